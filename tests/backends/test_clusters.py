@@ -32,7 +32,7 @@ class FakeCluster(FakeBackend):
     async def close(self):
         """Nothing is followed."""
 
-    def patch(self, slots):
+    def patch(self, slots, instead=()):
         return {"environment": {}, "path_prefix": "", "pod": [slot.gpu for slot in slots]}
 
 

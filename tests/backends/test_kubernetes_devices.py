@@ -119,6 +119,15 @@ async def test_claims_of_others_are_foreign_use_with_the_holders_name(api, watch
     await eventually(running(backend), [("a", 1, given)])
 
 
+async def test_a_workspace_whose_claim_is_not_seen_yet_is_not_known_to_have_nothing(api, watch):
+    mine = claiming(a_workspace(hub=HUB), "mine")
+    put(api, a_node(gpus={}), a_class(), a_slice([a_gpu(0)]), mine)
+    backend = watch()
+    await eventually(running(backend), [("a", 1, None)])
+    put(api, a_claim(["gpu-0"], mine, "mine"))
+    await eventually(running(backend), [("a", 1, ((Group("gpu-1", "gpu.nvidia.com/a100"), 1),))])
+
+
 async def test_a_claim_that_ends_gives_its_devices_back(api, watch):
     job = claiming(a_pod("job", namespace="team-a"), "theirs")
     claim = a_claim(["gpu-0"], job, "theirs")
@@ -203,6 +212,8 @@ async def test_extended_resources_that_claims_serve_are_counted_once(api, watch)
     put(api, a_slice([a_gpu(0), a_gpu(1), a_gpu(2, H100)]), a_claim(["gpu-0"], pod, "train-x"))
     backend = watch([whole, KINDS[1]])
     await eventually(counts(backend), {"a100": (1, 2, 1), "h100": (1, 1, 0)})
+    alone = watch([whole], claims=True)
+    await eventually(counts(alone), {"a100": (2, 3, 1)})  # one resource of a node has one model
 
 
 async def test_what_a_device_plugin_advertises_is_not_counted_again(api, watch):
@@ -222,7 +233,7 @@ async def test_what_may_not_be_seen_is_told_and_not_given(api, watch, monkeypatc
         await backend.fleet()
         return [sentence.partition(" (")[0] for sentence in backend.limits]
 
-    await eventually(told, ["Devices of kinds with claim are not seen"])
+    await eventually(told, ["Devices that are claimed are not seen"])
     await eventually(counts(backend), {})
     api.refused.clear()
     await eventually(counts(backend), {"a100": (1, 1, 0)})

@@ -238,6 +238,7 @@ def test_rights_on_claims_are_those_that_hub_config_explains_and_are_given_on_as
     before = without["ClusterRole", "jhub-gpuspawner"]["rules"]
     assert [rule for rule in cluster if rule not in before] == explained["ClusterRole"]
     assert rendered["Role", "gpuspawner-hub"]["rules"] == explained["Role"]
+    assert "claims: true" in rendered["Secret", "gpuspawner-settings"]["stringData"]["cluster.yaml"]
     assert rendered["Role", "gpuspawner"]["rules"] == without["Role", "gpuspawner"]["rules"]
 
 

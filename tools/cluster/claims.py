@@ -65,7 +65,7 @@ class ClaimedGpus:
         Raises:
             StepError: the kubelet does not know it in time, with its log.
         """
-        self._end_driver()
+        self.stop()
         create(self.folder / "devices", [board.gpu for board in self.boards])
         tool = self.folder / "nvidia-smi"
         tool.write_text(NVIDIA_SMI)
@@ -156,6 +156,8 @@ class ClaimedGpus:
         known = Cluster.load(self.cluster.folder)
         if known and PROCESS in known.processes:
             self.cluster.stop_process(PROCESS)
+        for socket in (f"plugins_registry/{DRIVER}-reg.sock", f"plugins/{DRIVER}/dra.sock"):
+            (self.cluster.folder / "lib" / "kubelet" / socket).unlink(missing_ok=True)  # the kubelet forgets it
         self.log.unlink(missing_ok=True)
 
 

@@ -161,7 +161,7 @@ class KubernetesBackend:
             attempt=pod.attempt,
             age_seconds=max(0.0, now - pod.created_at),
             environment=pod.variables,
-            given=given if pod.node else None,
+            given=given if pod.node and not (pod.claims and not given) else None,  # a claim may be seen after its pod
             waiting_seconds=self._view.refused_seconds(pod),
             waiting=pod.refusal,
             ending=pod.deleting,

@@ -64,6 +64,9 @@ class ClusterSettings:
     """How many readings one probe takes. More miss fewer bursts; each costs a run of ``nvidia-smi``, 0.1 s."""
     pause_seconds: float = 1.0
     """Between them, at most: a short deadline makes it shorter."""
+    claims: bool = False
+    """Extended resources are served by claims here (DeviceClasses with ``extendedResourceName``): they are counted from
+    ResourceSlices. Where a kind of the catalog has ``claim``, that is so anyway."""
     custom_resources: str = ""
     """The namespace whose DevGPUVMRequests are workspaces; "": none are."""
     devices: str = "/dev/nvidia[0-9]*"

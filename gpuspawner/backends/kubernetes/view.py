@@ -80,10 +80,8 @@ class ClusterView:
             Unavailable: nodes or pods were not seen yet, or not for too long.
         """
         await self._seen(self._nodes, self._pods)
-        if self._dirty or self._gpus is None:
-            for name in self._dirty:
-                self._count(name)
-            self._dirty.clear()
+        self._count_changed()
+        if self._gpus is None:
             self._gpus = tuple(gpu for name in sorted(self._gpus_of) for gpu in self._gpus_of[name])
             self._sizes = frozenset(self._size_of.values())
         return self._gpus
@@ -96,6 +94,7 @@ class ClusterView:
     async def own_pods(self) -> Sequence[Pod]:
         """Return the pods of this hub's workspaces, those that have ended included. Raises as :meth:`gpus` does."""
         await self._seen(self._pods)
+        self._count_changed()  # as what a pod's devices are counted, their node says
         return tuple(self.devices.pod(pod) for pod in self._own.values())
 
     def use_kinds(self, kinds: Iterable[GpuKind]) -> None:
@@ -292,6 +291,12 @@ class ClusterView:
         on_node.pop(before.uid, None)
         if not on_node:
             self._pods_on.pop(before.node, None)
+
+    def _count_changed(self) -> None:
+        for name in self._dirty:
+            self._count(name)
+            self._gpus = None
+        self._dirty.clear()
 
     def _count(self, name: str) -> None:
         node, seen = self.node(name), self._pods_on.get(name, {})

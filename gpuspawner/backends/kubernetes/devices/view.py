@@ -59,11 +59,11 @@ class DeviceView:
         self._claims = Watch(api, f"{GROUP}/resourceclaims", {}, to_claim, self._claim_changed, settings)
         self._told: dict[Watch[Any], str] = {}
         self.use_kinds(kinds)
-        self._needed = bool(self._kinds)
+        self._needed = bool(self._kinds) or settings.claims
 
     @property
     def watches(self) -> Sequence[Watch[Any]]:
-        """What is followed: nothing where no kind was claimed when the service began."""
+        """What is followed: nothing where no kind was claimed when the service began, and no extended resource is."""
         return (self._classes, self._slices, self._claims) if self._needed else ()
 
     @property
@@ -131,7 +131,7 @@ class DeviceView:
     async def _follow(self, watch: Watch[Any]) -> None:
         await watch.run(until_refused=True)
         self._told[watch] = (
-            f"Devices of kinds with claim are not seen ({watch.refused}), and none is given. They need Kubernetes 1.34 "
+            f"Devices that are claimed are not seen ({watch.refused}), and none is given. They need Kubernetes 1.34 "
             "or newer, and list and watch of deviceclasses, resourceslices and resourceclaims, as in "
             "hub_config/kubernetes-claims-rbac.yaml."
         )

@@ -71,6 +71,19 @@ def parse_kind(value: object) -> str:
     return name
 
 
+def parse_asked_kind(value: object) -> str:
+    """Read the kind of GPU that a start asks for: ``a100``, of another cluster ``a100@us-east``, ``any``, ``none``."""
+    kind, at, cluster = value.partition("@") if isinstance(value, str) else (value, "", "")
+    return parse_name(kind) + (at + parse_name(cluster) if at else "")
+
+
+def parse_asked_kinds(value: object) -> list[str]:
+    """Read the kinds that a start takes instead."""
+    if not isinstance(value, list):
+        raise BadValue(f"{quoted(value)} is no list of GPU kinds", "write for example [h100, t4]")
+    return list(dict.fromkeys(parse_asked_kind(item) for item in value))
+
+
 @dataclass(frozen=True)
 class TextOf:
     """A reader of text of at most ``longest`` characters."""

@@ -35,5 +35,5 @@ def test_each_key_of_the_models_is_described_in_its_kind():
 
 
 def test_a_request_has_every_option_of_a_start_and_only_its_lifetime_may_change():
-    assert set(RequestEntry.model_fields) == {"user", "server", *OPTIONS}
+    assert set(RequestEntry.model_fields) == {"user", "server", "ready_at", *OPTIONS}
     assert set(RequestEntry.model_fields) - set(FIXED) == {"lifetime"}

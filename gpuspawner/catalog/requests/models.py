@@ -10,13 +10,30 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from gpuspawner.catalog.entry import Entry
-from gpuspawner.catalog.parsers import TextOf, WholeNumber, parse_group, parse_kinds, parse_name
+from gpuspawner.catalog.parsers import (
+    TextOf,
+    WholeNumber,
+    parse_asked_kind,
+    parse_asked_kinds,
+    parse_group,
+    parse_kinds,
+    parse_name,
+)
 
 LONGEST_SERVER = 60
 """Of a workspace's name. Arbitrary: it becomes part of addresses and of pods' names."""
 Text = Annotated[str | None, BeforeValidator(TextOf(300))]
 Written = Annotated[Any, BeforeValidator(lambda value: value)]
 """A size or a time as people write it."""
+
+
+class ReadyEntry(Entry):
+    """When a workspace is to be ready, in the catalog's time zone."""
+
+    time: Annotated[str, BeforeValidator(TextOf(5))]
+    """The time of day, such as "8:00"."""
+    days: Annotated[str, BeforeValidator(TextOf(100))] = "weekdays"
+    """Days of the week: weekdays, weekend, daily, or some such as "mon, wed"."""
 
 
 class RequestEntry(Entry):
@@ -28,8 +45,8 @@ class RequestEntry(Entry):
     """The name of the workspace. Default: empty, the one without a name."""
     template: Annotated[str | None, BeforeValidator(parse_name)] = None
     """What it is. Default: the catalog's first."""
-    gpu: Annotated[str | None, BeforeValidator(parse_name)] = None
-    """A kind of GPU as the catalog calls it, `any`, or `none`."""
+    gpu: Annotated[str | None, BeforeValidator(parse_asked_kind)] = None
+    """A kind of GPU as the catalog calls it, of another cluster KIND@CLUSTER, or `any`, or `none`."""
     count: Annotated[int | None, BeforeValidator(WholeNumber(0, 1024))] = None
     """How many GPUs."""
     cpu: Written = None
@@ -40,7 +57,7 @@ class RequestEntry(Entry):
     """How long it lives, such as 8h. Raised while it runs it extends the workspace, by the same rules as everywhere."""
     team: Annotated[str | None, BeforeValidator(parse_group)] = None
     """Which team is charged."""
-    substitutes: Annotated[list[str] | None, BeforeValidator(parse_kinds)] = Field(default=None)
+    substitutes: Annotated[list[str] | None, BeforeValidator(parse_asked_kinds)] = Field(default=None)
     """Kinds of GPU that may be given instead, the dearest to the user first."""
     gpu_memory: Written = None
     """What a substitute must have at least, such as 40GiB."""
@@ -50,3 +67,6 @@ class RequestEntry(Entry):
     """An image of one's own, where the template takes any."""
     tools: Annotated[list[str] | None, BeforeValidator(parse_kinds)] = None
     """Tools of the template to tick."""
+    ready_at: ReadyEntry | None = None
+    """Days and a time at which it is to be ready: it is asked for early enough on each, and not before. The request
+    stays when its workspace has ended."""

@@ -10,6 +10,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Mapping
 from functools import cache
+from types import UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from pydantic import BeforeValidator
@@ -27,6 +28,8 @@ MOST_ITEMS = 100
 """Of a list that says no other bound, and of a mapping. Arbitrary: the API server counts rules' cost by it."""
 NUMBER_OR_TEXT: Schema = {"x-kubernetes-int-or-string": True}
 NAME: Schema = {"type": "string", "maxLength": LONGEST_NAME, "pattern": "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"}
+_ONE = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+ASKED: Schema = {"type": "string", "maxLength": 2 * LONGEST_NAME + 1, "pattern": f"^{_ONE}(@{_ONE})?$"}
 OF_HUB: Schema = {"type": "string", "minLength": 1, "maxLength": LONGEST_GROUP}
 IMAGE: Schema = {"type": "string", "maxLength": LONGEST_IMAGE}
 
@@ -45,6 +48,8 @@ WRITTEN: Mapping[Callable[..., Any], Schema] = {
     parsers.parse_group: OF_HUB,
     parsers.parse_groups: _list_of(OF_HUB),
     parsers.parse_kinds: _list_of(NAME),
+    parsers.parse_asked_kind: ASKED,
+    parsers.parse_asked_kinds: _list_of(ASKED),
     parsers.parse_labels: _list_of(NAME),
     parsers.parse_packages: _list_of({"type": "string", "maxLength": 200}, MOST_PACKAGES),
     parsers.parse_opens: _list_of(_one_of(*OPENS), len(OPENS)),
@@ -82,6 +87,8 @@ def _value(hint: Any) -> Schema:
         return _value(inner) if before.func in {Section.func, Sections.func} else _read_by(before.func)
     if get_origin(hint) is dict:
         return {"type": "object", "maxProperties": MOST_ITEMS, "additionalProperties": _value(get_args(hint)[1])}
+    if get_origin(hint) is UnionType:
+        return _value(get_args(hint)[0])
     inner_model = schema_of(hint)
     return {key: inner_model[key] for key in inner_model if key != "description"}
 

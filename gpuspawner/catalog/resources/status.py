@@ -43,7 +43,7 @@ OF_REQUEST: Schema = {
     "description": "How the workspace is. The service alone writes it.",
     "properties": {
         **OBSERVED,
-        "phase": _text("Refused, Queued, Starting, Running, Idle, Stopping or Ended.", 20),
+        "phase": _text("Pending, Refused, Scheduled, Queued, Starting, Running, Idle, Stopping or Ended.", 20),
         "reason": _text("Why it is so, in a sentence.", 1000),
         "lease": _text("The id of the workspace, as pages and API have it.", 64),
         "page": _text("Its page.", 2000),
@@ -67,6 +67,7 @@ OF_REQUEST: Schema = {
         "utilizationPercent": _number("Of the GPU that is used most, as it was measured last."),
         "idleSeconds": _number("For how long its GPUs are known idle."),
         "endsAt": {"type": "string", "format": "date-time", "description": "When its lifetime ends."},
+        "readyAt": {"type": "string", "format": "date-time", "description": "When it is to be ready next."},
         "measuredAt": {
             "type": "string",
             "format": "date-time",

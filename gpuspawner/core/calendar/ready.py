@@ -5,6 +5,7 @@ Times are those of the catalog's time zone, right across the changes of its cloc
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -137,6 +138,11 @@ def next_at(wish: Wish, now: float, zone: ZoneInfo, closed: Collection[date] = (
 
 def _is_closed(one: Opening, zone: ZoneInfo, closed: Collection[date]) -> bool:
     return datetime.fromtimestamp(one.opens_at, zone).date() in closed
+
+
+def lease_of(wish: str, at: float) -> str:
+    """Return the id of the lease by which a wish is asked for at a time: asked twice, it is the same."""
+    return hashlib.sha256(f"{wish} {at:.0f}".encode()).hexdigest()[:32]
 
 
 def came_of(wish: Wish, *, came: bool | None) -> Wish:

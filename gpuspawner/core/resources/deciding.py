@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from gpuspawner.core.as_written import read_duration
+from gpuspawner.core.calendar.ready import lease_of
 from gpuspawner.core.leases.lease import UP, Lease, Phase
-from gpuspawner.core.resources.resource import LIFETIME, REFUSED, Resource
+from gpuspawner.core.resources.resource import ENDED, LIFETIME, REFUSED, Resource
 from gpuspawner.core.units import BadValue
 
 
@@ -18,6 +19,8 @@ class Do(Enum):
     HOLD = "keep it until its workspace has ended"
     START = "ask for its workspace"
     WAIT = "tell why nothing is asked for yet"
+    WISH = "have it asked for in time, and tell when it is ready next"
+    FORGET = "have it asked for no more, and let it go"
     REFUSE = "tell that it is refused"
     EXTEND = "extend its workspace"
     TELL = "tell how its workspace is"
@@ -75,7 +78,7 @@ def _bound(resources: Collection[Resource], live: Mapping[str, Lease]) -> dict[s
     bound: dict[str, Lease] = {}
     after, taken = {lease.follows: lease for lease in live.values() if lease.follows}, set()
     for resource in sorted(resources, key=lambda one: (one.created, one.uid)):
-        for name in (resource.told_lease, resource.of_lease, resource.own_lease):
+        for name in (resource.told_lease, resource.of_lease, resource.own_lease, *_wished(resource, live)):
             lease = live.get(name) or after.get(name)
             if lease is not None and lease.id not in taken and (lease.user, lease.key.server) == resource.place:
                 bound[resource.uid] = lease
@@ -84,11 +87,17 @@ def _bound(resources: Collection[Resource], live: Mapping[str, Lease]) -> dict[s
     return bound
 
 
+def _wished(resource: Resource, live: Mapping[str, Lease]) -> tuple[str, ...]:
+    """Return by which leases it may be ready now."""
+    times = {lease.ready_at for lease in live.values() if lease.ready_at is not None} if resource.ready_at else ()
+    return tuple(lease_of(resource.own_lease, at) for at in times)
+
+
 def _next(
     resource: Resource, lease: Lease | None, places: Mapping[tuple[str, str], Lease], accepts: str, *, going: bool
 ) -> tuple[Do, str]:
     if resource.deleting and (lease is None or going):
-        return Do.RELEASE, ""
+        return (Do.FORGET if resource.ready_at and not going else Do.RELEASE), ""
     if lease is None:
         return _without(resource, places, accepts)
     if resource.deleting:
@@ -102,16 +111,26 @@ def _without(resource: Resource, places: Mapping[tuple[str, str], Lease], accept
     """Return what to do about a resource that has no live workspace."""
     if resource.of_lease:
         return Do.DELETE, ""
-    if resource.told_lease or (resource.phase == REFUSED and resource.is_judged):
+    if _is_over(resource):
         return Do.TELL_END, ""
-    if (other := places.get(resource.place)) is not None:
+    other = None if resource.ready_at else places.get(resource.place)
+    if other is not None:
         user, server = resource.place
         called = f"called {server}" if server else "without a name"
         has = f"{user} has a workspace {called} already ({other.id[:8]})"
         return Do.REFUSE, f"{has}: stop it, or name another server, and apply a new request."
-    if accepts:
+    if accepts and (not resource.ready_at or resource.is_new):
         return Do.WAIT, accepts
-    return (Do.START if resource.held else Do.HOLD), ""
+    if not resource.held:
+        return Do.HOLD, ""
+    return (Do.WISH if resource.ready_at else Do.START), ""
+
+
+def _is_over(resource: Resource) -> bool:
+    """Whether nothing is asked for by it any more."""
+    if resource.phase == REFUSED and resource.is_judged:
+        return True
+    return resource.phase == ENDED if resource.ready_at else bool(resource.told_lease)
 
 
 def _is_to_extend(resource: Resource, lease: Lease) -> bool:

@@ -7,6 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 ENDED, REFUSED = "Ended", "Refused"
+WAITS = "Pending"
+"""Nothing is asked for yet."""
+SCHEDULED = "Scheduled"
+"""The phase of one that is to be ready at a time, and is not asked for yet."""
+READY_AT = "ready_at"
 LIFETIME = "LifetimeExtended"
 """The condition that tells what came of a lifetime that was edited."""
 
@@ -54,7 +59,17 @@ class Resource:
     @property
     def options(self) -> dict[str, Any]:
         """The options of the start that it asks for."""
-        return {key: value for key, value in self.spec.items() if key not in {"user", "server"}}
+        return {key: value for key, value in self.spec.items() if key not in {"user", "server", READY_AT}}
+
+    @property
+    def ready_at(self) -> Mapping[str, Any]:
+        """On which days and when it is to be ready; {} where it is asked for at once."""
+        return self.spec.get(READY_AT) or {}
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was ever asked for by it, as its status says."""
+        return self.phase in {"", WAITS, REFUSED}
 
     @property
     def is_judged(self) -> bool:

@@ -13,12 +13,12 @@ from gpuspawner.catalog import to_options
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.leases.lease import UP, Key, Lease
 from gpuspawner.core.resources.deciding import Do, Step, decide, has_seconds, wanted_seconds
-from gpuspawner.core.resources.resource import ENDED, LIFETIME, REFUSED, Resource
+from gpuspawner.core.resources.resource import ENDED, LIFETIME, REFUSED, SCHEDULED, WAITS, Resource
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.api.actions import stop
 from gpuspawner.service.leases.allocator import Ask
 from gpuspawner.service.observe.work_queue import WorkQueue
-from gpuspawner.service.operator import telling
+from gpuspawner.service.operator import telling, wishing
 from gpuspawner.service.parts import Parts
 
 log = logging.getLogger("gpuspawner.operator")
@@ -78,6 +78,12 @@ class Operator:
             self._refuses = await self._resources.refuses()
             self._looked_at = self._parts.clock.now()
 
+    async def _must_accept(self) -> None:
+        """Raise Unavailable where no new request may be accepted, as it is now."""
+        await self._look_for_policy()
+        if self._refuses:
+            raise Unavailable(self._refuses)
+
     def _say(self, trouble: str) -> None:
         """Tell administrators what keeps it from its work, once."""
         if trouble and trouble != self._said:
@@ -89,14 +95,13 @@ class Operator:
         resource = step.resource
         if step.do is Do.TELL and step.lease is not None:
             return telling.is_due(self._parts, resource, step.lease)
+        if step.do is Do.WISH:
+            return resource.phase != SCHEDULED or not resource.is_judged or telling.is_old(self._parts, resource)
         if step.do is Do.TELL_END:
             return resource.phase not in {ENDED, REFUSED}
         if step.do is Do.WAIT:
-            return (resource.phase, resource.status.get("reason")) != (
-                telling.WAITS,
-                step.why[: telling.LONGEST_REASON],
-            )
-        return step.do is not Do.RELEASE or resource.held
+            return (resource.phase, resource.status.get("reason")) != (WAITS, step.why[: telling.LONGEST_REASON])
+        return step.do not in {Do.RELEASE, Do.FORGET} or resource.held
 
     async def _take(self, step: Step) -> None:
         resource, now = step.resource, self._parts.clock.now()
@@ -105,19 +110,27 @@ class Operator:
         elif step.do is Do.START:
             await self._start(resource)
         elif step.do in {Do.REFUSE, Do.WAIT}:
-            phase = REFUSED if step.do is Do.REFUSE else telling.WAITS
+            phase = REFUSED if step.do is Do.REFUSE else WAITS
             await self._resources.tell(resource, telling.refused(resource, step.why, now, phase))
         elif step.do is Do.TELL_END:
             ended = await self._parts.book.find(resource.told_lease)
             told = telling.status_of(self._parts, resource, ended) if ended else telling.forgotten(resource, now)
             await self._resources.tell(resource, told)
-        elif step.do is Do.RELEASE:
-            await self._resources.release(resource)
-        elif step.do is Do.DELETE:
-            await self._resources.release(resource)  # first: what is held and goes stops a workspace that is seen again
-            await self._resources.delete(resource)
+        elif step.do is Do.WISH:
+            if resource.is_new:
+                await self._must_accept()
+            await self._resources.tell(resource, await wishing.kept(self._parts, resource, WHERE))
+        elif step.do in {Do.RELEASE, Do.FORGET, Do.DELETE}:
+            await self._let_go(step.do, resource)
         elif step.lease is not None and (lease := self._parts.book.get(step.lease.id)) is not None:
             await self._act(step.do, resource, lease)
+
+    async def _let_go(self, do: Do, resource: Resource) -> None:
+        if do is Do.FORGET:
+            await wishing.forget(self._parts, resource, WHERE)
+        await self._resources.release(resource)
+        if do is Do.DELETE:  # now: what is held and goes stops a workspace that is seen again
+            await self._resources.delete(resource)
 
     async def _act(self, do: Do, resource: Resource, lease: Lease) -> None:
         """Take a step about a workspace that lives, once that is stored: as it is after each ``await``."""
@@ -135,9 +148,7 @@ class Operator:
     async def _start(self, resource: Resource) -> None:
         """Ask for its workspace, as a program does by the API. What cannot be is told, and not tried again."""
         parts, (user, server) = self._parts, resource.place
-        await self._look_for_policy()
-        if self._refuses:
-            raise Unavailable(self._refuses)
+        await self._must_accept()
         ended = await parts.book.find(resource.own_lease)
         if ended is not None:  # it was asked for, and nothing of that was told
             await self._resources.tell(resource, telling.status_of(parts, resource, ended))

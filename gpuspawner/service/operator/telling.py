@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from gpuspawner.core.leases.lease import UP, Lease, Phase
-from gpuspawner.core.resources.resource import ENDED, LIFETIME, REFUSED, Resource
+from gpuspawner.core.resources.resource import ENDED, LIFETIME, REFUSED, SCHEDULED, Resource
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.tell.views import lease_view
 
@@ -21,8 +21,6 @@ PHASES = {
     Phase.STOPPING: "Stopping",
     Phase.ENDED: ENDED,
 }
-WAITS = "Pending"
-"""Nothing is asked for yet."""
 MOVING_SECONDS = 60.0
 """What only moves is written at most so often."""
 LONGEST_REASON = 1000
@@ -42,6 +40,12 @@ def is_due(parts: Parts, resource: Resource, lease: Lease) -> bool:
     told = resource.status
     if any(told.get(key) != value for key, value in steady(parts, resource, lease).items()):
         return True
+    return is_old(parts, resource)
+
+
+def is_old(parts: Parts, resource: Resource) -> bool:
+    """Whether what moves was written long enough ago."""
+    told = resource.status
     try:
         since = datetime.strptime(str(told.get("measuredAt")), _FORM).replace(tzinfo=timezone.utc).timestamp()
     except ValueError:
@@ -98,6 +102,21 @@ def status_of(parts: Parts, resource: Resource, lease: Lease) -> dict[str, Any]:
     return {key: value for key, value in {**told, "conditions": conditions}.items() if value is not None}
 
 
+def scheduled(resource: Resource, view: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """Return the status of a request that is to be ready at a time, and is not asked for now."""
+    why, at = str(view["sentence"]), view["next_at"]
+    accepted = condition(resource, "Accepted", now, so=True, reason=SCHEDULED, message=f"Ready {view['words']}.")
+    told = {
+        "observedGeneration": resource.generation,
+        "phase": SCHEDULED,
+        "reason": why[:LONGEST_REASON],
+        "readyAt": None if at is None else written_at(at),
+        "measuredAt": written_at(now),
+        "conditions": [accepted, condition(resource, "Ready", now, so=False, reason=SCHEDULED, message=why)],
+    }
+    return {key: value for key, value in told.items() if value is not None}
+
+
 def refused(resource: Resource, why: str, now: float, phase: str = REFUSED) -> dict[str, Any]:
     """Return the status of a request for which nothing was asked: it is refused, or waits to be accepted."""
     accepted = condition(resource, "Accepted", now, so=False, reason=phase, message=why)
@@ -109,9 +128,8 @@ def refused(resource: Resource, why: str, now: float, phase: str = REFUSED) -> d
     }
 
 
-def forgotten(resource: Resource, now: float) -> dict[str, Any]:
+def forgotten(resource: Resource, now: float, why: str = "It has ended, and is not kept any more.") -> dict[str, Any]:
     """Return the status of a request whose workspace ended, and of which nothing is kept any more."""
-    why = "It has ended, and is not kept any more."
     ready = condition(resource, "Ready", now, so=False, reason=ENDED, message=why)
     told = {"observedGeneration": resource.generation, "phase": ENDED, "reason": why, "lease": resource.told_lease}
     return {**told, "conditions": [ready]}

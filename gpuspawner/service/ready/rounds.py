@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import uuid
 from dataclasses import replace
@@ -16,6 +15,7 @@ from gpuspawner.core.calendar.ready import (
     Do,
     Wish,
     came_of,
+    lease_of,
 )
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Superseded, Unavailable
 from gpuspawner.core.leases.endings import Reason
@@ -113,7 +113,7 @@ async def _ask(parts: Parts, one: _Near) -> None:
     user = await parts.hub.name_of(owner.user_created, wish.user)
     if user is None:
         return  # it is forgotten with its user
-    name = hashlib.sha256(f"{wish.id} {at:.0f}".encode()).hexdigest()[:32]
+    name = lease_of(wish.id, at)
     said, lease = "", await parts.book.find(name)
     if lease is None:
         try:

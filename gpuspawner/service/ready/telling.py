@@ -49,8 +49,10 @@ async def wishes_of(parts: Parts, owner: Owner) -> list[dict[str, Any]]:
     return [await wish_view(parts, owner, one) for one in await parts.store.read(parts.store.wishes.of, owner)]
 
 
-async def make(parts: Parts, key: Key, user: str, said: Mapping[str, Any], where: str) -> Wish:
+async def make(parts: Parts, key: Key, user: str, said: Mapping[str, Any], where: str, name: str = "") -> Wish:
     """Keep a wish of a user for a workspace of this key; ``said`` is ``at``, ``on`` and the options of a start.
+
+    ``name`` is its id, where whoever asks has one for it.
 
     Raises:
         RequestRefused: it is no time, or no days; or the options could not be had now; or there are too many.
@@ -60,7 +62,7 @@ async def make(parts: Parts, key: Key, user: str, said: Mapping[str, Any], where
     days = refused_as("on", parse_days, options.pop("on", None))
     groups = await parts.members.now(user, key.owner)
     await parts.allocator.asking.resolve(options, user, key.owner, groups)  # what is wrong is told now
-    one = Wish(uuid.uuid4().hex, user, key.server, options, minute, days, parts.clock.now())
+    one = Wish(name or uuid.uuid4().hex, user, key.server, options, minute, days, parts.clock.now())
     line = _line(parts, user, acts.ReadyWished(one.words), where, one.id)
     if not await parts.store.write(parts.store.wishes.make, key.owner, one, MOST, line):
         raise RequestRefused("ready", str(MOST + 1), f"up to {MOST}", "Remove one: gpuspawner ready lists them.", 403)

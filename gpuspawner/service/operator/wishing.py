@@ -1,0 +1,46 @@
+"""Requests that are to be ready at a time: each is a standing wish of its user, as form and command line make one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.leases.lease import Key, Owner
+from gpuspawner.core.resources.resource import Resource
+from gpuspawner.service.operator import telling
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.ready.telling import make, remove, wish_view
+
+TAKEN_BACK = "It is asked for no more: that was removed on a page or by a command. Delete this, and apply a new one."
+
+
+async def kept(parts: Parts, resource: Resource, where: str) -> dict[str, Any]:
+    """Have it asked for in time, once; return the status. What cannot be is told in it."""
+    (user, server), now, name = resource.place, parts.clock.now(), resource.own_lease
+    created = await parts.hub.created(user)
+    if created is None:
+        return telling.refused(resource, f"The hub has no user {user}. Have them log in once.", now)
+    owner = Owner(parts.hub_id, created)
+    found = [one for one in await parts.store.read(parts.store.wishes.of, owner) if one.id == name]
+    if not found and not resource.is_new:
+        return telling.forgotten(resource, now, TAKEN_BACK)
+    options = resource.options
+    if found and found[0].options != options:  # its lifetime was edited
+        found = [replace(found[0], options=options)]
+        await parts.store.write(parts.store.wishes.change, owner, found[0])
+    if not found:
+        when = {"at": resource.ready_at.get("time"), "on": resource.ready_at.get("days", "weekdays")}
+        try:
+            found = [await make(parts, Key(*owner, server), user, {**options, **when}, where, name)]
+        except RequestRefused as error:
+            return telling.refused(resource, str(error), now)
+    return telling.scheduled(resource, await wish_view(parts, owner, found[0]), now)
+
+
+async def forget(parts: Parts, resource: Resource, where: str) -> None:
+    """Have it asked for no more."""
+    user = resource.place[0]
+    created = await parts.hub.created(user)
+    if created is not None:
+        await remove(parts, Owner(parts.hub_id, created), user, resource.own_lease, where)

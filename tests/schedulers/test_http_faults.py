@@ -22,7 +22,7 @@ from gpuspawner.core.rules import Notice
 from gpuspawner.schedulers.base import SCHEDULER
 from gpuspawner.schedulers.http.answers import written
 from gpuspawner.schedulers.http.asks import asked
-from gpuspawner.schedulers.http.client import AT_ONCE, Client
+from gpuspawner.schedulers.http.client import AT_ONCE, Client, TurnedDown
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
 
@@ -197,6 +197,26 @@ async def test_what_changes_within_a_revision_is_told_under_a_higher_one(both):
     for _ in range(3):
         await both.sync()
     assert both.server.machine.claims["hub", name].asked["substitutes"] == []
+
+
+async def test_what_was_granted_is_not_given_to_what_is_asked_anew_and_turned_down(both, monkeypatch):
+    name = both.ask()
+    telling = both.scheduler._telling
+    for _ in range(9):
+        answer = await both.scheduler.sync(both.seen())
+        if answer.grants():
+            break
+    assert [grant.claim.id for grant in answer.grants()] == [name]
+    lease = both.leases[name]
+    both.leases[name] = replace(lease, attempt=lease.attempt + 1)
+
+    async def refuse(*_):
+        raise TurnedDown(422, "unknown_kind", "It has no such GPU.")
+
+    monkeypatch.setattr(telling._client, "claim", refuse)
+    answer = await both.scheduler.sync(both.seen())
+    assert answer.grants() == []
+    assert telling.why_not(name) == "It has no such GPU."
 
 
 async def test_what_changes_is_heard_at_once_by_long_poll(both):

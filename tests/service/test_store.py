@@ -305,3 +305,23 @@ def test_a_store_that_is_older_than_what_was_written_is_refused_in_words(store, 
     assert {x.id for x in again.live()} == {"one", "two"}
     with pytest.raises(Superseded):
         store.live()
+
+
+async def test_what_still_reads_when_the_store_is_closed_gives_its_connection_back_closed(store):
+    reads, goes_on, closed, used = threading.Event(), threading.Event(), threading.Event(), []
+
+    def read():
+        with store._begun(writes=False) as connection:
+            used.append(connection.connection.dbapi_connection)
+            reads.set()
+            goes_on.wait(20)
+        closed.set()
+
+    asked = asyncio.ensure_future(store.read(read))
+    await asyncio.to_thread(reads.wait, 20)
+    store.close()
+    goes_on.set()
+    await asyncio.wait([asked], timeout=20)
+    assert closed.is_set()
+    with pytest.raises(Exception, match="closed"):
+        used[0].execute("SELECT 1")

@@ -137,7 +137,7 @@ class Store:
         """Take nothing more, and close every connection."""
         for threads in (self._writer, self._readers):
             threads.shutdown(wait=False, cancel_futures=True)
-        self._engine.dispose()
+        self._database.close()
 
     async def read(self, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Return what a method that reads returns, called beside the loop.

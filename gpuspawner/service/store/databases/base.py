@@ -24,9 +24,11 @@ class Database(ABC):
         self.engine = engine
         self._patience_seconds = PATIENCE_SECONDS
         self._generation = 0
+        self._closed = False
         sa.event.listen(engine, "begin", self._begin)
         sa.event.listen(engine, "connect", self._connected)
         sa.event.listen(engine, "checkout", self._checked_out)
+        sa.event.listen(engine, "checkin", self._checked_in)
 
     def _begin(self, connection: sa.Connection) -> None:
         if not connection.get_execution_options().get("writes"):
@@ -58,12 +60,21 @@ class Database(ABC):
         """Take it that what answers is not what should: connect anew, of several servers to another one."""
         self._generation += 1
 
+    def close(self) -> None:
+        """Close every connection; those that a thread still uses once it has its answer."""
+        self._closed = True
+        self.engine.dispose()
+
     def _connected(self, _connection: object, record: Any) -> None:
         record.info["generation"] = self._generation
 
     def _checked_out(self, _connection: object, record: Any, _proxy: object) -> None:
         if record.info["generation"] != self._generation:
             raise sa.exc.DisconnectionError("it leads to what was lost")  # SQLAlchemy makes another
+
+    def _checked_in(self, connection: object, record: Any) -> None:
+        if self._closed and connection is not None:
+            record.invalidate()
 
 
 def is_ours(error: sa.exc.DBAPIError) -> bool:

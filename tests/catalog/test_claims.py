@@ -90,6 +90,10 @@ REFUSED = {
         "  t4: {memory: 16GiB, claim: {device_class: x.org, capacity: {memory: 10 GiB}}}\n",
         "4 gpus.t4.claim.capacity.memory: '10 GiB' is no quantity. Write it as Kubernetes does, for example 10Gi.",
     ),
+    "claims under Kueue": (
+        ("  t4: {memory: 16GiB, claim: {device_class: gpu.nvidia.com}}\nscheduler: {kueue: {queue: workspaces}}\n"),
+        ("4 gpus.t4.claim: with Kueue, what is claimed would be in no quota. Write match or resource in its place."),
+    ),
     "settings of nobody": (
         "  t4: {memory: 16GiB, claim: {device_class: x.org, config: [{parameters: {apiVersion: a, kind: b}}]}}\n",
         "4 gpus.t4.claim.config.0: driver is missing. Write driver: and parameters:.",

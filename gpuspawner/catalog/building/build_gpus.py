@@ -77,6 +77,9 @@ def check_gpus(entries: CatalogEntry, named: Named) -> Iterator[Issue]:
         if entry.claim.model_fields_set and named.knows("gpus", name, ("claim", "device_class")):
             beside = [key for key in ("match", "resource", "of") if getattr(entry, key) is not None]
             yield from check_claim(("gpus", name, "claim"), entry.claim, beside, named.is_wrong)
+            if entries.scheduler.kueue.model_fields_set:
+                right = "write match or resource in its place"
+                yield Issue(("gpus", name, "claim"), "with Kueue, what is claimed would be in no quota", right)
         if not named.knows("gpus", name, ("of",), ("shares",)):
             continue  # whether it is a share, and of what, is not known
         if entry.of or entry.shares:

@@ -15,11 +15,12 @@ import aiohttp
 
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
 from gpuspawner.backends.kubernetes.connection import Connection
+from gpuspawner.backends.kubernetes.devices.view import GROUP as CLAIMS
 from gpuspawner.backends.kubernetes.names import HUB_LABEL
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.catalog import Catalog, KueueQueues
 from gpuspawner.cli.adopting.cluster import settings_of
-from gpuspawner.cli.doctor import asking_kueue, of_cluster, of_hub
+from gpuspawner.cli.doctor import asking_kueue, of_claims, of_cluster, of_hub
 from gpuspawner.cli.doctor.asking import TIMEOUT_SECONDS, seconds_of, too_long
 from gpuspawner.cli.doctor.asking_kueue import REVIEWS
 from gpuspawner.cli.doctor.findings import Answer, Finding, unknown
@@ -129,11 +130,16 @@ async def _judged(cluster: Cluster, settings: ClusterSettings, catalog: Catalog 
     found = [*of_cluster.rights(answers, namespace)]
     if catalog is not None and isinstance(catalog.scheduler, KueueQueues):
         found += await asking_kueue.judged(cluster, settings.namespace, catalog.scheduler)
+    own = {name: kind for name, kind in catalog.gpus.items() if not kind.cluster} if catalog else {}
+    claimed, slices = {name: kind for name, kind in own.items() if kind.claim}, None
+    if claimed:
+        slices, classes = [await cluster.list(f"{CLAIMS}/{name}") for name in ("resourceslices", "deviceclasses")]
+        found += of_claims.kinds_met(claimed, slices, classes)
     nodes = await cluster.list("/api/v1/nodes")
     if nodes.ok:
-        found += of_cluster.devices(nodes.body)
-        own = {name: kind for name, kind in catalog.gpus.items() if not kind.cluster} if catalog else {}
-        found += of_cluster.kinds_there(own, nodes.body) if catalog else ()
+        found += of_cluster.devices(nodes.body, of_claims.nodes_of(slices))
+        others = {name: kind for name, kind in own.items() if not kind.claim}
+        found += of_cluster.kinds_there(others, nodes.body) if others or (catalog and not claimed) else ()
     else:
         found.append(unknown("GPU labels", "The nodes were not told.", "See what is said of rights."))
     pods = await cluster.list(f"/api/v1/namespaces/{namespace}/pods?labelSelector={quote(HUB_LABEL, safe='')}")

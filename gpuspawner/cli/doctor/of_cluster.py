@@ -85,14 +85,17 @@ def reached(answer: Answer) -> Finding:
     return bad("API server", words, "Name the way there: --kubeconfig and --context, or run this in the service's pod.")
 
 
-def devices(nodes: Iterable[Mapping[str, Any]]) -> Iterable[Finding]:
-    """Yield what is wrong with device plugins and labels: a GPU without a model has no kind by match."""
+def devices(nodes: Iterable[Mapping[str, Any]], claimed: frozenset[str] = frozenset()) -> Iterable[Finding]:
+    """Yield what is wrong with device plugins and labels: a GPU without a model has no kind by match.
+
+    Nodes whose devices are ``claimed`` need no plugin.
+    """
     found, count = [], 0
     for item in nodes:
         node, labels = to_node(item), item["metadata"].get("labels") or {}
         gpus = {name: number for name, number in node.capacity.items() if number}
         count += sum(gpus.values())
-        if not gpus and any(labels.get(name) == "true" for name in PRESENT):
+        if not gpus and node.name not in claimed and any(labels.get(name) == "true" for name in PRESENT):
             words = f"{node.name} has an NVIDIA GPU, and advertises none: its device plugin does not run."
             remedy = "Install NVIDIA's GPU operator or device plugin; where it is there, look at its pod on that node."
             found.append(bad("device plugin", words, remedy))
@@ -108,7 +111,7 @@ def devices(nodes: Iterable[Mapping[str, Any]]) -> Iterable[Finding]:
                     "Install GPU Feature Discovery (part of NVIDIA's GPU operator), or give the kind resource: alone."
                 )
                 found.append(bad("GPU labels", words, remedy))
-    if not count and not found:
+    if not count and not found and not claimed:
         return [
             bad("device plugin", "No node advertises a GPU.", "Install the device plugin on the nodes that have some.")
         ]

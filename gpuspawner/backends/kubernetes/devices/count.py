@@ -60,7 +60,7 @@ def resources_of(
 
     What a device plugin ``advertised`` on its node is counted there, and the scheduler gives it from there.
     """
-    fitting = [kind.resource for kind in kinds if _serves(device, kind, classes)]
+    fitting = [kind.resource for kind in kinds if serves(device, kind, classes)]
     if fitting:
         return tuple(fitting) if device.is_shared else (fitting[0],)
     asked = (one.resource for _, one in sorted(classes.items()) if one.resource and fits(device, one.selectors))
@@ -160,7 +160,8 @@ def with_claims(pod: Pod, given: Iterable[tuple[Claim, Mapping[str, int]]]) -> P
     return replace(pod, requests=dict(requests))
 
 
-def _serves(device: Device, kind: GpuKind, classes: Mapping[str, DeviceClass]) -> bool:
+def serves(device: Device, kind: GpuKind, classes: Mapping[str, DeviceClass]) -> bool:
+    """Whether a device is of a kind that is claimed: as its class, selectors and capacity say."""
     claim = kind.claim
     chosen = classes.get(claim.device_class) if claim else None
     if claim is None or chosen is None:

@@ -1,0 +1,55 @@
+"""What ``gpuspawner doctor`` finds of GPUs that pods claim."""
+
+from cluster_objects import A100 as LABELS
+from cluster_objects import a_node
+from device_objects import A100, a_class, a_gpu, a_slice
+
+from gpuspawner.cli.doctor.findings import Answer, State
+from gpuspawner.cli.doctor.of_claims import kinds_met, nodes_of
+from gpuspawner.cli.doctor.of_cluster import devices
+from gpuspawner.core.gpus.claims import DeviceClaim
+from gpuspawner.core.gpus.fleet import GpuKind
+
+GIB = 2**30
+SLICES, CLASSES = Answer(200, [a_slice([a_gpu(0)])]), Answer(200, [a_class()])
+
+
+def kinds(product=A100, device_class="gpu.nvidia.com"):
+    claim = DeviceClaim(device_class, (f"device.attributes['gpu.nvidia.com'].productName == '{product}'",))
+    return {"one": GpuKind("one", "One", 80 * GIB, resource=claim.counted_as("one"), claim=claim)}
+
+
+def found(*arguments):
+    return [(one.state, one.words, one.remedy) for one in kinds_met(*arguments)]
+
+
+def test_a_kind_whose_devices_are_there_is_good():
+    ((state, words, _),) = found(kinds(), SLICES, CLASSES)
+    assert (state, words) == (State.GOOD, "Devices are of each of the 1 kinds that are claimed.")
+
+
+def test_a_kind_that_no_device_is_of_is_told_with_what_shows_them():
+    ((state, words, remedy),) = found(kinds("Tesla T4"), SLICES, CLASSES)
+    assert (state, words) == (State.BAD, "No device of a ResourceSlice is of the kind one.")
+    assert remedy.startswith("kubectl get resourceslices --output=yaml shows what devices say")
+    ((_, _, remedy),) = found(kinds(device_class="amd.example.org"), SLICES, CLASSES)
+    assert remedy.startswith("There is no DeviceClass amd.example.org: install the DRA driver")
+
+
+def test_what_may_not_be_seen_is_told_with_the_rights_it_needs():
+    ((state, words, remedy),) = found(kinds(), Answer(403), CLASSES)
+    assert (state, words) == (State.BAD, "ResourceSlices are not told (403): no GPU that is claimed is seen.")
+    assert "hub_config/kubernetes-claims-rbac.yaml" in remedy
+
+
+def test_what_is_no_slice_is_passed_over():
+    odd = Answer(200, [{"metadata": {"name": "odd"}, "spec": {}, "status": {}}, *SLICES.body])
+    assert found(kinds(), odd, CLASSES)[0][0] is State.GOOD
+    assert nodes_of(odd) == {"gpu-1"}
+
+
+def test_a_node_whose_devices_are_claimed_needs_no_device_plugin():
+    bare = [a_node("gpu-1", LABELS, {})]
+    assert [one.state for one in devices(bare)] == [State.BAD]
+    assert [one.state for one in devices(bare, nodes_of(SLICES))] == [State.GOOD]
+    assert nodes_of(None) == nodes_of(Answer(403)) == frozenset()

@@ -181,6 +181,46 @@ async def test_what_has_ended_is_finished_and_deleted_and_the_next_gets_its_quot
     assert [verb for verb, name in world.kueue.writes if name == name_of(up)][-2:] == ["status", "delete"]
 
 
+async def test_what_is_evicted_while_it_starts_goes_on_and_is_warned_once_it_runs(world):
+    lease = a_lease("a", request=a_request(count=2))
+    (grant,) = (await world.sync(lease)).grants()
+    starting = replace(lease, phase=Phase.STARTING, slots=grant.slots)
+    await world.sync(starting)
+    world.kueue.evict(name_of(lease), reason="PodsReadyTimeout")
+    answer = await world.sync(starting)
+    assert (answer.grants(), answer.preempted) == ([], ())
+    assert is_true(world.of(lease), "QuotaReserved"), "its pod may be there: nobody else is to have its GPUs"
+    (told,) = (await world.sync(replace(starting, phase=Phase.RUNNING, running_at=NOW))).preempted
+    assert (told.at, told.why) == (NOW + 300, "Kueue: It was not ready in the time that Kueue allows.")
+
+
+async def test_what_is_evicted_while_it_starts_and_then_fails_waits_at_its_place(world):
+    lease = a_lease("a", request=a_request(count=2))
+    (grant,) = (await world.sync(lease)).grants()
+    starting = replace(lease, phase=Phase.STARTING, slots=grant.slots)
+    await world.sync(starting)
+    world.kueue.evict(name_of(lease))
+    later = a_lease("b", asked_at=NOW + 1)
+    failed = leases.requeue(starting, "No room.", 60, NOW, "node-a")
+    answer = await world.sync(failed, later)
+    assert [x.claim.id for x in answer.grants()] == ["b"], "its quota is free once nothing of it runs"
+    assert not is_true(world.of(failed), "QuotaReserved")
+    assert [verb for verb, name in world.kueue.writes if name == name_of(lease)].count("create") == 1
+
+
+async def test_after_ten_minutes_without_the_service_nothing_is_doubled_or_lost(world):
+    up, taken = await world.running(a_lease("a"), a_lease("b", asked_at=NOW + 1))
+    waits = a_lease("c", asked_at=NOW + 2, request=a_request(count=2))
+    assert not (await world.sync(up, taken, waits)).grants()
+    world.kueue.evict(name_of(taken))
+    await again_with(world)
+    before = {x["metadata"]["uid"] for x in world.kueue.workloads.values()}
+    answer = await world.sync(up, taken, waits, now=NOW + 600)
+    assert (answer.grants(), [(x.lease_id, x.at) for x in answer.preempted]) == ([], [("b", NOW + 900)])
+    assert answer.places()["c"].number == 1
+    assert {x["metadata"]["uid"] for x in world.kueue.workloads.values()} == before
+
+
 async def test_a_queue_that_sends_its_work_elsewhere_is_refused_with_the_reason(world):
     world.kueue.checks = {"far": "kueue.x-k8s.io/multikueue"}
     (refused,) = (await world.sync(a_lease("a"))).refused
@@ -229,7 +269,8 @@ async def test_the_pod_gets_what_its_flavor_its_checks_and_its_place_in_the_topo
     beside = world.scheduler.patch(replace(lease, phase=Phase.RESERVED, slots=grant.slots))["pod"]["beside"]
     assert beside["nodeSelector"] == {"product": "A100", "pool": "p", "kubernetes.io/hostname": "node-a"}
     assert beside["tolerations"] == [{"key": "k", "operator": "Exists"}]
-    assert beside["annotations"] == {"request": "r"}
+    counted = {"kueue.x-k8s.io/podset-unconstrained-topology": "true"}
+    assert beside["annotations"] == {"request": "r", **counted}, "Kueue does not count it twice on its node"
     reserved = replace(lease, phase=Phase.RESERVED, slots=grant.slots)
     await again_with(world)
     with pytest.raises(Unavailable):

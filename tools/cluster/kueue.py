@@ -20,6 +20,7 @@ from tools.progress import StepError
 NAME = "kueue"
 WEBHOOKS, PLACES = 9443, 8082
 """The ports of its webhooks, and of the API of places."""
+PLACES_SERVICE = "kueue-visibility-server"
 MANAGED = {"kueue.x-k8s.io/managed-namespace": "true"}
 """The label of namespaces whose pods and jobs Kueue holds back; it leaves those of others alone."""
 OF_ITS_KINDS = frozenset({"clusterqueue", "cohort", "localqueue", "resourceflavor", "workload"})
@@ -33,6 +34,7 @@ CONFIGURATION = {
     "internalCertManagement": {"enable": False},
     "webhook": {"port": WEBHOOKS, "certDir": "/webhook"},
     "managedJobsNamespaceSelector": {"matchLabels": MANAGED},
+    "manageJobsWithoutQueueName": True,
     "integrations": {"frameworks": ["batch/job", "pod"]},
 }
 
@@ -72,6 +74,14 @@ class Kueue:
         """Start it again, and wait until it answers."""
         self.cluster.start_process(NAME)
         self.wait_until_ready()
+
+    def hide_places(self) -> None:
+        """Have nobody reach its API of places."""
+        self.cluster.kubectl("delete", "endpointslice", PLACES_SERVICE, "--namespace=kueue-system")
+
+    def show_places(self) -> None:
+        """Have its API of places reached again."""
+        self.cluster.kubectl("apply", "-f", "-", given=json.dumps(_endpoints(self.cluster.address)))
 
     def wait_until_ready(self) -> None:
         """Wait until its webhooks let a queue be made, and its API of places answers.
@@ -138,9 +148,9 @@ def _endpoints(address: str) -> dict[str, Any]:
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": {
-            "name": "kueue-visibility-server",
+            "name": PLACES_SERVICE,
             "namespace": "kueue-system",
-            "labels": {"kubernetes.io/service-name": "kueue-visibility-server"},
+            "labels": {"kubernetes.io/service-name": PLACES_SERVICE},
         },
         "addressType": "IPv4",
         "ports": [{"name": "https", "port": PLACES, "protocol": "TCP"}],

@@ -59,6 +59,9 @@ EVICTED: Mapping[str, str] = {
     "Deactivated": "Somebody took it out of the queue.",
 }
 RECLAIMED = "InCohortReclamation"
+PLACED = "kueue.x-k8s.io/podset-unconstrained-topology"
+"""An annotation of pods whose Workload has a place in the topology: Kueue takes all others for foreign use of the node,
+and would count these twice."""
 
 
 def code_of(workload: Workload, queue: Queue) -> str:
@@ -157,6 +160,8 @@ def beside(workload: Workload, flavors: Iterable[Flavor]) -> Json:
         tolerations += update.get("tolerations") or ()
         labels |= update.get("labels") or {}
         annotations |= update.get("annotations") or {}
-    selector |= workload.domain()
+    if place := workload.domain():
+        selector |= place
+        annotations[PLACED] = "true"
     found = {"nodeSelector": selector, "tolerations": tolerations, "labels": labels, "annotations": annotations}
     return {name: value for name, value in found.items() if value}

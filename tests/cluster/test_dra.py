@@ -8,9 +8,11 @@ import json
 import secrets
 
 import pytest
+from kube_hub import KubeHub
 from kubernetes import client
 from nodes import wait_for
 from workspaces import HUB, IDLE, NODE, eventually
+from workspaces import start as workspace
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.devices.asks import claim_spec
@@ -23,6 +25,7 @@ from gpuspawner.spawner.kubernetes.pods.claims import claim_of, name_claim, owne
 from tools.cluster.claims import Board, ClaimedGpus
 
 GIB = 2**30
+WAIT_SECONDS = 300
 H100 = "NVIDIA H100 80GB HBM3"
 PARTS = [*(("1g.10gb", start, 1) for start in range(7)), ("3g.40gb", 0, 4), ("3g.40gb", 4, 4)]
 ATTRIBUTES = "device.attributes['gpu.nvidia.com']"
@@ -221,3 +224,75 @@ async def test_of_several_kinds_the_first_that_is_free_is_given(one_machine, nam
             for one in claim["status"]["allocation"]["devices"]["results"]
         }
         assert requests == {"gpu/a100", "gpu/h100"}
+
+
+async def test_what_is_asked_for_by_a_resource_that_claims_serve_is_counted_once(one_machine, namespace, claimed):
+    """On Kubernetes 1.36 the pod stays as it is; the scheduler makes a claim for it."""
+    resource = "nvidia.com/gpu"
+    by_match = GpuKind("l40s", "L40S", 48 * GIB, match="NVIDIA L40S")
+    settings = ClusterSettings(namespace, str(one_machine.kubeconfig), claims=True)
+    found = KubernetesBackend([A100_KIND, by_match], HUB, settings)
+    claimed.boards[4].shares = 0
+    claimed.publish()
+    claimed.serve(resource)
+    try:
+        # The other whole ones are a resource of the node too, of one model with the H100.
+        await until(counts(found, "a100"), {"a100": (2, 2)})
+        workspace(one_machine, namespace, "plain", "e" * 32, gpus=1, resource=resource)
+        claim = one_machine.core.read_namespaced_pod("plain", namespace, _preload_content=False).json()
+        name = claim["status"]["extendedResourceClaimStatus"]["resourceClaimName"]
+        (made,) = [one for one in claims_in(one_machine, namespace) if one["metadata"]["name"] == name]
+        (result,) = made["status"]["allocation"]["devices"]["results"]
+        group = {"gpu-0": A100_KIND.resource, "gpu-1": A100_KIND.resource}.get(result["device"], resource)
+        await until(given(found, "e" * 32), ((Group(NODE, group), 1),))
+        assert "UUID" in listed(one_machine, namespace, "plain")
+    finally:
+        claimed.serve("")
+        claimed.boards[4].shares = 4
+        claimed.publish()
+        await found.close()
+
+
+CATALOG = """\
+version: 1
+gpus:
+  a100:
+    memory: 80GiB
+    claim:
+      device_class: gpu.nvidia.com
+      selectors: ["device.attributes['gpu.nvidia.com'].productName == 'NVIDIA A100-SXM4-80GB'"]
+templates:
+  lab:
+    gpus: {a100: 1-2}
+    bounds: {cpu: 0.1-2, memory: 128MiB-2GiB, lifetime: 1s-24h}
+    default: {cpu: 0.2, memory: 512MiB, lifetime: 8h}
+policies: {default: {mode: observe, lifetime: 1s-24h}}
+"""
+
+
+def test_a_workspace_of_a_real_hub_claims_its_gpus(one_machine, claimed, tmp_path):
+    """From Start to Stop: the claim is its pod's, the lease has what was allocated, and nothing is left."""
+    with one_machine.namespace() as namespace:
+        extra = 'c.KubeSpawner.cmd = ["python3", "-m", "http.server", "8888"]'
+        hub = KubeHub(tmp_path, cluster=one_machine, namespace=namespace, extra=extra)
+        hub.catalog.write_text(CATALOG)
+        try:
+            hub.start()
+            hub.add_user("ada", "grace")
+            wait_for(lambda: hub.gpu("/offers")["offers"][0]["free"] == 2, "two are offered")
+            hub.begin("ada", template="lab", gpu="a100", count=2)
+            lease = hub.until("ada", "running", WAIT_SECONDS)
+            assert [gpu.rpartition("/")[0] for gpu in lease["gpus"]] == [f"{NODE}/gpu.nvidia.com/a100"] * 2
+            assert listed(one_machine, namespace, hub.pod("ada").metadata.name).count("UUID") == 2
+            (claim,) = claims_in(one_machine, namespace)
+            assert claim["metadata"]["ownerReferences"][0]["name"] == hub.pod("ada").metadata.name
+            assert claim["metadata"]["labels"]["gpuspawner.io/lease"] == lease["id"]
+            hub.begin("grace", template="lab", gpu="a100", count=1)
+            waiting = hub.until("grace", "queued", WAIT_SECONDS)
+            assert (waiting["queue"]["place"], waiting["queue"]["of"]) == (1, 1)
+            hub.stop("ada")
+            hub.until("grace", "running", WAIT_SECONDS)
+            hub.stop("grace")
+            wait_for(lambda: not claims_in(one_machine, namespace), "their claims are gone")
+        finally:
+            hub.close()

@@ -52,9 +52,9 @@ class Board:
 class ClaimedGpus:
     """The node's GPUs that are claimed."""
 
-    def __init__(self, cluster: Cluster, boards: Sequence[Board], *, extended: str = "") -> None:
-        """Take them; ``extended`` is the resource by which pods may ask for whole ones as well."""
-        self.cluster, self.boards, self.extended = cluster, list(boards), extended
+    def __init__(self, cluster: Cluster, boards: Sequence[Board]) -> None:
+        """Take them."""
+        self.cluster, self.boards, self.extended = cluster, list(boards), ""
         self.folder = cluster.folder / "claimed-gpus"
         self.generation = 1
         self.log = cluster.log(PROCESS)
@@ -101,6 +101,11 @@ class ClaimedGpus:
         """Let it work again."""
         self.boards[board].taints = []
         self.publish()
+
+    def serve(self, resource: str) -> None:
+        """Let pods ask for whole GPUs by an extended resource as well; "" is none any more."""
+        self.extended = resource
+        self._apply(*self._classes())
 
     def stop(self) -> None:
         """Take them away again."""

@@ -282,7 +282,7 @@ def test_a_workspace_of_a_real_hub_claims_its_gpus(one_machine, claimed, tmp_pat
             wait_for(lambda: hub.gpu("/offers")["offers"][0]["free"] == 2, "two are offered")
             hub.begin("ada", template="lab", gpu="a100", count=2)
             lease = hub.until("ada", "running", WAIT_SECONDS)
-            assert [gpu.rpartition("/")[0] for gpu in lease["gpus"]] == [f"{NODE}/gpu.nvidia.com/a100"] * 2
+            assert [gpu["id"].rpartition("/")[0] for gpu in lease["gpus"]] == [f"{NODE}/gpu.nvidia.com/a100"] * 2
             assert listed(one_machine, namespace, hub.pod("ada").metadata.name).count("UUID") == 2
             (claim,) = claims_in(one_machine, namespace)
             assert claim["metadata"]["ownerReferences"][0]["name"] == hub.pod("ada").metadata.name

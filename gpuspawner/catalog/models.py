@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from gpuspawner.catalog.claims import ClaimEntry
+from gpuspawner.catalog.claims.models import ClaimEntry
 from gpuspawner.catalog.clusters import ClusterEntry, Labels
 from gpuspawner.catalog.entry import (
     Bytes,

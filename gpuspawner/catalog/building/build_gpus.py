@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
 from gpuspawner.catalog.building.extends import Named
-from gpuspawner.catalog.claims import build_claim, check_claim
+from gpuspawner.catalog.claims.build import build_claim, check_claim
 from gpuspawner.catalog.document import Issue
 from gpuspawner.catalog.models import CatalogEntry, GpuEntry
 from gpuspawner.catalog.names import did_you_mean

@@ -10,7 +10,7 @@ from resource_world import SPEC, Cluster, Door
 from service_world import Killed, Life
 
 from gpuspawner.catalog.resources.status import OF_REQUEST
-from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.resources.resource import Resource
@@ -122,6 +122,30 @@ async def test_what_goes_on_without_a_gpu_and_back_stays_its_requests_and_a_dele
     await door.rounds(10)
     assert door.cluster.there == {}
     assert leases_of(door) == []
+
+
+async def test_of_two_operators_the_newer_leads_and_the_older_touches_nothing(door, monkeypatch):
+    """The older one does not know what was started since, and would let its requests go."""
+    door.cluster.apply("train")
+    await door.rounds()
+    older, left = door.operator, door.world.parts
+    with monkeypatch.context() as undisturbed:
+        undisturbed.setattr(door.world, "crash", lambda: None)
+        door.boot()
+    lease = await door.world.up("bob")
+    door.cluster.apply("second", server="second")
+    await door.rounds()
+    there, told = dict(door.cluster.there), len(door.cluster.told)
+    assert set(there) == {"train", "second", f"ws-{lease.id[:12]}"}
+    left.reconciler.has_looked = True
+    with pytest.raises(Superseded):
+        await older.round()
+    await asyncio.gather(*older._acts._tasks.values(), return_exceptions=True)
+    left.store.close()
+    assert (door.cluster.there, len(door.cluster.told)) == (there, told)
+    door.cluster.change(door.cluster.there["train"], deleting=True)
+    await door.rounds(10)
+    assert set(door.cluster.there) == {"second", f"ws-{lease.id[:12]}"}, "it took over what the older one asked for"
 
 
 async def test_refusals_are_told_and_not_tried_again(door):

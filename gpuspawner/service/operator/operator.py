@@ -24,8 +24,9 @@ from gpuspawner.service.parts import Parts
 log = logging.getLogger("gpuspawner.operator")
 
 ROUND_SECONDS = 2.0
-AT_ONCE = 16
-"""Steps under way: each is some calls of the API server."""
+AT_ONCE = 64
+"""Steps under way: each is some calls of the API server. Those that ask together are given their places together:
+1,000 at once took half the CPU of 16 at once."""
 ACCEPTS_SECONDS = 2.0
 """How old it may be that the admission policy was seen to be there: as each round looks, and a flood of starts does."""
 WHERE = "a custom resource"
@@ -53,10 +54,13 @@ class Operator:
         """Decide, and have the steps taken. Where the resources are not seen, nothing is done, and once it is said.
 
         Raises:
-            Unavailable: the cluster does not answer.
+            Unavailable: the cluster or the store does not answer.
+            Superseded: a newer service leads.
         """
         if not self._parts.reconciler.has_looked:
             return
+        # A newer service may have made workspaces that this one does not know, and would let their requests go.
+        await self._parts.store.read(self._parts.store.check_epoch)
         try:
             resources = await self._resources.requests()
         except Unavailable as error:

@@ -10,6 +10,7 @@ from tools.cluster.kueue import NAME, Kueue
 from tools.cluster.settings import NODE
 
 API, RESOURCE = "kueue.x-k8s.io/v1beta2", "nvidia.com/gpu"
+HOST = "kubernetes.io/hostname"
 WAIT_SECONDS = 300
 POLICY = "mode: observe, preemption: {grace: 8s, protected: 0s}"
 CATALOG = """
@@ -19,13 +20,11 @@ scheduler:
 
 
 def objects(namespace):
-    """One flavor, this node's; two queues in a cohort with a GPU each; and the way to them from the namespace."""
+    """One flavor, this node's, with a topology; two queues in a cohort with a GPU each; and the way to them."""
+    flavor = {"nodeLabels": {"kubernetes.io/os": "linux"}, "topologyName": "nodes"}
     found = [
-        {
-            "kind": "ResourceFlavor",
-            "metadata": {"name": "here"},
-            "spec": {"nodeLabels": {"kubernetes.io/hostname": NODE}},
-        }
+        {"kind": "Topology", "metadata": {"name": "nodes"}, "spec": {"levels": [{"nodeLabel": HOST}]}},
+        {"kind": "ResourceFlavor", "metadata": {"name": "here"}, "spec": flavor},
     ]
     quota = {"name": "here", "resources": [{"name": RESOURCE, "nominalQuota": 1}]}
     for name in ("ours", "theirs"):
@@ -63,6 +62,8 @@ def test_what_was_borrowed_is_taken_back_with_notice_and_comes_again(hub):
         hub.add_user(user)
         hub.begin(user, **asked)
         hub.until(user, "running", WAIT_SECONDS)
+    for user in ("alice", "bob"):  # both fit on the node only where Kueue counts neither of them twice
+        assert hub.pod(user).spec.node_selector == {HOST: NODE, "kubernetes.io/os": "linux"}
     before = {user: hub.lease(user) for user in ("alice", "bob")}
     hub.add_user("carol")
     hub.begin("carol", **asked)

@@ -35,10 +35,10 @@ def refusals_are_meant(monkeypatch):
 class Service:
     """A service account with the rights of the manifests, some of them taken away."""
 
-    def __init__(self, cluster, namespace, folder):
+    def __init__(self, cluster, namespace, folder, manifests=MANIFESTS):
         self.cluster, self.namespace, self.folder = cluster, namespace, folder
         self.rbac = client.RbacAuthorizationV1Api(cluster.api)
-        text = re.sub("namespace: (jhub|gpu-workspaces)", f"namespace: {namespace}", MANIFESTS.read_text())
+        text = re.sub("namespace: (jhub|gpu-workspaces)", f"namespace: {namespace}", manifests.read_text())
         self.parts = {part["kind"]: part for part in yaml.safe_load_all(text)}
         (subject,) = self.parts["RoleBinding"]["subjects"]
         self.account = subject["name"]
@@ -51,10 +51,15 @@ class Service:
         """Make the roles, but for one verb of one resource of one of them."""
         kind, resource, verb = without
         for role in ("ClusterRole", "Role"):
-            for rule in self.parts[role]["rules"]:
-                if role == kind and rule["resources"] == [resource]:
-                    assert verb in rule["verbs"]
-                    rule["verbs"] = [other for other in rule["verbs"] if other != verb]
+            rules = self.parts[role]["rules"]
+            for rule in [rule for rule in rules if role == kind and resource in rule["resources"]]:
+                assert verb in rule["verbs"]
+                others = [other for other in rule["resources"] if other != resource]
+                if others:
+                    rules.append({**rule, "resources": others})
+                rule |= {"resources": [resource], "verbs": [other for other in rule["verbs"] if other != verb]}
+                if not rule["verbs"]:
+                    rules.remove(rule)
         core, rbac = self.cluster.core, self.rbac
         core.create_namespaced_service_account(self.namespace, {"metadata": {"name": self.account}})
         rbac.create_cluster_role(self.parts["ClusterRole"])
@@ -63,17 +68,24 @@ class Service:
         rbac.create_namespaced_role_binding(self.namespace, self.parts["RoleBinding"])
         for role, namespace in (("ClusterRole", None), ("Role", self.namespace)):
             for rule in self.parts[role]["rules"]:
+                (group,) = rule["apiGroups"]
                 for resource, verb in itertools.product(rule["resources"], rule["verbs"]):
                     wait_for(
-                        lambda resource=resource, verb=verb, namespace=namespace: self.may(verb, resource, namespace),
+                        lambda asked=(verb, resource, namespace, group): self.may(*asked),
                         f"{role}: {verb} {resource} is in force",
                         IN_FORCE_SECONDS,
                     )
 
-    def may(self, verb, resource, namespace):
+    def may(self, verb, resource, namespace, group=""):
         """Whether the API server lets the service do this now; ``namespace`` is None for all of them."""
         name, _, subresource = resource.partition("/")
-        attributes = {"verb": verb, "resource": name, "subresource": subresource, "namespace": namespace}
+        attributes = {
+            "verb": verb,
+            "group": group,
+            "resource": name,
+            "subresource": subresource,
+            "namespace": namespace,
+        }
         account = f"system:serviceaccount:{self.namespace}:{self.account}"
         review = client.V1SubjectAccessReview(spec={"user": account, "resourceAttributes": attributes})
         return client.AuthorizationV1Api(self.cluster.api).create_subject_access_review(review).status.allowed

@@ -53,7 +53,12 @@ class CatalogError(GpuspawnerError):
 
 
 def quoted(value: object) -> str:
-    """Return a refused value as a message may show it: one line, at most SHOWN_CHARACTERS, never raising."""
+    """Return a refused value as a message may show it: one line, at most SHOWN_CHARACTERS, never raising.
+
+    What is not there is ``none``, as in ``kind: none asked``.
+    """
+    if value is None:
+        return "none"
     text = f"{value[: 4 * SHOWN_CHARACTERS]!r}" if isinstance(value, str) else _bounded_repr(value)
     printable = "".join(c if c.isprintable() else "?" for c in text)
     return printable if len(printable) <= SHOWN_CHARACTERS else printable[: SHOWN_CHARACTERS - 1] + "…"

@@ -1,5 +1,11 @@
 """A GPU that comes while its user is away: warned of, given back as nobody came, and asked for again at the end."""
 
+import contextlib
+import os
+import pty
+import subprocess
+import sys
+
 import pytest
 
 
@@ -31,3 +37,39 @@ def test_who_is_away_is_warned_nobody_comes_and_asking_again_joins_the_end(new_h
     again = hub.until("anna", "parked")
     assert again["id"] != ended["id"]
     assert (again["queue"]["place"], again["asked_at"] > ben["asked_at"]) == (1, True)
+
+
+@pytest.mark.parametrize("python", ["hub6"], indirect=True)
+def test_who_waits_for_it_in_a_terminal_has_come_and_a_script_has_not(new_hub, python):
+    hub = new_hub(python=python, gpus=1, wait=2.0)
+    hub.add_user("holder", "anna")
+    token = hub.api("POST", "/users/anna/tokens", {}).json()["token"]
+    for typed in (True, False):
+        hub.begin("holder", template="lab")
+        held = hub.until("holder", "running")
+        with terminal() if typed else contextlib.nullcontext(subprocess.DEVNULL) as keyboard:
+            waits = subprocess.Popen(
+                [sys.executable, "-m", "gpuspawner.cli", "start", "lab", "--url", f"{hub.url}/services/gpu"],
+                env={**os.environ, "GPUSPAWNER_TOKEN": token},
+                stdin=keyboard,
+                stdout=subprocess.DEVNULL,
+            )
+            hub.until("anna", "parked")
+            hub.stop("holder")
+            assert waits.wait(90) == 0
+        came = hub.until("anna", "running")
+        did = [line["action"] for line in hub.audit(came["id"])]
+        assert (came["arrival"] is None, "came" in did) == (typed, typed), held["id"]
+        hub.stop("anna")
+        hub.until_ended("anna", "stopped", 60)
+
+
+@contextlib.contextmanager
+def terminal():
+    """Yield what a command that a person started by hand reads from."""
+    ours, theirs = pty.openpty()
+    try:
+        yield theirs
+    finally:
+        os.close(theirs)
+        os.close(ours)

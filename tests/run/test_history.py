@@ -52,6 +52,12 @@ def test_what_was_used_is_charged_to_teams_and_adds_up(data):
     assert sum(much for _, much in charged) / 1000 == pytest.approx(held[0][0], rel=0.001)
 
 
+def test_its_audit_is_in_the_order_of_time(data):
+    at = [one for (one,) in rows(data, "select at from audit order by number")]
+    assert len(at) > 30
+    assert at == sorted(at)
+
+
 def test_a_policy_can_be_tried_on_it(data, capsys):
     assert main(["simulate", CATALOG, "--data", str(data)]) == 0
     told = capsys.readouterr().out

@@ -243,3 +243,13 @@ async def test_the_page_says_what_reaches_who_closes_it(make_world, settings, kn
     await world.up("bob", "second", gpu="none")
     if words.startswith("Nothing") or "if the hub" in words:
         assert reach_words(world.parts, "bob", world.key("bob")) == "JupyterLab of second tells you when it starts."
+
+
+async def test_who_waited_for_it_in_a_terminal_has_come_once(make_world):
+    world = make_world()
+    lease = await came_while_away(world)
+    for _ in range(2):
+        await world.parts.lifecycle.arrivals.come(world.now_of(lease), "bob", "waited for on the command line", "here")
+    claimed = world.now_of(lease)
+    assert (claimed.arrival, claimed.claimed_at) == (None, world.clock.now())
+    assert world.did(lease).count("came") == 1

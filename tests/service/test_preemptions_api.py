@@ -82,7 +82,7 @@ def test_a_repeated_message_is_one_claim(world, header):
     ("body", "status", "words"),
     [
         ({"kind": "h100", "external": "x"}, 400, "kind: 'h100' asked; allowed: a100, t4."),
-        ({"external": "x"}, 400, "kind: None asked"),
+        ({"external": "x"}, 400, "kind: none asked"),
         ({**EXTERNAL, "count": 0}, 400, "GPUs: 0 asked; allowed: 1 to"),
         ({**EXTERNAL, "count": "2"}, 400, "GPUs: '2' asked"),
         ({**EXTERNAL, "count": True}, 400, "GPUs: True asked"),

@@ -234,8 +234,8 @@ def test_a_grant_may_be_for_a_team_a_user_in_it_everybody_and_later(world):
     [
         ({}, "for whom: nobody asked; allowed: user, team or everybody"),
         ({"user": "alice"}, "a reason of at most 500 letters"),
-        ({"user": "alice", "why": "x"}, "what: None asked; allowed: a number and what it is of"),
-        ({"user": "alice", "why": "x", "what": "4 GPUs"}, "until: None asked; allowed: a day (Friday"),
+        ({"user": "alice", "why": "x"}, "what: none asked; allowed: a number and what it is of"),
+        ({"user": "alice", "why": "x", "what": "4 GPUs"}, "until: none asked; allowed: a day (Friday"),
         ({"user": "alice", "why": "x", "what": "4 GPUs", "until": "2020-01-01"}, "has passed"),
         ({"user": "alice", "why": "x", "what": "4 GPUs", "until": "2d", "since": "3d"}, "before until"),
         ({"user": "nobody", "why": "x", "what": "4 GPUs", "until": "2d"}, "users of the hub"),

@@ -96,6 +96,15 @@ def test_what_is_not_there_is_a_page_with_care_whatever_the_address(world, path)
     assert "Traceback" not in response.text
 
 
+def test_an_unknown_address_tells_who_looks_and_its_script_may_listen(world):
+    page = Browser(world, "alice").look("nothing/here", 404)
+    assert "There is nothing at this address." in page.text
+    assert "<span>alice</span>" in page.text
+    assert 'data-version=""' not in page.text
+    nobody = requests.get(f"{world.home}nothing/here")
+    assert (nobody.status_code, "Log out" in nobody.text, "workspace.js" in nobody.text) == (404, False, False)
+
+
 def test_an_unknown_address_of_the_api_answers_json(world):
     response = requests.get(f"{world.home}api/v1/nothing")
     assert (response.status_code, response.json()) == (404, {"error": {"message": "There is nothing at this address."}})

@@ -101,6 +101,8 @@ def test_quotas_are_told_by_how_full_they_are(make_web_world):
     lease = page_world.running("runs", gpus=(0, 1), minutes=60, rate=Rate(Fraction(2), Fraction(4)))
     world.save(replace(lease, request=replace(lease.request, team="vision"), deadline_at=NOW + 3 * 3600))
     world.save(page_world.running("bobs", "bob", gpus=(2,)))
+    waits = page_world.waiting()
+    world.save(replace(waits, key=replace(waits.key, server="later")))  # takes nothing yet
     found = metrics(world, "admin")
     ratios = {key[1:]: value for key, value in found.items() if key[0] == "gpuspawner_quota_used_ratio"}
     assert ratios == {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from typing import Any
 
@@ -28,6 +29,8 @@ def start(arguments: argparse.Namespace) -> None:
     one = ask(arguments, "/workspaces", "POST", {**options, "server": arguments.name})
     if not arguments.detach:
         one = _waited(arguments, one)
+        if one["arrival"] and sys.stdin.isatty():  # no script's wait is a person's
+            one = ask(arguments, f"/workspaces/{one['id']}/came", "POST")
     show(arguments, one, lambda told: _print(arguments, told))
 
 

@@ -19,7 +19,7 @@ from gpuspawner.service.tell.rules.going_on import WITH, WITHOUT, next_of, way_o
 from gpuspawner.service.tell.rules.gpu_warnings import closed_gpus
 from gpuspawner.service.tell.sentences import gpus_asked
 
-ACTIONS = f"keep|extend|move|stop|seen|share|dispute|answer|consent|{WITHOUT}|{WITH}"
+ACTIONS = f"keep|extend|move|stop|seen|share|dispute|answer|consent|came|{WITHOUT}|{WITH}"
 """What :func:`act` carries out, as a route matches it."""
 
 
@@ -48,6 +48,8 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
         return  # a second click, in another tab
     elif not lease.live:
         raise Conflict("This workspace has ended. Start it again from the form; its files are kept.")
+    elif action == "came":
+        await _come(parts, person, lease, where)
     elif action == "consent":
         await _consent(parts, person, lease, said, where)
     elif action == "keep":
@@ -90,6 +92,13 @@ async def _consent(parts: Parts, person: Person, lease: Lease, kinds: object, wh
         return
     await parts.book.save(consented, audit=[parts.allocator.line(waiting, person.name, event, where)])
     await parts.allocator.give()
+
+
+async def _come(parts: Parts, person: Person, lease: Lease, where: str) -> None:
+    """Take it for claimed: its user waited for it, and sees it run. What runs in it says nothing of who is there."""
+    if not person.owns(lease) or person.lease is not None:
+        raise HTTPError(403, reason="Only its user may say that somebody came to a workspace.")
+    await parts.lifecycle.arrivals.come(lease, person.name, f"waited for on {where}", where)
 
 
 async def _see(parts: Parts, person: Person, lease: Lease, _sentence: object, _where: str) -> None:

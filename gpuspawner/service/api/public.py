@@ -262,7 +262,7 @@ class Act(ApiHandler):
     """POST: keep, extend, move, stop, seen, share; with a ``sentence`` dispute (its user), answer (administrators).
 
     ``without-gpu`` and ``with-gpu`` end it, to start again so. With ``substitutes``, a list, consent: to all of these
-    kinds and no other, while it waits.
+    kinds and no other, while it waits. ``came`` says that its user waited for it and sees that it runs.
     """
 
     @route(answer=workspaces.Workspace, body=ActBody)

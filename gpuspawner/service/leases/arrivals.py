@@ -73,6 +73,13 @@ class Arrivals:
         told = lease.arrival.warned_after_seconds is not None
         return after, self._line(after, self.warning(after)) if told else None
 
+    async def come(self, lease: Lease, by: str, words: str, where: str) -> None:
+        """Take a workspace for claimed, by ``words`` of how. Repeating it is harmless, and so is what needs no claim."""
+        if lease.arrival is not None and lease.phase in UP:
+            line = self._allocator.line(lease, by, events.Came(words), where)
+            came = self._anew(replace(lease, claimed_at=self._clock.now()))
+            await self._allocator.book.save(came, audit=[line])
+
     async def give_back(self, lease: Lease) -> None:
         """Have a workspace ended to which nobody came, unless anything changed since."""
         if lease.arrival is None:

@@ -169,12 +169,18 @@ class NotFound(ErrorPages):
     """Whatever address is none of ours."""
 
     async def prepare(self) -> None:
-        """Say so, whoever asks."""
+        """Say so, whoever asks; a page is told with who looks, where the hub says who that is."""
+        if not self._is_for_programs():
+            with suppress(HTTPError, Unavailable):
+                self.person = await self.find_person()
         raise HTTPError(404, reason="There is nothing at this address.")
+
+    def _is_for_programs(self) -> bool:
+        return "/api/" in self.request.path or "/internal/" in self.request.path
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Answer in JSON below the API, as a page elsewhere."""
-        if "/api/" in self.request.path or "/internal/" in self.request.path:
+        if self._is_for_programs():
             ApiHandler.write_error(self, status_code, **kwargs)  # what it uses is BaseHandler's
         else:
             super().write_error(status_code, **kwargs)

@@ -13,24 +13,24 @@ from gpuspawner.service.parts import Parts
 
 
 def used_ratios(parts: Parts) -> dict[tuple[str, str], float]:
-    """Return how much of each limit and budget is taken, of 1, by entry and limit: of its ``hard``, else its ``soft``.
+    """Return how much of each limit and budget is used, of 1, by entry and limit: of its ``hard``, else its ``soft``.
 
-    A limit is ``gpus``, ``workspaces``, ``cpu``, ``memory`` or a kind's name; a budget ``gpu_hours/week``, of which is
-    taken what is used and set aside. What bounds nothing has none.
+    A limit is ``gpus``, ``workspaces``, ``cpu``, ``memory`` or a kind's name, of which is used what is held: what waits
+    is not. A budget is ``gpu_hours/week``, of which is used what was used and is set aside. What bounds nothing has none.
     """
     if not parts.catalog.rules.quotas:
         return {}
     tally, balances = Tally(parts.allocator.observed.snapshot()), parts.allocator.bounds.balances()
     found: dict[tuple[str, str], Fraction] = {}
 
-    def note(entry: str, limit: str, taken: Amount, most: Amount | None) -> None:
+    def note(entry: str, limit: str, used: Amount, most: Amount | None) -> None:
         if most:
-            found[entry, limit] = max(found.get((entry, limit), Fraction(0)), Fraction(taken) / most)
+            found[entry, limit] = max(found.get((entry, limit), Fraction(0)), Fraction(used) / most)
 
     for who in set(_whos(parts)):
-        for bound, held, waiting in tally.uses(who):
+        for bound, held, _ in tally.uses(who):
             limit = bound.limit.kind or bound.limit.what.value
-            note(bound.entry.name, limit, held + waiting, bound.soft if bound.hard is None else bound.hard)
+            note(bound.entry.name, limit, held, bound.soft if bound.hard is None else bound.hard)
         for one in balances.of(Asker(*who)) if balances.bind else ():
             limit = f"{one.budget.what.value}/{one.budget.per.value}"
             note(one.entry.name, limit, one.used + one.set_aside, one.soft if one.hard is None else one.hard)

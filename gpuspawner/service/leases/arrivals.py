@@ -74,7 +74,7 @@ class Arrivals:
         return after, self._line(after, self.warning(after)) if told else None
 
     async def come(self, lease: Lease, by: str, words: str, where: str) -> None:
-        """Take a workspace for claimed, by ``words`` of how. Repeating it is harmless, and so is what needs no claim."""
+        """Take a workspace for claimed; ``words`` say how. Repeating it is harmless."""
         if lease.arrival is not None and lease.phase in UP:
             line = self._allocator.line(lease, by, events.Came(words), where)
             came = self._anew(replace(lease, claimed_at=self._clock.now()))

@@ -126,7 +126,7 @@ class ServiceCollector(Collector):
         yield given
         ratios = GaugeMetricFamily(
             "gpuspawner_quota_used_ratio",
-            "How much of a quota's limit is held, of 1, without what waits; of one for each user, with whom it is fullest.",
+            "How much of a quota's limit is held, of 1, without what waits; of each user's, the fullest.",
             labels=["quota", "limit"],
         )
         for key, ratio in sorted(used_ratios(parts).items()):

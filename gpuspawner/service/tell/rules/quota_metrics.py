@@ -16,7 +16,8 @@ def used_ratios(parts: Parts) -> dict[tuple[str, str], float]:
     """Return how much of each limit and budget is used, of 1, by entry and limit: of its ``hard``, else its ``soft``.
 
     A limit is ``gpus``, ``workspaces``, ``cpu``, ``memory`` or a kind's name, of which is used what is held: what waits
-    is not. A budget is ``gpu_hours/week``, of which is used what was used and is set aside. What bounds nothing has none.
+    is not. A budget is ``gpu_hours/week``, of which is used what was used and is set aside. What bounds
+    nothing has none.
     """
     if not parts.catalog.rules.quotas:
         return {}

@@ -30,7 +30,7 @@ STEPS_BACK = SERVE.replace(
     """
 import time
 wall = time.time
-time.time = lambda: wall() - 3600 * os.path.exists(store.removeprefix("sqlite:///") + ".back")
+time.time = lambda: wall() - 3600 * os.path.exists(os.environ["SET_BACK"])
 asyncio.run(""",
 )
 JUMPS = pytest.mark.parametrize("jump_seconds", [HOUR, -HOUR], ids=["ahead", "back"])
@@ -70,10 +70,11 @@ def test_a_clock_that_was_set_back_is_told_once_and_one_set_ahead_or_corrected_i
     assert told == [0, 0, 0, 0, HOUR - 1, 0, 0]
 
 
-def test_the_log_says_what_a_clock_that_was_set_back_does_to_the_hub(serve, tmp_path):
+def test_the_log_says_what_a_clock_that_was_set_back_does_to_the_hub(serve, tmp_path, monkeypatch):
+    monkeypatch.setenv("SET_BACK", str(tmp_path / "back"))
     service = serve(script=STEPS_BACK)
     service.says("serving ")
-    (tmp_path / "service.sqlite.back").touch()
+    (tmp_path / "back").touch()
     service.says("This machine's time was set back by 1 h. JupyterHub waits by it: for as long it may not look")
     service.says("Restart the hub: workspaces run on.")
 

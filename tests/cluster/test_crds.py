@@ -12,7 +12,8 @@ from nodes import ROOT, wait_for
 from gpuspawner.catalog.resources.definitions import API_GROUP, KINDS, POLICY, REQUESTS, USERS
 
 GOOD = {
-    "DevGPUVMRequest": {"user": "ada", "template": "lab", "gpu": "a100", "count": 2, "cpu": "0.5", "lifetime": "8h"},
+    "DevGPUVMRequest": {"user": "ada", "template": "lab", "gpu": "a100", "count": 2, "cpu": "0.5", "lifetime": "8h",
+                        "substitutes": ["a100@us-east"]},
     "DevGPUVMTemplate": {
         "title": "Lab", "gpus": {"a100": "1-8", "t4": 1}, "bounds": {"cpu": "1-8", "memory": "1GiB-32GiB"},
         "default": {"gpu": "a100", "cpu": 2}, "opens": ["lab", "ssh"], "tools": {"nlp": ["transformers"]},
@@ -26,6 +27,8 @@ BAD = [
     ("DevGPUVMRequest", {"user": "ada", "gpu": "none", "count": 1}, "gpu is none, so count must be 0 or left out"),
     ("DevGPUVMRequest", {"user": "ada", "server": "a/b"}, "server is the name of a workspace, without /"),
     ("DevGPUVMRequest", {"user": "ada", "gpus": 1}, 'unknown field "spec.gpus"'),
+    ("DevGPUVMRequest", {"user": "ada", "gpu": "a100@@x"}, "spec.gpu in body should match"),
+    ("DevGPUVMRequest", {"user": "ada", "ready_at": {"days": "daily"}}, "spec.ready_at.time: Required value"),
     ("DevGPUVMTemplate", {"opens": ["ssh"]}, "ssh alone leaves nothing for the browser to open"),
     ("DevGPUVMTemplate", {"policy": "No Such"}, "spec.policy in body should match"),
     ("DevGPUVMLifecyclePolicy", {"mode": "kill"}, 'supported values: "observe", "warn", "enforce"'),
@@ -59,7 +62,15 @@ def test_good_ones_are_taken_and_bad_ones_refused_in_words(kubectl):
 def test_the_server_fills_in_and_what_a_request_is_stays(kubectl):
     kubectl("create", "-f", "-", given=manifest("DevGPUVMRequest", GOOD["DevGPUVMRequest"]))
     assert json.loads(kubectl("get", "gvm", "one", "-o", "json"))["spec"]["server"] == ""
-    for name, value in {"user": "bob", "gpu": "t4", "count": 1, "cpu": 1, "memory": "1GiB", "server": "x"}.items():
+    for name, value in {
+        "user": "bob",
+        "gpu": "t4",
+        "count": 1,
+        "cpu": 1,
+        "memory": "1GiB",
+        "server": "x",
+        "ready_at": {"time": "8:00"},
+    }.items():
         patch = json.dumps({"spec": {name: value}})
         done = kubectl.run("patch", "gvm", "one", "--type=merge", "--patch", patch)
         assert f"{name} cannot be changed: delete this request, and make another one" in done.stderr

@@ -218,7 +218,12 @@ async def test_extended_resources_that_claims_serve_are_counted_once(api, watch)
 
 async def test_what_a_device_plugin_advertises_is_not_counted_again(api, watch):
     whole = GpuKind("a100", "A100", 80 * GIB, match="NVIDIA-A100*")
-    put(api, a_node(gpus={"nvidia.com/gpu": 2}), a_class(resource="nvidia.com/gpu"), a_slice([a_gpu(0), a_gpu(1)]))
+    put(
+        api,
+        a_node(gpus={"nvidia.com/gpu": 2}),
+        a_class(resource="nvidia.com/gpu"),
+        a_slice([a_gpu(at) for at in range(3)]),
+    )
     backend = watch([whole, KINDS[1]])
     await eventually(counts(backend), {"a100": (2, 2, 0)})
 

@@ -3,7 +3,7 @@
 import contextlib
 import re
 from dataclasses import replace
-from datetime import date
+from datetime import datetime, timezone
 from fractions import Fraction
 from pathlib import Path
 
@@ -130,7 +130,7 @@ async def test_time_of_gpus_is_counted_by_what_was_read_of_each(make_world):
         await world.sample()
     found = {key: value - before.get(key, 0) for key, value in world.parts.sampler.gpu_seconds.items()}
     assert found == {("", "a100", "busy"): 300, ("", "half", "idle"): 150}, "half a GPU counts half"
-    first, last = (f"{date.fromtimestamp(world.clock.at + days * 86400)}" for days in (-2, 2))
+    first, last = (f"{datetime.fromtimestamp(world.clock.at + days * 86400, timezone.utc).date()}" for days in (-2, 2))
     sums = await world.parts.store.read(world.parts.store.use_sums.of_days, "kind", first, last)
     hours = {(one.key, state): getattr(one.amounts, state) for one in sums for state in ("busy", "idle")}
     counted = {(kind, state): value for (_, kind, state), value in world.parts.sampler.gpu_seconds.items()}

@@ -4,7 +4,8 @@ The service is a process of its own with its real application, its store a file;
 asks once, as the spawner does, and is answered once the lease is stored: with GPUs free for all, and with one, so that
 all others wait. With STORE=postgresql the store is on a server of this machine, which writes to the disk as by default.
 SLOW_SECONDS is what each transaction takes longer, as with a database far away. With QUOTAS=1 the catalog has two,
-for each user and for everybody. What the service computes for each lease tells more than seconds on a busy machine.
+for each user and for everybody; with BUDGETS=1 these have GPU hours too. What the service computes for each lease
+tells more than seconds on a busy machine.
 """
 
 from __future__ import annotations
@@ -55,6 +56,11 @@ if os.environ.get("QUOTAS"):
     CATALOG["quotas"] = {
         "each": {"each": "user", "gpus": {"hard": 8}},
         "all": {"everybody": True, "gpus": {"hard": 10 * ASKING}},
+    }
+if os.environ.get("BUDGETS"):
+    CATALOG["quotas"] = {
+        "each": {"each": "user", "gpus": {"hard": 8}, "gpu_hours": {"per": "week", "hard": 400}},
+        "all": {"everybody": True, "gpus": {"hard": 10 * ASKING}, "gpu_hours": {"per": "week", "hard": 400 * ASKING}},
     }
 
 

@@ -51,11 +51,13 @@ def test_a_claim_is_taken_listed_shown_and_given_up(world, preempt):
     _, out, _ = preempt("list")
     assert out.splitlines()[1].startswith(f"{made['id'][:8]}  2 A100 80 GB  Training job train-77  admin ")
     assert json.loads(preempt("list", "--json")[1])["preemptions"][0]["id"] == made["id"]
+    assert json.loads(preempt("show", made["id"][:8], "--json")[1])["id"] == made["id"]
     assert f"(claim {made['id'][:8]}): 1 workspace ends for it at " in preempt("show", made["id"][:8])[1]
     code, _, err = preempt("claimed", made["id"][:8])
     assert (code, "not free yet" in err) == (2, True)
     code, out, _ = preempt("give-up", made["id"][:8])
     assert (code, "It was given up." in out) == (0, True)
+    assert json.loads(preempt("give-up", made["id"][:8], "--json")[1])["state"] == "given up"
     assert world.lease("runs").notice is None
 
 

@@ -119,6 +119,8 @@ async def test_a_preemption_is_told_and_that_there_was_no_notice_where_its_time_
     (warned,) = [why for _, action, why in world.audit(lease) if action == "warned of claim"]
     assert re.fullmatch(told, warned)
     assert ("there was no notice" in world.now_of(lease).notice.why) == (seconds < 0), "its end tells it too"
+    await world.sample()
+    assert (world.phase(lease) is Phase.RUNNING) == (seconds > 0), "where its time is over, it ends at once"
 
 
 async def test_a_lost_answer_comes_again(world):

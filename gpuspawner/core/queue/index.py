@@ -23,12 +23,15 @@ from gpuspawner.core.queue.order import Standing
 from gpuspawner.core.queue.shares import Charges, Uses
 from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot, claim_of
 from gpuspawner.core.queue.waiting import Waiting
+from gpuspawner.core.quotas.budgets import Balances
 from gpuspawner.core.quotas.quotas import Holdings, Tally
-from gpuspawner.core.rules import QuotaGrant, Rules
+from gpuspawner.core.rules import Accounts, QuotaGrant, Rules
 
 NOWHERE = ""
 """The pool of what holds no GPU that is seen."""
 _AT_ONCE = 512
+KEPT_SECONDS = 1.0
+"""So long balances of budgets are kept. Arbitrary: what is used in it is nothing beside what is set aside."""
 _T = TypeVar("_T", Lease, Gpu)
 _matters = attrgetter(
     "phase", "slots", "deadline_at", "request", "given", "rate", "running_at", "latest_end", "lost", "key", "user",
@@ -286,3 +289,33 @@ class KeptHoldings:
         for lease in come:
             self._holdings.add(lease)
         return self._holdings
+
+
+class KeptBalances:
+    """Where budgets stand, kept from one question to the next: of live leases only those that changed are counted."""
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self._known_by: tuple[object, ...] = ()
+        self._leases: tuple[Lease, ...] = ()
+        self._balances: Balances | None = None
+        self._of: object = None
+        """What is known by, so that nothing else comes to have its identity."""
+
+    def of(
+        self, now: float, leases: tuple[Lease, ...], rules: Rules, accounts: Accounts, grants: tuple[QuotaGrant, ...]
+    ) -> Balances:
+        """Return how they stand: as of at most ``KEPT_SECONDS`` before now, by all that has changed since."""
+        known_by = (id(rules), id(accounts.charged), grants)
+        kept = self._balances
+        if kept is None or known_by != self._known_by or not 0 <= now - kept.now < KEPT_SECONDS:
+            kept = self._balances = Balances(now, (), rules, accounts, grants)
+            self._known_by, self._leases, self._of = known_by, (), (rules, accounts)
+        if kept.bind:
+            gone, come = changes(self._leases, leases)
+            self._leases = leases
+            for lease in gone:
+                kept.remove(lease)
+            for lease in come:
+                kept.add(lease)
+        return kept

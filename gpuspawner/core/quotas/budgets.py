@@ -120,7 +120,7 @@ class Balances:
         self.now, self.zone = now, ZoneInfo(rules.timezone)
         self._rules, self._accounts, self._grants = rules, accounts, grants
         self._now_ms = milliseconds(now)
-        self._live: dict[Account, list[_Live]] = defaultdict(list)
+        self._live: dict[Account, dict[str, _Live]] = defaultdict(dict)
         self._sums: dict[Account, dict[tuple[Used, Span], tuple[Fraction, Fraction]]] = defaultdict(dict)
         self._whoms = {entry.whom for entry in rules.quotas if entry.budgets}
         self.bind = bool(self._whoms)
@@ -133,24 +133,32 @@ class Balances:
         end = expected_end(lease, self.now)
         if lease.rate is None or end is None:
             return
-        self._count(
-            _Live(lease.rate, max(self._now_ms, milliseconds(end)), lease), lease.key.user_created, lease.request.team
-        )
+        live = _Live(lease.rate, max(self._now_ms, milliseconds(end)), lease)
+        self._count(lease.id, live, lease.key.user_created, lease.request.team)
 
-    def take(self, asker: Asker, rate: Rate, seconds: float) -> None:
-        """Count what a pass grants: it is set aside, as far as the budgets leave it."""
+    def remove(self, lease: Lease) -> None:
+        """Count a lease no more."""
+        for account in accounts_of(lease.key.user_created, lease.request.team):
+            live = self._live[account].pop(lease.id, None) if account in self._live else None
+            if live is not None:
+                self._change_sums(account, live, -1)
+
+    def take(self, name: str, asker: Asker, rate: Rate, seconds: float) -> None:
+        """Count what a pass grants to the lease of this id: it is set aside, as far as the budgets leave it."""
         seconds = self.verdict(asker, rate, self.now, seconds).seconds
-        self._count(_Live(rate, milliseconds(self.now + seconds)), asker.user_created, asker.team)
+        self._count(name, _Live(rate, milliseconds(self.now + seconds)), asker.user_created, asker.team)
 
-    def _count(self, live: _Live, user_created: str, team: str) -> None:
+    def _count(self, name: str, live: _Live, user_created: str, team: str) -> None:
         for account in accounts_of(user_created, team):
-            if self._whoms.isdisjoint(_COUNTED_BY[bool(account.team), bool(account.user_created)]):
-                continue
-            self._live[account].append(live)
-            sums = self._sums[account]
-            for (used, period), (so_far, aside) in sums.items():
-                more_so_far, more_aside = self._uses([live], used, period)
-                sums[used, period] = so_far + more_so_far, aside + more_aside
+            if not self._whoms.isdisjoint(_COUNTED_BY[bool(account.team), bool(account.user_created)]):
+                self._live[account][name] = live
+                self._change_sums(account, live, 1)
+
+    def _change_sums(self, account: Account, live: _Live, sign: int) -> None:
+        sums = self._sums[account]
+        for (used, period), (so_far, aside) in sums.items():
+            more_so_far, more_aside = self._uses([live], used, period)
+            sums[used, period] = so_far + sign * more_so_far, aside + sign * more_aside
 
     def of(self, asker: Asker, at: float | None = None) -> list[Balance]:
         """Return where the budgets that bind somebody stand, in the periods of a time (None: of now)."""
@@ -166,7 +174,11 @@ class Balances:
         """Return what runs and starts of a balance's account takes an hour."""
         others = bound_elsewhere(self._rules.quotas, balance.entry, balance.account.user_created)
         parts = [(1, balance.account), *((-1, other) for other in others)]
-        takes = (sign * per_hour(one.rate, balance.budget.what) for sign, which in parts for one in self._live[which])
+        takes = (
+            sign * per_hour(one.rate, balance.budget.what)
+            for sign, which in parts
+            for one in self._live[which].values()
+        )
         return sum(takes, _NONE)
 
     def verdict(self, asker: Asker, rate: Rate, start: float, seconds: float) -> Verdict:
@@ -220,7 +232,7 @@ class Balances:
         """Return what live leases used of a period so far, and what is set aside there."""
         sums = self._sums[account]
         if (used, period) not in sums:
-            sums[used, period] = self._uses(self._live[account], used, period)
+            sums[used, period] = self._uses(self._live[account].values(), used, period)
         return sums[used, period]
 
     def _uses(self, live: Iterable[_Live], used: Used, period: Span) -> tuple[Fraction, Fraction]:

@@ -43,7 +43,7 @@ class Purse:
         """Set aside what a claim takes that is granted in this pass."""
         if self._balances.bind:
             rate, seconds = rate_of(kind, claim.request.count), float(claim.request.lifetime_seconds)
-            self._balances.take(_asker(claim), rate, seconds)
+            self._balances.take(claim.id, _asker(claim), rate, seconds)
 
     def _short(self, claim: Claim, kind: GpuKind | None) -> Verdict | None:
         """Return what budgets leave a claim where that is too little to start."""

@@ -10,9 +10,10 @@ from types import MappingProxyType
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases import events
-from gpuspawner.core.leases.lease import UP, Key, Lease
+from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.placement.kinds import others_wait_for
+from gpuspawner.core.queue.index import KeptBalances
 from gpuspawner.core.quotas.budgets import (
     Asker,
     Balances,
@@ -45,14 +46,20 @@ class Bounds:
     def __init__(self, book: Book, clock: Clock, catalog: Callable[[], Catalog], accounting: Accounting) -> None:
         """Judge the leases of ``book`` by what ``accounting`` knows to be used."""
         self._book, self._clock, self._catalog, self._accounting = book, clock, catalog, accounting
+        self._kept = KeptBalances()
         self._owes = False
         """Whether a grant came, and what it gives back could not be stored."""
 
     def balances(self, without: str = "", instead: Mapping[str, Lease] = _AS_THEY_ARE) -> Balances:
         """Return how budgets stand now, as if the lease with an id were not there, and those of ``instead`` so."""
+        now, rules, accounts, grants = (
+            self._clock.now(), self._catalog().rules, self._accounting.accounts, self._accounting.grants
+        )  # fmt: skip
+        left_out = self._book.get(without)
+        if not instead and (left_out is None or left_out.phase in WAITING):  # who waits sets nothing aside
+            return self._kept.of(now, tuple(self._book), rules, accounts, grants)
         leases = (instead.get(lease.id, lease) for lease in self._book if lease.id != without)
-        accounting = self._accounting
-        return Balances(self._clock.now(), leases, self._catalog().rules, accounting.accounts, accounting.grants)
+        return Balances(now, leases, rules, accounts, grants)
 
     def rate(self, kind: str | None, count: int) -> Rate:
         """Return what so many GPUs of a kind take of budgets now."""

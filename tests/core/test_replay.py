@@ -83,6 +83,8 @@ def told(replay):
 @given(st.integers())
 @example(1032)
 @example(614)
+@example(100)  # a claim that was put back into a line after its pool was settled
+@example(504)  # somebody was granted something after a pool was settled
 def test_who_is_not_tried_again_could_not_have_been_served(seed):
     seen = a_queue(Random(seed))
     index = Index(seen)

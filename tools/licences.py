@@ -45,8 +45,16 @@ def licences(distribution: Distribution) -> tuple[list[str], str]:
     prefix = "License :: OSI Approved :: "
     listed = [one.removeprefix(prefix) for one in metadata.get_all("Classifier") or [] if one.startswith(prefix)]
     text = next(iter(metadata.get_all("License") or []), "").strip().partition("\n")[0]
-    told = [*listed, text] if text else listed
+    told = [*listed, text] if text else listed or _title(distribution)
     return [CALLED.get(one.lower(), one) for one in told], "; ".join(told)
+
+
+def _title(distribution: Distribution) -> list[str]:
+    """Return what the licence's own text is called, of a package that names it nowhere else."""
+    files = [one for one in distribution.files or [] if one.name in {"LICENSE", "LICENSE.txt"}]
+    texts = (" ".join(one.read_text().split()) for one in files)
+    title = "Apache License Version 2.0"
+    return [title] if any(text.startswith(title) for text in texts) else []
 
 
 def is_allowed(licence: str) -> bool:

@@ -392,8 +392,7 @@ def end(lease: Lease, now: float) -> Lease:
 def finish(lease: Lease, how: End, now: float, *, gone: bool = False) -> Lease:
     """Any live phase → stopping, or ended where nothing of it can run. Every end goes through here.
 
-    ``gone``: the hub has no server of it any more. The first end stands: one of what is stopping changes nothing but
-    that.
+    ``gone``: the hub has no server of it any more. The first end stands: another changes nothing but that.
     """
     stopping = stop(lease, how.reason, how.by, how.message, now)
     if lease.phase in WAITING or (gone and lease.phase is Phase.RESERVED):

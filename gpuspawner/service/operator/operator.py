@@ -133,7 +133,7 @@ class Operator:
         if do is Do.FORGET:
             await wishing.forget(self._parts, resource, WHERE)
         await self._resources.release(resource)
-        if do is Do.DELETE:  # now: what is held and goes stops a workspace that is seen again
+        if do is Do.DELETE:  # only now: one that is held and goes stops a workspace that is seen again
             await self._resources.delete(resource)
 
     async def _act(self, do: Do, resource: Resource, lease: Lease) -> None:

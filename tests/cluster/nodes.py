@@ -64,8 +64,14 @@ class TestCluster:
 
     @property
     def image(self) -> str:
-        """The workspace image, which the node has by now; ``GPUSPAWNER_TEST_IMAGE`` on another cluster."""
-        if not self._image:
+        """The workspace image, which the node has by now; ``GPUSPAWNER_TEST_IMAGE`` on another cluster.
+
+        On one of ours ``GPUSPAWNER_TEST_IMAGE`` is NAME=ARCHIVE, as `make images` builds it and buildah writes it.
+        """
+        if self.own and "=" in self._image:
+            self._image, archive = self._image.split("=")
+            self.own.import_image(Path(archive))
+        elif not self._image:
             assert self.own, "GPUSPAWNER_TEST_IMAGE must name a workspace image that the cluster can pull"
             self._image = self.own.give_image(ensure_image(self.own.folder))
         return self._image

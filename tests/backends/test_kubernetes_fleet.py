@@ -60,6 +60,11 @@ def test_a_gpu_is_named_by_node_resource_and_number():
     assert {(gpu.model, gpu.memory_bytes) for gpu in seen.gpus} == {("NVIDIA-A100-SXM4-80GB", 80 * GIB)}
 
 
+def test_a_gpu_is_in_the_zone_that_its_node_is_labelled_with():
+    seen = fleet(a_node(labels={**A100, "topology.kubernetes.io/zone": "eu-1a"}), a_node("gpu-2"))
+    assert {(gpu.node, gpu.zone) for gpu in seen.gpus} == {("gpu-1", "eu-1a"), ("gpu-2", "")}
+
+
 @pytest.mark.parametrize(
     ("labels", "resource", "kind"),
     [

@@ -118,6 +118,15 @@ def test_what_gpus_do_is_counted_by_kind_and_drawn_by_node(world):
     assert "<h3>node-1 " in now_page(world, "?state=idle&node=NODE&kind=A100")
 
 
+def test_a_node_is_told_with_its_zone_and_cluster_and_two_of_one_name_are_two(world):
+    for number, cluster in enumerate(("", "", "west", "west")):
+        world.backend.change_gpu(world.backend.gpus[number].id, zone="eu-1a", cluster=cluster)
+    world.observe()
+    page = now_page(world)
+    assert "A100 80 GB in zone eu-1a: 2 free" in page
+    assert "A100 80 GB in zone eu-1a of west: 2 free" in page
+
+
 def test_who_else_holds_gpus_is_named_by_what_people_know_it_by(world):
     assert "Who else holds GPUs" not in now_page(world)
     for number, holder in enumerate(("RayCluster team-a/nightly", "RayCluster team-a/nightly", "")):

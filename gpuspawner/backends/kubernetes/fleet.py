@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gpuspawner.backends.kubernetes.kinds import kind_of
-from gpuspawner.backends.kubernetes.reading.models import Model
+from gpuspawner.backends.kubernetes.reading.models import ZONE, Model
 from gpuspawner.backends.kubernetes.reading.objects import Node, Pod, Taint
 from gpuspawner.core.gpus.fleet import Beside, Gpu, GpuKind
 from gpuspawner.core.gpus.names import Group
@@ -117,6 +117,7 @@ def _gpus(
                 foreign=is_foreign,
                 note=note,
                 group=group,
+                zone=node.labels.get(ZONE, ""),
                 reachable=node.ready,
                 holder=holders[total - 1 - index] if is_foreign else "",
             )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from gpuspawner.core.gpus.vendors import GKE_SLICE, VENDORS, vendor_of
 from gpuspawner.core.units import GIBIBYTE, MEBIBYTE
 
-HOSTNAME = "kubernetes.io/hostname"
+HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 Selector = tuple[tuple[str, tuple[str, ...]], ...]
 """Labels that nodes have, each with its value, and those that they do not have, each with none."""
 
@@ -28,7 +28,7 @@ _KEPT = frozenset(
     for vendor in VENDORS
     for keys in (vendor.products, vendor.memories_mib, vendor.memories_gib, vendor.replicas)
     for key in keys
-) | {GKE_SLICE, HOSTNAME}
+) | {GKE_SLICE, HOSTNAME, ZONE}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.gpus.fleet import GpuKind, NodeName
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.observe.gpu_states import NO_KIND, STATES, SeenGpu
 
@@ -80,10 +80,10 @@ def foreign_holders(seen: Iterable[SeenGpu], kinds: Mapping[str, GpuKind]) -> li
 
 def machines(seen: Iterable[SeenGpu], kinds: Mapping[str, GpuKind]) -> list[Machine]:
     """Return the nodes: those with something to look at first (NOTED, in that order), then by name."""
-    nodes: dict[str, list[SeenGpu]] = defaultdict(list)
+    nodes: dict[NodeName, list[SeenGpu]] = defaultdict(list)
     for one in seen:
-        nodes[one.gpu.node].append(one)
-    found = [_machine(name, gpus, kinds) for name, gpus in nodes.items()]
+        nodes[one.gpu.on].append(one)
+    found = [_machine(name.node, gpus, kinds) for name, gpus in nodes.items()]
     return sorted(found, key=lambda one: ([not one.counts.get(state) for state in NOTED], _natural(one.name)))
 
 
@@ -101,6 +101,8 @@ def _machine(name: str, gpus: Sequence[SeenGpu], kinds: Mapping[str, GpuKind]) -
     pools = dict.fromkeys(one.gpu.pool for one in gpus)
     titles = ", ".join(kinds[pool].title if pool in kinds else "no kind" for pool in pools)
     words = ", ".join(f"{counts[state]} {shown(state)}" for state in STATES if counts[state])
+    zone, cluster = gpus[0].gpu.zone, gpus[0].gpu.cluster
+    titles += (f" in zone {zone}" if zone else "") + (f" of {cluster}" if cluster else "")
     return Machine(name, titles, tuple(gpus), words, counts)
 
 

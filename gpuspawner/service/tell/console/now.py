@@ -30,6 +30,8 @@ GPUS = Table(
     "gpus",
     (
         Column("node", "Node"),
+        Column("cluster", "Cluster"),
+        Column("zone", "Zone"),
         Column("index", "GPU", "number"),
         Column("kind", "Kind"),
         Column("state", "State"),
@@ -54,6 +56,8 @@ def _gpu_row(parts: Parts, one: SeenGpu) -> dict[str, Any]:
     kind = parts.catalog.gpus.get(one.gpu.pool)
     return {
         "node": one.gpu.node,
+        "cluster": one.gpu.cluster,
+        "zone": one.gpu.zone,
         "index": one.gpu.index,
         "kind": kind.title if kind else "no kind",
         "state": one.state,

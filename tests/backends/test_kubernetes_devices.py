@@ -1,5 +1,8 @@
 """The fleet as ResourceSlices and ResourceClaims tell it (dynamic resource allocation)."""
 
+import subprocess
+import sys
+
 import pytest
 from cluster_objects import a_node, a_pod, a_workspace
 from device_objects import (
@@ -290,3 +293,9 @@ async def test_nothing_is_said_before_devices_were_seen(api, watch, monkeypatch)
         return str(error.value)
 
     await eventually(why, "The cluster's devices have not been seen yet.")
+
+
+def test_what_reads_cel_is_not_imported_where_nothing_is_selected_by_it():
+    told = "import sys, gpuspawner.backends.kubernetes.backend; print('celpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n", "it takes a second"

@@ -45,7 +45,7 @@ ENTRIES = {
     ),
     "value left out": (
         "quotas:\n  u:\n    each: user\n    gpus:\n      hard:\n",
-        "10 quotas.u.gpus.hard: None is not a number of GPUs. Write a number of GPUs, for example 4.",
+        "10 quotas.u.gpus.hard: none is not a number of GPUs. Write a number of GPUs, for example 4.",
     ),
     "true for a number": (
         "quotas: {u: {each: user, gpus: {hard: true}}}\n",

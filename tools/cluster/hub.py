@@ -16,6 +16,7 @@ from tools.install import PROXY_VERSION, ROOT
 WHEELS = (
     "aiohttp==3.*",
     "alembic==1.*",
+    "cel-python>=0.4",
     "itsdangerous==2.*",
     "jinja2==3.*",
     "jupyterhub==6.1.1",

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuspawner.backends.kubernetes.devices.objects import Allocated, Claim, Device, DeviceClass, DeviceName, Slice
-from gpuspawner.backends.kubernetes.devices.selectors import fits
 from gpuspawner.backends.kubernetes.devices.units import Left, at_most, counters_of, shares_of
 from gpuspawner.backends.kubernetes.reading.models import Model
 from gpuspawner.backends.kubernetes.reading.objects import Node, Pod
@@ -63,7 +62,7 @@ def resources_of(
     fitting = [kind.resource for kind in kinds if serves(device, kind, classes)]
     if fitting:
         return tuple(fitting) if device.is_shared else (fitting[0],)
-    asked = (one.resource for _, one in sorted(classes.items()) if one.resource and fits(device, one.selectors))
+    asked = (one.resource for _, one in sorted(classes.items()) if one.resource and _meets(device, one.selectors))
     return tuple(resource for resource in asked if resource not in advertised)[:1]
 
 
@@ -171,7 +170,7 @@ def serves(device: Device, kind: GpuKind, classes: Mapping[str, DeviceClass]) ->
         (shared := has.get((device.name.driver, name))) is not None and shared.amount >= (amount_of("", quantity) or 0)
         for name, quantity in claim.capacity
     )
-    return enough and fits(device, (*chosen.selectors, *claim.selectors))
+    return enough and _meets(device, (*chosen.selectors, *claim.selectors))
 
 
 def _model(device: Device, need: Mapping[str, int]) -> Model:
@@ -182,3 +181,11 @@ def _model(device: Device, need: Mapping[str, int]) -> Model:
         replicas=0 if device.is_shared else 1,
         memory_bytes=(need.get("memory") if device.is_shared else None) or device.amount("memory"),
     )
+
+
+def _meets(device: Device, selectors: Sequence[str]) -> bool:
+    if not selectors:
+        return True
+    from gpuspawner.backends.kubernetes.devices.selectors import fits  # noqa: PLC0415 - a second to import
+
+    return fits(device, selectors)

@@ -10,6 +10,7 @@ import yaml
 from gpuspawner import __version__
 from gpuspawner.catalog import load_catalog
 from gpuspawner.catalog.models import BoundsEntry, CatalogEntry, DefaultEntry, PolicyEntry
+from gpuspawner.catalog.resources.definitions import KINDS
 from gpuspawner.cli.main import parser_of_all
 from tools.docs import diagrams, site, staging
 from tools.docs.reference.catalog import keys
@@ -104,10 +105,9 @@ def combined(into, more):
 
 
 def blocks(page):
-    """What a page shows as YAML: catalogs, parts of one, and pods."""
-    return [
-        yaml.safe_load(one) for one in re.findall(r"^```yaml\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
-    ]
+    """What a page shows as YAML, a document each: catalogs, parts of one, and objects of Kubernetes."""
+    shown = re.findall(r"^```yaml\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    return [document for one in shown for document in yaml.safe_load_all(one)]
 
 
 @pages
@@ -142,6 +142,13 @@ def test_each_catalog_can_be_used_and_what_is_a_part_fits_the_one_to_copy(page):
         load_catalog(
             shown if whole else combined(yaml.safe_load((REPO / "hub_config/catalog.yaml").read_text()), shown)
         )
+
+
+@pages
+def test_each_custom_resource_has_the_keys_of_its_kind(page):
+    models = {kind.name: kind.model for kind in KINDS}
+    for shown in (one for one in blocks(page) if one.get("kind") in models):
+        models[shown["kind"]].model_validate(shown["spec"])
 
 
 def defaults(kind):

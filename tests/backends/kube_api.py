@@ -66,6 +66,8 @@ class KubeApi:
         return str(path)
 
     def _paths(self, item):
+        if item.get("kind") == "DevGPUVMRequest":
+            return "/apis/gpuspawner.io/v1alpha1/devgpuvmrequests"
         if (collection := COLLECTIONS.get(item.get("kind"))) is not None:
             return f"/apis/resource.k8s.io/v1/{collection}"
         if "nodeName" in item["spec"] or "containers" in item["spec"]:
@@ -123,15 +125,14 @@ class KubeApi:
 
     def _of(self, path, query):
         """Return the collection's path and what is in it, for all namespaces or one."""
-        namespace = None
-        parts = path.split("/")
-        if len(parts) > 4 and parts[3] == "namespaces":
-            namespace, path = parts[4], "/".join(["", "api", "v1", *parts[5:]])
+        before, _, after = path.partition("/namespaces/")
+        namespace, _, plural = after.partition("/")
+        path = f"{before}/{plural}" if plural else path
         wanted = dict(part.split("=") for part in query.get("labelSelector", "").split(",") if part)
 
         def fits(item):
             labels = item["metadata"].get("labels", {})
-            return namespace in {None, item["metadata"].get("namespace")} and wanted.items() <= labels.items()
+            return namespace in {"", item["metadata"].get("namespace")} and wanted.items() <= labels.items()
 
         return path, fits
 
@@ -150,8 +151,9 @@ class KubeApi:
             return self._status(403, f'{path.rsplit("/", 1)[-1]} is forbidden: User "hub" cannot {verb} it')
         if verb == "exec":
             return await self._exec(request, path.split("/")[6])
-        if verb == "delete":
-            return await self._delete(path, await request.json())
+        if verb in {"delete", "patch"}:
+            change = self._delete if verb == "delete" else self._patch
+            return await change(path, await request.json())
         path, fits = self._of(path, query)
         return await (self._watch if verb == "watch" else self._list)(request, path, fits, query)
 
@@ -228,6 +230,22 @@ class KubeApi:
         if self.grace_seconds is not None:
             asyncio.get_running_loop().call_later(self.grace_seconds, self.remove, pod)
         return web.json_response(pod)
+
+    async def _patch(self, path, body):
+        """Merge metadata, as a merge patch with the version that it is of; what goes and is held by nothing is gone."""
+        path, _, name = path.rpartition("/")
+        path, fits = self._of(path, {})
+        item = next(
+            (one for one in self.objects.get(path, {}).values() if fits(one) and one["metadata"]["name"] == name), None
+        )
+        if item is None:
+            return self._status(404, f'"{name}" not found')
+        if body["metadata"][VERSION] != item["metadata"][VERSION]:
+            return self._status(409, "the object has been modified")
+        item = self.put({**item, "metadata": {**item["metadata"], **body["metadata"]}})
+        if "deletionTimestamp" in item["metadata"] and not item["metadata"]["finalizers"]:
+            self.remove(item)
+        return web.json_response(item)
 
     async def _exec(self, request, pod):
         if "*/*" not in request.headers.get("Accept", "*/*"):

@@ -8,7 +8,8 @@ from rendered import CHART, ROOT
 
 from gpuspawner import __version__
 from gpuspawner.catalog import load_catalog
-from gpuspawner.catalog.resources.definitions import API_GROUP, KINDS, POLICY, USERS
+from gpuspawner.catalog.resources.definitions import API_GROUP, KINDS, POLICY, REQUESTS, USERS
+from gpuspawner.cli.main import parser_of_all
 from tools import chart_schema
 from tools.progress import StepError
 
@@ -258,6 +259,22 @@ def test_custom_resources_bring_their_rights_and_no_others(chart):
     assert ("Role", "gpuspawner-requests") not in chart.objects()
 
 
+def test_requests_are_let_go_once_the_service_and_its_rights_are_gone(chart):
+    rendered = chart.objects({"customResources.enabled": True})
+    parts = [rendered[kind, "gpuspawner-finalizers"] for kind in ("ServiceAccount", "Role", "RoleBinding", "Job")]
+    assert {part["metadata"]["annotations"]["helm.sh/hook"] for part in parts} == {"post-delete"}
+    _, role, _, job = parts
+    assert role["rules"] == [
+        {"apiGroups": [API_GROUP], "resources": [REQUESTS], "verbs": ["list", "patch"]},
+        {"apiGroups": [API_GROUP], "resources": [USERS], "verbs": ["use"]},
+    ]
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    asked = parser_of_all().parse_args(container["args"][1:])
+    assert (asked.run, asked.namespace, asked.yes) == ("gpuspawner.cli.chart.finalizers:release", "jhub", True)
+    for values in ({}, {"customResources.enabled": True, "rights.create": False, "rights.serviceAccount": "own"}):
+        assert ("Job", "gpuspawner-finalizers") not in chart.objects(values)
+
+
 def test_a_hub_without_a_chart_gets_the_rights_that_hub_config_explains(chart):
     parts = yaml.safe_load_all((ROOT / "hub_config" / "kubernetes-hub.yaml").read_text())
     explained = {part["kind"]: part for part in parts}
@@ -276,7 +293,7 @@ def test_a_hub_without_a_chart_gets_the_rights_that_hub_config_explains(chart):
 
 def test_every_pod_is_restricted_and_follows_folders(chart):
     pods = pod_specs(chart.objects(EVERYTHING))
-    assert len(pods) == 5, "service, check, secret made and removed, images"
+    assert len(pods) == 6, "service, check, secret made and removed, finalizers, images"
     for pod in pods:
         security = pod["securityContext"]
         assert (security["runAsNonRoot"], security["seccompProfile"]) == (True, {"type": "RuntimeDefault"})

@@ -70,6 +70,17 @@ class Api:
         """
         return await self._call("GET", path, query=query)
 
+    async def listed(self, path: str) -> list[dict[str, Any]]:
+        """Return all objects of a collection as they are now, read in parts. Raises as :meth:`get` does."""
+        items: list[dict[str, Any]] = []
+        query = {"limit": str(self._settings.page)}
+        while True:
+            page = await self.get(path, query)
+            items += page.get("items") or ()
+            if not (more := page["metadata"].get("continue")):
+                return items
+            query["continue"] = more
+
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Make an object; return it as it was made. Raises as :meth:`get` does: 409 is that its name is taken."""
         return await self._call("POST", path, body=body)

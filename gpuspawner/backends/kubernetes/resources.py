@@ -82,6 +82,13 @@ class CustomResources:
         """Return all of them, as they are seen now."""
         return await self._followed[""].seen()
 
+    async def as_now(self) -> tuple[Resource, ...]:
+        """Return all requests as they are now, without following them: none where there is no such kind."""
+        found: list[dict[str, Any]] = []
+        with _as_unavailable():
+            found = await self._api.listed(self._path)
+        return tuple(map(to_resource, found))
+
     async def entries(self) -> tuple[Resource, ...]:
         """Return all of all three kinds, as they are seen now."""
         found = await asyncio.gather(*(self._followed[kind.section].seen() for kind in ENTRIES))

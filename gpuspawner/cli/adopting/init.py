@@ -58,13 +58,13 @@ def _of_machine() -> Finding:
 
 def _of_cluster(arguments: argparse.Namespace) -> Finding:
     from gpuspawner.backends.kubernetes.api import Api  # noqa: PLC0415 - an extra of the package
-    from gpuspawner.cli.adopting.cluster import listed, settings_of  # noqa: PLC0415
+    from gpuspawner.cli.adopting.cluster import settings_of  # noqa: PLC0415
     from gpuspawner.cli.adopting.of_cluster import of_nodes  # noqa: PLC0415
 
     async def asked() -> Finding:
         api = Api(settings_of(arguments.kubeconfig, arguments.context))
         try:
-            return of_nodes(await listed(api, "/api/v1/nodes"))
+            return of_nodes(await api.listed("/api/v1/nodes"))
         finally:
             await api.close()
 

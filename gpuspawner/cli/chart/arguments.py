@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpuspawner.cli.adopting.arguments import add_cluster
+
 VALUES_HELP = """\
 Prints the values that add GPU workspaces to a release of Zero to JupyterHub, beside which the chart gpuspawner is
 installed. They replace none of its homes, volumes, images, profiles or limits. helm replaces lists whole: so tell
@@ -22,6 +24,13 @@ Prints what the chart gpuspawner-crds holds: DevGPUVMRequest, DevGPUVMTemplate, 
 DevGPUVMQuota, and the policy by which nobody writes a request for others.
 
   gpuspawner crd | kubectl apply --server-side --filename -
+
+With --release-finalizers it prints none. It takes from each DevGPUVMRequest what keeps it until its workspace has
+ended: to leave, where the service is gone or has customResources.enabled=false. No workspace stops. The chart
+gpuspawner does so itself when it is uninstalled.
+
+  gpuspawner crd --release-finalizers --namespace jhub          how many there are
+  gpuspawner crd --release-finalizers --namespace jhub --yes
 """
 
 
@@ -55,4 +64,14 @@ def add_chart(commands: Any, raw: type) -> None:
         description=CRD_HELP,
         formatter_class=raw,
     )
-    crd.set_defaults(run="gpuspawner.cli.chart.crd:print_crds")
+    crd.add_argument(
+        "--release-finalizers",
+        dest="run",
+        action="store_const",
+        const="gpuspawner.cli.chart.finalizers:release",
+        default="gpuspawner.cli.chart.crd:print_crds",
+        help="have no request wait for its workspace's end any more",
+    )
+    crd.add_argument("--namespace", metavar="NAME", default="jhub", help="the requests' (default: %(default)s)")
+    crd.add_argument("--yes", action="store_true", help="do it; without it what would be done is said")
+    add_cluster(crd)

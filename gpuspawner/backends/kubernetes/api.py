@@ -81,22 +81,22 @@ class Api:
                 return items
             query["continue"] = more
 
-    async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Make an object; return it as it was made. Raises as :meth:`get` does: 409 is that its name is taken."""
-        return await self._call("POST", path, body=body)
-
-    async def put(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Replace the object at a path; return it as it is now. Raises as :meth:`get` does: 409 is that it changed."""
-        return await self._call("PUT", path, body=body)
-
     async def delete(self, path: str, options: Mapping[str, Any]) -> None:
         """Delete the object at a path. Raises as :meth:`get` does: 404 is gone, 409 that another has its name now."""
         await self._call("DELETE", path, body=options)
 
     async def write(
-        self, method: str, path: str, body: Mapping[str, Any], query: Mapping[str, str], form: str
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any],
+        query: Mapping[str, str] | None = None,
+        form: str = "application/json",
     ) -> dict[str, Any]:
-        """Make or patch an object; ``form`` is the body's content type. Raises as :meth:`get` does."""
+        """Make (POST), replace (PUT) or patch an object; return it as it is now. ``form`` is the body's content type.
+
+        Raises as :meth:`get` does: 409 is that its name is taken, or that it changed.
+        """
         return await self._call(method, path, query=query, body=body, form=form)
 
     async def watch(self, path: str, query: Mapping[str, str], silent_seconds: float) -> AsyncGenerator[dict[str, Any]]:

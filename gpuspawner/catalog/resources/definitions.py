@@ -38,7 +38,8 @@ class Kind:
     short: str
     model: type[Entry]
     status: Mapping[str, Any]
-    columns: Sequence[tuple[str, str, str]]
+    columns: Mapping[str, str]
+    """What a list shows, and where it stands: each is text."""
     about: str
     rules: Sequence[Rule] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -61,20 +62,20 @@ def _stays(name: str) -> Rule:
     return {**_rule(rule, message, name), "reason": "FieldValueForbidden"}
 
 
-ENTRY_COLUMNS = (("Phase", "string", ".status.phase"), ("Reason", "string", ".status.reason"))
+ENTRY_COLUMNS = {"Phase": ".status.phase", "Reason": ".status.reason"}
 KINDS = (
     Kind(
         "DevGPUVMRequest",
         "gvm",
         RequestEntry,
         OF_REQUEST,
-        (
-            ("User", "string", ".spec.user"),
-            ("Phase", "string", ".status.phase"),
-            ("GPU", "string", ".status.allocation.summary"),
-            ("Ends", "string", ".status.endsAt"),
-            ("Reason", "string", ".status.reason"),
-        ),
+        {
+            "User": ".spec.user",
+            "Phase": ".status.phase",
+            "GPU": ".status.allocation.summary",
+            "Ends": ".status.endsAt",
+            "Reason": ".status.reason",
+        },
         "A workspace of a user of the hub. Applying it starts a server of the hub, deleting it stops that.",
         (
             *(_stays(name) for name in FIXED),
@@ -92,7 +93,7 @@ KINDS = (
         "gvmt",
         TemplateEntry,
         OF_ENTRY,
-        (("Title", "string", ".spec.title"), ("Policy", "string", ".spec.policy"), *ENTRY_COLUMNS),
+        {"Title": ".spec.title", "Policy": ".spec.policy", **ENTRY_COLUMNS},
         "What a workspace can be: an entry of the catalog's templates, by the name of this resource.",
         (_rule("!has(self.opens) || self.opens != ['ssh']", "ssh alone leaves nothing for the browser to open"),),
         section="templates",
@@ -102,7 +103,7 @@ KINDS = (
         "gvmp",
         PolicyEntry,
         OF_ENTRY,
-        (("Mode", "string", ".spec.mode"), *ENTRY_COLUMNS),
+        {"Mode": ".spec.mode", **ENTRY_COLUMNS},
         "What becomes of workspaces: an entry of the catalog's policies, by the name of this resource.",
         section="policies",
     ),
@@ -111,12 +112,7 @@ KINDS = (
         "gvmq",
         QuotaEntry,
         OF_ENTRY,
-        (
-            ("User", "string", ".spec.user"),
-            ("Group", "string", ".spec.group"),
-            ("GPUs", "string", ".spec.gpus.hard"),
-            *ENTRY_COLUMNS,
-        ),
+        {"User": ".spec.user", "Group": ".spec.group", "GPUs": ".spec.gpus.hard", **ENTRY_COLUMNS},
         "What is held at once, and used in a period, at most: an entry of the catalog's quotas.",
         (
             _rule(
@@ -149,7 +145,7 @@ def definition(kind: Kind) -> dict[str, Any]:
         "schema": {"openAPIV3Schema": schema},
         "subresources": {"status": {}},
         "additionalPrinterColumns": [
-            *({"name": name, "type": sort, "jsonPath": path} for name, sort, path in kind.columns),
+            *({"name": name, "type": "string", "jsonPath": path} for name, path in kind.columns.items()),
             {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
         ],
     }

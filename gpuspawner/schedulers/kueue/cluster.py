@@ -83,7 +83,7 @@ class KueueCluster:
         """Raise Unfit where Kueue would hold back a workspace's pod; an account that may make none can't tell."""
         path = f"/api/v1/namespaces/{namespace}/pods"
         try:
-            made = await self._api.write("POST", path, fits.trial(), fits.DRY_RUN, "application/json")
+            made = await self._api.write("POST", path, fits.trial(), fits.DRY_RUN)
         except ApiRefused as error:
             log.info(
                 "whether Kueue holds back pods of %s was not tried (`gpuspawner doctor` does): %s", namespace, error
@@ -151,9 +151,9 @@ class KueueCluster:
             objects.pop(metadata["uid"], None)
             return
         if write.verb is Verb.CREATE:
-            now = await self._api.post(self._path, write.body)
+            now = await self._api.write("POST", self._path, write.body)
         else:
-            now = await self._api.put(f"{at}/status" if write.verb is Verb.STATUS else at, write.body)
+            now = await self._api.write("PUT", f"{at}/status" if write.verb is Verb.STATUS else at, write.body)
         uid = now["metadata"]["uid"]
         if uid not in objects or _version(objects[uid]) < _version(now):  # the watch may have said what came after it
             objects[uid] = now

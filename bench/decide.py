@@ -29,6 +29,7 @@ from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.core.quotas.charges import rate_of
 from gpuspawner.core.rules import Limit, Quota, Rules, Team, What, Whom
 from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.service.garbage import look_seldom
 from gpuspawner.service.leases.syncs import at_once
 
 KINDS = {"a100": GpuKind("a100", "A100", 80 * 2**30)}
@@ -139,6 +140,7 @@ def row(values: list[float]) -> str:
 
 
 def main() -> None:
+    look_seldom()  # as the service does
     print(f"{'':>16} {'a decision, ms':>20} {'after a look, ms':>20} {'all places, ms':>20}")
     print(f"{'nodes':>7} {'waiting':>8}" + f" {'p50':>10} {'p99':>9}" * 3)
     for nodes in NODES:

@@ -21,6 +21,7 @@ from gpuspawner.core.errors import CatalogError, NoPort, Unavailable
 from gpuspawner.schedulers.base import Unfit
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.service.app import Options, Service
+from gpuspawner.service.garbage import look_seldom
 from gpuspawner.service.settings import Settings, SettingsError, changed
 from gpuspawner.service.tell.notifier import check_targets
 
@@ -43,6 +44,7 @@ def serve(arguments: argparse.Namespace) -> int:
     except (StartError, BackendError, SettingsError) as error:
         print(f"gpuspawner serve: {error}", file=sys.stderr)
         return INVALID
+    look_seldom()
     try:
         asyncio.run(_run(started.options, chosen, file, settings))
     except (BackendError, NoPort) as error:

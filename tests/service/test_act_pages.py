@@ -70,6 +70,20 @@ def test_a_restriction_is_made_listed_and_lifted(world):
     assert browser.look(f"console/restrictions/{one.id}/lift").url == f"{world.home}console/restrictions"
 
 
+def test_on_a_node_that_is_drained_its_end_is_offered_with_the_reason_and_leads_back(world):
+    browser, drain = Browser(world, "admin"), f'Drain…<span class="gs-hidden"> {NODE}'
+    assert drain in browser.look("console/").text
+    page = browser.submit("console/act/drain", node=NODE, reason="dust & fans", back="console", step="do").text
+    (one,) = world.call(world.parts.restrictions.in_force)
+    assert drain not in page
+    assert f"Nothing new starts on {NODE}: dust &amp; fans" in page
+    assert f"console/restrictions/{one.id}/lift" in page
+    lifted = browser.submit(f"console/restrictions/{one.id}/lift", reason="clean", back="console")
+    assert lifted.url.startswith(f"{world.home}console")
+    assert "restrictions" not in lifted.url
+    assert drain in lifted.text
+
+
 @pytest.mark.parametrize("name", list(ACTS))
 def test_each_act_has_its_form_for_administrators_alone_and_a_get_does_nothing(world, name):
     page = Browser(world, "admin").look(f"console/act/{name}?ids=runs")

@@ -118,7 +118,7 @@ class ActPage(ConsolePage):
             await self._show(name, ids, typed, 409, problem=str(error))
         else:
             if does:
-                self.redirect(f"{self.parts.prefix.rstrip('/')}/{self._back()}", status=303)
+                self.redirect(_back(self), status=303)
             else:
                 await self._show(name, ids, typed, found=found)
 
@@ -161,7 +161,7 @@ class ActPage(ConsolePage):
             problem=problem,
             errors=errors or {},
             found=found,
-            back=self._back(),
+            back=_asked_back(self),
             kinds=[(kind, one.title) for kind, one in parts.catalog.gpus.items()],
             teams=[(team, team) for team in teams_of(parts.catalog.rules, None)],
             timezone=parts.catalog.rules.timezone,
@@ -169,10 +169,16 @@ class ActPage(ConsolePage):
             longest=LONGEST_CHARACTERS,
         )
 
-    def _back(self) -> str:
-        """Return the page to go back to: one of ours, whatever the address says."""
-        asked = self.get_argument("back", "")
-        return asked if BACK.fullmatch(asked) else HOME
+
+def _asked_back(page: ConsolePage) -> str:
+    """Return the page to go back to: one of ours, whatever the address says."""
+    asked = page.get_argument("back", "")
+    return asked if BACK.fullmatch(asked) else HOME
+
+
+def _back(page: ConsolePage) -> str:
+    """Return the address of that page."""
+    return f"{page.parts.prefix.rstrip('/')}/{_asked_back(page)}"
 
 
 def _notice(leases: list[Lease]) -> str:
@@ -211,7 +217,7 @@ class LiftHere(RestrictionsPage):
         self.redirect(f"{self.parts.prefix.rstrip('/')}/{HOME}")
 
     async def post(self, name: str) -> None:
-        """Do it and return to the page; where it can't be done the page says why."""
+        """Do it and go back; where it can't be done the page says why."""
         one = await self.parts.restrictions.get(name)
         if one is None:
             raise HTTPError(404, reason="There is no such restriction.")
@@ -225,4 +231,4 @@ class LiftHere(RestrictionsPage):
             await note_refusal(act, "lift", error)
             await self.list(409, str(error))
         else:
-            self.redirect(f"{self.parts.prefix.rstrip('/')}/{HOME}", status=303)
+            self.redirect(_back(self), status=303)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpuspawner.core.administering.restrictions import Measure
+from gpuspawner.service.administering.views import restriction_view
 from gpuspawner.service.tell.console.listing import Row, chosen, read_wanted
 from gpuspawner.service.tell.console.machines import LETTERS
 from gpuspawner.service.tell.console.now import GPUS, gpu_rows, now_view
@@ -24,11 +26,13 @@ class NowPage(ConsolePage):
         ended = await parts.store.read(parts.store.ended, None, LAST_ENDED)
         disputed = await parts.store.read(parts.store.disputed, None)
         # From here on nothing is awaited: all that the page says is of one moment.
+        in_force = parts.restrictions.in_force()
         self.show(
             "console_now.html",
             wanted=wanted,
             letters=LETTERS,
-            restrictions=len(parts.restrictions.in_force()),
+            restrictions=len(in_force),
+            drains={one.target: restriction_view(parts, one) for one in in_force if one.measure is Measure.DRAIN},
             **now_view(parts, wanted, ended, disputed),
         )
 

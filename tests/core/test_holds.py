@@ -12,9 +12,20 @@ from lease_builders import KINDS, a_lease, a_request, fleet, gpu, slots
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.forecast.estimates import queue_places
 from gpuspawner.core.queue.grants import decide
-from gpuspawner.core.queue.holds import classes_of, extension_bound, held_gpus, reaching_into
+from gpuspawner.core.queue.holds import (
+    Asker,
+    begun,
+    classes_of,
+    extension_bound,
+    free_of,
+    held_gpus,
+    held_now,
+    may_use,
+    reaching_into,
+)
 from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
-from gpuspawner.core.rules import ClassHold, Rules, Window
+from gpuspawner.core.rules import Account, ClassHold, Rules, Window
+from gpuspawner.core.units import show_time
 
 ZURICH = ZoneInfo("Europe/Zurich")
 THURSDAY = Window(frozenset({3}), 9 * 60, 11 * 60)
@@ -148,6 +159,34 @@ def test_an_extension_is_bound_only_where_the_class_would_lack_gpus():
 
 def test_of_the_groups_of_a_user_those_count_that_gpus_are_held_for():
     assert classes_of((HOLD, replace(HOLD, group="cs101")), {"vision", "cs231"}) == ("cs231",)
+
+
+def test_what_is_held_now_is_counted_as_far_as_it_is_free_and_noted_with_whom_it_is_for():
+    of_team = ClassHold("vision", "half", 3, None, NINE + HOUR, NINE - HOUR, Account("vision"))
+    world = seen(running("x", "a100-2", until=NINE + HOUR, classes=("cs231",)), holds=(HOLD, of_team))
+    assert [hold.group for hold in begun(world)] == [one.hold.group for one in held_now(world)] == []
+    world = replace(world, now=NINE)
+    assert begun(world) == tuple(one.hold for one in held_now(world)) == (HOLD, of_team)
+    of_class, halves = held_now(world)
+    assert [free_of(of_class, KINDS[kind], world) for kind in ("a100", "half")] == [1, 2], "its member has the other"
+    assert free_of(halves, KINDS["half"], world) == 2, "whole GPUs are held"
+    assert of_class.note(1, NINE) == f"1 held for cs231 until {show_time(NINE + 2 * HOUR, NINE)}"
+    assert halves.note(2, NINE) == f"2 held for team vision until {show_time(NINE + HOUR, NINE)}"
+
+
+@pytest.mark.parametrize(
+    ("account", "asker", "may"),
+    [
+        pytest.param(None, Asker("then", ("cs231",)), True, id="who is in the class"),
+        pytest.param(None, Asker("then", ("cs101",), ("cs231",)), False, id="who is in another"),
+        pytest.param(Account("vision"), Asker("then", (), ("vision", "speech")), True, id="who is in the team"),
+        pytest.param(Account("vision"), Asker("then", ("vision",)), False, id="a group that is no team"),
+        pytest.param(Account("", "then"), Asker("then"), True, id="the user"),
+        pytest.param(Account("", "then"), Asker("later"), False, id="another user of the name"),
+    ],
+)
+def test_somebody_may_use_what_is_held_for_their_class_team_or_themselves(account, asker, may):
+    assert may_use(asker, replace(HOLD, account=account)) is may
 
 
 @given(

@@ -14,14 +14,22 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from gpuspawner.core.calendar.windows import Opening, opening
-from gpuspawner.core.gpus.fleet import Gpu, Slot
+from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Slot
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease
-from gpuspawner.core.placement.placement import grantable
+from gpuspawner.core.placement.placement import count_free, grantable
 from gpuspawner.core.queue.backfill import HOLD, Reservation
 from gpuspawner.core.queue.ends import end_at
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.rules import ClassHold, LatestEnd
 from gpuspawner.core.units import show_time
+
+
+class Asker(NamedTuple):
+    """Somebody who may ask: ``user_created`` as in ``lease.Owner``, and the classes and teams that they are in."""
+
+    user_created: str
+    classes: Collection[str] = ()
+    teams: Collection[str] = ()
 
 
 class HeldGpus(NamedTuple):
@@ -36,7 +44,19 @@ class HeldGpus(NamedTuple):
     def are_held(self) -> str:
         """How many of which GPUs are held for whom, as people read it."""
         one = self.hold.count == 1
-        return f"{self.hold.count} {self.title} {'is' if one else 'are'} held for {self.hold.group}"
+        return f"{self.hold.count} {self.title} {'is' if one else 'are'} {self._for}"
+
+    @property
+    def _for(self) -> str:
+        of_team = self.hold.account is not None and self.hold.account.team
+        return f"held for {'team ' if of_team else ''}{self.hold.group}"
+
+    def _until(self, now: float) -> str:
+        return "" if self.opening.ends_at == inf else f" until {show_time(self.opening.ends_at, now)}"
+
+    def note(self, count: int, now: float) -> str:
+        """Return why so many that are free are not given to others, in a few words."""
+        return f"{count} {self._for}{self._until(now)}"
 
     def bound(self, now: float) -> LatestEnd:
         """Return the latest end of what uses them and is of no member; its words are told before Start."""
@@ -47,8 +67,7 @@ class HeldGpus(NamedTuple):
     def words(self, now: float) -> str:
         """Return in a sentence when they are held, and for whom."""
         begins = f" from {show_time(self.opening.opens_at, now)}" if self.opening.opens_at > now else ""
-        ends = "" if self.opening.ends_at == inf else f" until {show_time(self.opening.ends_at, now)}"
-        return f"{self.are_held}{begins}{ends}."
+        return f"{self.are_held}{begins}{self._until(now)}."
 
 
 def classes_of(holds: Iterable[ClassHold], groups: Collection[str]) -> tuple[str, ...]:
@@ -56,12 +75,23 @@ def classes_of(holds: Iterable[ClassHold], groups: Collection[str]) -> tuple[str
     return tuple(sorted({hold.group for hold in holds} & set(groups)))
 
 
-def is_member(one: Claim | Lease, hold: ClassHold) -> bool:
-    """Whether a request is of somebody in the class, as it was when it was asked, or of whom an administrator named."""
+def may_use(asker: Asker, hold: ClassHold) -> bool:
+    """Whether GPUs are held for somebody: who is in the class, or whom an administrator named."""
     if hold.account is None:
-        return hold.group in one.request.classes
+        return hold.group in asker.classes
+    team = hold.account.team
+    return hold.account.user_created in {"", asker.user_created} and (not team or team in asker.teams)
+
+
+def asker_of(one: Claim | Lease) -> Asker:
+    """Return who a request is of, as it was when it was asked."""
     created = one.user_created if isinstance(one, Claim) else one.key.user_created
-    return hold.account.user_created in {"", created} and hold.account.team in {"", one.request.team}
+    return Asker(created, one.request.classes, (one.request.team,))
+
+
+def is_member(one: Claim | Lease, hold: ClassHold) -> bool:
+    """Whether GPUs are held for a request."""
+    return may_use(asker_of(one), hold)
 
 
 def held_gpus(seen: Snapshot) -> tuple[HeldGpus, ...]:
@@ -81,6 +111,23 @@ def held_gpus(seen: Snapshot) -> tuple[HeldGpus, ...]:
         chosen = gpus[: ceil(hold.count / kind.shares)]
         found.append(HeldGpus(hold, when, tuple(Slot(gpu.id) for gpu in chosen), kind.title))
     return tuple(found)
+
+
+def held_now(seen: Snapshot) -> tuple[HeldGpus, ...]:
+    """Return the GPUs of every hold that has begun."""
+    return tuple(one for one in held_gpus(seen) if one.opening.opens_at <= seen.now)
+
+
+def begun(seen: Snapshot) -> tuple[ClassHold, ...]:
+    """Return the holds that have begun, without a look at the GPUs."""
+    openings = ((hold, next_opening(hold, seen)) for hold in seen.rules.holds)
+    return tuple(hold for hold, when in openings if when is not None and when.opens_at <= seen.now)
+
+
+def free_of(held: HeldGpus, kind: GpuKind, seen: Snapshot) -> int:
+    """Return how many of a kind are free of what a hold has."""
+    gpus = tuple(seen.fleet.by_id[slot.gpu] for slot in held.slots)
+    return count_free(kind, replace(seen.fleet, gpus=gpus), seen.used)
 
 
 def kept_for_classes(seen: Snapshot, claims: Iterable[Claim]) -> tuple[Reservation, ...]:

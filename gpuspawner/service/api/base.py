@@ -13,10 +13,11 @@ from jupyterhub.services.auth import HubOAuth, HubOAuthenticated
 from tornado.httputil import HTTPHeaders
 from tornado.web import HTTPError, RequestHandler
 
-from gpuspawner.catalog import Catalog, visible
+from gpuspawner.catalog import Catalog, teams_of, visible
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Superseded, Unavailable, quoted
 from gpuspawner.core.leases.lease import NOBODY, Lease, Owner
 from gpuspawner.core.proof import DIGEST, NONCE, PROOF, SCHEME, Asked, is_same, prove_answer, prove_request
+from gpuspawner.core.queue.holds import Asker
 from gpuspawner.core.tickets import ticket_holder
 from gpuspawner.service.leases.allocator import WORKSPACE_TOKEN_PREFIX, hash_token
 from gpuspawner.service.login.tokens import TOKEN_PREFIX, holder_of_token
@@ -201,6 +202,11 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
             return await self.groups()
         except Unavailable:
             return frozenset()
+
+    async def asker(self) -> Asker:
+        """Return who asks, as far as GPUs are held for some."""
+        groups = await self.groups_shown()
+        return Asker(self.must().owner.user_created, groups, teams_of(self.parts.catalog.rules, groups))
 
     async def offered(self) -> Catalog:
         """Return what of the catalog is shown to who asks: to administrators all of it."""

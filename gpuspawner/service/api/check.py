@@ -10,6 +10,7 @@ from gpuspawner.catalog import Catalog, resolve, tried, understood, visible, wha
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Phase
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.queue.holds import asker_of
 from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.core.quotas.bounds import who_of
 from gpuspawner.core.rules import LatestEnd
@@ -85,7 +86,7 @@ class Check(ApiHandler):
         elif limit:
             sentence = limit
         else:
-            sentence = self._starts_now(request, would, bound, ends_at, now)
+            sentence = self._starts_now(claim, would, bound, ends_at, now)
         if mine is not None and mine.phase in WAITING and not keeps:
             sentence += " This changes your request: your old place in the queue is lost."
         self.answer(
@@ -104,12 +105,13 @@ class Check(ApiHandler):
             }
         )
 
-    def _starts_now(self, request: Request, would: Preview, bound: LatestEnd | None, ends_at: float, now: float) -> str:
+    def _starts_now(self, claim: Claim, would: Preview, bound: LatestEnd | None, ends_at: float, now: float) -> str:
         """Return the sentence of a start that waits for nothing."""
-        catalog = self.parts.catalog
+        catalog, request = self.parts.catalog, claim.request
         policy, instead_of, until = policy_now(catalog, request.policy, now)
         given = replace(request, gpu=would.kind) if would.kind else request
-        sentence = starts_now(given, catalog, self.parts.queue.offer(given.gpu), now, would.node_seconds, bound)
+        offer = self.parts.queue.offer(given.gpu, asker_of(claim))
+        sentence = starts_now(given, catalog, offer, now, would.node_seconds, bound)
         sentence = " ".join([sentence, *_besides(catalog, request, would, ends_at)])
         if stops := stops_when_idle(request, policy):
             sentence = f"{sentence} {stops} {hours_words(policy.name, instead_of, until, now)}".rstrip()

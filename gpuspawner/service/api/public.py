@@ -78,7 +78,7 @@ class Root(ApiHandler):
 
 
 class Offers(ApiHandler):
-    """GET: what could be had of every GPU kind now."""
+    """GET: what who asks could have of every GPU kind now."""
 
     serves_forms = True
 
@@ -86,12 +86,12 @@ class Offers(ApiHandler):
     async def get(self) -> None:
         """Answer counts, null where they are unknown, the view's age, and how many GPUs who asks uses or waits for.
 
-        Besides, what bounds them, and what they chose last: the team, and the substitutes that they consented to, by
-        template.
+        What is held for others is not free, and noted. Besides, what bounds them, and what they chose last: the team,
+        and the substitutes that they consented to, by template.
         """
         parts, person = self.parts, self.must()
-        catalog, groups = await self.offered(), await self.groups_shown()
-        offers = [offer_view(offer, parts) for offer in parts.queue.offers if offer.kind in catalog.gpus]
+        catalog, groups, asker = await self.offered(), await self.groups_shown(), await self.asker()
+        offers = [offer_view(offer, parts) for offer in parts.queue.offers_to(asker) if offer.kind in catalog.gpus]
         age = parts.clock.now() - parts.scheduler.fleet.observed_at if parts.scheduler.fleet.complete else None
         held = sum(x.request.count for x in parts.book if person.owns(x))
         consents = await parts.allocator.asking.last_consents(person.owner)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ from gpuspawner.core.queue.backfill import Reservation
 from gpuspawner.core.queue.ends import LEAST_WAIT_SECONDS
 from gpuspawner.core.queue.forecast.estimates import Place
 from gpuspawner.core.queue.grants import Held
+from gpuspawner.core.queue.holds import Asker, HeldGpus, begun, free_of, held_now, may_use
 from gpuspawner.core.queue.kept_free import KeptFree, kept_free
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.schedulers.base import Answer, Offer, Preview, Scheduler
@@ -149,9 +150,29 @@ class QueueView:
         """What could be had of every kind, in the catalog's order."""
         return self._now().offers
 
-    def offer(self, kind: str | None) -> Offer | None:
-        """Return what could be had of a kind."""
-        return next((offer for offer in self.offers if offer.kind == kind), None)
+    def offer(self, kind: str | None, asker: Asker | None = None) -> Offer | None:
+        """Return what could be had of a kind; by somebody, where it is said by whom."""
+        offers = self.offers if asker is None else self.offers_to(asker)
+        return next((offer for offer in offers if offer.kind == kind), None)
+
+    def offers_to(self, asker: Asker) -> list[Offer]:
+        """Return what somebody could have of every kind: what is held for others now is not free, and noted."""
+        held = self.once("held", self._held)
+        numbers = [number for number, one in enumerate(held) if not may_use(asker, one.hold)]
+        if not numbers:
+            return self.offers
+        others = [held[number] for number in numbers]
+        return self.once(f"offers without {numbers}", lambda: self._without(others))
+
+    def _held(self) -> tuple[HeldGpus, ...]:
+        """Return what is held now; nothing where the queue is another's, who gives it to whom they like."""
+        return () if self._scheduler.capabilities.owns_queue else held_now(self._now().seen)
+
+    def _without(self, held: Sequence[HeldGpus]) -> list[Offer]:
+        computed = self._now()
+        taken = tuple(slot for one in held for slot in one.slots)
+        left = self._scheduler.stock(replace(computed.seen, others=(*computed.seen.others, *taken)))
+        return [_noted(was, now, held, computed.seen) for was, now in zip(computed.offers, left, strict=True)]
 
     def place(self, lease: Lease) -> Place:
         """Return where a waiting lease stands, as its scheduler says; before it does, behind all others.
@@ -270,7 +291,7 @@ class QueueView:
             return computed
         seen = self._observed.snapshot()
         offers = self._scheduler.stock(seen)
-        known = (self._book.changes, seen.hub_answers, seen.fleet.complete, seen.others, offers, told)
+        known = (self._book.changes, seen.hub_answers, seen.fleet.complete, seen.others, offers, begun(seen), told)
         if known != self._known:
             self._known = known
             self._version += 1
@@ -278,6 +299,16 @@ class QueueView:
         until = min([now + KEPT_SECONDS, *(x.not_before for x in seen.claims if x.not_before > now)])
         self._computed = _Computed(seen, until, offers)
         return self._computed
+
+
+def _noted(offer: Offer, left: Offer, held: Iterable[HeldGpus], seen: Snapshot) -> Offer:
+    """Return an offer to somebody who is ``left`` less of it, with whom the others are held for."""
+    kind = seen.kinds[offer.kind]
+    if offer.free is None:
+        return offer
+    free = [(one, free_of(one, kind, seen)) for one in held if seen.kinds[one.hold.kind].pool == kind.pool]
+    notes = [offer.note, *(one.note(count, seen.now) for one, count in free if count)]
+    return replace(offer, free=left.free, note="; ".join(filter(None, notes)))
 
 
 def _later(place: Place, passed_seconds: float) -> Place:

@@ -42,7 +42,7 @@ class Home(PageHandler):
     async def get(self) -> None:
         """Answer the page."""
         parts, person = self.parts, self.viewer()
-        kinds = (await self.offered()).gpus
+        kinds, asker = (await self.offered()).gpus, await self.asker()
         ended = await parts.store.read(parts.store.ended, person.owner, ENDED_READ)
         teams = teams_of(parts.catalog.rules, await self.groups_shown())
         ready = await wishes_of(parts, person.owner)
@@ -58,7 +58,7 @@ class Home(PageHandler):
             ready=ready,
             notices=[notice_view(parts, one) for one in self.inbox.notices if _is_news(one)][:NOTICES_SHOWN],
             ended=self._ended(ended, mine),
-            offers=[offer_view(offer, parts) for offer in parts.queue.offers if offer.kind in kinds],
+            offers=[offer_view(offer, parts) for offer in parts.queue.offers_to(asker) if offer.kind in kinds],
             queue=self._queue([x for x in live if x.phase in WAITING], kinds),
             queue_since=parts.queue.old_since,
         )

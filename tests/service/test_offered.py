@@ -1,0 +1,67 @@
+"""What somebody can have now: GPUs that are held for others are not free to them, and it is said for whom they are."""
+
+import pytest
+from page_world import CATALOG, NOW, Browser, api, running
+
+from gpuspawner.catalog import load_catalog
+from gpuspawner.cli.main import main
+
+VISION = {"vision": {"group": "vision", "gpus": {"soft": 4}}}
+
+
+@pytest.fixture
+def world(make_web_world):
+    world = make_web_world(load_catalog({**CATALOG, "timezone": "UTC", "quotas": VISION}))
+    world.groups["bob"] = ["vision"]
+    world.observe()
+    hold = {"what": "hold", "kind": "a100", "count": 2, "team": "vision", "until": "2h", "reason": "a demonstration"}
+    assert api(world, "admin", "admin/restrictions", "POST", hold).status_code == 201
+    return world
+
+
+def offered(world, name):
+    one = api(world, name, "offers").json()["offers"][0]
+    return one["free"], one["total"], one["note"]
+
+
+def until(world):
+    (one,) = world.call(world.parts.queue._held)
+    return one.note(2, NOW).partition("until ")[2]
+
+
+def test_what_is_held_for_a_team_is_free_to_its_members_alone(world):
+    assert offered(world, "alice") == (2, 4, f"2 held for team vision until {until(world)}")
+    assert offered(world, "admin")[0] == 2, "an administrator gets none of them either"
+    assert offered(world, "bob") == (4, 4, "")
+    world.save(running("theirs", "bob", gpus=(0,)))
+    assert offered(world, "bob")[0] == 3
+    world.clock.at += 7201
+    world.observe()
+    assert offered(world, "alice") == (3, 4, "")
+
+
+def test_home_command_line_and_the_sentence_of_start_say_the_same_number(world, monkeypatch, capsys):
+    told = f"2 of 4; 2 held for team vision until {until(world)}"
+    assert told in Browser(world, "alice").home.text
+    monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token("alice"))
+    main(["offers", "--url", world.home.rstrip("/")])
+    row = capsys.readouterr().out.splitlines()[1]
+    assert "2 of 4" in row
+    assert f"2 held for team vision until {until(world)}" in row
+    options = {"template": "pytorch", "gpu": "a100", "count": 1, "lifetime": "1h"}
+    assert "(2 free)" in api(world, "alice", "check", "POST", options).json()["sentence"]
+    assert "(4 free)" in api(world, "bob", "check", "POST", options).json()["sentence"]
+    assert "4 of 4" in Browser(world, "bob").home.text
+
+
+def test_pages_show_anew_when_a_hold_is_over(world):
+    version = world.call(lambda: world.parts.queue.version)
+    world.clock.at += 7201
+    world.observe()
+    assert world.call(lambda: world.parts.queue.version) > version
+
+
+def test_where_another_owns_the_queue_nothing_is_taken_off(world, monkeypatch):
+    capabilities = type("Capabilities", (), {"owns_queue": True})
+    monkeypatch.setattr(type(world.parts.scheduler), "capabilities", capabilities)
+    assert world.call(world.parts.queue._held) == ()

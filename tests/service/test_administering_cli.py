@@ -8,6 +8,7 @@ import pytest
 from page_world import GPUS, NOW, running
 
 from gpuspawner.cli.main import main
+from gpuspawner.core.units import show_time
 
 NODE = GPUS[0].node
 
@@ -30,6 +31,10 @@ def run(world, monkeypatch, capsys):
         return code, *capsys.readouterr()
 
     return run
+
+
+def until(one):
+    return show_time(one.until, NOW)
 
 
 def test_a_node_is_drained_after_a_dry_run_listed_and_lifted(world, run):
@@ -85,6 +90,28 @@ def test_grants_are_paused_gpus_held_and_users_exempt(world, run):
     ]
     code, _, err = run("hold", "a100", "99", "--user", "bob", "--until", "2h", "--reason", "demo")
     assert (code, "1 to 4" in err) == (2, True)
+
+
+def test_a_hold_or_an_exemption_is_lifted_by_what_the_list_shows_where_that_means_one(world, run):
+    for_bob = ["--user", "bob", "--until", "2h", "--reason", "demo"]
+    assert run("hold", "a100", "1", *for_bob)[0] == 0
+    assert run("hold", "a100", "2", "--user", "alice", "--until", "2h", "--reason", "demo")[0] == 0
+    assert run("exempt", "bob/train", "runs", "--until", "2h", "--reason", "demo")[0] == 0
+    live = {one.whom: one for one in world.call(world.parts.restrictions.in_force)}
+    code, _, err = run("hold", "--lift", "a100", "--reason", "done")
+    head, *choices = err.splitlines()
+    assert (code, head) == (
+        2,
+        "2 called 'a100', or with an id that begins so, to lift. Nothing was done; name one by its ID:",
+    )
+    assert sorted(line.split()[0] for line in choices) == sorted(live[name].id[:8] for name in ("alice", "bob"))
+    assert any(line.endswith(f"are held for alice until {until(live['alice'])}") for line in choices)
+    assert run("hold", "--lift", "carol", "--reason", "done")[0] == 2
+    assert run("hold", "--lift", "bob", "--reason", "done")[1].startswith("Lifted: 1 A100 80 GB is held for bob")
+    assert run("hold", "--lift", "a100", "--reason", "done")[0] == 0
+    assert run("exempt", "--lift", "bob/train", "--reason", "done")[0] == 0
+    assert run("exempt", "--lift", "alice/-", "--reason", "done")[0] == 0
+    assert world.call(world.parts.restrictions.in_force) == ()
 
 
 def test_the_audit_is_a_table_csv_and_json_of_the_same_lines(world, run):

@@ -15,7 +15,7 @@ EXAMPLES = {
     "exempt": """\
   gpuspawner exempt alice/train --until Friday --reason "a long download first"
   gpuspawner exempt --user alice --until 3d --reason "a demonstration"
-  gpuspawner exempt --lift 3f2a --reason "it is over"
+  gpuspawner exempt --lift alice --reason "it is over"
 """,
     "drain": """\
   gpuspawner drain node-7 --until "2026-12-24 18:00" --reason "a new driver" --dry-run
@@ -33,7 +33,7 @@ EXAMPLES = {
     "hold": """\
   gpuspawner hold a100 4 --team vision --until Friday --reason "the demonstration"
   gpuspawner hold --list
-  gpuspawner hold --lift 3f2a --reason "done"
+  gpuspawner hold --lift vision --reason "done"
 """,
     "audit": """\
   gpuspawner audit --by people --since 2026-11-01
@@ -43,6 +43,7 @@ EXAMPLES = {
 }
 WORKSPACE = "its ID as list shows it, or USER/SERVER (USER/- for the one without a name)"
 REASON = "the reason, which the user reads"
+LIFTED = "lift the one that --list shows with this ID, or its beginning, or with this user, team, kind or USER/SERVER"
 UNTIL = 'such as Friday, "2026-12-24 18:00", 2h or 3d'
 
 
@@ -71,7 +72,7 @@ def add_administering(commands: Any) -> None:
         parser.add_argument("--lift", action="store_true", help="lift what is in force of it")
         parser.set_defaults(run=f"{RUN}.restrictions:restrict")
     for parser in (exempting, holding):
-        parser.add_argument("--lift", metavar="ID", default="", help="lift the one with this id, or its beginning")
+        parser.add_argument("--lift", metavar="NAME", default="", help=LIFTED)
         parser.set_defaults(run=f"{RUN}.restrictions:restrict")
     for parser in (exempting, draining, quarantining, pausing, holding):
         parser.add_argument("--list", action="store_true", help="list what is in force")

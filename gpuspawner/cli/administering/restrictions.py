@@ -47,16 +47,26 @@ def _live(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _lift(arguments: argparse.Namespace) -> dict[str, Any]:
-    if arguments.lift is True:  # by what it is on
-        found = [one for one in _live(arguments) if arguments.target in {one["target"], one["for"] or one["target"]}]
+    live, wanted = _live(arguments), arguments.lift
+    if wanted is True:  # by what it is on
+        found = [one for one in live if arguments.target in {one["target"], one["for"] or one["target"]}]
         called = f"on {arguments.target!r}" if arguments.target else "of everything"
     else:
-        found = [one for one in _live(arguments) if one["id"].startswith(arguments.lift)]
-        called = f"with an id that begins {arguments.lift!r}"
-    if len(found) != 1:
-        count = "None" if not found else str(len(found))
-        raise RefusedError(f"{count} {called} to lift. See gpuspawner {arguments.command} --list.")
+        found = [one for one in live if one["id"].startswith(wanted) or wanted in _names(one)]
+        called = f"called {wanted!r}, or with an id that begins so,"
+    if not found:
+        raise RefusedError(f"None {called} to lift. See gpuspawner {arguments.command} --list.")
+    if len(found) > 1:
+        choices = "".join(f"\n  {one['id'][:ID_LETTERS]}  {shown(one['title'])}" for one in found)
+        raise RefusedError(f"{len(found)} {called} to lift. Nothing was done; name one by its ID:{choices}")
     return ask_admin(arguments, f"/restrictions/{found[0]['id']}", "DELETE", {"reason": arguments.reason})
+
+
+def _names(one: dict[str, Any]) -> set[str]:
+    """Return what people call a restriction: what it is on, for whom, a workspace as USER/SERVER, or all its title."""
+    user, of, server = one["for"].partition(": ")
+    workspace = f"{user}/{'-' if server == 'default workspace' else server}" if of else ""
+    return {one["target"], one["for"], workspace, one["title"]} - {""}
 
 
 def _print_list(answer: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ from gpuspawner.catalog.requests.resolve import (
     without_defaults,
     without_lost_consent,
 )
-from gpuspawner.catalog.requests.tried import tried, understood, what_is_wrong
+from gpuspawner.catalog.requests.tried import AllRefused, all_at_once, tried, understood, what_is_wrong
 from gpuspawner.catalog.rules.visible import charging_teams, teams_of, visible
 from gpuspawner.catalog.values import (
     ANY_GPU,
@@ -49,6 +49,7 @@ __all__ = [
     "RESERVED",
     "SSH",
     "TICKED",
+    "AllRefused",
     "Bounds",
     "Catalog",
     "Cluster",
@@ -58,6 +59,7 @@ __all__ = [
     "HttpSchedulerAddress",
     "KueueQueues",
     "Template",
+    "all_at_once",
     "charging_teams",
     "check",
     "completed",

@@ -16,6 +16,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from gpuspawner import __version__
 from gpuspawner.cli.errors import AwayError, RefusedError
 from gpuspawner.cli.signing.credentials import kept_token
+from gpuspawner.core.errors import label_of
 
 TIMEOUT_SECONDS = 20.0
 OF_OTHERS = {403, 404, 405}
@@ -125,7 +126,7 @@ def call(
             return answer
     except HTTPError as error:
         try:
-            message = json.load(error)["error"]["message"]
+            message = _words_of(json.load(error)["error"])
         except (ValueError, KeyError, TypeError):
             message = wordless.format(status=error.code) or _wordless(service, error.code)
         if error.code >= SERVER_ERROR:
@@ -135,6 +136,14 @@ def call(
         raise AwayError(
             f"No GPU service answers at {service}. Is the hub running? Set --url or GPUSPAWNER_URL."
         ) from error
+
+
+def _words_of(error: dict[str, Any]) -> str:
+    """Return what is told of an error; of several things wrong with options, each on a line."""
+    first, fields = str(error["message"]), error.get("fields") or ()
+    if len(fields) < 2:  # noqa: PLR2004 - that is the first
+        return first
+    return "\n".join(f"{label_of(one['field'])}: {one['words']}" for one in fields)
 
 
 def _nothing(method: str) -> bytes | None:

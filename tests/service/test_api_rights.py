@@ -276,9 +276,9 @@ async def test_promise_10_a_bad_request_is_refused_alike_by_check_and_start(worl
     ask = {"hub": world.hub_id, "user": "alice", "user_created": "then", "server": "", "options": options}
     start = await call(SPAWNER, "POST", "/internal/acquire", {**ask, "start_id": "1", "boot_id": "b"})
     check = await call(call.ticket("alice"), "POST", "/api/v1/check", options)
-    beside = {key: check[1]["error"].pop(key) for key in ("sentence", "fields", "understood")}
     assert start == check
     status, answer = start
+    beside = {key: answer["error"].pop(key) for key in ("sentence", "fields", "understood")}
     assert (beside["sentence"], len(beside["fields"])) == (answer["error"]["message"], 1)
     assert status in {400, 403}
     assert {"field", "asked", "limit", "remedy", "message"} == set(answer["error"])

@@ -49,6 +49,21 @@ def test_start_asks_as_the_form_does_and_detached_says_where_it_stands(world, cl
     assert json.loads(cli("start", "--json", "--detach").out)["id"] == waits["id"], "what waits for the same is that"
 
 
+def test_all_that_is_wrong_with_a_start_is_told_at_once_each_on_a_line(world, cli):
+    wrong = ["start", "pytorch", "--count", "99", "--memory", "1 box", "--lifetime", "1h30"]
+    told = cli(*wrong, code=2).err.splitlines()
+    assert [line.partition(":")[0] for line in told] == ["GPUs", "Memory"]
+    assert cli(*wrong, "--dry-run", code=2).err.splitlines() == told
+    one = cli("start", "--count", "99", code=2).err
+    assert one.startswith("GPUs: ")
+    assert one.count("\n") == 1
+    asked = {"template": "pytorch", "count": "99", "memory": "1 box", "lifetime": "1h30"}
+    error = api(world, "alice", "workspaces", "POST", asked).json()["error"]
+    assert [one["field"] for one in error["fields"]] == ["count", "memory"]
+    assert error == api(world, "alice", "check", "POST", asked).json()["error"]
+    assert list(world.parts.book) == []
+
+
 def test_start_waits_tells_its_place_and_ends_once_it_runs(world, cli, monkeypatch):
     world.save(running("bobs", "bob", gpus=(0, 1, 2, 3)))
 

@@ -13,6 +13,28 @@ MOST_REFUSALS = 20
 """Arbitrary: more than a form has fields, so that a flood of unknown ones takes no time."""
 
 
+class AllRefused(RequestRefused):
+    """All that is wrong with what is asked, at once: it says the first, ``refused`` has each.
+
+    ``meant`` is what the rest of the sizes and times were understood to mean, by option.
+    """
+
+    def __init__(self, refused: Sequence[RequestRefused], meant: Mapping[str, str]) -> None:
+        """Keep both; ``refused`` has at least one."""
+        self.refused, self.meant = tuple(refused), meant
+        first = refused[0]
+        super().__init__(first.field, first.asked, first.limit, first.remedy, first.status)
+
+
+def all_at_once(resolved: Callable[[Mapping[str, Any]], Request], options: Mapping[str, Any]) -> Request:
+    """Return the request that ``resolved`` makes of options. Raises AllRefused where it can't."""
+    try:
+        return resolved(options)
+    except RequestRefused:
+        left, refused = tried(resolved, options)
+        raise AllRefused(refused, understood(resolved(left), left) if left else {}) from None
+
+
 def tried(
     resolved: Callable[[Mapping[str, Any]], Request], options: Mapping[str, Any] | None
 ) -> tuple[dict[str, Any], list[RequestRefused]]:

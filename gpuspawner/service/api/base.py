@@ -13,7 +13,7 @@ from jupyterhub.services.auth import HubOAuth, HubOAuthenticated
 from tornado.httputil import HTTPHeaders
 from tornado.web import HTTPError, RequestHandler
 
-from gpuspawner.catalog import Catalog, teams_of, visible
+from gpuspawner.catalog import AllRefused, Catalog, teams_of, visible, what_is_wrong
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Superseded, Unavailable, quoted
 from gpuspawner.core.leases.lease import NOBODY, Lease, Owner
 from gpuspawner.core.proof import DIGEST, NONCE, PROOF, SCHEME, Asked, is_same, prove_answer, prove_request
@@ -280,7 +280,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         """Return the status and the document that tell an error."""
         if isinstance(error, RequestRefused):
             details = {"field": error.field, "asked": error.asked, "limit": error.limit, "remedy": error.remedy}
-            return error.status, {"message": str(error), **details}
+            return error.status, {"message": str(error), **details, **_all_of(error)}
         if isinstance(error, Gone):
             return 410, {"message": str(error)}
         if isinstance(error, Conflict):
@@ -296,6 +296,14 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         """Errors that are answers need no traceback."""
         if not isinstance(value, (RequestRefused, Conflict, Unavailable, Superseded)):
             super().log_exception(typ, value, tb)
+
+
+def _all_of(error: RequestRefused) -> dict[str, Any]:
+    """Return what is told of all that is wrong with options, beside the first."""
+    if not isinstance(error, AllRefused):
+        return {}
+    fields = [{"field": one.field, "words": one.beside} for one in error.refused]
+    return {"sentence": what_is_wrong(error.refused), "fields": fields, "understood": error.meant}
 
 
 class ApiHandler(BaseHandler):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gpuspawner.catalog import Catalog, resolve, tried, understood, visible, what_is_wrong
+from gpuspawner.catalog import Catalog, understood, visible
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Phase
 from gpuspawner.core.leases.request import Request
@@ -47,14 +47,12 @@ class Check(ApiHandler):
 
     @route(answer=Outlook, body=StartBody, keyed=False)
     async def post(self) -> None:
-        """Answer the sentence; 4xx, as Start would, where it would be refused."""
+        """Answer the sentence; 4xx, as Start, with all that is wrong at once, where it would be refused."""
         parts, person = self.parts, self.must()
         body = self.body()
         server = str(body.pop("server", ""))
         groups = await self.groups()
-        request = await self._asked_for(body, groups)
-        if request is None:
-            return
+        request = await parts.allocator.asking.resolve(body, person.name, person.owner, groups)
         now = parts.clock.now()
         key = Key(*person.owner, server)
         mine = parts.book.of_key(key)
@@ -116,26 +114,6 @@ class Check(ApiHandler):
         if stops := stops_when_idle(request, policy):
             sentence = f"{sentence} {stops} {hours_words(policy.name, instead_of, until, now)}".rstrip()
         return sentence
-
-    async def _asked_for(self, body: Mapping[str, Any], groups: frozenset[str]) -> Request | None:
-        """Return the request that options mean; None where some can't be, all of which are then answered at once."""
-        person, asking, catalog = self.must(), self.parts.allocator.asking, self.parts.catalog
-        last_team = await asking.last_team(person.owner, groups)
-
-        def resolved(options: Mapping[str, Any]) -> Request:
-            return resolve(catalog, options, person.name, groups=groups, last_team=last_team)
-
-        left, refused = tried(resolved, body)
-        if not refused:
-            return resolved(left)
-        status, first = self.error_of(refused[0])
-        told = {
-            "sentence": what_is_wrong(refused),
-            "fields": [{"field": one.field, "words": one.beside} for one in refused],
-            "understood": understood(resolved(left), left) if left else {},
-        }
-        self.answer({"error": {**first, **told}}, status)
-        return None
 
     async def _substitutes(self, claim: Claim, would: Preview, groups: frozenset[str]) -> list[dict[str, Any]]:
         """Return, for each kind that may be given instead, what it would bring now, and whether it is consented to.

@@ -57,11 +57,11 @@ class Problem(Answer):
     limit: str | None = None
     remedy: str | None = None
     sentence: str | None = None
-    """Of a check: all that is wrong, at once."""
+    """Of options: all that is wrong with them, at once."""
     fields: list[Refused] | None = None
-    """Of a check: each part that was refused."""
+    """Of options: each part that was refused."""
     understood: dict[str, str] | None = None
-    """Of a check: what the rest was understood to mean, by option."""
+    """Of options: what the rest was understood to mean, by option."""
 
 
 class Error(Answer):

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuspawner.cli.administering.arguments import add_administering
 from gpuspawner.cli.adopting.arguments import add_adopting
-from gpuspawner.cli.arguments_shared import add_name, add_url, examples, options
+from gpuspawner.cli.arguments_shared import add_command, add_name, add_url, options
 from gpuspawner.cli.chart.arguments import add_chart
 from gpuspawner.cli.doctor.arguments import add_doctor
 from gpuspawner.cli.keeping.arguments import add_store
@@ -87,12 +87,15 @@ PREEMPT = """\
 
 
 def _add_preempt(commands: Any) -> None:
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "preempt",
-        help="claim GPUs that others use, for more important work (administrators)",
-        description="Whoever is ended for a claim is warned before, and returns to the queue at the old place. What is "
-        "freed is kept for the claim until it is claimed, given up, or its time is over.",
-        **examples(PREEMPT),
+        "claim GPUs that others use, for more important work (administrators)",
+        PREEMPT,
+        description=(
+            "Whoever is ended for a claim is warned before, and returns to the queue at the old place. What is "
+            "freed is kept for the claim until it is claimed, given up, or its time is over."
+        ),
     )
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     taking = actions.add_parser("take", help="make a claim; with --dry-run say whom it would end")
@@ -175,10 +178,11 @@ COMPLETION = """\
 
 
 def _add_completion(commands: Any) -> None:
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "completion",
-        help="print what has your shell complete commands, options and names of workspaces",
-        **examples(COMPLETION),
+        "print what has your shell complete commands, options and names of workspaces",
+        COMPLETION,
     )
     parser.add_argument("shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="bash, zsh or fish")
     parser.set_defaults(run="gpuspawner.cli.using.completion:completion")

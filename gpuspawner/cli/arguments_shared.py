@@ -35,9 +35,11 @@ class _Help(argparse.HelpFormatter):
         return text if text.startswith(EXAMPLES) else super()._fill_text(text, width, indent)
 
 
-def examples(text: str) -> dict[str, Any]:
-    """Return what shows examples below a command's help."""
-    return {"epilog": EXAMPLES + text, "formatter_class": _Help}
+def add_command(commands: Any, name: str, words: str, examples: str, *, description: str | None = None) -> Any:
+    """Add a command, with lines of examples below its help, and return its parser."""
+    return commands.add_parser(
+        name, help=words, description=description, epilog=EXAMPLES + examples, formatter_class=_Help
+    )
 
 
 def add_name(parser: Any, *, needed: bool = True) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuspawner.cli.arguments_shared import examples, options
+from gpuspawner.cli.arguments_shared import add_command, options
 
 RUN = "gpuspawner.cli.administering"
 EXAMPLES = {
@@ -102,7 +102,7 @@ def _audit(commands: Any) -> Any:
 
 
 def _command(commands: Any, name: str, words: str) -> Any:
-    return commands.add_parser(name, help=words, **examples(EXAMPLES[name]))
+    return add_command(commands, name, words, EXAMPLES[name])
 
 
 def add_reason(parser: Any, *, until: bool = False) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuspawner.cli.arguments_shared import examples, options
+from gpuspawner.cli.arguments_shared import add_command, options
 
 HELP = """\
   gpuspawner message send --to all --until Friday "Maintenance on Friday, 18:00: workspaces end at 17:50."
@@ -19,10 +19,8 @@ mail where mail is set up. A group's message reaches who is in the group when it
 
 def add_message(commands: Any) -> None:
     """Add the command."""
-    parser = commands.add_parser(
-        "message",
-        help="tell people something, on all pages, in JupyterLab and by mail (administrators)",
-        **examples(HELP),
+    parser = add_command(
+        commands, "message", "tell people something, on all pages, in JupyterLab and by mail (administrators)", HELP
     )
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     sending = actions.add_parser("send", help="send a message")

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from gpuspawner.cli.administering.arguments import add_reason
-from gpuspawner.cli.arguments_shared import add_name, examples, options
+from gpuspawner.cli.arguments_shared import add_command, add_name, options
 
 RUN = "gpuspawner.cli.using"
 START = """\
@@ -28,12 +28,15 @@ def add_using(commands: Any) -> None:
 
 
 def _add_start(commands: Any) -> None:
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "start",
-        help="start a workspace: waits in the queue, and ends once it runs",
-        description="Asks for a workspace as the form does, and waits until it runs: what it waits for is told "
-        "whenever that changes. Ctrl-C, or a closed terminal, leaves it its place.",
-        **examples(START),
+        "start a workspace: waits in the queue, and ends once it runs",
+        START,
+        description=(
+            "Asks for a workspace as the form does, and waits until it runs: what it waits for is told "
+            "whenever that changes. Ctrl-C, or a closed terminal, leaves it its place."
+        ),
     )
     _add_options(parser)
     parser.add_argument("--detach", action="store_true", help="do not wait for it")
@@ -74,12 +77,15 @@ READY = """\
 
 
 def _add_ready(commands: Any) -> None:
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "ready",
-        help="have a workspace ready at a time of some weekdays, or list what is",
-        description="Asks for a workspace early enough, by how long the queue is then, that it runs at the time. "
-        "Nobody who comes within the policy's claim: it is given back. On three days in a row: it pauses.",
-        **examples(READY),
+        "have a workspace ready at a time of some weekdays, or list what is",
+        READY,
+        description=(
+            "Asks for a workspace early enough, by how long the queue is then, that it runs at the time. "
+            "Nobody who comes within the policy's claim: it is given back. On three days in a row: it pauses."
+        ),
     )
     parser.add_argument("--at", metavar="TIME", help="a time of day in the catalog's time zone, such as 8:00")
     parser.add_argument("--on", metavar="DAYS", help="weekdays (if left out), weekend, daily, or mon,wed")
@@ -94,41 +100,46 @@ def _add_ready(commands: Any) -> None:
 
 
 def _add_looks(commands: Any) -> None:
-    listing = commands.add_parser(
-        "list", help="list workspaces", **examples("  gpuspawner list --ended 5\n  gpuspawner list --all --json\n")
+    listing = add_command(
+        commands, "list", "list workspaces", "  gpuspawner list --ended 5\n  gpuspawner list --all --json\n"
     )
     listing.add_argument("--all", action="store_true", help="those of all users (administrators)")
     listing.add_argument("--ended", type=int, default=0, metavar="N", help="the last N that ended, too (up to 200)")
     listing.add_argument("--disputed", action="store_true", help="only ends that were called wrong and not answered")
     listing.set_defaults(run=f"{RUN}.workspaces:list_workspaces")
-    queueing = commands.add_parser(
+    queueing = add_command(
+        commands,
         "queue",
-        help="say who waits for GPUs, at which place, for how long and why",
-        **examples("  gpuspawner queue\n  gpuspawner queue --json\n"),
+        "say who waits for GPUs, at which place, for how long and why",
+        "  gpuspawner queue\n  gpuspawner queue --json\n",
     )
     queueing.set_defaults(run=f"{RUN}.queue:show_queue")
-    offering = commands.add_parser(
+    offering = add_command(
+        commands,
         "offers",
-        help="say what is to be had of each kind of GPU now, and what bounds you",
-        **examples("  gpuspawner offers\n  gpuspawner offers --json\n"),
+        "say what is to be had of each kind of GPU now, and what bounds you",
+        "  gpuspawner offers\n  gpuspawner offers --json\n",
     )
     offering.set_defaults(run=f"{RUN}.offers:offers")
-    showing = commands.add_parser(
+    showing = add_command(
+        commands,
         "show",
-        help="show one workspace: what it has, when it ends, what can be done",
-        **examples("  gpuspawner show          the only one, else the one that ended last\n  gpuspawner show train\n"),
+        "show one workspace: what it has, when it ends, what can be done",
+        "  gpuspawner show          the only one, else the one that ended last\n  gpuspawner show train\n",
     )
     showing.set_defaults(run=f"{RUN}.workspaces:show_workspace")
-    explaining = commands.add_parser(
+    explaining = add_command(
+        commands,
         "explain",
-        help="say what is judged of a workspace now, and why",
-        **examples("  gpuspawner explain train\n  gpuspawner explain -          the one without a name\n"),
+        "say what is judged of a workspace now, and why",
+        "  gpuspawner explain train\n  gpuspawner explain -          the one without a name\n",
     )
     explaining.set_defaults(run=f"{RUN}.workspaces:explain")
-    opening = commands.add_parser(
+    opening = add_command(
+        commands,
         "open",
-        help="open a workspace in the browser",
-        **examples("  gpuspawner open train\n  gpuspawner open --print      its address alone\n"),
+        "open a workspace in the browser",
+        "  gpuspawner open train\n  gpuspawner open --print      its address alone\n",
     )
     opening.add_argument("--print", action="store_true", help="print the address, and open nothing")
     opening.set_defaults(run=f"{RUN}.workspaces:open_workspace")
@@ -145,7 +156,7 @@ def _add_acts(commands: Any) -> None:
         "stop": "stop a workspace, or withdraw a waiting one",
     }
     for name, text in known.items():
-        parser = commands.add_parser(name, help=text, **examples(f"  gpuspawner {name} train\n"))
+        parser = add_command(commands, name, text, f"  gpuspawner {name} train\n")
         add_name(parser)
         if name != "keep":
             add_reason(parser, until=name == "extend")
@@ -163,7 +174,7 @@ def _add_going_on(commands: Any) -> None:
     for name, text in GOING_ON.items():
         about = f"{text[0].upper()}{text[1:]}. The workspace stops and starts again: running kernels are lost."
         lines = f"  gpuspawner {name} train --dry-run     what it would do, and wait for\n  gpuspawner {name} train\n"
-        parser = commands.add_parser(name, help=text, description=about, **examples(lines))
+        parser = add_command(commands, name, text, lines, description=about)
         add_name(parser)
         parser.add_argument("--dry-run", action="store_true", help="say what it would do now, and do nothing")
         options(parser)
@@ -182,27 +193,27 @@ that runs: nothing is started or extended by it any more.
 
 def add_quota(commands: Any) -> None:
     """Add the commands of quotas and use."""
-    own = commands.add_parser(
+    own = add_command(
+        commands,
         "quota",
-        help="show what bounds you: used, set aside, left, and when it renews",
-        **examples("  gpuspawner quota\n  gpuspawner quota --user alice\n"),
+        "show what bounds you: used, set aside, left, and when it renews",
+        "  gpuspawner quota\n  gpuspawner quota --user alice\n",
     )
     own.add_argument("--user", metavar="NAME", default="", help="of this user (administrators)")
     own.set_defaults(run="gpuspawner.cli.using.quota:quota")
-    used = commands.add_parser(
+    used = add_command(
+        commands,
         "usage",
-        help="show what was used: GPU hours and cost, by day, user, team or kind",
-        **examples("  gpuspawner usage --by kind\n  gpuspawner usage --since 2026-11-01 --until 2026-11-30 --json\n"),
+        "show what was used: GPU hours and cost, by day, user, team or kind",
+        "  gpuspawner usage --by kind\n  gpuspawner usage --since 2026-11-01 --until 2026-11-30 --json\n",
     )
     used.add_argument("--by", choices=("user", "team", "kind", "day"), default="day", help="default: %(default)s")
     used.add_argument("--since", metavar="DAY", help="the first day, such as 2026-11-01 (default: of this month)")
     used.add_argument("--until", metavar="DAY", help="the last day (default: today)")
     used.add_argument("--all", action="store_true", help="that of all users (administrators)")
     used.set_defaults(run="gpuspawner.cli.using.quota:usage")
-    granting = commands.add_parser(
-        "grant",
-        help="add to somebody's quotas and budgets for a time (administrators)",
-        **examples(GRANT_HELP),
+    granting = add_command(
+        commands, "grant", "add to somebody's quotas and budgets for a time (administrators)", GRANT_HELP
     )
     granting.add_argument("user", metavar="USER", nargs="?", default="", help="for this user")
     granting.add_argument("what", metavar="AMOUNT", nargs="?", help='such as "4 GPUs", "+20 GPU h", "2 h100"')
@@ -213,10 +224,11 @@ def add_quota(commands: Any) -> None:
     granting.add_argument("--take-back", metavar="ID", help="take a grant back, by its id or the beginning of it")
     granting.add_argument("--list", action="store_true", help="list the grants, the newest first")
     granting.set_defaults(run="gpuspawner.cli.using.quota:grant")
-    correcting = commands.add_parser(
+    correcting = add_command(
+        commands,
         "correct",
-        help="correct what somebody is charged (administrators)",
-        **examples('  gpuspawner correct alice "-3 GPU h" --why "node-7 was away on Monday"\n'),
+        "correct what somebody is charged (administrators)",
+        '  gpuspawner correct alice "-3 GPU h" --why "node-7 was away on Monday"\n',
     )
     correcting.add_argument("user", metavar="USER", help="whose use")
     correcting.add_argument("amount", metavar="AMOUNT", help='such as "-3 GPU h", which gives back, or "+10 cost"')

@@ -98,7 +98,9 @@ def used_last_week(world, name, user, gpus, percent):
     world.save(pages.replace(stops, phase=pages.Phase.ENDED, ended_at=ended_at, ended_by=user))
 
 
-def test_an_administrator_sees_what_is_wrong_drains_tells_people_and_exports_who_wasted_most(browser, world):
+def test_an_administrator_sees_what_is_wrong_drains_tells_people_and_exports_who_wasted_most(
+    browser, world, assert_accessible
+):
     used_last_week(world, "worked", "alice", (2,), 90)
     used_last_week(world, "wasted", "bob", (3,), 1)
     page = open_page(browser, world, "")
@@ -115,6 +117,13 @@ def test_an_administrator_sees_what_is_wrong_drains_tells_people_and_exports_who
     dialog.get_by_role("button", name="Drain", exact=True).click()
     expect(page.locator(".gs-facts")).to_contain_text("Restrictions1")
     expect(page.get_by_role("row", name="A100 80 GB")).to_contain_text("2")
+    expect(page.get_by_role("link", name=f"Drain… {NODE}")).to_have_count(0)
+    expect(page.get_by_text(f"Nothing new starts on {NODE}: A new driver")).to_be_visible()
+    page.locator("summary", has_text="End the drain…").click()
+    expect(page.get_by_role("button", name="Lift it")).to_be_visible()
+    size = page.viewport_size
+    assert_accessible(page)
+    page.set_viewport_size(size)
 
     page.get_by_role("navigation", name="Console").get_by_role("link", name="Workspaces").click()
     page.get_by_role("checkbox", name="All on this page").check()

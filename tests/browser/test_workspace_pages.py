@@ -311,3 +311,14 @@ def test_who_is_signed_out_reads_it_at_the_top_with_the_way_back(browser, world)
     page.unroute("**/workspaces/mine")
     world.save(pages.running("mine", kept_until=NOW + 7200))
     expect(note).to_have_count(0, timeout=40_000)
+
+
+def test_what_is_told_of_notifications_stands_apart_from_start(browser, world):
+    seed(world)
+    page = open_page(browser, world, "")
+    told = page.locator("#ready")
+    expect(told).to_contain_text("This browser blocks notifications of this site")
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        start, below = (one.bounding_box() for one in (page.get_by_role("link", name="Start a workspace"), told))
+        assert below["y"] - start["y"] - start["height"] >= 16, width

@@ -2,6 +2,8 @@
 
 import copy
 import json
+import subprocess
+import sys
 import textwrap
 
 import pytest
@@ -9,6 +11,7 @@ import yaml
 from custom import CHART, Typed, installed, manifest
 from nodes import ROOT, wait_for
 
+from gpuspawner.backends.kubernetes.resources import FINALIZER
 from gpuspawner.catalog.resources.definitions import API_GROUP, KINDS, POLICY, REQUESTS, USERS
 
 GOOD = {
@@ -144,6 +147,34 @@ def test_the_chart_upgrades_definitions_and_what_is_stored_stays(helm, kubectl, 
             assert found.items() >= spec.items()
     finally:
         helm("upgrade", "crds", CHART, "--namespace=default", "--wait")
+
+
+def test_what_a_service_left_is_let_go_by_the_chart_s_own_rights(helm, kubectl, one_machine, namespace, tmp_path):
+    told = [f"--namespace={namespace}", f"--set-file=catalog={ROOT / 'hub_config' / 'kubernetes-catalog.yaml'}"]
+    told += ["--set=customResources.enabled=true", "--show-only=templates/finalizers-job.yaml"]
+    *rights, job = yaml.safe_load_all(helm("template", "gpuspawner", ROOT / "helm" / "gpuspawner", *told))
+    kubectl("apply", "-f", "-", given=yaml.safe_dump_all(rights))
+    for name in ("stays", "goes"):
+        held = json.loads(manifest("DevGPUVMRequest", {"user": "ada"}, name))
+        held["metadata"]["finalizers"] = [FINALIZER]
+        kubectl("create", "-f", "-", given=json.dumps(held))
+    kubectl("delete", "gvm", "goes", "--wait=false")
+    config = yaml.safe_load(one_machine.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": kubectl("create", "token", "gpuspawner-finalizers").strip()}
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    command = [
+        sys.executable,
+        "-m",
+        "gpuspawner.cli",
+        *container["args"][1:],
+        f"--kubeconfig={path}",
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout == f"2 DevGPUVMRequests in {namespace} are let go. No workspace was stopped.\n", done.stderr
+    (left,) = json.loads(kubectl("get", "gvm", "--output=json"))["items"]
+    assert (left["metadata"]["name"], "finalizers" in left["metadata"]) == ("stays", False)
 
 
 def test_to_uninstall_the_chart_takes_no_object_and_the_policy_alone(helm, kubectl):

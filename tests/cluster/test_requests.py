@@ -2,13 +2,15 @@
 
 import json
 import os
+import re
+import textwrap
 import time
 
 import pytest
 from custom import CHART, Typed, installed, manifest
 from gpus import simulated
 from kube_hub import KubeHub, eventually
-from nodes import wait_for
+from nodes import ROOT, wait_for
 
 from gpuspawner.catalog.resources.definitions import API_GROUP, REQUESTS
 from gpuspawner.cli.chart.crd import text
@@ -106,6 +108,59 @@ def test_applied_it_runs_edited_it_is_extended_deleted_it_stops(hub, kubectl):
     assert ended["id"] == lease["id"]
     assert hub.server("ada", "train") is None
     assert hub.pod("ada") is None
+
+
+SHIFTING = (
+    (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "(time)"),
+    (r"[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", "(id)"),
+    (r"\bws-[0-9a-f]{12}\b", "ws-(id)"),
+    (r"(Resource Version:|Idle Seconds:|Utilization Percent:) \d+", r"\1 (number)"),
+    (r"http\S+/services/gpu/", "(hub)/services/gpu/"),
+    (r"\S+/nvidia.com/gpu/", "(node)/nvidia.com/gpu/"),
+    (r"Node: \S+", "Node: (node)"),
+    (r"Namespace: \S+", "Namespace: (namespace)"),
+    (r" \d+[smhd](\d+[smh])?$", " (age)"),
+)
+"""What is another one in each run, and what stands for it."""
+
+
+def steady(text):
+    """Lines as they are in each run: their depth stays, and the width of columns does not."""
+    for line in text.rstrip().splitlines():
+        told = " ".join(line.split())
+        for pattern, instead in SHIFTING:
+            told = re.sub(pattern, instead, told)
+        yield line[: len(line) - len(line.lstrip())] + told
+
+
+def shown(command):
+    """What the documents print after a command."""
+    text = (ROOT / "docs" / "how-to" / "custom-resources.md").read_text()
+    block = text.partition(f"    {command} --namespace jhub\n\n")[2].partition("\n\n")[0]
+    return list(steady(textwrap.dedent(block)))
+
+
+def test_lists_and_descriptions_are_as_the_documents_show(hub, kubectl):
+    hub.add_user("ada", "bob")
+    spec = {"user": "ada", "server": "train", "template": "lab", "gpu": "a100", "count": 2, "lifetime": "8h"}
+    kubectl("create", "--filename=-", given=manifest(REQUEST, spec, "train"))
+    hub.begin("bob", template="cpu")
+    until(kubectl, "train", "Running")
+    hub.until("bob", "running", WAIT_SECONDS)
+
+    def same(*command):
+        expected = shown(" ".join(("kubectl", *command)))
+        tries_until = time.monotonic() + 120  # what is measured is told with the next minute
+        while (found := list(steady(kubectl(*command)))) != expected and time.monotonic() < tries_until:
+            time.sleep(2)
+        assert found == expected
+
+    try:
+        same("get", "devgpuvmrequests")
+        same("describe", "devgpuvmrequest", "train")
+    finally:
+        kubectl("delete", "gvm", "--all", "--wait=false")
+        wait_for(lambda: not names(kubectl), "all are gone", WAIT_SECONDS)
 
 
 def test_what_is_started_by_form_and_api_is_listed_alike(hub, kubectl):

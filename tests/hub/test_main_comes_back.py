@@ -43,7 +43,7 @@ c.Spawner.environment = {{"PYTHONPATH": str(pathlib.Path(gpuspawner.__file__).pa
 c.Spawner.http_timeout = 60
 c.Spawner.start_timeout = 60
 """
-KEPT_SECONDS = 60
+KEPT_SECONDS = 180
 
 
 class Image:

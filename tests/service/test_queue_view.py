@@ -1,5 +1,6 @@
 """What pages show of the queue is computed once for all who look, and anew when something changes."""
 
+import asyncio
 import math
 from collections import Counter
 from dataclasses import replace
@@ -137,6 +138,50 @@ async def test_what_takes_long_to_make_for_all_who_look_is_made_seldom(world, mo
     assert (queue.seldom("number", lambda: next(made)), world.computed["decided"]) == (1, 1)
     times.now = 99
     assert queue.seldom("number", lambda: next(made)) == 1, "where nothing changed"
+
+
+async def test_what_takes_longer_than_a_page_may_is_shown_as_before_while_it_is_made_anew(world, monkeypatch, caplog):
+    monkeypatch.setattr(queue_view, "time", times := Times())
+    queue, gates, made = world.parts.queue, [asyncio.Event() for _ in range(4)], iter(range(4))
+
+    async def make():
+        number = next(made)
+        await gates[number].wait()
+        if number == 3:
+            raise ValueError("it breaks")
+        return number
+
+    def look():
+        return queue.seldom_beside("number", make)
+
+    async def looked_at():
+        return await asyncio.wait_for(look(), 1)
+
+    first, second = asyncio.create_task(look()), asyncio.create_task(look())
+    await asyncio.sleep(0)
+    assert not first.done(), "who looks first waits"
+    gates[0].set()
+    assert (await first, await second) == (0, 0), "it is made once for both"
+    await world.ask("carla", lifetime="1h")
+    times.now = 20.1
+    assert await looked_at() == 0, "it is being made"
+    gates[1].set()
+    await asyncio.gather(*queue._making.values(), return_exceptions=True)
+    assert await looked_at() == 1
+    await world.ask("dora", lifetime="1h")
+    times.now += queue_view.LONGEST_SECONDS + 1
+    late = asyncio.create_task(look())
+    await asyncio.sleep(0)
+    assert not late.done(), "what is that old is not shown"
+    gates[2].set()
+    assert await late == 2
+    await world.ask("ella", lifetime="1h")
+    times.now += 21
+    gates[3].set()
+    assert await looked_at() == 2
+    await asyncio.gather(*queue._making.values(), return_exceptions=True)
+    assert "number could not be made" in caplog.text
+    assert await looked_at() == 2
 
 
 async def test_who_was_shown_places_of_before_is_told_once_there_is_time_for_others(world, monkeypatch):

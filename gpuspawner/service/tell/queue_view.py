@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
@@ -26,6 +29,8 @@ from gpuspawner.service.tell.rules.place_changes import PlaceChanges
 
 T = TypeVar("T")
 
+log = logging.getLogger("gpuspawner.queue")
+
 KEPT_SECONDS = 5.0
 """What is kept is computed again after this also where no change is known: a grace that pauses moves an estimate, and
 quotas of a namespace change without a word. As often as the GPUs are looked at."""
@@ -37,6 +42,8 @@ PART, OWN_PART = 0.05, 0.2
 Arbitrary: little beside all else, and at most a second until a place of a thousand is known."""
 LITTLE_SECONDS = 0.01
 """What takes less is computed at each change."""
+LONGEST_SECONDS = 60.0
+"""What is made beside all else is shown for so long while it is made anew. Arbitrary."""
 OLD_SECONDS = 10.0
 """Pages say of when places are that are older. Arbitrary: more than all but the longest queues take."""
 
@@ -111,6 +118,7 @@ class QueueView:
         self._computed: _Computed | None = None
         self._pass: _Pass | None = None
         self._seldom: dict[str, _Seldom] = {}
+        self._making: dict[str, asyncio.Task[None]] = {}
         self._sources: tuple[Any, ...] = ()
         self._known: tuple[Any, ...] = ()
         self._version = 0
@@ -267,6 +275,29 @@ class QueueView:
             last = self._seldom[name] = _Seldom(computed, time.thread_time() - began, time.monotonic(), value)
         result: T = last.value
         return result
+
+    async def seldom_beside(self, name: str, make: Callable[[], Awaitable[T]]) -> T:
+        """Return as :meth:`seldom` what takes longer than a page may. ``make`` lets others go on meanwhile.
+
+        That of before is shown until it is made; only where there is none, or an old one, is it waited for.
+        """
+        computed, last, task = self._now(), self._seldom.get(name), self._making.get(name)
+        if task is None and (last is None or (last.of is not computed and last.is_due(PART))):
+            task = self._making[name] = asyncio.create_task(self._make(name, computed, make))
+            task.add_done_callback(partial(self._made, name))
+        if task is not None and (last is None or time.monotonic() - last.ended_at > LONGEST_SECONDS):
+            await asyncio.shield(task)
+        result: T = self._seldom[name].value
+        return result
+
+    async def _make(self, name: str, computed: _Computed, make: Callable[[], Awaitable[Any]]) -> None:
+        began, value = time.thread_time(), await make()
+        self._seldom[name] = _Seldom(computed, time.thread_time() - began, time.monotonic(), value)
+
+    def _made(self, name: str, task: asyncio.Task[None]) -> None:
+        del self._making[name]
+        if not task.cancelled() and task.exception() is not None:
+            log.error("%s could not be made", name, exc_info=task.exception())
 
     @staticmethod
     def _once(made: dict[str, Any], name: str, make: Callable[[], T]) -> T:

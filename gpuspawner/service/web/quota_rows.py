@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,8 @@ from gpuspawner.service.tell.rules.rule_words import entry_words, rule_id
 
 NEAR_SHARE = 0.8
 """From this share of it on a quota is nearly used up. Arbitrary: as the documents advise to alert."""
+AT_A_TIME = 20
+"""So many people's are looked at between two turns of all else: some milliseconds."""
 USERS_SHOWN = 20
 """Of an entry for each user: those who have used most of it."""
 
@@ -132,17 +135,19 @@ async def entries_shown(parts: Parts) -> list[Entry]:
 
 async def near_their_end(parts: Parts, count: int) -> list[Row]:
     """Return the limits and budgets that are nearly used up, or run out before they renew: the fullest first."""
-    names = await _names(parts)
-    rows = parts.queue.seldom("quotas near", lambda: _near(parts, names, count))
+    rows = await parts.queue.seldom_beside("quotas near", lambda: _near(parts, count))
     return rows[:count]
 
 
-def _near(parts: Parts, names: dict[str, str], count: int) -> list[Row]:
+async def _near(parts: Parts, count: int) -> list[Row]:
     """Return the fullest; of budgets, of which there may be thousands, only these are put into words."""
+    names = await _names(parts)
     seen = _Seen(parts, Tally(parts.allocator.observed.snapshot()), parts.allocator.bounds.balances(), names)
     now, rows, budgets = seen.balances.now, [], []
     for entry in parts.catalog.rules.quotas:
-        for asker, who in _whom(seen, entry):
+        for number, (asker, who) in enumerate(_whom(seen, entry)):
+            if number % AT_A_TIME == 0:
+                await asyncio.sleep(0)  # others go on
             rows += [row for row in _limits(seen, entry, asker, who) if (row.part or 0.0) >= NEAR_SHARE]
             found = [one for one in seen.balances.of(asker) if one.entry is entry]
             near = [one for one in found if _taken(one) >= NEAR_SHARE or one.lasts_until(now) is not None]

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from operator import add
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -41,7 +42,7 @@ class Amounts(NamedTuple):
 
     def plus(self, other: Amounts) -> Amounts:
         """Return both together."""
-        return Amounts(*(one + more for one, more in zip(self, other, strict=True)))
+        return Amounts(*map(add, self, other))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from gpuspawner.catalog.requests.resolve import (
     without_defaults,
     without_lost_consent,
 )
-from gpuspawner.catalog.requests.tried import AllRefused, all_at_once, tried, understood, what_is_wrong
+from gpuspawner.catalog.requests.tried import AllRefused, all_at_once, all_words, tried, understood, what_is_wrong
 from gpuspawner.catalog.rules.visible import charging_teams, teams_of, visible
 from gpuspawner.catalog.values import (
     ANY_GPU,
@@ -60,6 +60,7 @@ __all__ = [
     "KueueQueues",
     "Template",
     "all_at_once",
+    "all_words",
     "charging_teams",
     "check",
     "completed",

@@ -106,6 +106,10 @@ class Account(NamedTuple):
     team: str = ""
     user_created: str = ""
 
+    def called(self, name: str) -> str:
+        """Return how people read whose that is: a user by name, a team as one."""
+        return f"team {name}" if self.team else name
+
 
 @dataclass(frozen=True)
 class Rate:

@@ -94,7 +94,8 @@ class Offer:
     """What could be had of one kind at one instant. ``free`` is None where the fleet is unknown: never 0 for that.
 
     ``note`` says, in a few words, what is to be known beside the numbers. ``away`` are those of ``total`` that may not
-    be given, whoever holds them: unhealthy, or on a node that takes nothing new.
+    be given, whoever holds them: unhealthy, or on a node that takes nothing new. ``held`` says how many would be free
+    but are held, and for whom.
     """
 
     kind: str
@@ -105,6 +106,7 @@ class Offer:
     simulated: bool
     note: str = ""
     away: int = 0
+    held: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What somebody can have now: GPUs that are held for others are not free to them, and it is said for whom they are."""
 
 import pytest
-from page_world import CATALOG, NOW, Browser, api, running
+from page_world import CATALOG, NOW, Browser, api, running, waiting
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.cli.main import main
@@ -52,6 +52,23 @@ def test_home_command_line_and_the_sentence_of_start_say_the_same_number(world, 
     assert "(2 free)" in api(world, "alice", "check", "POST", options).json()["sentence"]
     assert "(4 free)" in api(world, "bob", "check", "POST", options).json()["sentence"]
     assert "4 of 4" in Browser(world, "bob").home.text
+
+
+def test_who_waits_reads_that_what_is_held_for_others_is_not_free_to_them(world):
+    world.save(running("theirs", "erin", gpus=(0, 1)))
+    world.save(waiting("waits", "alice", count=3))
+    held = f"2 held for team vision until {until(world)}"
+    told = api(world, "alice", "workspaces/waits").json()["queue"]["sentence"]
+    assert told.startswith(f"0 of 4 simulated A100 80 GB are free, {held}, and you ask for 3. You are 1st in line; ")
+    options = {"template": "pytorch", "gpu": "a100", "count": 3, "lifetime": "1h", "server": "second"}
+    told = api(world, "alice", "check", "POST", options).json()["sentence"]
+    assert told.startswith(f"0 of 4 simulated A100 80 GB are free, {held}, and you ask for 3. ")
+
+
+def test_an_administrator_reads_that_they_are_held_for_a_team(world):
+    title = f"2 A100 80 GB are held for team vision until {until(world)}"
+    assert [one["title"] for one in api(world, "admin", "admin/restrictions").json()["restrictions"]] == [title]
+    assert title in Browser(world, "admin").look("console/restrictions").text
 
 
 def test_pages_show_anew_when_a_hold_is_over(world):

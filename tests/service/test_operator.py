@@ -161,6 +161,17 @@ async def test_refusals_are_told_and_not_tried_again(door):
     assert leases_of(door) == []
 
 
+@pytest.mark.parametrize("when", [{}, {"ready_at": {"time": "8:00"}}], ids=["now", "at a time"])
+async def test_all_that_is_wrong_with_one_is_told_at_once(door, when):
+    door.cluster.apply("wrong", count=99, memory="1 box", **when)
+    await door.rounds()
+    told = door.status("wrong")
+    assert told["phase"] == "Refused"
+    assert "GPUs: '99' asked" in told["reason"] or "GPUs: 99 asked" in told["reason"]
+    assert "Memory: '1 box' asked" in told["reason"]
+    assert told["conditions"][0]["message"] == told["reason"]
+
+
 async def test_a_policy_that_is_not_there_refuses_new_ones_alone(door):
     door.cluster.apply("old")
     await door.rounds()

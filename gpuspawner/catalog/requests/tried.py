@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gpuspawner.core.errors import RequestRefused, label_of
+from gpuspawner.core.errors import Conflict, RequestRefused, label_of
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration
 
@@ -33,6 +33,11 @@ def all_at_once(resolved: Callable[[Mapping[str, Any]], Request], options: Mappi
     except RequestRefused:
         left, refused = tried(resolved, options)
         raise AllRefused(refused, understood(resolved(left), left) if left else {}) from None
+
+
+def all_words(error: Conflict | RequestRefused) -> str:
+    """Return all that an error says is wrong, where there are no fields that it could stand beside."""
+    return " ".join(map(str, error.refused)) if isinstance(error, AllRefused) else str(error)
 
 
 def tried(

@@ -20,7 +20,7 @@ from gpuspawner.core.placement.placement import count_free, grantable
 from gpuspawner.core.queue.backfill import HOLD, Reservation
 from gpuspawner.core.queue.ends import end_at
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
-from gpuspawner.core.rules import ClassHold, LatestEnd
+from gpuspawner.core.rules import Account, ClassHold, LatestEnd
 from gpuspawner.core.units import show_time
 
 
@@ -48,8 +48,8 @@ class HeldGpus(NamedTuple):
 
     @property
     def _for(self) -> str:
-        of_team = self.hold.account is not None and self.hold.account.team
-        return f"held for {'team ' if of_team else ''}{self.hold.group}"
+        account = self.hold.account or Account()
+        return f"held for {account.called(self.hold.group)}"
 
     def _until(self, now: float) -> str:
         return "" if self.opening.ends_at == inf else f" until {show_time(self.opening.ends_at, now)}"

@@ -19,7 +19,7 @@ def title_of(parts: Parts, one: Restriction) -> str:
         Measure.DRAIN: f"Nothing new starts on {one.target}",
         Measure.QUARANTINE: f"The GPU {one.whom or one.target} is given to nobody new",
         Measure.PAUSE: f"No {kind} is given" if one.target else "Nothing is given to anybody",
-        Measure.HOLD: f"{one.count} {kind} {'is' if one.count == 1 else 'are'} held for {one.whom}",
+        Measure.HOLD: f"{one.count} {kind} {'is' if one.count == 1 else 'are'} held for {one.account.called(one.whom)}",
         Measure.EXEMPT: f"{one.whom if one.target else f'What {one.whom} runs'} is not judged as idle",
     }[one.measure] + until
 

@@ -60,10 +60,10 @@ class Check(ApiHandler):
             raise Conflict("This workspace has been started already: you find it on the hub's page Home.")
         parts.allocator.check(request, key)
         bound = parts.allocator.bounds.check(request, key)
-        offer = parts.queue.offer(request.gpu)
         keeps = mine is not None and mine.phase in WAITING and request.keeps_place_of(mine.request)
         asked_at = mine.asked_at if mine is not None and keeps else now
         claim = Claim("" if mine is None else mine.id, person.owner.user_created, request, asked_at, user=person.name)
+        offer = parts.queue.offer(request.gpu, asker_of(claim))
         would = await parts.queue.offers_for(claim)
         if would.kind:  # another rate, by which budgets last for another time
             bound = parts.allocator.bounds.check(request, key, would.kind)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from gpuspawner.backends.resources import Resources
-from gpuspawner.catalog import to_options
+from gpuspawner.catalog import all_words, to_options
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.leases.lease import UP, Key, Lease
 from gpuspawner.core.resources.deciding import Do, Step, decide, has_seconds, wanted_seconds
@@ -165,7 +165,7 @@ class Operator:
         try:
             lease = await self._asked(resource, Key(parts.hub_id, created, server))
         except (Conflict, RequestRefused) as error:
-            await self._resources.tell(resource, telling.refused(resource, str(error), parts.clock.now()))
+            await self._resources.tell(resource, telling.refused(resource, all_words(error), parts.clock.now()))
         else:
             await self._resources.tell(resource, telling.status_of(parts, resource, lease))
 

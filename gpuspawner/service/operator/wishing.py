@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from gpuspawner.catalog import all_words
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.lease import Key, Owner
 from gpuspawner.core.resources.resource import Resource
@@ -34,7 +35,7 @@ async def kept(parts: Parts, resource: Resource, where: str) -> dict[str, Any]:
         try:
             found = [await make(parts, Key(*owner, server), user, {**options, **when}, where, name)]
         except RequestRefused as error:
-            return telling.refused(resource, str(error), now)
+            return telling.refused(resource, all_words(error), now)
     return telling.scheduled(resource, await wish_view(parts, owner, found[0]), now)
 
 

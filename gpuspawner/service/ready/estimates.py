@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpuspawner.catalog import all_words
 from gpuspawner.core.calendar.ready import Decision, Wish, decide
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.leases.lease import Owner
@@ -27,7 +28,7 @@ async def estimate(parts: Parts, owner: Owner, wish: Wish) -> Estimate:
         request = await parts.allocator.asking.resolve(dict(wish.options), wish.user, owner, groups)
         would = await parts.queue.offers_for(Claim("", owner.user_created, request, parts.clock.now(), user=wish.user))
     except (Conflict, RequestRefused) as error:
-        return Estimate(None, str(error))
+        return Estimate(None, all_words(error))
     except Unavailable:
         return Estimate(None)
     waits = None if would.held_back is not None else wait_seconds(would)

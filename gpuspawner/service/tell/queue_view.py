@@ -338,8 +338,8 @@ def _noted(offer: Offer, left: Offer, held: Iterable[HeldGpus], seen: Snapshot) 
     if offer.free is None:
         return offer
     free = [(one, free_of(one, kind, seen)) for one in held if seen.kinds[one.hold.kind].pool == kind.pool]
-    notes = [offer.note, *(one.note(count, seen.now) for one, count in free if count)]
-    return replace(offer, free=left.free, note="; ".join(filter(None, notes)))
+    notes = [one.note(count, seen.now) for one, count in free if count]
+    return replace(offer, free=left.free, held=", ".join(notes), note="; ".join(filter(None, [offer.note, *notes])))
 
 
 def _later(place: Place, passed_seconds: float) -> Place:

@@ -144,9 +144,10 @@ def waits(
 
 def _how_free(title: str, offer: Offer, kind: GpuKind | None) -> str:
     """Return what becomes of the GPUs that somebody waits for, as the beginning of a sentence."""
-    if offer.free:
+    if offer.free or offer.held:
+        held = f", {offer.held}" if offer.held else ""
         closed = f", {offer.away} out of service" if offer.away else ""
-        return f"{offer.free} of {offer.total} {title} are free{closed}"
+        return f"{offer.free} of {offer.total} {title} are free{held}{closed}"
     if not offer.total:
         comes = kind is not None and kind.autoscale is not None
         return f"No {title} is there now{', and all that may come are taken' if comes else ''}"

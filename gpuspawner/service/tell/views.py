@@ -16,6 +16,7 @@ from gpuspawner.core.idle.soft import CPU
 from gpuspawner.core.leases.endings import ENDINGS
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.queue.grants import starts_under_way
+from gpuspawner.core.queue.holds import asker_of
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.leases.prospects import KEPT_SECONDS
@@ -176,7 +177,7 @@ def standing_view(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     if lease.phase not in WAITING:
         return None
     queue, place = parts.queue, parts.queue.place(lease)
-    offer = queue.offer(lease.request.gpu)
+    offer = queue.offer(lease.request.gpu, asker_of(lease))
     held = queue.held_back(lease)
     told = parts.allocator.foretold.words(place)
     shortage, reach = held.words if held else "", reach_words(parts, lease.user, lease.key)

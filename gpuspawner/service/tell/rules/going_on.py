@@ -10,6 +10,7 @@ from gpuspawner.catalog.values import NO_GPU
 from gpuspawner.core.errors import RequestRefused, Unavailable
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.leases.request import Next
+from gpuspawner.core.queue.holds import asker_of
 from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.asking import options_of
@@ -95,14 +96,15 @@ async def wait_words(parts: Parts, lease: Lease, groups: Collection[str]) -> str
     now, request = parts.clock.now(), after.request
     if request.gpu is None:
         return "A workspace without a GPU waits for none."
+    claim = Claim("", lease.key.user_created, request, now, user=lease.user)
     try:
-        would = await parts.queue.offers_for(Claim("", lease.key.user_created, request, now, user=lease.user))
+        would = await parts.queue.offers_for(claim)
     except Unavailable as error:  # the workspace runs on, and so does its page
         return f"What it would wait for is not known now, and this workspace ends first. {error}"
     held = "" if would.held_back is None else would.held_back.words
     if not held and would.place.number == 1 and would.place.likely_seconds == 0:
         return "What it asks for is free now."
-    offer = parts.queue.offer(request.gpu)
+    offer = parts.queue.offer(request.gpu, asker_of(claim))
     told = parts.allocator.foretold.words(would.place)
     waiting = waits(would.place, request, parts.catalog, offer, held, asked_for=False, told=told)
     waiting = waiting.removesuffix(" Once you have pressed Start, you can close this page.")

@@ -1,0 +1,60 @@
+"""Who says that somebody came to a workspace: its user alone, of one that runs; and what a terminal says where not."""
+
+from dataclasses import replace
+
+import pytest
+from page_world import api, reclaimed, running, waiting
+
+from gpuspawner.cli.main import main
+from gpuspawner.cli.using import start
+from gpuspawner.core.idle.arrival import Arrival
+
+ENDED = "This workspace has ended. Start it again from the form; its files are kept."
+
+
+@pytest.fixture
+def world(make_web_world):
+    made = make_web_world()
+    made.observe()
+    return made
+
+
+def came(world, name, lease="runs"):
+    answer = api(world, name, f"workspaces/{lease}/came", "POST")
+    return answer.status_code, answer.json().get("error", {}).get("message", "")
+
+
+def test_its_user_alone_says_so_of_one_that_lives(world):
+    world.save(running("runs", arrival=Arrival(1800.0)))
+    assert came(world, "admin") == (403, "Only its user may say that somebody came to a workspace.")
+    assert came(world, "bob")[0] == 404
+    assert world.lease("runs").arrival is not None
+    for _ in range(2):
+        assert came(world, "alice") == (200, "")
+        assert world.lease("runs").arrival is None
+    world.save(reclaimed("gone"))
+    assert came(world, "alice", "gone") == (409, ENDED)
+    world.save(waiting("waits", "bob"))
+    assert came(world, "bob", "waits") == (200, "")
+    assert world.lease("waits").claimed_at is None, "nobody comes to what does not run"
+
+
+def test_a_terminal_says_why_where_it_ended_as_it_came(world, monkeypatch, capsys):
+    world.save(running("bobs", "bob", gpus=(0, 1, 2, 3)))
+    monkeypatch.setattr(start.sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(start.time, "sleep", lambda _seconds: runs())
+
+    def runs():
+        (mine,) = [one for one in world.parts.book if one.user == "alice"]
+        world.save(replace(running("up"), id=mine.id, key=mine.key, arrival=Arrival(1800.0)))
+
+    def ends_first(arguments, path, *others):
+        if path.endswith("/came"):
+            world.save(replace(reclaimed(), id=path.split("/")[2]))
+        return ask(arguments, path, *others)
+
+    ask = start.ask
+    monkeypatch.setattr(start, "ask", ends_first)
+    monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token("alice"))
+    assert main(["start", "--url", world.home.rstrip("/")]) == 2
+    assert capsys.readouterr().err.endswith(f"{ENDED}\n")

@@ -6,13 +6,17 @@ import pytest
 from playwright.sync_api import expect
 from service_pages import open_page, pages
 
-PAGES = ("", "use", "workspaces", "ended", "queue", "people", "people/bob")
+from gpuspawner.catalog import load_catalog
+
+PAGES = ("", "gpus", "use", "workspaces", "ended", "queue", "people", "people/bob", "limits", "grants", "restrictions")
+REST = ("console/audit", "console/act/drain", "quotas", "messages", "tokens", "reference", "login-code")
 
 
 @pytest.fixture
 def world(tmp_path, monkeypatch):
     """alice works on two GPUs, bob's is idle, carol waits, and bob's last one was stopped as idle."""
-    made = pages.World(tmp_path, monkeypatch)
+    quotas = {"each-user": {"each": "user", "gpus": {"soft": 1, "hard": 4}, "gpu_hours": {"per": "week", "hard": 40}}}
+    made = pages.World(tmp_path, monkeypatch, load_catalog({**pages.CATALOG, "quotas": quotas}))
     made.observe()
     for lease, percent in (
         (pages.running("busy", user="alice", gpus=(0, 1)), 80),
@@ -26,7 +30,19 @@ def world(tmp_path, monkeypatch):
     made.close()
 
 
+def grant_and_restrict(world):
+    """Two grants and two restrictions, one of each taken back."""
+    for number, what in enumerate(("2 GPUs", "+20 GPU h")):
+        body = {"user": "bob", "what": what, "until": "3d", "why": "The paper is due"}
+        given = pages.api(world, "admin", "quota-grants", "POST", body).json()
+        drain = {"what": "quarantine", "gpu": pages.GPUS[3 - number].id, "reason": "ECC errors"}
+        shut = pages.api(world, "admin", "admin/restrictions", "POST", drain).json()["restrictions"][0]
+    pages.api(world, "admin", f"quota-grants/{given['id']}", "DELETE", {"why": "A mistake"})
+    pages.api(world, "admin", f"admin/restrictions/{shut['id']}", "DELETE", {"reason": "It is replaced"})
+
+
 def test_axe_finds_nothing_on_any_page_and_none_is_wider_than_a_phone(browser, world, assert_accessible):
+    grant_and_restrict(world)
     page = open_page(browser, world, "console/")
     for path in PAGES:
         page.goto(f"{world.home}console/{path}")
@@ -34,6 +50,16 @@ def test_axe_finds_nothing_on_any_page_and_none_is_wider_than_a_phone(browser, w
             details.locator("summary").click()
         assert_accessible(page)
     assert page.problems == []
+
+
+@pytest.mark.parametrize("width", [320, 2560])
+def test_every_page_fits_the_narrowest_and_the_widest_screen(browser, world, width):
+    grant_and_restrict(world)
+    page = open_page(browser, world, "console/")
+    page.set_viewport_size({"width": width, "height": 800})
+    for path in (*(f"console/{one}" for one in PAGES), *REST):
+        page.goto(world.home + path)
+        assert (path, page.evaluate("document.documentElement.scrollWidth") <= width) == (path, True)
 
 
 def test_a_list_is_found_filtered_sorted_and_left_by_keyboard(browser, world):

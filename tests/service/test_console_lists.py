@@ -71,7 +71,7 @@ def test_what_can_t_be_asked_is_told_and_never_a_500(world):
 
 
 def test_page_json_and_csv_of_a_list_say_the_same(world):
-    for name in ("workspaces", "queue", "ended"):
+    for name in ("workspaces", "queue", "ended", "people"):
         page, document = asked(world, f"console/{name}").text, asked(world, f"console/{name}.json").json()
         lines = list(csv.DictReader(io.StringIO(asked(world, f"console/{name}.csv").text)))
         assert len(lines) == document["found"] == page.count("data-key=")

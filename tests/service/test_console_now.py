@@ -6,7 +6,7 @@ from dataclasses import replace
 import page_world
 import pytest
 import requests
-from page_world import NOW
+from page_world import NOW, Browser
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.errors import Unavailable
@@ -116,6 +116,37 @@ def test_what_gpus_do_is_counted_by_kind_and_drawn_by_node(world):
     assert "GPU 3: suspect. reported &lt;b&gt;unhealthy&lt;/b&gt;" in page
     assert "0 nodes, of 1 in all" in now_page(world, "?state=busy")
     assert "<h3>node-1 " in now_page(world, "?state=idle&node=NODE&kind=A100")
+
+
+def test_the_map_has_pages_and_every_gpu_is_a_row_of_a_list(world):
+    for number in range(4):
+        world.backend.change_gpu(world.backend.gpus[number].id, node=f"node-{number}")
+    more = [
+        replace(world.backend.gpus[0], id=f"GPU-more-{number}", node=f"more-{number:02}", index=0)
+        for number in range(78)
+    ]
+    world.backend.gpus = (*world.backend.gpus, *more)
+    world.observe()
+    busy = page_world.running("busy", user="alice", gpus=(3,))
+    world.save(busy, readings=page_world.readings(busy, [80] * 3))
+    first, second, third = (now_page(world, f"?page={number}&node=o") for number in (1, 2, 3))
+    for page, words, count in (
+        (first, "Nodes 1 to 40 of 82", 40),
+        (second, "41 to 80 of 82", 40),
+        (third, "81 to 82", 2),
+    ):
+        assert words in page
+        assert page.count('<li class="gs-node">') == count
+    names = [name for page in (first, second, third) for name in re.findall(r"<h3>([\w-]+) ", page)]
+    assert len(set(names)) == 82
+    assert 'rel="next" href="/services/gpu/console/?node=o&amp;page=2#map"' in first
+    assert 'rel="next"' not in third
+    assert "There is no page 4 of 82 nodes" in now_page(world, "?page=4")
+    listed = Browser(world, "admin").look("console/gpus?sort=-node").text
+    assert "1 to 50 of 82" in listed
+    held = Browser(world, "admin").look("console/gpus?state=busy").text
+    assert held.count("data-key=") == 1
+    assert 'console/people/alice">alice</a>' in held
 
 
 def test_a_node_is_told_with_its_zone_and_cluster_and_two_of_one_name_are_two(world):

@@ -19,6 +19,7 @@ from gpuspawner.service.tell.rules.quota_view import grant_view, quota_view
 from gpuspawner.service.tell.rules.rule_words import rules_view
 from gpuspawner.service.web.base import PageHandler
 from gpuspawner.service.web.console.base import NAVIGATION
+from gpuspawner.service.web.console.ruled import SWITCH
 from gpuspawner.service.web.home import used_this_month
 from gpuspawner.service.web.quota_rows import entries_shown, rows_of
 
@@ -86,6 +87,7 @@ class Quotas(PageHandler):
             status,
             tabs=NAVIGATION,
             tab="quotas",
+            switch=SWITCH,
             entries=await entries_shown(parts),
             teams=[(team, catalog.rules.teams[team].title if team in catalog.rules.teams else "") for team in
                    teams_of(catalog.rules, None)],

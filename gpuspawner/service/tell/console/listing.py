@@ -21,13 +21,15 @@ Row = Mapping[str, Any]
 class Column:
     """One value of each row: ``name`` in addresses, JSON and CSV, ``title`` on the page.
 
-    ``kind`` is how a page writes it: text, number, hours, money, percent, seconds (a duration), time (since the epoch),
-    link (a text that leads to the row's ``page``), or words (a sentence, never sorted).
+    ``kind`` is how a page writes it: text, number, amount, hours, money, percent, seconds (a duration), time (since the
+    epoch), link (a text that leads to the row's ``page``), or words (a sentence, never sorted). ``absent`` is what a
+    screen reader says where there is none.
     """
 
     name: str
     title: str
     kind: str = "text"
+    absent: str = "not known"
 
     @property
     def sorts(self) -> bool:
@@ -37,7 +39,7 @@ class Column:
     @property
     def is_number(self) -> bool:
         """Whether its values stand at the right."""
-        return self.kind in {"number", "hours", "money", "percent"}
+        return self.kind in {"number", "amount", "hours", "money", "percent"}
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.observe.gpu_states import NO_KIND, STATES, SeenGpu
 
 NODES_SHOWN = 40
-"""Arbitrary: about a screen; the filter finds the others."""
+"""On one page of the map. Arbitrary: about a screen."""
 WORDS = {"idle": "held but idle"}
 """States that people read otherwise."""
 LETTERS = {"free": "", "busy": "B", "idle": "I", "unmeasured": "?", "foreign": "F", "suspect": "!", "drained": "D"}

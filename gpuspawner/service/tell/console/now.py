@@ -21,6 +21,7 @@ from gpuspawner.service.tell.console.machines import (
     matching,
     shown,
 )
+from gpuspawner.service.tell.console.people import person_page
 from gpuspawner.service.tell.console.troubles import Trouble, troubles
 
 FIRST = 6
@@ -35,7 +36,7 @@ GPUS = Table(
         Column("index", "GPU", "number"),
         Column("kind", "Kind"),
         Column("state", "State"),
-        Column("user", "Held by"),
+        Column("user", "Held by", "link"),
         Column("note", "Note", "words"),
     ),
     (
@@ -43,8 +44,9 @@ GPUS = Table(
         Filter("state", "With a GPU that is", tuple((state, shown(state)) for state in STATES)),
         Filter("kind", "Kind", within=("kind",)),
     ),
+    sort="node",
 )
-"""The map's rows, one a GPU, as its exports have them."""
+"""The map's rows, one a GPU."""
 
 
 def gpu_rows(parts: Parts) -> list[dict[str, Any]]:
@@ -54,23 +56,27 @@ def gpu_rows(parts: Parts) -> list[dict[str, Any]]:
 
 def _gpu_row(parts: Parts, one: SeenGpu) -> dict[str, Any]:
     kind = parts.catalog.gpus.get(one.gpu.pool)
+    users = dict.fromkeys(lease.user for lease in one.holders)
     return {
+        "id": one.gpu.id,
+        "page": person_page(parts, next(iter(users))) if len(users) == 1 else "",
         "node": one.gpu.node,
         "cluster": one.gpu.cluster,
         "zone": one.gpu.zone,
         "index": one.gpu.index,
         "kind": kind.title if kind else "no kind",
         "state": one.state,
-        "user": ", ".join(dict.fromkeys(lease.user for lease in one.holders)) or one.gpu.holder,
+        "user": ", ".join(users) or one.gpu.holder,
         "note": one.gpu.note,
     }
 
 
 def now_view(parts: Parts, wanted: Wanted, ended: list[Lease], disputed: list[Lease]) -> dict[str, Any]:
-    """Return all that the page shows. ``wanted`` filters the map."""
+    """Return all that the page shows. ``wanted`` filters and pages the map."""
     seen, kinds, live, now = seen_gpus(parts), parts.catalog.gpus, list(parts.book), parts.clock.now()
     nodes = machines(seen, kinds)
     found = matching(nodes, *(wanted.filters.get(name, "") for name in ("node", "state", "kind")))
+    begin = (wanted.page - 1) * NODES_SHOWN
     line = sorted((x for x in live if x.phase in WAITING), key=lambda x: _number(parts, x))
     others = foreign_holders(seen, kinds)
     found_troubles = troubles(parts, ended, disputed)
@@ -80,7 +86,9 @@ def now_view(parts: Parts, wanted: Wanted, ended: list[Lease], disputed: list[Le
         "states": [(state, WORDS.get(state, state)) for state in STATES],
         "others": others[:FIRST],
         "others_total": len(others),
-        "nodes": found[:NODES_SHOWN],
+        "nodes": found[begin : begin + NODES_SHOWN],
+        "nodes_begin": begin,
+        "nodes_pages": max(1, -(-len(found) // NODES_SHOWN)),
         "nodes_found": len(found),
         "nodes_total": len(nodes),
         "ends": _next_ends(parts, live, now),

@@ -13,7 +13,7 @@ from gpuspawner.service.web.console.base import FORMS
 
 ROUTES: list[Any] = [
     (rf"/console/audit{FORMS}", AuditPage),
-    (r"/console/restrictions", RestrictionsPage),
+    (rf"/console/restrictions{FORMS}", RestrictionsPage),
     (r"/console/restrictions/([^/]+)/lift", LiftHere),
     (rf"/console/act/({'|'.join(ACTS)})", ActPage),
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tornado.web import HTTPError
@@ -21,7 +21,9 @@ from gpuspawner.service.administering.views import name_of, restriction_view
 from gpuspawner.service.administering.workspaces import FIELDS as OF_WORKSPACES
 from gpuspawner.service.administering.workspaces import Workspaces
 from gpuspawner.service.api.administering import LISTED, note_refusal
-from gpuspawner.service.web.console.base import ConsolePage
+from gpuspawner.service.tell.console.listing import Listing, Row, listed, read_wanted
+from gpuspawner.service.tell.console.ruled import RESTRICTIONS, restriction_rows
+from gpuspawner.service.web.console.base import ConsolePage, ListPage
 
 WHERE = "the console"
 BACK = re.compile(r"(?:console(?:/\w+)*|workspaces/\w+|quotas)(?:\?[\w.%=&+:~-]*)?", re.ASCII)
@@ -185,36 +187,35 @@ def _notice(leases: list[Lease]) -> str:
     return "With notice, as the policy of each says" if len(leases) != 1 else "With notice, as its policy says"
 
 
-class RestrictionsPage(ConsolePage):
-    """GET: what is kept from being given or judged, what was, and where to make more."""
+class RestrictionsPage(ListPage):
+    """GET: what is kept from being given or judged, where to make more, and the list of all there were."""
 
-    here = "restrictions"
+    here, table = "restrictions", RESTRICTIONS
 
-    async def get(self) -> None:
-        """Answer the page."""
-        await self.list()
+    async def rows(self) -> Sequence[Row]:
+        """Return those that were made last."""
+        return restriction_rows(restriction_view(self.parts, one) for one in await self.parts.restrictions.last(LISTED))
 
-    async def list(self, status: int = 200, problem: str = "") -> None:
-        """Answer the page; ``problem`` says why what was asked for was not done."""
-        restrictions = self.parts.restrictions
-        live = [restriction_view(self.parts, one) for one in reversed(restrictions.in_force())]
-        past = [restriction_view(self.parts, one) for one in await restrictions.last(LISTED)]
+    def show_list(self, listing: Listing, **values: Any) -> None:
+        """Answer the page; its ``problem`` says why what was asked for was not done."""
         self.show(
             "console_restrictions.html",
-            status=status,
-            live=live,
-            past=[one for one in past if one["state"] != "in force"],
+            listing=listing,
+            live=[restriction_view(self.parts, one) for one in reversed(self.parts.restrictions.in_force())],
             acts=[(measure.value, ACTS[measure.value].title) for measure in Measure if measure in OF_MEASURES],
-            problem=problem,
+            **{"problem": "", **values},
         )
 
 
 class LiftHere(RestrictionsPage):
     """POST: lift a restriction."""
 
-    async def get(self, _name: str = "") -> None:
+    async def get(self, form: str) -> None:  # noqa: ARG002 - it is the name of one
         """Go to the page: this address is where a form was sent to."""
         self.redirect(f"{self.parts.prefix.rstrip('/')}/{HOME}")
+
+    async def _refuse(self, status: int, problem: str) -> None:
+        self.show_list(listed(await self.rows(), read_wanted(self.table, {})), status=status, problem=problem)
 
     async def post(self, name: str) -> None:
         """Do it and go back; where it can't be done the page says why."""
@@ -226,9 +227,9 @@ class LiftHere(RestrictionsPage):
             await Restricting(act).lift(one, {"reason": self.get_body_argument("reason", "")})
         except RequestRefused as error:
             await note_refusal(act, "lift", error)
-            await self.list(error.status, f"{error.remedy} Allowed: {error.limit}.")
+            await self._refuse(error.status, f"{error.remedy} Allowed: {error.limit}.")
         except Conflict as error:
             await note_refusal(act, "lift", error)
-            await self.list(409, str(error))
+            await self._refuse(409, str(error))
         else:
             self.redirect(_back(self), status=303)

@@ -10,17 +10,20 @@ from typing import Any
 
 from gpuspawner.service.web.console.base import FORMS
 from gpuspawner.service.web.console.lists import EndedPage, QueuePage, WorkspacesPage
-from gpuspawner.service.web.console.now import GpusExport, NowPage
+from gpuspawner.service.web.console.now import GpusPage, NowPage
 from gpuspawner.service.web.console.people import PeoplePage, PersonPage
+from gpuspawner.service.web.console.ruled import GrantsPage, LimitsPage
 from gpuspawner.service.web.console.use import UsePage
 
 ROUTES: list[Any] = [
     (r"/console/?", NowPage),
-    (r"/console/gpus(\.csv|\.json)", GpusExport),
+    (rf"/console/gpus{FORMS}", GpusPage),
     (rf"/console/workspaces{FORMS}", WorkspacesPage),
     (rf"/console/ended{FORMS}", EndedPage),
     (rf"/console/queue{FORMS}", QueuePage),
     (rf"/console/use{FORMS}", UsePage),
     (rf"/console/people{FORMS}", PeoplePage),
     (r"/console/people/([^/]+)", PersonPage),
+    (rf"/console/limits{FORMS}", LimitsPage),
+    (rf"/console/grants{FORMS}", GrantsPage),
 ]

@@ -84,6 +84,8 @@ class ListPage(ConsolePage, ABC):
     title = ""
     empty = ""
     """What the page says where there is nothing to list at all."""
+    switch: tuple[tuple[str, str], ...] = ()
+    """Pages that belong together: address and words of each."""
     acts: tuple[tuple[str, str], ...] = ()
     """What is done to chosen rows: names of ``web.administering``'s acts, and the words of their buttons."""
 
@@ -102,7 +104,8 @@ class ListPage(ConsolePage, ABC):
 
     def show_list(self, listing: Listing, **values: Any) -> None:
         """Answer the page of a list."""
-        self.show("console_list.html", listing=listing, title=self.title, empty=self.empty, acts=self.acts, **values)
+        named = {"title": self.title, "empty": self.empty, "switch": self.switch, "acts": self.acts}
+        self.show("console_list.html", listing=listing, **named, **values)
 
     def export(self, form: str, wanted: Wanted, rows: Sequence[Row], total: int) -> None:
         """Answer rows as CSV or JSON."""

@@ -8,6 +8,7 @@ from gpuspawner.service.tell.console.listing import PAGE_ROWS, Listing, Row, rea
 from gpuspawner.service.tell.console.live import ENDED, QUEUE, WORKSPACES, ended_rows, queue_rows, workspace_rows
 from gpuspawner.service.web.console.base import ListPage
 
+SWITCH = (("console/workspaces", "Running"), ("console/ended", "Ended"))
 MOST_EXPORTED = 20_000
 """Ended workspaces in one file. Arbitrary: some megabytes; its filters take the rest in parts."""
 
@@ -15,7 +16,7 @@ MOST_EXPORTED = 20_000
 class WorkspacesPage(ListPage):
     """GET: every workspace that holds GPUs, or runs without one."""
 
-    here, table, title = "workspaces", WORKSPACES, "Workspaces"
+    here, table, title, switch = "workspaces", WORKSPACES, "Workspaces", SWITCH
     empty = "Nothing runs now. What runs is listed here, with whoever holds idle GPUs first."
     acts = (
         ("stop", "Stop…"),
@@ -45,7 +46,7 @@ class QueuePage(ListPage):
 class EndedPage(ListPage):
     """GET: what ended, the newest first. The store pages it: there may be a year of them."""
 
-    here, table, title = "workspaces", ENDED, "Ended workspaces"
+    here, table, title, switch = "workspaces", ENDED, "Ended workspaces", SWITCH
     empty = "None has ended yet. When one ends, this says why."
 
     async def rows(self) -> Sequence[Row]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpuspawner.core.administering.restrictions import Measure
 from gpuspawner.service.administering.views import restriction_view
-from gpuspawner.service.tell.console.listing import Row, chosen, read_wanted
+from gpuspawner.service.tell.console.listing import Row, read_wanted
 from gpuspawner.service.tell.console.machines import LETTERS
 from gpuspawner.service.tell.console.now import GPUS, gpu_rows, now_view
 from gpuspawner.service.web.console.base import ConsolePage, ListPage
@@ -37,17 +37,12 @@ class NowPage(ConsolePage):
         )
 
 
-class GpusExport(ListPage):
-    """GET: the map as rows, one a GPU: as CSV and JSON alone."""
+class GpusPage(ListPage):
+    """GET: the map as rows, one a GPU."""
 
-    here, table = "now", GPUS
+    here, table, title, switch = "now", GPUS, "GPUs", (("console/", "Map"), ("console/gpus", "List"))
+    empty = "No GPU is seen."
 
     async def rows(self) -> Sequence[Row]:
         """Return them."""
         return gpu_rows(self.parts)
-
-    async def get(self, form: str) -> None:
-        """Answer it in the form asked for; the page is the first one's."""
-        wanted = read_wanted(self.table, self.asked())
-        rows = await self.rows()
-        self.export(form, wanted, chosen(rows, wanted), len(rows))

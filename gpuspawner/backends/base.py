@@ -30,7 +30,8 @@ class Running:
     backend has not given anything yet, or gives exactly what was asked. ``waiting_seconds`` is for how long the backend
     has found no room for it, and ``waiting`` why; ``ending`` that it is being ended, within ``ends_in_seconds``
     where that is known; ``disruption`` says why, in a sentence, where the backend itself ends it or is about to.
-    ``unhealthy`` are those of its GPUs, by the backend's own names, that it calls so. ``kept_since`` is when the
+    ``unhealthy`` are those of its GPUs, by the backend's own names, that it calls so. ``uuids`` are its GPUs, where
+    ``given`` only counts them and the backend knows which they are. ``kept_since`` is when the
     backend took ``environment`` into its own keeping, in seconds since the epoch, where no user can write it any more;
     None where its user may have written it.
     """
@@ -47,6 +48,7 @@ class Running:
     disruption: str = ""
     ends_in_seconds: float | None = None
     unhealthy: tuple[str, ...] = ()
+    uuids: tuple[str, ...] = ()
     kept_since: float | None = None
 
 

@@ -131,6 +131,25 @@ async def test_a_workspace_whose_claim_is_not_seen_yet_is_not_known_to_have_noth
     await eventually(running(backend), [("a", 1, ((Group("gpu-1", "gpu.nvidia.com/a100"), 1),))])
 
 
+async def test_which_gpus_a_workspace_was_given_is_told_by_uuid(api, watch):
+    devices, counters = a_partitioned_gpu(2)
+    whole, part = (claiming(a_workspace(name=name, lease=name[0], hub=HUB), name) for name in ("whole", "part"))
+    nameless = a_gpu(3)
+    del nameless["attributes"]["uuid"]
+    put(api, a_node(gpus={}), a_class(), a_class("mig.nvidia.com"), whole, part)
+    put(api, a_slice([a_gpu(0), a_gpu(1), nameless, *devices], of=2), a_slice((), counters=counters, of=2, name="c"))
+    put(api, a_claim(["gpu-1", "gpu-0"], whole, "whole"), a_claim(["gpu-2-mig-3g40gb-0-4"], part, "part"))
+    backend = watch()
+
+    async def uuids():
+        await backend.fleet()
+        return {one.lease_id: one.uuids for one in await backend.workspaces()}
+
+    await eventually(uuids, {"w": ("GPU-1", "GPU-0"), "p": ("GPU-2",)})
+    put(api, a_claim(["gpu-3"], whole, "more"))
+    await eventually(uuids, {"w": (), "p": ("GPU-2",)})
+
+
 async def test_a_claim_that_ends_gives_its_devices_back(api, watch):
     job = claiming(a_pod("job", namespace="team-a"), "theirs")
     claim = a_claim(["gpu-0"], job, "theirs")

@@ -284,6 +284,11 @@ def test_a_workspace_of_a_real_hub_claims_its_gpus(one_machine, claimed, tmp_pat
             lease = hub.until("ada", "running", WAIT_SECONDS)
             assert [gpu["id"].rpartition("/")[0] for gpu in lease["gpus"]] == [f"{NODE}/gpu.nvidia.com/a100"] * 2
             assert listed(one_machine, namespace, hub.pod("ada").metadata.name).count("UUID") == 2
+            own = [board.gpu.uuid for board in claimed.boards[:2]]
+            wait_for(
+                lambda: sorted(filter(None, [gpu["uuid"] for gpu in hub.lease("ada")["gpus"]])) == sorted(own),
+                "told which",
+            )
             (claim,) = claims_in(one_machine, namespace)
             assert claim["metadata"]["ownerReferences"][0]["name"] == hub.pod("ada").metadata.name
             assert claim["metadata"]["labels"]["gpuspawner.io/lease"] == lease["id"]

@@ -76,6 +76,25 @@ async def test_a_lease_follows_its_pod_to_another_node(place):
     assert place.did(alice).count("placed") == 1
 
 
+async def test_gpus_that_are_only_counted_are_told_by_uuid_once_it_is_known_and_from_then_on(place):
+    alice = await place.start("alice", count=2)
+    await gave(place, alice, "one", 2)
+    place.hub.answer("alice", "")
+    await place.round()
+    assert place.phase(alice) is Phase.RUNNING
+
+    def told():
+        return [gpu["uuid"] for gpu in lease_view(place.parts, place.now_of(alice))["gpus"]]
+
+    assert told() == [None, None]
+    change(place, alice, uuids=("GPU-b", "GPU-a"))
+    await place.round()
+    change(place, alice, uuids=())
+    await place.round()
+    assert told() == ["GPU-b", "GPU-a"]
+    assert place.audit(alice).count(("cluster", "allocated", "GPU-b, GPU-a")) == 1
+
+
 async def test_a_pod_where_it_was_promised_changes_nothing(place):
     alice = await place.start("alice")
     await gave(place, alice, "one")

@@ -10,6 +10,8 @@ import requests
 from page_world import NOW, Browser
 
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.gpus.names import Group
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
 
@@ -74,6 +76,17 @@ def test_administrators_read_who_waits_by_name_and_the_rest_in_the_console(world
     assert '<a href="/services/gpu/workspaces/carols">carol</a>' in text
     assert 'href="/services/gpu/console/"' in text
     assert 'href="/services/gpu/console/"' not in Browser(world, "alice").home.text
+
+
+def test_a_workspaces_page_tells_which_gpus_those_are_that_are_only_counted(world):
+    world.observe()
+    counted = Group("one", "gpu.nvidia.com/a100").gpu(0)
+    world.save(page_world.running("claimed", slots=(Slot(counted),), uuids=("GPU-b",)))
+    world.save(page_world.running("named", server="other", gpus=(1,)))
+    alice = Browser(world, "alice")
+    assert f"<code>{counted}</code> <code>GPU-b</code>" in alice.look("workspaces/claimed").text
+    own = page_world.GPUS[1].id
+    assert alice.look("workspaces/named").text.count(f"<code>{own}</code>") == 1
 
 
 def test_another_persons_workspace_does_not_exist(world):

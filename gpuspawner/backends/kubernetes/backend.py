@@ -167,6 +167,7 @@ class KubernetesBackend:
             ending=pod.deleting,
             disruption=pod.disruption,
             unhealthy=tuple(sorted({*pod.unhealthy, *self._view.devices.unhealthy(pod)})),
+            uuids=self._view.devices.uuids(pod),
             ends_in_seconds=pod.grace_seconds if pod.disruption or pod.deleting else None,
             # Users may have rights in a namespace of their own: what a pod says there may be theirs.
             kept_since=None if self.settings.all_namespaces else pod.created_at,

@@ -101,6 +101,12 @@ class Placed(Given):
     name, words = "placed", "Placed"
 
 
+class Allocated(Given):
+    """Which GPUs those are that its slots only count, by UUID."""
+
+    name, words = "allocated", "Allocated"
+
+
 @dataclass(frozen=True)
 class Started(Event):
     """The server answers."""

@@ -112,6 +112,7 @@ class Lease:
     disruption: str = ""
     disrupted_until: float | None = None
     unhealthy: tuple[str, ...] = ()
+    uuids: tuple[str, ...] = ()  # of its GPUs, where its slots only count them
     tried_nodes: tuple[str, ...] = ()
     dispute: Dispute | None = None
     impossible: str = ""  # why a waiting request could not start as things are, however much were free
@@ -237,14 +238,13 @@ def grant(
 ) -> Lease:
     """Queued or parked → reserved, holding ``slots``: of the kind ``given`` where it is not the one asked for."""
     require_phase(lease, WAITING, "granted")
-    first_granted_at = now if lease.first_granted_at is None else lease.first_granted_at
     return to_phase(
         lease,
         Phase.RESERVED,
         now,
         slots=slots,
         granted_at=now,
-        first_granted_at=first_granted_at,
+        first_granted_at=now if lease.first_granted_at is None else lease.first_granted_at,
         given=given,
         latest_end=latest_end,
         held_back=None,

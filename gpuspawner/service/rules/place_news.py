@@ -1,4 +1,4 @@
-"""What the backend tells of a workspace that runs: that it is about to end it, or that its GPUs failed. Pure."""
+"""What the backend tells of a workspace that runs: that it is about to end it, its GPUs, and which failed. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from gpuspawner.backends.base import Running
-from gpuspawner.core.leases.events import Disrupted, Event, Health, Spared
+from gpuspawner.core.leases.events import Allocated, Disrupted, Event, Health, Spared
 from gpuspawner.core.leases.lease import Lease, disrupt
 from gpuspawner.service.store import AuditLine
 
@@ -27,7 +27,8 @@ def told_by_the_place(
         return lease, []
     disrupted, lines = _disrupted(lease, own, now)
     told, more = _unhealthy(disrupted, own[0], failed_gpus, now)
-    return told, [*lines, *more]
+    known, last = _allocated(told, own[0], now)
+    return known, [*lines, *more, *last]
 
 
 def _disrupted(lease: Lease, own: Sequence[Running], now: float) -> tuple[Lease, list[AuditLine]]:
@@ -46,6 +47,12 @@ def _unhealthy(lease: Lease, own: Running, failed_gpus: Collection[str], now: fl
     if unhealthy == lease.unhealthy:
         return lease, []
     return replace(lease, unhealthy=unhealthy), [_line(lease, now, Health(unhealthy))]
+
+
+def _allocated(lease: Lease, own: Running, now: float) -> tuple[Lease, list[AuditLine]]:
+    if own.uuids in {(), lease.uuids}:  # they are not known now, or nothing is new
+        return lease, []
+    return replace(lease, uuids=own.uuids), [_line(lease, now, Allocated(own.uuids))]
 
 
 def _line(lease: Lease, now: float, event: Event) -> AuditLine:

@@ -148,6 +148,7 @@ def _gpus(parts: Parts, lease: Lease) -> list[dict[str, Any]]:
             {
                 "index": index,
                 "id": slot.gpu,
+                "uuid": _uuid(lease, index),
                 "name": (kind.title if kind else "GPU") + (" (simulated)" if gpu is not None and gpu.simulated else ""),
                 "model": gpu.model if gpu else "",
                 "share": str(slot.share),
@@ -160,6 +161,13 @@ def _gpus(parts: Parts, lease: Lease) -> list[dict[str, Any]]:
             }
         )
     return gpus
+
+
+def _uuid(lease: Lease, index: int) -> str | None:
+    """Return the UUID of one of a lease's GPUs, None where it is only counted and its cluster does not tell which."""
+    if lease.slots[index].group is None:
+        return lease.slots[index].gpu
+    return lease.uuids[index] if len(lease.uuids) == len(lease.slots) else None
 
 
 def start_limit(parts: Parts, key: Key) -> str:

@@ -62,6 +62,14 @@ class Device:
         """Return an attribute of the driver's own domain."""
         return dict(self.attributes).get((self.name.driver, name))
 
+    @property
+    def uuid(self) -> str:
+        """Its UUID or, of a part that has none before it is made, that of its GPU; "" where its driver tells neither.
+
+        As NVIDIA's driver publishes them (kubernetes-sigs/dra-driver-nvidia-gpu, ``deviceinfo.go`` and ``mig.go``).
+        """
+        return str(self.attribute("uuid") or self.attribute("parentUUID") or "")
+
     def amount(self, name: str) -> int:
         """Return how much it has of something of the driver's own domain; 0 where it does not tell."""
         found = dict(self.capacity).get((self.name.driver, name))

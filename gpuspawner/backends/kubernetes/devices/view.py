@@ -119,6 +119,13 @@ class DeviceView:
         ill = (devices[name] for name in names if name in devices and devices[name].tainted)
         return tuple(sorted(str(device.attribute("uuid") or device.name.device) for device in ill))
 
+    def uuids(self, pod: Pod) -> tuple[str, ...]:
+        """Return the GPUs that a pod's claims were given, by uuid; none where one of them has none."""
+        devices, resources, _ = self._found.get(pod.node, ({}, {}, Counted()))
+        given = (one for claim in self._of_pod.get(pod.uid, {}).values() for one in claim.devices)
+        found = [devices[one.device].uuid for one in given if resource_of(one, resources, self._needs)]
+        return tuple(found) if all(found) else ()
+
     def _given(self, node: str, claim: Claim) -> dict[str, int]:
         _, resources, _ = self._found.get(node, ({}, {}, Counted()))
         given = (resource_of(one, resources, self._needs) for one in claim.devices)

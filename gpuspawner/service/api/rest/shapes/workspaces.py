@@ -46,6 +46,8 @@ class Gpu(Answer):
 
     index: int
     id: str
+    uuid: str | None
+    """Its UUID or, of a part of a GPU that a claim makes, that GPU's; null where the cluster does not tell."""
     name: str
     model: str
     share: str

@@ -223,6 +223,8 @@ def test_who_had_a_name_before_is_told_apart_from_who_has_it_now(world):
     world.save(stops)
     world.save(replace(stops, phase=Phase.ENDED, ended_at=NOW))
     world.save(running("bobs", "bob", gpus=(3,), rate=Rate(Fraction(1), Fraction("2.1"))))
-    entries = section(Browser(world, "admin").look("quotas").text, "rule-each-user")
-    found = re.findall(r"\b(bob(?: \(before\))?) GPU h a week", entries)
+    page = Browser(world, "admin").look("quotas").text
+    found = re.findall(r"\b(bob(?: \(before\))?) GPU h a week", section(page, "rule-each-user"))
     assert sorted(found) == ["bob", "bob (before)"]
+    used = re.findall(r"\b(bob(?: \(before\))?) [\d.]+", section(page, "used"))
+    assert sorted(used) == ["bob", "bob (before)"], "nor is anybody listed twice in the use of the month"

@@ -326,6 +326,17 @@ def test_grants_are_given_listed_and_taken_back(world, cli):
     assert "Granted: 20 GPU h more for team vision" in cli("quota", name="alice")[1]
 
 
+def test_what_is_taken_back_and_corrected_is_told_as_json_too(world, cli):
+    made = json.loads(cli("grant", "alice", "4 GPUs", "--until", "Friday", "--why", "a paper", "--json")[1])
+    code, out, _ = cli("grant", "--take-back", made["id"], "--why", "done", "--json")
+    told = json.loads(out)
+    assert (code, told) == (0, ask(world, "quota-grants", "admin")["grants"][0])
+    assert (told["state"], told["taken_back"]["by"], told["taken_back"]["why"]) == ("taken back", "admin", "done")
+    code, out, _ = cli("correct", "alice", "+10 cost", "--team", "vision", "--why", "ran elsewhere", "--json")
+    told = json.loads(out)
+    assert (code, told["user"], told["team"], told["limit"], told["amount"]) == (0, "alice", "vision", "cost", 10)
+
+
 def test_nothing_to_show_is_said(make_web_world, monkeypatch, capsys):
     world = make_web_world()
     monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token("admin"))

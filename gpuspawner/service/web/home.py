@@ -12,7 +12,7 @@ from gpuspawner.core.units import show_money
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.tell.rules.quota_view import quota_view, usage_view
 from gpuspawner.service.tell.rules.rule_words import rule_id
-from gpuspawner.service.web.quota_rows import part_of
+from gpuspawner.service.web.quota_rows import names_of, part_of
 
 ENDED_READ = 50
 """Among so many that ended last, the last of each server is looked for. Arbitrary: more servers than people have."""
@@ -48,8 +48,9 @@ async def used_this_month(parts: Parts, by: str, owner: Owner | None) -> dict[st
     titles = {
         "kind": {name: kind.title for name, kind in catalog.gpus.items()},
         "team": {name: team.title for name, team in catalog.rules.teams.items()},
+        "user": await names_of(parts) if by == "user" else {},
     }.get(by, {})
-    rows = [{**row, "title": titles.get(row["name"]) or row["name"]} for row in view["rows"]]
+    rows = [{**row, "title": titles.get(row["key"]) or row["name"]} for row in view["rows"]]
     cost_words = "" if view["cost"] is None else show_money(view["cost"], parts.catalog.rules.currency)
     return {**view, "rows": rows, "cost_words": cost_words}
 

@@ -208,7 +208,6 @@ class Replay:
 
     def _line_up(self, claim: Claim) -> set[str]:
         """Put a claim into the lines that it stands in; return these."""
-        self._settled.clear()
         pools = {kind.pool for kind in self._kinds[claim.id] if claim.request.count <= self._largest(kind.pool)}
         if claim.request.gpu is None:
             pools = {""}

@@ -67,7 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)  # the interpreter's own flush at the end would tell again
         if isinstance(error, BrokenPipeError):  # `| head` has read enough
             return 0
-        print(f"gpuspawner: {error}", file=sys.stderr)
+        words = f"{error.filename}: {error.strerror}." if error.filename else f"{error}"
+        print(f"gpuspawner: {words}", file=sys.stderr)
         return INVALID
     except CommandError as error:
         print(error, file=sys.stderr)

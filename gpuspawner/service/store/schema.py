@@ -44,9 +44,10 @@ def upgrade(connection: sa.Connection) -> None:
     """Bring a store to the newest schema that this version knows.
 
     Raises:
-        Unavailable: it has a schema that this version does not know.
+        Unavailable: it has a schema that this version does not know, or is something else's.
     """
     take_long(connection)
+    check_ours(connection)
     known = known_steps()
     revision = MigrationContext.configure(connection).get_current_revision()
     if revision and revision not in [step.revision for step in known]:
@@ -54,6 +55,16 @@ def upgrade(connection: sa.Connection) -> None:
             f"The store is of another version. {newer_words(revision, known[-1].revision, _opened_by(connection))}"
         )
     command.upgrade(_config(connection), "head")
+
+
+def check_ours(connection: sa.Connection) -> None:
+    """Refuse a database that something else keeps its tables in, such as the hub's own. Raises Unavailable."""
+    found = sorted(set(sa.inspect(connection).get_table_names()) - {"alembic_version"})
+    if found and "leases" not in found:
+        raise Unavailable(
+            f"The database is not gpuspawner's: it has the tables {', '.join(found[:3])}. Nothing was changed. Give "
+            "gpuspawner an empty database of its own."
+        )
 
 
 def downgrade(connection: sa.Connection, revision: str) -> None:

@@ -49,9 +49,11 @@ def back_up(data: Path, out: IO[bytes]) -> tuple[str, ...]:
         Unavailable: there is no store, or it is damaged.
         OSError: it can't be written.
     """
+    check_there(data / DATABASE)
     with tempfile.TemporaryDirectory(dir=data, prefix=".backup-") as scratch:
         copy = Path(scratch) / DATABASE
         copied(data / DATABASE, copy)
+        _condition(copy)
         found = {DATABASE: copy, **{name: data / name for name in IDENTITY if (data / name).exists()}}
         with tarfile.open(fileobj=out, mode="w|") as archive:
             for name, path in found.items():
@@ -136,13 +138,18 @@ def _condition(path: Path) -> Condition:
         engine.dispose()
 
 
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+def check_there(path: Path) -> None:
+    """Refuse a folder without a store, before anything is made in it. Raises Unavailable."""
     if not path.is_file():
         raise Unavailable(
             f"{path.parent} has no {path.name}. Name the service's folder by --data: configure()'s data_dir, or --data "
             "of gpuspawner serve."
         )
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+    check_there(path)
     try:
         with contextlib.closing(sqlite3.connect(path, timeout=10)) as database:
             yield database

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.store.schema import OPENED_BY, Step, known_steps, newer_words, version_of
+from gpuspawner.service.store.schema import OPENED_BY, Step, check_ours, known_steps, newer_words, version_of
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class Condition:
 
 
 def condition_of(connection: sa.Connection, size_bytes: int) -> Condition:
-    """Return what a store is. Nothing of it is changed."""
+    """Return what a store is. Nothing of it is changed. Raises Unavailable where it is something else's."""
+    check_ours(connection)
     known = known_steps()
     revision = str(_scalar(connection, "alembic_version", "SELECT version_num FROM alembic_version") or "")
     revisions = [step.revision for step in known]

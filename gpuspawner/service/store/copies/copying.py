@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.service.store import schema, tables
-from gpuspawner.service.store.copies.backups import DATABASE, copied
+from gpuspawner.service.store.copies.backups import DATABASE, check_there, copied
 from gpuspawner.service.store.databases import Database, database_of
 
 AT_ONCE = 2000
@@ -45,6 +45,7 @@ def copy(
         ValueError: ``url`` is no address.
     """
     target = database_of(url, password_file)
+    check_there(data / DATABASE)
     if used := is_used():
         raise Conflict(used)
     with tempfile.TemporaryDirectory(dir=data, prefix=".copy-") as scratch:

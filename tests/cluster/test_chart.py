@@ -155,7 +155,9 @@ def test_the_pages_commands_back_up_and_restore_and_what_began_since_is_adopted(
     page = (ROOT / "docs" / "how-to" / "keep.md").read_text()
     take, *put_back = re.findall(r"^    (kubectl .*)$", page, re.MULTILINE)
     pod = re.search(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[1]
-    pod = pod.replace(f"gpuspawner/service:{__version__}", f"{release.image}\n      imagePullPolicy: Never")
+    pod = pod.replace(
+        f"registry.example.org/ml/service:{__version__}", f"{release.image}\n      imagePullPolicy: Never"
+    )
     (tmp_path / "restore.yaml").write_text(pod)
     before = kept(hub)
     release.typed(take, tmp_path)

@@ -55,7 +55,7 @@ def on_the_store(release, folder, *command):
     (pod,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     made = yaml.safe_load(pod)
     (container,) = made["spec"]["containers"]
-    assert container["image"] == f"gpuspawner/service:{__version__}"
+    assert container["image"] == f"registry.example.org/ml/service:{__version__}"
     container |= {"image": release.image, "imagePullPolicy": "Never"}
     if command:
         assert f"`command: [{', '.join(command)}]`".replace(ITS_SCHEMA, '"0013"') in PAGE

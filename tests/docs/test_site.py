@@ -115,7 +115,7 @@ def test_each_pod_runs_a_command_that_is_one_and_is_restricted(page):
     for pod in (shown for shown in blocks(page) if shown.get("kind") == "Pod"):
         (container,) = pod["spec"]["containers"]
         parser_of_all().parse_args(container["command"][1:])
-        assert container["image"] == f"gpuspawner/service:{__version__}"
+        assert container["image"] == f"registry.example.org/ml/service:{__version__}"
         assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pod["spec"]["volumes"]}
         assert (pod["spec"]["securityContext"]["runAsNonRoot"], container["securityContext"]["capabilities"]) == (
             True,

@@ -319,7 +319,10 @@ def test_a_real_hub_that_is_well_and_then_broken_in_four_ways(tmp_path, capsys, 
 
 def test_a_secret_that_cannot_be_read_and_a_catalog_that_is_wrong(tmp_path, capsys):
     assert main(["doctor", *NOBODY, "--secret-file", str(tmp_path / "absent")]) == 2
-    assert "absent cannot be read as a secret" in capsys.readouterr().err
+    assert "absent cannot be read as a secret: No such file or directory." in capsys.readouterr().err
+    (tmp_path / "secret").write_text("no digits\n")
+    assert main(["doctor", *NOBODY, "--secret-file", str(tmp_path / "secret")]) == 2
+    assert "secret cannot be read as a secret: it is not of 64 hexadecimal digits." in capsys.readouterr().err
     (tmp_path / "catalog.yaml").write_text("version: 2\n")
     assert main(["doctor", *NOBODY, "--catalog", str(tmp_path / "catalog.yaml")]) == BAD
     out = capsys.readouterr().out
@@ -333,6 +336,21 @@ def test_an_address_that_is_none_is_told_as_any_other_that_nobody_answers_at(add
     told = capsys.readouterr().out
     assert f"Nobody answers at {address.rstrip('/')} (" in told
     assert "No GPU service answers at" in told
+
+
+@pytest.mark.parametrize("option", ["--hub", "--service"])
+def test_a_password_in_an_address_is_refused_and_not_shown(option, capsys):
+    assert main(["doctor", option, "http://gpu:geheim@127.0.0.1:1/hub/api"]) == BAD
+    told = capsys.readouterr()
+    assert told.err.startswith(f"{option}: a name or password stands in the address")
+    assert "geheim" not in told.out + told.err
+
+
+def test_a_kubeconfig_that_is_not_there_is_named(tmp_path, capsys):
+    for command in (["doctor", *NOBODY], ["init", str(tmp_path / "catalog.yaml")]):
+        assert main([*command, "--kubernetes", "--kubeconfig", str(tmp_path / "absent")]) == BAD
+        told = f"--kubeconfig: {tmp_path}/absent is not there. Name the one that kubectl goes by.\n"
+        assert capsys.readouterr() == ("", told)
 
 
 def test_kinds_that_a_share_divides_need_not_be_there_whole():

@@ -1,6 +1,7 @@
 """``gpuspawner import``: profiles in all their documented forms become a catalog; what can't is named, a line each."""
 
 import json
+from datetime import date
 
 import pytest
 import yaml
@@ -304,7 +305,17 @@ def test_a_catalog_that_is_there_stays(tmp_path, monkeypatch, capsys):
             'image: "Not An Image" is no image that the catalog takes. Write registry/name:tag.',
         ),
         ({"mem_limit": "much"}, 'mem_limit: "much" is no amount that can be read. Write bounds: in the template.'),
-        ({"extra_resource_limits": {"nvidia.com/gpu": "all"}}, 'nvidia.com/gpu: "all" is no number that can be read.'),
+        ({"extra_resource_limits": {"nvidia.com/gpu": "all"}}, "nvidia.com/gpu: 'all' is no whole number."),
+        ({"extra_resource_limits": {"nvidia.com/gpu": 2000}}, "nvidia.com/gpu: 2000 is not from 0 to 1024."),
+        ({"extra_resource_limits": {"nvidia.com/mig-": 1}}, "'nvidia.com/mig-' is no extended resource"),
+        ({"cpu_limit": -3}, "cpu_limit: -3 is not from 0 to 4096 cores. Write bounds: in the template."),
+        ({"cpu_limit": 1e300}, "cpu_limit: 1e+300 is not from 0 to 4096 cores."),
+        ({"mem_limit": "99999T"}, 'mem_limit: "99999T" is not from 0 to 1024 TiB.'),
+        ({"mem_limit": "1" * 400}, "1111 is not from 0 to 1024 TiB."),
+        (
+            [{date(2026, 1, 1): 1}],
+            "kubespawner_override: [{datetime.date(2026, 1, 1): 1}] is no dict that can be read.",
+        ),
         ("text", 'kubespawner_override: "text" is no dict that can be read.'),
     ],
 )
@@ -333,6 +344,16 @@ def test_memory_is_what_kubespawner_reads_of_it(written, bytes_):
 def test_any_title_gives_a_catalog_that_is_good(name):
     _, catalog = of(profile(name), profile(name), profile(name, description=": {} # - 'x' \n \"y\" *a &b !c %d @e"))
     assert len(catalog.templates) == 3
+
+
+def test_what_no_catalog_can_say_is_told_with_its_profile_and_nothing_is_written(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    override = {"extra_resource_limits": {"nvidia.com/gpu": 1}, "node_selector": {"nvidia.com/gpu.product": "a" * 300}}
+    (tmp_path / "profiles.json").write_text(json.dumps([profile("Wrong label", kubespawner_override=override)]))
+    assert main(["import", "profiles.json"]) == INVALID
+    said = capsys.readouterr().err
+    assert "What would be made of profiles.json is no good catalog, and nothing was written: gpus." in said
+    assert not (tmp_path / "catalog.yaml").exists()
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import yaml
 from rendered import ROOT, Z2JH
 
 from gpuspawner.catalog import load_catalog
+from gpuspawner.cli import main
 from gpuspawner.cli.chart.z2jh_values import PURE, Asked, as_text, z2jh_values
 
 SELECTOR = {"app.kubernetes.io/name": "gpuspawner", "app.kubernetes.io/component": "service"}
@@ -149,3 +150,22 @@ def test_the_charts_own_schema_takes_the_values_and_its_templates_render_them(ch
     assert {"gpuspawner-catalog", "gpuspawner-secret"} < set(named(pod["volumes"]))
     for name in ("hub", "proxy", "singleuser"):
         assert RULE in parts["NetworkPolicy", name]["spec"]["egress"]
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ("hub: {initContainers: 3}", "hub.initContainers is '3', not a list."),
+        ("hub: {extraVolumes: {a: b}}", "hub.extraVolumes is \"{'a': 'b'}\", not a list."),
+        ("hub: {extraEnv: hello}", "hub.extraEnv is 'hello', not a mapping or a list."),
+        ("hub: {extraConfig: [1]}", "hub.extraConfig is '[1]', not a mapping."),
+        ("hub: hello", "hub is 'hello', not a mapping."),
+        ("proxy: {chp: {networkPolicy: {egress: x}}}", "proxy.chp.networkPolicy.egress is 'x', not a list."),
+        ("a: 2020-13-45", "cannot be read as YAML (month must be in 1..12)."),
+        ("a: " + "[" * 5000, "cannot be read as YAML"),
+    ],
+)
+def test_what_is_no_release_s_is_refused_by_its_key(tmp_path, capsys, values, told):
+    (tmp_path / "hub.yaml").write_text(values)
+    assert main(["z2jh-values", "--values", str(tmp_path / "hub.yaml")]) == 1
+    assert told in capsys.readouterr().err

@@ -107,6 +107,7 @@ def test_settings_and_cluster_are_files(tmp_path, secret_file):
     [
         ([], "--hub is missing: the hub's API, such as http://127.0.0.1:8081/hub/api"),
         (["--hub=hub:8081"], "--hub hub:8081 is no http address"),
+        (["--hub=http://gpu:geheim@hub:8081/hub/api"], "--hub: a name or password stands in the address."),
         ([f"--hub={HUB}", "--listen=9470"], "--listen 9470 is no address and port"),
         ([f"--hub={HUB}", "--secret-file=/nowhere"], "--secret-file: /nowhere cannot be read"),
         ([f"--hub={HUB}", "--secret-file=/dev/null"], "holds no secret of 64 hexadecimal digits"),

@@ -62,6 +62,19 @@ RESTRICTED = {
 }
 
 Values = dict[str, Any]
+RIGHT = "Write what `helm get values RELEASE --output yaml` prints."
+SHAPES: Mapping[tuple[str, ...], tuple[type, ...]] = {
+    ("hub", "initContainers"): (list,),
+    ("hub", "extraVolumes"): (list,),
+    ("hub", "extraVolumeMounts"): (list,),
+    ("hub", "extraEnv"): (dict, list),
+    ("hub", "extraConfig"): (dict,),
+    ("hub", "networkPolicy", "egress"): (list,),
+    ("proxy", "chp", "networkPolicy", "egress"): (list,),
+    ("singleuser", "networkPolicy", "egress"): (list,),
+}
+"""What is read of a release's values, by its path, as values.schema.json of z2jh's chart has it."""
+_SHAPE_NAMES: Mapping[type, str] = {dict: "a mapping", list: "a list"}
 
 
 @dataclass(frozen=True)
@@ -167,14 +180,28 @@ def _read(path: str) -> Values:
     """Return what a file, or standard input, says of a release. Raises NotValuesError."""
     try:
         found = yaml.safe_load(sys.stdin if path == "-" else Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise NotValuesError(f"--values: {path} cannot be read as YAML ({error}).") from error
     if found is None:
         return {}
     if not isinstance(found, dict):
-        right = "Write what `helm get values RELEASE --output yaml` prints."
-        raise NotValuesError(f"--values: {path} holds no values of a release. {right}")
+        raise NotValuesError(f"--values: {path} holds no values of a release. {RIGHT}")
+    _check_shapes(path, found)
     return found
+
+
+def _check_shapes(path: str, values: Values) -> None:
+    """Refuse what would be lost, or is no release's, where ours is put beside it. Raises NotValuesError."""
+    for keys, shapes in SHAPES.items():
+        found: Any = values
+        for depth, key in enumerate(keys, 1):
+            found = found.get(key)
+            wanted = shapes if depth == len(keys) else (dict,)
+            if found is None:
+                break
+            if not isinstance(found, wanted):
+                named, right = ".".join(keys[:depth]), " or ".join(_SHAPE_NAMES[one] for one in wanted)
+                raise NotValuesError(f"--values: {path}: {named} is {str(found)[:40]!r}, not {right}. {RIGHT}")
 
 
 def _found(values: Mapping[str, Any], *path: str) -> Any:

@@ -20,16 +20,23 @@ from gpuspawner.cli.doctor.asking import answered
 from gpuspawner.cli.doctor.findings import Answer, Finding, State, bad, unknown
 from gpuspawner.cli.doctor.of_cluster import of_fleet
 from gpuspawner.cli.doctor.of_scheduler import of_scheduler
-from gpuspawner.cli.errors import INVALID, RefusedError
+from gpuspawner.cli.errors import INVALID, InvalidError, RefusedError
 from gpuspawner.core.errors import CatalogError, Unavailable
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.proof import hub_token
 
+IN_ADDRESS = (
+    "a name or password stands in the address, which lists of processes and logs would show. Take it out: a file with "
+    "the token is named by --token-file."
+)
 MARKS = {State.GOOD: "good", State.BAD: "BAD", State.UNKNOWN: "?"}
 
 
 def doctor(arguments: argparse.Namespace) -> int:
     """Print every finding, what is bad first; return 1 where anything is."""
+    for option, url in (("--hub", arguments.hub), ("--service", arguments.service)):
+        if "@" in url:
+            raise InvalidError(f"{option}: {IN_ADDRESS}")
     token = _token(arguments)
     found = sorted(_examined(arguments, token), key=lambda one: [State.BAD, State.UNKNOWN, State.GOOD].index(one.state))
     if arguments.json:
@@ -50,7 +57,8 @@ def _token(arguments: argparse.Namespace) -> str:
         try:
             return hub_token(bytes.fromhex(Path(arguments.secret_file).read_text(encoding="ascii").strip()))
         except (OSError, ValueError) as error:
-            raise RefusedError(f"{arguments.secret_file} cannot be read as a secret ({error}).") from error
+            reason = error.strerror if isinstance(error, OSError) else "it is not of 64 hexadecimal digits"
+            raise RefusedError(f"{arguments.secret_file} cannot be read as a secret: {reason}.") from error
     return next((os.environ[name] for name in ("GPUSPAWNER_TOKEN", "JUPYTERHUB_API_TOKEN") if name in os.environ), "")
 
 

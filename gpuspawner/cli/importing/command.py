@@ -11,6 +11,7 @@ from gpuspawner.cli.adopting.write import Refused, write_catalog
 from gpuspawner.cli.errors import INVALID, REFUSED
 from gpuspawner.cli.importing.profiles import LIFETIME, Imported, imported
 from gpuspawner.cli.importing.sources import SourceError, read_source
+from gpuspawner.core.errors import CatalogError
 
 NO_PROFILE = "No profile of it can be read: nothing was written."
 
@@ -28,6 +29,14 @@ def import_profiles(arguments: argparse.Namespace) -> int:
             write_catalog(arguments.file, render(found.draft), force=arguments.force)
     except SourceError as error:
         print(error, file=sys.stderr)
+        return INVALID
+    except CatalogError as error:
+        first = error.problems[0]
+        print(
+            f"What would be made of {arguments.source} is no good catalog, and nothing was written: {first.entry}: "
+            f"{first.wrong}. Change that profile, or take it out and write its template by hand.",
+            file=sys.stderr,
+        )
         return INVALID
     except Refused as error:
         print(error, file=sys.stderr)

@@ -9,14 +9,25 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuspawner.backends.kubernetes.reading.models import is_kept_label, model_of
-from gpuspawner.catalog.parsers import parse_image
+from gpuspawner.catalog.parsers import parse_image, parse_resource
 from gpuspawner.cli.adopting.found import FoundGpus
 from gpuspawner.cli.adopting.of_cluster import to_gpus
 from gpuspawner.cli.importing.sources import AMOUNTS, as_json
 from gpuspawner.core.gpus.vendors import is_gpu_resource
-from gpuspawner.core.units import GIBIBYTE, MEBIBYTE, BadValue
+from gpuspawner.core.units import (
+    GIBIBYTE,
+    LONGEST,
+    MEBIBYTE,
+    MOST_BYTES,
+    MOST_CORES,
+    MOST_GPUS,
+    BadValue,
+    parse_count,
+    show_bytes,
+)
 
 PAGES = {"/lab": ("lab",), "/lab/": ("lab",), "/vscode": ("vscode",), "/vscode/": ("vscode",)}
+BY_HAND = "Write bounds: in the template."
 RESOURCES = ("extra_resource_limits", "extra_resource_guarantees")
 _BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([KMGT]?)i?B?")
 _SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -99,9 +110,14 @@ def read_override(settings: Any) -> Override:
 
 
 def _amount(name: str, value: Any, told: list[str]) -> float | None:
-    parsed = _cores(value) if name.startswith("cpu") else _size(value)
+    is_cpu = name.startswith("cpu")
+    parsed, most = (_cores(value), MOST_CORES) if is_cpu else (_size(value), MOST_BYTES)
     if parsed is None:
-        told.append(f"{name}: {as_json(value)} is no amount that can be read. Write bounds: in the template.")
+        told.append(f"{name}: {as_json(value)[:80]} is no amount that can be read. {BY_HAND}")
+    elif not 0 <= parsed <= most:
+        limit = f"{MOST_CORES} cores" if is_cpu else show_bytes(MOST_BYTES)
+        told.append(f"{name}: {as_json(value)[:80]} is not from 0 to {limit}. {BY_HAND}")
+        return None
     return parsed or None  # 0 is none for KubeSpawner
 
 
@@ -122,7 +138,7 @@ def _cores(value: Any) -> float | None:
 
 def _size(value: Any) -> float | None:
     """Return bytes as KubeSpawner reads them: 2G is 2 GiB."""
-    found = None if isinstance(value, bool) else _BYTES.fullmatch(str(value).strip())
+    found = None if isinstance(value, bool) else _BYTES.fullmatch(str(value).strip()[: LONGEST + 1])
     return float(found[1]) * _SIZES[found[2]] if found else None
 
 
@@ -133,11 +149,11 @@ def _with_gpus(read: Override, rest: dict[str, Any], told: list[str]) -> Overrid
         if not isinstance(resources, Mapping):
             continue
         for resource in [one for one in resources if is_gpu_resource(str(one))]:
-            text = str(resources[resource])
-            if text.isascii() and text.isdigit():
-                counts[resource] = int(text)
-            else:
-                told.append(f"{name}: {resource}: {as_json(resources[resource])} is no number that can be read.")
+            try:
+                parse_resource(resource)
+                counts[resource] = parse_count(resources[resource], 0, MOST_GPUS)
+            except BadValue as error:
+                told.append(f"{name}: {resource}: {error.wrong}.")
         others = {key: value for key, value in resources.items() if not is_gpu_resource(str(key))}
         rest.update({name: others} if others else {})
         if not others:

@@ -209,4 +209,9 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def as_json(value: Any) -> str:
     """Return a value for a sentence."""
-    return value.source if isinstance(value, Unread) else json.dumps(value, default=str)
+    if isinstance(value, Unread):
+        return value.source
+    try:
+        return json.dumps(value, default=str)
+    except TypeError:  # a date or a list as a key, which YAML and Python have
+        return str(value)

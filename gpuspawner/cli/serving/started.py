@@ -149,6 +149,8 @@ def _listen(text: str) -> str:
 
 
 def _check_address(option: str, url: str) -> None:
+    if "@" in url:
+        raise StartError(f"{option}: a name or password stands in the address. Take it out: --token-file names a file.")
     try:
         parts = urlparse(url)
         good = parts.scheme == "http" and bool(parts.hostname) and (parts.port or 0) >= 0
@@ -173,7 +175,7 @@ def _yaml(option: str, path: str) -> dict[str, Any]:
     try:
         found = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
         return dict(found)
-    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
         raise StartError(f"{option}: {path} is no YAML of names and values ({error}).") from error
 
 

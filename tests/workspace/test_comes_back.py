@@ -193,3 +193,62 @@ def test_packages_of_an_image_are_installed_again_and_one_that_is_not_to_be_had_
     assert again["missing"] == last[2:]
     assert again["kept"] == told["kept"], "on a machine where they stay they stay its user's"
     assert Path(home, "log").exists()
+
+
+CONDA = """#!{python}
+import json, sys
+from pathlib import Path
+command, yes, quiet, option, prefix, *asked = sys.argv[1:]
+assert (command, yes, quiet, option) == ("install", "--yes", "--quiet", "--prefix"), sys.argv
+if "not-to-be-had=9" in asked:
+    sys.exit("PackagesNotFoundError: not-to-be-had=9")
+for name, version in (one.split("=") for one in asked):
+    record = {{"name": name, "version": version, "build": "py312h1a2b3c_0", "build_number": 0, "depends": []}}
+    Path(prefix, "conda-meta", f"{{name}}-{{version}}-py312h1a2b3c_0.json").write_text(json.dumps(record))
+"""
+"""Stands for conda, which no registry of Python's packages has: it takes its command, and leaves its records."""
+
+
+def test_conda_s_packages_are_a_list_beside_pip_s_and_installed_again_as_far_as_they_are_to_be_had(tmp_path):
+    image, home = tmp_path / "image", tmp_path / "home"
+    home.mkdir()
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(image)], check=True, timeout=300)
+    own = next((image / "lib").glob("python3*")) / "site-packages"
+    theirs = [path for path in sys.path if path.endswith("site-packages")]
+    (own / "tests.pth").write_text("\n".join([*theirs, str(REPOSITORY)]))
+    (image / "conda-meta").mkdir()
+    (image / "conda-meta" / "history").write_text("")
+    (image / "conda-meta" / "images-2.0-0.json").write_text("{}")
+    conda = image / "bin" / "conda"
+    conda.write_text(CONDA.format(python=sys.executable))
+    conda.chmod(0o755)
+
+    def session(last, adds=()):
+        command = [str(image / "bin" / "python"), "-c", IN_THE_IMAGE, str(home), json.dumps(last), json.dumps(adds)]
+        environ = {"PATH": os.environ["PATH"], "HOME": str(home)}
+        return json.loads(subprocess.run(command, env=environ, check=True, stdout=subprocess.PIPE, timeout=300).stdout)
+
+    mine = ["conda", "two-parts", "2.1.post1"]
+    first = session([], adds=[mine, ["conda", "_a_mutex", "4.5"]])
+    assert first["kept"] == [["conda", "_a_mutex", "4.5"], mine], "what the image has of conda's is not its user's"
+    for record in (image / "conda-meta").glob("*h1a2b3c_0.json"):
+        record.unlink()  # as a new pod has it
+    gone = ["conda", "not-to-be-had", "9"]
+    told = session([*first["kept"], gone])
+    assert (told["missing"], told["failed"]) == ([*first["kept"], gone], [gone])
+    assert told["kept"] == sorted([*first["kept"], gone])
+    assert (image / "conda-meta" / "two-parts-2.1.post1-py312h1a2b3c_0.json").exists()
+
+
+async def test_an_image_without_conda_is_said_and_nothing_is_asked(tmp_path, monkeypatch):
+    monkeypatch.setattr(comes_back, "find_conda", lambda: "")
+    write_session(file_of(tmp_path / ".gpuspawner", ""), Session(packages=(Package("conda", "y", "2"),)))
+    log = logging.getLogger("test")
+    server = SimpleNamespace(web_app=SimpleNamespace(settings={}), log=log)
+    notes = Notes(log)
+    one = ComesBack(server, {"HOME": str(tmp_path)}, notes)
+    one.start()
+    one._callback.stop()
+    assert notes.view()["notes"] == ["Not installed again, as this image has no conda: y 2."]
+    assert notes.view()["ask"] is None
+    assert one.installing is None

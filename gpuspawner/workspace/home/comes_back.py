@@ -13,7 +13,7 @@ from tornado.ioloop import PeriodicCallback
 
 from gpuspawner.workspace.home.notes import Notes
 from gpuspawner.workspace.home.own_files import FOLDER, NotUsedError, folder_of
-from gpuspawner.workspace.home.packages import Image, Wanted, install
+from gpuspawner.workspace.home.packages import Image, Wanted, find_conda, install
 from gpuspawner.workspace.home.session import (
     ALWAYS,
     ASK,
@@ -50,6 +50,8 @@ class ComesBack:
             self._last = Session()
         self._image = Image(self._own.parent)
         self._wanted = Wanted(self._image, self._last.packages)
+        has_conda = bool(find_conda())
+        self._missing = [one for one in self._wanted.missing if one.by != "conda" or has_conda]
         self._kept, self._trouble = self._last, False
         self._fewer: tuple[object, object] | None = None
         self.installing: asyncio.Task[None] | None = None
@@ -59,13 +61,13 @@ class ComesBack:
         """Open the terminals again, tell, install what is to be installed, and go on keeping."""
         opened, lost = self._open_terminals()
         self._tell(opened, lost)
-        if self._wanted.missing and self._last.install == ALWAYS:
+        if self._missing and self._last.install == ALWAYS:
             self._begin_to_install()
-        elif self._wanted.missing and self._last.install == ASK:
+        elif self._missing and self._last.install == ASK:
             self._notes.ask = {
                 "text": "In your last session you had installed, and this image does not have: "
-                f"{_named(self._wanted.missing)}.",
-                "packages": [one.words for one in self._wanted.missing],
+                f"{_named(self._missing)}.",
+                "packages": [one.words for one in self._missing],
             }
         self._callback.start()
 
@@ -145,9 +147,11 @@ class ComesBack:
             say(f"Terminals are open again in your home, as their folders are gone: {_listed([x.name for x in lost])}.")
         if others := self._wanted.others:
             say(f"This image has versions of its own, which stay, of what you had installed: {_named(others)}.")
+        if without := [one for one in self._wanted.missing if one not in self._missing]:
+            say(f"Not installed again, as this image has no conda: {_named(without)}.")
 
     def _begin_to_install(self) -> None:
-        self.installing = asyncio.get_event_loop().create_task(self._install(self._wanted.missing))
+        self.installing = asyncio.get_event_loop().create_task(self._install(self._missing))
 
     async def _install(self, packages: list[Package]) -> None:
         self._notes.busy = f"Installing again what your last session had: {_named(packages)}…"

@@ -22,7 +22,7 @@ INSTALL_SECONDS = 1800.0
 
 Versions = Mapping[tuple[str, str], str]
 """By ``pip`` or ``conda`` and the name of a package, its version."""
-_NAME, _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*"), re.compile(r"[A-Za-z0-9][A-Za-z0-9.!+_-]*")
+_NAME, _VERSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*"), re.compile(r"[A-Za-z0-9][A-Za-z0-9.!+_-]*")
 
 
 class Image:
@@ -70,14 +70,11 @@ async def install(
     packages: Sequence[Package], home: Path, log: Path, environ: Mapping[str, str]
 ) -> tuple[list[Package], str]:
     """Install packages as they were; return those that could not be, and the last line of what was printed."""
-    failed: list[Package] = []
+    failed = [one for one in packages if not (_NAME.fullmatch(one.name) and _VERSION.fullmatch(one.version))]
     printed = ""
     until = asyncio.get_running_loop().time() + INSTALL_SECONDS
     for by in ("conda", "pip"):  # pip's own go on top of conda's
-        those = [
-            one for one in packages if one.by == by and _NAME.fullmatch(one.name) and _VERSION.fullmatch(one.version)
-        ]
-        groups = [those]
+        groups = [[one for one in packages if one.by == by and one not in failed]]
         while groups:
             group = groups.pop(0)
             left_seconds = until - asyncio.get_running_loop().time()
@@ -85,7 +82,7 @@ async def install(
             if not group:
                 continue
             failure, line = await run(program, home, log, environ, left_seconds) if program else ("no time", "")
-            if failure and len(group) > 1 and by == "pip":
+            if failure and len(group) > 1:
                 groups += [[one] for one in group]  # one that is to be had no more stands in no other's way
             elif failure:
                 failed, printed = [*failed, *group], line or printed
@@ -97,11 +94,16 @@ def _program(by: str, group: Sequence[Package]) -> Sequence[str]:
         # All that they need is in the list, too: what the image has is left as it is.
         pip = (sys.executable, "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--no-deps")
         return (*pip, *(f"{one.name}=={one.version}" for one in group))
-    folder = os.pathsep.join([str(Path(sys.prefix, "bin")), str(Path(sys.prefix, "condabin"))])
-    conda = os.environ.get("CONDA_EXE") or shutil.which("conda", path=folder) or shutil.which("conda")
+    conda = find_conda()
     if not conda:
         return ()
     return (conda, "install", "--yes", "--quiet", "--prefix", sys.prefix, *(f"{x.name}={x.version}" for x in group))
+
+
+def find_conda() -> str:
+    """Return the program that installs conda's packages into this server's Python; "" where the image has none."""
+    folder = os.pathsep.join([str(Path(sys.prefix, "bin")), str(Path(sys.prefix, "condabin"))])
+    return os.environ.get("CONDA_EXE") or shutil.which("conda", path=folder) or shutil.which("conda") or ""
 
 
 def _has(versions: Versions, name: str) -> bool:

@@ -60,16 +60,16 @@ def test_two_pods_never_get_the_same_and_a_third_waits(one_machine, namespace, g
 def test_a_device_that_turns_unhealthy_is_no_longer_offered(one_machine, gpus):
     failed = gpus.devices[0]["id"]
     gpus.set_health(failed, healthy=False)
-    gpus.wait_for_allocatable(3)
+    gpus.wait_for_number(3)
     assert one_machine.core.read_node("gpu-node").status.capacity["nvidia.com/gpu"] == "4"
     gpus.set_health(failed, healthy=True)
-    gpus.wait_for_allocatable(4)
+    gpus.wait_for_number(4)
 
 
 def test_they_come_back_with_the_kubelet(one_machine, gpus):
     one_machine.own.stop_process("kubelet")
     one_machine.own.start_process("kubelet")
-    gpus.wait_for_allocatable(4)
+    gpus.wait_for_number(4)
 
 
 def test_shares_of_one_gpu_and_mig_devices(one_machine, namespace, gpus):
@@ -95,5 +95,7 @@ def test_shares_of_one_gpu_and_mig_devices(one_machine, namespace, gpus):
             assert said == (0, "0, Enabled, [N/A], [Insufficient Permissions]\n", "")
             assert one_machine.run_in(namespace, "slice", "printenv", "NVIDIA_VISIBLE_DEVICES")[1].strip() == given
             one_machine.core.delete_collection_namespaced_pod(namespace, grace_period_seconds=0)
+        capacity = one_machine.core.read_node("gpu-node").status.capacity
+        assert capacity["nvidia.com/mig-1g.10gb"] == "0", "or a doctor finds a plugin that has ended, for five minutes"
     finally:
         gpus.start()

@@ -11,7 +11,7 @@ import json
 import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -131,13 +131,14 @@ class Gpus:
         command = [self.python, str(HERE / "device_plugin.py"), str(self.folder / "settings.json")]
         self.cluster.start_process(PROCESS, command)
         self._label(self.labels)
-        self.wait_for_allocatable(len(self.devices))
+        self.wait_for_number(len(self.devices))
 
     def stop(self) -> None:
-        """Take them away again."""
+        """Take them away again. The kubelet keeps those of a plugin that ended for five minutes, as unhealthy ones."""
+        self._write(devices=())
+        self.wait_for_number(0, "capacity")
         self._end_plugin()
         self._label(dict.fromkeys(self.labels))
-        self.wait_for_allocatable(0)
         self.lock.close()
 
     def set_health(self, device_id: str, *, healthy: bool) -> None:
@@ -152,14 +153,14 @@ class Gpus:
         self.refuses = refuses
         self._write()
 
-    def wait_for_allocatable(self, number: int) -> None:
-        """Wait until the node offers so many.
+    def wait_for_number(self, number: int, of: str = "allocatable") -> None:
+        """Wait until the node offers so many; with "capacity" until it has so many, healthy or not.
 
         Raises:
             StepError: it does not in time, with the kubelet's log.
         """
         name = self.resource.replace(".", "\\.")
-        asked = ("get", "node", NODE, f"--output=jsonpath={{.status.allocatable.{name}}}")
+        asked = ("get", "node", NODE, f"--output=jsonpath={{.status.{of}.{name}}}")
         deadline = time.monotonic() + OFFERED_SECONDS
         while (found := self.cluster.kubectl(*asked) or "0") != str(number):
             if time.monotonic() > deadline:
@@ -172,9 +173,9 @@ class Gpus:
         if known and PROCESS in known.processes:
             self.cluster.stop_process(PROCESS)
 
-    def _write(self) -> None:
+    def _write(self, devices: Sequence[Mapping[str, Any]] | None = None) -> None:
         settings = {
-            "resources": {self.resource: self.devices},
+            "resources": {self.resource: self.devices if devices is None else devices},
             "gpus": str(self.folder / "devices"),
             "devices": DEVICES,
             "refuses": self.refuses,

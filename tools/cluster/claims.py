@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuspawner.backends.local.records import MIB, SimulatedGpu
-from gpuspawner.backends.local.simulated import create
 from tools.cluster.cluster import Cluster
-from tools.cluster.gpus import DEVICES, HERE, NVIDIA_SMI, PACKAGE
+from tools.cluster.gpus import make_devices, write_settings
 from tools.cluster.settings import NODE
 from tools.install import ROOT
 from tools.progress import StepError
@@ -66,10 +65,7 @@ class ClaimedGpus:
             StepError: the kubelet does not know it in time, with its log.
         """
         self.stop()
-        create(self.folder / "devices", [board.gpu for board in self.boards])
-        tool = self.folder / "nvidia-smi"
-        tool.write_text(NVIDIA_SMI)
-        tool.chmod(0o755)
+        make_devices(self.folder, [board.gpu for board in self.boards])
         self._write()
         module = [sys.executable, "-m", "tools.cluster.dra_driver", str(self.folder / "settings.json")]
         self.cluster.start_process(PROCESS, ["/usr/bin/env", f"PYTHONPATH={ROOT}", *module])
@@ -141,21 +137,7 @@ class ClaimedGpus:
             for part in board.parts:
                 made = uuid.uuid5(uuid.NAMESPACE_OID, f"{board.gpu.uuid}/{part}")
                 devices[_part_name(number, *part)] = {"board": board.gpu.uuid, "id": f"MIG-{made}", "mig": part[0]}
-        settings = {
-            "driver": DRIVER,
-            "kubectl": str(self.cluster.folder / "kubectl"),
-            "devices": devices,
-            "gpus": str(self.folder / "devices"),
-            "files": DEVICES,
-            "mounts": {
-                "/usr/bin/nvidia-smi": str(self.folder / "nvidia-smi"),
-                f"{PACKAGE}/gpuspawner": str(ROOT / "gpuspawner"),
-                f"{PACKAGE}/mig_smi.py": str(HERE / "mig_smi.py"),
-            },
-        }
-        partial = self.folder / "settings.partial"
-        partial.write_text(json.dumps(settings))
-        partial.rename(self.folder / "settings.json")
+        write_settings(self.folder, driver=DRIVER, kubectl=str(self.cluster.folder / "kubectl"), devices=devices)
 
     def _end_driver(self) -> None:
         known = Cluster.load(self.cluster.folder)

@@ -3,7 +3,7 @@
 It reads one JSON file, again whenever that changes:
 
     {"resources": {"nvidia.com/gpu": [{"id": "...", "board": "GPU-...", "mig": "", "healthy": true}, ...]},
-     "gpus": folder of simulated boards, "devices": where a container finds them,
+     "gpus": folder of simulated boards, "files": where a container finds them,
      "mounts": {path in the container: path on the node}, "refuses": whether no container is given any}
 
 A container that is given devices gets what NVIDIA's toolkit would give it: their UUIDs in ``NVIDIA_VISIBLE_DEVICES``,
@@ -17,7 +17,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,18 @@ def define_messages(messages: dict[str, list[tuple[int, str, str]]], package: st
 
 
 TYPES = define_messages(MESSAGES, "v1beta1")
+
+
+def variables(given: Sequence[Mapping[str, Any]], files: str) -> dict[str, str]:
+    """Return what a container of these devices has in its environment; shares of one GPU are one GPU to it."""
+    boards = ",".join(dict.fromkeys(device["board"] for device in given))
+    slices = ",".join(f"{device['mig']}={device['id']}" for device in given if device["mig"])
+    return {
+        "NVIDIA_VISIBLE_DEVICES": ",".join(device["id"] for device in given) if slices else boards,
+        "GPUSPAWNER_GPUS": boards,
+        "GPUSPAWNER_SIMULATED_DIR": files,
+        "GPUSPAWNER_SIMULATED_MIG": slices,
+    }
 
 
 class Plugin:
@@ -128,18 +140,10 @@ class Plugin:
         )
 
     def give(self, ids: Sequence[str]) -> Any:
-        """Return what the container of these devices gets; shares of one GPU are one GPU to it."""
+        """Return what the container of these devices gets."""
         settings = json.loads(self.settings.read_text())
-        given = [device for device in self.devices() if device["id"] in ids]
-        boards = ",".join(dict.fromkeys(device["board"] for device in given))
-        slices = ",".join(f"{device['mig']}={device['id']}" for device in given if device["mig"])
-        envs = {
-            "NVIDIA_VISIBLE_DEVICES": ",".join(device["id"] for device in given) if slices else boards,
-            "GPUSPAWNER_GPUS": boards,
-            "GPUSPAWNER_SIMULATED_DIR": settings["devices"],
-            "GPUSPAWNER_SIMULATED_MIG": slices,
-        }
-        mounts = [(settings["devices"], settings["gpus"], False)]
+        envs = variables([device for device in self.devices() if device["id"] in ids], settings["files"])
+        mounts = [(settings["files"], settings["gpus"], False)]
         mounts += [(inside, outside, True) for inside, outside in settings["mounts"].items()]
         return TYPES["ContainerAllocateResponse"](
             envs=[TYPES["Variable"](key=key, value=value) for key, value in envs.items()],

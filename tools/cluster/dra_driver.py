@@ -24,7 +24,7 @@ from typing import Any
 
 import grpc
 
-from tools.cluster.device_plugin import define_messages
+from tools.cluster.device_plugin import define_messages, variables
 
 KUBELET = Path("/var/lib/kubelet")
 CDI = Path("/var/run/cdi")
@@ -113,17 +113,9 @@ def _prepared(told: Mapping[str, Any], claim: Any) -> list[Any]:
 
 
 def _cdi(told: Mapping[str, Any], uid: str, devices: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-    boards = ",".join(dict.fromkeys(device["board"] for device in devices))
-    slices = ",".join(f"{device['mig']}={device['id']}" for device in devices if device["mig"])
-    variables = {
-        "NVIDIA_VISIBLE_DEVICES": ",".join(device["id"] for device in devices) if slices else boards,
-        "GPUSPAWNER_GPUS": boards,
-        "GPUSPAWNER_SIMULATED_DIR": told["files"],
-        "GPUSPAWNER_SIMULATED_MIG": slices,
-    }
     mounts = [(told["files"], told["gpus"], "rw"), *((inside, path, "ro") for inside, path in told["mounts"].items())]
     edits = {
-        "env": [f"{name}={value}" for name, value in variables.items()],
+        "env": [f"{name}={value}" for name, value in variables(devices, told["files"]).items()],
         "mounts": [
             {"containerPath": inside, "hostPath": path, "options": [how, "nosuid", "bind"]}
             for inside, path, how in mounts

@@ -39,6 +39,27 @@ exec python3 -I -S {PACKAGE}/gpuspawner/backends/local/standin/run.py "$@"
 """
 
 
+def make_devices(folder: Path, gpus: Sequence[SimulatedGpu]) -> None:
+    """Make what containers are given of simulated GPUs: their files, and the stand-in."""
+    create(folder / "devices", gpus)
+    tool = folder / "nvidia-smi"
+    tool.write_text(NVIDIA_SMI)
+    tool.chmod(0o755)
+
+
+def write_settings(folder: Path, **told: Any) -> None:
+    """Write at once what a device plugin or a driver reads: this, and where containers find what they are given."""
+    mounts = {
+        "/usr/bin/nvidia-smi": folder / "nvidia-smi",
+        f"{PACKAGE}/gpuspawner": ROOT / "gpuspawner",
+        f"{PACKAGE}/mig_smi.py": HERE / "mig_smi.py",
+    }
+    where = {"gpus": str(folder / "devices"), "files": DEVICES, "mounts": {k: str(v) for k, v in mounts.items()}}
+    partial = folder / "settings.partial"
+    partial.write_text(json.dumps({**told, **where}))
+    partial.rename(folder / "settings.json")
+
+
 class Gpus:
     """The node's simulated GPUs, all of one kind.
 
@@ -123,10 +144,7 @@ class Gpus:
             say("the node's GPUs are in use by another run: waiting for its end ... ", end="")
             fcntl.flock(self.lock, fcntl.LOCK_EX)
         self._end_plugin()
-        create(self.folder / "devices", self.gpus)
-        tool = self.folder / "nvidia-smi"
-        tool.write_text(NVIDIA_SMI)
-        tool.chmod(0o755)
+        make_devices(self.folder, self.gpus)
         self._write()
         command = [self.python, str(HERE / "device_plugin.py"), str(self.folder / "settings.json")]
         self.cluster.start_process(PROCESS, command)
@@ -174,20 +192,8 @@ class Gpus:
             self.cluster.stop_process(PROCESS)
 
     def _write(self, devices: Sequence[Mapping[str, Any]] | None = None) -> None:
-        settings = {
-            "resources": {self.resource: self.devices if devices is None else devices},
-            "gpus": str(self.folder / "devices"),
-            "devices": DEVICES,
-            "refuses": self.refuses,
-            "mounts": {
-                "/usr/bin/nvidia-smi": str(self.folder / "nvidia-smi"),
-                f"{PACKAGE}/gpuspawner": str(ROOT / "gpuspawner"),
-                f"{PACKAGE}/mig_smi.py": str(HERE / "mig_smi.py"),
-            },
-        }
-        partial = self.folder / "settings.partial"
-        partial.write_text(json.dumps(settings))
-        partial.rename(self.folder / "settings.json")
+        resources = {self.resource: self.devices if devices is None else devices}
+        write_settings(self.folder, resources=resources, refuses=self.refuses)
 
     def _label(self, labels: Mapping[str, str | None]) -> None:
         patch = json.dumps({"metadata": {"labels": labels}})

@@ -119,6 +119,9 @@ class GpuEntry(Entry):
     """How pods claim it (dynamic resource allocation), in place of match and resource. Default: they do not."""
     autoscale: Annotated[AutoscaleEntry, Section] = AutoscaleEntry()
     """The nodes that the cluster's autoscaler starts for it."""
+    spot: Annotated[bool | None, BeforeValidator(parse_yes)] = None
+    """Whether its GPUs are those of spot nodes, which the cloud may take back at any time: given to those alone who
+    ask for this kind or tick it. Kinds without it have none of them. Default: false."""
     groups: Groups = None
     """The groups of the hub that alone see it; for others it does not exist. Default: everybody."""
     counts: Annotated[Fraction | None, BeforeValidator(parse_counts)] = None

@@ -158,6 +158,19 @@ def test_a_machine_without_a_gpu_gets_a_catalog_without_one_and_is_told_how_to_t
             id="without a label, beside labelled ones",
         ),
         pytest.param(
+            [
+                a_node("a", T4),
+                a_node("b", {**T4, "karpenter.sh/capacity-type": "spot"}),
+                a_node("c", {**SHARED, "cloud.google.com/gke-spot": "true"}),
+            ],
+            {
+                "a": {"nvidia.com/gpu": "t4"},
+                "b": {"nvidia.com/gpu": "t4-spot"},
+                "c": {"nvidia.com/gpu": "a100-80gb-spot-shared-2"},
+            },
+            id="spot nodes",
+        ),
+        pytest.param(
             [a_node("a", {"amd.com/gpu.product-name": "AMD_Instinct_MI300X"}, {"amd.com/gpu": 8})],
             {"a": {"amd.com/gpu": "mi300x"}},
             id="AMD",

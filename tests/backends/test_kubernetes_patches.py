@@ -26,6 +26,7 @@ def fits(terms, labels):
     """Whether kube-scheduler lets a pod that requires one of these terms onto a node with these labels."""
     ways = {
         "In": lambda e: labels.get(e["key"]) in e["values"],
+        "NotIn": lambda e: labels.get(e["key"]) not in e["values"],
         "DoesNotExist": lambda e: e["key"] not in labels and "values" not in e,
     }
     return any(all(ways[e["operator"]](e) for e in term["matchExpressions"]) for term in terms)

@@ -101,6 +101,23 @@ KINDS = {
             "Add labels: as the pool's nodes have them, for example labels: {nvidia.com/gpu.product: Tesla-T4}."
         ),
     ),
+    "spot nodes that nobody consented to": (
+        (
+            "  t4: {match: Tesla-T4, memory: 16GiB,"
+            " autoscale: {max: 8, start: 4m, labels: {karpenter.sh/capacity-type: spot}}}\n"
+        ),
+        (
+            "4 gpus.t4.autoscale.labels: these are spot nodes, which the cloud may take back at any time. "
+            "Add spot: true, and a price of its own: it is given to those alone who ask for it or tick it."
+        ),
+    ),
+    "spot nodes that nobody can ask for": (
+        "  t4: {match: Tesla-T4, memory: 16GiB, spot: true, autoscale: {max: 8, start: 4m}}\n",
+        (
+            "4 gpus.t4.autoscale: which nodes are spot is not said. Add labels: as the spot pool's nodes have them, "
+            "for example labels: {karpenter.sh/capacity-type: spot}."
+        ),
+    ),
     "nodes of a share": (
         "  half: {of: a100, shares: 2, autoscale: {max: 8, start: 4m}}\n",
         (

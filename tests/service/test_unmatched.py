@@ -29,6 +29,7 @@ def gpus(pool, model, count=2, note=""):
         (gpus("", "NVIDIA H100 80GB"), "2 NVIDIA H100 80GB. To offer them, write, for example, match: '*NVIDIA*H100"),
         (gpus("h100", "NVIDIA H100"), "Every GPU that is seen (NVIDIA H100) has another kind"),
         ((), "No GPU is seen at all"),
+        (gpus("", "T4", note="add a kind: its node is spot"), "To offer them, add a kind: its node is spot."),
         (gpus("", "nvidia.com/gpu", note="no label says so: add resource: nvidia.com/gpu"), "add resource: nvidia.com"),
     ],
 )

@@ -13,6 +13,7 @@ from gpuspawner.backends.kubernetes.api import Api, ApiRefused
 from gpuspawner.backends.kubernetes.names import HUB_LABEL, LEASE_LABEL
 from gpuspawner.backends.kubernetes.patches import WITH_GPUS, WITHOUT_GPUS, as_json, pod_patch
 from gpuspawner.backends.kubernetes.probes import Prober
+from gpuspawner.backends.kubernetes.reading.interruptions import Interruption
 from gpuspawner.backends.kubernetes.reading.objects import Pod, to_pod
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.view import ClusterView
@@ -45,6 +46,7 @@ class KubernetesBackend:
         self._view = ClusterView(self.api, settings, kinds, hub)
         self._prober = Prober(self.api, settings)
         self._gpus: tuple[Gpu, ...] = ()
+        self._interrupted: dict[str, Interruption] = {}
 
     @property
     def tolerations(self) -> list[dict[str, str]]:
@@ -75,6 +77,7 @@ class KubernetesBackend:
         now = time.time()
         own = await self._view.own_pods()
         self._prober.forget_but(own)
+        self._interrupted = {pod.uid: self._interrupted[pod.uid] for pod in own if pod.uid in self._interrupted}
         running = [self._running(pod, now) for pod in own if not pod.ended and pod.lease]
         others = [pod for pod in self._view.of_other_hubs() if not pod.ended and pod.lease]
         running += [replace(self._running(pod, now), given=()) for pod in others]
@@ -156,6 +159,7 @@ class KubernetesBackend:
 
     def _running(self, pod: Pod, now: float) -> Running:
         given = tuple((Group(pod.node, resource), count) for resource, count in sorted(pod.requests.items()))
+        disruption, ends_in_seconds = self._end_of(pod)
         return Running(
             lease_id=pod.lease,
             attempt=pod.attempt,
@@ -165,13 +169,28 @@ class KubernetesBackend:
             waiting_seconds=self._view.refused_seconds(pod),
             waiting=pod.refusal,
             ending=pod.deleting,
-            disruption=pod.disruption,
+            disruption=disruption,
             unhealthy=tuple(sorted({*pod.unhealthy, *self._view.devices.unhealthy(pod)})),
             uuids=self._view.devices.uuids(pod),
-            ends_in_seconds=pod.grace_seconds if pod.disruption or pod.deleting else None,
+            ends_in_seconds=ends_in_seconds,
             # Users may have rights in a namespace of their own: what a pod says there may be theirs.
             kept_since=None if self.settings.all_namespaces else pod.created_at,
         )
+
+    def _end_of(self, pod: Pod) -> tuple[str, float | None]:
+        """Return why the cluster is about to end a pod, "" where it is not, and in how many seconds it ends.
+
+        A node goes before its pods do: what its taints told of them holds on.
+        """
+        node = self._view.nodes.get(pod.node)
+        told = node.interruption if node else self._interrupted.get(pod.uid)
+        self._interrupted.pop(pod.uid, None)
+        if told is not None:
+            self._interrupted[pod.uid] = told
+        if pod.disruption or pod.deleting or told is None:
+            disruption = pod.disruption or (told.why if told else "")
+            return disruption, pod.grace_seconds if disruption or pod.deleting else None
+        return told.why, told.ends_in_seconds
 
     async def _left(self, lease_id: str, attempts: frozenset[int] | None) -> Sequence[Pod]:
         namespace = "" if self.settings.all_namespaces else f"namespaces/{self.settings.namespace}/"

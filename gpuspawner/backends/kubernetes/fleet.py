@@ -14,6 +14,7 @@ from gpuspawner.backends.kubernetes.reading.models import ZONE, Model
 from gpuspawner.backends.kubernetes.reading.objects import Node, Pod, Taint
 from gpuspawner.core.gpus.fleet import Beside, Gpu, GpuKind
 from gpuspawner.core.gpus.names import Group
+from gpuspawner.core.gpus.spot import SPOT
 from gpuspawner.core.gpus.vendors import TAINTS
 
 
@@ -36,6 +37,8 @@ class Toleration:
 GPU_TOLERATIONS = tuple(Toleration(key, "Exists") for key in TAINTS)
 """Of taints that keep pods without GPUs off a node: whoever asks for GPUs has all of them, as a node's resources may
 have other names than its taint."""
+SPOT_TOLERATIONS = tuple(Toleration(key, value=value, effect="NoSchedule") for key, value in SPOT.items())
+"""Of taints that keep pods off spot nodes: whoever asks for GPUs there has all of them."""
 
 
 def gpus_of_node(
@@ -47,7 +50,7 @@ def gpus_of_node(
     """
     if not node.capacity:
         return ()
-    away = why_not(node, tolerations)
+    away, kinds = why_not(node, tolerations), [kind for kind in kinds if kind.spot == node.spot]
     foreign: dict[str, list[Pod]] = {}
     for pod in pods:
         if pod.hub != hub and not pod.ended:
@@ -77,7 +80,7 @@ def why_not(node: Node, tolerations: Iterable[Toleration]) -> str:
         return f"{node.name} is not ready"
     if node.cordoned:
         return f"{node.name} is cordoned"
-    tolerated = (*GPU_TOLERATIONS, *tolerations)
+    tolerated = (*GPU_TOLERATIONS, *(SPOT_TOLERATIONS if node.spot else ()), *tolerations)
     for taint in node.taints:
         if not any(toleration.fits(taint) for toleration in tolerated):
             return f"{node.name} is tainted {taint.key}"
@@ -91,9 +94,10 @@ def _gpus(
     holders = sorted(pod.holder for pod in users for _ in range(pod.requests[resource]))
     sick = total - node.allocatable.get(resource, 0)
     group = Group(node.name, resource)
-    unnamed = ""
-    if kind is None and not model.replicas:
-        named = f"match: {model.title}" if model.name else f"resource: {resource}"
+    unnamed, named = "", f"match: {model.title}" if model.name else f"resource: {resource}"
+    if kind is None and node.spot:
+        unnamed = f"add a kind with {named} and spot: true to the catalog: its node is spot"
+    elif kind is None and not model.replicas:
         unnamed = f"no label says how many share it: to offer it, add a kind with {named} to the catalog"
     gpus = []
     for index in range(total):
@@ -119,6 +123,7 @@ def _gpus(
                 group=group,
                 zone=node.labels.get(ZONE, ""),
                 reachable=node.ready,
+                spot=node.spot,
                 holder=holders[total - 1 - index] if is_foreign else "",
             )
         )

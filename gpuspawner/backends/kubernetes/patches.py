@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpuspawner.backends.kubernetes.devices.asks import claim_spec
-from gpuspawner.backends.kubernetes.fleet import GPU_TOLERATIONS, Toleration
+from gpuspawner.backends.kubernetes.fleet import GPU_TOLERATIONS, SPOT_TOLERATIONS, Toleration
 from gpuspawner.backends.kubernetes.kinds import absent_on_new_nodes
 from gpuspawner.backends.kubernetes.reading.models import HOSTNAME, Selector
 from gpuspawner.backends.kubernetes.reading.objects import Node
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Slot
 from gpuspawner.core.gpus.names import Group
+from gpuspawner.core.gpus.spot import KARPENTER, SPOT, spot_labels
 
 WITHOUT_GPUS = {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}
 """CUDA images show every GPU of the node unless told otherwise. With GPUs the device plugin says which."""
@@ -35,8 +36,10 @@ def pod_patch(
 
     The pod asks for the number of its GPUs of each resource. It may only be placed where such GPUs are of its kind;
     on the node that was granted by preference or, where it ``must_be_there``, nowhere else. A node that is coming is
-    asked for by the labels that it will have. GPUs that are claimed stand in ``claim``, the spec of a ResourceClaim.
+    asked for by the labels that it will have; a spot node by those of a kind that is spot, and by no other. GPUs that
+    are claimed stand in ``claim``, the spec of a ResourceClaim.
     """
+    fleet = tuple(fleet)
     counts = Counter(slot.group for slot in slots if slot.group)
     if not counts:
         return {}
@@ -45,15 +48,19 @@ def pod_patch(
     node = nodes.get(first.node, Node(first.node))
     here = _in(HOSTNAME, [node.labels.get(HOSTNAME, first.node)])
     affinity: dict[str, Any] = {}
-    if first.is_coming:
-        affinity = _coming(kinds.get(first.coming_kind), frozenset(resources), nodes, fleet)
-    elif must_be_there:
-        affinity[REQUIRED] = {"nodeSelectorTerms": [{"matchExpressions": [here]}]}
+    kind = kinds.get(first.coming_kind or next((gpu.pool for gpu in fleet if gpu.group in counts), ""))
+    if must_be_there and not first.is_coming:
+        terms = [{"matchExpressions": [here]}]
     else:
+        own = frozenset(resources)
+        found = _coming(kind, own, nodes, fleet) if first.is_coming else _alike(frozenset(counts), nodes, fleet, kind)
+        terms = _off_spot(found, kind, nodes, kinds, is_coming=first.is_coming)
+    if not (must_be_there or first.is_coming):
         affinity[PREFERRED] = [{"weight": 100, "preference": {"matchExpressions": [here]}}]
-        if terms := _alike(frozenset(counts), nodes, fleet, kinds):
-            affinity[REQUIRED] = {"nodeSelectorTerms": terms}
-    spec = {"tolerations": as_json(tolerations), "affinity": {"nodeAffinity": affinity}}
+    if terms:
+        affinity[REQUIRED] = {"nodeSelectorTerms": terms}
+    tolerated = (*tolerations, *(SPOT_TOLERATIONS if kind and kind.spot else ()))
+    spec = {"tolerations": as_json(tolerated), "affinity": {"nodeAffinity": affinity}}
     claimed = [kind for kind in kinds.values() if kind.claim is not None and kind.resource in resources]
     if claimed:
         return {"claim": claim_spec([*claimed, *instead], sum(counts.values())), "spec": spec}
@@ -73,37 +80,63 @@ def keep_off(patch: dict[str, Any], nodes: Iterable[str]) -> dict[str, Any]:
     return {**patch, "pod": {**pod, "spec": {**spec, "affinity": {"nodeAffinity": {**affinity, REQUIRED: required}}}}}
 
 
+def _off_spot(
+    terms: list[dict[str, Any]],
+    kind: GpuKind | None,
+    nodes: Mapping[str, Node],
+    kinds: Mapping[str, GpuKind],
+    *,
+    is_coming: bool,
+) -> list[dict[str, Any]]:
+    """Return terms that no spot node meets, unless the kind is spot: they name the labels that are in sight.
+
+    Karpenter may start a spot node for whoever does not say.
+    """
+    if kind is not None and kind.spot:
+        return terms
+    keys = {key for node in nodes.values() for key in node.labels}
+    keys |= {key for one in kinds.values() if one.spot and one.autoscale for key, _ in one.autoscale.labels}
+    keys |= {KARPENTER} if is_coming else set()
+    off = [{"key": key, "operator": "NotIn", "values": [SPOT[key]]} for key in SPOT if key in keys]
+    if not off:
+        return terms
+    return [{**term, "matchExpressions": [*term.get("matchExpressions", ()), *off]} for term in terms or [{}]]
+
+
 def _coming(
     kind: GpuKind | None, resources: frozenset[str], nodes: Mapping[str, Node], fleet: Iterable[Gpu]
-) -> dict[str, Any]:
-    """Return the affinity to a node that is to be started, or to one of those that are there: what is free first."""
+) -> list[dict[str, Any]]:
+    """Return the terms of a node that is to be started, and of those that are there: what is free first."""
     if kind is None or kind.autoscale is None or not kind.autoscale.labels:
-        return {}
+        return []
     labels = kind.autoscale.labels
     absent = absent_on_new_nodes(kind, dict(labels))
     term = {"matchExpressions": [*(_in(key, [value]) for key, value in labels), *(_without(key) for key in absent)]}
     known = frozenset(gpu.group for gpu in fleet if gpu.group and gpu.pool == kind.pool)
     alike = _terms(known, resources, nodes)
-    return {REQUIRED: {"nodeSelectorTerms": [term, *(other for other in alike if other != term)]}}
+    return [term, *(other for other in alike if other != term)]
 
 
 def _alike(
-    groups: frozenset[Group], nodes: Mapping[str, Node], fleet: Iterable[Gpu], kinds: Mapping[str, GpuKind]
+    groups: frozenset[Group], nodes: Mapping[str, Node], fleet: Sequence[Gpu], kind: GpuKind | None
 ) -> list[dict[str, Any]]:
     """Return the terms that nodes with GPUs of the same kind meet, and no others.
 
     A kind that is its resource needs none, unless other kinds have some of it: the resource alone finds its nodes.
     """
-    fleet = tuple(fleet)
     pool = next((gpu.pool for gpu in fleet if gpu.group in groups), "")
-    kind = kinds.get(pool)
     resources = frozenset(group.resource for group in groups)
     if not pool:  # the node is gone, or shows no kind now: GPUs of no kind are not alike
         return _terms(groups, resources, nodes)
     others = frozenset(gpu.group for gpu in fleet if gpu.group and gpu.pool != pool)
-    if kind and kind.claim is not None:
+    if kind and kind.claim is not None and not kind.spot:
         return []  # a claim finds its nodes
-    if kind and kind.resource and not kind.match and not any(group.resource in resources for group in others):
+    if (
+        kind
+        and kind.resource
+        and not (kind.match or kind.spot)
+        and not any(group.resource in resources for group in others)
+    ):
         return []
     return _terms(frozenset(gpu.group for gpu in fleet if gpu.group and gpu.pool == pool) | groups, resources, nodes)
 
@@ -118,7 +151,8 @@ def _terms(known: frozenset[Group], resources: frozenset[str], nodes: Mapping[st
             continue
         node = nodes.get(name, Node(name))
         if selector := node.model(resource).selector:
-            selectors.add(selector)
+            spot = ((key, (value,)) for key, value in spot_labels(node.labels).items())
+            selectors.add((*selector, *spot))
         else:
             unlabelled.append(node.labels.get(HOSTNAME, name))
     terms = [

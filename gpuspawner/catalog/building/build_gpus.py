@@ -14,6 +14,7 @@ from gpuspawner.core.errors import quoted
 from gpuspawner.core.gpus.claims import DeviceClaim
 from gpuspawner.core.gpus.fleet import Autoscale, GpuKind
 from gpuspawner.core.gpus.names import mig_part
+from gpuspawner.core.gpus.spot import spot_labels
 from gpuspawner.core.gpus.vendors import NVIDIA, VENDORS
 from gpuspawner.core.units import show_bytes
 
@@ -51,6 +52,7 @@ def build_kind(name: str, kinds: Mapping[str, GpuEntry]) -> GpuKind:
         groups=frozenset((entry.groups if entry.groups is not None else whole.groups) or ()),
         counts=counts,
         claim=claim,
+        spot=bool(entry.spot if entry.spot is not None else whole.spot),
     )
 
 
@@ -71,7 +73,7 @@ def _autoscale(entry: GpuEntry) -> Autoscale | None:
 
 def check_gpus(entries: CatalogEntry, named: Named) -> Iterator[Issue]:
     """Yield what is wrong with the kinds that passed the schema, and with ``simulated``."""
-    matches: dict[tuple[str | None, str | None, DeviceClaim | None], str] = {}
+    matches: dict[tuple[str | None, str | None, DeviceClaim | None, bool], str] = {}
     for name, entry in entries.gpus.items():
         yield from _check_autoscale(name, entry, named)
         if entry.claim.model_fields_set and named.knows("gpus", name, ("claim", "device_class")):
@@ -86,8 +88,8 @@ def check_gpus(entries: CatalogEntry, named: Named) -> Iterator[Issue]:
             yield from _check_share(name, entry, entries, named)
             continue
         yield from _check_whole(name, entry, entries, named)
-        matched = entry.match, entry.resource, build_claim(entry.claim)
-        if any(matched) and matches.setdefault(matched, name) != name:
+        matched = entry.match, entry.resource, build_claim(entry.claim), bool(entry.spot)
+        if any(matched[:3]) and matches.setdefault(matched, name) != name:
             wrong = f"the same as that of `{matches[matched]}`"
             key = "match" if entry.match else "resource" if entry.resource else "claim"
             yield Issue(("gpus", name, key), wrong, "let each GPU match one kind; divide a kind by of and shares")
@@ -133,9 +135,21 @@ def _check_autoscale(name: str, entry: GpuEntry, named: Named) -> Iterator[Issue
     if others and entry.resource is None and not entry.claim.device_class and named.knows("gpus", name, ("resource",)):
         right = "add resource: with what its nodes call their GPUs, for example resource: amd.com/gpu"
         yield Issue(loc, f"`{others[0]}` is no NVIDIA node's, and its pods would ask for NVIDIA's GPUs", right)
-    if entry.match and not written.labels and knows("labels") and set(entry.match) & set("*?["):
+    if knows("labels"):
+        yield from _check_spot(name, entry, is_known=named.knows("gpus", name, ("spot",)))
+    if entry.match and not entry.spot and not written.labels and knows("labels") and set(entry.match) & set("*?["):
         right = f"add labels: as the pool's nodes have them, for example labels: {{{PRODUCT}: Tesla-T4}}"
         yield Issue(loc, f"{quoted(entry.match)} does not say which nodes to start", right)
+
+
+def _check_spot(name: str, entry: GpuEntry, *, is_known: bool) -> Iterator[Issue]:
+    loc, labels = ("gpus", name, "autoscale"), entry.autoscale.labels
+    if spot_labels(labels) and not entry.spot and is_known:
+        right = "add spot: true, and a price of its own: it is given to those alone who ask for it or tick it"
+        yield Issue((*loc, "labels"), "these are spot nodes, which the cloud may take back at any time", right)
+    if entry.spot and not labels:
+        right = "add labels: as the spot pool's nodes have them, for example labels: {karpenter.sh/capacity-type: spot}"
+        yield Issue(loc, "which nodes are spot is not said", right)
 
 
 def _check_share(name: str, entry: GpuEntry, entries: CatalogEntry, named: Named) -> Iterator[Issue]:

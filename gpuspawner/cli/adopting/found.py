@@ -12,7 +12,7 @@ from gpuspawner.cli.adopting.draft import MOST_GPUS, Draft, Entry, named
 from gpuspawner.cli.adopting.models import compute_of, memory_of, short_name, title_of, written_memory
 from gpuspawner.core.gpus.names import mig_part
 
-KnownBy = tuple[str, str, int]
+KnownBy = tuple[str, str, int, bool]
 UNKNOWN_MEMORY = "1GiB"
 MEMORY_NOTE = (
     "Decide: what memory one has nothing told; 1GiB stands here until you write it. Templates with needs: go by it."
@@ -27,7 +27,7 @@ class FoundGpus:
 
     ``product`` is the vendor's name, "" where nothing tells it; ``profile`` the slice's (MIG), ``replicas`` how many
     workspaces each serves at once. ``match`` and ``resource`` are what the catalog knows them by. ``memory_bytes`` is
-    that of one unit, 0 where nothing tells.
+    that of one unit, 0 where nothing tells. ``spot`` is whether their nodes are.
     """
 
     product: str
@@ -38,11 +38,12 @@ class FoundGpus:
     profile: str = ""
     replicas: int = 1
     resource: str = ""
+    spot: bool = False
 
     @property
     def known_by(self) -> KnownBy:
         """By what the catalog tells them from others."""
-        return self.match, self.resource, self.replicas
+        return self.match, self.resource, self.replicas, self.spot
 
     @property
     def is_whole(self) -> bool:
@@ -105,8 +106,9 @@ def kinds_of(gpus: Iterable[FoundGpus]) -> tuple[list[Entry], dict[KnownBy, str]
 
 
 def _kind(found: FoundGpus, taken: Sequence[str]) -> Entry:
-    name = short_name(found.product) + (f"-{found.profile}" if found.profile else "")
+    name = "-".join(filter(None, (short_name(found.product), found.profile, "spot" if found.spot else "")))
     title = (title_of(found.product) or "GPU") + (f" slice {found.profile}" if found.profile else "")
+    title += " (spot)" if found.spot else ""
     memory = found.memory_bytes or (0 if found.profile else memory_of(found.product)) or _of_profile(found.profile)
     values: dict[str, Any] = {"title": title[:100], **_known_by(found)}
     values["memory"] = written_memory(memory) if memory else UNKNOWN_MEMORY
@@ -121,9 +123,11 @@ def _kind(found: FoundGpus, taken: Sequence[str]) -> Entry:
 
 def _shared(found: FoundGpus, gpus: list[Entry]) -> Entry:
     """Return a share, adding the kind that it divides where it is not there yet."""
-    whole = next((one for one in gpus if one.values.get("match") == found.match), None)
+    own = found.match, found.spot
+    whole = next((one for one in gpus if (one.values.get("match"), "spot" in one.values) == own), None)
     if whole is None:
-        undivided = FoundGpus(found.product, found.match, 0, 0, found.memory_bytes * found.replicas, found.profile)
+        memory_bytes = found.memory_bytes * found.replicas
+        undivided = FoundGpus(found.product, found.match, 0, 0, memory_bytes, found.profile, spot=found.spot)
         entry = _kind(undivided, [one.name for one in gpus])
         note = "What the share below divides. No device of it is left whole, so no template offers it."
         whole = Entry(entry.name, entry.values, (note, *entry.notes))
@@ -140,8 +144,8 @@ def _shared(found: FoundGpus, gpus: list[Entry]) -> Entry:
     )
 
 
-def _known_by(found: FoundGpus) -> dict[str, str]:
-    known = {"match": found.match, "resource": found.resource}
+def _known_by(found: FoundGpus) -> dict[str, Any]:
+    known = {"match": found.match, "resource": found.resource, "spot": found.spot}
     return {name: value for name, value in known.items() if value}
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from gpuspawner.backends.kubernetes.reading.models import Model, model_of, says_shared, says_slice
 from gpuspawner.backends.kubernetes.reading.objects import Node, to_node
-from gpuspawner.cli.adopting.found import Finding, FoundGpus, literal
+from gpuspawner.cli.adopting.found import Finding, FoundGpus, KnownBy, literal
 
 WHERE = "this cluster"
 NO_NODES = (
@@ -29,22 +30,22 @@ UNDIVIDED = (
 def of_nodes(items: Iterable[Mapping[str, Any]]) -> Finding:
     """Return what the API's nodes mean for a catalog."""
     nodes = [to_node(item) for item in items]
-    seen: dict[tuple[Model, str], dict[str, int]] = defaultdict(dict)
+    seen: dict[tuple[Model, str, bool], dict[str, int]] = defaultdict(dict)
     told = []
     for node in nodes:
         for resource, count in sorted(node.capacity.items()):
             if count:
-                seen[_plain(model_of(node.labels, resource)), resource][node.name] = count
+                seen[_plain(model_of(node.labels, resource)), resource, node.spot][node.name] = count
         told += _away(node)
     found = []
-    for (model, resource), counts in seen.items():
+    for (model, resource, spot), counts in seen.items():
         nodes_named, count = _listed(counts), sum(counts.values())
         if not model.replicas:
             told.append(UNDIVIDED.format(nodes=nodes_named, count=count, resource=resource))
             continue
         if not model.name:
             told.append(UNLABELLED.format(nodes=nodes_named, count=count, resource=resource))
-        found.append(to_gpus(model, resource, counts))
+        found.append(replace(to_gpus(model, resource, counts), spot=spot))
     if not seen:
         told.append(NO_NODES)
     return Finding(WHERE, tuple(_once(found)), tuple(told), image=True)
@@ -73,18 +74,16 @@ def to_gpus(model: Model, resource: str, counts: Mapping[str, int]) -> FoundGpus
 
 def _once(found: Iterable[FoundGpus]) -> list[FoundGpus]:
     """Return kinds that the catalog could not tell apart as one: the least memory that any of them has."""
-    by_match: dict[tuple[str, str, int], FoundGpus] = {}
+    by_match: dict[KnownBy, FoundGpus] = {}
     for one in found:
-        key = one.match, one.resource, one.replicas
-        other = by_match.get(key)
+        other = by_match.get(one.known_by)
         if other is None:
-            by_match[key] = one
+            by_match[one.known_by] = one
             continue
         memory = min(one.memory_bytes, other.memory_bytes) or max(one.memory_bytes, other.memory_bytes)
-        by_match[key] = FoundGpus(
-            one.product, one.match, one.count + other.count, max(one.most, other.most), memory, one.profile,
-            one.replicas, one.resource,
-        )  # fmt: skip
+        by_match[one.known_by] = replace(
+            one, count=one.count + other.count, most=max(one.most, other.most), memory_bytes=memory
+        )
     return list(by_match.values())
 
 

@@ -31,6 +31,7 @@ def _row(one: dict[str, Any]) -> tuple[str, ...]:
     memory = "" if one["memory_bytes"] is None else show_bytes(one["memory_bytes"])
     price = "" if one["price_per_hour"] is None else f"{one['price_per_hour']:.2f} / h"
     title = f"{one['title']} (simulated)" if one["simulated"] else one["title"]
+    spot = "spot: the cloud may take it back at any time" if one["spot"] else ""
     return (
         one["kind"],
         title,
@@ -38,5 +39,5 @@ def _row(one: dict[str, Any]) -> tuple[str, ...]:
         free,
         str(one["waiting"]),
         price,
-        "; ".join(filter(None, (one["note"], one["measured"]))),
+        "; ".join(filter(None, (one["note"], spot, one["measured"]))),
     )

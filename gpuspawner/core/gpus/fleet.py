@@ -59,6 +59,8 @@ class GpuKind:
     """The cluster whose GPUs these are; "" where there is but one, or it is the hub's own."""
     claim: DeviceClaim | None = None
     """How pods claim these GPUs; None where they ask for a resource."""
+    spot: bool = False
+    """Whether its GPUs are on spot nodes, which the cloud may take back at any time; others are on none."""
     where: str = ""
     """That cluster as people read it, with which ``title`` ends: "" where there is but one."""
 
@@ -101,6 +103,8 @@ class Gpu:
     zone: str = ""
     reachable: bool = True
     """Whether its node answers."""
+    spot: bool = False
+    """Whether its node is spot: the cloud may take it back at any time."""
     closed: str = ""
     """Why an administrator lets nobody new have it, in a sentence without its full stop; "" where nobody does."""
     holder: str = ""

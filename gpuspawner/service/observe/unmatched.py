@@ -53,7 +53,8 @@ def _seen(fleet: Fleet) -> str:
     if models:
         shown = ", ".join(f"{count} {model}" for (model, _), count in models.most_common(MODELS_SHOWN))
         first, note = models.most_common(1)[0][0]
-        write = note if note.startswith("no label") else f"write, for example, match: '*{first.replace(' ', '*')}*'"
+        told = note.startswith(("no label", "add a kind"))
+        write = note if told else f"write, for example, match: '*{first.replace(' ', '*')}*'"
         return f"GPUs that match no kind: {shown}. To offer them, {write}."
     if fleet.gpus:
         others = ", ".join(sorted({gpu.model for gpu in fleet.gpus})[:MODELS_SHOWN])

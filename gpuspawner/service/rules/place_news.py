@@ -10,6 +10,9 @@ from gpuspawner.core.leases.events import Allocated, Disrupted, Event, Health, S
 from gpuspawner.core.leases.lease import Lease, disrupt
 from gpuspawner.service.store import AuditLine
 
+SOONER_SECONDS = 10.0
+"""An end that comes sooner by less than this is told no second time. Arbitrary: longer than a look at the cluster."""
+
 
 def told_by_the_place(
     lease: Lease, running: Sequence[Running], failed_gpus: Collection[str], now: float
@@ -33,11 +36,12 @@ def told_by_the_place(
 
 def _disrupted(lease: Lease, own: Sequence[Running], now: float) -> tuple[Lease, list[AuditLine]]:
     one = next((x for x in own if x.disruption), None)
-    if (one is None) is (not lease.disruption):
-        return lease, []
     if one is None:
-        return disrupt(lease, "", None), [_line(lease, now, Spared())]
+        return (disrupt(lease, "", None), [_line(lease, now, Spared())]) if lease.disruption else (lease, [])
     until = None if one.ends_in_seconds is None else now + one.ends_in_seconds
+    told = lease.disrupted_until
+    if lease.disruption and (until is None or (told is not None and until > told - SOONER_SECONDS)):
+        return lease, []
     return disrupt(lease, one.disruption, until), [_line(lease, now, Disrupted(one.disruption))]
 
 

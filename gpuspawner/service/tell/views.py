@@ -302,7 +302,7 @@ def _disruption(parts: Parts, lease: Lease, now: float) -> dict[str, Any]:
         "It goes back to its place in the queue, and starts again by itself. " if parts.allocator.returns(lease) else ""
     )
     if until is None:
-        end = "This workspace ends within seconds: save now."
+        end = "This workspace may end at any moment: save now."
     elif now - until < OVERDUE_SECONDS:
         end = f"This workspace ends at {show_time(until, now)}: save now."
     else:
@@ -389,6 +389,7 @@ def offer_view(offer: Offer, parts: Parts) -> dict[str, Any]:
         "title": kind.title,
         "memory_bytes": kind.memory_bytes,
         "price_per_hour": kind.price_per_hour,
+        "spot": kind.spot,
         "free": offer.free,
         "total": offer.total,
         "waiting": offer.waiting,

@@ -203,7 +203,8 @@ def _team(teams: Sequence[tuple[str, str]], chosen: Mapping[str, Any], live: Liv
 
 
 def _more(catalog: Catalog, kind: GpuKind) -> str:
-    return ", ".join(filter(None, [f"{show_bytes(kind.memory_bytes)} each", price_words(catalog, kind.name)]))
+    spot = "spot: the cloud may take it back at any time" if kind.spot else ""
+    return ", ".join(filter(None, [f"{show_bytes(kind.memory_bytes)} each", price_words(catalog, kind.name), spot]))
 
 
 def _free(kind: str, live: Live | None) -> str:

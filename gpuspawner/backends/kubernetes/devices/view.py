@@ -88,7 +88,8 @@ class DeviceView:
         advertised = frozenset(resource for resource, count in node.capacity.items() if count)
         devices, left = devices_of(self._slices_on.get(node.name, {}).values())
         classes = {one.name: one for one in self._classes.objects.values()}
-        resources = {d.name: found for d in devices if (found := resources_of(d, self._kinds, classes, advertised))}
+        kinds = [kind for kind in self._kinds if kind.spot == node.spot]
+        resources = {d.name: found for d in devices if (found := resources_of(d, kinds, classes, advertised))}
         has = counted(devices, left, self._claims_on(devices), resources, self._needs)
         self._found[node.name] = {device.name: device for device in devices}, resources, has
         return with_devices(node, has)

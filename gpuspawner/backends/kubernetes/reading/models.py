@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from gpuspawner.core.gpus.spot import SPOT
 from gpuspawner.core.gpus.vendors import GKE_SLICE, VENDORS, vendor_of
 from gpuspawner.core.units import GIBIBYTE, MEBIBYTE
 
@@ -28,7 +29,7 @@ _KEPT = frozenset(
     for vendor in VENDORS
     for keys in (vendor.products, vendor.memories_mib, vendor.memories_gib, vendor.replicas)
     for key in keys
-) | {GKE_SLICE, HOSTNAME, ZONE}
+) | {GKE_SLICE, HOSTNAME, ZONE, *SPOT}
 
 
 @dataclass(frozen=True)

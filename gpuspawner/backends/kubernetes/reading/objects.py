@@ -15,9 +15,11 @@ from typing import Any
 from gpuspawner.backends.base import ATTEMPT, LEASE_ID
 from gpuspawner.backends.kubernetes.names import HUB_LABEL, variables_of
 from gpuspawner.backends.kubernetes.reading.holders import holder_of
+from gpuspawner.backends.kubernetes.reading.interruptions import Interruption, interruption_of
 from gpuspawner.backends.kubernetes.reading.models import Model, is_kept_label, model_of
 from gpuspawner.backends.kubernetes.reading.quantities import amount_of
 from gpuspawner.core.gpus.fleet import NOTHING, Beside
+from gpuspawner.core.gpus.spot import spot_labels
 from gpuspawner.core.gpus.vendors import is_gpu_resource
 from gpuspawner.core.quotas.limits import CPU, MEMORY
 
@@ -59,6 +61,16 @@ class Node:
     def model(self, resource: str) -> Model:
         """Return what stands behind one of its resources: as its devices say, else its labels."""
         return self.models.get(resource) or model_of(self.labels, resource)
+
+    @property
+    def spot(self) -> bool:
+        """Whether the cloud may take it back at any time."""
+        return bool(spot_labels(self.labels))
+
+    @property
+    def interruption(self) -> Interruption | None:
+        """What its taints tell of its end; None where they tell none."""
+        return interruption_of((taint.key for taint in self.taints), self.labels)
 
 
 @dataclass(frozen=True)

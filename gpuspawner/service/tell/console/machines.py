@@ -103,6 +103,7 @@ def _machine(name: str, gpus: Sequence[SeenGpu], kinds: Mapping[str, GpuKind]) -
     words = ", ".join(f"{counts[state]} {shown(state)}" for state in STATES if counts[state])
     zone, cluster = gpus[0].gpu.zone, gpus[0].gpu.cluster
     titles += (f" in zone {zone}" if zone else "") + (f" of {cluster}" if cluster else "")
+    titles += ", spot" if gpus[0].gpu.spot else ""
     return Machine(name, titles, tuple(gpus), words, counts)
 
 

@@ -45,7 +45,8 @@ def substitute_view(
 
     ``alone_seconds`` is when the kind that is asked for would start.
     """
-    words = [sooner(alone_seconds, seconds), prices(catalog, request.gpu or "", kind)]
+    spot = "on a spot node" if catalog.gpus[kind].spot else ""
+    words = [sooner(alone_seconds, seconds), prices(catalog, request.gpu or "", kind), spot]
     return {
         "kind": kind,
         "title": gpu_title(kind, catalog),

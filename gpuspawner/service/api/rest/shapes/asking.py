@@ -32,6 +32,8 @@ class Offer(Answer):
     title: str
     memory_bytes: int | None
     price_per_hour: float | None
+    spot: bool
+    """Whether it is on spot nodes, which the cloud may take back at any time."""
     free: int | None
     total: int | None
     waiting: int

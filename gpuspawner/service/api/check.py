@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from gpuspawner.catalog import Catalog, understood, visible
 from gpuspawner.core.errors import Conflict
@@ -22,6 +21,7 @@ from gpuspawner.service.api.rest.shapes.options import StartBody
 from gpuspawner.service.rules.policies import policy_now
 from gpuspawner.service.tell.arrivals import reach_words
 from gpuspawner.service.tell.cost import cost_view
+from gpuspawner.service.tell.elsewhere import where_words
 from gpuspawner.service.tell.rules.kept_free import kept_free_words
 from gpuspawner.service.tell.rules.quota_view import bounds_view
 from gpuspawner.service.tell.rules.teams import instead, substitute_view
@@ -32,6 +32,7 @@ from gpuspawner.service.tell.sentences import (
     gpus_asked,
     hours_words,
     nothing_starts,
+    spot_words,
     starts_at,
     starts_now,
     stops_when_idle,
@@ -85,6 +86,12 @@ class Check(ApiHandler):
             sentence = limit
         else:
             sentence = self._starts_now(claim, would, bound, ends_at, now)
+        alone, others = await self._waits(claim, would, groups)
+        kind = would.kind or request.gpu
+        if kind is not None and not trouble:
+            where = where_words(parts.catalog, request, kind, wait_seconds(would) if would.kind else alone, others)
+            spot = spot_words(parts.catalog, kind, policy_now(parts.catalog, request.policy, now)[0])
+            sentence = " ".join(filter(None, (sentence, where, spot)))
         if mine is not None and mine.phase in WAITING and not keeps:
             sentence += " This changes your request: your old place in the queue is lost."
         self.answer(
@@ -97,8 +104,8 @@ class Check(ApiHandler):
                 "ends_at": None if waiting or limit or node_seconds or trouble else ends_at,
                 "team": request.team or None,
                 "understood": understood(request, body),
-                "cost": cost_view(parts, request, key, would.kind or request.gpu, ends_at - now),
-                "substitutes": await self._substitutes(claim, would, groups),
+                "cost": cost_view(parts, request, key, kind, ends_at - now),
+                "substitutes": [substitute_view(parts.catalog, request, x, alone, others[x]) for x in others],
                 "quota": bounds_view(parts, [who_of(claim)]),
             }
         )
@@ -115,18 +122,19 @@ class Check(ApiHandler):
             sentence = f"{sentence} {stops} {hours_words(policy.name, instead_of, until, now)}".rstrip()
         return sentence
 
-    async def _substitutes(self, claim: Claim, would: Preview, groups: frozenset[str]) -> list[dict[str, Any]]:
-        """Return, for each kind that may be given instead, what it would bring now, and whether it is consented to.
+    async def _waits(
+        self, claim: Claim, would: Preview, groups: frozenset[str]
+    ) -> tuple[float | None, dict[str, float | None]]:
+        """Return when the kind that is asked for would start, and each that may be given instead: None is unknown.
 
         ``would`` is what the claim would get as it is.
         """
         request, catalog = claim.request, visible(self.parts.catalog, groups)
         kinds = instead(catalog, request)
-        if not kinds:
-            return []
-        alone = await self._preview(claim, replace(request, substitutes=())) if request.substitutes else would
-        waits_seconds = {kind: wait_seconds(await self._preview(claim, of_kind(request, kind))) for kind in kinds}
-        return [substitute_view(catalog, request, kind, wait_seconds(alone), waits_seconds[kind]) for kind in kinds]
+        alone = await self._preview(claim, replace(request, substitutes=())) if kinds and request.substitutes else would
+        return wait_seconds(alone), {
+            kind: wait_seconds(await self._preview(claim, of_kind(request, kind))) for kind in kinds
+        }
 
     async def _preview(self, claim: Claim, request: Request) -> Preview:
         return await self.parts.queue.offers_for(claim._replace(request=request))

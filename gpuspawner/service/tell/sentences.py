@@ -63,6 +63,17 @@ def starts_now(
     return f"Starts now {gpus}. Ends at {end}, after {show_duration(request.lifetime_seconds)}."
 
 
+def spot_words(catalog: Catalog, kind: str | None, policy: LifecyclePolicy) -> str:
+    """Return what is to be known of a spot node before Start; "" of any other kind."""
+    found = catalog.gpus.get(kind or "")
+    if found is None or not found.spot:
+        return ""
+    then = "it then goes back to its place in the queue, and starts again by itself"
+    if not policy.back_in_queue:
+        then = "it then ends"
+    return f"Spot: the cloud may take its node back at any time, two minutes before or less; {then}."
+
+
 def beyond_share(share: str, *, makes_room: bool) -> str:
     """Return what is told of a start beyond a soft quota: it is a loan, which goes back first where room is made."""
     room = " When GPUs run short, it is the first asked to make room." if makes_room else ""

@@ -1,0 +1,60 @@
+"""Where a workspace would start, and what another cluster would bring."""
+
+import pytest
+
+from gpuspawner.catalog import load_text
+from gpuspawner.core.leases.request import Request
+from gpuspawner.service.tell.elsewhere import where_words
+
+CATALOG = """
+version: 1
+gpus:
+  a100: {title: A100, match: NVIDIA-A100*, memory: 80GiB, price: 3}
+  h100: {title: H100, match: NVIDIA-H100*, memory: 80GiB, price: 5}
+clusters:
+  eu-west: {data: [genomes]}
+  us-east: {kubeconfig: /etc/us-east, hub: "https://hub.example.org", price_factor: 0.8, title: US East}
+templates:
+  lab: {gpus: {a100: 1, h100: 1}, substitutes: {a100: [h100]}}
+  genomes: {gpus: {a100: 1}, data: [genomes]}
+"""
+HERE, THERE, H100 = "a100", "a100@us-east", "h100"
+
+
+@pytest.fixture
+def catalog():
+    return load_text(CATALOG)
+
+
+def a_request(template="genomes", gpu=HERE):
+    return Request("ada", template, "default", gpu, 1, 2.0, 8 << 30, 3600)
+
+
+@pytest.mark.parametrize(
+    ("template", "alone", "seconds", "told"),
+    [
+        pytest.param(
+            "genomes", 1500, {THERE: 0}, "In eu-west, where its data is; US East starts now and costs 20 % less.",
+            id="now",
+        ),
+        pytest.param(
+            "genomes", 1500, {THERE: 300},
+            "In eu-west, where its data is; US East starts about 20 min sooner and costs 20 % less.", id="sooner",
+        ),
+        pytest.param("lab", 0, {THERE: 0, H100: 0}, "In eu-west; US East costs 20 % less.", id="cheaper alone"),
+        pytest.param("genomes", 0, {}, "In eu-west, where its data is.", id="no choice"),
+        pytest.param("lab", 0, {H100: 0}, "", id="another kind is no other place"),
+        pytest.param("lab", None, {THERE: None}, "In eu-west; US East costs 20 % less.", id="unknown"),
+    ],
+)  # fmt: skip
+def test_it_says_where_and_what_the_other_cluster_brings(catalog, template, alone, seconds, told):
+    assert where_words(catalog, a_request(template), HERE, alone, seconds) == told
+
+
+def test_from_the_other_cluster_the_first_one_costs_more(catalog):
+    assert where_words(catalog, a_request(gpu=THERE), THERE, 0, {HERE: 0}) == "In US East; eu-west costs 25 % more."
+
+
+def test_with_one_cluster_there_is_nothing_to_say():
+    one = load_text(CATALOG[: CATALOG.index("clusters:")] + CATALOG[CATALOG.index("templates:") :])
+    assert where_words(one, a_request(), HERE, 0, {}) == ""

@@ -63,14 +63,13 @@ def show(world, browser):
     assert errors == []
 
 
-def test_the_form_says_where_the_data_is_and_what_the_other_cluster_costs(show, assert_accessible):
+def test_the_form_says_where_the_data_is_and_what_the_other_cluster_costs(show):
     page = show()
     sentence = page.locator("#gs-sentence")
     expect(sentence).to_contain_text("Starts now on 1 simulated A100 in eu-west (1 free).")
     expect(sentence).to_contain_text("In eu-west, where its data is; us-east costs 20 % less.")
     page.locator(f"input[name=gpu][value='{THERE}']").check()
     expect(sentence).to_contain_text("In us-east; eu-west costs 25 % more.")
-    assert_accessible(page)
 
 
 def test_where_the_data_is_all_are_in_use_and_elsewhere_it_starts_now_for_who_ticks_it(world, show):

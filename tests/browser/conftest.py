@@ -68,6 +68,18 @@ def page(hub, browser: Browser, user: str):
 
 
 @pytest.fixture
+def admin(hub, browser: Browser):
+    """The administrator's page. A script error fails the test."""
+    context = browser.new_context(viewport={"width": WIDTHS["wide"], "height": 900})
+    signed_in = sign_in(hub, context, "admin")
+    errors: list[str] = []
+    signed_in.on("pageerror", lambda error: errors.append(str(error)))
+    yield signed_in
+    context.close()
+    assert errors == []
+
+
+@pytest.fixture
 def plain_page(hub, browser: Browser, user: str):
     """The same person's page without JavaScript."""
     context = browser.new_context(java_script_enabled=False, viewport={"width": WIDTHS["wide"], "height": 900})

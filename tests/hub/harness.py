@@ -219,7 +219,7 @@ class RealHub:
             method,
             f"{self.url}/services/gpu/api/v1{path}",
             headers={"Authorization": f"token {token}"},
-            data=json.dumps(body or {}) if method == "POST" else None,
+            data=json.dumps(body or {}) if method == "POST" or body else None,
             timeout=30,
         )
         response.raise_for_status()

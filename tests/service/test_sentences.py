@@ -52,7 +52,7 @@ def test_a_quota_of_the_cluster_that_is_waited_for_is_named():
     short = "The cluster's quota team leaves 1 GiB memory of 64 GiB memory, and this needs 8 GiB memory."
     words = waits(Place(2, 3, None, None), a_request(), CATALOG, offer(free=3), short)
     assert words == (
-        f"{short} You are 2nd in line; it starts by itself when others leave room. "
+        f"{short} You are 2nd in line; it starts by itself as soon as it can. "
         "You can close this page; your place stays."
     )
 

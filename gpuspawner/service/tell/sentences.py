@@ -140,7 +140,7 @@ def waits(
     if place.says:
         return f"{place.says} {stays}"
     if shortage:
-        return f"{shortage} {line}; it starts by itself when others leave room. {stays}"
+        return f"{shortage} {line}; it starts by itself as soon as it can. {stays}"
     if request.gpu is None:
         return f"Many workspaces start at this moment. {line}; it starts by itself."
     title = gpu_title(request.gpu, catalog, simulated=offer is not None and offer.simulated)

@@ -15,6 +15,8 @@ from gpuspawner.service.store.reports.use_sums import Amounts
 HEIGHT = 160
 TICKS = 4
 LABELS = 6
+LAST_LABEL_PERCENT = 87.0
+"""One that begins further to the right would be cut on a phone."""
 GAP = 0.15
 """How much of a column's place is left free. Arbitrary."""
 
@@ -30,14 +32,13 @@ class Piece:
 
 @dataclass(frozen=True)
 class OneColumn:
-    """A day or a week. ``left`` and ``width`` in percent; ``label`` is "" where another stands too near."""
+    """A day or a week. ``left`` and ``width`` in percent; ``label`` is "" where another, or the edge, is too near."""
 
     day: str
     left: float
     width: float
     pieces: tuple[Piece, ...]
     label: str
-    middle: float
     words: str
 
 
@@ -67,11 +68,9 @@ def columns_of(series: Sequence[tuple[str, Amounts]], *, weekly: bool) -> Column
                 y = round(y - height, 2)
                 pieces.append(Piece(name, y, height))
         words = ", ".join(f"{hours:.1f} {said}" for hours, said in zip((h for _, h in parts), SAID, strict=True))
-        label = _short(day) if number % every == 0 else ""
+        label = _short(day) if number % every == 0 and left <= LAST_LABEL_PERCENT else ""
         width = round(place * (1 - GAP), 3)
-        columns.append(
-            OneColumn(day, round(left, 3), width, tuple(pieces), label, round(left + place / 2, 3), f"{day}: {words}")
-        )
+        columns.append(OneColumn(day, round(left, 3), width, tuple(pieces), label, f"{day}: {words}"))
     ticks = tuple((f"{value:g}", round(HEIGHT * (1 - value / top), 1)) for value in _steps(top, step))
     return Columns(tuple(columns), ticks, weekly)
 

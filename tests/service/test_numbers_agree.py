@@ -1,0 +1,107 @@
+"""One month, as samples read it: pages, API, command line, CSV and metrics tell the same hours and the same cost."""
+
+import csv
+import io
+import json
+import re
+from collections import defaultdict
+from fractions import Fraction
+
+import pytest
+import requests
+from page_world import NOW, Browser, api, running
+from prometheus_client.parser import text_string_to_metric_families
+
+from gpuspawner.backends.base import ProbeResult
+from gpuspawner.backends.fake import probe_text
+from gpuspawner.cli.main import main
+from gpuspawner.core.rules import Rate
+from gpuspawner.service.tell.metrics.scraped import keep
+
+USE = {"alice": ((0, 1), 80), "bob": ((2,), 0)}
+"""The GPUs of each, and how busy they are."""
+MINUTES = 20
+
+
+@pytest.fixture
+def world(make_web_world):
+    """alice works on two GPUs and bob rests on one, for twenty minutes; each minute is sampled."""
+    made = make_web_world()
+    made.observe()
+    leases = {}
+    for user, (gpus, _) in USE.items():
+        rate = Rate(Fraction(len(gpus)), Fraction("2.1") * len(gpus))
+        made.backend.run(user)
+        times = {"minutes": 0, "sampled_at": NOW, "deadline_at": NOW + 8 * 3600}
+        leases[user] = made.save(running(user, user, gpus, rate=rate, **times))
+    for minute in range(MINUTES):
+        made.clock.at += 60
+        for user, (_, percent) in USE.items():
+            percents = {slot.gpu: percent for slot in leases[user].slots}
+            read = probe_text(percents, clock_seconds=100.0 + 60 * minute, memory_mib=100, holders=list(percents))
+            made.backend.probes[user] = [ProbeResult(read)]
+        made.call(sampled, made.parts.sampler)
+    return made
+
+
+async def sampled(sampler):
+    sampler.start_due()
+    for task in list(sampler._tasks.values()):
+        await task
+
+
+def asked(world, path, who="admin"):
+    answer = requests.get(world.home + path, headers={"Authorization": f"token {world.token(who)}"}, timeout=20)
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+def counted(world, path, name):
+    """A metric's hours, by user or kind, then by state."""
+    found = defaultdict(float)
+    world.call(keep, world.parts)  # as every ten seconds
+    for family in text_string_to_metric_families(asked(world, path).text):
+        for sample in family.samples:
+            if sample.name == name:
+                whose = sample.labels.get("user") or sample.labels["kind"]
+                found[whose, sample.labels["state"]] += sample.value / 3600
+    return found
+
+
+def test_pages_api_command_line_csv_and_metrics_tell_the_same_month(world, monkeypatch, capsys):
+    def cli(*arguments, name="admin"):
+        monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token(name))
+        assert main([*arguments, "--url", world.home.rstrip("/")]) == 0
+        return capsys.readouterr().out
+
+    document = asked(world, "console/use.json?by=user").json()
+    rows = {row["name"]: row for row in document["rows"]}
+    assert rows["alice"]["at_work"] == pytest.approx(2 * MINUTES / 60, abs=0.05), "what is compared is something"
+    assert rows["bob"]["idle"] == pytest.approx(MINUTES / 60, abs=0.05)
+
+    assert json.loads(cli("report", "--by", "user", "--json")) == document
+    for text in (asked(world, "console/use.csv?by=user").text, cli("report", "--by", "user", "--csv")):
+        lines = {line["name"]: line for line in csv.DictReader(io.StringIO(text))}
+        for name in ("gpu_hours", "at_work", "idle", "cost"):
+            assert {who: float(line[name]) for who, line in lines.items()} == {who: rows[who][name] for who in rows}
+
+    whole = api(world, "admin", "usage?by=user&all=1").json()
+    assert json.loads(cli("usage", "--by", "user", "--all", "--json"))["rows"] == whole["rows"]
+    assert whole["gpu_hours"] == pytest.approx(document["total"]["gpu_hours"])
+    of_api = {row["name"]: row for row in whole["rows"]}
+    people = counted(world, "metrics/people", "gpuspawner_user_gpu_seconds_total")
+    page, printed = asked(world, "console/use?by=user").text, cli("report", "--by", "user")
+    for who, row in rows.items():
+        assert (of_api[who]["gpu_hours"], of_api[who]["cost"]) == pytest.approx((row["gpu_hours"], row["cost"]))
+        assert (people[who, "busy"], people[who, "idle"]) == pytest.approx((row["at_work"], row["idle"]))
+        for name in ("gpu_hours", "at_work", "idle"):
+            shown = re.escape(f"{row[name]:.1f}")
+            assert re.search(rf">{who}</a>.*?>\s*{shown}\s*<", page, re.DOTALL)
+            assert re.search(rf"^{who} .*{shown}", printed, re.MULTILINE)
+        own = json.loads(cli("usage", "--json", name=who))
+        assert (own["gpu_hours"], own["cost"]) == pytest.approx((row["gpu_hours"], row["cost"]))
+        for mine in ("", "quota"):
+            assert f"{row['gpu_hours']:.1f}" in Browser(world, who).look(mine).text
+    kinds = counted(world, "metrics", "gpuspawner_lease_gpu_seconds_total")
+    total = document["total"]
+    assert (kinds["a100", "busy"], kinds["a100", "idle"]) == pytest.approx((total["at_work"], total["idle"]))

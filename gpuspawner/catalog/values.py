@@ -160,6 +160,23 @@ class KueueQueues:
 
 
 @dataclass(frozen=True)
+class PodQueues:
+    """A scheduler of the cluster owns the queue, in which pods wait: the queue and the PriorityClass of whom.
+
+    ``system`` is "volcano" or "kai". ``queue`` and ``priority_class`` are those of all that are in none of the maps, by
+    team or user; "" for its default, and for none. A pod waits there for ``wait_seconds`` at most.
+    """
+
+    system: str
+    queue: str = ""
+    teams: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    users: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    priority_class: str = ""
+    priority_classes: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    wait_seconds: float = 1800.0
+
+
+@dataclass(frozen=True)
 class Catalog:
     """Everything the administrator wrote. ``policies`` always has ``default``; the order of all is as written."""
 
@@ -174,7 +191,7 @@ class Catalog:
     """Teams, quotas, budgets, class holds, hours."""
     exporter: Exporter | None = None
     """Who else measures GPUs; None where nobody does."""
-    scheduler: HttpSchedulerAddress | KueueQueues | None = None
+    scheduler: HttpSchedulerAddress | KueueQueues | PodQueues | None = None
     """Who owns the queue; None where that is gpuspawner."""
     clusters: Mapping[str, Cluster] = field(default_factory=lambda: MappingProxyType({}))
     """Where workspaces may start; none where the hub's own cluster is not named."""
@@ -193,7 +210,9 @@ def scaled(catalog: Catalog, factor: float) -> Catalog:
     """
     if not 1 <= factor <= 3600:  # noqa: PLR2004 - beyond it an hour is less than a second
         raise ValueError(f"times can be shortened by a factor from 1 to 3600, not {factor}")
-    make_room = catalog.rules.make_room
+    make_room, scheduler = catalog.rules.make_room, catalog.scheduler
+    if isinstance(scheduler, PodQueues):
+        scheduler = replace(scheduler, wait_seconds=scheduler.wait_seconds / factor)
     if make_room is not None:
         make_room = replace(make_room, after_seconds=make_room.after_seconds / factor)
     return replace(
@@ -201,6 +220,7 @@ def scaled(catalog: Catalog, factor: float) -> Catalog:
         policies=MappingProxyType({name: _scaled_policy(p, factor) for name, p in catalog.policies.items()}),
         templates=MappingProxyType({name: _scaled_template(t, factor) for name, t in catalog.templates.items()}),
         rules=replace(catalog.rules, make_room=make_room),
+        scheduler=scheduler,
         fast=factor * (catalog.fast or 1.0),
     )
 

@@ -35,7 +35,8 @@ class Capabilities:
         name: what metrics call it.
         owns_queue: the order of waiting is its own, and pages name it. Otherwise it is ours.
         tells_positions: it says where everybody stands.
-        decides_before_pod: it grants GPUs before a pod is made. Otherwise the pod waits in its queue.
+        pod_waits_seconds: it decides after the pod is made, which waits in its queue for so long at most; None where it
+            grants GPUs before a pod is made.
         preemption_notice_seconds: how long before a preemption it tells; None where it does not tell.
         substitutes: it may give another kind than was asked for, with consent.
         answers_at_once: its ``sync`` waits for nothing and never raises Unavailable, so that what is free is granted in
@@ -47,7 +48,7 @@ class Capabilities:
     name: str = "memory"
     owns_queue: bool = False
     tells_positions: bool = True
-    decides_before_pod: bool = True
+    pod_waits_seconds: float | None = None
     preemption_notice_seconds: float | None = None
     substitutes: bool = False
     answers_at_once: bool = True
@@ -234,6 +235,10 @@ class Scheduler(Protocol):
         """Return in about how long the node is there that is started for a lease; None where none is."""
         ...
 
+    def start_words(self, lease: Lease) -> str:
+        """Return where the pod of a start waits, and why: as "it waits in ..."; "" where it waits in no queue."""
+        ...
+
     def patch(self, lease: Lease, off: Collection[str] = (), instead: Sequence[GpuKind] = ()) -> dict[str, Any]:
         """Return, as JSON, what the spawner applies to the workspace of a lease that holds its slots.
 
@@ -241,6 +246,7 @@ class Scheduler(Protocol):
         the pod exists may let the cluster give a kind of ``instead``, where another pod was faster.
 
         On one machine ``{"environment": {...}, "path_prefix": str}``; on Kubernetes the pod's patch, and as
-        ``"node_seconds"`` in about how long the node is there that is started for it, where one is.
+        ``"node_seconds"`` in about how long the node is there that is started for it, where one is, and as
+        ``"waits_in"``, in words, in which queue of the cluster the pod waits, where it does.
         """
         ...

@@ -115,6 +115,10 @@ class OwnQueue:
     def listen(self, told: Callable[[], None]) -> None:
         """Tell nothing: they answer at once."""
 
+    def start_words(self, lease: Lease) -> str:  # noqa: ARG002 - the seam's
+        """Return nothing: no pod waits in a queue but ours."""
+        return ""
+
 
 def answer_of(as_of: float, decided: Callable[[], Decision], places: Callable[[], dict[str, Place]]) -> Answer:
     """Return the answer by a decision, which is made once, and not before somebody asks for what it says."""

@@ -45,6 +45,10 @@ class PassingOn:
         """Raise RequestRefused for what the backend never allows."""
         self._mine.check(request)
 
+    def start_words(self, lease: Lease) -> str:
+        """Return where the pod of a start waits, and why; "" where none does."""
+        return self._mine.start_words(lease)
+
     def node_seconds(self, lease: Lease) -> float | None:
         """Return in about how long the node is there that is started for a lease."""
         return self._mine.node_seconds(lease)

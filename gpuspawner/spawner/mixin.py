@@ -15,7 +15,7 @@ from jupyterhub.spawner import LocalProcessSpawner
 from jupyterhub.utils import isoformat
 from traitlets import Float, Unicode
 
-from gpuspawner.catalog import SSH, default_url
+from gpuspawner.catalog import SSH, PodQueues, default_url
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.gpus.autoscale import PATIENCE, patience_seconds
 from gpuspawner.core.leases.release import Release
@@ -104,10 +104,19 @@ class GPUSpawnerMixin(ServerOutput):
             message = f"This hub is set up wrongly: its pre_spawn_hook asks for what cannot be had: {error}"
             raise ended_start(message, reason="conflict", status=409) from error
         self._attempt = self._attempt.with_own_timeout(self.start_timeout)
-        node_seconds = patience_seconds(self.catalog.gpus.get(request.gpu or ""))
+        pod_seconds = self._pod_seconds(request)
         self.start_timeout = int(
-            self.start_timeout + self.http_timeout + self.wait_in_hub_seconds + FENCE_SECONDS + node_seconds
+            self.start_timeout + self.http_timeout + self.wait_in_hub_seconds + FENCE_SECONDS + pod_seconds
         )
+
+    def _pod_seconds(self, request: Request) -> float:
+        """Return for how long its pod may wait for a node that is started for it, or in a queue of the cluster."""
+        return max(patience_seconds(self.catalog.gpus.get(request.gpu or "")), self._queue_seconds(request))
+
+    def _queue_seconds(self, request: Request) -> float:
+        """Return for how long its pod may wait in a queue of the cluster; 0 where it waits in none."""
+        queues = self.catalog.scheduler
+        return queues.wait_seconds if isinstance(queues, PodQueues) and request.gpu else 0.0
 
     def _begin_attempt(self) -> None:
         """Replace all that is known of the start before, which may have ended anywhere."""
@@ -287,8 +296,9 @@ class GPUSpawnerMixin(ServerOutput):
         return started
 
     def _start_seconds(self) -> float:
-        """Return how long the start may take from its grant on: longer where a node is started for it."""
-        return (self._attempt.own_timeout_seconds or self.start_timeout) + PATIENCE * self._node_seconds()
+        """Return how long the start may take from its grant on: longer where a node is started for it, or it queues."""
+        waits_seconds = max(PATIENCE * self._node_seconds(), self._queue_seconds(self._request()))
+        return (self._attempt.own_timeout_seconds or self.start_timeout) + waits_seconds
 
     def _node_seconds(self) -> float:
         """Return how long a node takes that is started for it; 0 where none is."""

@@ -66,6 +66,8 @@ class KubeApi:
         return str(path)
 
     def _paths(self, item):
+        if item.get("kind") == "PodGroup":
+            return f"/apis/{item['apiVersion']}/podgroups"
         if item.get("kind") == "DevGPUVMRequest":
             return "/apis/gpuspawner.io/v1alpha1/devgpuvmrequests"
         if (collection := COLLECTIONS.get(item.get("kind"))) is not None:

@@ -71,6 +71,18 @@ RULES = {
         "scheduler: {kueue: {queue: a, teams: {ml: of-ml}}}\n",
         "scheduler.kueue.teams.ml: no team is called `ml`. None is defined; define one, or remove this.",
     ),
+    "a queue of Volcano for a team that is none": (
+        "teams: {vision: {}}\nscheduler: {volcano: {queue: a, teams: {visoin: of-vision}}}\n",
+        "8 scheduler.volcano.teams.visoin: no team is called `visoin`. Did you mean `vision`?",
+    ),
+    "a priority of KAI for a team that is none": (
+        "teams: {vision: {}}\nscheduler: {kai: {priority_classes: {visoin: high}}}\n",
+        "8 scheduler.kai.priority_classes.visoin: no team is called `visoin`. Did you mean `vision`?",
+    ),
+    "Volcano and KAI": (
+        "scheduler: {volcano: {}, kai: {}}\n",
+        "scheduler: two schedulers can't own one queue. Keep one of volcano and kai.",
+    ),
     "two schedulers": (
         "scheduler: {kueue: {queue: a}, http: {url: 'http://batch:8080'}}\n",
         "scheduler: two schedulers can't own one queue. Keep one of http and kueue.",

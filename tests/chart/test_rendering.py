@@ -231,6 +231,14 @@ def test_the_services_rights_on_kueue_are_those_that_hub_config_explains_and_are
         assert more == explained[kind]
 
 
+def test_the_right_to_see_podgroups_is_the_one_that_hub_config_explains_and_is_given_on_asking(chart):
+    text = (ROOT / "hub_config" / "kubernetes-podgroups-rbac.yaml").read_text()
+    (explained,) = (part["rules"] for part in yaml.safe_load_all(text) if "rules" in part)
+    without, rendered = (chart.objects({"rights.podGroups": given}) for given in (False, True))
+    before = without["Role", "gpuspawner"]["rules"]
+    assert [rule for rule in rendered["Role", "gpuspawner"]["rules"] if rule not in before] == explained
+
+
 def test_rights_on_claims_are_those_that_hub_config_explains_and_are_given_on_asking(chart):
     text = (ROOT / "hub_config" / "kubernetes-claims-rbac.yaml").read_text()
     explained = {part["kind"]: part["rules"] for part in yaml.safe_load_all(text) if "rules" in part}

@@ -197,3 +197,21 @@ def test_a_node_that_is_being_started_is_told():
 def test_a_node_that_starts_for_it_is_told_with_its_time():
     stage = stage_of(unscheduled("0/3 nodes are available."), [], 1.0, node_seconds=240.0)
     assert stage == Stage(55, "A node starts for it, in about 4 min. You can close this page.", shortage="waiting")
+
+
+@pytest.mark.parametrize(
+    ("seen", "why"),
+    [
+        (pod(node=None, conditions=()), ""),
+        (
+            unscheduled("0/3 nodes are unavailable: 3 Insufficient nvidia.com/gpu."),
+            " No node has enough of it free now.",
+        ),
+        (unscheduled("pod group is not ready, 1 Pending, 1 minAvailable"), " Its turn has not come yet."),
+    ],
+    ids=["not looked at", "no room", "not its turn"],
+)
+def test_a_pod_in_a_queue_of_the_cluster_waits_there_and_may_be_put_back(seen, why):
+    stage = stage_of(seen, [], 60.0, waits_in="in Volcano's queue all")
+    assert stage.words == f"It waits in Volcano's queue all.{why} This start goes on; you can close this page."
+    assert (stage.fatal, stage.shortage) == ("", "waiting")

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from gpuspawner.catalog import PodQueues
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.leases.request import Request
 from gpuspawner.spawner import mixin
@@ -82,7 +83,7 @@ class Start(GPUSpawnerMixin, Server):
     handler = None
     log = logging.getLogger("test")
     user = SimpleNamespace(name="alice")
-    catalog, problem, hook = SimpleNamespace(gpus={}), None, None
+    catalog, problem, hook = SimpleNamespace(gpus={}, scheduler=None), None, None
 
     def __init__(self, service):
         self._gpu_steps, self.service = Steps(), service
@@ -171,6 +172,17 @@ async def test_a_new_start_knows_nothing_of_the_one_before(start):
         assert start._attempt == Attempt(own_timeout_seconds=60)
         assert (start._gpu_heartbeat, start._gpu_steps.told) == (None, [])
         assert start.start_timeout == prolonged > 60
+
+
+async def test_a_start_whose_pod_queues_may_take_that_much_longer_where_it_asks_for_a_gpu(start, monkeypatch):
+    await start.run_pre_spawn_hook()
+    usual, usual_of_pod = start.start_timeout, start._start_seconds()
+    start.catalog = SimpleNamespace(gpus={}, scheduler=PodQueues("volcano", wait_seconds=1800.0))
+    await start.run_pre_spawn_hook()
+    assert (start.start_timeout, start._start_seconds()) == (usual, usual_of_pod)
+    monkeypatch.setattr(start, "_request", lambda: SimpleNamespace(gpu="a100"))
+    await start.run_pre_spawn_hook()
+    assert (start.start_timeout, start._start_seconds()) == (usual + 1800, usual_of_pod + 1800)
 
 
 async def cancelled(start):

@@ -143,6 +143,10 @@ class KubernetesBackend:
         )
         return {"environment": dict(WITH_GPUS if slots else WITHOUT_GPUS), "path_prefix": "", "pod": pod}
 
+    def pods_of(self, lease_id: str) -> Sequence[Pod]:
+        """Return the pods of one lease as they were last seen."""
+        return self._view.of_lease(lease_id)
+
     def room(self) -> Room:
         """Return what quotas and limits of the workspaces' namespace say, as they were last seen."""
         return self._view.room()

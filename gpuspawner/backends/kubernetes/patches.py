@@ -104,9 +104,15 @@ def _off_spot(
 
 
 def _coming(
-    kind: GpuKind | None, resources: frozenset[str], nodes: Mapping[str, Node], fleet: Iterable[Gpu]
+    kind: GpuKind | None, resources: frozenset[str], nodes: Mapping[str, Node], fleet: Sequence[Gpu]
 ) -> list[dict[str, Any]]:
-    """Return the terms of a node that is to be started, and of those that are there: what is free first."""
+    """Return the terms of a node that is to be started, and of those that are there: what is free first.
+
+    Where none is ever started, the pod waits for GPUs of those that are there.
+    """
+    if kind is not None and kind.autoscale is None:
+        there = frozenset(gpu.group for gpu in fleet if gpu.group and gpu.pool == kind.pool)
+        return _alike(there, nodes, fleet, kind)
     if kind is None or kind.autoscale is None or not kind.autoscale.labels:
         return []
     labels = kind.autoscale.labels

@@ -6,21 +6,19 @@ One rule for all that ``extends`` brings: what an entry writes itself must fit; 
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from types import MappingProxyType
 from typing import Any
 
 from gpuspawner.catalog.building.build_clusters import across, build_clusters
 from gpuspawner.catalog.building.build_gpus import build_kind, check_gpus
+from gpuspawner.catalog.building.build_scheduler import build_scheduler
 from gpuspawner.catalog.building.build_template import DEFAULT_POLICY, Surroundings, build_template
 from gpuspawner.catalog.building.extends import Flat, Named, flattened
 from gpuspawner.catalog.document import Issue
 from gpuspawner.catalog.models import AlsoCountsEntry, CatalogEntry, PolicyEntry, ReadingsEntry
-from gpuspawner.catalog.names import did_you_mean
 from gpuspawner.catalog.rules.build import build_rules
-from gpuspawner.catalog.rules.schedulers import KueueEntry, SchedulerEntry
 from gpuspawner.catalog.rules.visible import charging_teams
-from gpuspawner.catalog.values import Catalog, Exporter, HttpSchedulerAddress, KueueQueues, Template
+from gpuspawner.catalog.values import Catalog, Exporter, Template
 from gpuspawner.core.idle.policy import ActivityPolicy, ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy
 from gpuspawner.core.units import show_duration
 
@@ -62,7 +60,7 @@ def build(entries: CatalogEntry, issues: list[Issue], *, empty: bool) -> Catalog
         simulated=MappingProxyType(dict(entries.simulated)),
         rules=rules,
         exporter=_exporter(entries.readings, named, issues),
-        scheduler=_scheduler(entries.scheduler, named, charging_teams(rules), issues),
+        scheduler=build_scheduler(entries.scheduler, named, charging_teams(rules), issues),
         clusters=clusters,
     )
     return catalog if issues else across(catalog, {name: one.gpus for name, one in entries.clusters.items()})
@@ -76,42 +74,6 @@ def _exporter(entry: ReadingsEntry, named: Named, issues: list[Issue]) -> Export
         return None
     more = _written(utilization=entry.utilization, instances=entry.instances, token_file=entry.token_file)
     return Exporter(entry.prometheus, **more)
-
-
-def _scheduler(
-    entry: SchedulerEntry, named: Named, known_teams: Collection[str], issues: list[Issue]
-) -> HttpSchedulerAddress | KueueQueues | None:
-    http, kueue = entry.http, entry.kueue
-    if kueue.model_fields_set:
-        if http.model_fields_set:
-            right = "keep one of http and kueue"
-            issues.append(Issue(("scheduler",), "two schedulers can't own one queue", right))
-        return _kueue(kueue, named, known_teams, issues)
-    if http.url is None:
-        if entry.model_fields_set and not named.is_wrong("scheduler"):
-            right = "add url: with its address, for example scheduler: {http: {url: http://batch:8080}}"
-            issues.append(Issue(("scheduler", "http"), "where the scheduler is is not said", right))
-        return None
-    if http.callback is not None and http.token_file is None and not named.is_wrong("scheduler"):
-        right = "add token_file: what the scheduler sends is signed with its token"
-        issues.append(Issue(("scheduler", "http", "callback"), "without a token a callback could be anybody's", right))
-    more = _written(token_file=http.token_file, callback=http.callback)
-    return HttpSchedulerAddress(http.url, **_written(timeout_seconds=http.timeout), **more)
-
-
-def _kueue(entry: KueueEntry, named: Named, known_teams: Collection[str], issues: list[Issue]) -> KueueQueues | None:
-    for team in entry.teams:
-        if team not in known_teams and not (named.is_wrong("teams") or named.is_wrong("quotas")):
-            wrong = f"no team is called `{team}`"
-            issues.append(Issue(("scheduler", "kueue", "teams", team), wrong, did_you_mean(team, known_teams)))
-    if entry.queue is None:
-        if not named.is_wrong("scheduler"):
-            right = "add queue: with the name of a LocalQueue, for example scheduler: {kueue: {queue: workspaces}}"
-            issues.append(Issue(("scheduler", "kueue"), "the queue of all is not said", right))
-        return None
-    more = _written(namespace=entry.namespace, priority_class=entry.priority_class)
-    teams, users = MappingProxyType(dict(entry.teams)), MappingProxyType(dict(entry.users))
-    return KueueQueues(entry.queue, teams, users, **more)
 
 
 def _policy(name: str, flat: Flat[PolicyEntry], issues: list[Issue]) -> LifecyclePolicy:

@@ -77,11 +77,7 @@ def check_gpus(entries: CatalogEntry, named: Named) -> Iterator[Issue]:
     for name, entry in entries.gpus.items():
         yield from _check_autoscale(name, entry, named)
         if entry.claim.model_fields_set and named.knows("gpus", name, ("claim", "device_class")):
-            beside = [key for key in ("match", "resource", "of") if getattr(entry, key) is not None]
-            yield from check_claim(("gpus", name, "claim"), entry.claim, beside, named.is_wrong)
-            if entries.scheduler.kueue.model_fields_set:
-                right = "write match or resource in its place"
-                yield Issue(("gpus", name, "claim"), "with Kueue, what is claimed would be in no quota", right)
+            yield from _check_claimed(name, entry, entries, named)
         if not named.knows("gpus", name, ("of",), ("shares",)):
             continue  # whether it is a share, and of what, is not known
         if entry.of or entry.shares:
@@ -150,6 +146,15 @@ def _check_spot(name: str, entry: GpuEntry, *, is_known: bool) -> Iterator[Issue
     if entry.spot and not labels:
         right = "add labels: as the spot pool's nodes have them, for example labels: {karpenter.sh/capacity-type: spot}"
         yield Issue(loc, "which nodes are spot is not said", right)
+
+
+def _check_claimed(name: str, entry: GpuEntry, entries: CatalogEntry, named: Named) -> Iterator[Issue]:
+    beside = [key for key in ("match", "resource", "of") if getattr(entry, key) is not None]
+    yield from check_claim(("gpus", name, "claim"), entry.claim, beside, named.is_wrong)
+    for owner, title in (("kueue", "Kueue"), ("volcano", "Volcano"), ("kai", "KAI")):
+        if owner in entries.scheduler.model_fields_set:
+            right = "write match or resource in its place"
+            yield Issue(("gpus", name, "claim"), f"with {title}, what is claimed would be in no quota", right)
 
 
 def _check_share(name: str, entry: GpuEntry, entries: CatalogEntry, named: Named) -> Iterator[Issue]:

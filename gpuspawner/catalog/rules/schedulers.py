@@ -40,6 +40,23 @@ class KueueEntry(Entry):
     """The WorkloadPriorityClass of all workspaces. Default: none; the priority of the template counts."""
 
 
+class PodQueuesEntry(Entry):
+    """A scheduler of the cluster in whose queues pods wait."""
+
+    queue: ObjectName | None = None
+    """The queue of all who are in none of those below. Default: the one that it has for pods that name none."""
+    teams: Annotated[dict[Group, ObjectName], Section] = Field(default_factory=dict)
+    """The queue of who asks for a team."""
+    users: Annotated[dict[Group, ObjectName], Section] = Field(default_factory=dict)
+    """The queue of a user, where the team has none."""
+    priority_class: ObjectName | None = None
+    """The PriorityClass of all who ask for none of the teams below. Default: none."""
+    priority_classes: Annotated[dict[Group, ObjectName], Section] = Field(default_factory=dict)
+    """The PriorityClass of who asks for a team."""
+    wait: PositiveDuration = None
+    """How long a pod waits there at most, before it is made anew, behind who came meanwhile. Default: 30m."""
+
+
 class SchedulerEntry(Entry):
     """Who owns the queue, where that is not gpuspawner: one of these."""
 
@@ -47,3 +64,7 @@ class SchedulerEntry(Entry):
     """A batch scheduler that decides who gets which GPUs, and when."""
     kueue: Annotated[KueueEntry, Section] = KueueEntry()
     """Kueue decides, by its queues on the cluster."""
+    volcano: Annotated[PodQueuesEntry, Section] = PodQueuesEntry()
+    """Volcano decides, 1.15 or newer: the pod waits in a queue of its own."""
+    kai: Annotated[PodQueuesEntry, Section] = PodQueuesEntry()
+    """The KAI scheduler decides: the pod waits in a queue of its own."""

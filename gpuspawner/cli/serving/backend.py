@@ -13,7 +13,7 @@ from gpuspawner.backends.base import Backend
 from gpuspawner.backends.clusters import ClusterBackend, ClustersBackend, kinds_in
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.backends.resources import Resources
-from gpuspawner.catalog import Catalog, Cluster, HttpSchedulerAddress, KueueQueues
+from gpuspawner.catalog import Catalog, Cluster, HttpSchedulerAddress, KueueQueues, PodQueues
 from gpuspawner.catalog.file import Prepared
 from gpuspawner.catalog.requests.menus import FILE, read_menus
 from gpuspawner.core.errors import CatalogError, Problem
@@ -72,6 +72,8 @@ def choose_backend(catalog: Catalog, data: Path, hub_id: str, environment: Mappi
         return replace(chosen, prepare=prepare)
     if isinstance(address, KueueQueues):
         return _with_kueue(replace(chosen, prepare=prepare), address, hub_id)
+    if isinstance(address, PodQueues):
+        return _with_pod_queues(replace(chosen, prepare=prepare), address)
     mine = chosen.scheduler or InMemoryScheduler(chosen.backend, chosen.catalog.gpus)
     scheduler = HttpScheduler(Client(address, hub_id), mine)
 
@@ -107,8 +109,33 @@ def _with_kueue(chosen: Chosen, queues: KueueQueues, hub_id: str) -> Chosen:
     return replace(chosen, scheduler=scheduler, meet=scheduler.meet, close=close)
 
 
+def _with_pod_queues(chosen: Chosen, queues: PodQueues) -> Chosen:
+    """Return where workspaces live, with a scheduler of the cluster as the owner of the queue in which pods wait."""
+    if not chosen.makes_pods:
+        right = "they are on a Kubernetes cluster, and this hub has none"
+        raise BackendError(f"The catalog names the queues of {queues.system}: {right}.")
+    from gpuspawner.backends.kubernetes.backend import KubernetesBackend  # noqa: PLC0415 - an extra
+    from gpuspawner.schedulers.pod_queues.groups import PodGroups  # noqa: PLC0415 - likewise
+    from gpuspawner.schedulers.pod_queues.scheduler import PodQueueScheduler  # noqa: PLC0415 - likewise
+    from gpuspawner.schedulers.pod_queues.systems import SYSTEMS  # noqa: PLC0415 - likewise
+
+    backend, mine = chosen.backend, chosen.scheduler
+    assert isinstance(backend, KubernetesBackend)
+    assert mine is not None
+    groups = PodGroups(backend.api, backend.settings, SYSTEMS[queues.system])
+    scheduler = PodQueueScheduler(backend, groups, mine, queues)
+
+    async def close() -> None:
+        await scheduler.close()
+        await chosen.close()
+
+    return replace(chosen, scheduler=scheduler, meet=scheduler.meet, close=close)
+
+
 def _same_scheduler(
-    address: HttpSchedulerAddress | KueueQueues | None, prepare: Callable[[Catalog], Prepared], catalog: Catalog
+    address: HttpSchedulerAddress | KueueQueues | PodQueues | None,
+    prepare: Callable[[Catalog], Prepared],
+    catalog: Catalog,
 ) -> Prepared:
     """Return a catalog as it is used here: who owns the queue is chosen once."""
     prepared, waits = prepare(catalog)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from gpuspawner.core.gpus.fleet import Fleet, Gpu, Slot
+from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.gpus.names import Group
 
 
@@ -53,6 +53,12 @@ def _kept(occupant: Occupant) -> list[Slot]:
             left[slot.group] -= 1
             kept.append(slot)
     return kept
+
+
+def resource_of(kind: GpuKind, fleet: Fleet) -> str:
+    """Return the resource that counts a kind's GPUs; "" where none does, as on one machine."""
+    groups = (gpu.group for gpu in fleet.of_pool.get(kind.pool, ()))
+    return kind.resource or next((group.resource for group in groups if group is not None), "")
 
 
 def unmarked(fleet: Fleet, held: Collection[str]) -> Fleet:

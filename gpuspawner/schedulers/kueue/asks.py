@@ -11,6 +11,7 @@ from typing import Any
 
 from gpuspawner.backends.kubernetes.names import HUB_LABEL, LEASE_LABEL
 from gpuspawner.catalog import KueueQueues
+from gpuspawner.core.gpus import groups
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
@@ -92,9 +93,7 @@ def queue_of(request: Request, queues: KueueQueues) -> str:
 
 def resource_of(kind: GpuKind, fleet: Fleet) -> str:
     """Return by which resource the cluster counts a kind: the catalog's, else that of the GPUs that are seen."""
-    if kind.resource:
-        return kind.resource
-    return next((gpu.group.resource for gpu in fleet.gpus if gpu.pool == kind.pool and gpu.group), WHOLE_GPU)
+    return groups.resource_of(kind, fleet) or WHOLE_GPU
 
 
 def pools_on(fleet: Fleet) -> dict[str, dict[str, set[str]]]:

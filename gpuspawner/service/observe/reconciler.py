@@ -254,15 +254,26 @@ class Reconciler:
 
     def _without_room(self, lease: Lease) -> Running | None:
         """Return what of this start the backend has found no room for, for too long, or is about to end."""
-        patience_seconds = self._settings.no_room_seconds + self._node_seconds(lease)
+        queue_seconds = self._queue_seconds(lease)
+        patience_seconds = max(queue_seconds, self._settings.no_room_seconds + self._node_seconds(lease))
+
+        def waited_seconds(one: Running) -> float:
+            # The queue's owner may say nothing of a pod as long as it has not looked at it.
+            return one.age_seconds if queue_seconds and one.given is None else one.waiting_seconds
+
         return next(
             (
                 one
                 for one in self._processes(lease)
-                if one.attempt == lease.attempt and (one.waiting_seconds > patience_seconds or one.disruption)
+                if one.attempt == lease.attempt and (waited_seconds(one) > patience_seconds or one.disruption)
             ),
             None,
         )
+
+    def _queue_seconds(self, lease: Lease) -> float:
+        """Return for how long its pod may wait in the queue of the scheduler that owns that: 0 where none does."""
+        waits = self._allocator.scheduler.capabilities.pod_waits_seconds
+        return 0.0 if waits is None or lease.request.gpu is None else waits
 
     def _node_seconds(self, lease: Lease) -> float:
         """Return for how long a node may take that is started for a lease: 0 where none is."""
@@ -277,15 +288,17 @@ class Reconciler:
         current = self._book.get(lease.id)
         if current is None or current.phase is not Phase.STARTING or current.attempt != lease.attempt:
             return
-        waited_seconds = self._node_seconds(current)
-        what = (
-            f"No node came within {show_duration(waited_seconds)}"
-            if waited_seconds
-            else "There was no room for it after all"
-        )
+        waited_seconds, queue_seconds = self._node_seconds(current), self._queue_seconds(current)
+        what = "There was no room for it after all"
+        if waited_seconds:
+            what = f"No node came within {show_duration(waited_seconds)}"
+        elif queue_seconds and not one.disruption:
+            owner = self._allocator.scheduler.capabilities.title
+            what = f"It waited {show_duration(queue_seconds)} in {owner}'s queue, and is put into it again"
+        why = one.disruption or one.waiting
         fleet, gpus = self._allocator.scheduler.fleet, {slot.gpu for slot in current.slots}
         node = next((gpu.node for gpu in fleet.gpus if gpu.id in gpus), "")
-        await self._allocator.requeue(current.id, current.attempt, f"{what}: {one.disruption or one.waiting}", node)
+        await self._allocator.requeue(current.id, current.attempt, f"{what}: {why}" if why else what, node)
 
     def _starting(self, lease: Lease) -> None:
         if self._without_room(lease) is not None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind
+from gpuspawner.core.gpus.groups import resource_of
 from gpuspawner.core.gpus.vendors import how_measured, vendor_of
 
 MODELS_SHOWN = 10
@@ -32,12 +33,6 @@ def unmeasured(kinds: Iterable[GpuKind], fleet: Fleet) -> tuple[str, ...]:
         for name, resource in resources.items()
         if resource and vendor_of(resource) is None
     )
-
-
-def resource_of(kind: GpuKind, fleet: Fleet) -> str:
-    """Return the resource that counts a kind's GPUs; "" where none does, as on one machine."""
-    groups = (gpu.group for gpu in fleet.of_pool.get(kind.pool, ()))
-    return kind.resource or next((group.resource for group in groups if group is not None), "")
 
 
 def _looked_for(kind: GpuKind) -> str:

@@ -230,11 +230,12 @@ def phase_words(lease: Lease, catalog: Catalog, *, simulated: bool = False) -> s
     if lease.given and request.gpu is not None:
         gpus += given_instead(catalog, request.gpu, lease.given, simulated=simulated)
     on = "without a GPU" if request.gpu is None else f"on {gpus}"
+    got = f"Starting {on}" if any(slot.is_coming for slot in lease.slots) else f"Got {gpus}; starting"
     what = "to start without a GPU" if request.gpu is None else f"for {gpus}"
     return {
         Phase.QUEUED: f"Waiting {what}",
         Phase.PARKED: f"Waiting {what}; it starts by itself",
-        Phase.RESERVED: "Starts now without a GPU" if request.gpu is None else f"Got {gpus}; starting",
+        Phase.RESERVED: "Starts now without a GPU" if request.gpu is None else got,
         Phase.STARTING: f"Starting {on}",
         Phase.RUNNING: f"Running {on}",
         Phase.RECLAIMING: f"Idle {on}: ends soon",

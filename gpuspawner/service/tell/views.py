@@ -9,6 +9,7 @@ from typing import Any
 
 from gpuspawner.catalog.groups import team_title
 from gpuspawner.catalog.prices import prices
+from gpuspawner.core.gpus.groups import resource_of
 from gpuspawner.core.gpus.vendors import how_measured
 from gpuspawner.core.idle.idleness import explain
 from gpuspawner.core.idle.policy import Mode
@@ -20,7 +21,6 @@ from gpuspawner.core.queue.holds import asker_of
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.leases.prospects import KEPT_SECONDS
-from gpuspawner.service.observe.unmatched import resource_of
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
 from gpuspawner.service.tell.arrivals import arrival_view, awaited_words, reach_words, unclaimed_warning
@@ -116,11 +116,13 @@ def _substitutes(parts: Parts, lease: Lease) -> list[dict[str, Any]]:
 
 
 def _node_words(parts: Parts, lease: Lease) -> str:
-    """Return what is to be added of a start that waits for a node: "" of any other."""
+    """Return what is to be added of a start that waits for a node, or in a queue of the cluster: "" of any other."""
     if lease.phase not in {Phase.RESERVED, Phase.STARTING}:
         return ""
     seconds = parts.scheduler.node_seconds(lease)
-    return "" if seconds is None else f"; a node starts for it, in about {show_duration(seconds)}"
+    node = "" if seconds is None else f"; a node starts for it, in about {show_duration(seconds)}"
+    waits = parts.scheduler.start_words(lease)
+    return f"{node}; {waits}" if waits else node
 
 
 def opens_of(parts: Parts, lease: Lease) -> list[str]:

@@ -12,9 +12,10 @@ from kubespawner import KubeSpawner
 from traitlets import Bool, Dict, Enum, Float, Integer, Unicode, default
 
 from gpuspawner.backends.kubernetes.names import ANNOTATIONS, ATTEMPT_LABEL, HUB_LABEL, LEASE_LABEL
+from gpuspawner.catalog import PodQueues
 from gpuspawner.catalog.requests.menus import choices_of
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
-from gpuspawner.core.gpus.autoscale import PATIENCE, patience_seconds
+from gpuspawner.core.gpus.autoscale import PATIENCE
 from gpuspawner.spawner.kubernetes.pods.end import before_restart, has_ended, outcome_of, restarts, why_ended
 from gpuspawner.spawner.kubernetes.pods.models import written_back
 from gpuspawner.spawner.kubernetes.pods.pod import PodSettings, with_lease
@@ -76,9 +77,9 @@ class KubePods(PodRequests):
         self.image = image or self.image
 
     def _patience_seconds(self) -> float:
-        """Return for how long its pod may wait for a node; 0 where what was asked is in the catalog no more."""
+        """Return for how long its pod may wait for a place; 0 where what was asked is in the catalog no more."""
         try:
-            return patience_seconds(self.catalog.gpus.get(self._request().gpu or ""))
+            return self._pod_seconds(self._request())
         except RequestRefused:
             return 0.0
 
@@ -134,12 +135,13 @@ class KubePods(PodRequests):
             return url
         begun = time.monotonic()
         waits_seconds = self._patience_seconds()
+        node_seconds = 0.0 if isinstance(self.catalog.scheduler, PodQueues) else waits_seconds / PATIENCE
         limit = self.start_timeout + waits_seconds
         while time.monotonic() - begun < limit:
             pod = self._pod()
             if pod is None:
                 break
-            stage = self._stage(pod, time.monotonic() - begun, waits_seconds / PATIENCE)
+            stage = self._stage(pod, time.monotonic() - begun, node_seconds)
             self._step(stage.progress, stage.words)
             if stage.fatal or stage.shortage == "lost":
                 self._attempt = self._attempt.failed(stage.fatal or stage.words)

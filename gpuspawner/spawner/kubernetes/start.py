@@ -127,7 +127,8 @@ class PodStart(HomeWaits):
             return Stage(55, why_ended(pod, events), shortage="lost")
         if (blocked := self._blocked(pod, events, seconds)) is not None:
             return blocked
-        return stage_of(pod, events, seconds, self._attempt.pod.claim, node_seconds)
+        waits_in = self._attempt.patch.get("waits_in", "")
+        return stage_of(pod, events, seconds, self._attempt.pod.claim, node_seconds, waits_in)
 
     def _end_without_pod(self, pod: Mapping[str, Any] | None, stage: Stage) -> None:
         """The pod was deleted, or the service says that this start is over: for want of room, or in earnest."""

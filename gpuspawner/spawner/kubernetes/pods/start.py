@@ -13,6 +13,7 @@ from typing import Any, Literal
 from gpuspawner.backends.kubernetes.reading.objects import waits_for_volume, without_preemption
 from gpuspawner.core.leases.output import likely_cause
 from gpuspawner.core.units import show_bytes, show_duration
+from gpuspawner.schedulers.pod_queues.systems import sentence_of
 
 Json = Mapping[str, Any]
 
@@ -48,7 +49,12 @@ class Stage:
 
 
 def stage_of(
-    pod: Json | None, events: Sequence[Json], seconds: float, own_claim: str = "", node_seconds: float = 0.0
+    pod: Json | None,
+    events: Sequence[Json],
+    seconds: float,
+    own_claim: str = "",
+    node_seconds: float = 0.0,
+    waits_in: str = "",
 ) -> Stage:
     """Return where the start of a pod stands, ``seconds`` after the pod was made.
 
@@ -58,6 +64,7 @@ def stage_of(
         seconds: since the pod was made, as the spawner counts.
         own_claim: the claim that this very start made for the pod, "" where it made none.
         node_seconds: how long a node takes that the cluster starts for it; 0 where none is to be started.
+        waits_in: in words, in which queue of the cluster it waits; "" where in none.
     """
     if pod is None:
         return Stage(55, "Creating its pod.")
@@ -69,7 +76,8 @@ def stage_of(
         return _failed(status)
     scheduled = _condition(status, "PodScheduled")
     if scheduled.get("status") != "True":
-        return _scheduling(scheduled, events, seconds, own_claim, node_seconds)
+        waits = Stage(55, _queueing(scheduled, waits_in), shortage="waiting") if waits_in else None
+        return _scheduling(scheduled, events, seconds, own_claim, node_seconds, waits)
     for container in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]:
         found = _container(container, events)
         if found is not None:
@@ -83,17 +91,27 @@ def stage_of(
     )
 
 
-def _scheduling(scheduled: Json, events: Sequence[Json], seconds: float, own_claim: str, node_seconds: float) -> Stage:
+def _queueing(scheduled: Json, waits_in: str) -> str:
+    """Return that it waits in a queue of the cluster and, where that says so of the pod, why."""
+    why = sentence_of("", str(scheduled.get("message", "")))
+    return f"It waits {waits_in}. {why}".rstrip() + " This start goes on; you can close this page."
+
+
+def _scheduling(
+    scheduled: Json, events: Sequence[Json], seconds: float, own_claim: str, node_seconds: float, waits: Stage | None
+) -> Stage:
     message = str(scheduled.get("message", ""))
     if scheduled.get("reason") == "SchedulingGated":
         return Stage(55, "Waiting for the cluster's own queue to admit it.")
     if scheduled.get("reason") != "Unschedulable":
-        return Stage(55, "Looking for a node.")
+        return waits or Stage(55, "Looking for a node.")
     volume = re.search(r'persistentvolumeclaim "([^"]+)" (not found|is being deleted)', message)
     if volume:
         return _volume(volume[1], seconds, new=volume[1] == own_claim and volume[2] == "not found")
     if waits_for_volume(message):
         return Stage(55, "Its volume is not ready yet: the cluster's storage is making it. This start goes on.")
+    if waits is not None:
+        return waits
     words = f"No node fits now: {_nodes(message)}. This start goes on; the cluster looks again at each change."
     if node_seconds:
         words = f"A node starts for it, in about {show_duration(node_seconds)}. You can close this page."

@@ -1,0 +1,68 @@
+"""A scheduler of the cluster owns the queue, in which pods wait: for so long, then the place is given back."""
+
+import pytest
+from test_seating import REASON, change, cluster, gave
+
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.schedulers.base import Capabilities
+from gpuspawner.service.tell.views import lease_view
+
+WAITS = "it waits in Volcano's queue all. No node has enough of it free now."
+
+
+@pytest.fixture
+async def place(make_world, monkeypatch):
+    """A world whose pods wait for ten minutes in a queue of Volcano."""
+    world = make_world()
+    world.backend.gpus = cluster()
+    scheduler = world.parts.scheduler
+    scheduler.capabilities = Capabilities(name="volcano", owns_queue=True, pod_waits_seconds=600.0, title="Volcano")
+    monkeypatch.setattr(scheduler, "start_words", lambda lease: WAITS if lease.phase is Phase.STARTING else "")
+    await world.round()
+    return world
+
+
+async def test_a_pod_waits_in_the_queue_as_long_as_it_may_and_then_its_place_is_given_back(place):
+    alice = await place.start("alice")
+    await gave(place, alice, waiting=REASON, waiting_seconds=590.0, age_seconds=595.0)
+    await place.round()
+    assert place.now_of(alice).phase is Phase.STARTING
+    assert lease_view(place.parts, place.now_of(alice))["words"] == f"Starting on 1 A100 80 GB; {WAITS}"
+    change(place, alice, age_seconds=601.0)
+    await place.round()
+    back = place.now_of(alice)
+    assert (back.phase, back.asked_at, back.failed_starts, back.attempt) == (Phase.PARKED, alice.asked_at, 0, 2)
+    assert back.message == f"It waited 10 min in Volcano's queue, and is put into it again: {REASON}"
+    assert not place.backend.running
+
+
+async def test_a_pod_of_which_the_queue_s_owner_says_nothing_waits_no_longer(place):
+    alice = await place.start("alice")
+    await gave(place, alice, age_seconds=601.0)
+    await place.round()
+    back = place.now_of(alice)
+    assert back.phase is Phase.PARKED
+    assert back.message == "It waited 10 min in Volcano's queue, and is put into it again"
+
+
+async def test_a_pod_that_has_a_node_is_not_counted_as_waiting(place):
+    alice = await place.start("alice")
+    await gave(place, alice, "two", age_seconds=3600.0)
+    await place.round()
+    assert place.now_of(alice).phase is Phase.STARTING
+
+
+async def test_one_that_is_preempted_before_it_starts_is_back_in_the_queue_with_the_reason(place):
+    alice = await place.start("alice")
+    await gave(place, alice, "two", disruption="The cluster needs its GPU for more important work.")
+    await place.round()
+    back = place.now_of(alice)
+    assert (back.phase, back.asked_at) == (Phase.PARKED, alice.asked_at)
+    assert "more important work" in back.message
+
+
+async def test_what_takes_no_gpu_waits_as_before(place):
+    alice = await place.start("alice", gpu=None)
+    await gave(place, alice, waiting=REASON, waiting_seconds=30.0)
+    await place.round()
+    assert place.now_of(alice).phase is Phase.PARKED

@@ -73,8 +73,8 @@ class GPUSpawnerMixin(ServerOutput):
             tell_later(self.gpu_folder, client)
         return client
 
-    def _step(self, progress: int, message: str, html: str = "") -> None:
-        self._gpu_steps.tell(progress, message, html)
+    def _step(self, progress: int, message: str, html: str = "", stop: str = "") -> None:
+        self._gpu_steps.tell(progress, message, html, stop)
 
     def progress(self) -> AsyncIterator[dict[str, Any]]:
         """Yield every step of this start, those before the listener came included, until ``start()`` ends."""

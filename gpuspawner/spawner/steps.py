@@ -16,16 +16,17 @@ class Steps:
         self.over = False
         self._changed = asyncio.Event()
 
-    def tell(self, progress: int, message: str, html: str = "") -> None:
+    def tell(self, progress: int, message: str, html: str = "", stop: str = "") -> None:
         """Add a step, unless it repeats the last one. ``progress`` is in percent; the bar never goes back.
 
-        ``html`` is the message with links, where it has any.
+        ``html`` is the message with links, where it has any; ``stop`` the lease of a workspace of the same user for
+        which the start waits, and which the page offers to stop.
         """
         if self.told and self.told[-1]["message"] == message:
             return
         reached = self.told[-1]["progress"] if self.told else 0
-        linked = {"html_message": html} if html else {}
-        self.told.append({"progress": max(progress, reached), "message": message, **linked})
+        more = {key: value for key, value in {"html_message": html, "stop": stop}.items() if value}
+        self.told.append({"progress": max(progress, reached), "message": message, **more})
         self._wake()
 
     def end(self) -> None:

@@ -6,6 +6,7 @@ import pytest
 import requests
 from harness import ADMIN_TOKEN
 from kube_hub import KubeHub, eventually
+from playwright.sync_api import expect
 
 EXTRA = """
 c.KubeSpawner.cmd = ["python3", "-m", "http.server", "8888"]
@@ -25,7 +26,7 @@ def hub(one_machine, tmp_path_factory):
             hub.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def home(hub):
     """Alice's claim and its volume."""
     core, name = hub.cluster.core, f"{hub.namespace}-home"
@@ -69,4 +70,31 @@ def test_a_second_workspace_says_which_one_has_the_home_and_goes_on_once_it_has_
     assert len(pods) == 1, "no pod that would wait without end"
     hub.gpu(f"/workspaces/{first['id']}/stop", "POST")
     hub.until("alice", "running", 120, server="second")
+    hub.stop("alice", "second")
+
+
+def test_the_page_of_a_start_that_another_one_blocks_offers_to_stop_that_one(hub, home, browser):
+    hub.add_user("alice")
+    eventually(lambda: not hub.workspaces(), 120, "what was before has ended")
+    hub.begin("alice", "train", template="cpu")
+    first = hub.until("alice", "running", 120, server="train")
+    hub.begin("alice", "second", template="cpu")
+    context = browser.new_context()
+    page = context.new_page()
+    page.set_default_timeout(120_000)
+    try:
+        page.goto(f"{hub.url}/hub/login?next=/hub/spawn-pending/alice/second")
+        page.fill("#username_input", "alice")
+        page.fill("#password_input", "x")
+        page.click("#login_submit")
+        offered = page.locator("#gs-blocked")
+        expect(offered).to_contain_text("your workspace train has it since", timeout=120_000)
+        expect(offered).to_contain_text("Its running kernels are lost; files stay.")
+        assert hub.lease("alice", "train")["id"] == first["id"], "it runs until somebody says so"
+        offered.get_by_role("button", name="Stop that one").click()
+        hub.until("alice", "running", 120, server="second")
+        page.wait_for_url("**/user/alice/second/**")
+    finally:
+        context.close()
+    assert hub.until_ended("alice", "stopped")["id"] == first["id"]
     hub.stop("alice", "second")

@@ -111,6 +111,7 @@ async def test_nothing_is_made_while_another_of_the_user_has_the_home_and_it_goe
     step = alices._gpu_steps.told[-1]
     assert step["message"].endswith("Stop that one, and this start goes on by itself once it has ended.")
     assert '<a href="/services/gpu/workspaces/l">Its page, to stop it</a>' in step["html_message"]
+    assert step["stop"] == "l", "which the page offers to stop"
     del alices.pod_reflector.pods["hub/train"]
     assert await task == "http://10.0.0.1:8888"
 

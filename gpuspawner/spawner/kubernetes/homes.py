@@ -64,10 +64,10 @@ class HomeWaits(InCluster):
         goes_on = f"{words} {'Stop that one, and this' if own else 'This'} start goes on by itself once it has ended."
         stop = f"Stop that one on its page, or by gpuspawner stop {holder.server or '-'}: then start this again."
         fatal = f"{words} {stop if own else 'Start this again once that has ended.'}"
-        link = f"{self.gpu_service_prefix}workspaces/{holder.lease}" if own and holder.lease else ""
-        return Stage(
-            55, goes_on, fatal if seconds >= BLOCKED_SECONDS else "", link=link, link_text="Its page, to stop it"
-        )
+        lease = holder.lease if own else ""
+        link = f"{self.gpu_service_prefix}workspaces/{lease}" if lease else ""
+        over = fatal if seconds >= BLOCKED_SECONDS else ""
+        return Stage(55, goes_on, over, link=link, link_text="Its page, to stop it", stop=lease)
 
     def _pods_seen(self) -> list[Mapping[str, Any]]:
         reflector = self.pod_reflector

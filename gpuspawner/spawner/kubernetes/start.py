@@ -107,7 +107,7 @@ class PodStart(HomeWaits):
                 self._attempt = self._attempt.with_pod(last_seen=pod)
                 stage = self._stage(pod, now - (self._attempt.pod.made_at or now), node_seconds)
                 html = linked(stage.words, stage.link, stage.link_text) if stage.link else ""
-                self._step(stage.progress, stage.words, html)
+                self._step(stage.progress, stage.words, html, stage.stop)
                 _end_on(stage, before, pod)
             if pod is not None and running and (self._attempt.pod.is_awaited or starting.done()):
                 await self._find_address(pod)

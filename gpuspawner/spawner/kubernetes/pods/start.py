@@ -46,6 +46,8 @@ class Stage:
     link: str = ""
     """Where its user can mend it, "" where nowhere; ``link_text`` calls it."""
     link_text: str = ""
+    stop: str = ""
+    """The lease of another workspace of its user, for which it waits; "" where it waits for none."""
 
 
 def stage_of(

@@ -153,12 +153,36 @@
     if (state === "stopped") window.location.reload();
   };
 
+  // Another workspace of theirs has the home: said above the log, with what stops that one.
+  const blocked = document.getElementById("gs-blocked");
+  const offerStop = ({ message, stop: lease }) => {
+    blocked.hidden = !lease;
+    if (!lease) return;
+    const said = element("p", { textContent: message });
+    said.setAttribute("role", "status");
+    const button = element("button", { type: "button", className: "gs-button", textContent: "Stop that one" });
+    const ask = element("p", {}, button, element("span", { textContent: " Its running kernels are lost; files stay." }));
+    button.addEventListener("click", async () => {
+      button.disabled = true;
+      try {
+        await api.call(`workspaces/${lease}/stop`, {});
+        setText(said, "That one is ending. This start goes on by itself once it has.");
+        ask.remove();
+      } catch (error) {
+        setText(said, error.message);
+        button.disabled = false;
+      }
+    });
+    blocked.replaceChildren(said, ask);
+  };
+
   if (root.dataset.events) {
     const events = new EventSource(root.dataset.events);
     events.addEventListener("message", ({ data }) => {
       const event = JSON.parse(data);
       // What has links is HTML of the spawner's own, escaped: the hub's page shows it likewise.
       if (event.message) log.append(element("li", event.html_message ? { innerHTML: event.html_message } : { textContent: event.message }));
+      offerStop(event);
       if (event.ready || event.failed) {
         events.close();
         // The hub then shows the server, or why there is none: to somebody who looks. A hidden tab that opens it would

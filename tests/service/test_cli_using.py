@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from page_world import api, in_grace, running, waiting
+from page_world import api, in_grace, reclaimed, running, waiting
 from wcwidth import wcswidth
 
 from gpuspawner.cli.main import main, parser_of_all
@@ -128,6 +128,13 @@ def test_show_open_keep_and_extend_act_on_the_one_that_is_meant(world, cli):
     assert "An empty name keeps nothing." in cli("keep", "", code=2).err
     world.save(waiting("waits", "bob"))
     assert "bob: default workspace (waits) does not run" in cli("open", "waits", name="bob", code=2).err
+
+
+def test_show_of_one_that_ended_names_its_gpus_and_waits_for_no_reading(world, cli):
+    world.save(reclaimed())
+    shown = cli("show", "gone").out
+    assert "  GPU 0:     A100 80 GB (simulated)\n" in shown
+    assert "  Ended:" in shown
 
 
 def test_without_a_gpu_is_told_before_and_done(world, cli):

@@ -81,7 +81,7 @@ def _print_whole(arguments: argparse.Namespace, one: dict[str, Any]) -> None:
     size = f"{cores}, {show_bytes(asked['memory_bytes'])}" if asked["memory_bytes"] else ""
     lines = [("State", one["words"]), ("Template", asked["template"]), ("Asked", ", ".join(filter(None, [gpus, size])))]
     lines += [("Team", asked["team"])] if asked["team"] else []
-    lines += [(f"GPU {gpu['index']}", _gpu(gpu)) for gpu in one["gpus"]]
+    lines += [(f"GPU {gpu['index']}", gpu["name"] if one["end"] else _gpu(gpu)) for gpu in one["gpus"]]
     lines += [("Waits", one["queue"]["sentence"])] if one["queue"] else []
     lines += [("Idle", one["idle"]["words"])] if one["idle"] else []
     lines += [("Warning", one["warning"]["text"])] if one["warning"] else []

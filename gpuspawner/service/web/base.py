@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from jupyterhub.services.auth import HubOAuthCallbackHandler
 from tornado.web import HTTPError, StaticFileHandler
 
@@ -52,13 +52,26 @@ def zone(at: float) -> str:
     return time.strftime("%Z", time.localtime(at))
 
 
+def _read_templates() -> dict[str, tuple[str, str, None]]:
+    """Return all templates by name, as they are now: text and file; None has Jinja look no more at the file."""
+    folders = [HERE / "templates", HERE / "console" / "templates", HERE / "administering" / "templates"]
+    files = [file for folder in folders for file in folder.glob("*.html")]
+    return {file.name: (file.read_text(encoding="utf-8"), str(file), None) for file in files}
+
+
+_TEMPLATES = _read_templates()
+"""Those of the version that runs: an upgrade that is installed meanwhile lays others into the folders."""
+
+
+def _source(name: str) -> tuple[str, str, None] | None:
+    return _TEMPLATES.get(name)
+
+
 @cache
 def templates() -> Environment:
     """Return the environment of all templates: everything escaped, a missing value an error."""
     environment = Environment(
-        loader=FileSystemLoader(
-            [HERE / "templates", HERE / "console" / "templates", HERE / "administering" / "templates"]
-        ),
+        loader=FunctionLoader(_source),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

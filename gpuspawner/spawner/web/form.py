@@ -34,7 +34,12 @@ LIFETIME_CHOICES = (30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 
 LIFETIME_BUTTONS = frozenset({3600, 14400, 28800, 86400, 604800})
 
 _environment = Environment(
-    loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    loader=FileSystemLoader(TEMPLATES),
+    auto_reload=False,  # an upgrade that is installed meanwhile lays others there
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
 )
 
 

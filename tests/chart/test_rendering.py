@@ -8,7 +8,7 @@ from rendered import CHART, ROOT
 
 from gpuspawner import __version__
 from gpuspawner.catalog import load_catalog
-from gpuspawner.catalog.resources.definitions import API_GROUP, KINDS, POLICY, REQUESTS, USERS
+from gpuspawner.catalog.resources.definitions import API_GROUP, API_VERSION, KINDS, POLICY, REQUESTS, USERS
 from gpuspawner.cli.main import parser_of_all
 from tools import chart_schema
 from tools.progress import StepError
@@ -281,6 +281,8 @@ def test_requests_are_let_go_once_the_service_and_its_rights_are_gone(chart):
     assert (asked.run, asked.namespace, asked.yes) == ("gpuspawner.cli.chart.finalizers:release", "jhub", True)
     for values in ({}, {"customResources.enabled": True, "rights.create": False, "rights.serviceAccount": "own"}):
         assert ("Job", "gpuspawner-finalizers") not in chart.objects(values)
+    off = chart.objects({}, f"--api-versions={API_GROUP}/{API_VERSION}")
+    assert off["Job", "gpuspawner-finalizers"]["metadata"]["annotations"]["helm.sh/hook"] == "post-upgrade"
 
 
 def test_a_hub_without_a_chart_gets_the_rights_that_hub_config_explains(chart):

@@ -27,7 +27,7 @@ DevGPUVMQuota, and the policy by which nobody writes a request for others.
 
 With --release-finalizers it prints none. It takes from each DevGPUVMRequest what keeps it until its workspace has
 ended: to leave, where the service is gone or has customResources.enabled=false. No workspace stops. The chart
-gpuspawner does so itself when it is uninstalled.
+gpuspawner does so itself when it is uninstalled, or has them no more.
 
   gpuspawner crd --release-finalizers --namespace jhub          how many there are
   gpuspawner crd --release-finalizers --namespace jhub --yes

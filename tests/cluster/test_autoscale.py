@@ -65,7 +65,8 @@ def test_a_node_that_is_not_there_is_offered_waited_for_and_used_once_it_is(a_hu
     hub.begin("bob", template="lab", gpu="a100", count=1)
     for user in ("alice", "bob"):
         terms = pending(hub, user).spec.affinity.node_affinity.required_during_scheduling_ignored_during_execution
-        (wanted,) = terms.node_selector_terms[0].match_expressions
+        wanted, off_spot = terms.node_selector_terms[0].match_expressions
+        assert (off_spot.key, off_spot.operator) == ("karpenter.sh/capacity-type", "NotIn")
         assert (wanted.key, wanted.values) == (LABEL, ["NVIDIA-A100-SXM4-80GB"])
         assert "a node starts for it, in about 10 min" in hub.lease(user)["words"]
     hub.begin("carol", template="lab", gpu="a100", count=1)

@@ -304,9 +304,10 @@ async def test_what_comes_free_first_is_whose_pod_waits_for_a_node(a_pool):
 
 async def test_a_pod_that_waits_for_a_node_asks_for_its_labels(a_pool):
     await a_pool.observe(NOW)
+    off_spot = {"key": "karpenter.sh/capacity-type", "operator": "NotIn", "values": ["spot"]}
     for kinds, terms in (
-        (POOL, [{"key": "nvidia.com/gpu.product", "operator": "In", "values": ["Tesla-T4"]}]),
-        ({**POOL, "t4": replace(POOL["t4"], autoscale=Autoscale(4, 2, 1.0))}, None),
+        (POOL, [{"key": "nvidia.com/gpu.product", "operator": "In", "values": ["Tesla-T4"]}, off_spot]),
+        ({**POOL, "t4": replace(POOL["t4"], autoscale=Autoscale(4, 2, 1.0))}, [off_spot]),
     ):
         pod = pod_patch(slots("~t4-0/nvidia.com/gpu/0"), {}, (), kinds, (), must_be_there=True)
         assert pod["container"]["resources"]["limits"] == {"nvidia.com/gpu": "1"}

@@ -146,10 +146,14 @@ class ClustersBackend:
         return patch if name == self._home else {**patch, "cluster": name}
 
     def room(self) -> Room:
-        """Return the room of the hub's own cluster, with the sizes of the nodes of all."""
-        rooms = {name: one.room() for name, one in self._clusters.items()}
-        nodes = frozenset(chain.from_iterable(room.nodes for room in rooms.values()))
-        return replace(rooms[self._home], nodes=nodes)
+        """Return what binds in each cluster, by its name, and the sizes of the nodes of all."""
+        rooms = {"" if name == self._home else name: one.room() for name, one in self._clusters.items()}
+        return Room(
+            tuple(replace(limit, cluster=name) for name, room in rooms.items() for limit in room.limits),
+            tuple(replace(quota, cluster=name) for name, room in rooms.items() for quota in room.quotas),
+            frozenset(chain.from_iterable(room.counted for room in rooms.values())),
+            frozenset(chain.from_iterable(room.nodes for room in rooms.values())),
+        )
 
     async def close(self) -> None:
         """Follow none of them any longer."""

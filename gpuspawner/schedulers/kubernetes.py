@@ -1,6 +1,6 @@
 """Plain kube-scheduler: GPUs are granted by the fleet before a pod is made, and it then places the pod.
 
-Of several clusters the quotas and limits of the hub's own namespace are seen, and bind what is in that cluster alone.
+Of several clusters, quotas and limits of the namespace of each bind what is in that cluster alone.
 
 What it gave is seen by the service (``service.leases.seating``); a pod without a place goes back to the queue.
 """
@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from gpuspawner.backends.clusters import ClusterBackend
@@ -136,8 +137,7 @@ class KubernetesScheduler(OwnQueue):
         Where a node may be started for it, that one's size is not known.
         """
         asked, room, kind = self._demand(request), self.room, self.kinds.get(request.gpu or "")
-        if _is_here(kind):
-            check_room(asked, room)
+        check_room(asked, room.of(_cluster_of(kind)))
         if kind is not None and kind.autoscale is None:
             check_nodes(asked, kind.pool, room.nodes)
 
@@ -197,7 +197,7 @@ class KubernetesScheduler(OwnQueue):
         at best. Nodes that are cordoned, drained or not ready come back: what they have is waited for, and not refused.
         """
         kind = self.kinds[offer.kind]
-        left, room = _bound(kind, left), bounded.room if _is_here(kind) else Room()
+        left, room = _bound(kind, left), bounded.room.of(_cluster_of(kind))
         gpus = [gpu for gpu in bounded.fleet.gpus if gpu.pool == kind.pool]
         if offer.largest is None or not (gpus or kind.autoscale):
             return offer
@@ -213,14 +213,14 @@ class KubernetesScheduler(OwnQueue):
         return replace(offer, free=free, largest=min([on_one_node, *bounds]), note=note or offer.note)
 
 
-def _is_here(kind: GpuKind | None) -> bool:
-    """Whether it is of the hub's own cluster, as what takes no GPU is."""
-    return kind is None or not kind.cluster
+def _cluster_of(kind: GpuKind | None) -> str:
+    """Return the cluster of a kind; "" is the hub's own, as of what takes no GPU."""
+    return kind.cluster if kind else ""
 
 
 def _bound(kind: GpuKind | None, left: Sequence[Left]) -> Sequence[Left]:
     """Return what bounds a kind of what quotas leave."""
-    return left if _is_here(kind) else ()
+    return tuple(one for one in left if one.quota.cluster == _cluster_of(kind))
 
 
 def _resource(one: Gpu | Slot) -> str:
@@ -229,22 +229,30 @@ def _resource(one: Gpu | Slot) -> str:
 
 
 class _NamespaceLimits:
-    """What the quotas of the namespace leave while grants are made."""
+    """What the quotas of each cluster's namespace leave while grants are made."""
 
     def __init__(self, left: tuple[Left, ...], kinds: Kinds) -> None:
-        self._left, self._kinds = left, kinds
+        self._left: dict[str, tuple[Left, ...]] = {}
+        for one in left:
+            self._left[one.quota.cluster] = (*self._left.get(one.quota.cluster, ()), one)
+        self._kinds = kinds
 
     def held_back(self, claim: Claim, slots: Sequence[Slot]) -> Held | None:
-        return _held_by(self._left, self._demand_on(claim, slots))
+        return _held_by(self._left.get(self._cluster_of(slots), ()), _demand_on(claim, slots))
 
     def take(self, claim: Claim, slots: Sequence[Slot]) -> None:
-        self._left = taken(self._left, self._demand_on(claim, slots))
+        cluster = self._cluster_of(slots)
+        self._left[cluster] = taken(self._left.get(cluster, ()), _demand_on(claim, slots))
 
-    def _demand_on(self, claim: Claim, slots: Sequence[Slot]) -> dict[str, int]:
+    def _cluster_of(self, slots: Sequence[Slot]) -> str:
         group = slots[0].group if slots else None
-        coming = self._kinds.get(group.coming_kind) if group else None
-        is_here = group is None or not (group.cluster or (coming and coming.cluster))
-        return demand(claim.request, Counter(_resource(slot) for slot in slots)) if is_here else {}
+        if group is None:
+            return ""
+        return _cluster_of(self._kinds.get(group.coming_kind)) if group.is_coming else group.cluster
+
+
+def _demand_on(claim: Claim, slots: Sequence[Slot]) -> dict[str, int]:
+    return demand(claim.request, Counter(_resource(slot) for slot in slots))
 
 
 def _held_by(left: Sequence[Left], asked: Amounts) -> Held | None:
@@ -259,15 +267,14 @@ def _comes(kind: GpuKind, count: int, bounded: Snapshot) -> bool:
 
 
 def _left(seen: Snapshot) -> tuple[Left, ...]:
-    """Return what each quota of the namespace leaves beside what leases hold."""
-    held = {
-        lease.id: demand(lease.request, Counter(_resource(slot) for slot in lease.slots))
-        for lease in seen.leases
-        if lease.phase in HOLDING
-        and lease.request.template  # of what ran before us, the quotas alone know
-        and _is_here(seen.kinds.get(lease.kind or ""))
-    }
-    return quotas_left(seen.room, held)
+    """Return what each quota of a namespace leaves beside what leases hold in its cluster."""
+    held: dict[str, dict[str, Amounts]] = {quota.cluster: {} for quota in seen.room.quotas}
+    for lease in seen.leases if held else ():
+        cluster = _cluster_of(seen.kinds.get(lease.kind or ""))
+        if lease.phase in HOLDING and lease.request.template and cluster in held:
+            # of what ran before us, without a template, the quotas alone know
+            held[cluster][lease.id] = demand(lease.request, Counter(_resource(slot) for slot in lease.slots))
+    return tuple(chain.from_iterable(quotas_left(seen.room.of(cluster), leases) for cluster, leases in held.items()))
 
 
 def _bounded(seen: Snapshot) -> Snapshot:
@@ -280,17 +287,19 @@ def _bounded(seen: Snapshot) -> Snapshot:
     3. node name, then index.
     """
     promised = _promised(seen)
-    left: dict[str, int] = {}
+    left: dict[tuple[str, str], int] = {}
     for one in _left(seen):
-        left[one.quota.resource] = min(one.left, left.get(one.quota.resource, one.left))
+        key = one.quota.cluster, one.quota.resource
+        left[key] = min(one.left, left.get(key, one.left))
     if not left:
         return replace(seen, others=(*seen.others, *promised)) if promised else seen
     used = used_shares(seen.leases, (*seen.others, *promised))
-    free: dict[tuple[str, str], list[Gpu]] = {}
+    free: dict[tuple[str, tuple[str, str]], list[Gpu]] = {}
     for gpu in seen.gpus_as_held.gpus:
-        if grantable(gpu) and gpu.id not in used and _resource(gpu) in left and _is_here(seen.kinds.get(gpu.pool)):
-            free.setdefault((gpu.pool, _resource(gpu)), []).append(gpu)
-    beyond = (slot for (_, resource), gpus in sorted(free.items()) for slot in _beyond(gpus, left[resource]))
+        key = _cluster_of(seen.kinds.get(gpu.pool)), _resource(gpu)
+        if key in left and grantable(gpu) and gpu.id not in used:
+            free.setdefault((gpu.pool, key), []).append(gpu)
+    beyond = (slot for (_, key), gpus in sorted(free.items()) for slot in _beyond(gpus, left[key]))
     return replace(seen, others=(*seen.others, *promised, *beyond))
 
 

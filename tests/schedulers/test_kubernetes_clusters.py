@@ -40,8 +40,8 @@ class FakeCluster(FakeBackend):
 
 @pytest.fixture
 def a_scheduler():
-    async def make(*quotas, limits=()):
-        clusters = {"west": FakeCluster(HERE, Room(limits, quotas)), "east": FakeCluster(THERE, Room())}
+    async def make(*quotas, limits=(), there=None):
+        clusters = {"west": FakeCluster(HERE, Room(limits, quotas)), "east": FakeCluster(THERE, there or Room())}
         backend = ClustersBackend(clusters, "west", KINDS.values())
         for _ in range(2):
             await backend.workspaces()  # nothing is given before what runs was seen
@@ -95,3 +95,39 @@ async def test_limits_of_the_hubs_own_namespace_refuse_nothing_in_another_cluste
     with pytest.raises(RequestRefused):
         scheduler.check(a_request(gpu=HERE, count=2))
     scheduler.check(a_request(gpu=THERE, count=4))
+
+
+@pytest.mark.parametrize("full", [FULL, PODS])
+async def test_a_quota_of_another_cluster_s_namespace_holds_back_who_would_be_there_alone(a_scheduler, full):
+    scheduler = await a_scheduler(there=Room(quotas=(full,)))
+    here, there = waits("here", HERE, 4), waits("there", THERE)
+    seen = seen_by(scheduler, here, there)
+    answer = await scheduler.sync(seen)
+    assert [(one.claim.id, len(one.slots)) for one in answer.grants()] == [("here", 4)]
+    assert answer.held_back()["there"].words == (
+        f"The cluster's quota {full.name} leaves {'0 workspaces' if full is PODS else f'0 {GPU}'} of "
+        f"{'1 workspace' if full is PODS else f'1 {GPU}'}, and this needs "
+        f"{'1 workspace' if full is PODS else f'1 {GPU}'}."
+    )
+    offers = {one.kind: (one.free, bool(one.note)) for one in scheduler.stock(seen)}
+    assert offers == {HERE: (4, False), THERE: (0, True)}
+    preview = await scheduler.offers(seen_by(scheduler, here), claim_of(there))
+    assert preview.held_back.rule == f"namespace quota {full.name}"
+
+
+async def test_what_runs_counts_in_the_namespace_of_its_own_cluster(a_scheduler):
+    quota = NamespaceQuota("gpus", GPU, 3)
+    scheduler = await a_scheduler(quota, there=Room(quotas=(quota,)))
+    leases = [runs("runs", THERE, f"east:node/{GPU}/0", f"east:node/{GPU}/1")]
+    leases += [waits("a", THERE), waits("ab", THERE), waits("abc", HERE, 3)]
+    answer = await scheduler.sync(seen_by(scheduler, *leases))
+    assert sorted(one.claim.id for one in answer.grants()) == ["a", "abc"]
+
+
+async def test_limits_of_another_cluster_s_namespace_refuse_what_is_never_had_there(a_scheduler):
+    limits = (NamespaceLimit("each", GPU, most=1),)
+    scheduler = await a_scheduler(there=Room(limits))
+    scheduler.check(a_request(gpu=HERE, count=2))
+    with pytest.raises(RequestRefused):
+        scheduler.check(a_request(gpu=THERE, count=2))
+    assert {one.kind: one.largest for one in scheduler.stock(seen_by(scheduler))} == {HERE: 4, THERE: 1}

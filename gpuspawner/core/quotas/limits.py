@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.request import Request
@@ -27,22 +27,30 @@ Amounts = Mapping[str, int]
 
 @dataclass(frozen=True)
 class NamespaceLimit:
-    """How much of a resource one workspace may have: a cluster's LimitRange. ``most`` None is no bound."""
+    """How much of a resource one workspace may have: a cluster's LimitRange. ``most`` None is no bound.
+
+    ``cluster`` is whose namespace has it; "" is the hub's own.
+    """
 
     name: str
     resource: str
     least: int = 0
     most: int | None = None
+    cluster: str = ""
 
 
 @dataclass(frozen=True)
 class NamespaceQuota:
-    """How much of a resource all of the namespace may have, and what it has by now: a cluster's ResourceQuota."""
+    """How much of a resource all of the namespace may have, and what it has by now: a cluster's ResourceQuota.
+
+    ``cluster`` is whose namespace has it; "" is the hub's own.
+    """
 
     name: str
     resource: str
     hard: int
     used: int = 0
+    cluster: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,11 @@ class Room:
     quotas: tuple[NamespaceQuota, ...] = ()
     counted: frozenset[str] = frozenset()
     nodes: frozenset[NodeSize] = frozenset()
+
+    def of(self, cluster: str) -> Room:
+        """Return what binds in one cluster; "" is the hub's own."""
+        limits = tuple(one for one in self.limits if one.cluster == cluster)
+        return replace(self, limits=limits, quotas=tuple(one for one in self.quotas if one.cluster == cluster))
 
 
 @dataclass(frozen=True)

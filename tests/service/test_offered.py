@@ -5,6 +5,7 @@ from page_world import CATALOG, NOW, Browser, api, running, waiting
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.cli.main import main
+from gpuspawner.service.api.rest.shapes.asking import Offers
 
 VISION = {"vision": {"group": "vision", "gpus": {"soft": 4}}}
 
@@ -63,6 +64,20 @@ def test_who_waits_reads_that_what_is_held_for_others_is_not_free_to_them(world)
     options = {"template": "pytorch", "gpu": "a100", "count": 3, "lifetime": "1h", "server": "second"}
     told = api(world, "alice", "check", "POST", options).json()["sentence"]
     assert told.startswith(f"0 of 4 simulated A100 80 GB are free, {held}, and you ask for 3. ")
+
+
+@pytest.mark.parametrize(
+    ("currency", "price", "head"),
+    [pytest.param("CHF", "CHF 2.10 / h", "CHF an hour", id="set"), pytest.param("", "2.10 / h", "Price", id="not set")],
+)
+def test_prices_of_what_is_free_have_their_currency(make_web_world, monkeypatch, capsys, currency, price, head):
+    world = make_web_world(load_catalog({**CATALOG, **({"currency": currency} if currency else {})}))
+    world.observe()
+    assert Offers.model_validate(api(world, "alice", "offers").json()).currency == currency
+    assert f'<th scope="col">{head}' in Browser(world, "alice").home.text
+    monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token("alice"))
+    main(["offers", "--url", world.home.rstrip("/")])
+    assert f"  {price}" in capsys.readouterr().out
 
 
 def test_an_administrator_reads_that_they_are_held_for_a_team(world):

@@ -8,7 +8,7 @@ from typing import Any
 from gpuspawner.cli.asking import ask
 from gpuspawner.cli.output import show, shown
 from gpuspawner.cli.table import print_table
-from gpuspawner.core.units import show_bytes
+from gpuspawner.core.units import show_bytes, show_money
 
 
 def offers(arguments: argparse.Namespace) -> None:
@@ -21,15 +21,15 @@ def _print(answer: dict[str, Any]) -> None:
         print("No kind of GPU is offered to you.")
     else:
         rows: list[tuple[str, ...]] = [("KIND", "WHAT IT IS", "MEMORY", "FREE", "WAITING", "PRICE", "NOTE")]
-        print_table([*rows, *map(_row, answer["offers"])])
+        print_table([*rows, *(_row(one, answer["currency"]) for one in answer["offers"])])
     for line in answer["quota"]:
         print(shown(line["words"]))
 
 
-def _row(one: dict[str, Any]) -> tuple[str, ...]:
+def _row(one: dict[str, Any], currency: str) -> tuple[str, ...]:
     free = "unknown" if one["free"] is None else f"{one['free']} of {one['total']}"
     memory = "" if one["memory_bytes"] is None else show_bytes(one["memory_bytes"])
-    price = "" if one["price_per_hour"] is None else f"{one['price_per_hour']:.2f} / h"
+    price = "" if one["price_per_hour"] is None else f"{show_money(one['price_per_hour'], currency)} / h"
     title = f"{one['title']} (simulated)" if one["simulated"] else one["title"]
     spot = "spot: the cloud may take it back at any time" if one["spot"] else ""
     return (

@@ -95,7 +95,8 @@ class Offers(ApiHandler):
         age = parts.clock.now() - parts.scheduler.fleet.observed_at if parts.scheduler.fleet.complete else None
         held = sum(x.request.count for x in parts.book if person.owns(x))
         consents = await parts.allocator.asking.last_consents(person.owner)
-        answer = {"offers": offers, "age_seconds": age, "held": held, "consents": consents}
+        answer: dict[str, Any] = {"offers": offers, "age_seconds": age, "held": held, "consents": consents}
+        answer["currency"] = catalog.rules.currency
         teams = teams_of(parts.catalog.rules, groups) or ("",)
         quota = bounds_view(parts, [Who(person.name, person.owner.user_created, team) for team in teams])
         self.answer({**answer, "quota": quota, **await teams_view(parts, person.owner, groups)})

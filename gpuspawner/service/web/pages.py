@@ -59,6 +59,7 @@ class Home(PageHandler):
             notices=[notice_view(parts, one) for one in self.inbox.notices if _is_news(one)][:NOTICES_SHOWN],
             ended=self._ended(ended, mine),
             offers=[offer_view(offer, parts) for offer in parts.queue.offers_to(asker) if offer.kind in kinds],
+            currency=parts.catalog.rules.currency,
             queue=self._queue([x for x in live if x.phase in WAITING], kinds),
             queue_since=parts.queue.old_since,
         )

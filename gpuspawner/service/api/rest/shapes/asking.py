@@ -46,6 +46,8 @@ class Offers(Answer):
     """What could be had of every kind now."""
 
     offers: list[Offer]
+    currency: str
+    """Of the prices; "" where the catalog names none."""
     age_seconds: float | None
     held: int
     """How many GPUs who asks has, or waits for."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from itertools import count
 from typing import Any
@@ -88,7 +87,7 @@ class PodQueueScheduler(PassingOn):
 
     async def sync(self, seen: Snapshot) -> Answer:
         """Grant to all who wait, so that their pods are made. What takes no GPU is ``mine`` to grant."""
-        without = await self._mine.sync(_without_waiting_pods(without_gpus(seen)))
+        without = await self._mine.sync(without_gpus(seen))
         return Answer(
             seen.now,
             lambda: [*without.grants(), *self._grants(seen)],
@@ -150,13 +149,6 @@ class PodQueueScheduler(PassingOn):
         why = why_it_waits(self._system, status, pods[0].refusal)
         waits = f"it waits {self._system.where(queue_of(lease.request, self._queues))}."
         return f"{waits} {why}".rstrip()
-
-
-def _without_waiting_pods(seen: Snapshot) -> Snapshot:
-    """Return a snapshot without the starts that wait in a queue: they take nothing yet, and start nothing."""
-    return replace(
-        seen, leases=tuple(x for x in seen.leases if not (x.slots and all(slot.is_coming for slot in x.slots)))
-    )
 
 
 def _takes(seen: Snapshot, claim: Claim) -> list[GpuKind]:

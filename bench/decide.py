@@ -25,6 +25,7 @@ from gpuspawner.backends.fake import FakeBackend
 from gpuspawner.core.gpus.fleet import Beside, Fleet, Gpu, GpuKind, NodeName, Slot
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.queue.live import LiveLeases
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.core.quotas.charges import rate_of
 from gpuspawner.core.rules import Limit, Quota, Rules, Team, What, Whom
@@ -70,14 +71,14 @@ class World:
             self.backend.beside = {gpu.on: Beside(96_000, 2**40) for gpu in self.gpus}
         self.scheduler = InMemoryScheduler(self.backend, KINDS)
         self.look()
-        self.leases: dict[str, Lease] = {}
+        self.leases = LiveLeases()
         for node in range(nodes):
             at = 0
             while at < 8:
                 count = min(self.random.choice((1, 1, 2, 4, 8)), 8 - at)
                 slots = tuple(Slot(f"gpu{8 * node + at + i}") for i in range(count))
                 lease = runs(self._new(count), slots, 0.0, self.random.uniform(600, 8 * 3600))
-                self.leases[lease.id] = lease
+                self.leases.put(lease)
                 at += count
         for _ in range(waiting):
             self.asks()
@@ -98,25 +99,25 @@ class World:
 
     def asks(self) -> None:
         lease = self._new(self.random.choice((1, 1, 1, 2, 4, 8)))
-        self.leases[lease.id] = lease
+        self.leases.put(lease)
 
     def seen(self) -> Snapshot:
-        return Snapshot(self.now, KINDS, tuple(self.leases.values()), self.scheduler.fleet, rules=self.rules)
+        return Snapshot(self.now, KINDS, self.leases.seen(), self.scheduler.fleet, rules=self.rules)
 
     def round(self) -> float:
         """Let one workspace end, and return what the decision took, in milliseconds."""
         self.now += 1.0
-        names = list(self.leases)
-        while self.leases[name := self.random.choice(names)].phase is not Phase.RUNNING:
+        leases = list(self.leases)
+        while (lease := self.random.choice(leases)).phase is not Phase.RUNNING:
             pass
         begin = time.process_time()
-        del self.leases[name]
+        self.leases.remove(lease.id)
         answer = at_once(self.scheduler.sync(self.seen()))
         grants, _ = answer.grants(), answer.held_back()
         taken = time.process_time() - begin
         for one in grants:
-            lease = self.leases[one.claim.id]
-            self.leases[lease.id] = runs(lease, one.slots, self.now, self.now + lease.request.lifetime_seconds)
+            lease = self.leases.get(one.claim.id)
+            self.leases.put(runs(lease, one.slots, self.now, self.now + lease.request.lifetime_seconds))
             self.asks()
         return 1000 * taken
 

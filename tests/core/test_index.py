@@ -16,10 +16,11 @@ from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Key, Phase
 from gpuspawner.core.placement.placement import beside_left
 from gpuspawner.core.placement.pools import Pools
-from gpuspawner.core.queue import grants
+from gpuspawner.core.queue import grants, live
 from gpuspawner.core.queue.forecast.estimates import queue_places
 from gpuspawner.core.queue.grants import decide
 from gpuspawner.core.queue.index import Index
+from gpuspawner.core.queue.live import LiveLeases
 from gpuspawner.core.queue.order import Lined
 from gpuspawner.core.queue.shares import charge_of
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
@@ -55,15 +56,26 @@ class History:
         self.now, self.made = NOW, 0
         self.leases, self.marks = {}, dict.fromkeys(NODES, 0)
         self.others, self.beside, self.in_order = (), {}, True
+        self.live = LiveLeases()
+
+    def in_chunks(self):
+        """The leases as the service keeps them."""
+        for lease in self.live:
+            if lease.id not in self.leases:
+                self.live.remove(lease.id)
+        for name, lease in self.leases.items():
+            if self.live.get(name) is not lease:
+                self.live.put(lease)
+        return self.live.seen()
 
     def seen(self):
         nodes = list(self.marks.items())
         gpus = (one for node, marks in (nodes if self.in_order else nodes[::-1]) for one in gpus_of(node, marks))
         fleet = Fleet(tuple(gpus), complete=True, beside=dict(self.beside))
+        leases = self.in_chunks() if self.in_order else tuple(self.leases.values())
         return Snapshot(
-            self.now, ALL_KINDS, tuple(self.leases.values()), fleet, self.others, rules=RULES, policies=POLICIES,
-            quota_grants=(GRANT,),
-        )  # fmt: skip
+            self.now, ALL_KINDS, leases, fleet, self.others, rules=RULES, policies=POLICIES, quota_grants=(GRANT,)
+        )
 
     def happens(self, draw):
         what = draw(st.sampled_from(["asks", "asks", "granted", "granted", "runs", "ends", "stops", "time", "back",
@@ -176,6 +188,7 @@ def charges_of(index, seen):
     return {account: index.charges.of(account, seen.now) for account in accounts}
 
 
+@mock.patch.object(live, "AT_ONCE", 2)
 @settings(deadline=None, max_examples=80)
 @given(st.data())
 def test_what_is_kept_through_any_history_is_what_is_derived_anew_and_decides_the_same(data):

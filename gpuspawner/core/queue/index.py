@@ -8,7 +8,7 @@ has seen the last alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import TypeVar
 
@@ -19,6 +19,7 @@ from gpuspawner.core.leases.lease import HOLDING, WAITING, Lease, Phase
 from gpuspawner.core.placement.placement import beside_of
 from gpuspawner.core.placement.pools import Pools
 from gpuspawner.core.queue.ends import Ends
+from gpuspawner.core.queue.live import changed
 from gpuspawner.core.queue.order import Standing
 from gpuspawner.core.queue.shares import Charges, Uses
 from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot, claim_of
@@ -51,7 +52,7 @@ class Index:
 
     def _begin(self, seen: Snapshot) -> None:
         self._known_by = known_by_of(seen)
-        self._leases: tuple[Lease, ...] = ()
+        self._leases: Collection[Lease] = ()
         self._gpus: tuple[Gpu, ...] = ()
         self._others: tuple[Slot, ...] = ()
         self._beside, self._taken = Fleet().beside, dict[NodeName, Beside]()
@@ -130,7 +131,7 @@ class Index:
         return any(name in self.pools.used for name in before)
 
     def _take_in_leases(self, seen: Snapshot) -> None:
-        gone, come = changes(self._leases, seen.leases)
+        gone, come = changes(*changed(self._leases, seen.leases))
         self._leases = seen.leases
         new = {lease.id: lease for lease in come}
         self.ended = [lease for lease in gone if lease.phase in HOLDING and lease.id not in new]
@@ -274,7 +275,7 @@ class KeptHoldings:
     def __init__(self) -> None:
         """Know nothing yet."""
         self._known_by: object = None
-        self._leases: tuple[Lease, ...] = ()
+        self._leases: Collection[Lease] = ()
         self._holdings: Holdings | None = None
 
     def of(self, seen: Snapshot) -> Holdings:
@@ -282,7 +283,7 @@ class KeptHoldings:
         known_by = known_by_of(seen)
         if self._holdings is None or known_by != self._known_by:
             self._holdings, self._known_by, self._leases = Holdings(*known_by, seen.now), known_by, ()
-        gone, come = changes(self._leases, seen.leases)
+        gone, come = changes(*changed(self._leases, seen.leases))
         self._leases = seen.leases
         for lease in gone:
             self._holdings.remove(lease)
@@ -297,13 +298,13 @@ class KeptBalances:
     def __init__(self) -> None:
         """Know nothing yet."""
         self._known_by: tuple[object, ...] = ()
-        self._leases: tuple[Lease, ...] = ()
+        self._leases: Collection[Lease] = ()
         self._balances: Balances | None = None
         self._of: object = None
         """What is known by, so that nothing else comes to have its identity."""
 
     def of(
-        self, now: float, leases: tuple[Lease, ...], rules: Rules, accounts: Accounts, grants: tuple[QuotaGrant, ...]
+        self, now: float, leases: Collection[Lease], rules: Rules, accounts: Accounts, grants: tuple[QuotaGrant, ...]
     ) -> Balances:
         """Return how they stand: as of at most ``KEPT_SECONDS`` before now, by all that has changed since."""
         known_by = (id(rules), id(accounts.charged), grants)
@@ -312,7 +313,7 @@ class KeptBalances:
             kept = self._balances = Balances(now, (), rules, accounts, grants)
             self._known_by, self._leases, self._of = known_by, (), (rules, accounts)
         if kept.bind:
-            gone, come = changes(self._leases, leases)
+            gone, come = changes(*changed(self._leases, leases))
             self._leases = leases
             for lease in gone:
                 kept.remove(lease)

@@ -5,7 +5,7 @@ Decisions are functions of a Snapshot. The service makes one where it needs one 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -107,7 +107,7 @@ class Snapshot:
     Args:
         now: seconds of the service's clock.
         kinds: the catalog's GPU kinds, by name.
-        leases: all that live.
+        leases: all that live, in an order that says nothing.
         fleet: the GPUs, as they were last seen.
         others: what runs on GPUs that its lease does not hold; and what may not be given for another reason.
         room: what the cluster's namespace allows, and has left.
@@ -128,7 +128,7 @@ class Snapshot:
 
     now: float
     kinds: Kinds
-    leases: tuple[Lease, ...] = ()
+    leases: Collection[Lease] = ()
     fleet: Fleet = field(default_factory=Fleet)
     others: tuple[Slot, ...] = ()
     room: Room = field(default_factory=Room)

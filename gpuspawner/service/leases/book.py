@@ -13,6 +13,7 @@ from gpuspawner.core.leases import events
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Key, Lease, Owner
 from gpuspawner.core.leases.warned import settled
+from gpuspawner.core.queue.live import Leases, LiveLeases
 from gpuspawner.core.quotas.charges import Line
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
 from gpuspawner.service.store.reports.use_sums import Part
@@ -90,7 +91,7 @@ class Book:
         """How many times something of an owner's workspaces was stored, since this service started."""
         self.of_ended = asyncio.Lock()
         """Who changes what has ended reads it from the store first: one after the other, so that no change is lost."""
-        self._leases: dict[str, Lease] = {}
+        self._leases = LiveLeases()
         self._id_of_key: dict[Key, str] = {}
         self._as_stored: dict[str, Lease] = {}
         self._waiting: list[_Write] = []
@@ -105,16 +106,20 @@ class Book:
 
     def _take_stored(self) -> None:
         """Be as the store is. Who was heard since, was heard."""
-        heard = {name: lease.heard_at for name, lease in self._leases.items()}
-        self._leases = {
-            name: replace(lease, heard_at=max(lease.heard_at, heard.get(name, lease.heard_at)))
+        heard = {lease.id: lease.heard_at for lease in self._leases}
+        self._leases = LiveLeases(
+            replace(lease, heard_at=max(lease.heard_at, heard.get(name, lease.heard_at)))
             for name, lease in self._as_stored.items()
-        }
-        self._id_of_key = {lease.key: lease.id for lease in self._leases.values()}
+        )
+        self._id_of_key = {lease.key: lease.id for lease in self._leases}
 
     def __iter__(self) -> Iterator[Lease]:
         """Iterate over the live leases as they are now."""
-        return iter(list(self._leases.values()))
+        return iter(self.seen())
+
+    def seen(self) -> Leases:
+        """Return the live leases as they are now."""
+        return self._leases.seen()
 
     def get(self, lease_id: str) -> Lease | None:
         """Return a live lease."""
@@ -176,12 +181,12 @@ class Book:
 
     def _remember(self, lease: Lease) -> None:
         if lease.live:
-            self._leases[lease.id] = lease
+            self._leases.put(lease)
             self._id_of_key[lease.key] = lease.id
             return
         if self._id_of_key.get(lease.key) == lease.id:
             del self._id_of_key[lease.key]
-        self._leases.pop(lease.id, None)
+        self._leases.remove(lease.id)
 
     async def stored(self, which: str | Key) -> None:
         """Return once all that is known of a lease, by its id or key, is stored.
@@ -297,7 +302,7 @@ class Book:
         """Remember that somebody spoke for a lease. Not written: after a restart, everybody counts as just heard."""
         lease = self._leases.get(lease_id)
         if lease is not None:
-            self._leases[lease_id] = replace(lease, heard_at=now)
+            self._leases.put(replace(lease, heard_at=now))
 
     async def wait_for_change(self, timeout_seconds: float) -> None:
         """Return once a change is stored that may move somebody in the queue, or after the timeout."""

@@ -58,7 +58,7 @@ class Observed:
         return Snapshot(
             now=self._clock.now(),
             kinds=scheduler.kinds,
-            leases=tuple(self._book),
+            leases=self._book.seen(),
             fleet=self.fleet,
             others=self.others,
             room=scheduler.room,

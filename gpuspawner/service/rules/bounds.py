@@ -57,7 +57,7 @@ class Bounds:
         )  # fmt: skip
         left_out = self._book.get(without)
         if not instead and (left_out is None or left_out.phase in WAITING):  # who waits sets nothing aside
-            return self._kept.of(now, tuple(self._book), rules, accounts, grants)
+            return self._kept.of(now, self._book.seen(), rules, accounts, grants)
         leases = (instead.get(lease.id, lease) for lease in self._book if lease.id != without)
         return Balances(now, leases, rules, accounts, grants)
 

@@ -387,3 +387,13 @@ def test_a_long_line_that_finds_nothing_left_is_not_put_in_order():
     with mock.patch.object(grants.Line, "pop", autospec=True, side_effect=Line.pop) as popped:
         decide(seen)
     assert popped.call_count == 1, "GPUs are reserved for the first"
+
+
+def test_of_a_long_line_that_asks_for_what_is_not_there_one_alone_is_looked_at():
+    held = [of(f"h{i}", "b", phase=Phase.RUNNING, held=slots(f"a100-{i}"), deadline_at=NOW + 900) for i in range(3)]
+    large = (of(f"w{number:03}", f"user{number}", "vision", count=2) for number in range(200))
+    small = of("x", "carol", "vision", asked_at=NOW + 1, lifetime_seconds=600)
+    serve = grants._Pass._serve
+    with mock.patch.object(grants._Pass, "_serve", autospec=True, side_effect=serve) as served:
+        (given,) = decide(seen_by(*held, *large, small)).grants
+    assert (given.claim.id, served.call_count) == ("x", 2)

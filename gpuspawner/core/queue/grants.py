@@ -44,7 +44,7 @@ from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.order import Line, Standing
 from gpuspawner.core.queue.shares import Uses
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
-from gpuspawner.core.queue.waiting import stands_aside
+from gpuspawner.core.queue.waiting import Asks, stands_aside
 from gpuspawner.core.quotas.bounds import Amount, Bucket
 from gpuspawner.core.quotas.purse import Purse
 from gpuspawner.core.quotas.quota_words import behind_words
@@ -152,6 +152,8 @@ class _Pass:
         self._reservations = [*kept_for_others(seen, claims), *kept_for_classes(seen, claims)]
         self._keeps = bool(self._reservations)
         """Whether the rules keep GPUs for somebody."""
+        self._tells_all = self._keeps or bool(seen.paused) or self._purse.binds
+        """Whether there may be something to tell to anybody."""
         self._reserved: set[str] = set()
         """Pools of which somebody has reserved GPUs."""
         self._closed: dict[str, Held] = {}
@@ -162,13 +164,21 @@ class _Pass:
         """What is to be left of a limit for those who have reserved GPUs, and when they need it."""
         self._unfit: set[Unfit] = set()
         """What did not fit before."""
+        self._hopeless: set[Asks] = set()
+        """What was asked, and lacked nothing but free GPUs: who asks for the same gets nothing either."""
+        self._to_tell: set[str] = set()
+        """Of whom there may be something else to tell: takers of limits, and whom GPUs are reserved for."""
         self._largest = lru_cache(maxsize=None)(self._pools.largest)
 
     def run(self) -> Decision:
         line, looks, before = Line(self._waiting.lined, self._standing), MOST_LOOKS, (0, 0)
+        self._note_to_tell()
         try:
             while (claim := line.pop()) is not None:
                 if self._stands_aside(claim):
+                    continue
+                if looks and self._gets_nothing(claim):
+                    self._served.add(claim.id)
                     continue
                 self._serve(claim)
                 now = len(self._grants), len(self._reserved)
@@ -176,6 +186,7 @@ class _Pass:
                     looks, before = looks - 1, now
                     if self._is_over():
                         break
+                    self._note_to_tell()
         finally:
             for slots, needs in reversed(self._taken):
                 self._pools.give(slots, needs)
@@ -195,12 +206,20 @@ class _Pass:
         if any(map(self._may_get, chain(some, (waiting.claims[name] for name in named)))):
             return False
         short = self._first_in.keys() | waiting.short(self._tally)
-        everybody = self._keeps or seen.paused or self._purse.binds
-        rest = waiting.claims.values() if everybody else waiting.takers_of(short | self._promised.keys())
+        rest = waiting.claims.values() if self._tells_all else waiting.takers_of(short | self._promised.keys())
         left = [one for one in rest if one.id not in self._served and not self._stands_aside(one)]
         for claim in sorted(left, key=self._standing.rank) if short else left:
             self._serve(claim)
         return True
+
+    def _gets_nothing(self, claim: Claim) -> bool:
+        """Whether nothing would follow from serving a claim: most of a long line ask for what others did not get."""
+        return self._waiting.asks_of(claim) in self._hopeless and claim.id not in self._to_tell
+
+    def _note_to_tell(self) -> None:
+        limits = self._first_in.keys() | self._waiting.short(self._tally) | self._promised.keys()
+        self._to_tell = {one.id for one in self._waiting.takers_of(limits)}
+        self._to_tell.update(*(one.whom for one in self._reservations))
 
     def _may_get(self, claim: Claim) -> bool:
         """Whether a claim may be granted something, or have GPUs reserved."""
@@ -239,11 +258,16 @@ class _Pass:
                 self._give(claim, kind, found)
                 return
         if fitting:
-            if self._keeps:
-                self._note_kept_from(claim, fitting)
-            self._reserve(claim, fitting)
+            self._let_wait(claim, fitting)
         elif held is not None:
             self._held[claim.id] = held
+
+    def _let_wait(self, claim: Claim, fitting: Sequence[GpuKind]) -> None:
+        if self._keeps:
+            self._note_kept_from(claim, fitting)
+        self._reserve(claim, fitting)
+        if not self._tells_all and claim.id not in self._to_tell and self._reserved >= {x.pool for x in fitting}:
+            self._hopeless.add(self._waiting.asks_of(claim))
 
     def _paused(self, kind: GpuKind | None) -> Held | None:
         words = self._seen.paused_words(kind.name if kind else None)

@@ -20,6 +20,8 @@ from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
 from gpuspawner.core.quotas.bounds import Amount, Bound, Bucket
 from gpuspawner.core.quotas.quotas import Holdings, Tally
 
+Asks = tuple[object, ...]
+"""What decides which GPUs fit: two who ask for the same fit alike."""
 _SOON_SECONDS = 1.0
 """So long before somebody has waited too long they are judged at each look: sums of times are rounded."""
 
@@ -54,7 +56,8 @@ class Waiting:
         """Whom hard limits leave too little, whichever kind they accept."""
         self._short: set[Bucket] = set()
         """The limits that leave somebody too little."""
-        self._alike: dict[tuple[object, ...], dict[str, Claim]] = {}
+        self._alike: dict[Asks, dict[str, Claim]] = {}
+        self._asks: dict[str, Asks] = {}
         self._takers: dict[Bucket, _Takers] = {}
         self._kinds, self._holdings = kinds, holdings
         self._anew: set[str] = set()
@@ -69,7 +72,8 @@ class Waiting:
         """Note one more; they are judged with the next ``see``."""
         self.claims[claim.id] = claim
         self._anew.add(claim.id)
-        self._alike.setdefault(_asks(claim), {})[claim.id] = claim
+        asks = self._asks[claim.id] = _asks(claim)
+        self._alike.setdefault(asks, {})[claim.id] = claim
         for bound, asked in self._takes(claim):
             takers = self._takers.setdefault(bound.bucket, _Takers(bound))
             takers.claims[claim.id], takers.most = claim, max(takers.most, asked)
@@ -81,10 +85,11 @@ class Waiting:
         self.barred.discard(name)
         self._anew.discard(name)
         self._due_at.pop(name, None)
-        alike = self._alike[_asks(claim)]
+        asks = self._asks.pop(name)
+        alike = self._alike[asks]
         del alike[name]
         if not alike:
-            del self._alike[_asks(claim)]
+            del self._alike[asks]
         for bound, _ in self._takes(claim):
             takers = self._takers.get(bound.bucket)
             if takers is not None and takers.claims.pop(name, None) is not None and not takers.claims:
@@ -120,6 +125,10 @@ class Waiting:
             yield
         finally:
             self._put(also, before)
+
+    def asks_of(self, claim: Claim) -> Asks:
+        """Return what one of them asks for, by which they are alike."""
+        return self._asks[claim.id]
 
     def one_of_each(self, without: Collection[str], now: float, *, hub_answers: bool) -> Iterable[Claim]:
         """Yield one of those who ask for the same, whoever they are; of those who may be granted something now."""
@@ -178,8 +187,7 @@ def stands_aside(claim: Claim, now: float, *, hub_answers: bool) -> bool:
     return not (claim.attended or hub_answers) or claim.not_before > now
 
 
-def _asks(claim: Claim) -> tuple[object, ...]:
-    """Return what decides which GPUs fit: two who ask for the same fit alike."""
+def _asks(claim: Claim) -> Asks:
     asks = claim.request
     needs = asks.needs_memory_bytes, asks.needs_compute, beside_of(asks)
     return asks.gpu, asks.substitutes, asks.count, needs, asks.lifetime_seconds, asks.least_lifetime_seconds

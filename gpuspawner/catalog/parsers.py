@@ -248,7 +248,7 @@ def parse_image(value: object) -> str:
 
 def parse_http_url(value: object) -> str:
     """Read the address of a server; a password has no place in it."""
-    right = "write its address, for example http://prometheus.monitoring:9090"
+    right = "write it with http:// or https://, for example http://server.example.org:8080"
     if not isinstance(value, str) or len(value) > LONGEST_URL:
         raise BadValue(f"{quoted(value)} is no address", right)
     try:

@@ -320,10 +320,11 @@ def test_a_catalog_that_is_there_stays(tmp_path, monkeypatch, capsys):
     ],
 )
 def test_what_cannot_be_read_is_named_and_the_rest_is_taken(override, lost):
-    found, catalog = of(profile(kubespawner_override=override, description="Kept"), 7)
+    found, catalog = of(profile(kubespawner_override=override, description="Kept"), 7, profile(" "))
     assert catalog.templates["one"].description == "Kept"
     assert [line for line in found.lost if lost in line]
     assert any(line.startswith("profile 2: 7 has no display_name") for line in found.lost)
+    assert any(line.startswith('profile 3: {"display_name": " "} has no display_name') for line in found.lost)
 
 
 @pytest.mark.parametrize(

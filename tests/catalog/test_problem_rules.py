@@ -37,8 +37,8 @@ RULES = {
     "an address that is none": (
         "readings: {prometheus: 'prometheus:9090'}\n",
         (
-            "readings.prometheus: 'prometheus:9090' is no address. Write its address, for example "
-            "http://prometheus.monitoring:9090."
+            "readings.prometheus: 'prometheus:9090' is no address. Write it with http:// or https://, for example "
+            "http://server.example.org:8080."
         ),
     ),
     "an address with a password": (

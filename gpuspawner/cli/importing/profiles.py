@@ -65,7 +65,8 @@ def imported(source: Source, slug_of: Any) -> Imported:
     lost = [f"{source.where}: {line}" for line in source.told] + [f"settings of all: {line}" for line in base.told]
     profiles = []
     for number, written in enumerate(source.profiles, 1):
-        if not isinstance(written, Mapping) or not isinstance(written.get("display_name"), str):
+        title = written.get("display_name") if isinstance(written, Mapping) else None
+        if not isinstance(title, str) or not title.strip():
             lost.append(f"profile {number}: {as_json(written)[:80]} has no display_name that can be read. Write one.")
             continue
         profiles.append(_read(written, base, slug_of))

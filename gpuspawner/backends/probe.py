@@ -134,7 +134,7 @@ def parse_probe(
         of_gpu = processes.holders_of_any() if tables else processes.holders(uuid)
         reading = GpuReading(gpu, **vars(values), shared=gpu in shared)
         reading = _with_holders(reading, (None, stranger) if stranger else of_gpu, monitors.keepers, cores)
-        gpus.append(replace(reading, monitor=monitors.reading(uuid, reading)))
+        gpus.append(replace(reading, monitor=monitors.reading(uuid, reading, age_seconds)))
     total = None if cores is None else sum(cores.values())
     # Without the processes' own lines nobody knows whose these would be.
     if processes.table is None:

@@ -75,8 +75,8 @@ class Monitors:
     keepers: frozenset[int]
     before: Followed
 
-    def reading(self, uuid: str, reading: GpuReading) -> MonitorReading | None:
-        """Return what is told of a GPU since the probe before.
+    def reading(self, uuid: str, reading: GpuReading, age_seconds: float) -> MonitorReading | None:
+        """Return what is told of a GPU since the probe before, by a workspace of that age.
 
         A sample of the seconds in which a probe asked is none where that may have woken the GPU itself.
         """
@@ -92,9 +92,10 @@ class Monitors:
             if not any(window.begin <= one.last <= window.until + WOKEN_SECONDS for window in own)
         ]
         best = min(told, key=lambda gpu: gpu.since)
+        gapless_seconds = min(self.told_until - best.since, age_seconds)  # none began before its workspace
         return MonitorReading(
             percent=float(max(percents)) if percents else None,
-            gapless_seconds=max(0.0, self.told_until - best.since),
+            gapless_seconds=max(0.0, gapless_seconds),
             unseen_seconds=best.unseen_seconds,
             seconds_at=tuple((one.percent, one.seconds) for one in best.percents),
             energy_joules=best.joules,

@@ -67,11 +67,20 @@ def seen(*args: Any, **more: Any) -> float | None:
 
 
 def test_golden() -> None:
-    text = document(gpu([0, 4000.0, 4997.5], [40, 0.2, 4990.0], [90, 3.0, 4000.0], unseen=12.0, joules=5.5))
+    seen_of_it = [0, 4000.0, 4997.5], [40, 0.2, 4990.0], [90, 3.0, 4000.0]
+    text = document(gpu(*seen_of_it, since=4600.0, unseen=12.0, joules=5.5))
     monitor = parse(told(text))[0].gpus[0].monitor
     assert monitor is not None
-    assert (monitor.percent, monitor.gapless_seconds, monitor.unseen_seconds) == (40.0, 4898.0, 12.0)
+    assert (monitor.percent, monitor.gapless_seconds, monitor.unseen_seconds) == (40.0, 398.0, 12.0)
     assert (monitor.work_seconds(5.0), monitor.work_seconds(50.0), monitor.energy_joules) == (3.2, 3.0, 5.5)
+
+
+def test_none_has_seen_more_than_its_workspace_whatever_it_and_its_clock_say() -> None:
+    for clock in (CLOCK, 999_999_999_990.0):
+        text = document(gpu([40, 0.2, clock - 10], since=0.0), uptime=clock - 2)
+        monitor = parse(told(text), clock=clock)[0].gpus[0].monitor
+        assert monitor is not None
+        assert (monitor.percent, monitor.gapless_seconds) == (40.0, 600.0)
 
 
 def test_work_counts_once_from_one_probe_to_the_next_and_none_falls_between() -> None:

@@ -22,6 +22,8 @@ from gpuspawner.core.idle.readings import GpuReading, Sample
 BEGIN, END = "gpuspawner-probe 1 begin", "gpuspawner-probe 1 end"
 MOST_GPUS = 64
 """More of them are nonsense, and keeping their readings would burden everybody. Arbitrary: four times what is seen."""
+MOST_LINES = 20_000
+"""A megabyte of empty ones would take seconds to read. Arbitrary: 1,000 processes that hold 16 GPUs print fewer."""
 
 _CLOCK = re.compile(r"clock ([0-9]{1,12}\.[0-9]{1,9}) ([1-9][0-9]{0,5})")
 _PROCESS = re.compile(r"process ([0-9]{1,9}) ([0-9]{1,9}) ([0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18})")
@@ -219,6 +221,8 @@ def _body(result: ProbeResult) -> tuple[list[str], str]:
     """Return the lines between the markers, or why there are none."""
     if result.problem:
         return [], result.problem
+    if result.text.count("\n") > MOST_LINES:
+        return [], f"the probe printed more than {MOST_LINES} lines"
     lines = [line.rstrip("\r") for line in result.text.split("\n")]
     if BEGIN not in lines:
         return [], "the probe printed no beginning"

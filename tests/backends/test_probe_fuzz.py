@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuspawner.backends.base import ProbeResult
-from gpuspawner.backends.probe import ProcessTable, ProcessTime, parse_probe
+from gpuspawner.backends.probe import MOST_LINES, ProcessTable, ProcessTime, parse_probe
 from gpuspawner.core.idle.evidence import SampleKind, classify
 from gpuspawner.core.idle.policy import IdlePolicy
 from gpuspawner.core.idle.readings import Sample
@@ -59,6 +59,12 @@ def test_any_text_gives_a_sample_within_its_bounds(text: str) -> None:
         assert gpu.utilization_percent is not None or gpu.problem
         assert gpu.memory_used_bytes is None or gpu.memory_used_bytes >= 0
         assert gpu.holders_cpu_cores is None or gpu.holders_cpu_cores >= 0
+
+
+def test_more_lines_than_anybody_needs_are_not_read() -> None:
+    begin, end = PIECES[:2]
+    assert not parse(begin + "\n" * (MOST_LINES - 2) + end).problem
+    assert parse(begin + "\n" * MOST_LINES + end).problem == f"the probe printed more than {MOST_LINES} lines"
 
 
 @given(st.text(max_size=20).filter(lambda text: not re.fullmatch(r"\s*[0-9]{1,3}\s*", text)))

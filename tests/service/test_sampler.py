@@ -1,6 +1,7 @@
 """Sampling: what is stored, what it is judged by, and that one bad probe is one workspace's trouble."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -8,6 +9,7 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.observe import sampler
 
 
 async def test_every_sample_of_every_gpu_is_stored_with_what_it_proved(world):
@@ -74,6 +76,21 @@ async def test_nothing_is_known_any_more_of_what_ended(world):
     await world.hub_stops(lease)
     await world.sample()
     assert world.parts.sampler.newest(lease.id) == {}
+
+
+async def test_what_a_workspace_tells_at_length_is_read_beside_the_loop_that_serves_everybody(world, monkeypatch):
+    threads, parse = [], sampler.parse_probe
+
+    def noted(*told, **seen):
+        threads.append(threading.current_thread())
+        return parse(*told, **seen)
+
+    monkeypatch.setattr(sampler, "parse_probe", noted)
+    lease = await world.up("alice")
+    world.shows(lease, 80, text="gpuspawner-probe 1 begin\n" + "\n" * sampler.LONG_CHARACTERS)
+    await world.sample()
+    assert [one is threading.main_thread() for one in threads] == [False]
+    assert world.now_of(lease).streak.because == "the workspace can't be read (the probe's output was cut off)"
 
 
 async def stored(world):

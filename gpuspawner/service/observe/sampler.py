@@ -38,6 +38,8 @@ SOFT_CHARACTERS = 120
 DEADLINE_PERIODS = 2.5
 """A probe's deadline where periods are shortened (FAST): a busy machine takes twice the time of a quiet one. The pauses
 between its readings follow its deadline, so a longer one would outlast the shortest periods."""
+LONG_CHARACTERS = 16_384
+"""Of what a probe told. What is longer, on purpose perhaps, is read beside the loop, which serves everybody."""
 SLEPT_SECONDS = 30.0
 """More than this between the two clocks is a suspension: a probe that waits for its place starts up to 20 s late."""
 
@@ -161,7 +163,8 @@ class Sampler:
         at = self._clock.now()
         since = lease.sampled_at if lease.sampled_at is not None else at - policy.sample_seconds
         shared = frozenset(slot.gpu for slot in lease.slots if slot.share < 1)
-        sample, table = _parsed(
+        read = partial(
+            _parsed,
             result,
             leased,
             before,
@@ -170,7 +173,8 @@ class Sampler:
             shared=shared,
             strangers=self._strangers(shared | frozenset(result.devices)),
         )
-        if table is not None and table is not before:
+        sample, table = await asyncio.to_thread(read) if len(result.text) > LONG_CHARACTERS else read()
+        if table is not None and table is not before and lease_id in self._due_at:  # it may have ended meanwhile
             self._tables[lease_id] = table, now
             if before is not None and _slept(table.clock_seconds - before.clock_seconds, now - before_at):
                 sample = replace(sample, problem="the machine slept since the reading before")

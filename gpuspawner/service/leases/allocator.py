@@ -96,7 +96,7 @@ class Allocator:
         self.granting = Granting(
             book, self.observed, self.bounds, self.foretold, lambda: self.catalog, clock, self.finish
         )
-        self.syncs = Syncs(scheduler, self.observed.snapshot, self.granting.take)
+        self.syncs = Syncs(scheduler, self.observed.snapshot, self.granting.take, book.store)
         self.places: Callable[[], Mapping[str, Place]] = dict
         """Tells where everybody who waits stands."""
         self.stoppers = Stoppers(book, clock)

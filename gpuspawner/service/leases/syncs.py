@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.schedulers.base import Answer, Scheduler
+from gpuspawner.service.store import Store
 
 log = logging.getLogger("gpuspawner.allocator")
 
@@ -39,10 +40,17 @@ class Syncs:
     """
 
     def __init__(
-        self, scheduler: Scheduler, snapshot: Callable[[], Snapshot], take: Callable[[Answer], Awaitable[None]]
+        self,
+        scheduler: Scheduler,
+        snapshot: Callable[[], Snapshot],
+        take: Callable[[Answer], Awaitable[None]],
+        store: Store,
     ) -> None:
-        """Ask nothing yet. ``take`` acts by an answer, and checks each grant against the claim as it stands then."""
-        self._scheduler, self._snapshot, self._take = scheduler, snapshot, take
+        """Ask nothing yet. ``take`` acts by an answer, and checks each grant against the claim as it stands then.
+
+        ``store`` tells whether this service still owns it.
+        """
+        self._scheduler, self._snapshot, self._take, self._store = scheduler, snapshot, take, store
         self._task: asyncio.Task[None] | None = None
         self._again = False
         self._asked: list[asyncio.Future[None]] = []
@@ -103,7 +111,7 @@ class Syncs:
         try:
             await self._sync()
         except (Unavailable, Superseded) as error:
-            log.warning("what the scheduler answered is not stored; it is asked again: %s", error)
+            log.warning("what the scheduler answers can't be stored now; it is asked again: %s", error)
             return error
         except asyncio.CancelledError:
             raise
@@ -114,6 +122,9 @@ class Syncs:
         return None
 
     async def _sync(self) -> None:
+        if not self._scheduler.capabilities.answers_at_once:
+            # Who does not know all that is claimed by now would withdraw what a successor claims.
+            await self._store.read(self._store.check_epoch)
         snapshot = self._snapshot()
         if not snapshot.processes_known:
             return  # a process that a crash left behind may use a GPU that no lease holds

@@ -130,7 +130,11 @@ def test_a_prometheus_that_is_away_is_told_and_proves_nothing(tmp_path):
     assert looked(seen).trouble == ""
 
 
-@pytest.mark.parametrize("body", ["", "[]", "{}", '{"data": {"result": [{}]}}', '{"data": {"result": [{"value": 3}]}}'])
+def answer(value):
+    return json.dumps({"data": {"result": [{"metric": {}, "value": value}]}})
+
+
+@pytest.mark.parametrize("body", ["", "[]", "{}", '{"data": {"result": [{}]}}', answer(3), answer([0, 10**400])])
 def test_what_is_no_answer_is_refused(body):
     with pytest.raises(Unavailable, match="not understood"):
         read(body.encode(), 0.0)

@@ -85,7 +85,7 @@ def read(body: bytes, at: float) -> dict[str | PodName, list[Seen]]:
                 found.setdefault(PodName(namespace, pod), []).append(seen)
             if labels.get("UUID") and not seen.is_instance:  # that of an instance is its whole device's
                 found.setdefault(labels["UUID"], []).append(seen)
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise Unavailable(f"What Prometheus answered is not understood ({type(error).__name__}).") from error
     return found
 

@@ -1,0 +1,167 @@
+"""One workspace asked for by form, by API and by kubectl: page, API and kubectl say the same of each."""
+
+import re
+from html import unescape
+
+import pytest
+import requests
+from custom import Typed
+from kube_hub import eventually
+from test_requests import WAIT_SECONDS, ask, gone, gpus, hub, names, seen, until  # noqa: F401 - some are fixtures
+
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.operator.telling import PHASES, written_at
+
+SPEC = {"template": "lab", "gpu": "a100", "count": 1, "lifetime": "8h"}
+
+
+@pytest.fixture
+def kubectl(one_machine, hub):  # noqa: F811
+    return Typed(one_machine, hub.namespace)
+
+
+def own_token(hub, user):  # noqa: F811
+    return hub.api("POST", f"/users/{user}/tokens", {}).json()["token"]
+
+
+def by_form(hub, _kubectl, user, session):  # noqa: F811
+    sent = hub.submit(session, user, **{name: str(value) for name, value in SPEC.items()})
+    assert sent.status_code == 302, sent.text[:500]
+
+
+def by_api(hub, _kubectl, user, _session):  # noqa: F811
+    hub.gpu("/workspaces", "POST", SPEC, token=own_token(hub, user))
+
+
+def by_kubectl(_hub, kubectl, user, _session):
+    ask(kubectl, user, user=user, **SPEC)
+
+
+DOORS = {"form": by_form, "api": by_api, "kubectl": by_kubectl}
+
+
+def resource_of(kubectl, lease):
+    """The status of the request that has this workspace; {} where none has."""
+    found = [seen(kubectl, name).get("status", {}) for name in names(kubectl)]
+    return next((status for status in found if status.get("lease") == lease), {})
+
+
+def looks(hub, kubectl, session, lease):  # noqa: F811
+    """Phase, GPUs, node, end and reason of a workspace, as API, kubectl and page say them."""
+    view, status = hub.gpu(f"/workspaces/{lease}"), resource_of(kubectl, lease)
+    page = page_of(hub, session, lease)
+    gpus_seen = [gpu["id"] for gpu in view["gpus"]]
+    reason = view["end"]["why"] if view["end"] else view["queue"]["sentence"] if view["queue"] else view["words"]
+    given = status.get("allocation", {})
+    api = {
+        "phase": PHASES[Phase(view["phase"])],
+        "gpus": gpus_seen,
+        "node": gpus_seen[0].split("/")[0] if gpus_seen else None,
+        "ends": None if view["ends_at"] is None else written_at(view["ends_at"]),
+        "place": view["queue"]["place"] if view["queue"] else None,
+        "reason": reason,
+    }
+    cluster = {
+        "phase": status.get("phase"),
+        "gpus": given.get("gpus", []),
+        "node": given.get("node"),
+        "ends": status.get("endsAt"),
+        "place": status.get("position"),
+        "reason": status.get("reason"),
+    }
+    return api, cluster, page_look(page)
+
+
+def page_of(hub, session, lease):  # noqa: F811
+    return session.get(f"{hub.url}/services/gpu/workspaces/{lease}", timeout=20).text
+
+
+def page_look(page):
+    part = r'<p class="gs-big"[^>]*>(.*?)</p>'
+    headline, big = (unescape(re.search(one, page, re.DOTALL)[1]).strip() for one in (r"<h1>(.*?)<", part))
+    ends, place = re.search(r'>Ends\s+at <time data-at="([\d.]+)"', page), re.search(r">Place (\d+)", page)
+    gpus_seen = re.findall(r"<code>([^<]+/\d+)</code>", page)
+    phase = PHASES[Phase(re.search(r'data-shape="(\w+) ', page)[1])]
+    return {
+        "phase": phase,
+        "gpus": gpus_seen,
+        "node": gpus_seen[0].split("/")[0] if gpus_seen else None,
+        "ends": written_at(float(ends[1])) if ends else None,
+        "place": int(place[1]) if place else None,
+        "reason": headline if phase == "Running" else big,
+    }
+
+
+def the_same(hub, kubectl, session, lease, phase):  # noqa: F811
+    """Wait until all three say the same of a workspace in that phase; return what they say."""
+    last = []
+
+    def agree():
+        last[:] = looks(hub, kubectl, session, lease)
+        return last[0] == last[1] == last[2] and last[0]["phase"] == phase
+
+    try:
+        eventually(agree, WAIT_SECONDS)
+    except AssertionError:
+        assert last[0] == last[1] == last[2], "API, kubectl and page"
+        raise
+    return last[0]
+
+
+def test_what_runs_and_how_it_ended_is_the_same_whichever_way_it_was_asked_for(hub, kubectl):  # noqa: F811
+    found = {}
+    for door, asks in DOORS.items():
+        user = f"runs-by-{door}"
+        hub.add_user(user)
+        session = hub.login(user)  # before anything of theirs runs: the hub would lead there
+        asks(hub, kubectl, user, session)
+        lease = hub.until(user, "running", WAIT_SECONDS)
+        look = the_same(hub, kubectl, session, lease["id"], "Running")
+        assert (look["node"], look["reason"], len(look["gpus"])) == ("gpu-node", "Running on 1 A100", 1)
+        assert lease["ends_at"] - lease["running_at"] == pytest.approx(8 * 3600, abs=2)
+        found[door] = (lease["request"], {**look, "ends": None, "gpus": len(look["gpus"])})
+        hub.gpu(f"/workspaces/{lease['id']}/stop", "POST", token=own_token(hub, user))
+        ended = hub.until_ended(user, "stopped", WAIT_SECONDS)
+        page = page_look(page_of(hub, session, lease["id"]))
+        assert page["reason"] == ended["end"]["why"]
+        if door == "kubectl":
+            assert until(kubectl, user, "Ended")["reason"] == ended["end"]["why"]
+            kubectl("delete", "gvm", user)
+        eventually(lambda: not names(kubectl), WAIT_SECONDS, "its request goes with it")
+    assert found["form"] == found["api"] == found["kubectl"]
+
+
+def test_who_waits_has_the_same_place_and_sentence_whichever_way_they_asked(hub, kubectl):  # noqa: F811
+    hub.add_user("holds")
+    hub.begin("holds", template="lab", gpu="a100", count=2)
+    hub.until("holds", "running", WAIT_SECONDS)
+    waiting = {}
+    for place, (door, asks) in enumerate(DOORS.items(), 1):
+        user = f"waits-by-{door}"
+        hub.add_user(user)
+        session = hub.login(user)  # before anything of theirs runs: the hub would lead there
+        asks(hub, kubectl, user, session)
+        waiting[user] = eventually(lambda user=user: hub.lease(user), WAIT_SECONDS, f"{user} waits")["id"]
+        look = the_same(hub, kubectl, session, waiting[user], "Queued")
+        assert (look["place"], look["gpus"]) == (place, [])
+    for user, lease in waiting.items():
+        hub.gpu(f"/workspaces/{lease}/stop", "POST", token=own_token(hub, user))
+    hub.stop("holds")
+    kubectl("delete", "gvm", "--all", "--wait=false")
+    eventually(lambda: not names(kubectl), WAIT_SECONDS, "all are gone")
+
+
+def test_what_is_refused_is_refused_in_the_same_words(hub, kubectl, monkeypatch):  # noqa: F811
+    monkeypatch.setitem(SPEC, "gpu", "t4")
+    for door in DOORS:
+        hub.add_user(f"asks-by-{door}")
+    by_kubectl(hub, kubectl, "asks-by-kubectl", None)
+    said = until(kubectl, "asks-by-kubectl", "Refused")["reason"]
+    assert "t4" in said
+    with pytest.raises(requests.HTTPError, match="400") as refused:
+        by_api(hub, kubectl, "asks-by-api", None)
+    assert refused.value.response.json()["error"]["message"] == said
+    sent = hub.submit(hub.login("asks-by-form"), "asks-by-form", **{name: str(value) for name, value in SPEC.items()})
+    assert said in " ".join(unescape(re.sub(r"<[^>]+>", "", sent.text)).split())
+    kubectl("delete", "gvm", "asks-by-kubectl")
+    gone(kubectl, "asks-by-kubectl")

@@ -97,6 +97,7 @@ def test_a_repeated_message_is_one_claim(world, header):
         ({**EXTERNAL, "hold_until": NOW + 9 * 86400}, 400, "a time within the next 7 days"),
         ({**EXTERNAL, "hold_until": NOW + 60}, 409, "Ask for a later hold_until."),
         ({**EXTERNAL, "dry_run": 1}, 400, "true or false"),
+        ({**EXTERNAL, "key": "half a letter \ud800"}, 400, "printable letters"),
         ({**EXTERNAL, "node": "n1"}, 400, "a field that does not exist"),
         ({**EXTERNAL, "count": 4}, 409, "at most 2 can be freed now. Others run too briefly to be ended"),
         ({"kind": "t4", "external": "x"}, 409, "at most 0 can be freed now. Ask for another kind, or again later."),

@@ -103,8 +103,9 @@ class Preemptions(ClaimHandler):
         if not isinstance(kind, str) or kind not in kinds:
             raise RequestRefused("kind", quoted(kind), ", ".join(kinds), "Name one of the catalog's kinds of GPU.")
         key = body.get("key") or self.request.headers.get("Idempotency-Key") or ""
-        if not isinstance(key, str) or len(key) > LONGEST_NAME:
-            raise RequestRefused("key", quoted(key), f"a text of at most {LONGEST_NAME} letters", "Shorten it.")
+        if not isinstance(key, str) or len(key) > LONGEST_NAME or not key.isprintable():
+            limit = f"a text of at most {LONGEST_NAME} printable letters"
+            raise RequestRefused("key", quoted(key), limit, "Make one at random, such as a UUID.")
         whom = await self._whom(body)
         claim = new_claim(
             person.name,

@@ -10,10 +10,14 @@ with nothing warm. Each pair tells what share of this machine's CPU its host gav
 The image has JupyterLab as pip alone makes it, as most people's have. IMAGE=workspace takes that of images/workspace,
 whose JupyterLab is up in half the time by either spawner, so that less is left to win. PAIRS=120 takes that many.
 SERVER=tiny takes Python's web server for JupyterLab: then what is left is the spawners' own.
+
+QUEUE=kueue has both hubs with gpuspawner, the first with Kueue as its scheduler, the other with gpuspawner's own queue:
+what admission adds, where GPUs and quota are free.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -22,7 +26,8 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -38,14 +43,19 @@ from gpus import simulated  # noqa: E402 - found by the lines above
 from kube_hub import KubeHub, eventually  # noqa: E402 - likewise
 from kubernetes import watch  # noqa: E402 - likewise
 from nodes import TestCluster  # noqa: E402 - found by the lines above
+from test_kueue_hub import CATALOG as WITH_KUEUE  # noqa: E402 - likewise
+from test_kueue_hub import objects  # noqa: E402 - likewise
 
 from tools.cluster.__main__ import FOLDER  # noqa: E402 - found by the lines above
 from tools.cluster.cluster import Cluster  # noqa: E402 - found by the lines above
+from tools.cluster.kueue import NAME, Kueue  # noqa: E402 - likewise
 from tools.cluster.workspace import ensure_image  # noqa: E402 - found by the lines above
 
 PAIRS = int(os.environ.get("PAIRS", "30"))
 TINY = os.environ.get("SERVER") == "tiny"
 SLIM = os.environ.get("IMAGE") == "workspace"
+KUEUE = os.environ.get("QUEUE") == "kueue"
+NAMES = ("Kueue", "own queue") if KUEUE else ("gpuspawner", "KubeSpawner")
 EXTRA = """
 c.KubeSpawner.cpu_guarantee = c.KubeSpawner.cpu_limit = 1
 c.KubeSpawner.mem_guarantee = c.KubeSpawner.mem_limit = "1G"
@@ -71,6 +81,26 @@ class PlainHub(KubeHub):
         text, _, _ = super().config().partition("from gpuspawner.spawner import configure")
         lines = text.replace('"custom:gpu:admin", ', "").splitlines(keepends=True)
         return "".join(line for line in lines if ".gpu_" not in line)
+
+
+class KueueHub(KubeHub):
+    """A hub whose GPUs Kueue gives."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.catalog.write_text(self.catalog.read_text() + WITH_KUEUE)
+        listed = {"apiVersion": "v1", "kind": "List", "items": objects(self.namespace)}
+        self.cluster.own.kubectl("apply", "-f", "-", given=json.dumps(listed))
+
+
+@contextmanager
+def queues(own: Cluster) -> Iterator[None]:
+    """Have Kueue on the cluster where starts go through it."""
+    if KUEUE:
+        Kueue(own).start()
+    yield
+    if KUEUE:
+        own.stop_process(NAME)
 
 
 class Steps(threading.Thread):
@@ -155,9 +185,30 @@ def timed_pair(title: str, hubs: list[KubeHub], steps: list[Steps], first: int) 
     before = cpu_ticks()
     found = {number: click_to_ready(hubs[number], steps[number]) for number in (first, 1 - first)}
     pair = [found[number] for number in sorted(found)]
-    ours, plain = map(sum, pair)
-    print(f"{title}: gpuspawner {ours:.2f} s, KubeSpawner {plain:.2f} s; {taken_since(before)}", flush=True)
+    one, other = map(sum, pair)
+    print(f"{title}: {NAMES[0]} {one:.2f} s, {NAMES[1]} {other:.2f} s; {taken_since(before)}", flush=True)
     return pair
+
+
+def tell(first: list[tuple[float, ...]], starts: list[list[tuple[float, ...]]], before: list[int]) -> None:
+    """Print the figures of the first start of each hub, and of all pairs after it."""
+    pairs = [tuple(map(sum, pair)) for pair in starts]
+    drawn = sorted(ratio(random.choices(pairs, k=PAIRS)) for _ in range(DRAWS))
+    one, other = (statistics.median(column) for column in zip(*pairs, strict=True))
+    server = (
+        "Python's web server" if TINY else "JupyterLab of images/workspace" if SLIM else "JupyterLab as pip makes it"
+    )
+    print(
+        f"click to {server} ready, medians of {PAIRS} pairs: {NAMES[0]} {one:.2f} s, {NAMES[1]} {other:.2f} s; "
+        f"{taken_since(before)}"
+    )
+    for name, of_one in zip(NAMES, zip(*starts, strict=True), strict=True):
+        print(f"  {name}, seconds: {medians(list(of_one))}")
+    cold = [sum(parts) for parts in first]
+    print(f"the first start of each, with nothing warm: {cold[0]:.1f} s and {cold[1]:.1f} s")
+    print(
+        f"ratio of the medians {ratio(pairs):.2f}, 95 % between {drawn[DRAWS // 40]:.2f} and {drawn[-DRAWS // 40]:.2f}"
+    )
 
 
 def main() -> None:
@@ -172,16 +223,18 @@ def main() -> None:
     hubs: list[KubeHub] = []
     steps: list[Steps] = []
     with (
+        queues(own),
         simulated(cluster, GPUS),
         cluster.namespace() as one,
         cluster.namespace() as two,
         tempfile.TemporaryDirectory() as folder,
     ):
-        for kind, namespace in ((KubeHub, one), (PlainHub, two)):
+        kinds: tuple[type[KubeHub], ...] = (KueueHub, KubeHub) if KUEUE else (KubeHub, PlainHub)
+        for kind, namespace in zip(kinds, (one, two), strict=True):
             place = Path(folder) / namespace
             place.mkdir()
             # The API answers when the server is ready: no polling blurs the figure.
-            extra = POLLS + ("" if kind is KubeHub else EXTRA + PLAIN_GPU) + (COMMAND if TINY else "")
+            extra = POLLS + (EXTRA + PLAIN_GPU if kind is PlainHub else "") + (COMMAND if TINY else "")
             hub = kind(place, cluster=cluster, namespace=namespace, extra=extra, slow_spawn_timeout=120, times={})
             offer_bench(hub, gpu=True)
             hubs.append(hub)
@@ -195,24 +248,8 @@ def main() -> None:
         finally:
             for hub in hubs:
                 hub.close()
-    cluster.close()
-    pairs = [tuple(map(sum, pair)) for pair in starts]
-    drawn = sorted(ratio(random.choices(pairs, k=PAIRS)) for _ in range(DRAWS))
-    ours, plain = (statistics.median(column) for column in zip(*pairs, strict=True))
-    server = (
-        "Python's web server" if TINY else "JupyterLab of images/workspace" if SLIM else "JupyterLab as pip makes it"
-    )
-    print(
-        f"click to {server} ready, medians of {PAIRS} pairs: gpuspawner {ours:.2f} s, KubeSpawner {plain:.2f} s; "
-        f"{taken_since(before)}"
-    )
-    for name, of_one in zip(("gpuspawner", "KubeSpawner"), zip(*starts, strict=True), strict=True):
-        print(f"  {name}, seconds: {medians(list(of_one))}")
-    cold = [sum(parts) for parts in first]
-    print(f"the first start of each, with nothing warm: {cold[0]:.1f} s and {cold[1]:.1f} s")
-    print(
-        f"ratio of the medians {ratio(pairs):.2f}, 95 % between {drawn[DRAWS // 40]:.2f} and {drawn[-DRAWS // 40]:.2f}"
-    )
+    cluster.api.close()
+    tell(first, starts, before)
 
 
 if __name__ == "__main__":

@@ -61,6 +61,8 @@ class Kueue:
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*objects, _endpoints(self.cluster.address)]})
         # Server-side: what Kueue's kinds describe of pods is too long for the annotation of the other way.
         self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=text)
+        # It ends where its kinds are not served yet.
+        self.cluster.kubectl("wait", "--for=condition=Established", f"--timeout={START_SECONDS}s", "crd", "--all")
         self.cluster.start_process(
             NAME, ["chroot", str(root), f"/{NAME}", "--config=/config.json", "--kubeconfig=/kubeconfig"]
         )

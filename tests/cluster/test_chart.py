@@ -9,6 +9,7 @@ import requests
 import yaml
 from chart_hub import beside
 from chart_release import CHART, NAME, Release
+from custom import Typed, installed
 from gpus import simulated
 from kube_hub import eventually
 from nodes import ROOT
@@ -257,11 +258,22 @@ def test_the_api_server_takes_all_that_is_rendered_by_each_way_in(release, hub, 
     assert kinds == made, "each kind that the chart can make"
 
 
-def test_uninstalling_leaves_nothing_of_it_and_a_hub_that_works(release, hub):
-    pod = hub.pod("ada").metadata.uid
-    hub.values = {}
-    hub.start()  # with the values taken out
-    release.helm("uninstall", NAME, f"--namespace={release.namespace}", "--wait", "--timeout=120s")
+def test_uninstalling_lets_requests_go_and_leaves_nothing_of_it_and_a_hub_that_works(release, hub, tmp_path):
+    pod, kubectl = hub.pod("ada").metadata.uid, Typed(release.cluster, release.namespace)
+
+    def held():
+        return kubectl("get", "devgpuvmrequests", "--output=jsonpath={.items[*].metadata.finalizers}")
+
+    with installed(release.cluster, tmp_path):
+        release.values = {**release.values, "customResources": {"enabled": True}}
+        upgraded = release.run("upgrade")
+        assert upgraded.returncode == 0, upgraded.stderr
+        eventually(held, WAIT_SECONDS, "ada's workspace has a request, which is kept until it has ended")
+        hub.values = {}
+        hub.start()  # with the values taken out
+        release.helm("uninstall", NAME, f"--namespace={release.namespace}", "--wait", "--timeout=120s")
+        assert kubectl("get", "devgpuvmrequests", "--output=name").strip(), "it stays"
+        assert held() == "", "and may be deleted"
     eventually(lambda: not release.left(), 60, "nothing is left")
     assert hub.pod("ada").metadata.uid == pod, "who had a workspace has it"
     assert hub.stop("ada").status_code in {202, 204}

@@ -75,20 +75,20 @@ def test_and_else_they_may_not(seen: Sample) -> None:
         pytest.param(
             exclusive(0, holders=0, holders_cpu_cores=0.0),
             3600.0,
-            "GPU 0 at 0 % and the workspace's, some perhaps ended, at 0.05 cores",
+            "GPU 0 at 0 % and the workspace's processes, of which some may have ended, at 0.05 cores",
             id="a process that has ended may have used it",
         ),
         pytest.param(
             exclusive(100, **WOKEN),
             3600.0,
             "GPU 0 at 100 %, but held by no process: nvidia-smi itself wakes it"
-            " and the workspace's, some perhaps ended, at 0.05 cores",
+            " and the workspace's processes, of which some may have ended, at 0.05 cores",
             id="or be hidden by the waking",
         ),
         pytest.param(
             shared(0, None),
             3600.0,
-            "GPU 0 held by no process and the workspace's, some perhaps ended, at 0.05 cores",
+            "GPU 0 held by no process and the workspace's processes, of which some may have ended, at 0.05 cores",
             id="a shared one too",
         ),
         pytest.param(

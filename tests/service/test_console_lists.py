@@ -98,6 +98,16 @@ def test_ended_ones_are_found_by_their_user_and_reason(world):
     assert asked(world, "console/ended.json?reason=failed").json()["rows"] == []
 
 
+def test_ended_ones_are_sorted_by_what_the_store_has_in_order(world):
+    text = asked(world, "console/ended?sort=user").text
+    assert re.search(r'aria-sort="ascending">\s*<a href="[^"]*\?sort=-user">User', text)
+    assert "sort=reason" in text
+    assert "sort=-gpus" not in text
+    refused = asked(world, "console/ended.json?sort=gpus")
+    assert (refused.status_code, refused.json()["error"]["limit"]) == (400, "ended_at, user, reason")
+    assert asked(world, "console/audit.json?sort=at").json()["error"]["limit"] == "one order alone"
+
+
 def test_an_empty_console_says_what_will_stand_there(make_web_world):
     admin = Browser(make_web_world(), "admin")
     assert "Nothing runs now." in admin.look("console/workspaces").text

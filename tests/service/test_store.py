@@ -14,6 +14,7 @@ from lease_builders import a_lease
 from store_builders import FULL_LEASE, NOW, line, reading
 
 from gpuspawner.core.errors import Superseded, Unavailable
+from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.events import Stopped, WarnedIdle, WarnedOfEnd
 from gpuspawner.core.leases.lease import Owner, Phase
 from gpuspawner.service.leases.book import Book
@@ -276,6 +277,23 @@ def test_texts_are_kept_and_ordered_alike_however_long_and_in_whatever_language(
         "NUL ?, half of a letter ?, backslashes \\u0000"
     )
     assert store.inbox.of(odd.key.owner, NOW)[0] == []
+
+
+def test_what_ended_is_sorted_by_user_reason_and_end(store):
+    ends = [("bob", Reason.IDLE, 3), ("anna", Reason.STOPPED, 1), ("bob", Reason.EXPIRED, 2), ("anna", Reason.IDLE, 4)]
+    store.save(
+        [
+            a_lease(f"{at}", Phase.ENDED, user=user, reason=reason, ended_by="x", ended_at=NOW + at)
+            for user, reason, at in ends
+        ]
+    )
+
+    def ids(sort, first=0):
+        return "".join(lease.id for lease in store.lookups.ended("", "", first, 9, sort)[0])
+
+    assert (ids("-ended_at"), ids("ended_at")) == ("4321", "1234")
+    assert (ids("user"), ids("-user")) == ("1423", "3241")
+    assert (ids("reason"), ids("-reason", 1)) == ("2341", "432")
 
 
 def test_any_number_of_leases_is_saved_at_once_and_no_statement_binds_more_for_it(store):

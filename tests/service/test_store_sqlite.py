@@ -67,6 +67,18 @@ def test_what_ended_is_counted_by_an_index_alone(store, path, asked):
     assert "USING COVERING INDEX" in plan[-1], plan
 
 
+@pytest.mark.parametrize("sort", ["ended_at", "-ended_at", "user", "-user", "reason", "-reason"])
+def test_what_ended_is_read_in_the_order_of_an_index(store, path, sort):
+    seen = []
+    sa.event.listen(store._engine, "before_cursor_execute", lambda *told: seen.append((told[2], told[3])))
+    store.lookups.ended("", "", 50, 50, sort)
+    query, values = next(one for one in seen if "ORDER BY" in one[0])
+    with sqlite3.connect(path) as raw:
+        plan = [row[-1] for row in raw.execute(f"EXPLAIN QUERY PLAN {query}", values)]
+    assert "USING INDEX" in plan[0], plan
+    assert not any(step.endswith("TEMP B-TREE FOR ORDER BY") for step in plan), f"all would be sorted for 50: {plan}"
+
+
 def test_a_damaged_row_is_unavailable_too(store, path):
     store.save([a_lease("one")])
     with sqlite3.connect(path) as raw:

@@ -246,7 +246,7 @@ def _low(because: str, reading: GpuReading, sample: Sample, policy: IdlePolicy) 
     if reading.holders:
         said, seconds = "its processes", PERHAPS_BUDGETS * _cpu_seconds(policy)
     else:
-        said, seconds = "the workspace's, some perhaps ended,", _cpu_seconds(policy)
+        said, seconds = "the workspace's processes, of which some may have ended,", _cpu_seconds(policy)
     return GpuEvidence(reading.gpu, SampleKind.IDLE, f"{because} and {said} at {cores_words(cores)}", seconds)
 
 

@@ -24,10 +24,12 @@ class Lookups:
         """Read by the store's transactions."""
         self._transaction = transaction
 
-    def ended(self, user: str, reason: str, first: int, count: int) -> tuple[list[Lease], int]:
+    def ended(self, user: str, reason: str, first: int, count: int, sort: str = "-ended_at") -> tuple[list[Lease], int]:
         """Return some leases that ended, the newest first, and how many there are of users whose name begins so.
 
-        ``user`` and ``reason`` are "" for any; ``first`` is how many are passed over.
+        ``user`` and ``reason`` are "" for any; ``first`` is how many are passed over. ``sort`` is another order: by
+        ended_at, user or reason, from high to low after ``-``. Of one user or reason the ends are in that direction
+        too, so that one index has the order.
         """
         t = tables.leases.c
         where: sa.ColumnElement[bool] = t.ended_at.is_not(
@@ -37,7 +39,9 @@ class Lookups:
             where &= (t.user >= user) & (t.user < user + LAST_LETTER)
         if reason:  # of a user's, without the index of reasons: those of all who ended so are far more
             where &= (sa.func.coalesce(t.reason, "") if user else t.reason) == reason
-        query = sa.select(t.document).where(where).order_by(t.ended_at.desc(), t.id).offset(first).limit(count)
+        by = [t[name] for name in dict.fromkeys((sort.removeprefix("-"), "ended_at"))]
+        order = [column.desc() for column in by] if sort.startswith("-") else by
+        query = sa.select(t.document).where(where).order_by(*order, t.id).offset(first).limit(count)
         with self._transaction() as connection:
             found = connection.scalar(sa.select(sa.func.count(t.ended_at)).where(where)) or 0
             return [lease_of(document) for document in connection.scalars(query)], found

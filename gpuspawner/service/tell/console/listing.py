@@ -32,11 +32,6 @@ class Column:
     absent: str = "not known"
 
     @property
-    def sorts(self) -> bool:
-        """Whether a list may be sorted by it."""
-        return self.kind != "words"
-
-    @property
     def is_number(self) -> bool:
         """Whether its values stand at the right."""
         return self.kind in {"number", "amount", "hours", "money", "percent"}
@@ -68,7 +63,8 @@ class Filter:
 class Table:
     """What a list can show. ``sort`` is its order unless another is asked for: a column, from high to low after ``-``.
 
-    ``others`` are arguments of its address that are not the list's own.
+    Without it, the list has one order alone. ``others`` are arguments of its address that are not the list's own.
+    ``sorted_by`` are the columns that it may be sorted by, where not by each: those that the store has an index of.
     """
 
     name: str
@@ -76,6 +72,11 @@ class Table:
     filters: tuple[Filter, ...] = ()
     sort: str = ""
     others: tuple[str, ...] = ()
+    sorted_by: tuple[str, ...] = ()
+
+    def sorts(self, column: Column) -> bool:
+        """Whether it may be sorted by a column."""
+        return bool(self.sort) and column.kind != "words" and (not self.sorted_by or column.name in self.sorted_by)
 
 
 @dataclass(frozen=True)
@@ -166,9 +167,10 @@ def _filter(one: Filter, text: str) -> str:
 
 
 def _sort(table: Table, text: str) -> str:
-    names = [column.name for column in table.columns if column.sorts]
+    names = [column.name for column in table.columns if table.sorts(column)]
     if text and text.removeprefix("-") not in names:
-        raise RequestRefused("sort", quoted(text), ", ".join(names), "Choose one; - before it sorts from high to low.")
+        limit, remedy = ", ".join(names), "Choose one; - before it sorts from high to low."
+        raise RequestRefused("sort", quoted(text), limit or "one order alone", remedy if names else "Leave it out.")
     return text or table.sort
 
 

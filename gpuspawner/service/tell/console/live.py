@@ -166,6 +166,7 @@ ENDED = Table(
     ),
     (Filter("user", "User begins with"), Filter("reason", "Why", REASONS)),
     sort="-ended_at",
+    sorted_by=("ended_at", "user", "reason"),
 )
 
 

@@ -44,7 +44,7 @@ class QueuePage(ListPage):
 
 
 class EndedPage(ListPage):
-    """GET: what ended, the newest first. The store pages it: there may be a year of them."""
+    """GET: what ended, the newest first. The store sorts and pages it: there may be a year of them."""
 
     here, table, title, switch = "workspaces", ENDED, "Ended workspaces", SWITCH
     empty = "None has ended yet. When one ends, this says why."
@@ -67,5 +67,5 @@ class EndedPage(ListPage):
     async def _found(self, first: int, count: int) -> tuple[list[Row], int]:
         wanted, store = read_wanted(self.table, self.asked()), self.parts.store
         user, reason = wanted.filters.get("user", ""), wanted.filters.get("reason", "")
-        leases, found = await store.read(store.lookups.ended, user, reason, first, count)
+        leases, found = await store.read(store.lookups.ended, user, reason, first, count, wanted.sort)
         return list(ended_rows(self.parts, leases)), found

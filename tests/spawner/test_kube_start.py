@@ -14,6 +14,7 @@ from kubespawner.objects import make_pod
 from gpuspawner.backends.kubernetes.names import HUB_LABEL
 from gpuspawner.backends.kubernetes.reading.objects import DISRUPTIONS
 from gpuspawner.core.errors import Gone, Unavailable
+from gpuspawner.core.leases.request import Request
 from gpuspawner.spawner.attempt import Attempt
 from gpuspawner.spawner.kubernetes import start as kube_start
 from gpuspawner.spawner.kubernetes.pods.output import NO_RIGHT
@@ -88,15 +89,18 @@ class Kube:
         self.pod_reflector.pods.clear()
 
 
+REQUEST = Request("alice", "lab", "default", "a100", 1, 2.0, 2**33, 3600)
+
+
 class Start(PodRequests, Kube):
     """A start whose grant has come."""
 
     def __init__(self, client):
         Kube.__init__(self, client)
         self._gpu_steps = Steps()
-        self.gpu_catalog = lambda: SimpleNamespace(clusters={})
-        now = time.monotonic()
-        self._attempt, self.granted = Attempt(heard_at=now, waits_until=now + 60, own_timeout_seconds=10), 0
+        self.gpu_catalog = lambda: SimpleNamespace(clusters={}, scheduler=None)
+        now, self.granted = time.monotonic(), 0
+        self._attempt = Attempt(request=REQUEST, heard_at=now, waits_until=now + 60, own_timeout_seconds=10)
 
     async def _wait_for_grant(self):
         self.granted += 1

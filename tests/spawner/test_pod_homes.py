@@ -79,7 +79,7 @@ def alices(start):  # noqa: F811
     """A start of alice's whose home one pod alone may mount."""
     start.user = SimpleNamespace(name="alice")
     start.gpu_service_prefix = "/services/gpu/"
-    start.gpu_catalog = lambda: SimpleNamespace(clusters={}, rules=Rules())
+    start.gpu_catalog = lambda: SimpleNamespace(clusters={}, scheduler=None, rules=Rules())
     start.modes = ["ReadWriteOncePod"]
 
     async def read(name, namespace):

@@ -142,20 +142,21 @@ class Store:
     async def read(self, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Return what a method that reads returns, called beside the loop.
 
-        Raises:
-            Unavailable: also where nothing was answered in time, whatever became of the thread that asked.
+        Raises Unavailable also where nothing was answered in time, whatever became of the thread that asked.
         """
-        loop = asyncio.get_running_loop()
-        asked = loop.run_in_executor(self._readers, partial(step, *arguments, **named))
+        asked = asyncio.get_running_loop().run_in_executor(self._readers, partial(step, *arguments, **named))
         try:
-            return await asyncio.wait_for(asked, ANSWERED_SECONDS)
-        except asyncio.TimeoutError as error:
-            raise Unavailable(HANGS.format(seconds=ANSWERED_SECONDS)) from error
+            # Not `wait_for`: before Python 3.12 it may forget that whoever waits was cancelled.
+            done, _ = await asyncio.wait([asked], timeout=ANSWERED_SECONDS)
+        finally:
+            asked.cancel()
+        if not done:
+            raise Unavailable(HANGS.format(seconds=ANSWERED_SECONDS))
+        return asked.result()
 
     async def write(self, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Return what a method that writes returns, called beside the loop, after all writes that were asked before."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._writer, partial(step, *arguments, **named))
+        return await asyncio.get_running_loop().run_in_executor(self._writer, partial(step, *arguments, **named))
 
     def check_epoch(self) -> None:
         """Raise Superseded where a newer service has opened the store."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from gpuspawner.catalog import Catalog, understood, visible
@@ -89,9 +89,8 @@ class Check(ApiHandler):
         alone, others = await self._waits(claim, would, groups)
         kind = would.kind or request.gpu
         if kind is not None and not trouble:
-            where = where_words(parts.catalog, request, kind, wait_seconds(would) if would.kind else alone, others)
-            spot = spot_words(parts.catalog, kind, policy_now(parts.catalog, request.policy, now)[0])
-            sentence = " ".join(filter(None, (sentence, where, spot)))
+            waits_seconds = wait_seconds(would) if would.kind else alone
+            sentence += self._where(request, kind, waits_seconds, others, now)
         if mine is not None and mine.phase in WAITING and not keeps:
             sentence += " This changes your request: your old place in the queue is lost."
         self.answer(
@@ -109,6 +108,15 @@ class Check(ApiHandler):
                 "quota": bounds_view(parts, [who_of(claim)]),
             }
         )
+
+    def _where(
+        self, request: Request, kind: str, waits_seconds: float | None, others: Mapping[str, float | None], now: float
+    ) -> str:
+        """Return what is to be added on where it would be, and on spot nodes; "" where there is nothing to say."""
+        catalog = self.parts.catalog
+        where = where_words(catalog, request, kind, waits_seconds, others)
+        spot = spot_words(catalog, kind, policy_now(catalog, request.policy, now)[0])
+        return "".join(f" {words}" for words in (where, spot) if words)
 
     def _starts_now(self, claim: Claim, would: Preview, bound: LatestEnd | None, ends_at: float, now: float) -> str:
         """Return the sentence of a start that waits for nothing."""

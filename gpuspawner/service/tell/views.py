@@ -167,9 +167,8 @@ def _gpus(parts: Parts, lease: Lease) -> list[dict[str, Any]]:
 
 def _uuid(lease: Lease, index: int) -> str | None:
     """Return the UUID of one of a lease's GPUs, None where it is only counted and its cluster does not tell which."""
-    if lease.slots[index].group is None:
-        return lease.slots[index].gpu
-    return lease.uuids[index] if len(lease.uuids) == len(lease.slots) else None
+    told = lease.uuids[index] if len(lease.uuids) == len(lease.slots) else None
+    return lease.slots[index].gpu if lease.slots[index].group is None else told
 
 
 def start_limit(parts: Parts, key: Key) -> str:

@@ -1,5 +1,6 @@
 """Budgets: what is left, until when a workspace may run, and that no start takes more than there is."""
 
+from dataclasses import replace
 from datetime import datetime
 from fractions import Fraction
 from zoneinfo import ZoneInfo
@@ -233,8 +234,8 @@ def test_no_period_is_ever_given_more_than_it_has_and_none_is_cut_without_need(s
             more = Balances(now, [*held, longer], whole, used)
             assert any(x.used + x.set_aside > x.hard for x in more.of(asker, verdict.balance.period.start))
         if verdict.seconds > 0:
-            of_another_key = {"key": Key("hub", f"{user} born", str(number))}
-            new = runs(now, now + verdict.seconds, user=user, team=team, rate=rate, **of_another_key)
+            another = {"id": str(number), "key": Key("hub", f"{user} born", str(number))}
+            new = replace(runs(now, now + verdict.seconds, user=user, team=team, rate=rate), **another)
             held.append(new)
             books.add(new)
             again = Balances(now, held, whole, used)

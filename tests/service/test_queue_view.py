@@ -135,6 +135,9 @@ async def test_what_takes_long_to_make_for_all_who_look_is_made_seldom(world, mo
     assert (queue.seldom("number", lambda: next(made)), world.computed["decided"]) == (0, 0)
     times.now = 20.1
     queue.held_back(waits)
+    assert (queue.seldom("number", lambda: next(made)), world.computed["decided"]) == (0, 1), "one at a time"
+    times.now += queue_view.BETWEEN_SECONDS
+    queue.held_back(waits)
     assert (queue.seldom("number", lambda: next(made)), world.computed["decided"]) == (1, 1)
     times.now = 99
     assert queue.seldom("number", lambda: next(made)) == 1, "where nothing changed"

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from zoneinfo import ZoneInfo
 
 from gpuspawner.core.calendar.periods import HOUR_MS, Span, milliseconds, period_of, show_moment
@@ -65,7 +66,7 @@ class Balance:
         """The share, with what grants add; None for no bound."""
         return None if self.budget.soft is None else self.budget.soft + self.added
 
-    @property
+    @cached_property
     def left(self) -> Fraction | None:
         """What may still be set aside; None for no bound."""
         return None if self.hard is None else max(Fraction(0), self.hard - self.used - self.set_aside)
@@ -122,6 +123,8 @@ class Balances:
         self._now_ms = milliseconds(now)
         self._live: dict[Account, dict[str, _Live]] = defaultdict(dict)
         self._sums: dict[Account, dict[tuple[Used, Span], tuple[Fraction, Fraction]]] = defaultdict(dict)
+        self._stands: dict[tuple[int, int, Account, int], Balance] = {}
+        """What was worked out since the last change, by what an entry and its budget are: all ask for everybody's."""
         self._whoms = {entry.whom for entry in rules.quotas if entry.budgets}
         self.bind = bool(self._whoms)
         """Whether there is any."""
@@ -155,6 +158,7 @@ class Balances:
                 self._change_sums(account, live, 1)
 
     def _change_sums(self, account: Account, live: _Live, sign: int) -> None:
+        self._stands.clear()
         sums = self._sums[account]
         for (used, period), (so_far, aside) in sums.items():
             more_so_far, more_aside = self._uses([live], used, period)
@@ -213,6 +217,12 @@ class Balances:
         return found
 
     def _balance(self, entry: Quota, budget: Budget, account: Account, at_ms: int) -> Balance:
+        which = id(entry), id(budget), account, at_ms
+        if which not in self._stands:
+            self._stands[which] = self._worked_out(entry, budget, account, at_ms)
+        return self._stands[which]
+
+    def _worked_out(self, entry: Quota, budget: Budget, account: Account, at_ms: int) -> Balance:
         period = period_of(at_ms, budget.per, self.zone)
         used, set_aside = self._counted(account, budget, period)
         for other in bound_elsewhere(self._rules.quotas, entry, account.user_created):
@@ -230,6 +240,8 @@ class Balances:
 
     def _sum(self, account: Account, used: Used, period: Span) -> tuple[Fraction, Fraction]:
         """Return what live leases used of a period so far, and what is set aside there."""
+        if account not in self._live:
+            return _NONE, _NONE
         sums = self._sums[account]
         if (used, period) not in sums:
             sums[used, period] = self._uses(self._live[account].values(), used, period)

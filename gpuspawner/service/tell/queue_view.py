@@ -42,6 +42,8 @@ PART, OWN_PART = 0.05, 0.2
 Arbitrary: little beside all else, and at most a second until a place of a thousand is known."""
 LITTLE_SECONDS = 0.01
 """What takes less is computed at each change."""
+BETWEEN_SECONDS = 0.2
+"""So long after one thing that took longer nothing else does: a page waits for one of them. Arbitrary."""
 LONGEST_SECONDS = 60.0
 """What is made beside all else is shown for so long while it is made anew. Arbitrary."""
 OLD_SECONDS = 10.0
@@ -118,6 +120,8 @@ class QueueView:
         self._computed: _Computed | None = None
         self._pass: _Pass | None = None
         self._seldom: dict[str, _Seldom] = {}
+        self._long_until = -inf
+        """When the last ended that took longer than a little."""
         self._making: dict[str, asyncio.Task[None]] = {}
         self._sources: tuple[Any, ...] = ()
         self._known: tuple[Any, ...] = ()
@@ -206,14 +210,25 @@ class QueueView:
         computed, last = self._now(), self._pass
         if last is not None and last.of is not computed:
             mine = lease is not None and not last.knows(lease)
-            if not last.is_due(OWN_PART if mine else PART):
+            if not (last.is_due(OWN_PART) if mine else self._is_due(last)):
                 last.is_old = True
                 return last
             if last.is_old:
                 self._version += 1  # some pages show it
         if last is None or last.of is not computed:
             self._pass = last = self._pass_of(computed)
+            self._note_long(last)
         return last
+
+    def _is_due(self, last: _Made) -> bool:
+        """Whether another may be made for all who look."""
+        if last.seconds >= LITTLE_SECONDS and time.monotonic() < self._long_until + BETWEEN_SECONDS:
+            return False
+        return last.is_due(PART)
+
+    def _note_long(self, made: _Made) -> None:
+        if made.seconds >= LITTLE_SECONDS:
+            self._long_until = made.ended_at
 
     def _pass_of(self, computed: _Computed) -> _Pass:
         began, answer = time.thread_time(), self._standing(computed)
@@ -270,9 +285,10 @@ class QueueView:
         At most ``PART`` of the time goes into it. ``name`` is one of a few that stand in the code.
         """
         computed, last = self._now(), self._seldom.get(name)
-        if last is None or (last.of is not computed and last.is_due(PART)):
+        if last is None or (last.of is not computed and self._is_due(last)):
             began, value = time.thread_time(), make()
             last = self._seldom[name] = _Seldom(computed, time.thread_time() - began, time.monotonic(), value)
+            self._note_long(last)
         result: T = last.value
         return result
 

@@ -110,4 +110,8 @@ def wait_until_answers(url: str, raise_if_ended: Callable[[], None], log: Path) 
         else:
             return
         time.sleep(0.2)
-    raise StepError(f"No answer from {url} within {READY_WITHIN_SECONDS} s.", log)
+    raise StepError(
+        f"No answer from {url} within {READY_WITHIN_SECONDS} s. Where the log has no error, the machine is slow or "
+        "busy: try again.",
+        log,
+    )

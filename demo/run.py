@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from contextlib import suppress
@@ -18,12 +19,16 @@ from demo import data, ports, processes
 from demo.data import DEMO, Settings
 from demo.launcher import Asked, Ending, refuse_taken_port, take_lock, wait_until_answers
 from tools.install import ROOT, ensure
-from tools.progress import StepError, Steps, report_failure, say
+from tools.progress import StepError, Steps, report_failure, say, tail
 
 COMMAND = "make run"
 END_WITHIN_SECONDS = 25
 """The hub gives its workspaces 5 to 10 s to end by themselves."""
 KILL_AFTER_SECONDS = 3
+GAVE_UP = re.compile("Cannot connect to (managed service gpu|gpu service managed)")
+"""What the hub logs of a service that was not there within 30 s."""
+GAVE_UP_WITHIN_LINES = 50
+AGAIN = f"On a slow or busy machine its GPU service takes long the first time. Try again: {COMMAND}"
 TRAINING = ("--training-every-seconds", "300", "--training-lasts-seconds", "90", "--notice-seconds", "60")
 """What the reference scheduler is told of the training that it makes up."""
 
@@ -130,7 +135,8 @@ def raise_if_ended(awaited: int, log: Path, *, wait: bool = False, what: str = "
         if pid == awaited:
             code = os.waitstatus_to_exitcode(status)
             how = f"with code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
-            raise StepError(f"The {what} ended {how}; its log says why.", log)
+            again = f" {AGAIN}" if GAVE_UP.search(tail(log, GAVE_UP_WITHIN_LINES)) else ""
+            raise StepError(f"The {what} ended {how}; its log says why.{again}", log)
         if pid == 0:
             return
 

@@ -98,6 +98,12 @@ def test_an_address_that_is_none_is_refused_with_an_example(monkeypatch, capsys,
     )
 
 
+def test_an_address_that_is_none_is_told_to_who_is_not_signed_in_too(monkeypatch, capsys):
+    monkeypatch.delenv("GPUSPAWNER_TOKEN", raising=False)
+    assert main(["list", "--url", "notaurl"]) == 2
+    assert "'notaurl' is no http address." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("token", ["t\u00f6ken", "one\ntwo", "a b"])
 def test_a_token_that_is_none_is_named_and_not_the_service(monkeypatch, capsys, token):
     monkeypatch.setenv("GPUSPAWNER_TOKEN", token)

@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -80,7 +82,7 @@ def test_the_history_tells_whom_when_and_whether_rightly(draft, data, capsys):
     code, out, _ = run(capsys, draft, "--data", data)
     assert code == DONE
     assert "2 workspaces held GPUs for 4.0 GPU hours." in out
-    assert "It would have warned 1 times and stopped 1 of the workspaces, in 1 stops: 0 while in use." in out
+    assert "It would have warned 1 time and stopped 1 of the workspaces, in 1 stop: 0 while in use." in out
     assert "GPU hours won: 1.3, 100.0 % of the 1.3" in out
     (row,) = [line for line in out.splitlines() if line.startswith("ada")]
     assert re.fullmatch(r"ada-leas +ada +1 +2027-01-15 \d\d:\d\d +2027-01-15 \d\d:\d\d +yes +1\.3", row)
@@ -170,8 +172,8 @@ def test_who_is_only_warned_is_named_with_when_and_what_followed(draft, data, cl
     path = tmp_path / "report.html"
     code, out, _ = run(capsys, draft, "--data", data, "--html", str(path))
     assert code == DONE
-    assert "It would have warned 2 times and stopped 1 of the workspaces, in 1 stops" in out
-    assert "Only warned: 1 times, 0 while in use. What followed: used again 1." in out
+    assert "It would have warned 2 times and stopped 1 of the workspaces, in 1 stop" in out
+    assert "Only warned: 1 time, 0 while in use. What followed: used again 1." in out
     (row,) = [line for line in out.splitlines() if line.startswith("cleo")]
     assert re.fullmatch(r"cleo-lea +cleo +1 +2027-01-15 \d\d:\d\d +yes +used again after 6 min", row)
     report = json.loads(run(capsys, draft, "--data", data, "--json")[1])
@@ -250,6 +252,7 @@ def test_nothing_stopped_is_said(draft, data, tmp_path, capsys):
     [
         pytest.param(["none.yaml", "--sessions", "10"], INVALID, "none.yaml", id="no catalog"),
         pytest.param(["DRAFT", "--data", "none"], INVALID, "none/gpuspawner.sqlite is not there", id="no history"),
+        pytest.param(["DRAFT", "--data", "DRAFT"], INVALID, "is a file, not a folder. --data names", id="file"),
         pytest.param(
             ["DRAFT", "--sessions", "10", "--policy", "nigth"], INVALID, "it has default, hasty, told", id="policy"
         ),
@@ -309,6 +312,13 @@ def test_a_file_that_is_no_database_is_told(draft, tmp_path, capsys, content):
     assert told.startswith("The history cannot be read (")
 
 
+def test_another_program_s_database_is_told(draft, tmp_path, capsys):
+    with closing(sqlite3.connect(tmp_path / "gpuspawner.sqlite")) as other:
+        other.execute("create table theirs (a)")
+    code, _, told = run(capsys, draft, "--data", str(tmp_path))
+    assert (code, "It is none of gpuspawner: name the one that its service writes." in told) == (AWAY, True)
+
+
 def test_a_folder_with_signs_of_addresses_in_its_name_is_read_and_nothing_is_made(draft, data, tmp_path, capsys):
     odd = tmp_path / "a?b#c%20d"
     odd.mkdir()
@@ -333,6 +343,6 @@ def test_what_each_source_was_worth_is_told(capsys, draft, data):
     store.close()
     code, printed, _ = run(capsys, draft, "--data", data)
     assert code == DONE
-    assert "It would have warned 1 times and stopped 1 of the workspaces, in 1 stops: 0 while in use." in printed
+    assert "It would have warned 1 time and stopped 1 of the workspaces, in 1 stop: 0 while in use." in printed
     assert "Without the workspaces' own monitors it would have been 2 stops, 1 while in use." in printed
     assert "DCGM exporter" not in printed, "none was recorded"

@@ -77,6 +77,17 @@ def _is_address(url: str) -> bool:
         return False
 
 
+def _check_address(url: str, service: str) -> None:
+    """Refuse what is no address, or holds a password. Raises RefusedError."""
+    if "@" in url.partition("//")[2].partition("/")[0]:
+        raise RefusedError("Write the address without a name and a password: your token says who you are.")
+    if not _is_address(url):
+        raise RefusedError(
+            f"{service!r} is no http address. Set --url or GPUSPAWNER_URL, for example to "
+            "http://127.0.0.1:8000/services/gpu."
+        )
+
+
 def _is_plain(url: str) -> bool:
     return url.isprintable() and " " not in url
 
@@ -103,13 +114,7 @@ def call(
         AwayError: a 5xx, likewise, or no answer.
     """
     service = url.partition("/api/v1")[0].partition("/console/")[0]
-    if "@" in url.partition("//")[2].partition("/")[0]:
-        raise RefusedError("Write the address without a name and a password: your token says who you are.")
-    if not _is_address(url):
-        raise RefusedError(
-            f"{service!r} is no http address. Set --url or GPUSPAWNER_URL, for example to "
-            "http://127.0.0.1:8000/services/gpu."
-        )
+    _check_address(url, service)
     request = Request(  # noqa: S310 - the scheme is checked above
         url,
         method=method,
@@ -161,7 +166,9 @@ ID_LETTERS = 8
 
 def ask(arguments: argparse.Namespace, path: str, method: str = "GET", body: Any = None) -> dict[str, Any]:
     """Return what the service's API answers below ``/api/v1``, to the user's token. Raises what :func:`call` does."""
-    return call(f"{arguments.url.rstrip('/')}/api/v1{path}", token_of(url=arguments.url), method, body)
+    service = arguments.url.rstrip("/")
+    _check_address(service, service)  # before a token is looked for, which is of an address
+    return call(f"{service}/api/v1{path}", token_of(url=arguments.url), method, body)
 
 
 def ask_all(arguments: argparse.Namespace, path: str, name: str) -> dict[str, Any]:

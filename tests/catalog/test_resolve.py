@@ -87,7 +87,7 @@ BAD = [
 ]
 LIMITS = {
     "template": "pytorch, pytorch-4x, cpu",
-    "gpu": "a100, t4, half, none",
+    "gpu": "a100, t4, half, any, none",
     "count": "1 to 4",
     "cpu": "2 to 32",
     "memory": "8 GiB to 256 GiB",

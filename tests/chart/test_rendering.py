@@ -342,6 +342,8 @@ def test_the_image_puller_has_the_images_of_the_templates(chart):
         pytest.param({"catalog": {"templates": {"a": "b"}}}, "/catalog/templates/a", id="catalog shape"),
         pytest.param({"hub.address": "x"}, "additional properties 'address'", id="value"),
         pytest.param({"image.pullPolicy": "Sometimes"}, "'IfNotPresent'", id="choice"),
+        pytest.param({"persistence.size": "lots"}, "/persistence/size", id="size"),
+        pytest.param({**MONITOR, "monitoring.serviceMonitor.interval": "soon"}, "/interval", id="time"),
         pytest.param({**ROUTE, "expose.httpRoute.parentRefs": []}, "Name the Gateway", id="no gateway"),
         pytest.param({"expose.service.type": "External"}, "'NodePort'", id="type of Service"),
         pytest.param({"monitoring.serviceMonitor.enabled": True}, "scope read:metrics", id="no token"),

@@ -169,3 +169,17 @@ def test_what_is_no_release_s_is_refused_by_its_key(tmp_path, capsys, values, to
     (tmp_path / "hub.yaml").write_text(values)
     assert main(["z2jh-values", "--values", str(tmp_path / "hub.yaml")]) == 1
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("--name", "GPU service", "--name: 'GPU service' is no name of a Service"),
+        ("--name", "a" * 51, "is no name of a Service"),
+        ("--service-url", "gpuspawner:9470", "--service-url: 'gpuspawner:9470' is no address of a service."),
+        ("--service-url", "http://gpuspawner:9470/api", "is no address of a service."),
+    ],
+)
+def test_a_name_or_an_address_that_is_none_is_refused(capsys, option, value, told):
+    assert main(["z2jh-values", option, value]) == 1
+    assert told in capsys.readouterr().err

@@ -14,7 +14,7 @@ FLOOD = "x" * 2_000_000
 
 COUNT = "1 to 8. Write a whole number, for example 8."
 FEWER = "1 to 8. Ask for 1 to 8 A100."
-GPU = "a100, half, none. Choose one of them: Lab offers no other."
+GPU = "a100, half, any, none. Choose one of them: Lab offers no other."
 TEMPLATE = "lab, cpu. Choose one of them."
 MEMORY = "1 GiB to 8 GiB. Write a size with its unit, for example 1 GiB."
 LESS = "1 GiB to 8 GiB. Ask for 1 GiB to 8 GiB."

@@ -19,8 +19,9 @@ sys.path.insert(0, str(Path(__file__).parent))  # tests are no package
 
 from launcher import ENDS_WITHIN_SECONDS, Launcher
 
-from demo import ports
+from demo import ports, run
 from demo.colleagues import Hub
+from tools.progress import StepError
 
 STRAY = f"sleep 86398.{os.getpid()}"
 """A job that left its session and its environment behind: only its parentage can find it."""
@@ -126,6 +127,18 @@ def test_a_hub_that_dies_is_said_with_its_log_and_the_rest_ends(launch):
     assert "The hub ended by SIGKILL" in launcher.text()
     assert "JupyterHub is now running" in launcher.text()
     assert launcher.left() == []
+
+
+@pytest.mark.parametrize(
+    ("logged", "again"), [("Cannot connect to gpu service managed", True), ("database is locked", False)]
+)
+def test_a_hub_that_gave_up_on_its_service_says_to_try_again(tmp_path, monkeypatch, logged, again):
+    log = tmp_path / "hub.log"
+    log.write_text(f"[C 2026-11-26 JupyterHub app:3790] {logged}\n[E] more\n")
+    monkeypatch.setattr(os, "waitpid", lambda *_: (7, 1 << 8))
+    with pytest.raises(StepError, match="The hub ended with code 1") as failed:
+        run.raise_if_ended(7, log)
+    assert ("Try again: make run" in str(failed.value)) is again
 
 
 def test_a_taken_port_is_refused_before_anything_starts_with_its_holder_and_the_remedy(tmp_path):

@@ -111,7 +111,8 @@ def test_settings_and_cluster_are_files(tmp_path, secret_file):
         ([f"--hub={HUB}", "--listen=9470"], "--listen 9470 is no address and port"),
         ([f"--hub={HUB}", "--secret-file=/nowhere"], "--secret-file: /nowhere cannot be read"),
         ([f"--hub={HUB}", "--secret-file=/dev/null"], "holds no secret of 64 hexadecimal digits"),
-        ([f"--hub={HUB}", "--settings=/nowhere"], "--settings: /nowhere is no YAML of names and values"),
+        ([f"--hub={HUB}", "--settings=/nowhere"], "--settings: /nowhere cannot be read: No such file or directory."),
+        ([f"--hub={HUB}", "--settings=/dev/null/x"], "--settings: /dev/null/x cannot be read: Not a directory."),
         ([f"--hub={HUB}", "--token-file=/nowhere"], "--token-file: /nowhere cannot be read"),
     ],
 )

@@ -114,7 +114,8 @@ def _kind(template: Template, asked: Mapping[str, Any], usual: str | None) -> st
         return None
     if not isinstance(kind, str) or (kind not in template.gpus and not (kind == ANY_GPU and template.gpus)):
         remedy = f"Choose one of them: {template.title} offers no other."
-        raise RequestRefused("gpu", quoted(kind), listed([*template.gpus, NO_GPU]), remedy)
+        wide = [ANY_GPU] if len(template.gpus) > 1 else []
+        raise RequestRefused("gpu", quoted(kind), listed([*template.gpus, *wide, NO_GPU]), remedy)
     return kind
 
 

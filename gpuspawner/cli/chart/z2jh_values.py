@@ -6,6 +6,7 @@ Names are those of version 4 of that chart. What is a list there is replaced who
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,9 +18,12 @@ import yaml
 from gpuspawner import __version__
 from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.cli.errors import INVALID
+from gpuspawner.core.addresses import is_service_address
 from gpuspawner.core.errors import CatalogError
 
 PORT = 9470
+NAME = re.compile("[a-z](?:[-a-z0-9]{0,48}[a-z0-9])?")
+"""Of a Service, as short as the chart keeps it."""
 KEY = "zz-gpuspawner"
 """Of hub.extraConfig, whose keys run in their order: configure() judges what stands before it."""
 PACKAGE, CATALOG, SECRET = "/opt/gpuspawner", "/etc/gpuspawner/catalog", "/etc/gpuspawner/secret"
@@ -90,13 +94,14 @@ class Asked:
 
 
 class NotValuesError(Exception):
-    """The values of the hub's release cannot be read; says why."""
+    """The values of the hub's release cannot be read, or an option is wrong; says why."""
 
 
 def print_values(arguments: argparse.Namespace) -> int:
-    """Print the values. 1 where a file that was named cannot be used, and why."""
+    """Print the values. 1 where an option, or a file that was named, cannot be used, and why."""
     asked = Asked(arguments.name, arguments.service_url or "", arguments.image or "", arguments.hub_image or "")
     try:
+        _check(asked)
         theirs = _read(arguments.values) if arguments.values else {}
         catalog = load_catalog(arguments.catalog) if arguments.catalog else None
     except (NotValuesError, CatalogError) as error:
@@ -104,6 +109,20 @@ def print_values(arguments: argparse.Namespace) -> int:
         return INVALID
     print(as_text(z2jh_values(asked, theirs, catalog)), end="")
     return 0
+
+
+def _check(asked: Asked) -> None:
+    """Refuse names that Kubernetes does not take, and what is no address. Raises NotValuesError."""
+    if not NAME.fullmatch(asked.name):
+        raise NotValuesError(
+            f"--name: {asked.name!r} is no name of a Service: small letters, digits and -, a letter first, at most 50. "
+            "Write what `helm list` calls the release."
+        )
+    if asked.service_url and not is_service_address(asked.service_url):
+        raise NotValuesError(
+            f"--service-url: {asked.service_url!r} is no address of a service. Write it with its port, without a "
+            "path, like http://gpuspawner:9470."
+        )
 
 
 def z2jh_values(asked: Asked, theirs: Mapping[str, Any], catalog: Catalog | None = None) -> Values:

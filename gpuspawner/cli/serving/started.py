@@ -175,7 +175,9 @@ def _yaml(option: str, path: str) -> dict[str, Any]:
     try:
         found = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
         return dict(found)
-    except (OSError, ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
+    except OSError as error:
+        raise StartError(f"{option}: {path} cannot be read: {error.strerror}. Name a file that is there.") from error
+    except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
         raise StartError(f"{option}: {path} is no YAML of names and values ({error}).") from error
 
 

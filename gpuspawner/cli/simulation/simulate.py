@@ -83,11 +83,13 @@ def _store(arguments: argparse.Namespace) -> tuple[str, str]:
         except ValueError as error:
             raise _WrongError(f"--store: {error} --data takes a folder.") from error
         return arguments.store, "the recorded history"
-    path = Path(arguments.data) / "gpuspawner.sqlite"
+    folder = Path(arguments.data)
+    path = folder / "gpuspawner.sqlite"
     if not path.is_file():
+        is_file = folder.is_file()
+        missing = f"{folder} is a file, not a folder" if is_file else f"{path} is not there: no history"
         raise _WrongError(
-            f"{path} is not there: no history. --data names the folder that configure() made, by default beside the "
-            "hub's database."
+            f"{missing}. --data names the folder that configure() made, by default beside the hub's database."
         )
     return f"sqlite:///{path.absolute()}", f"the history in {arguments.data}"
 

@@ -152,24 +152,32 @@ def policy_sentence(policy: dict[str, Any]) -> str:
     )
 
 
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def sentences(report: dict[str, Any]) -> list[str]:
     """Return what it comes to, in words."""
     freed = report["freed_after_seconds"]
-    stopped = f"stopped {report['workspaces_stopped']} of the workspaces, in {report['stopped']} stops"
+    stopped = f"stopped {report['workspaces_stopped']} of the workspaces, in {_counted(report['stopped'], 'stop')}"
     winnable = f"{report['gpu_hours_winnable']:.1f} that its idle time and grace leave to win"
+    warned = _counted(report["warned"], "time")
     said = [
-        f"{report['workspaces']} workspaces held GPUs for {report['gpu_hours']:.1f} GPU hours.",
-        f"It would have warned {report['warned']} times and {stopped}: {report['stopped_in_use']} while in use.",
+        f"{_counted(report['workspaces'], 'workspace')} held GPUs for {report['gpu_hours']:.1f} GPU hours.",
+        f"It would have warned {warned} and {stopped}: {report['stopped_in_use']} while in use.",
         f"GPU hours won: {report['gpu_hours_won']:.1f}, {100 * report['recovered_share']:.1f} % of the {winnable}.",
     ]
     if report["nobody_came"]:
-        stops = "stop was" if report["nobody_came"] == 1 else "stops were"
-        said.append(f"{report['nobody_came']} {stops} because nobody came to what came while its user was away.")
+        were = "was" if report["nobody_came"] == 1 else "were"
+        said.append(
+            f"{_counted(report['nobody_came'], 'stop')} {were} because nobody came to what came while its user was "
+            "away."
+        )
     if report["warned_only"]:
         then = Counter(one["then"] for one in report["warned_only"])
         wrong = sum(not one["rightly"] for one in report["warned_only"])
         said.append(
-            f"Only warned: {len(report['warned_only'])} times, {wrong} while in use. What followed: "
+            f"Only warned: {_counted(len(report['warned_only']), 'time')}, {wrong} while in use. What followed: "
             f"{', '.join(f'{what} {count}' for what, count in then.most_common())}."
         )
     if freed["median"] is not None:
@@ -178,7 +186,8 @@ def sentences(report: dict[str, Any]) -> list[str]:
             f"{show_duration(freed['p95'])} for all but 5 %."
         )
     said += [
-        f"Without {one['source']} it would have been {one['stopped']} stops, {one['stopped_in_use']} while in use."
+        f"Without {one['source']} it would have been {_counted(one['stopped'], 'stop')}, {one['stopped_in_use']} "
+        "while in use."
         for one in report["without_sources"]
     ]
     if report["wanted_again"]:
@@ -188,8 +197,8 @@ def sentences(report: dict[str, Any]) -> list[str]:
         )
     if report["without_evidence"]:
         said.append(
-            f"Of {report['without_evidence']} workspaces softer evidence that the policy counts was not recorded: "
-            "while it would count they are unknown, and not stopped."
+            f"Of {_counted(report['without_evidence'], 'workspace')} softer evidence that the policy counts was not "
+            "recorded: while it would count they are unknown, and not stopped."
         )
     return said
 

@@ -235,6 +235,6 @@ def add_quota(commands: Any) -> None:
     correcting.add_argument("--team", metavar="TEAM", default="", help="that is charged")
     correcting.set_defaults(run="gpuspawner.cli.using.quota:correct")
     for parser in (granting, correcting):
-        parser.add_argument("--why", metavar="TEXT", help="the reason, which is stored")
+        parser.add_argument("--why", "--reason", metavar="TEXT", help="the reason, which is stored")
     for parser in (own, used, granting, correcting):
         options(parser)

@@ -88,7 +88,9 @@ def recorded(
                 f"The history was written by another version of gpuspawner ({why}). Start the service once: "
                 "it brings its database up to date."
             ) from error
-        raise Unavailable(f"The history cannot be read ({why}).") from error
+        foreign = "no such table" in why or "not a database" in why
+        remedy = " It is none of gpuspawner: name the one that its service writes." if foreign else ""
+        raise Unavailable(f"The history cannot be read ({why}).{remedy}") from error
     finally:
         engine.dispose()
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
+from gpuspawner.core.addresses import is_service_address
 from gpuspawner.core.proof import hub_id_of, hub_token
 from gpuspawner.spawner.hub.data_folder import check_secret, made_identity
 from gpuspawner.spawner.hub.written import written_in
@@ -119,12 +119,7 @@ def as_json(settings: Mapping[str, Any]) -> str:
 
 
 def _checked(url: str) -> str:
-    try:
-        parts = urlparse(url)
-        good = parts.scheme == "http" and bool(parts.hostname) and parts.port != 0 and parts.path in {"", "/"}
-    except (ValueError, AttributeError):  # a port that is none, or no text
-        good = False
-    if not good:
+    if not is_service_address(url):
         raise SystemExit(
             f"gpuspawner: configure(service_url={url!r}) is no address of a service. Write it with its port, "
             "without a path, like http://gpuspawner:9470."

@@ -1,5 +1,6 @@
 """The OpenAPI document: every route is in it, it is valid, and any request by it is answered as it says."""
 
+import base64
 import json
 
 import pytest
@@ -76,6 +77,10 @@ def test_the_document_is_answered_to_anybody_below_the_service_s_address(world):
     assert "text/event-stream" in told["paths"]["/api/v1/events"]["get"]["responses"]["200"]["content"]
 
 
+def forged(*order):
+    return base64.urlsafe_b64encode(json.dumps(order).encode()).decode().rstrip("=")
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "words"),
     [
@@ -83,6 +88,8 @@ def test_the_document_is_answered_to_anybody_below_the_service_s_address(world):
         ("GET", "workspaces?ended=many", None, "ended: 'many' asked; allowed: a valid integer"),
         ("GET", "workspaces?limit=0", None, "limit: '0' asked; allowed: greater than or equal to 1"),
         ("GET", "workspaces?cursor=lost", None, "cursor: 'lost' asked; allowed: `next` of the part before"),
+        ("GET", f"workspaces?ended=5&cursor={forged(1, 5, chr(0xD800))}", None, "allowed: `next` of the part before"),
+        ("GET", f"workspaces?ended=5&cursor={forged(1, 5, chr(0))}", None, "allowed: `next` of the part before"),
         ("POST", "check", {"memory": "16 boxes"}, "Memory: '16 boxes' asked"),
         ("POST", "check", {"memorry": "16GiB"}, "Did you mean `memory`?"),
         ("POST", "workspaces/runs/keep", {"for": "2h"}, "'for'"),

@@ -93,6 +93,7 @@ def test_a_repeated_message_is_one_claim(world, header):
         ({"kind": "a100", "team": "vision"}, 400, "Team: 'vision' asked; allowed: none"),
         ({"kind": "a100", "user": "nobody"}, 400, "user: 'nobody' asked; allowed: users of the hub"),
         ({**EXTERNAL, "by": NOW - 1}, 400, "a time within the next 7 days"),
+        ({**EXTERNAL, "by": 10**400}, 400, "a time within the next 7 days"),
         ({**EXTERNAL, "hold_until": "soon"}, 400, "hold_until: 'soon' asked"),
         ({**EXTERNAL, "hold_until": NOW + 9 * 86400}, 400, "a time within the next 7 days"),
         ({**EXTERNAL, "hold_until": NOW + 60}, 409, "Ask for a later hold_until."),

@@ -38,7 +38,10 @@ def after_of(query: PageQuery) -> Order | None:
     try:
         found: Any = json.loads(base64.urlsafe_b64decode(query.cursor + "=" * (-len(query.cursor) % 4)))
         part, number, name = found
-        return int(part), float(number), str(name)
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        after = int(part), float(number), str(name)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        after = 0, 0.0, "\0"
+    if not after[2].isprintable():  # no id that a store could hold
         right = "`next` of the part before"
-        raise RequestRefused("cursor", quoted(query.cursor), right, "Begin without a cursor.") from error
+        raise RequestRefused("cursor", quoted(query.cursor), right, "Begin without a cursor.")
+    return after

@@ -180,6 +180,14 @@ def test_filters(world, query, targets):
     assert [x["target"] for x in found(world, query)["audit"]] == targets
 
 
+def test_who_is_called_as_a_part_of_the_service_hides_nothing(world):
+    done = AuditLine(NOW, "runs", "hub", "hub", events.Extended(3600.0), "the API")
+    by_itself = AuditLine(NOW, "other", "bob", "hub", events.Started())
+    world.call(world.parts.book.save, audit=[done, by_itself])
+    assert [x["target"] for x in found(world, "by=people")["audit"]] == ["runs"]
+    assert [x["target"] for x in found(world, "by=parts")["audit"]] == ["other"]
+
+
 @pytest.mark.parametrize(
     ("query", "words"),
     [

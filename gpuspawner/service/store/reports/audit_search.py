@@ -88,5 +88,6 @@ def _where(sought: Sought) -> list[sa.ColumnElement[bool]]:
     if sought.until is not None:
         found.append(t.at < sought.until)
     if sought.people is not None:
-        found.append(t.actor.not_in(PARTS) if sought.people else t.actor.in_(PARTS))
+        is_part = t.actor.in_(PARTS) & (t.via == "")  # a user may be called as a part is, and acts from somewhere
+        found.append(~is_part if sought.people else is_part)
     return found

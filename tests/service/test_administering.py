@@ -188,6 +188,27 @@ def test_several_are_extended_together_by_no_more_than_a_budget_leaves(make_web_
     post(world, "workspaces/extend", ids=["one", "two"], until="14h")
 
 
+def test_what_others_take_of_a_budget_meanwhile_is_not_given_twice(make_web_world):
+    budget = Budget(Used.GPU_HOURS, Per.MONTH, hard=Fraction(40))
+    rules = Rules(quotas=(Quota("everybody", Whom.EVERYBODY, budgets=(budget,)),))
+    world = make_web_world(replace(load_catalog(CATALOG), rules=rules))
+    world.observe()
+    rate = {"rate": Rate(Fraction(1), Fraction(0))}
+    for number, name in enumerate(("one", "two")):  # each has 8 h set aside
+        world.save(running(name, "alice", gpus=(number,), server=name, **rate))
+    scheduler = world.parts.scheduler
+
+    async def extend(lease, until, before=scheduler.extend):
+        if lease.id == "two":  # the first was stored meanwhile, and bob started something
+            await world.parts.book.save(running("third", "bob", gpus=(2,), **rate))
+        await before(lease, until)
+
+    scheduler.extend = extend
+    refused = post(world, "workspaces/extend", 409, ids=["one", "two"], until="17h")["error"]["message"]
+    assert "alice: two ends at" in refused
+    assert [world.lease(name).deadline_at for name in ("one", "two")] == [NOW + 17 * 3600, NOW + 7 * 3600]
+
+
 def test_a_drained_node_is_given_to_nobody_its_users_are_told_and_lifting_restores(world):
     world.save(waiting("waits", "carol", count=1))
     dry = restrict(world, "drain", 200, node=NODE, until="2h", dry_run=True)

@@ -155,16 +155,20 @@ class Workspaces:
         async def extend() -> None:
             await self._parts.allocator.scheduler.extend(lease, until)
             newest = self._parts.book.get(lease.id)
-            if newest is None or newest.phase not in UP:
-                return  # it ended meanwhile
+            if newest is None or newest.phase not in UP or newest.deadline_at is None or newest.deadline_at >= until:
+                return  # it ended meanwhile, or runs as long by now
+            more = until - newest.deadline_at
+            latest = self._parts.allocator.bounds.of_extension(newest, more)
+            if latest is not None and latest.at < until:  # others took of the budget while some of these were stored
+                raise Conflict(f"{name_of(newest)} {latest.words}: it was not extended. Those named before it were.")
             longer = replace(
                 newest,
                 deadline_at=until,
-                extended_seconds=newest.extended_seconds + seconds,
+                extended_seconds=newest.extended_seconds + more,
                 warned_seconds=(),
                 latest_end=latest,
             )
-            await self._parts.book.save(longer, audit=[self._act.line_of(longer, events.Extended(seconds, reason))])
+            await self._parts.book.save(longer, audit=[self._act.line_of(longer, events.Extended(more, reason))])
 
         return Planned(lease, f"It runs until {show_time(until, now)}, {show_duration(seconds)} longer.", until, extend)
 

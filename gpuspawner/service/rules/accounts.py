@@ -27,13 +27,17 @@ REMEMBERED_SECONDS = 20 * HALF_LIFE_SECONDS
 
 @dataclass(frozen=True)
 class _Sums:
-    """Of the ledger: what is charged in the present ``periods`` of ``zone``, and faded use as of ``faded_at``."""
+    """Of the ledger: what is charged in the present ``periods`` of ``zone``, and faded use as of ``faded_at``.
+
+    ``ahead`` are lines of later periods, where the clock went back since they were written.
+    """
 
     zone: ZoneInfo
     periods: Mapping[Per, Span]
     charged: Mapping[tuple[Account, Used, Per], Fraction]
     faded: Mapping[Account, float]
     faded_at: float
+    ahead: tuple[Line, ...] = ()
 
 
 class _Faded(Mapping[Account, float]):
@@ -179,16 +183,19 @@ class Accounting:
     def _summed(self, lines: Sequence[Line]) -> _Sums:
         now, zone = self._clock.now(), self.zone
         periods = {per: period_of(milliseconds(now), per, zone) for per in Per}
-        return _Sums(zone, periods, charged_by(lines, now, zone), _faded_by(lines, now), now)
+        ahead = tuple(line for line in lines if any(line.end_ms >= period.end_ms for period in periods.values()))
+        return _Sums(zone, periods, charged_by(lines, now, zone), _faded_by(lines, now), now, ahead)
 
     def _rolled(self, sums: _Sums) -> _Sums:
-        """Return the sums of the periods of now: a new one begins with nothing, as what is written has ended before."""
-        now_ms = milliseconds(self._clock.now())
+        """Return the sums of the periods of now: a new one begins with what is ``ahead``, as a rule with nothing."""
+        now = self._clock.now()
+        now_ms = milliseconds(now)
         over = {per for per, period in sums.periods.items() if now_ms >= period.end_ms}
         if not over:
             return sums
         periods = {per: period_of(now_ms, per, sums.zone) if per in over else sums.periods[per] for per in Per}
         charged = {key: value for key, value in sums.charged.items() if key[2] not in over}
+        charged |= {key: value for key, value in charged_by(sums.ahead, now, sums.zone).items() if key[2] in over}
         return replace(sums, periods=periods, charged=charged)
 
     @staticmethod

@@ -21,7 +21,7 @@ policies:
 BUSY = "nohup python3 -c 'from gpuspawner.backends.local import busy; busy(600, percent=60)' >/dev/null 2>&1 &"
 ON_STOP = """
 mkdir -p ~/.gpuspawner
-echo 'echo "$GPUSPAWNER_END_REASON in $(hostname):"; cat ~/.gpuspawner/notice.json' >~/.gpuspawner/on-stop
+echo 'echo "$GPUSPAWNER_END_REASON in $(hostname):"; cat ~/"$GPUSPAWNER_NOTICE"' >~/.gpuspawner/on-stop
 """
 ONE_BUSY = BUSY.replace("nohup", "export GPUSPAWNER_GPUS=${GPUSPAWNER_GPUS%%,*}; nohup")
 

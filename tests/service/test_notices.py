@@ -10,7 +10,7 @@ from service_world import IDLE_FOR
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.tell import notices as module
-from gpuspawner.service.tell.notices import RETRY_SECONDS, Notices, write_script
+from gpuspawner.service.tell.notices import RETRY_SECONDS, Notices, notice_variables, write_script
 
 
 def workspace(world, monkeypatch, home):
@@ -101,4 +101,5 @@ def test_each_named_server_has_its_own_and_no_name_or_text_is_run(tmp_path):
     subprocess.run(["sh", "-s"], input=script, env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}, check=True)
     (file,) = (tmp_path / ".gpuspawner").iterdir()
     assert file.name == "notice-..%2Fa%20b%27c.json"
+    assert tmp_path / notice_variables("../a b'c")["GPUSPAWNER_NOTICE"] == file
     assert json.loads(file.read_text()) == notice

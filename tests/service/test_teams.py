@@ -326,6 +326,7 @@ def test_the_workspace_reads_which_gpu_it_got_and_which_was_asked_for(world):
     answer = spawner(world, f"leases/{lease['id']}/acknowledge?attempt={attempt}").json()
     environment = answer["patch"]["environment"]
     assert (environment["GPUSPAWNER_GPU_KIND"], environment["GPUSPAWNER_GPU_ASKED"]) == ("h100", "a100")
+    assert environment["GPUSPAWNER_NOTICE"] == ".gpuspawner/notice.json", "and where it is told of its end"
     words = "Starting on 1 simulated H100 instead of simulated A100 80 GB, as you allowed: 4.00 instead of 2.10 an hour"
     assert answer["lease"]["words"] == words
     assert (

@@ -19,6 +19,7 @@ from gpuspawner.core.proof import DIGEST, digest
 from gpuspawner.service.api.base import ApiHandler, is_spawner
 from gpuspawner.service.leases.adoption import lease_variables
 from gpuspawner.service.leases.allocator import Ask
+from gpuspawner.service.tell.notices import notice_variables
 from gpuspawner.service.tell.views import lease_view
 
 log = logging.getLogger("gpuspawner")
@@ -161,6 +162,7 @@ class Acknowledge(SpawnerHandler):
             **patch.get("environment", {}),
             **lease_variables(lease, self.parts.secret),
             **_gpu_variables(lease),
+            **notice_variables(lease.key.server),
             "GPUSPAWNER_WORKSPACE_TOKEN": token,
             "GPUSPAWNER_SERVICE_URL": self.parts.public_url,
         }

@@ -2,6 +2,7 @@
 
 ``~/.gpuspawner/notice.json`` of the default server, ``notice-NAME.json`` of a named one, is there while an end is
 announced: ``{"ends_at": seconds since the epoch, "kind": "idle", "words": "..."}``. It is gone once nothing is.
+Programs find it by the variable ``GPUSPAWNER_NOTICE``.
 """
 
 from __future__ import annotations
@@ -40,6 +41,16 @@ exit 0
 """
 
 
+def notice_name(server: str) -> str:
+    """Return how the notice file of a server is called."""
+    return f"notice-{quote(server, safe='')}.json" if server else "notice.json"
+
+
+def notice_variables(server: str) -> dict[str, str]:
+    """Return by what programs in a workspace find its notice file: its path, from the home on."""
+    return {"GPUSPAWNER_NOTICE": f".gpuspawner/{notice_name(server)}"}
+
+
 def notice_of(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     """Return the first end that is announced for a workspace; None for none."""
     ends = [one for one in warnings_of(parts, lease) if one["ends_at"] is not None]
@@ -49,9 +60,8 @@ def notice_of(parts: Parts, lease: Lease) -> dict[str, Any] | None:
 
 def write_script(server: str, notice: Mapping[str, Any] | None) -> bytes:
     """Return the script that writes the notice of a server, or takes it away."""
-    name = f"notice-{quote(server, safe='')}.json" if server else "notice.json"
     text = "" if notice is None else json.dumps(notice)
-    return f"file={shlex.quote(name)}\nnotice={shlex.quote(text)}\n{WRITE}".encode()
+    return f"file={shlex.quote(notice_name(server))}\nnotice={shlex.quote(text)}\n{WRITE}".encode()
 
 
 class Notices:

@@ -11,8 +11,9 @@ import requests
 from page_world import PEOPLE, Browser, api, running
 
 from gpuspawner.cli.main import main
+from gpuspawner.core.leases.lease import Owner
 from gpuspawner.service.api.routes import document_of_all
-from gpuspawner.service.login.logins import LOGIN_SECONDS, MOST_BEGUN_EACH, MOST_TRIED_EACH
+from gpuspawner.service.login.logins import LOGIN_SECONDS, MOST_BEGUN_EACH, MOST_TRIED_EACH, MOST_WAITING, Logins
 from gpuspawner.service.login.tokens import ADMIN_SECONDS, TOKEN_SECONDS
 from gpuspawner.service.store import tables
 
@@ -124,6 +125,17 @@ def test_codes_are_neither_begun_nor_tried_without_end(world):
     assert codes[0] in Browser(world, "alice").look(f"login-code?code={codes[0]}").text
     world.clock.at += LOGIN_SECONDS
     begin(world)
+
+
+def test_a_flood_from_any_addresses_takes_the_place_of_no_login_whose_page_is_open():
+    logins, alice = Logins(), Owner("hub-1", "alice born")
+    unseen, seen = (logins.begin("laptop", "10.0.0.1", 0.0, admin=False) for _ in range(2))
+    assert logins.find(seen.code, alice, 1.0).secret == seen.secret
+    for number in range(MOST_WAITING):
+        assert logins.begin("flood", f"2001:db8::{number:x}", 2.0, admin=False) is not None
+    assert (unseen.secret in logins.waiting, len(logins.waiting)) == (False, MOST_WAITING)
+    logins.decide(logins.find(seen.code, alice, 3.0), alice, "alice")
+    assert logins.of_secret(seen.secret, 4.0).user == "alice"
 
 
 def test_a_code_in_no_letters_of_ours_is_a_wrong_one(world):

@@ -17,9 +17,11 @@ LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
 """Consonants: no code is a word, and none is read as another (RFC 8628, 6.1)."""
 CODE_LETTERS = 8
 MOST_WAITING = 1000
-"""Beyond that the oldest gives way. Arbitrary: more than a hub's people begin in five minutes."""
+"""Beyond that the oldest gives way that nobody signed in has looked at. Arbitrary: more than a hub's people begin in
+five minutes."""
 MOST_BEGUN_EACH = 10
-"""From one address in five minutes."""
+"""From one address in five minutes. A stranger may tell any address where no proxy in front writes its own: so a flood
+of them takes the place of nobody whose page with the code is open."""
 MOST_TRIED_EACH = 10
 """Wrong codes of one person in five minutes: nobody finds another's by trying."""
 
@@ -28,7 +30,7 @@ MOST_TRIED_EACH = 10
 class Login:
     """One that waits. ``device`` is what its machine calls itself; ``owner`` and ``user`` are known once it is allowed.
 
-    ``at`` is when it began, in seconds since the epoch.
+    ``at`` is when it began, in seconds since the epoch; ``looked_at``: somebody signed in has opened it by its code.
     """
 
     secret: str
@@ -40,6 +42,7 @@ class Login:
     owner: Owner | None = None
     user: str = ""
     denied: bool = False
+    looked_at: bool = False
 
 
 def code_of(text: str) -> str:
@@ -61,7 +64,8 @@ class Logins:
         if Counter(one.address for one in self.waiting.values())[address] >= MOST_BEGUN_EACH:
             return None
         if len(self.waiting) >= MOST_WAITING:
-            del self.waiting[next(iter(self.waiting))]
+            unseen = (name for name, one in self.waiting.items() if not one.looked_at)
+            del self.waiting[next(unseen, next(iter(self.waiting)))]
         code = code_of("".join(secrets.choice(LETTERS) for _ in range(CODE_LETTERS)))
         login = Login(secrets.token_urlsafe(32), code, device, admin, address, now)
         self.waiting[login.secret] = login
@@ -75,7 +79,8 @@ class Logins:
         wanted = code_of(code)
         for one in self.waiting.values():
             if secrets.compare_digest(one.code, wanted) and one.owner is None and not one.denied:
-                return one
+                found = self.waiting[one.secret] = replace(one, looked_at=True)
+                return found
         self._tried.append((now, who))
         return None
 

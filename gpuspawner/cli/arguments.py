@@ -14,6 +14,7 @@ from gpuspawner.cli.doctor.arguments import add_doctor
 from gpuspawner.cli.keeping.arguments import add_store
 from gpuspawner.cli.messaging.arguments import add_message
 from gpuspawner.cli.reporting.arguments import add_report
+from gpuspawner.cli.serving.operate_arguments import add_operate
 from gpuspawner.cli.serving.serve_arguments import add_serve
 from gpuspawner.cli.signing.arguments import add_signing
 from gpuspawner.cli.using.arguments import add_using
@@ -51,6 +52,7 @@ def add_parsers(commands: Any) -> None:
     add_adopting(commands)
     _add_check(commands)
     add_serve(commands, _factor)
+    add_operate(commands)
     add_doctor(commands)
     add_store(commands)
     add_signing(commands)

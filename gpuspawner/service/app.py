@@ -53,6 +53,8 @@ from gpuspawner.service.observe.reconciler import Reconciler
 from gpuspawner.service.observe.sampler import Sampler
 from gpuspawner.service.observe.unmatched import unmatched, unmeasured
 from gpuspawner.service.operator.operator import ROUND_SECONDS, Operator
+from gpuspawner.service.operator.relay import Relay
+from gpuspawner.service.operator.route import add_operating
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.ready.rounds import READY_SECONDS, ready_round
 from gpuspawner.service.rules.preemptions import Preemptions
@@ -217,7 +219,11 @@ class Service:
         self._notices = Notices(self.parts, backend)
         self._reload = reload_of(self.parts, resources)
         self.health = Health(self._waits_for)
-        self._door = Door(application(self.parts, options.hub_auth, self.health), self.parts)
+        self._relay = resources if isinstance(resources, Relay) else None
+        pages = application(self.parts, options.hub_auth, self.health)
+        if self._relay and self._operator:
+            add_operating(pages, self.parts, self._relay, self._operator)
+        self._door = Door(pages, self.parts)
         self._heart = Heart(self.parts.store) if options.stands_by else None
         self._stopped = asyncio.Event()
         self._opened_at: float | None = None
@@ -271,7 +277,7 @@ class Service:
 
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
         period = self._settings.tick_seconds
-        operating = [] if self._operator is None else [self._every(ROUND_SECONDS, self._operator.round)]
+        operating = [] if self._operator is None or self._relay else [self._every(ROUND_SECONDS, self._operator.round)]
         return [
             *operating,
             self._every(self._settings.fleet_seconds, self._observe_fleet),
@@ -312,7 +318,7 @@ class Service:
             except Superseded as error:
                 self.stop(str(error))
             else:
-                self._opened_at = _time()
+                self._opened_at = asyncio.get_running_loop().time()
                 return
 
     def _wait_for(self, why: str) -> None:
@@ -389,12 +395,3 @@ class Service:
         # Before any look at the store: a store that is away must not keep a service that nobody wants any more.
         if self._options.hub_pid is not None and os.getppid() != self._options.hub_pid:
             self.stop("its hub is gone")
-
-
-def _time() -> float:
-    return asyncio.get_running_loop().time()
-
-
-def read_secret(path: Path) -> bytes:
-    """Return the secret that spawner and service share, from its 0600 file."""
-    return bytes.fromhex(path.read_text().strip())

@@ -23,6 +23,7 @@ from gpuspawner.service.api import callback
 from gpuspawner.service.api.base import ApiHandler, BaseHandler, is_spawner
 from gpuspawner.service.connections import LARGEST_DISCARDED_BYTES
 from gpuspawner.service.health import ALIVE, READY
+from gpuspawner.service.operator import route
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.web.base import STALE, NotFound, PageHandler
 
@@ -44,6 +45,8 @@ class Door(Router):
         prefix = parts.prefix.rstrip("/")
         self._signed = prefix + callback.PATH
         """Who sends to it proves itself by a signature of the body, which is short."""
+        self._operator = prefix + route.PATH
+        """Who sends to it shows all that a cluster has."""
         self._always = (f"{prefix}/static/", f"{prefix}/oauth_callback", ALIVE, READY)
 
     def find_handler(self, request: HTTPServerRequest, **kwargs: Any) -> HTTPMessageDelegate | None:
@@ -55,8 +58,9 @@ class Door(Router):
     async def admit(self, request: HTTPServerRequest) -> HTTPMessageDelegate:
         """Return what answers a request that has a body."""
         size = _body_bytes(request.headers)
+        large = request.path == self._operator and is_spawner(self._parts.secret, request.headers)
         try:
-            _check_size(size)
+            _check_size(size, LARGEST_DISCARDED_BYTES if large else LARGEST_REQUEST_BYTES)
             if not self.waits_for and request.path != self._signed:
                 await Sender(self._application, request, parts=self._parts).check()
         except Exception as error:  # noqa: BLE001 - told as the answer
@@ -79,10 +83,10 @@ def _body_bytes(headers: HTTPHeaders) -> int | None:
     return int(length) if known else None
 
 
-def _check_size(size: int | None) -> None:
+def _check_size(size: int | None, largest: int) -> None:
     if size is None:
         raise HTTPError(411, reason=NO_LENGTH)
-    if size > LARGEST_REQUEST_BYTES:
+    if size > largest:
         raise TooLarge
 
 

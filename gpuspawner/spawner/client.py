@@ -20,6 +20,8 @@ NOT_OURS = "What answers at the GPU service's address is not this hub's GPU serv
 STOP_PATH_SECONDS = 2.0
 """Calls in stop paths take no longer: at its shutdown the hub ends the service before the servers."""
 CONNECT_SECONDS = 3.0
+OPERATE_SECONDS = 60.0
+"""1,000 requests that come at once are asked for in a part of it."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,10 @@ class LeaseClient:
     async def name_stopper(self, told: Mapping[str, str]) -> None:
         """Tell whose request (``by``) stopped the server of a key, before or after its end is released."""
         await self._call("POST", "/internal/stopper", body=told)
+
+    async def operate(self, seen: Mapping[str, Any]) -> dict[str, Any]:
+        """Show what an operator of its own sees; answers what it is to write. Conflict where another one leads."""
+        return await self._call("POST", "/internal/operator", body=seen, seconds=OPERATE_SECONDS)
 
     async def _call(
         self,

@@ -82,6 +82,7 @@ WITH = {
     "replicas": {"store.postgresql.url": "postgresql://gpu@db/gpu"},
     "hub.serviceAccount.": {"hub.rights.kubespawner": True},
     "rights.serviceAccount": {"rights.create": False},
+    "customResources.ownProcess": {"customResources.enabled": True},
     "expose.service.": EXPOSED,
     "expose.ingress.": INGRESS,
     "expose.httpRoute.": ROUTE,
@@ -105,6 +106,7 @@ EVERYTHING = {
     "monitoring.rules.enabled": True,
     "monitoring.dashboards.enabled": True,
     "customResources.enabled": True,
+    "customResources.ownProcess": True,
 }
 
 
@@ -254,17 +256,32 @@ def test_rights_on_claims_are_those_that_hub_config_explains_and_are_given_on_as
 def test_custom_resources_bring_their_rights_and_no_others(chart):
     rendered = chart.objects({"customResources.enabled": True})
     assert "custom_resources: jhub" in rendered["Secret", "gpuspawner-settings"]["stringData"]["cluster.yaml"]
-    rules = rendered["Role", "gpuspawner-requests"]["rules"]
-    assert {"apiGroups": [API_GROUP], "resources": [USERS], "verbs": ["use"]} in rules
-    cluster = rendered["ClusterRole", "jhub-gpuspawner-requests"]["rules"]
+    own, kinds = ("gpuspawner-requests", "gpuspawner-entries"), ("Role", "ClusterRole")
+    roles = {
+        (kind, name): rendered[kind, f"{'jhub-' * (kind != 'Role')}{name}"]["rules"] for kind in kinds for name in own
+    }
+    assert {"apiGroups": [API_GROUP], "resources": [USERS], "verbs": ["use"]} in roles["Role", own[0]]
     definitions = [f"{kind.plural}.{API_GROUP}" for kind in KINDS]
-    assert [rule["resourceNames"] for rule in cluster] == [definitions, ["jhub"], [POLICY]]
+    cluster = roles["ClusterRole", own[0]]
+    assert [rule["resourceNames"] for rule in cluster] == [definitions[:1], ["jhub"], [POLICY]]
+    assert [rule["resourceNames"] for rule in roles["ClusterRole", own[1]]] == [definitions[1:], ["jhub"]]
+    rules = roles["Role", own[1]]
     entries = [kind.plural for kind in KINDS[1:]]
     assert {"apiGroups": [API_GROUP], "resources": entries, "verbs": ["list", "watch"]} in rules
     told = [f"{name}/status" for name in entries]
     assert {"apiGroups": [API_GROUP], "resources": told, "verbs": ["patch"]} in rules
-    assert {verb for rule in cluster for verb in rule["verbs"]} == {"get"}
+    verbs = {
+        verb for (kind, _), role in roles.items() if kind == "ClusterRole" for rule in role for verb in rule["verbs"]
+    }
+    assert verbs == {"get"}
     assert ("Role", "gpuspawner-requests") not in chart.objects()
+    apart = chart.objects({"customResources.enabled": True, "customResources.ownProcess": True})
+    assert "operated_elsewhere: true" in apart["Secret", "gpuspawner-settings"]["stringData"]["cluster.yaml"]
+    bound = {name: apart["RoleBinding", name]["subjects"][0]["name"] for name in own}
+    assert bound == {own[0]: "gpuspawner-operator", own[1]: "gpuspawner"}, "the service has no right to requests"
+    (container,) = apart["Deployment", "gpuspawner-operator"]["spec"]["template"]["spec"]["containers"]
+    asked = parser_of_all().parse_args(container["args"][1:])
+    assert (asked.run, asked.listen) == ("gpuspawner.cli.serving.operate:operate", "0.0.0.0:9471")
 
 
 def test_requests_are_let_go_once_the_service_and_its_rights_are_gone(chart):
@@ -303,7 +320,7 @@ def test_a_hub_without_a_chart_gets_the_rights_that_hub_config_explains(chart):
 
 def test_every_pod_is_restricted_and_follows_folders(chart):
     pods = pod_specs(chart.objects(EVERYTHING))
-    assert len(pods) == 6, "service, check, secret made and removed, finalizers, images"
+    assert len(pods) == 7, "service, operator, check, secret made and removed, finalizers, images"
     for pod in pods:
         security = pod["securityContext"]
         assert (security["runAsNonRoot"], security["seccompProfile"]) == (True, {"type": "RuntimeDefault"})

@@ -21,6 +21,7 @@ from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.http.client import Client
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.service.operator.relay import Relay
 
 if TYPE_CHECKING:
     from gpuspawner.backends.kubernetes.settings import ClusterSettings
@@ -196,7 +197,9 @@ def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str) -> Chosen:
     backend = _clusters(catalog, lambda kinds, there: KubernetesBackend(kinds, hub_id, there), settings)
     times = {**CLUSTER_TIMES, "probes_at_once": settings.probes_at_once}
     scheduler = KubernetesScheduler(backend, catalog.gpus)
-    resources = CustomResources(settings) if settings.custom_resources else None
+    resources: Resources | None = CustomResources(settings) if settings.custom_resources else None
+    if resources is not None and settings.operated_elsewhere:
+        resources = Relay(resources)
 
     async def close() -> None:
         if resources is not None:

@@ -15,7 +15,7 @@ import yaml
 
 from gpuspawner.cli.serving.backend import BACKEND, CLUSTER
 from gpuspawner.core.proof import hub_id_of, hub_token
-from gpuspawner.service.app import Options, read_secret
+from gpuspawner.service.app import Options
 from gpuspawner.service.store.copies.backups import DATABASE
 from gpuspawner.service.store.databases import database_of
 
@@ -40,6 +40,11 @@ class Started:
     settings: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     by_hub: bool = False
+
+
+def read_secret(path: Path) -> bytes:
+    """Return the secret that spawner and service share, from its file. Raises OSError and ValueError."""
+    return bytes.fromhex(path.read_text().strip())
 
 
 def started_by_hub(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Started:

@@ -72,6 +72,11 @@ class WorkQueue:
         pause = min(MOST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * before))
         self._pauses[key] = (pause, now + pause)
 
+    async def idle(self) -> None:
+        """Return once nothing waits or is under way."""
+        while self._tasks:
+            await asyncio.wait(self._tasks.values())
+
     async def close(self) -> None:
         """Cancel everything: every step can be taken again."""
         self._waiting.clear()

@@ -1,4 +1,5 @@
 """Custom resources as a second door to the same service: what ``core.resources`` decides is carried out here.
 
-It is part of the service, whose one-writer election it needs: a process of its own would need another one.
+What is decided, and for whom, is the service's alone, whose one-writer election it needs. A process of its own may see
+and write the resources for it (``relay``): it shows what is there, and is answered by what it is to write.
 """

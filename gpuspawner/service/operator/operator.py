@@ -50,6 +50,10 @@ class Operator:
         """Cancel what is under way: every step can be taken again."""
         await self._acts.close()
 
+    async def idle(self) -> None:
+        """Return once all that the rounds so far had to be done is done, or has failed."""
+        await self._acts.idle()
+
     async def round(self) -> None:
         """Decide, and have the steps taken. Where the resources are not seen, nothing is done, and once it is said.
 

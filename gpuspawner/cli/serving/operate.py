@@ -1,0 +1,134 @@
+"""Shows the service what the cluster has, round by round, and writes there what it answers."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import yaml
+from tornado.web import Application
+
+from gpuspawner.backends.kubernetes.resources import CustomResources
+from gpuspawner.backends.kubernetes.settings import cluster_settings
+from gpuspawner.backends.resources import Resources
+from gpuspawner.cli.serving.started import SERVICE, read_secret
+from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
+from gpuspawner.core.resources.resource import Resource
+from gpuspawner.service.health import ROUTES, Health
+from gpuspawner.service.operator.operator import AT_ONCE, ROUND_SECONDS
+from gpuspawner.spawner.client import LeaseClient
+
+log = logging.getLogger("gpuspawner")
+
+INVALID = 1
+MISSING = "add custom_resources: NAMESPACE, where the requests are."
+Write = Mapping[str, Any]
+
+
+def operate(arguments: argparse.Namespace) -> int:
+    """Run until it is ended."""
+    logging.basicConfig(level=logging.INFO, format="[gpu %(asctime)s %(levelname)s] %(message)s")
+    base = f"/{arguments.base_url.strip('/')}/".replace("//", "/")
+    try:
+        settings = cluster_settings(yaml.safe_load(Path(arguments.cluster).read_text()) or {})
+        secret = read_secret(Path(arguments.secret_file))
+        if not settings.custom_resources:
+            print(f"gpuspawner operate: --cluster: {arguments.cluster} names no namespace: {MISSING}", file=sys.stderr)
+            return INVALID
+        client = LeaseClient(f"{arguments.service_url.rstrip('/')}{base}{SERVICE}", secret)
+        asyncio.run(_run(Rounds(CustomResources(settings), client), arguments.listen))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        print(f"gpuspawner operate: {error}", file=sys.stderr)
+        return INVALID
+    return 0
+
+
+async def _run(rounds: Rounds, listen: str) -> None:
+    health, ended = Health(lambda: ""), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    address, _, port = listen.rpartition(":")
+    server = Application([(path, handler, {"health": health}) for path, handler in ROUTES[:1]]).listen(
+        int(port), address
+    )
+    try:
+        while not ended.is_set():
+            health.went_round("round", ROUND_SECONDS)
+            await rounds.round()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(ended.wait(), ROUND_SECONDS)
+    finally:
+        server.stop()
+        await rounds.close()
+
+
+class Rounds:
+    """Level-triggered: each round begins with all that the cluster has now."""
+
+    def __init__(self, resources: Resources, client: LeaseClient) -> None:
+        """Look at nothing yet."""
+        self._resources, self._client = resources, client
+        self._who, self._said = f"{socket.gethostname()[:100]}-{uuid4().hex[:8]}", ""
+        self._at_once = asyncio.Semaphore(AT_ONCE)
+
+    async def close(self) -> None:
+        """Follow the cluster no longer."""
+        await self._resources.close()
+
+    async def round(self) -> None:
+        """Show what is there, and write what is answered. What fails is said once, and tried again by the next."""
+        said = ""
+        try:
+            await self._round()
+        except (Unavailable, Conflict, RequestRefused) as error:
+            said = str(error)
+            if said != self._said:
+                log.warning(said)
+        except Exception:
+            log.exception("a round failed and is tried again")
+        self._said = said
+
+    async def _round(self) -> None:
+        seen = {one.uid: one for one in await self._resources.requests()}
+        refuses = await self._resources.refuses()
+        going = await self._resources.going()
+        shown = {"who": self._who, "requests": [asdict(one) for one in seen.values()], "refuses": refuses}
+        answer = await self._client.operate({**shown, "going": going})
+        of_each: dict[str, list[Write]] = {}
+        for write in answer["writes"]:
+            of_each.setdefault(write.get("uid") or write["name"], []).append(write)
+        steps = [self._carry_out_all(writes, seen) for writes in of_each.values()]
+        done = await asyncio.gather(*steps, return_exceptions=True)
+        for error in filter(None, done):
+            raise error
+
+    async def _carry_out_all(self, writes: Sequence[Write], seen: Mapping[str, Resource]) -> None:
+        """Write all of one request, in order: after what fails nothing more."""
+        async with self._at_once:
+            for write in writes:
+                await _carry_out(self._resources, write, seen.get(write.get("uid", "")))
+
+
+async def _carry_out(there: Resources, write: Write, resource: Resource | None) -> None:
+    if write["do"] == "make":
+        await there.make(write["name"], write["lease_id"], write["spec"])
+    elif resource is None:
+        return
+    elif write["do"] == "tell":
+        await there.tell(resource, write["status"])
+    elif write["do"] == "hold":
+        await there.hold(resource)
+    elif write["do"] == "release":
+        await there.release(resource)
+    elif write["do"] == "delete":
+        await there.delete(resource)

@@ -1,0 +1,125 @@
+"""`gpuspawner operate` beside a real hub and service on a real cluster: killed at each step, and two at once."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import requests
+import yaml
+from custom import Typed, installed
+from gpus import simulated
+from harness import pick_free
+from kube_hub import KubeHub, eventually
+from nodes import ROOT, wait_for
+from test_requests import EXTRA, WAIT_SECONDS, ask, gone, names, seen, until
+
+ELSEWHERE = 'c.KubeSpawner.gpu_cluster["operated_elsewhere"] = True\n'
+
+
+class Operators:
+    """Processes of `gpuspawner operate` for one hub."""
+
+    def __init__(self, hub):
+        self.hub, self.running = hub, []
+        told = {
+            "namespace": hub.namespace,
+            "kubeconfig": str(hub.cluster.kubeconfig),
+            "custom_resources": hub.namespace,
+        }
+        (hub.folder / "operator.yaml").write_text(yaml.safe_dump(told))
+
+    def start(self):
+        (port,) = pick_free(1)
+        command = [sys.executable, "-m", "gpuspawner.cli", "operate", f"--listen=127.0.0.1:{port}"]
+        command += [f"--service-url=http://{self.hub.cluster.own.host_address}:{self.hub.service_port}"]
+        command += [f"--secret-file={self.hub.folder}/gpu/secret", f"--cluster={self.hub.folder}/operator.yaml"]
+        with (self.hub.folder / "operator.log").open("ab") as log:
+            process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+        process.health = f"http://127.0.0.1:{port}/healthz"
+        self.running.append(process)
+        return process
+
+    def kill(self, number=signal.SIGKILL):
+        process = self.running.pop(0)
+        os.kill(process.pid, number)
+        return process.wait(30)
+
+    def log(self):
+        return (self.hub.folder / "operator.log").read_text()
+
+
+@pytest.fixture(scope="module")
+def hub(one_machine, tmp_path_factory):
+    with (
+        installed(one_machine, tmp_path_factory.mktemp("helm")),
+        simulated(one_machine, 2),
+        one_machine.namespace() as namespace,
+    ):
+        extra = EXTRA.format(namespace=namespace) + ELSEWHERE
+        hub = KubeHub(tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace, extra=extra)
+        try:
+            yield hub.start()
+        finally:
+            hub.close()
+            kubectl = Typed(one_machine, namespace)
+            for name in names(kubectl):  # nobody is there any more who would let them go
+                kubectl.run("patch", "gvm", name, "--type=merge", '--patch={"metadata":{"finalizers":null}}')
+
+
+@pytest.fixture
+def kubectl(one_machine, hub):
+    return Typed(one_machine, hub.namespace)
+
+
+@pytest.fixture
+def operators(hub):
+    operators = Operators(hub)
+    yield operators
+    while operators.running:
+        operators.kill()
+
+
+def test_killed_at_each_step_it_converges_and_without_it_nothing_is_asked_for(hub, kubectl, operators):
+    hub.add_user("kay")
+    ask(kubectl, "kay", user="kay", template="lab", gpu="a100", count=1)
+    uid = seen(kubectl, "kay")["metadata"]["uid"].replace("-", "")
+
+    def another():
+        operators.kill()
+        operators.start()
+
+    first = operators.start()
+    wait_for(lambda: seen(kubectl, "kay")["metadata"].get("finalizers"), "it is held", WAIT_SECONDS)
+    assert requests.get(first.health, timeout=20).status_code == 200
+    another()
+    wait_for(lambda: seen(kubectl, "kay").get("status", {}).get("lease") == uid, "it is asked for", WAIT_SECONDS)
+    another()
+    until(kubectl, "kay", "Running")
+    assert [one["id"] for one in hub.workspaces(ended=50) if one["user"] == "kay"] == [uid], "it was asked for once"
+    hub.begin("kay", "api", template="cpu")
+    listed = wait_for(lambda: [name for name in names(kubectl) if name.startswith("ws-")], "the other is listed")
+    another()
+    kubectl("patch", "gvm", "kay", "--type=merge", '--patch={"spec":{"lifetime":"10h"}}')
+    wait_for(
+        lambda: [one for one in seen(kubectl, "kay")["status"]["conditions"] if one["type"] == "LifetimeExtended"],
+        "what came of it",
+        WAIT_SECONDS,
+    )
+    hub.kill_service()
+    kubectl("delete", "gvm", "kay", "--wait=false")
+    another()
+    gone(kubectl, "kay")
+    assert hub.until_ended("kay", "stopped", WAIT_SECONDS)["id"] == uid
+    assert operators.kill(signal.SIGTERM) == 0, "asked to end, it ends"
+    kubectl("delete", "gvm", *listed, "--wait=false")
+    ask(kubectl, "later", user="kay", template="cpu")
+    operators.start()
+    operators.start()
+    until(kubectl, "later", "Running")
+    eventually(lambda: "leads: this one stands by" in operators.log(), WAIT_SECONDS, "one of two leads")
+    operators.kill()
+    kubectl("delete", "gvm", "--all", "--wait=false")
+    wait_for(lambda: not names(kubectl), "the other one has taken over", WAIT_SECONDS)
+    assert not hub.workspaces()

@@ -1,0 +1,189 @@
+"""Custom resources of which a process of its own has the cluster's side: it may end at any write, and one leads."""
+
+import json
+from functools import partial
+
+import pytest
+from resource_world import Cluster
+from service_world import PREFIX, SECRET
+from tornado.netutil import bind_sockets
+
+from gpuspawner.cli.serving.operate import Rounds
+from gpuspawner.core.errors import LARGEST_REQUEST_BYTES, Conflict, Unavailable
+from gpuspawner.core.resources.resource import Resource
+from gpuspawner.service.api.base import is_spawner
+from gpuspawner.service.app import application
+from gpuspawner.service.connections import PublicServer
+from gpuspawner.service.door import Door
+from gpuspawner.service.operator.operator import Operator
+from gpuspawner.service.operator.relay import LEADS_SECONDS, Relay, Seen
+from gpuspawner.service.operator.route import add_operating
+from gpuspawner.spawner.client import NOT_OURS, LeaseClient
+
+
+class Ended(BaseException):
+    """The process was killed."""
+
+
+class Dying:
+    """The cluster as one process sees it, which is killed before or after so many of its writes."""
+
+    def __init__(self, cluster, writes, *, after):
+        self._cluster, self._writes, self._after = cluster, writes, after
+
+    def __getattr__(self, name):
+        async def call(*arguments):
+            if name in {"requests", "refuses", "going"}:
+                return await getattr(self._cluster, name)(*arguments)
+            self._writes -= 1
+            if self._writes < 0 and not self._after:
+                raise Ended
+            await getattr(self._cluster, name)(*arguments)
+            if self._writes < 0:
+                raise Ended
+            return None
+
+        return call
+
+
+class Apart:
+    """A service whose custom resources another process sees and writes, over a fake cluster."""
+
+    def __init__(self, world):
+        self.world, self.cluster = world, Cluster()
+        self.relay = Relay(self.cluster_entries(), world.clock.now)
+        self.operator = Operator(world.parts, self.relay)
+        self.process = self.another()
+
+    def cluster_entries(self):
+        cluster = self.cluster
+
+        class Entries:
+            entries, close = cluster.requests, cluster.requests
+
+        return Entries()
+
+    async def operate(self, seen):
+        """As it is on its way: what is no JSON is told, and what the service does not take."""
+        shown = Seen.model_validate_json(json.dumps(seen))
+        return {"writes": json.loads(json.dumps(await self.relay.round(shown, self.operator)))}
+
+    def another(self, writes=10**6, *, after=False):
+        return Rounds(Dying(self.cluster, writes, after=after), self)
+
+    async def rounds(self, count=6):
+        for _ in range(count):
+            await self.world.round()
+            await self.process.round()
+            self.world.clock.advance(2.0)
+
+    async def rounds_without_status(self):
+        """As :meth:`rounds`, while somebody takes away what it wrote: there is something to write each time."""
+        for _ in range(10):
+            await self.rounds(1)
+            self.cluster.change(self.cluster.there["train"], status={})
+
+    def leases(self):
+        return [lease.id for lease in self.world.book if lease.user == "ada"]
+
+
+@pytest.fixture
+def apart(world):
+    world.hub.add("ada")
+    return Apart(world)
+
+
+async def test_it_is_asked_for_told_extended_and_stopped_as_by_the_service_itself(apart):
+    apart.cluster.apply("train")
+    await apart.rounds()
+    assert apart.leases() == ["uidtrain"]
+    there = apart.cluster.there["train"]
+    assert (there.held, there.status["lease"]) == (True, "uidtrain")
+    other = await apart.world.up("bob")
+    await apart.rounds()
+    assert set(apart.cluster.there) == {"train", f"ws-{other.id[:12]}"}
+    apart.cluster.refusal = "no policy"
+    apart.cluster.apply("new", server="second")
+    await apart.rounds()
+    assert apart.cluster.there["new"].status["reason"] == "no policy"
+    apart.cluster.change(there, deleting=True)
+    await apart.rounds(10)
+    assert "train" not in apart.cluster.there
+    assert apart.leases() == []
+
+
+@pytest.mark.parametrize("writes", range(4))
+@pytest.mark.parametrize("after", [False, True])
+async def test_killed_at_any_write_another_process_goes_on(apart, writes, after):
+    apart.cluster.apply("train")
+    apart.process = apart.another(writes, after=after)
+    with pytest.raises(Ended):
+        await apart.rounds_without_status()
+    apart.process = apart.another()
+    apart.world.clock.advance(LEADS_SECONDS)
+    await apart.rounds()
+    assert apart.leases() == ["uidtrain"], "it was asked for once"
+    assert apart.cluster.there["train"].status["lease"] == "uidtrain"
+    apart.cluster.change(apart.cluster.there["train"], deleting=True)
+    await apart.rounds(10)
+    assert (apart.cluster.there, apart.leases()) == ({}, [])
+
+
+async def test_nothing_stops_where_all_are_deleted_together(apart):
+    apart.cluster.apply("train")
+    await apart.rounds()
+    apart.cluster.is_going = True
+    apart.cluster.change(apart.cluster.there["train"], deleting=True)
+    await apart.rounds()
+    assert (apart.cluster.there, apart.leases()) == ({}, ["uidtrain"])
+
+
+async def test_of_two_processes_one_leads_and_the_other_takes_over_once_it_is_silent(apart, caplog):
+    apart.cluster.apply("train")
+    await apart.rounds()
+    second, told = apart.another(), len(apart.cluster.told)
+    apart.cluster.apply("second", server="second")
+    await second.round()
+    await second.round()
+    assert [one.getMessage() for one in caplog.records if "leads: this one stands by" in one.getMessage()], "said"
+    assert len(apart.cluster.told) == told
+    with pytest.raises(Conflict, match="leads: this one stands by"):
+        await apart.operate({"who": "third", "requests": [], "refuses": "", "going": False})
+    apart.world.clock.advance(LEADS_SECONDS)
+    apart.process = second
+    await apart.rounds()
+    assert len(apart.leases()) == 2
+
+
+async def test_it_is_asked_over_http_by_proof_and_takes_more_than_a_person_may_send(apart):
+    world = apart.world
+    pages = application(world.parts)
+    add_operating(pages, world.parts, apart.relay, apart.operator)
+    door = Door(pages, world.parts)
+    door.waits_for = ""
+    server, (socket,) = PublicServer(door, partial(is_spawner, SECRET), 100), bind_sockets(0, "127.0.0.1")
+    server.add_socket(socket)
+    url = f"http://127.0.0.1:{socket.getsockname()[1]}{PREFIX.rstrip('/')}"
+    try:
+        apart.cluster.apply("train")
+        apart.process = Rounds(apart.cluster, LeaseClient(url, SECRET))
+        await apart.rounds()
+        assert apart.leases() == ["uidtrain"]
+        assert apart.cluster.there["train"].status["lease"] == "uidtrain"
+        apart.cluster.refusal = "x" * (2 * LARGEST_REQUEST_BYTES)
+        apart.cluster.apply("new", server="second")
+        await apart.rounds()
+        assert apart.cluster.there["new"].phase == "Pending"
+        with pytest.raises(Unavailable, match=NOT_OURS):
+            await LeaseClient(url, b"another").operate({"who": "a", "requests": [], "refuses": "", "going": False})
+    finally:
+        server.stop()
+        await server.close_all_connections()
+
+
+async def test_a_request_that_is_no_resource_is_refused():
+    with pytest.raises(ValueError, match="requests"):
+        Seen.model_validate_json(json.dumps({"who": "a", "requests": [{"name": 3}], "refuses": "", "going": False}))
+    shown = {"name": "a", "uid": "u", "version": "1", "created": "then", "spec": {"user": "ada"}}
+    seen = Seen.model_validate_json(json.dumps({"who": "a", "requests": [shown], "refuses": "", "going": False}))
+    assert seen.requests == (Resource("a", "u", "1", "then", spec={"user": "ada"}),)

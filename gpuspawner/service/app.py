@@ -219,6 +219,8 @@ class Service:
         self._notices = Notices(self.parts, backend)
         self._reload = reload_of(self.parts, resources)
         self.health = Health(self._waits_for)
+        if self._operator:
+            self.health.watch("the operator of custom resources", self._operator.stuck_seconds)
         self._relay = resources if isinstance(resources, Relay) else None
         pages = application(self.parts, options.hub_auth, self.health)
         if self._relay and self._operator:

@@ -25,6 +25,11 @@ class Health:
         """``waits_for`` says in a few words what is missing, "" where nothing is."""
         self.waits_for, self._clock = waits_for, clock
         self._due: dict[str, float] = {}
+        self._stuck: dict[str, Callable[[], float]] = {}
+
+    def watch(self, what: str, stuck_seconds: Callable[[], float]) -> None:
+        """Have something count as a loop, which says itself for how long it has come no further by its own fault."""
+        self._stuck[what] = stuck_seconds
 
     def went_round(self, loop: str, period_seconds: float) -> None:
         """Note that a loop begins, or has gone round. A step that failed in time is a round too."""
@@ -33,7 +38,8 @@ class Health:
     def hanging(self) -> list[str]:
         """Return the loops that hang."""
         now = self._clock()
-        return sorted(loop for loop, due in self._due.items() if now > due)
+        stuck = [what for what, seconds in self._stuck.items() if seconds() > HANGS_SECONDS]
+        return sorted([*stuck, *(loop for loop, due in self._due.items() if now > due)])
 
 
 class Probe(RequestHandler, ABC):

@@ -10,6 +10,7 @@ from gpuspawner import __version__
 from gpuspawner.catalog import load_catalog
 from gpuspawner.catalog.resources.definitions import API_GROUP, API_VERSION, KINDS, POLICY, REQUESTS, USERS
 from gpuspawner.cli.main import parser_of_all
+from gpuspawner.service.health import ALIVE
 from tools import chart_schema
 from tools.progress import StepError
 
@@ -282,6 +283,9 @@ def test_custom_resources_bring_their_rights_and_no_others(chart):
     (container,) = apart["Deployment", "gpuspawner-operator"]["spec"]["template"]["spec"]["containers"]
     asked = parser_of_all().parse_args(container["args"][1:])
     assert (asked.run, asked.listen) == ("gpuspawner.cli.serving.operate:operate", "0.0.0.0:9471")
+    (service,) = apart["Deployment", "gpuspawner"]["spec"]["template"]["spec"]["containers"]
+    for probed in (container, service):
+        assert probed["livenessProbe"]["httpGet"]["path"] == ALIVE, "they are ended where they do not converge"
 
 
 def test_requests_are_let_go_once_the_service_and_its_rights_are_gone(chart):

@@ -29,15 +29,18 @@ class Operators:
             "custom_resources": hub.namespace,
         }
         (hub.folder / "operator.yaml").write_text(yaml.safe_dump(told))
+        # A copy: the service's processes are found by the folder of its own.
+        (hub.folder / "operator.secret").write_text((hub.folder / "gpu" / "secret").read_text())
 
     def start(self):
         (port,) = pick_free(1)
         command = [sys.executable, "-m", "gpuspawner.cli", "operate", f"--listen=127.0.0.1:{port}"]
         command += [f"--service-url=http://{self.hub.cluster.own.host_address}:{self.hub.service_port}"]
-        command += [f"--secret-file={self.hub.folder}/gpu/secret", f"--cluster={self.hub.folder}/operator.yaml"]
-        with (self.hub.folder / "operator.log").open("ab") as log:
+        command += [f"--secret-file={self.hub.folder}/operator.secret", f"--cluster={self.hub.folder}/operator.yaml"]
+        path = self.hub.folder / f"operator-{port}.log"
+        with path.open("wb") as log:
             process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
-        process.health = f"http://127.0.0.1:{port}/healthz"
+        process.health, process.log = f"http://127.0.0.1:{port}/healthz", path
         self.running.append(process)
         return process
 
@@ -45,9 +48,6 @@ class Operators:
         process = self.running.pop(0)
         os.kill(process.pid, number)
         return process.wait(30)
-
-    def log(self):
-        return (self.hub.folder / "operator.log").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -116,9 +116,9 @@ def test_killed_at_each_step_it_converges_and_without_it_nothing_is_asked_for(hu
     kubectl("delete", "gvm", *listed, "--wait=false")
     ask(kubectl, "later", user="kay", template="cpu")
     operators.start()
-    operators.start()
     until(kubectl, "later", "Running")
-    eventually(lambda: "leads: this one stands by" in operators.log(), WAIT_SECONDS, "one of two leads")
+    second = operators.start()
+    eventually(lambda: "leads: this one stands by" in second.log.read_text(), WAIT_SECONDS, "one of two leads")
     operators.kill()
     kubectl("delete", "gvm", "--all", "--wait=false")
     wait_for(lambda: not names(kubectl), "the other one has taken over", WAIT_SECONDS)

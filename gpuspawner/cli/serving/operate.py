@@ -61,10 +61,11 @@ async def _run(rounds: Rounds, listen: str) -> None:
     server = Application([(path, handler, {"health": health}) for path, handler in ROUTES[:1]]).listen(
         int(port), address
     )
+    health.went_round("round", ROUND_SECONDS)
     try:
         while not ended.is_set():
-            health.went_round("round", ROUND_SECONDS)
-            await rounds.round()
+            if await rounds.round():
+                health.went_round("round", ROUND_SECONDS)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(ended.wait(), ROUND_SECONDS)
     finally:
@@ -85,9 +86,12 @@ class Rounds:
         """Follow the cluster no longer."""
         await self._resources.close()
 
-    async def round(self) -> None:
-        """Show what is there, and write what is answered. What fails is said once, and tried again by the next."""
-        said = ""
+    async def round(self) -> bool:
+        """Show what is there, and write what is answered. What fails is said once, and tried again by the next.
+
+        Returns False where it broke: cluster and service answered, or refused.
+        """
+        said, broke = "", False
         try:
             await self._round()
         except (Unavailable, Conflict, RequestRefused) as error:
@@ -96,7 +100,9 @@ class Rounds:
                 log.warning(said)
         except Exception:
             log.exception("a round failed and is tried again")
+            broke = True
         self._said = said
+        return not broke
 
     async def _round(self) -> None:
         seen = {one.uid: one for one in await self._resources.requests()}

@@ -31,6 +31,7 @@ class WorkQueue:
         self._at_once, self._now = at_once, now
         self._waiting: dict[Hashable, Step] = {}
         self._tasks: dict[Hashable, asyncio.Task[None]] = {}
+        self._begun: dict[Hashable, float] = {}
         self._pauses: dict[Hashable, tuple[float, float]] = {}
         """By key: for how long it pauses, and until when."""
 
@@ -49,11 +50,11 @@ class WorkQueue:
         while self._waiting and len(self._tasks) < self._at_once:
             key = next(iter(self._waiting))
             task = asyncio.create_task(self._waiting.pop(key)())
-            self._tasks[key] = task
+            self._tasks[key], self._begun[key] = task, self._now()
             task.add_done_callback(partial(self._ended, key))
 
     def _ended(self, key: Hashable, task: asyncio.Task[None]) -> None:
-        del self._tasks[key]
+        del self._tasks[key], self._begun[key]
         if not task.cancelled():
             self._note_end(key, task.exception())
         self._begin()
@@ -71,6 +72,10 @@ class WorkQueue:
         self._pauses = {key: x for key, x in self._pauses.items() if now < x[1] + MOST_PAUSE_SECONDS}
         pause = min(MOST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * before))
         self._pauses[key] = (pause, now + pause)
+
+    def longest_seconds(self) -> float:
+        """Return for how long the oldest task under way has run; 0 where there is none."""
+        return self._now() - min(self._begun.values(), default=self._now())
 
     async def idle(self) -> None:
         """Return once nothing waits or is under way."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuspawner.backends.resources import Resources
 from gpuspawner.catalog import all_words, to_options
-from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
+from gpuspawner.core.errors import Conflict, RequestRefused, Superseded, Unavailable
 from gpuspawner.core.leases.lease import UP, Key, Lease
 from gpuspawner.core.resources.deciding import Do, Step, decide, has_seconds, wanted_seconds
 from gpuspawner.core.resources.resource import ENDED, LIFETIME, REFUSED, SCHEDULED, WAITS, Resource
@@ -45,6 +45,16 @@ class Operator:
         self._acts = WorkQueue(AT_ONCE, parts.clock.now)
         self._refuses, self._looked_at = "", float("-inf")
         self._said = ""
+        self._failing_since: float | None = None
+
+    def stuck_seconds(self) -> float:
+        """Return for how long it has not converged for a reason of its own: a step hangs, or each round breaks.
+
+        Where cluster or store do not answer, it waits, and a new process would, too. 0 where it converges.
+        """
+        now = self._parts.clock.now()
+        failing_since = now if self._failing_since is None else self._failing_since
+        return max(now - failing_since, self._acts.longest_seconds())
 
     async def close(self) -> None:
         """Cancel what is under way: every step can be taken again."""
@@ -61,6 +71,17 @@ class Operator:
             Unavailable: the cluster or the store does not answer.
             Superseded: a newer service leads.
         """
+        try:
+            await self._round()
+        except (Unavailable, Superseded):
+            raise
+        except Exception:
+            if self._failing_since is None:
+                self._failing_since = self._parts.clock.now()
+            raise
+        self._failing_since = None
+
+    async def _round(self) -> None:
         if not self._parts.reconciler.has_looked:
             return
         # A newer service may have made workspaces that this one does not know, and would let their requests go.

@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "hub"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "core"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "schedulers"))
 sys.path.insert(0, str(Path(__file__).parent))  # tests are no package: `from nodes import ...`
+sys.path.append(str(Path(__file__).parents[1] / "workspace"))  # `from a_wheel import ...`
 
 from nodes import ROOT, TestCluster
 

@@ -1,9 +1,12 @@
 """Two real clusters under one hub: each has nodes, kubelets, watches, homes and an API server of its own."""
 
+import json
 import subprocess
 import sys
 
 import pytest
+import requests
+from a_wheel import make_wheel
 from ends import SERVER
 from gpus import simulated
 from kube_hub import KubeHub, eventually
@@ -13,6 +16,21 @@ from tools.cluster.cluster import Cluster
 
 WAIT_SECONDS = 400
 HERE, THERE = "a100", "a100@us-east"
+EXTRA = """
+c.KubeSpawner.cmd = ["python3", "-c", {server!r}]
+c.KubeSpawner.http_timeout = c.KubeSpawner.start_timeout = 300
+
+
+def at_home(spawner):
+    if spawner.user.name == "frank":  # JupyterLab, in a home that both clusters have; root may install into the image
+        spawner.cmd, spawner.uid = ["jupyterhub-singleuser", "--allow-root"], 0
+        spawner.environment = {{"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/home/jovyan"}}
+        spawner.volumes = {{"home": {{"name": "home", "persistentVolumeClaim": {{"claimName": "home-frank"}}}}}}
+        spawner.volume_mounts = {{"home": {{"name": "home", "mountPath": "/home/jovyan"}}}}
+
+
+c.KubeSpawner.pre_spawn_hook = at_home
+"""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +52,7 @@ def east(one_machine):
 @pytest.fixture(scope="module")
 def hub(one_machine, east, tmp_path_factory):
     assert east.image  # its node has it by now
-    extra = f"c.KubeSpawner.cmd = ['python3', '-c', {SERVER!r}]"
+    extra = EXTRA.format(server=SERVER)
     with simulated(one_machine, 2), one_machine.namespace() as namespace:
         east.core.create_namespace({"metadata": {"name": namespace}})
         hub = KubeHub(
@@ -76,6 +94,85 @@ def free(hub, kind):
 
 def measured(hub, user):
     return eventually(lambda: state(hub, user) in {"idle", "busy"}, WAIT_SECONDS, f"{user} is measured")
+
+
+def give_home(cluster, namespace, folder):
+    """Frank's claim there, and its volume, whose name is returned: one folder for both clusters, as a file share is."""
+    core, modes, size, name = cluster.core, ["ReadWriteMany"], {"storage": "1Gi"}, f"{namespace}-home"
+    where, ref = {"path": str(folder), "type": "Directory"}, {"namespace": namespace, "name": "home-frank"}
+    spec = {"capacity": size, "accessModes": modes, "hostPath": where, "claimRef": ref}
+    core.create_persistent_volume({"metadata": {"name": name}, "spec": spec})
+    claim = {"accessModes": modes, "storageClassName": "", "volumeName": name, "resources": {"requests": size}}
+    core.create_namespaced_persistent_volume_claim(namespace, {"metadata": {"name": "home-frank"}, "spec": claim})
+    return name
+
+
+@pytest.fixture
+def home(hub, one_machine, east, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("home")
+    folder.chmod(0o777)  # the image's own user writes there
+    for above in folder.parents[:2]:
+        above.chmod(0o755)
+    give_home(east, hub.namespace, folder)
+    volume = give_home(one_machine, hub.namespace, folder)
+    yield folder
+    one_machine.core.delete_persistent_volume(volume)
+
+
+def ask(hub, path, body=None):
+    """What frank's server answers."""
+    token = hub.api("POST", "/users/frank/tokens", {"scopes": ["access:servers!user=frank"]}).json()["token"]
+    method, headers = "GET" if body is None else "POST", {"Authorization": f"token {token}"}
+    told = requests.request(method, f"{hub.url}/user/frank/{path}", headers=headers, json=body, timeout=60)
+    told.raise_for_status()
+    return told.json()
+
+
+def run_in(cluster, hub, *command):
+    (pod,) = pods(cluster, hub, "frank")
+    code, printed, said = cluster.run_in(hub.namespace, pod.metadata.name, *command)
+    assert code == 0, printed + said
+    return printed.strip()
+
+
+def test_what_was_open_and_installed_in_a_home_comes_back_in_the_other_cluster(hub, east, one_machine, home):
+    start(hub, "frank", HERE)
+    hub.until("frank", "running", WAIT_SECONDS)
+    for name in ("work.ipynb", "gone.ipynb"):
+        (home / name).write_text(json.dumps({"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+        ask(hub, "api/sessions", {"path": name, "name": "", "type": "notebook", "kernel": {"name": "python3"}})
+    for name in ("data", "scratch"):
+        (home / name).mkdir()
+        ask(hub, "api/terminals", {"name": f"my {name}", "cwd": f"/home/jovyan/{name}"})
+    make_wheel(home, "mine", "1.0", "VALUE = 42")
+    run_in(one_machine, hub, "python3", "-m", "pip", "install", "--quiet", "mine")
+    kept = home / ".gpuspawner" / "session.json"
+    all_of_it = ("work.ipynb", "gone.ipynb", "my data", "my scratch", '"mine"')
+    is_kept = lambda: kept.exists() and all(one in kept.read_text() for one in all_of_it)  # noqa: E731
+    eventually(is_kept, WAIT_SECONDS, "what is open is kept")
+    hub.stop("frank")
+    hub.until_ended("frank", "stopped", WAIT_SECONDS)
+    (home / "gone.ipynb").unlink()
+    (home / "scratch").rmdir()
+    start(hub, "frank", THERE)
+    hub.until("frank", "running", WAIT_SECONDS)
+    assert [len(pods(one_machine, hub, "frank")), len(pods(east, hub, "frank"))] == [0, 1]
+    notes = eventually(
+        lambda: (told := ask(hub, "gpuspawner/home")["notes"])[3:] and told, WAIT_SECONDS, "what came back is told"
+    )
+    assert notes == [
+        "Open in your last session: work.ipynb. Their kernels begin anew: run the cells again.",
+        "Not there any more: gone.ipynb.",
+        "Terminals are open again: my data in ~/data.",
+        "Terminals are open again in your home, as their folders are gone: my scratch.",
+    ]
+    assert {one["name"] for one in ask(hub, "api/terminals")} == {"my data", "my scratch"}
+    assert ask(hub, "gpuspawner/home", {"install": "once"})
+    installed = lambda: any("Installed again: mine 1.0." in one for one in ask(hub, "gpuspawner/home")["notes"])  # noqa: E731
+    eventually(installed, WAIT_SECONDS, "what was installed is back")
+    assert run_in(east, hub, "python3", "-c", "import mine; print(mine.VALUE)") == "42"
+    hub.stop("frank")
+    hub.until_ended("frank", "stopped", WAIT_SECONDS)
 
 
 def test_workspaces_start_in_either_cluster_and_are_measured_there(hub, east, one_machine):

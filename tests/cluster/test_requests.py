@@ -5,6 +5,7 @@ import os
 import re
 import textwrap
 import time
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from custom import CHART, Typed, installed, manifest
@@ -188,8 +189,11 @@ def test_what_is_started_by_form_and_api_is_listed_alike(hub, kubectl):
     wait_for(lambda: not names(kubectl), "all are gone", WAIT_SECONDS)
 
 
-def test_what_cannot_be_is_refused_in_the_words_of_all_doors(hub, kubectl):
-    hub.add_user("bob")
+def test_what_cannot_be_is_refused_in_words_and_what_is_to_be_ready_at_a_time_runs_by_then(hub, kubectl):
+    hub.add_user("bob", "cal")
+    soon = datetime.now(timezone.utc) + timedelta(minutes=4)
+    ask(kubectl, "morning", user="cal", template="cpu", ready_at={"time": f"{soon:%H:%M}", "days": "daily"})
+    until(kubectl, "morning", "Scheduled")
     ask(kubectl, "kind", user="bob", template="lab", gpu="t4")
     assert "t4" in until(kubectl, "kind", "Refused")["reason"]
     ask(kubectl, "nobody", user="nobody", template="cpu")
@@ -198,6 +202,8 @@ def test_what_cannot_be_is_refused_in_the_words_of_all_doors(hub, kubectl):
     until(kubectl, "first", "Running")
     ask(kubectl, "second", user="bob", template="cpu")
     assert "bob has a workspace without a name already" in until(kubectl, "second", "Refused")["reason"]
+    status = until(kubectl, "morning", "Running")
+    assert hub.lease("cal")["id"] == status["lease"]
     kubectl("delete", "gvm", "--all", "--wait=false")
     wait_for(lambda: not names(kubectl), "all are gone", WAIT_SECONDS)
 

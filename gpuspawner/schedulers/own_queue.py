@@ -154,6 +154,7 @@ def offers_of(seen: Snapshot) -> list[Offer]:
             any(gpu.simulated for gpu in fleet.of_pool.get(kind.pool, ())),
             note=_note(kind, fleet, seen, used) if known else "",
             away=count_away(kind, fleet),
+            held=_kept(kind, fleet, seen, used) if known else "",
         )
         for kind in seen.kinds.values()
     ]
@@ -165,5 +166,9 @@ def _note(kind: GpuKind, fleet: Fleet, seen: Snapshot, used: Mapping[str, Fracti
         return "none is there now"
     if seen.paused_words(kind.name):
         return "paused, none is given now"
+    return _kept(kind, fleet, seen, used)
+
+
+def _kept(kind: GpuKind, fleet: Fleet, seen: Snapshot, used: Mapping[str, Fraction]) -> str:
     kept = 0 if used is seen.used else count_free(kind, fleet, seen.used) - count_free(kind, fleet, used)
     return f"{kept} kept for a stronger claim" if kept else ""

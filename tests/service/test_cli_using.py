@@ -14,6 +14,7 @@ from gpuspawner.cli.main import main, parser_of_all
 from gpuspawner.cli.table import print_table
 from gpuspawner.cli.using import start
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.rules import Notice
 from gpuspawner.service.leases.allocator import Ask
 from tools.docs.reference.commands import below
 
@@ -93,6 +94,24 @@ def test_start_waits_tells_its_place_and_ends_once_it_runs(world, cli, monkeypat
 def test_what_can_not_be_started_is_refused_in_words(cli, world, arguments, words):
     assert words in cli("start", *arguments, code=2).err
     assert list(world.parts.book) == []
+
+
+def test_any_gpu_with_so_much_memory_is_asked_for(cli, world):
+    cli("start", "--gpu-memory", "40GiB", "--detach")
+    (lease,) = world.parts.book
+    assert lease.request.gpu == "a100"
+    assert (
+        "Memory of each GPU: '900GiB' asked; allowed: up to 80 GiB."
+        in cli("start", "--gpu-memory", "900GiB", code=2).err
+    )
+
+
+def test_an_end_that_others_decided_is_the_end_that_list_and_show_tell(cli, world):
+    soon = Notice("claim-1", world.clock.now() + 120, "Training job train-77 needs 1 A100 80 GB.", "root")
+    world.save(replace(running(), notice=soon))
+    assert "in 2 min" in cli("list").out
+    assert "in 2 min" in cli("show", "-").out
+    assert "train-77 needs 1 A100 80 GB." in cli("explain", "-").out.splitlines()[1]
 
 
 def test_sizes_times_and_a_repository_are_understood_as_people_write_them(cli, world):

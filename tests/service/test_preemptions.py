@@ -51,6 +51,7 @@ async def test_a_victim_is_warned_ended_at_the_time_said_and_waits_at_its_old_pl
     warning = lease_view(world.parts, warned)["warning"]
     assert (warning["kind"], warning["ends_at"], warning["actions"]) == ("claim", at, [])
     assert warning["text"].startswith("Training job train-77 needs 2 A100 80 GB. Your workspace ends at ")
+    assert lease_view(world.parts, warned)["explained"][0] == warning["text"]
     assert (
         "(5 min). Save now. Running kernels are lost; files stay. It returns to the queue at its old" in warning["text"]
     )
@@ -65,7 +66,7 @@ async def test_a_victim_is_warned_ended_at_the_time_said_and_waits_at_its_old_pl
     held = await world.parts.preemptions.get(made.id)
     assert held.state is State.HELD
     offer = world.parts.queue.offer("a100")
-    assert (offer.free, offer.note) == (0, "2 kept for a stronger claim")
+    assert (offer.free, offer.note, offer.held) == (0, "2 kept for a stronger claim", "2 kept for a stronger claim")
     told = lease_view(world.parts, world.now_of(bob))["queue"]
     assert told["sentence"].startswith("What is free is kept for a stronger claim. You are ")
     assert world.phase(bob) in WAITING, "what was freed for another is not theirs"
@@ -257,7 +258,7 @@ async def test_they_are_told_by_mail_what_the_page_says(make_world):
     warned, spared = (x for x in told if x)
     assert (warned.user, warned.title) == ("alice", "Your workspace has to make room")
     assert "Save now." in warned.text
-    assert "starts again by itself, and you get a message when it runs." in warned.text
+    assert "old place, and starts again by itself, and you get a message when it runs." in warned.text
     assert alice.id in warned.text
     assert spared.title == "Your workspace goes on"
 

@@ -48,7 +48,12 @@ def _add_start(commands: Any) -> None:
 def _add_options(parser: argparse.ArgumentParser) -> None:
     """Add what a start may ask for."""
     parser.add_argument("template", metavar="TEMPLATE", nargs="?", help="as the catalog calls it (default: the first)")
-    parser.add_argument("--gpu", metavar="KIND", help="a kind of GPU, as gpuspawner offers calls it; none for none")
+    parser.add_argument("--gpu", metavar="KIND", help="as gpuspawner offers calls it; any; none for none")
+    parser.add_argument(
+        "--gpu-memory",
+        metavar="SIZE",
+        help="of each GPU at least, such as 40GiB; without --gpu any that has it",
+    )
     parser.add_argument("--count", metavar="N", help="how many GPUs")
     parser.add_argument("--cpu", metavar="CORES", help="such as 4 or 0.5")
     parser.add_argument("--memory", metavar="SIZE", help="as you write it, such as 64 or '64 GB'")

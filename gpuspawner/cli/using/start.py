@@ -15,7 +15,7 @@ from gpuspawner.cli.using.workspaces import address_of, tell
 from gpuspawner.core.units import show_time
 
 ASK_SECONDS = 2.0
-OPTIONS = ("template", "gpu", "count", "cpu", "memory", "lifetime", "team", "repository", "own_image")
+OPTIONS = ("template", "gpu", "gpu_memory", "count", "cpu", "memory", "lifetime", "team", "repository", "own_image")
 UP = {"running", "reclaiming"}
 
 

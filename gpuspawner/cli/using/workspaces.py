@@ -14,6 +14,7 @@ from gpuspawner.cli.errors import RefusedError
 from gpuspawner.cli.meant import meant, meant_to_change, title
 from gpuspawner.cli.output import show, shown
 from gpuspawner.cli.table import print_table
+from gpuspawner.core.leases.warned import DECIDED
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_time
 
 PATHS = {"lab": "lab", "vscode": "vscode/"}
@@ -50,13 +51,20 @@ def _row(workspace: dict[str, Any]) -> tuple[str, ...]:
         state = f"{workspace['end']['words']} ({workspace['end']['by']})"
         if dispute := workspace["end"]["dispute"]:
             state += "; called wrong, answered" if dispute["answer"] else "; called wrong, not answered"
-    ends = workspace["ends_at"]
+    ends = _ends_at(workspace)
     left = "" if ends is None else "in " + show_duration(max(0, round(ends - workspace["now"])))
     if workspace["end"]:
         ended_at = workspace["end"]["at"]
         left = "now" if ended_at is None else show_time(ended_at, workspace["now"])
     idle = workspace["idle"]["words"] if workspace["idle"] else ""
     return workspace["id"][:ID_LETTERS], workspace["user"], workspace["server"] or "-", state, left, idle
+
+
+def _ends_at(workspace: dict[str, Any]) -> float | None:
+    """Return when it ends unless something changes: by what was decided, where that comes before its own time."""
+    warning, at = workspace["warning"], workspace["ends_at"]
+    told = warning["ends_at"] if warning and warning["kind"] in DECIDED else None
+    return min((one for one in (at, told) if one is not None), default=None)
 
 
 def explain(arguments: argparse.Namespace) -> None:
@@ -87,8 +95,8 @@ def _print_whole(arguments: argparse.Namespace, one: dict[str, Any]) -> None:
     lines += [("Warning", one["warning"]["text"])] if one["warning"] else []
     if one["end"]:
         lines.append(("Ended", f"{show_time(one['end']['at'] or now, now)}: {one['end']['why']}"))
-    elif one["ends_at"] is not None:
-        lines.append(("Ends", f"{show_time(one['ends_at'], now)}, in {show_duration(max(0, one['ends_at'] - now))}"))
+    elif (ends := _ends_at(one)) is not None:
+        lines.append(("Ends", f"{show_time(ends, now)}, in {show_duration(max(0, ends - now))}"))
     if not one["end"]:
         lines.append(("Keep", f"{one['keep']['left']} left, each {show_duration(one['keep']['each_seconds'])}"))
         lines.append(("Extend", one["extend"]["why"] or f"by {show_duration(one['extend']['each_seconds'])}"))

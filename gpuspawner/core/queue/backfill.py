@@ -20,7 +20,7 @@ from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.rules import Account, LatestEnd
 from gpuspawner.core.units import show_time
 
-BACKFILL, KEPT, HOLD = "backfill", "kept", "hold"
+BACKFILL, KEPT, HOLD = "backfill", "stronger claim", "hold"
 
 
 @dataclass(frozen=True)

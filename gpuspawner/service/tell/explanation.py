@@ -7,6 +7,7 @@ from typing import Any
 
 from gpuspawner.core.idle.policy import IdlePolicy
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
+from gpuspawner.core.leases.warned import DECIDED
 from gpuspawner.core.units import show_duration, show_time
 
 
@@ -24,6 +25,7 @@ def explained(lease: Lease, view: dict[str, Any], policy: IdlePolicy) -> list[st
     bound = [view["latest_end"]["sentence"]] if view["latest_end"] else []
     awaited = [view["arrival"]["words"]] if view["arrival"] else []
     return [
+        *_of_what_is_decided(view["warning"]),
         *_of_adoption(lease, view["now"]),
         *awaited,
         *bound,
@@ -42,6 +44,12 @@ def _of_holding_back(held: dict[str, Any] | None, view: dict[str, Any]) -> Itera
         yield f"Held back by {held['owner']}{since}, by its rule {held['rule']}."
     else:
         yield f"Held back by the rule {held['rule']}{since}: that time does not count as waited."
+
+
+def _of_what_is_decided(warning: dict[str, Any] | None) -> Iterator[str]:
+    """Yield which end others have decided: by a stronger claim, an administrator or the cluster."""
+    if warning is not None and warning["kind"] in DECIDED:
+        yield warning["text"]
 
 
 def _of_adoption(lease: Lease, now: float) -> Iterator[str]:

@@ -355,7 +355,8 @@ def _noted(offer: Offer, left: Offer, held: Iterable[HeldGpus], seen: Snapshot) 
         return offer
     free = [(one, free_of(one, kind, seen)) for one in held if seen.kinds[one.hold.kind].pool == kind.pool]
     notes = [one.note(count, seen.now) for one, count in free if count]
-    return replace(offer, free=left.free, held=", ".join(notes), note="; ".join(filter(None, [offer.note, *notes])))
+    kept = ", ".join(filter(None, [offer.held, *notes]))
+    return replace(offer, free=left.free, held=kept, note="; ".join(filter(None, [offer.note, *notes])))
 
 
 def _later(place: Place, passed_seconds: float) -> Place:

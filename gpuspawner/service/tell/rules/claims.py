@@ -32,7 +32,7 @@ def notice_words(notice: Notice, now: float, *, returns: bool, mail: bool) -> st
     then = "Running kernels are lost; files stay."
     if returns:
         tells = ", and you get a message when it runs" if mail else ""
-        then += f" It returns to the queue at its old place, starts again by itself{tells}."
+        then += f" It returns to the queue at its old place, and starts again by itself{tells}."
     else:
         then += " Start it again when you need it."
     end = f"Your workspace ends at {show_time(notice.at, now)} ({show_duration(left)}). Save now."

@@ -66,7 +66,11 @@ class Inboxes:
 
     async def messages_of(self, owner: Owner) -> tuple[Message, ...]:
         """Return the unread messages that are shown to somebody now; the store is only asked where there are any."""
-        return (await self.of(owner)).messages if self._board.shown_to(owner.user_created) else ()
+        shown = self._board.shown_to(owner.user_created)
+        if owner == NOBODY or not shown:
+            return ()
+        _, marks = await self._stored(owner, self._clock.now())  # in which groups somebody is says nothing of messages
+        return tuple(one for one in shown if one.notice(marks).unread)
 
     async def mark(self, owner: Owner, names: Collection[str]) -> None:
         """Note that a person has read notices."""

@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 from page_world import Browser
 
 from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.idle.evidence import SampleKind
+from gpuspawner.core.idle.idleness import Streak
+from gpuspawner.core.rules import Notice
 from gpuspawner.service.tell.console.exports import csv_text
 from gpuspawner.service.tell.console.listing import Column, Filter, Table, chosen, listed, read_wanted
 from gpuspawner.service.web.console import ROUTES
@@ -78,6 +81,14 @@ def test_page_json_and_csv_of_a_list_say_the_same(world):
         for line, row in zip(lines, document["rows"], strict=True):
             assert line == {key: "" if value is None else str(value) for key, value in row.items()}
             assert row["user"] in page
+
+
+def test_what_nobody_came_to_is_no_work_and_what_is_claimed_ends_by_its_notice(world):
+    low = Streak(kind=SampleKind.IDLE, because="GPU 3 at 0 %")
+    soon = Notice("claim-1", world.clock.now() + 60, "train-77 needs it", "admin")
+    world.save(page_world.running("new", user="dora", gpus=(3,), streak=low, notice=soon))
+    row = next(x for x in asked(world, "console/workspaces.json").json()["rows"] if x["user"] == "dora")
+    assert (row["use"], row["ends_at"]) == ("idle", soon.at)
 
 
 def test_a_list_is_filtered_sorted_and_linked_by_its_address(world):

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gpuspawner.catalog.groups import team_title
+from gpuspawner.core.idle.evidence import SampleKind
 from gpuspawner.core.leases.endings import ENDINGS, Reason
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.service.parts import Parts
@@ -102,7 +103,7 @@ def _workspace(parts: Parts, lease: Lease, now: float) -> dict[str, Any]:
         "idle_seconds": idle_seconds,
         "idle_gpu_hours": None if idle_seconds is None else idle_seconds * shares / 3600,
         "running_seconds": None if lease.running_at is None else now - lease.running_at,
-        "ends_at": lease.deadline_at,
+        "ends_at": lease.deadline_at if lease.notice is None else lease.notice.at,
         "template": template.title if template else request.template or "not known",
         "because": lease.streak.because if lease.phase in UP else lease.message,
     }
@@ -115,9 +116,10 @@ def _use(parts: Parts, lease: Lease, now: float) -> str:
         return "kept"
     if lease.phase is Phase.RECLAIMING:
         return "warned"
-    if lease.streak.idle_seconds:
+    kind = lease.streak.kind
+    if lease.streak.idle_seconds or kind is SampleKind.IDLE:  # of what nobody came to yet, no idle time counts
         return "idle"
-    return "not known" if lease.streak.kind is None or lease.streak.kind.value == "unknown" else "at work"
+    return "not known" if kind is None or kind is SampleKind.UNKNOWN else "at work"
 
 
 def queue_rows(parts: Parts, leases: Iterable[Lease]) -> list[dict[str, Any]]:

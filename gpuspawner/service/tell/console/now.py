@@ -85,6 +85,7 @@ def now_view(parts: Parts, wanted: Wanted, ended: list[Lease], disputed: list[Le
     return {
         "troubles": found_troubles,
         "counts": kind_counts(seen, kinds),
+        "notes": {offer.kind: offer.note for offer in parts.queue.offers},
         "states": [(state, WORDS.get(state, state)) for state in STATES],
         "others": others[:FIRST],
         "others_total": len(others),

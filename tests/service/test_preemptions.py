@@ -82,6 +82,21 @@ async def test_what_is_claimed_or_given_up_is_granted_to_those_who_wait_in_their
     assert [back_of(world, alice).phase, world.phase(bob)].count(Phase.RESERVED) == 1
 
 
+async def test_what_a_claimant_outside_uses_by_now_is_granted_to_nobody_once_it_says_so(world):
+    alice, bob = await old(world, "alice", count=2), await world.start("bob", count=2)
+    made = await world.parts.preemptions.make(a_claim(world, 2))
+    await world.go_on(NOTICE + 10, step=5)
+    for slot in alice.slots:
+        world.backend.change_gpu(slot.gpu, foreign=True)  # since the last look
+    held = await world.parts.preemptions.get(made.id)
+    world.backend.unreachable = "the machine does not answer"
+    with pytest.raises(Unavailable):
+        await world.parts.preemptions.claimed(held)
+    world.backend.unreachable = ""
+    assert (await world.parts.preemptions.claimed(held)).state is State.CLAIMED
+    assert (back_of(world, alice).phase, world.phase(bob)) == (Phase.PARKED, Phase.PARKED)
+
+
 async def test_who_gives_up_spares_the_warned_who_are_told_so(world):
     alice = await old(world, "alice")
     made = await world.parts.preemptions.make(a_claim(world, 2))

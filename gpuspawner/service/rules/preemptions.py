@@ -158,9 +158,13 @@ class Preemptions:
 
         Raises:
             Conflict: they are not free yet; or the claim is over.
+            Unavailable: the GPUs are not seen now.
         """
         if claim.state is State.COMING:
             raise Conflict("Its GPUs are not free yet. Claim them when its state is “held”, or give it up.")
+        if claim.account is None and claim.live:
+            # What somebody outside began since the last look would not be seen, and its GPUs would be granted.
+            await self._allocator.scheduler.observe(self._clock.now())
         return await self._over(claim, State.CLAIMED, audit)
 
     async def step(self) -> None:

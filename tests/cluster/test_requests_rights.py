@@ -77,11 +77,14 @@ async def test_entries_of_the_catalog_are_seen_and_told_and_a_definition_that_go
     kubectl("apply", "--filename=-", given=manifest("DevGPUVMLifecyclePolicy", {"mode": "warn"}, "night"))
     quota = {"everybody": True, "gpus": {"hard": 9}}
     kubectl("apply", "--filename=-", given=manifest("DevGPUVMQuota", quota, "all"))
+    kubectl("apply", "--filename=-", "--namespace=default", given=manifest("DevGPUVMQuota", quota, "elsewhere"))
     account = f"system:serviceaccount:{settings.namespace}:gpuspawner"
     wait_for(lambda: kubectl.run("auth", "can-i", "list", KINDS[3].plural, f"--as={account}").returncode == 0, "rights")
     resources = CustomResources(settings)
     try:
-        found = {one.section: one for one in await resources.entries()}
+        entries = await resources.entries()
+        assert len(entries) == 3, "what is in another namespace counts for nothing"
+        found = {one.section: one for one in entries}
         assert {one: found[one].name for one in found} == {"templates": "big", "policies": "night", "quotas": "all"}
         assert (found["templates"].spec, found["quotas"].spec) == (spec, quota)
         assert await resources.going(entries=True) is False

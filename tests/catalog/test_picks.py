@@ -75,7 +75,7 @@ def test_consent_to_nothing(written):
         ),
         pytest.param(
             {"gpu": "a100", "count": 3, "substitutes": "h100"},
-            "If it comes sooner: 'h100' asked; allowed: none. Leave it out: nothing else stands in for A100.",
+            "If it comes sooner: 'h100' asked; allowed: none. Leave it out: nothing else stands in for 3 A100.",
             id="not in that number",
         ),
         pytest.param(

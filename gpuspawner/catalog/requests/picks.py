@@ -51,7 +51,7 @@ def pick(catalog: Catalog, template: Template, asked: Mapping[str, Any]) -> Pick
         raise RequestRefused("gpu_memory", quoted(asked["gpu_memory"]), f"up to {has}", remedy)
     count = _count(catalog, template, kind, asked)
     others = offered_instead(catalog, template, kind, count, least)
-    chosen = _substitutes(catalog.gpus[kind].title, others, asked, usual=())
+    chosen = _substitutes(_many(count, catalog.gpus[kind].title), others, asked, usual=())
     return Picked(kind, count, chosen, max(template.needs_memory_bytes, least or 0))
 
 
@@ -88,7 +88,7 @@ def _any(catalog: Catalog, template: Template, asked: Mapping[str, Any], least: 
     count = _count(catalog, template, gpu, asked)
     floor = max(floor, catalog.gpus[gpu].memory_bytes if least is None else 0)
     others = offered_instead(catalog, template, gpu, count, floor)
-    chosen = _substitutes(catalog.gpus[gpu].title, others, asked, usual=others, itself=gpu)
+    chosen = _substitutes(_many(count, catalog.gpus[gpu].title), others, asked, usual=others, itself=gpu)
     return Picked(gpu, count, chosen, floor)
 
 
@@ -154,6 +154,10 @@ def _counted(asked: Mapping[str, Any], least: int, most: int) -> int | None:
         return None
     except BadValue as error:
         raise refused("count", asked["count"], ends(least, most, str), error, str(most)) from None
+
+
+def _many(count: int, title: str) -> str:
+    return f"{count} {title}" if count > 1 else title
 
 
 def _substitutes(

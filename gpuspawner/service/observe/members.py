@@ -74,5 +74,8 @@ class Members:
         if self._there is None:
             return (f"Which groups the hub has is not known. {self._trouble}",) if self._trouble else ()
         found = missing_groups(self._in_force.catalog, self._there)
+        make_it = f"{MAKE_IT[:1].upper()}{MAKE_IT[1:]}."
         told = ((NOBODY_IN_IT.format(group=group), ".".join(map(str, entry))) for group, entry in found.items())
-        return tuple(f"{wrong[:1].upper()}{wrong[1:]} ({entry} names it): {MAKE_IT}." for wrong, entry in told)
+        return tuple(
+            f"{wrong[:1].upper()}{wrong[1:]}. The catalog names it in {entry}. {make_it}" for wrong, entry in told
+        )

@@ -18,9 +18,9 @@ from gpuspawner.backends.kubernetes.connection import Connection
 from gpuspawner.backends.kubernetes.devices.view import GROUP as CLAIMS
 from gpuspawner.backends.kubernetes.names import HUB_LABEL
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
-from gpuspawner.catalog import Catalog, KueueQueues
+from gpuspawner.catalog import Catalog, KueueQueues, PodQueues
 from gpuspawner.cli.adopting.cluster import settings_of
-from gpuspawner.cli.doctor import asking_kueue, of_claims, of_cluster, of_hub
+from gpuspawner.cli.doctor import asking_kueue, asking_pod_queues, of_claims, of_cluster, of_hub
 from gpuspawner.cli.doctor.asking import TIMEOUT_SECONDS, seconds_of, too_long
 from gpuspawner.cli.doctor.asking_kueue import REVIEWS
 from gpuspawner.cli.doctor.findings import Answer, Finding, unknown
@@ -130,6 +130,8 @@ async def _judged(cluster: Cluster, settings: ClusterSettings, catalog: Catalog 
     found = [*of_cluster.rights(answers, namespace)]
     if catalog is not None and isinstance(catalog.scheduler, KueueQueues):
         found += await asking_kueue.judged(cluster, settings.namespace, catalog.scheduler)
+    elif catalog is not None and isinstance(catalog.scheduler, PodQueues):
+        found += await asking_pod_queues.judged(cluster, settings.namespace, catalog.scheduler)
     own = {name: kind for name, kind in catalog.gpus.items() if not kind.cluster} if catalog else {}
     claimed, slices = {name: kind for name, kind in own.items() if kind.claim}, None
     if claimed:

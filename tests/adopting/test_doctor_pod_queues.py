@@ -1,0 +1,129 @@
+"""``gpuspawner doctor`` on a Volcano or KAI that is broken, each time in one way: it is found, with its remedy."""
+
+import copy
+
+import pytest
+import yaml
+from harness import REPO
+
+from gpuspawner.catalog import PodQueues
+from gpuspawner.cli.doctor.asking_kueue import REVIEWS
+from gpuspawner.cli.doctor.asking_pod_queues import judged
+from gpuspawner.cli.doctor.findings import Answer, State
+from gpuspawner.cli.doctor.of_pod_queues import QUEUES, rights_of
+from gpuspawner.schedulers.pod_queues.systems import SYSTEMS
+
+CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+
+
+def queues(system):
+    return PodQueues(system, teams={"ml": "of-ml"}, priority_class="high", priority_classes={"ml": "urgent"})
+
+
+class Cluster:
+    """An API server with a scheduler on which all is well; ``answers`` are by path, ``missing`` are verbs."""
+
+    def __init__(self, system):
+        self.system, self.missing, self.statuses = SYSTEMS[system], set(), {}
+        self.kinds = f"/apis/{self.system.group_version}"
+        self.queues = {name: f"{QUEUES[system]}/{name}" for name in (self.system.default_queue, "of-ml")}
+        self.answers = {
+            self.kinds: {"resources": [{"name": "podgroups"}, {"name": "podgroups/status"}]},
+            **{path: {"status": {"state": "Open"} if system == "volcano" else {}} for path in self.queues.values()},
+            **{f"{CLASSES}/{name}": {"value": 7} for name in ("high", "urgent")},
+        }
+
+    async def ask(self, path, body=None):
+        if path == REVIEWS:
+            asked = body["spec"]["resourceAttributes"]
+            where = (asked["group"], asked["resource"], asked["namespace"])
+            assert where == (self.system.group_version.partition("/")[0], "podgroups", "jhub")
+            return Answer(201, {"status": {"allowed": asked["verb"] not in self.missing}})
+        if path in self.statuses:
+            return Answer(self.statuses[path], {"message": "no"})
+        found = self.answers.get(path)
+        return Answer(404, {"message": "not found"}) if found is None else Answer(200, copy.deepcopy(found))
+
+
+def not_there(one):
+    del one.answers[one.kinds]
+
+
+def other_kinds(one):
+    one.answers[one.kinds] = {"resources": [{"name": "queues"}]}
+
+
+def right_missing(one):
+    one.missing = {"watch"}
+
+
+def no_queue(one):
+    del one.answers[one.queues["of-ml"]]
+
+
+def closed(one):
+    one.answers[one.queues["of-ml"]]["status"]["state"] = "Closed"
+
+
+def no_class(one):
+    del one.answers[f"{CLASSES}/urgent"]
+
+
+@pytest.mark.parametrize(("system", "default"), [("volcano", "default"), ("kai", "default-queue")])
+async def test_where_all_is_well_each_check_says_so(system, default):
+    found = await judged(Cluster(system), "jhub", queues(system))
+    title = SYSTEMS[system].title
+    names = [
+        title,
+        f"{title}'s rights",
+        f"queue {default}",
+        "queue of-ml",
+        *map("priority class {}".format, ("high", "urgent")),
+    ]
+    assert [(one.check, one.state) for one in found] == [(name, State.GOOD) for name in names]
+    assert found[3].words == f"The queue of-ml is there{' and open' if system == 'volcano' else ''}."
+
+
+@pytest.mark.parametrize(
+    ("broken", "check", "words", "remedy"),
+    [
+        (not_there, "Volcano", "does not serve the PodGroups of scheduling.volcano.sh/v1beta1", "Install Volcano"),
+        (other_kinds, "Volcano", "does not serve the PodGroups", "Install Volcano"),
+        (right_missing, "Volcano's rights", "The right to watch podgroups in namespace jhub", "podgroups-rbac"),
+        (no_queue, "queue of-ml", "Volcano has no queue of-ml", "Make it"),
+        (closed, "queue of-ml", "The queue of-ml is closed", "vcctl queue operate -a open -n of-ml"),
+        (no_class, "priority class urgent", "There is no PriorityClass urgent", "Make it"),
+    ],
+)
+async def test_what_is_broken_is_found_with_its_remedy(broken, check, words, remedy):
+    cluster = Cluster("volcano")
+    broken(cluster)
+    (one,) = [one for one in await judged(cluster, "jhub", queues("volcano")) if one.state is not State.GOOD]
+    assert (one.check, one.state) == (check, State.BAD)
+    assert words in one.words
+    assert remedy in one.remedy
+
+
+async def test_what_can_not_be_asked_is_no_fault():
+    cluster = Cluster("volcano")
+    cluster.statuses = {cluster.queues["of-ml"]: 403, f"{CLASSES}/high": 403}
+    found = {one.check: one for one in await judged(cluster, "jhub", queues("volcano")) if one.state is not State.GOOD}
+    assert {name: one.state for name, one in found.items()} == {
+        "queue of-ml": State.UNKNOWN,
+        "priority class high": State.UNKNOWN,
+    }
+    cluster.statuses = {cluster.kinds: 500}
+    (one,) = await judged(cluster, "jhub", queues("volcano"))
+    assert one.state is State.UNKNOWN
+
+
+def test_the_rights_that_are_asked_for_are_exactly_those_of_the_manifest():
+    role = next(yaml.safe_load_all((REPO / "hub_config" / "kubernetes-podgroups-rbac.yaml").read_text()))
+    written = {
+        (verb, resource, group)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert {(x.verb, x.resource, x.group) for one in SYSTEMS.values() for x in rights_of(one)} == written

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from types import MappingProxyType
 from typing import Annotated
 
 from pydantic import BeforeValidator
 
-from gpuspawner.catalog.entry import Entry, Title
+from gpuspawner.catalog.entry import Entry, ObjectName, Section, Title
 from gpuspawner.catalog.parsers import LONGEST_NAME, TextOf, parse_http_url, parse_kinds, parse_labels, parse_path
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.units import BadValue
@@ -35,10 +36,30 @@ def parse_host(value: object) -> str:
 Labels = Annotated[list[str] | None, BeforeValidator(parse_labels)]
 
 
+class IngressEntry(Entry):
+    """An ingress controller of a cluster: the hub makes an Ingress for each workspace."""
+
+    url: Annotated[str | None, BeforeValidator(parse_http_url)] = None
+    """Where the hub's proxy reaches the controller. It must be written."""
+    class_name: ObjectName | None = None
+    """The IngressClass. Default: the cluster's default one."""
+
+
+class GatewayEntry(Entry):
+    """A Gateway of a cluster: the hub makes an HTTPRoute for each workspace."""
+
+    url: Annotated[str | None, BeforeValidator(parse_http_url)] = None
+    """Where the hub's proxy reaches the Gateway. It must be written."""
+    name: ObjectName | None = None
+    """The Gateway. It must be written."""
+    namespace: ObjectName | None = None
+    """Where the Gateway is. Default: where workspaces are."""
+
+
 class ClusterEntry(Entry):
     """A cluster in which workspaces may start. The one without ``kubeconfig`` is the hub's own."""
 
-    later = frozenset({"scheduler"})
+    later = MappingProxyType({"scheduler": "remove it: with several clusters, gpuspawner's own queue serves all"})
     title: Title = None
     """What people read: its region, for example. Default: its own name."""
     kubeconfig: Annotated[str | None, BeforeValidator(parse_path)] = None
@@ -56,4 +77,8 @@ class ClusterEntry(Entry):
     own."""
     nodes: Annotated[str | None, BeforeValidator(parse_host)] = None
     """Where the hub's proxy reaches its nodes, on a NodePort of each workspace. Default: it reaches the pods' own
-    addresses."""
+    addresses, where neither `ingress` nor `gateway` is written."""
+    ingress: Annotated[IngressEntry, Section] = IngressEntry()
+    """Where the hub's proxy reaches its workspaces by an ingress controller, instead of `nodes`."""
+    gateway: Annotated[GatewayEntry, Section] = GatewayEntry()
+    """Where the hub's proxy reaches its workspaces by a Gateway, instead of `nodes`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
@@ -49,7 +51,10 @@ Groups = Annotated[list[str] | None, BeforeValidator(parse_groups)]
 
 
 class Entry(BaseModel):
-    """A mapping whose keys are known. ``later`` names the keys that product and design know, and this version not."""
+    """A mapping whose keys are known.
+
+    ``later`` names the keys that product and design know, and this version not, and says of each what is right now.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-    later: ClassVar[frozenset[str]] = frozenset()
+    later: ClassVar[Mapping[str, str]] = MappingProxyType({})

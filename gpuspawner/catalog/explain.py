@@ -56,8 +56,8 @@ def _explained(details: ErrorDetails, loc: Loc) -> tuple[str, str]:
 
 def _unknown_key(loc: Loc) -> tuple[str, str]:
     key = str(loc[-1])
-    if key in _model_at(loc[:-1]).later:
-        return NOT_BUILT, "remove it"
+    if right := _model_at(loc[:-1]).later.get(key):
+        return NOT_BUILT, right
     return f"unknown key {quoted(key)}", did_you_mean(key, _keys_beside(loc))
 
 

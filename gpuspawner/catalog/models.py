@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field
@@ -184,7 +185,7 @@ class OnStopEntry(Entry):
 class TemplateEntry(Entry):
     """What a workspace can be."""
 
-    later = frozenset({"volumes", "ports"})
+    later = MappingProxyType({"volumes": "remove it", "ports": "remove it"})
     extends: Annotated[str | None, BeforeValidator(parse_name)] = None
     """The template from which it has all that it does not write itself."""
     title: Title = None

@@ -129,6 +129,20 @@ class HttpSchedulerAddress:
 
 
 @dataclass(frozen=True)
+class Route:
+    """By what the hub's proxy reaches another cluster's workspaces, at ``url``: an ingress controller, or a Gateway.
+
+    ``class_name`` is the IngressClass, "" for the default one. ``gateway`` "" is no Gateway, and ``namespace`` "" is
+    where workspaces are.
+    """
+
+    url: str
+    class_name: str = ""
+    gateway: str = ""
+    namespace: str = ""
+
+
+@dataclass(frozen=True)
 class Cluster:
     """A cluster in which workspaces may start; ``kubeconfig`` "" is the hub's own, which needs no addresses."""
 
@@ -142,6 +156,8 @@ class Cluster:
     """Where its workspaces reach the hub."""
     nodes: str = ""
     """Where the hub's proxy reaches its nodes."""
+    route: Route | None = None
+    """What it reaches instead; with neither, it reaches the pods themselves."""
 
 
 @dataclass(frozen=True)

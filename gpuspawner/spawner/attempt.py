@@ -52,7 +52,7 @@ class Attempt:
     cluster: str = ""
     """The cluster in which its pod is made; "" for the hub's own."""
     node_port: int = 0
-    """By which the proxy reaches it in another cluster; 0 where it needs none, or has none yet."""
+    """The port that leads to it in another cluster, of nodes or of its Service; 0 where none is needed, or made yet."""
     heard_at: float = 0.0
     """When the service last acknowledged this start."""
     waits_until: float = 0.0
@@ -119,7 +119,7 @@ class Attempt:
         return replace(self, request=request, patch=patch, heard_at=now, cluster=patch.get("cluster", ""), node_port=0)
 
     def reached(self, node_port: int) -> Attempt:
-        """The proxy reaches it by this port of its cluster's nodes."""
+        """This port leads to it in another cluster."""
         return replace(self, node_port=node_port)
 
     def heard(self, now: float) -> Attempt:

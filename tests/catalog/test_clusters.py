@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from gpuspawner.catalog import load_text, resolve
+from gpuspawner.catalog import Route, load_text, resolve
 from gpuspawner.core.quotas.bounds import amount
 from gpuspawner.core.quotas.quota_words import shown
 from gpuspawner.core.rules import Limit, What
@@ -71,6 +71,19 @@ def test_a_request_picks_a_cluster_or_takes_any(catalog):
     assert (either.gpu, either.substitutes) == ("a100", ("a100@us-east",))
 
 
+def test_a_cluster_is_reached_by_its_nodes_an_ingress_controller_or_a_gateway():
+    nodes = "nodes: 10.0.0.1"
+    ways = {
+        nodes: ("10.0.0.1", None),
+        "ingress: {url: 'https://in/', class_name: nginx}": ("", Route("https://in", class_name="nginx")),
+        "gateway: {url: 'http://gw', name: shared}": ("", Route("http://gw", gateway="shared")),
+    }
+    text = CATALOG.partition("quotas:")[0]
+    for written, (node, route) in ways.items():
+        east = load_text(text.replace(nodes, written)).clusters["us-east"]
+        assert (east.nodes, east.route) == (node, route)
+
+
 def test_without_clusters_a_catalog_is_as_before(catalog):
     plain = load_text("version: 1\ngpus: {t4: {match: T4, memory: 16GiB}}\ntemplates: {lab: {gpus: {t4: 1}}}\n")
     assert dict(plain.clusters) == {}
@@ -78,13 +91,15 @@ def test_without_clusters_a_catalog_is_as_before(catalog):
     assert dict(plain.templates["lab"].substitutes) == {}
 
 
-THERE = "kubeconfig: /k, hub: 'http://h', nodes: n"
+REACHED = "kubeconfig: /k, hub: 'http://h'"
+THERE = f"{REACHED}, nodes: n"
 WRONG = {
     "clusters": {
         "{one: {}, two: {}}": "clusters: one and two have no kubeconfig. Let exactly one be without",
         f"{{one: {{{THERE}}}}}": "clusters: none is the hub's own. Let exactly one be without kubeconfig",
     },
     "clusters.two": {
+        f"{{one: {{}}, two: {{{THERE}, ingress: {{url: 'http://i'}}}}}}": "in two ways. Keep one of nodes and ingress",
         "{one: {}, two: {kubeconfig: /k}}": "where its workspaces reach the hub is not said. Add hub: with",
     },
     "clusters.two.gpus": {
@@ -99,8 +114,14 @@ WRONG = {
     "clusters.two.nodes": {
         "{one: {}, two: {kubeconfig: /k, hub: 'http://h', nodes: 'http://x:1'}}": "is no name or address of a host",
     },
+    "clusters.two.ingress": {
+        f"{{one: {{}}, two: {{{REACHED}, ingress: {{class_name: nginx}}}}}}": "its url is not said. Add url:",
+    },
+    "clusters.two.gateway": {
+        f"{{one: {{}}, two: {{{REACHED}, gateway: {{url: 'http://g'}}}}}}": "its name is not said. Add name:",
+    },
     "clusters.one.scheduler": {
-        "{one: {scheduler: kueue}}": "not built yet in this version. Remove it.",
+        "{one: {scheduler: kueue}}": "not built yet in this version. Remove it: with several clusters, gpuspawner",
     },
 }
 

@@ -1,8 +1,12 @@
-"""Two real clusters under one hub: each has nodes, kubelets, watches, homes and an API server of its own."""
+"""Two real clusters under one hub: each has nodes, kubelets, watches, homes and an API server of its own.
+
+The proxy reaches workspaces of the other one by a NodePort. What kube-proxy does for that, `node_ports` does.
+"""
 
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import requests
@@ -10,9 +14,14 @@ from a_wheel import make_wheel
 from ends import SERVER
 from gpus import simulated
 from kube_hub import KubeHub, eventually
+from node_ports import served, ways
 from nodes import ROOT, TestCluster
 
+from gpuspawner.catalog import Route
+from gpuspawner.spawner.kubernetes.ways import http_route_of, ingress_of
+from tools.cluster.build import ensure_component
 from tools.cluster.cluster import Cluster
+from tools.cluster.recipes import GATEWAY
 
 WAIT_SECONDS = 400
 HERE, THERE = "a100", "a100@us-east"
@@ -41,6 +50,8 @@ def east(one_machine):
     subprocess.run([*make, "stop"], cwd=ROOT, check=True)  # what a run that was killed left
     subprocess.run([*make, "start"], cwd=ROOT, check=True)
     other = TestCluster(Cluster.load(folder).kubeconfig, Cluster.load(folder))
+    kinds = (ensure_component(GATEWAY).parent / Path(name).name for name in GATEWAY.data)
+    other.own.kubectl("apply", "--server-side", *(f"--filename={file}" for file in kinds))
     try:
         with simulated(other, 2):
             yield other
@@ -60,7 +71,8 @@ def hub(one_machine, east, tmp_path_factory):
             settings={"no_room_seconds": 5.0, "no_room_wait_seconds": 2.0},
         )  # fmt: skip
         address = f"http://{one_machine.own.host_address}:{hub.hub_port}"
-        clusters = f"clusters:\n  eu-west: {{}}\n  us-east: {{kubeconfig: {east.kubeconfig}, hub: '{address}'}}\n"
+        there = f"{{kubeconfig: {east.kubeconfig}, hub: '{address}', nodes: {east.own.address}}}"
+        clusters = f"clusters:\n  eu-west: {{}}\n  us-east: {there}\n"
         hub.catalog.write_text(hub.catalog.read_text().replace("policies:\n", f"{clusters}policies:\n"))
         try:
             eventually(
@@ -68,7 +80,8 @@ def hub(one_machine, east, tmp_path_factory):
                 WAIT_SECONDS,
                 "an account in us-east",
             )
-            yield hub.start()
+            with served(east, namespace):
+                yield hub.start()
         finally:
             hub.close()
 
@@ -82,6 +95,13 @@ def pods(cluster, hub, user):
 def start(hub, user, gpu, **options):
     hub.add_user(user)
     hub.begin(user, template="lab", gpu=gpu, count=1, **options)
+
+
+def target(hub, user):
+    """Where the hub's proxy leads who opens a user's workspace."""
+    headers = {"Authorization": "token proxy-token"}
+    routes = requests.get(f"http://127.0.0.1:{hub.proxy_port}/api/routes", headers=headers, timeout=10).json()
+    return routes[f"/user/{user}"]["target"]
 
 
 def state(hub, user):
@@ -189,7 +209,11 @@ def test_workspaces_start_in_either_cluster_and_are_measured_there(hub, east, on
     pod = pods(east, hub, "bob")[0]
     assert pod.metadata.labels["gpuspawner.io/lease"] == there["id"]
     assert pod.spec.containers[0].resources.limits["nvidia.com/gpu"] == "1"
-    assert hub.server("bob")["ready"]  # reached through the hub's proxy
+    assert hub.server("bob")["ready"]
+    (port,) = (p for p, behind in ways(east, hub.namespace).items() if behind == f"{pod.status.pod_ip}:8888")
+    assert target(hub, "alice") == f"http://{pods(one_machine, hub, 'alice')[0].status.pod_ip}:8888"
+    assert target(hub, "bob") == f"http://{east.own.address}:{port}"
+    assert requests.get(f"{hub.url}/user/bob/", timeout=10).headers["Server"].startswith("SimpleHTTP")
     measured(hub, "alice")
     measured(hub, "bob")
 
@@ -244,11 +268,31 @@ def test_a_workspace_moves_to_the_other_cluster_on_asking(hub, east, one_machine
     hub.stop("bob")
     hub.until_ended("bob", "stopped", WAIT_SECONDS)
     assert pods(east, hub, "bob") == []
+    eventually(lambda: len(ways(east, hub.namespace)) == 1, WAIT_SECONDS, "bob's port went with his pod, carol's stays")
     hub.stop("dave")
     hub.until_ended("dave", "stopped", WAIT_SECONDS)
     eventually(lambda: hub.begin("bob", template="lab", gpu=HERE, count=1).status_code < 300, WAIT_SECONDS, "asked")
     hub.until("bob", "running", WAIT_SECONDS)
     assert [len(pods(one_machine, hub, "bob")), len(pods(east, hub, "bob"))] == [1, 0]
+
+
+def test_ingresses_and_routes_to_a_workspace_are_taken_and_go_with_its_pod(hub, east):
+    """No controller runs here: the API server takes them, and its garbage collector removes them."""
+    pod = east.api.sanitize_for_serialization(pods(east, hub, "carol")[0])
+    path = "/user/carol@example.org".replace("@", "%40")
+    found = [
+        ingress_of(pod, path, Route("https://in.example.org", class_name="public")),
+        http_route_of(pod, path, 8888, Route("https://gw.example.org", gateway="shared", namespace="gateways")),
+    ]
+    listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": found})
+    east.own.kubectl("apply", f"--namespace={hub.namespace}", "--validate=strict", "-f", "-", given=listed)
+
+    def left():
+        return east.own.kubectl("get", "ingress,httproute,service", "--output=name", f"--namespace={hub.namespace}")
+
+    assert len(left().split()) == 3
+    hub.stop("carol")
+    eventually(lambda: not left(), WAIT_SECONDS, "they are gone")
 
 
 def test_who_takes_either_gets_the_one_that_is_free(hub, east):

@@ -1,13 +1,14 @@
 """A workspace in another cluster than the hub's: whose client, which watch, which address."""
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from kubernetes_asyncio.client import ApiException
 from test_kube_start import Kube
 
-from gpuspawner.catalog import Cluster
+from gpuspawner.catalog import Cluster, Route
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.spawner.attempt import Attempt
 from gpuspawner.spawner.kubernetes import clusters
@@ -24,7 +25,20 @@ class There:
     """The other cluster's API server."""
 
     def __init__(self):
-        self.made, self.taken = [], set()
+        self.made, self.taken, self.routes = [], set(), []
+        self.api_client = self
+
+    async def create_namespaced_ingress(self, namespace, ingress):
+        self._route(namespace, ingress)
+
+    async def create_namespaced_custom_object(self, group, version, namespace, plural, route):
+        assert (f"{group}/{version}", plural) == (route["apiVersion"], "httproutes")
+        self._route(namespace, route)
+
+    def _route(self, namespace, route):
+        if any(one["metadata"]["name"] == route["metadata"]["name"] for _, one in self.routes):
+            raise ApiException(status=409)
+        self.routes.append((namespace, route))
 
     async def create_namespaced_service(self, namespace, service):
         name = service["metadata"]["name"]
@@ -43,6 +57,7 @@ class There:
 
 class Base(Kube):
     port = 8888
+    server = SimpleNamespace(base_url="/user/alice/")
 
     def get_env(self):
         return {
@@ -110,6 +125,62 @@ async def test_a_service_that_was_made_and_not_heard_of_is_found_again(spawner, 
     there.taken.add("workspace-u-1")
     await spawner._find_address(POD)
     assert spawner._attempt.node_port == 31234
+
+
+INGRESS = Route("https://in.example.org", class_name="public")
+GATEWAY = Route("http://gw.example.org", gateway="shared", namespace="gateways")
+
+
+@pytest.fixture
+async def routed(spawner, there, monkeypatch, request):
+    """The other cluster's workspaces are reached by an ingress controller or a Gateway."""
+    cluster = replace(EAST, nodes="", route=request.param)
+    monkeypatch.setattr(clusters, "NetworkingV1Api", lambda client: client)
+    monkeypatch.setattr(clusters, "CustomObjectsApi", lambda client: client)
+    monkeypatch.setattr(clusters, "_clients", {(asyncio.get_running_loop(), cluster): there})
+    monkeypatch.setattr(One, "catalog", SimpleNamespace(clusters={"us-east": cluster}))
+    return cluster.route
+
+
+async def routes_of(spawner, there, kind, url):
+    """The one route that is made, and its rule: also where it and its Service are there already."""
+    assert spawner._address("http://10.244.1.7:8888") == url
+    for _ in range(2):
+        spawner._attempt = spawner._attempt.reached(0)
+        await spawner._find_address(POD)
+        assert spawner._attempt.node_port == 8888
+    ((_, service), _) = there.made
+    assert service["spec"]["type"] == "ClusterIP"
+    ((namespace, route),) = there.routes
+    assert (namespace, route["kind"], route["metadata"]) == ("hub", kind, service["metadata"])
+    return route["spec"], route["spec"]["rules"][0]
+
+
+@pytest.mark.parametrize("routed", [INGRESS], indirect=True)
+async def test_the_proxy_reaches_a_pod_by_an_ingress_of_its_path(spawner, there, routed):
+    spec, rule = await routes_of(spawner, there, "Ingress", "https://in.example.org")
+    assert spec["ingressClassName"] == "public"
+    (way,) = rule["http"]["paths"]
+    assert (way["path"], way["pathType"]) == ("/user/alice", "Prefix")
+    assert way["backend"]["service"] == {"name": "workspace-u-1", "port": {"name": "workspace"}}
+
+
+@pytest.mark.parametrize("routed", [GATEWAY], indirect=True)
+async def test_the_proxy_reaches_a_pod_by_a_route_of_a_gateway(spawner, there, routed):
+    spec, rule = await routes_of(spawner, there, "HTTPRoute", "http://gw.example.org")
+    assert spec["parentRefs"] == [{"name": "shared", "namespace": "gateways"}]
+    assert rule["matches"] == [{"path": {"type": "PathPrefix", "value": "/user/alice"}}]
+    assert rule["backendRefs"] == [{"name": "workspace-u-1", "port": 8888}]
+    assert rule["timeouts"] == {"request": "0s"}
+
+
+@pytest.mark.parametrize("routed", [INGRESS, GATEWAY], indirect=True)
+async def test_what_leads_to_a_server_answers_404_before_it_leads_there(spawner, there, routed):
+    assert [spawner._is_no_answer(status) for status in (404, 302, 403)] == [True, False, False]
+
+
+async def test_a_server_that_is_reached_without_may_answer_404(spawner, there):
+    assert not spawner._is_no_answer(404)
 
 
 async def test_what_the_hub_saves_finds_it_again(spawner, there):

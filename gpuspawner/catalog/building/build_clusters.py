@@ -16,7 +16,7 @@ from gpuspawner.catalog.clusters import ClusterEntry
 from gpuspawner.catalog.document import Issue, Loc
 from gpuspawner.catalog.models import CatalogEntry
 from gpuspawner.catalog.names import did_you_mean
-from gpuspawner.catalog.values import Catalog, Cluster, Template
+from gpuspawner.catalog.values import Catalog, Cluster, Route, Template
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.gpus.names import name_in
 
@@ -48,10 +48,17 @@ def build_clusters(entries: CatalogEntry, named: Named, issues: list[Issue]) -> 
                 data=frozenset(one.data or ()),
                 hub=one.hub or "",
                 nodes=one.nodes or "",
+                route=_route(one),
             )
             for name, one in written.items()
         }
     )
+
+
+def _route(one: ClusterEntry) -> Route | None:
+    if one.gateway.url is not None:
+        return Route(one.gateway.url, gateway=one.gateway.name or "", namespace=one.gateway.namespace or "")
+    return None if one.ingress.url is None else Route(one.ingress.url, one.ingress.class_name or "")
 
 
 def _wrong(name: str, one: ClusterEntry, entries: CatalogEntry, named: Named, own: Sequence[str]) -> Iterable[Issue]:
@@ -61,12 +68,26 @@ def _wrong(name: str, one: ClusterEntry, entries: CatalogEntry, named: Named, ow
     if name not in own and one.hub is None and named.knows("clusters", name, ("hub",)):
         right = "add hub: with that address, for example hub: https://hub.example.org"
         yield Issue(loc, "where its workspaces reach the hub is not said", right)
+    yield from _wrong_ways(loc, one, named)
     for kind in one.gpus or ():
         whole = entries.gpus[kind].of if kind in entries.gpus else None
         if not named.has("gpus", kind):
             yield Issue((*loc, "gpus"), f"no GPU kind is called `{kind}`", did_you_mean(kind, entries.gpus))
         elif whole is not None and whole not in (one.gpus or ()):
             yield Issue((*loc, "gpus"), f"`{kind}` divides `{whole}`, which is not there", f"add {whole}")
+
+
+def _wrong_ways(loc: Loc, one: ClusterEntry, named: Named) -> Iterable[Issue]:
+    """Yield what is wrong with how the hub's proxy reaches a cluster's workspaces."""
+    ways = [way for way in ("nodes", "ingress", "gateway") if way in one.model_fields_set]
+    if len(ways) > 1:
+        right = f"keep one of {', '.join(ways[:-1])} and {ways[-1]}"
+        yield Issue(loc, "the hub's proxy can't reach a workspace in two ways", right)
+    missing = [("ingress", "url", one.ingress.url), ("gateway", "url", one.gateway.url)]
+    for way, key, value in [*missing, ("gateway", "name", one.gateway.name)]:
+        if way in ways and value is None and named.knows("clusters", str(loc[-1]), (way,)):
+            example = "https://workspaces.us-east.example.org" if key == "url" else "public"
+            yield Issue((*loc, way), f"its {key} is not said", f"add {key}:, for example {key}: {example}")
 
 
 def across(catalog: Catalog, has: Mapping[str, Sequence[str] | None]) -> Catalog:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field
@@ -91,7 +92,7 @@ class CostBudgetEntry(Entry):
 class QuotaEntry(Entry):
     """Limits and budgets of each user, of one user, of a team or of everybody."""
 
-    later = frozenset({"namespace"})
+    later = MappingProxyType({"namespace": "remove it"})
     each: Annotated[str | None, BeforeValidator(parse_each)] = None
     """`user`: it limits each user by themselves; with `group`, each of that team."""
     group: Annotated[str | None, BeforeValidator(parse_group)] = None

@@ -7,23 +7,23 @@ cluster, and a spawner uses those of the cluster that its lease was granted in. 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from aiohttp import ClientError
-from kubernetes_asyncio.client import ApiException, CoreV1Api
+from kubernetes_asyncio.client import ApiException, CoreV1Api, CustomObjectsApi, NetworkingV1Api
 
 from gpuspawner.backends.kubernetes.connection import Connection
-from gpuspawner.backends.kubernetes.names import ATTEMPT_LABEL, LEASE_LABEL
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
-from gpuspawner.catalog import Cluster
+from gpuspawner.catalog import Cluster, Route
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.spawner.kubernetes.ways import GATEWAY_API, http_route_of, ingress_of, service_of
 from gpuspawner.spawner.mixin import GPUSpawnerMixin
 
 AGAIN_SECONDS = 5.0
 ASK_SECONDS, ASK_AGAIN_SECONDS = 10.0, 1.0
-CONFLICT = 409
+NOT_FOUND, CONFLICT = 404, 409
 TO_HUB = ("JUPYTERHUB_API_URL", "JUPYTERHUB_ACTIVITY_URL", "GPUSPAWNER_SERVICE_URL")
 """By which a workspace reaches hub and service."""
 
@@ -82,46 +82,57 @@ class InCluster(GPUSpawnerMixin):
         self._closing = loop.create_task(_close_at_end(loop, cluster, connection))
 
     async def _find_address(self, pod: Mapping[str, Any]) -> None:
-        """Let the proxy reach a pod of another cluster: by a NodePort where that cluster's nodes have an address."""
+        """Let the proxy reach a pod of another cluster: by its nodes, an ingress controller or a Gateway, if any."""
         cluster = self.gpu_in_cluster
-        if cluster is None or not cluster.nodes or self._attempt.node_port:
+        if cluster is None or not (cluster.nodes or cluster.route) or self._attempt.node_port:
             return
-        name, uid = f"workspace-{pod['metadata']['uid']}", pod["metadata"]["uid"]
-        labels = pod["metadata"]["labels"]
-        service = {
-            "metadata": {
-                "name": name,
-                "labels": {LEASE_LABEL: labels[LEASE_LABEL]},
-                "ownerReferences": [
-                    {"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"], "uid": uid}
-                ],  # it goes with its pod
-            },
-            "spec": {
-                "type": "NodePort",
-                "selector": {key: labels[key] for key in (LEASE_LABEL, ATTEMPT_LABEL)},
-                "ports": [{"name": "workspace", "port": self.port}],
-            },
-        }
         try:
-            made = await asyncio.wait_for(self._service(name, service), ASK_SECONDS)
+            port = await asyncio.wait_for(self._lead_to(pod, cluster.route), ASK_SECONDS)
         except (ApiException, ClientError, OSError, asyncio.TimeoutError) as error:
             self.log.warning("no address of %s yet: %s", self._log_name, str(error) or "time-out")
             await asyncio.sleep(ASK_AGAIN_SECONDS)
             return
-        self._attempt = self._attempt.reached(made.spec.ports[0].node_port)
+        self._attempt = self._attempt.reached(port)
 
-    async def _service(self, name: str, service: Mapping[str, Any]) -> Any:
+    async def _lead_to(self, pod: Mapping[str, Any], route: Route | None) -> int:
+        """Make what leads to a pod, where it is not made and not heard of; return the port that leads there."""
+        service = service_of(pod, self.port, of_nodes=route is None)
+        made = await self._made(self.api.create_namespaced_service(self.namespace, service))
+        if route is None:
+            made = made or await self.api.read_namespaced_service(service["metadata"]["name"], self.namespace)
+            return int(made.spec.ports[0].node_port)
+        path, client = self.server.base_url.rstrip("/"), self.api.api_client
+        if route.gateway:
+            group, _, version = GATEWAY_API.partition("/")
+            body, routes = http_route_of(pod, path, self.port, route), CustomObjectsApi(client)
+            making = routes.create_namespaced_custom_object(group, version, self.namespace, "httproutes", body)
+        else:
+            ingresses: Any = NetworkingV1Api(client)  # it takes what Kubernetes writes, too
+            making = ingresses.create_namespaced_ingress(self.namespace, ingress_of(pod, path, route))
+        await self._made(making)
+        return int(self.port)
+
+    @staticmethod
+    async def _made(making: Awaitable[Any]) -> Any:
+        """Return what is made; None where it is there already."""
         try:
-            return await self.api.create_namespaced_service(self.namespace, service)
+            return await making
         except ApiException as error:
             if error.status != CONFLICT:
                 raise
-            return await self.api.read_namespaced_service(name, self.namespace)  # made, and not heard of
+            return None
 
     def _address(self, own: str) -> str:
         """Return where the proxy reaches the workspace; ``own`` is where its cluster does."""
         cluster = self.gpu_in_cluster
-        return own if cluster is None or not cluster.nodes else f"http://{cluster.nodes}:{self._attempt.node_port}"
+        if cluster is None or not (cluster.nodes or cluster.route):
+            return own
+        return cluster.route.url if cluster.route else f"http://{cluster.nodes}:{self._attempt.node_port}"
+
+    def _is_no_answer(self, status: int) -> bool:
+        """Whether it is an answer of what leads to a workspace, which does not lead there yet."""
+        cluster = self.gpu_in_cluster
+        return status == NOT_FOUND and cluster is not None and cluster.route is not None
 
     def get_env(self) -> dict[str, str]:
         """Return the environment, with the hub where the other cluster reaches it."""

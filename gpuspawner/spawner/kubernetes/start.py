@@ -339,7 +339,7 @@ class PodStart(HomeWaits):
         try:
             await AsyncHTTPClient().fetch(address, request_timeout=ANSWER_SECONDS, follow_redirects=False)
         except HTTPClientError as error:
-            return bool(error.code < SERVER_ERROR)
+            return bool(error.code < SERVER_ERROR) and not self._is_no_answer(error.code)
         except OSError:
             return False
         return True

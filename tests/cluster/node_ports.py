@@ -1,0 +1,52 @@
+"""What kube-proxy does for Services of type NodePort: no node of the tests' clusters runs it."""
+
+import contextlib
+import threading
+
+from kubernetes import client
+from urllib3.exceptions import HTTPError
+
+from tools.cluster.cluster import PATH
+
+LOOK_SECONDS = 0.2
+CHAIN = "NODE-PORTS"
+MADE = f"iptables -t nat -N {CHAIN} && iptables -t nat -A PREROUTING -j {CHAIN}"
+FORGOTTEN = f"iptables -t nat -D PREROUTING -j {CHAIN}; iptables -t nat -F {CHAIN}; iptables -t nat -X {CHAIN}"
+
+
+def ways(cluster, namespace):
+    """Where each NodePort of a namespace leads, as Services and EndpointSlices say: {port: "address:port"}."""
+    slices = client.DiscoveryV1Api(cluster.api).list_namespaced_endpoint_slice(namespace).items
+    behind = {one.metadata.labels["kubernetes.io/service-name"]: one for one in slices if one.endpoints and one.ports}
+    found = {}
+    for service in cluster.core.list_namespaced_service(namespace).items:
+        one = behind.get(service.metadata.name)
+        if service.spec.type == "NodePort" and one is not None:
+            found[service.spec.ports[0].node_port] = f"{one.endpoints[0].addresses[0]}:{one.ports[0].port}"
+    return found
+
+
+@contextlib.contextmanager
+def served(cluster, namespace):
+    """Have the node lead each NodePort of a namespace to the pod behind it, and leave no rule."""
+    run, ended = lambda script: cluster.own.namespaces.run(script, env={"PATH": PATH}), threading.Event()
+
+    def follow():
+        known = {}
+        while not ended.wait(LOOK_SECONDS):
+            with contextlib.suppress(client.ApiException, HTTPError, OSError):  # the API server is away: rules stay
+                found = ways(cluster, namespace)
+                if found != known:
+                    known = found
+                    rules = (f"-A {CHAIN} -p tcp --dport {p} -j DNAT --to-destination {to}" for p, to in found.items())
+                    run(" && ".join(f"iptables -t nat {rule}" for rule in (f"-F {CHAIN}", *rules)))
+
+    run(MADE)
+    following = threading.Thread(target=follow)
+    following.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        following.join()
+        run(FORGOTTEN)

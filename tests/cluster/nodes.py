@@ -76,7 +76,7 @@ class TestCluster:
             self._image = self.own.give_image(ensure_image(self.own.folder))
         return self._image
 
-    def start_pod(self, namespace, name, command, limits=None, wait=True, **spec):
+    def start_pod(self, namespace, name, command, limits=None, wait=True, annotations=None, **spec):
         """Start a pod of one container of the workspace image; return it, running unless ``wait`` is false."""
         container = {
             "name": "notebook",
@@ -86,7 +86,7 @@ class TestCluster:
             "resources": {"limits": limits or {}},
         }
         body = {
-            "metadata": {"name": name},
+            "metadata": {"name": name, "annotations": annotations or {}},
             "spec": {"terminationGracePeriodSeconds": 1, "restartPolicy": "Never", "containers": [container], **spec},
         }
         self.core.create_namespaced_pod(namespace, body)

@@ -10,10 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tools.cluster.build import cache, ensure_component, forget_sources, one_at_a_time
+from tools.cluster.build import cache, ensure_component, forget_sources, is_built, one_at_a_time
 from tools.cluster.cluster import Cluster, Programs
 from tools.cluster.hub import ensure_hub_layers
-from tools.cluster.recipes import CLUSTER, DEBIAN, HELM, KUBE_ROUTER, KUBERNETES, KUEUE, KWOK, Component
+from tools.cluster.recipes import CLUSTER, DEBIAN, HELM, KUBE_ROUTER, KUBERNETES, KUEUE, KWOK, VOLCANO, Component
 from tools.cluster.workspace import ensure_image, ensure_layers
 from tools.install import LOG, ROOT
 from tools.progress import StepError, Steps, bold, report_failure, run_logged, say
@@ -24,7 +24,7 @@ FOLDER = ROOT / ".run" / "cluster"
 def main() -> int:
     """Start or stop; 0 when done."""
     parser = argparse.ArgumentParser(prog="python -m tools.cluster", description=__doc__)
-    actions = {"build": build, "start": start, "stop": stop, "image": image}
+    actions = {"build": build, "start": start, "stop": stop, "image": image, "volcano": volcano}
     parser.add_argument("action", choices=actions)
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where the cluster's state lies")
     arguments = parser.parse_args()
@@ -97,6 +97,12 @@ def build(_folder: Path) -> None:
         ensure_hub_layers()
 
 
+def volcano(_folder: Path) -> None:
+    """Build Volcano, which takes minutes: its tests are skipped without it."""
+    _component(Steps(), VOLCANO)
+    forget_sources()
+
+
 def image(folder: Path) -> None:
     """Give the cluster in ``folder`` the image of its workspaces, with this checkout's package, and say its name."""
     cluster = Cluster.load(folder)
@@ -113,7 +119,7 @@ def _programs(steps: Steps) -> Programs:
 
 
 def _component(steps: Steps, component: Component) -> Path:
-    first = not (cache() / component.folder).exists()
+    first = not is_built(component)
     with steps.step(f"{component.name} {component.version}", streams=first):
         return ensure_component(component)
 

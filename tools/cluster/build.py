@@ -21,6 +21,8 @@ from pathlib import Path
 from tools.cluster.recipes import GO_AT_LEAST, GO_PACKAGE, Component
 from tools.progress import StepError, say
 
+PATCHED = "patched"
+"""The folder of a module that a file was added to."""
 GO_IN_PACKAGE = "lib/python3*/site-packages/go/bin/go"
 PROGRESS_SECONDS = 2 if sys.stdout.isatty() else 15
 
@@ -33,6 +35,11 @@ def cache() -> Path:
     return folder.resolve()
 
 
+def is_built(component: Component) -> bool:
+    """Whether it is in the cache."""
+    return (cache() / component.folder).exists()
+
+
 def ensure_component(component: Component) -> Path:
     """Build ``component`` where that is not done yet; return the folder of its programs.
 
@@ -40,9 +47,9 @@ def ensure_component(component: Component) -> Path:
         StepError: it could not be built.
     """
     done = cache() / component.folder
-    if not done.exists():
+    if not is_built(component):
         with one_at_a_time(done.name):
-            if not done.exists():
+            if not is_built(component):
                 _build(component, done)
     return done / "bin"
 
@@ -83,14 +90,12 @@ def _build(component: Component, done: Path) -> None:
     }
     started = time.monotonic()
     title = f"{component.name} {component.version}"
-    target = f"{component.module}@v{component.version}"
-    found = subprocess.run(
-        [go, "mod", "download", "-json", target], check=False, capture_output=True, text=True, cwd=work, env=env
-    )
-    if found.returncode:
-        raise StepError(f"Go could not get {target}: {found.stdout}{found.stderr} Is its module proxy reachable?")
-    module = json.loads(found.stdout)
+    module = _download(go, f"{component.module}@v{component.version}", work, env)
     (work / "go.mod").write_text(_wrapper(component, Path(module["GoMod"]).read_text()))
+    if (patched := component.patched) is not None:
+        kept = _download(go, f"{patched.module}@v{patched.version}", work, env)["Dir"]
+        shutil.copytree(kept, work / PATCHED)
+        (work / PATCHED / patched.file).write_text(patched.text)
     # Its own sums first: they are what its authors tested, and hold what a checksum database may miss.
     if (sums := Path(module["Dir"]) / "go.sum").exists():
         shutil.copyfile(sums, work / "go.sum")
@@ -117,6 +122,17 @@ def _build(component: Component, done: Path) -> None:
     say(f"     {title}: built in {seconds} s")
 
 
+def _download(go: str, target: str, work: Path, env: Mapping[str, str]) -> dict[str, str]:
+    """Return where a module's source and go.mod are, ``Dir`` and ``GoMod`` among what Go says of it."""
+    found = subprocess.run(
+        [go, "mod", "download", "-json", target], check=False, capture_output=True, text=True, cwd=work, env=env
+    )
+    if found.returncode:
+        raise StepError(f"Go could not get {target}: {found.stdout}{found.stderr} Is its module proxy reachable?")
+    module: dict[str, str] = json.loads(found.stdout)
+    return module
+
+
 def _wrapper(component: Component, go_mod: str) -> str:
     """Return a go.mod that requires the component, its staging modules taken from their own releases."""
     lines = ["module build", "go {}.{}".format(*GO_AT_LEAST), f"require {component.module} v{component.version}"]
@@ -124,6 +140,10 @@ def _wrapper(component: Component, go_mod: str) -> str:
         staged = re.findall(r"^\s*(?:replace )?(k8s\.io/\S+) => \./staging/", go_mod, re.MULTILINE)
         staged += re.findall(r"^\s*(?:require )?(k8s\.io/\S+) v0\.0\.0$", go_mod, re.MULTILINE)
         lines += [f"replace {name} => {name} v{component.staging}" for name in sorted(set(staged))]
+    if component.own_replaces:
+        lines += [f"replace {one}" for one in re.findall(r"^\s*(?:replace )?(\S+ => \S+ v\S+)$", go_mod, re.MULTILINE)]
+    if component.patched is not None:
+        lines.append(f"replace {component.patched.module} => ./{PATCHED}")
     return "\n".join(lines) + "\n"
 
 

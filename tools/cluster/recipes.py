@@ -29,13 +29,24 @@ DEBIAN = {
 
 
 @dataclass(frozen=True)
+class Patched:
+    """A module at another version than is asked for, with a file of ours added: what is asked for is not to be had."""
+
+    module: str
+    version: str
+    file: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Component:
     """A Go module of which some commands are built.
 
     ``staging`` is the version of those modules that its go.mod takes from its own tree, and a wrapper must take from
-    the module proxy: only Kubernetes has them. ``link`` holds the linker's ``-X`` values. ``data`` names files of the
-    module that are kept beside the programs, or folders, with their path. Of one without ``packages`` nothing is built:
-    its files are kept.
+    the module proxy: only Kubernetes has them. ``own_replaces`` takes over what else its go.mod replaces by a version,
+    which counts for no module that requires it. ``patched`` stands in for a module that it requires. ``link`` holds the
+    linker's ``-X`` values. ``data`` names files of the module that are kept beside the programs, or folders, with their
+    path. Of one without ``packages`` nothing is built: its files are kept.
     """
 
     name: str
@@ -45,6 +56,8 @@ class Component:
     staging: str = ""
     link: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
+    own_replaces: bool = False
+    patched: Patched | None = None
 
     @property
     def folder(self) -> str:
@@ -103,6 +116,21 @@ KUEUE = Component(
     link=("sigs.k8s.io/kueue/pkg/version.GitVersion=v0.19.2",),
     data=("config/components", "config/default"),
 )
+VOLCANO = Component(
+    name="volcano",
+    module="volcano.sh/volcano",
+    version="1.15.1",
+    packages=("scheduler", "controller-manager"),
+    data=("config/crd",),
+    own_replaces=True,
+    # Of its own module of the API the proxy has no 1.15. What 1.15 uses and 1.14 lacks is one constant.
+    patched=Patched(
+        module="volcano.sh/apis",
+        version="1.14.0",
+        file="pkg/apis/scheduling/v1beta1/of_1_15.go",
+        text='package v1beta1\n\nconst QueueAllocationGateKey = GroupName + "/queue-allocation-gate"\n',
+    ),
+)
 KUBE_ROUTER = Component(
     name="kube-router", module="github.com/cloudnativelabs/kube-router/v2", version="2.1.0", packages=("kube-router",)
 )
@@ -128,4 +156,6 @@ OTHERS_KINDS = (GATEWAY, PROMETHEUS)
 """Whose kinds the chart makes objects of, where a cluster has them."""
 
 CLUSTER = (ETCD, CONTAINERD, KUBERNETES)
-"""What `make cluster` builds, the quickest first; the tests build KWOK, helm and kube-router besides."""
+"""What `make cluster` builds, the quickest first; the tests build KWOK, helm and kube-router besides.
+
+Volcano alone is built by name."""

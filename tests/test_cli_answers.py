@@ -104,6 +104,12 @@ def test_an_address_that_is_none_is_told_to_who_is_not_signed_in_too(monkeypatch
     assert "'notaurl' is no http address." in capsys.readouterr().err
 
 
+def test_what_a_terminal_of_another_encoding_sends_is_refused_in_words(monkeypatch, capsys):
+    monkeypatch.setenv("GPUSPAWNER_TOKEN", "t")
+    assert main(["audit", "--who", "m\udcfcller", "--url", "http://127.0.0.1:9"]) == 1  # as Python reads a byte 0xfc
+    assert "ller' is no text in UTF-8. Write it anew." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("token", ["t\u00f6ken", "one\ntwo", "a b"])
 def test_a_token_that_is_none_is_named_and_not_the_service(monkeypatch, capsys, token):
     monkeypatch.setenv("GPUSPAWNER_TOKEN", token)
@@ -157,7 +163,7 @@ def test_asking_waits_for_no_part_of_the_service_to_be_loaded():
 def listed(environment=None, **streams):
     """Run ``gpuspawner list`` where a workspace's names are any, as the service would answer them."""
     one = {"id": "c5a3a2fb0", "user": "é李", "server": "new\\nline\\x1b[31m", "words": "Running", "queue": None}
-    rest = "'end': None, 'ends_at': None, 'idle': None}"
+    rest = "'end': None, 'ends_at': None, 'idle': None, 'warning': None}"
     answer = f"{{'workspaces': [{ascii(one)[:-1]}, {rest}]}}".replace("\\\\", "\\")
     asks = (
         f"from gpuspawner.cli import asking, main; asking.call = lambda *_: {answer}; raise SystemExit(main(['list']))"

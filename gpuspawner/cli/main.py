@@ -15,6 +15,7 @@ from typing import NoReturn
 from gpuspawner import __version__
 from gpuspawner.cli.arguments import add_parsers
 from gpuspawner.cli.errors import INVALID, CommandError
+from gpuspawner.core.errors import quoted
 
 STDOUT = 1
 INTERRUPTED = 130
@@ -73,6 +74,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CommandError as error:
         print(error, file=sys.stderr)
         return error.code
+    except UnicodeEncodeError as error:  # bytes of a terminal with another encoding, in what was to be sent
+        print(f"gpuspawner: {quoted(error.object)} is no text in UTF-8. Write it anew.", file=sys.stderr)
+        return INVALID
     except KeyboardInterrupt:
         return INTERRUPTED
     return code

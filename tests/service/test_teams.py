@@ -291,6 +291,18 @@ def test_promise_7_a_substitute_is_named_before_start_and_told_after(world):
     assert told.text.startswith(given)
 
 
+def test_who_waits_is_told_which_limit_holds_back_what_they_take_instead(make_web_world):
+    limit = {"each": "user", "types": {"h100": {"hard": 1}}}
+    world = make_web_world(load_catalog({**CATALOG, "quotas": {"each-user": limit}}))
+    world.backend.gpus = tuple(gpu for kind, count in THERE.items() for gpu in fake_gpus(kind, count))
+    world.observe()
+    take_all(world, "a100")
+    acquire(world, gpu="h100", server="first", start_id="s0")
+    waits = acquire(world, substitutes=["h100"])["lease"]["id"]
+    told = api(world, "alice", f"workspaces/{waits}").json()["queue"]["why"]
+    assert "H100, which you take instead: 1 H100 asked; you have 1 of 1 in use." in told
+
+
 def with_money(make_web_world, hard):
     each = {"each": "user", "cost": {"per": "month", "hard": hard}}
     gpus = {**CATALOG["gpus"], "t4": {**CATALOG["gpus"]["t4"], "price": 0.35}}

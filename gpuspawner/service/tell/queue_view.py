@@ -21,6 +21,7 @@ from gpuspawner.core.queue.grants import Held
 from gpuspawner.core.queue.holds import Asker, HeldGpus, begun, free_of, held_now, may_use
 from gpuspawner.core.queue.kept_free import KeptFree, kept_free
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
+from gpuspawner.core.quotas.quotas import Tally
 from gpuspawner.schedulers.base import Answer, Offer, Preview, Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
@@ -249,6 +250,16 @@ class QueueView:
         """Return which rule holds a waiting lease back: what but free GPUs it waits for. As of a moment ago."""
         held_back, _ = self.seldom("decided", self._decided)
         return held_back.get(lease.id)
+
+    def held_back_instead(self, lease: Lease) -> list[str]:
+        """Return in sentences which kinds that a waiting lease takes instead a limit holds back."""
+        claim, seen = claim_of(lease), self._now().seen
+        if self._scheduler.capabilities.owns_queue or not claim.request.substitutes or self.held_back(lease):
+            return []
+        tally = Tally(seen, self._observed.holdings(seen))
+        kinds = [seen.kinds[name] for name in claim.request.substitutes if name in seen.kinds]
+        bars = ((kind, tally.bar(claim, kind)) for kind in kinds)
+        return [f"{kind.title}, which you take instead: {bar.words}" for kind, bar in bars if bar is not None]
 
     def kept_free(self, lease: Lease) -> KeptFree | None:
         """Return what is free and kept from a waiting lease for one that goes first: once for all that ask alike."""

@@ -213,7 +213,7 @@ def standing_view(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         "at_most_seconds": place.at_most_seconds,
         **starts_at(place, parts.clock.now()),
         "sentence": sentence,
-        "why": place.why,
+        "why": " ".join(filter(None, [place.why, *queue.held_back_instead(lease)])),
         "held_back": held_back_view(lease, held, owner),
         "changed": queue.change(lease),
         "impossible": lease.impossible or None,

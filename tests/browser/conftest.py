@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "hub"))
 sys.path.insert(0, str(Path(__file__).parent))
 
+import requests
 from axe_playwright_python.sync_playwright import Axe
 from harness import RealHub, eventually
 from playwright.sync_api import Browser, BrowserContext, Error, Page, expect
@@ -40,7 +42,8 @@ def user(hub):
     yield name
     mine = [lease for lease in hub.workspaces() if lease["user"] == name]
     for lease in mine:
-        hub.gpu(f"/workspaces/{lease['id']}/stop", "POST")
+        with contextlib.suppress(requests.HTTPError):  # it may end by itself meanwhile
+            hub.gpu(f"/workspaces/{lease['id']}/stop", "POST")
     eventually(lambda: all(lease["user"] != name for lease in hub.workspaces()), 60, f"{name} has no workspace")
 
 

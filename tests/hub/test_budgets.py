@@ -38,7 +38,7 @@ OF_WEEK = "your 2 GPU h of this week are used up"
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
     folder = tmp_path_factory.mktemp("budgets")
-    with ruled_hub(folder, CATALOG, "vision", "speech", clock=MovedClock(folder)) as real:
+    with ruled_hub(folder, CATALOG, "vision", "speech", clock=MovedClock(folder), slow_spawn_timeout=5.0) as real:
         yield real
 
 

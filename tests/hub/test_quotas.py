@@ -25,7 +25,9 @@ quotas:
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
-    with ruled_hub(tmp_path_factory.mktemp("quotas"), CATALOG, "vision", "speech", wait=600.0) as real:
+    with ruled_hub(
+        tmp_path_factory.mktemp("quotas"), CATALOG, "vision", "speech", wait=600.0, slow_spawn_timeout=5.0
+    ) as real:
         yield real
 
 

@@ -19,14 +19,14 @@ from tools.suite import Suite, run_tests
 NAMED_CLUSTER = "GPUSPAWNER_TEST_KUBECONFIG"
 KUBERNETES = "tests/cluster"
 DECISIONS = "tests/core"
-ON_THIS_MACHINE = Suite("Tests", (f"--ignore={KUBERNETES}", f"--ignore={DECISIONS}"), files_at_once=2)
+ON_THIS_MACHINE = Suite("Tests", (f"--ignore={KUBERNETES}", f"--ignore={DECISIONS}"), files_at_once=3)
+"""Their servers mostly wait: three files fill two cores."""
 ON_DECISIONS = Suite(
     "Tests of the decisions", (DECISIONS, "--cov", "--cov-report="), files_at_once=2, again=("--cov-append",)
 )
 """Before the others: telling which branches are tried takes longer than these tests, and theirs do not need it."""
-ON_KUBERNETES = Suite("Tests on Kubernetes", (KUBERNETES,), files_at_once=1 if os.environ.get(NAMED_CLUSTER) else 3)
-"""Three clusters of their own, a file at a time on each; a cluster that is named is one. They mostly wait, and take the
-longest."""
+ON_KUBERNETES = Suite("Tests on Kubernetes", (KUBERNETES,), files_at_once=1 if os.environ.get(NAMED_CLUSTER) else 2)
+"""Two clusters of their own, a file at a time on each; a cluster that is named is one."""
 WALLS = ("unshare", "--mount", "--net", "--pid", "--fork", "test", "-w", "/sys/fs/cgroup")
 NO_KUBERNETES = (
     "the tests on Kubernetes start a cluster, as root and with namespaces and control groups of its own; or name one "

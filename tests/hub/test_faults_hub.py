@@ -134,7 +134,7 @@ def test_parking_keeps_the_place_and_starts_by_itself(new_hub, python):
     ben = hub.until("ben", "parked")
     assert hub.server("ben") is None, "nobody waits in the hub"
     hub.stop("anna")
-    assert is_same(hub.until("ben", "running", 5), ben)
+    assert is_same(hub.until("ben", "running", 30), ben)
     assert hub.server("ben")["ready"]
     assert_disjoint_and_single(hub)
 

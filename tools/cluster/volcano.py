@@ -96,7 +96,9 @@ class Volcano:
         until = time.monotonic() + START_SECONDS
         while True:
             try:
-                state = self.cluster.kubectl("get", "queue", DEFAULT_QUEUE, "--output=jsonpath={.status.state}")
+                state = self.cluster.kubectl(
+                    "get", "queues.scheduling.volcano.sh", DEFAULT_QUEUE, "--output=jsonpath={.status.state}"
+                )
             except StepError as error:
                 state, why = "", str(error)
             else:

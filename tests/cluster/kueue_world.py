@@ -26,7 +26,7 @@ from gpuspawner.schedulers.kueue.asks import HELD, name_of
 from gpuspawner.schedulers.kueue.cluster import KueueCluster
 from gpuspawner.schedulers.kueue.scheduler import KueueScheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
-from tools.cluster.kueue import NAME, Kueue
+from tools.cluster.kueue import Kueue
 
 HUB = "h" * 32
 RESOURCE = "nvidia.com/gpu"
@@ -72,7 +72,7 @@ def installed(one_machine):
     yield kueue
     for name in KINDS_OF:
         one_machine.core.delete_node(name)
-    one_machine.own.stop_process(NAME)
+    kueue.stop()
 
 
 def apply(cluster, *objects):

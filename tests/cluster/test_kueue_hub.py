@@ -6,7 +6,7 @@ import pytest
 from gpus import simulated
 from kube_hub import KubeHub, eventually
 
-from tools.cluster.kueue import NAME, Kueue
+from tools.cluster.kueue import Kueue
 from tools.cluster.settings import NODE
 
 API, RESOURCE = "kueue.x-k8s.io/v1beta2", "nvidia.com/gpu"
@@ -53,7 +53,7 @@ def hub(one_machine, tmp_path_factory):
             yield hub.start()
         finally:
             hub.close()
-            one_machine.own.stop_process(NAME)
+            kueue.stop()
 
 
 def test_what_was_borrowed_is_taken_back_with_notice_and_comes_again(hub):

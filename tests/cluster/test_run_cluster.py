@@ -117,5 +117,5 @@ def test_on_another_cluster_it_keeps_to_a_namespace_of_its_own_and_a_hub_that_di
     assert "The hub ended with code 0; its log says why." in launcher.text()
     assert "ConfigProxy" in launcher.text(), "the end of its log is shown"
     # A busy cluster takes over a minute, after which the launcher says that it is under way.
-    wait_for(lambda: not set(own.kubectl(*everything).split()) - before, "all is gone", 300)
+    wait_for(lambda: not set(own.kubectl(*everything).split()) - before, "all is gone")
     assert launcher.left() == []

@@ -21,6 +21,7 @@ NAME = "kueue"
 WEBHOOKS, PLACES = 9443, 8082
 """The ports of its webhooks, and of the API of places."""
 PLACES_SERVICE = "kueue-visibility-server"
+PLACES_GROUP, PLACES_VERSIONS = "visibility.kueue.x-k8s.io", ("v1beta1", "v1beta2")
 MANAGED = {"kueue.x-k8s.io/managed-namespace": "true"}
 """The label of namespaces whose pods and jobs Kueue holds back; it leaves those of others alone."""
 OF_ITS_KINDS = frozenset({"clusterqueue", "cohort", "localqueue", "resourceflavor", "workload"})
@@ -68,6 +69,12 @@ class Kueue:
         )
         self.wait_until_ready()
 
+    def stop(self) -> None:
+        """End it, and its API of places: while one that is registered does not answer, no namespace is removed."""
+        self.cluster.stop_process(NAME)
+        for version in PLACES_VERSIONS:
+            self.cluster.kubectl("delete", "apiservice", f"{version}.{PLACES_GROUP}", "--ignore-not-found")
+
     def crash(self) -> None:
         """End it, as a crash would."""
         self.cluster.stop_process(NAME)
@@ -96,7 +103,7 @@ class Kueue:
         while True:
             try:
                 self.cluster.kubectl("apply", "--dry-run=server", "-f", "-", given=json.dumps(flavor))
-                self.cluster.kubectl("get", "--raw=/apis/visibility.kueue.x-k8s.io/v1beta2")
+                self.cluster.kubectl("get", f"--raw=/apis/{PLACES_GROUP}/{PLACES_VERSIONS[-1]}")
             except StepError as error:
                 if time.monotonic() > until:
                     raise StepError(f"After {START_SECONDS} s {error}", self.cluster.log(NAME)) from error

@@ -4,12 +4,17 @@ import contextlib
 import json
 import subprocess
 
+from kube_hub import KubeHub
 from nodes import ROOT
 
 from gpuspawner.catalog.resources.definitions import API_GROUP, KINDS
 from tools.cluster.helm import Helm
 
 CHART = ROOT / "helm" / "gpuspawner-crds"
+EXTRA = """
+c.KubeSpawner.cmd = ["python3", "-m", "http.server", "8888"]
+c.KubeSpawner.gpu_cluster["custom_resources"] = {namespace!r}
+"""
 
 
 @contextlib.contextmanager
@@ -24,6 +29,26 @@ def installed(cluster, folder):
     yield helm
     helm("uninstall", "crds", "--namespace=default", "--ignore-not-found")
     kubectl("delete", "crd", *names, "--timeout=60s", "--ignore-not-found")
+
+
+@contextlib.contextmanager
+def hub_with_requests(cluster, new_folder, more=""):
+    """A hub whose namespace's requests are workspaces; ``hub.helm`` is what installed the definitions."""
+    with installed(cluster, new_folder("helm")) as helm, cluster.namespace() as namespace:
+        extra = EXTRA.format(namespace=namespace) + more
+        hub = KubeHub(new_folder("hub"), cluster=cluster, namespace=namespace, extra=extra)
+        hub.helm = helm
+        try:
+            yield hub.start()
+        finally:
+            hub.close()
+            kubectl = Typed(cluster, namespace)
+            for name in names(kubectl):  # nobody is there any more who would let them go
+                kubectl.run("patch", "gvm", name, "--type=merge", '--patch={"metadata":{"finalizers":null}}')
+
+
+def names(kubectl):
+    return kubectl("get", "gvm", "--output=jsonpath={.items[*].metadata.name}").split()
 
 
 def manifest(kind, spec, name="one"):

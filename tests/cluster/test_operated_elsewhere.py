@@ -8,12 +8,12 @@ import sys
 import pytest
 import requests
 import yaml
-from custom import Typed, installed
+from custom import Typed, hub_with_requests, names
 from gpus import simulated
 from harness import pick_free
-from kube_hub import KubeHub, eventually
+from kube_hub import eventually
 from nodes import ROOT, wait_for
-from test_requests import EXTRA, WAIT_SECONDS, ask, gone, names, seen, until
+from test_requests import WAIT_SECONDS, ask, gone, seen, until
 
 ELSEWHERE = 'c.KubeSpawner.gpu_cluster["operated_elsewhere"] = True\n'
 
@@ -52,20 +52,8 @@ class Operators:
 
 @pytest.fixture(scope="module")
 def hub(one_machine, tmp_path_factory):
-    with (
-        installed(one_machine, tmp_path_factory.mktemp("helm")),
-        simulated(one_machine, 2),
-        one_machine.namespace() as namespace,
-    ):
-        extra = EXTRA.format(namespace=namespace) + ELSEWHERE
-        hub = KubeHub(tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace, extra=extra)
-        try:
-            yield hub.start()
-        finally:
-            hub.close()
-            kubectl = Typed(one_machine, namespace)
-            for name in names(kubectl):  # nobody is there any more who would let them go
-                kubectl.run("patch", "gvm", name, "--type=merge", '--patch={"metadata":{"finalizers":null}}')
+    with simulated(one_machine, 2), hub_with_requests(one_machine, tmp_path_factory.mktemp, ELSEWHERE) as hub:
+        yield hub
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import time
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from custom import CHART, Typed, installed, manifest
+from custom import CHART, Typed, hub_with_requests, manifest, names
 from gpus import simulated
-from kube_hub import KubeHub, eventually
+from kube_hub import eventually
 from nodes import ROOT, wait_for
 
 from gpuspawner.catalog.resources.definitions import API_GROUP, REQUESTS
@@ -18,10 +18,6 @@ from gpuspawner.cli.chart.crd import text
 
 WAIT_SECONDS = 300
 REQUEST = "DevGPUVMRequest"
-EXTRA = """
-c.KubeSpawner.cmd = ["python3", "-m", "http.server", "8888"]
-c.KubeSpawner.gpu_cluster["custom_resources"] = {namespace!r}
-"""
 FLOOD = int(os.environ.get("GPUSPAWNER_TEST_REQUESTS", "60"))
 """How many requests come at once: 1,000 take some minutes."""
 
@@ -34,26 +30,13 @@ def gpus(one_machine):
 
 @pytest.fixture(scope="module")
 def hub(one_machine, gpus, tmp_path_factory):
-    with installed(one_machine, tmp_path_factory.mktemp("helm")) as helm, one_machine.namespace() as namespace:
-        extra = EXTRA.format(namespace=namespace)
-        hub = KubeHub(tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace, extra=extra)
-        hub.helm = helm
-        try:
-            yield hub.start()
-        finally:
-            hub.close()
-            kubectl = Typed(one_machine, namespace)
-            for name in names(kubectl):  # nobody is there any more who would let them go
-                kubectl.run("patch", "gvm", name, "--type=merge", '--patch={"metadata":{"finalizers":null}}')
+    with hub_with_requests(one_machine, tmp_path_factory.mktemp) as hub:
+        yield hub
 
 
 @pytest.fixture
 def kubectl(one_machine, hub):
     return Typed(one_machine, hub.namespace)
-
-
-def names(kubectl):
-    return kubectl("get", "gvm", "--output=jsonpath={.items[*].metadata.name}").split()
 
 
 def ask(kubectl, name, **spec):

@@ -1,36 +1,20 @@
 """Templates that are custom resources, on a real hub and cluster: offered, started by each door, refused in words."""
 
 import pytest
-from custom import Typed, installed, manifest
+from custom import Typed, hub_with_requests, manifest
 from gpus import simulated
-from kube_hub import KubeHub, eventually
+from kube_hub import eventually
 from nodes import wait_for
 
 WAIT_SECONDS = 300
-EXTRA = """
-c.KubeSpawner.cmd = ["python3", "-m", "http.server", "8888"]
-c.KubeSpawner.gpu_cluster["custom_resources"] = {namespace!r}
-"""
 BIG = {"extends": "lab", "title": "Big lab", "gpus": {"a100": "1-2"}, "policy": "night"}
 DOORS = ("form", "program", "kay")
 
 
 @pytest.fixture(scope="module")
 def hub(one_machine, tmp_path_factory):
-    with (
-        simulated(one_machine, 2),
-        installed(one_machine, tmp_path_factory.mktemp("helm")),
-        one_machine.namespace() as namespace,
-    ):
-        extra = EXTRA.format(namespace=namespace)
-        hub = KubeHub(tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace, extra=extra)
-        try:
-            yield hub.start()
-        finally:
-            hub.close()
-            kubectl = Typed(one_machine, namespace)
-            for name in kubectl("get", "gvm", "--output=jsonpath={.items[*].metadata.name}").split():
-                kubectl.run("patch", "gvm", name, "--type=merge", '--patch={"metadata":{"finalizers":null}}')
+    with simulated(one_machine, 2), hub_with_requests(one_machine, tmp_path_factory.mktemp) as hub:
+        yield hub
 
 
 @pytest.fixture

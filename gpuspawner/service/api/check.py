@@ -51,11 +51,10 @@ class Check(ApiHandler):
         """Answer the sentence; 4xx, as Start, with all that is wrong at once, where it would be refused."""
         parts, person = self.parts, self.must()
         body = self.body()
-        server = str(body.pop("server", ""))
+        key = Key(*person.owner, str(body.pop("server", "")))
         groups = await self.groups()
         request = await parts.allocator.asking.resolve(body, person.name, person.owner, groups)
         now = parts.clock.now()
-        key = Key(*person.owner, server)
         mine = parts.book.of_key(key)
         if mine is not None and mine.phase in UP | {Phase.STARTING}:
             raise Conflict("This workspace has been started already: you find it on the hub's page Home.")
@@ -69,11 +68,10 @@ class Check(ApiHandler):
         if would.kind:  # another rate, by which budgets last for another time
             bound = parts.allocator.bounds.check(request, key, would.kind)
         bound, ends_at = _end_of(bound, would.latest_end, now + request.lifetime_seconds)
-        place, node_seconds = would.place, would.node_seconds
+        place, trouble = would.place, parts.store.trouble
         shortage = "" if would.held_back is None else would.held_back.words
         waiting = bool(shortage) or (request.gpu is not None and (place.number != 1 or place.likely_seconds != 0))
         limit = "" if waiting else start_limit(parts, key)
-        trouble = parts.store.trouble
         if trouble:
             sentence = nothing_starts(trouble)
         elif waiting:
@@ -100,7 +98,7 @@ class Check(ApiHandler):
                 "place": place.number if waiting else None,
                 **starts_at(place, now),
                 "asked": gpus_asked(request, parts.catalog, simulated=offer is not None and offer.simulated),
-                "ends_at": None if waiting or limit or node_seconds or trouble else ends_at,
+                "ends_at": None if waiting or limit or would.node_seconds or trouble else ends_at,
                 "team": request.team or None,
                 "understood": understood(request, body),
                 "cost": cost_view(parts, request, key, kind, ends_at - now),

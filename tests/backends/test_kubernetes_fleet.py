@@ -9,6 +9,7 @@ from gpuspawner.backends.kubernetes.fleet import Toleration, gpus_of_node
 from gpuspawner.backends.kubernetes.kinds import cluster_kinds
 from gpuspawner.backends.kubernetes.reading.objects import count_of, requested, to_node, to_pod
 from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.units import MOST_GPUS
 
 GIB = 2**30
 HUB = "h" * 32
@@ -298,3 +299,12 @@ def test_what_says_nothing_of_gpus_is_not_kept():
 def test_a_pod_without_gpus_counts_where_it_is_a_workspace():
     pod = to_pod(a_workspace(gpus={}, deleting=True))
     assert (pod.hub, pod.requests, pod.deleting, pod.variables["GPUSPAWNER_LEASE_ID"]) == (HUB, {}, True, "a" * 32)
+
+
+@pytest.mark.parametrize("make", [a_pod, a_workspace])
+def test_a_pod_that_names_its_node_itself_and_asks_for_any_number_is_counted_in_a_moment(make):
+    pod = make(gpus={"nvidia.com/gpu": 2**63 - 1})
+    assert to_pod(pod).requests == {"nvidia.com/gpu": MOST_GPUS}
+    assert grantable(a_node(), pods=[pod]) == (0 if make is a_pod else 8)
+    many = [make(f"p-{n}", gpus={"nvidia.com/gpu": 2**63 - 1}) for n in range(50)]
+    assert len(fleet(a_node(), pods=many).gpus) == 8

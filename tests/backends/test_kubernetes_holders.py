@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuspawner.backends.kubernetes.reading.holders import holder_of
+from gpuspawner.backends.kubernetes.reading.holders import LONGEST, holder_of
 
 
 def owned(kind, name):
@@ -30,3 +30,9 @@ def owned(kind, name):
 )
 def test_a_pod_is_named_by_what_people_know_it_by(labels, owners, holder):
     assert holder_of({"namespace": "team-a", "name": "p", "labels": labels, "ownerReferences": owners}) == holder
+
+
+def test_a_holder_of_any_name_is_told_in_a_bounded_length():
+    owner = owned("<script>" * 100_000, "x")
+    told = holder_of({"namespace": "team-a", "name": "p", "ownerReferences": owner})
+    assert len(told) == LONGEST

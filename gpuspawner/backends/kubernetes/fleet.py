@@ -91,7 +91,8 @@ def _gpus(
     node: Node, resource: str, total: int, model: Model, kind: GpuKind | None, users: Sequence[Pod], away: str
 ) -> list[Gpu]:
     namespaces = ", ".join(sorted({pod.namespace for pod in users}))
-    holders = sorted(pod.holder for pod in users for _ in range(pod.requests[resource]))
+    # A pod that names its node itself may ask for more than that has, until its kubelet refuses it.
+    holders = sorted(pod.holder for pod in users for _ in range(min(pod.requests[resource], total)))
     sick = total - node.allocatable.get(resource, 0)
     group = Group(node.name, resource)
     unnamed, named = "", f"match: {model.title}" if model.name else f"resource: {resource}"

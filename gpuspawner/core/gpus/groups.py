@@ -33,12 +33,13 @@ def seats(occupants: Iterable[Occupant], reserved: Iterable[Slot] = ()) -> list[
     taken = {slot.gpu for slot in reserved} | {slot.gpu for slots in kept for slot in slots}
     for occupant, slots in zip(occupants, kept, strict=True):
         for group, count in sorted((occupant.given or {}).items()):
-            index = 0
-            while sum(slot.group == group for slot in slots) < count:
+            index, missing = 0, count - sum(slot.group == group for slot in slots)
+            while missing > 0:
                 gpu = group.gpu(index)
                 if gpu not in taken:
                     taken.add(gpu)
                     slots.append(Slot(gpu))
+                    missing -= 1
                 index += 1
     return [tuple(slots) for slots in kept]
 

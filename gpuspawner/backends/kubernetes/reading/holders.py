@@ -17,6 +17,8 @@ _BY_LABEL = (
     ("notebook-name", "Kubeflow notebook"),
     ("hub.jupyter.org/username", "Jupyter server of"),
 )
+LONGEST = 300
+"""Of what is told: whoever makes a pod may call its owner as they like."""
 _TRAINING_JOB = "training.kubeflow.org/job-name"
 _HASH = "pod-template-hash"
 
@@ -28,7 +30,7 @@ def holder_of(metadata: Mapping[str, Any]) -> str:
         ((kind, labels[label]) for label, kind in _BY_LABEL if labels.get(label)),
         _controller(metadata, labels),
     )
-    return f"{kind} {namespace}/{name}"
+    return f"{kind} {namespace}/{name}"[:LONGEST]
 
 
 def _controller(metadata: Mapping[str, Any], labels: Mapping[str, str]) -> tuple[str, str]:

@@ -22,6 +22,7 @@ from gpuspawner.core.gpus.fleet import NOTHING, Beside
 from gpuspawner.core.gpus.spot import spot_labels
 from gpuspawner.core.gpus.vendors import is_gpu_resource
 from gpuspawner.core.quotas.limits import CPU, MEMORY
+from gpuspawner.core.units import MOST_GPUS
 
 _ENDED = frozenset({"Succeeded", "Failed"})
 _UNREACHABLE = "node.kubernetes.io/unreachable"
@@ -249,8 +250,12 @@ def _disruption(condition: Mapping[str, Any]) -> str:
 
 
 def requested(spec: Mapping[str, Any], named: frozenset[str] = frozenset()) -> dict[str, int]:
-    """Return the GPUs that kube-scheduler reserves for a pod, by resource."""
-    return _reserved(spec, partial(_of_container, named=named))
+    """Return the GPUs that kube-scheduler reserves for a pod, by resource: MOST_GPUS at most, as no node has more.
+
+    A pod that names its node itself is not looked at by the scheduler, and may ask for any number.
+    """
+    found = _reserved(spec, partial(_of_container, named=named))
+    return {resource: min(count, MOST_GPUS) for resource, count in found.items()}
 
 
 def beside_gpus(spec: Mapping[str, Any]) -> Beside:

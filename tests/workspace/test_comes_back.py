@@ -86,6 +86,23 @@ async def test_what_a_full_home_did_not_take_is_kept_once_it_does(tmp_path, monk
     assert read_session(file_of(tmp_path / ".gpuspawner", "")).notebooks == ("a.ipynb",)
 
 
+async def test_what_cannot_be_looked_at_is_told_as_gone_and_all_else_goes_on(tmp_path):
+    log, opened, unseen = logging.getLogger("test"), [], "n" * 300
+    manager = SimpleNamespace(terminals={}, create=lambda **asked: opened.append(asked))
+    server = SimpleNamespace(web_app=SimpleNamespace(settings={"terminal_manager": manager}), log=log)
+    file = file_of(tmp_path / ".gpuspawner", "")
+    write_session(file, Session((f"{unseen}/a.ipynb",), (Terminal("1", f"/{unseen}"),)))
+    notes = Notes(log)
+    one = ComesBack(server, {"HOME": str(tmp_path)}, notes)
+    one.start()
+    one._callback.stop()
+    assert opened == [{"name": "1", "cwd": str(tmp_path)}]
+    assert notes.view()["notes"] == [
+        f"Not there any more: {unseen}/a.ipynb.",
+        "Terminals are open again in your home, as their folders are gone: 1.",
+    ]
+
+
 def workspace(folder, home):
     folder.mkdir()
     arguments = ["--no-browser", "--ServerApp.port={port}"]

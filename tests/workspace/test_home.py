@@ -63,6 +63,15 @@ def test_names_that_say_which_workspace_this_is_are_refused_in_words(name):
     assert SECRET not in "".join(wrong)
 
 
+@pytest.mark.parametrize("value", ["a\0b", "x" * 70_000], ids=["a byte that is 0", "huge"])
+def test_a_value_with_which_no_program_starts_is_passed_over_and_all_else_goes_on(home, value):
+    write(home, "env", f"BAD={value}\nGOOD=1\n")
+    write(home, "startup.sh", "echo $GOOD$BAD > made\n")
+    _, told = start(home)
+    assert (len(told), (home / "made").read_text()) == (1, "1\n")
+    assert "env, line 1 is passed over: a value has at most 65,536 bytes" in told[0]
+
+
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o620, 0o606])
 def test_what_others_may_read_is_not_used_and_told_with_the_way_out(home, mode, caplog):
     write(home, "env", f"TOKEN={SECRET}", mode)

@@ -123,7 +123,7 @@ class ComesBack:
         for one in self._last.terminals if manager is not None else ():
             if one.name in manager.terminals:
                 continue
-            there = Path(one.folder).is_dir()
+            there = os.path.isdir(one.folder)  # noqa: PTH112 - it never raises, whatever keeps it from looking
             try:
                 manager.create(name=one.name, cwd=one.folder if there else str(self._own.parent))
             except Exception as error:  # noqa: BLE001 - a shell that does not start
@@ -135,7 +135,7 @@ class ComesBack:
     def _tell(self, opened: list[Terminal], lost: list[Terminal]) -> None:
         say = self._notes.say
         root = Path(getattr(self._server, "root_dir", "") or self._own.parent)
-        there = [path for path in self._last.notebooks if (root / path).exists()]
+        there = [path for path in self._last.notebooks if os.path.exists(root / path)]  # noqa: PTH110 - it never raises
         gone = [path for path in self._last.notebooks if path not in there]
         if there:
             say(f"Open in your last session: {_listed(there)}. Their kernels begin anew: run the cells again.")

@@ -9,6 +9,8 @@ REFUSED = ("NVIDIA_", "CUDA_VISIBLE", "JUPYTERHUB_", "GPUSPAWNER_", "KUBERNETES_
 """How names begin that say which GPUs, which hub and which libraries these are: they are the workspace's."""
 MOST = 200
 """Arbitrary: more than anybody writes."""
+LONGEST_BYTES = 65536
+"""Of one value. Arbitrary: with one of 128 KiB or more Linux starts no program."""
 
 _LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)")
 
@@ -32,6 +34,8 @@ def read_variables(text: str, shown: str) -> tuple[dict[str, str], list[str]]:
         elif match[1].upper().startswith(REFUSED):
             refused = f"{match[1][:60]} is refused: names that begin {_begins(match[1])} are the workspace's."
             wrong.append(f"{where}: {refused}")
+        elif "\0" in match[2] or len(match[2].encode()) > LONGEST_BYTES:
+            wrong.append(f"{where} is passed over: a value has at most {LONGEST_BYTES:,} bytes, and none is 0.")
         elif len(found) >= MOST:
             wrong.append(f"{where} is passed over, and all after it: at most {MOST} variables.")
             break

@@ -155,6 +155,26 @@ async def test_a_service_that_dies_between_asks_once_and_what_cannot_be_is_told(
     assert "You had a workspace of this name already." in told[other.id]["sentence"]
 
 
+async def test_what_its_user_changes_while_a_round_goes_on_stands_and_is_not_asked_for(world, monkeypatch):
+    one, other = [await wish(world, user=user) for user in ("bob", "carol")]
+    name_of, asked = world.parts.hub.name_of, []
+
+    async def changed_meanwhile(created, user):
+        if not asked:
+            asked.append(user)
+            for who, mine, said in (("bob", one, {"at": "9:45"}), ("carol", other, {"paused": True})):
+                await telling.change(world.parts, owner(world, who), who, mine.id, said, "the API")
+        return await name_of(created, user)
+
+    monkeypatch.setattr(world.parts.hub, "name_of", changed_meanwhile, raising=False)
+    await rounds(world, 30)
+    assert len(asked) == 1
+    told = {user: (await listed(world, user))[0] for user in ("bob", "carol")}
+    assert (told["bob"]["at"], told["carol"]["paused"]) == ("09:45", True)
+    first = next(user for user in told if lease_of(world, user) is not None)
+    assert [lease_of(world, user) is not None for user in told] == [user == first for user in told]
+
+
 async def test_wishes_of_who_is_deleted_are_forgotten_and_ask_for_nothing(world):
     await wish(world)
     await wish(world, user="carol")

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from page_world import Browser, api
@@ -36,8 +37,7 @@ def test_a_terminal_lists_makes_resumes_and_removes_ones_own(world, cli):  # noq
     for method, body in (("POST", {"paused": True}), ("DELETE", None)):
         assert api(world, "bob", f"ready/{one['id']}", method, body).status_code == 404
     assert "Next ready" in cli("ready", "--resume", one["id"][:8]).out
-    paused = replace(world.call(world.parts.store.wishes.of, alice_of(world))[0], missed=3)
-    world.call(world.parts.store.wishes.change, alice_of(world), paused)
+    world.call(world.parts.store.wishes.change, alice_of(world), one["id"], partial(replace, missed=3))
     assert "Paused: on 3 days in a row nobody came." in alice.look("").text
     assert "Paused" not in alice.submit("ready", id=one["id"], act="resume").text
     assert cli("ready", "--remove", one["id"][:8]).out == f"{one['id'][:8]}: removed.\n"
@@ -101,7 +101,8 @@ def test_one_is_changed_paused_and_resumed_by_command_api_and_page(world, cli): 
 
 def test_what_would_be_refused_by_now_is_told_before_its_time(world):
     api(world, "alice", "ready", "POST", {"at": "8:00", "on": "daily", "count": 2})
-    stored = world.call(world.parts.store.wishes.of, alice_of(world))[0]
-    world.call(world.parts.store.wishes.change, alice_of(world), replace(stored, options={"template": "gone"}))
+    (one,) = world.call(world.parts.store.wishes.of, alice_of(world))
+    gone = partial(replace, options={"template": "gone"})
+    world.call(world.parts.store.wishes.change, alice_of(world), one.id, gone)
     (told,) = api(world, "alice", "ready").json()["ready"]
     assert " As things are it would be refused: " in told["sentence"]

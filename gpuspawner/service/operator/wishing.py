@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from gpuspawner.catalog import all_words
@@ -28,8 +29,11 @@ async def kept(parts: Parts, resource: Resource, where: str) -> dict[str, Any]:
         return telling.forgotten(resource, now, TAKEN_BACK)
     options = resource.options
     if found and found[0].options != options:  # its lifetime was edited
-        found = [replace(found[0], options=options)]
-        await parts.store.write(parts.store.wishes.change, owner, found[0])
+        changed = partial(replace, options=options)
+        after = await parts.store.write(parts.store.wishes.change, owner, name, changed)
+        if after is None:
+            return telling.forgotten(resource, now, TAKEN_BACK)
+        found = [after]
     if not found:
         when = {"at": resource.ready_at.get("time"), "on": resource.ready_at.get("days", "weekdays")}
         try:

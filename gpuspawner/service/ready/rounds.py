@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from gpuspawner.core.calendar.acts import ReadyPaused
@@ -49,8 +50,8 @@ async def ready_round(parts: Parts) -> None:
     now, near = parts.clock.now(), list[_Near]()
     for owner, stored in await parts.store.read(parts.store.wishes.all, parts.hub_id):
         wish = await _seen(parts, owner, stored)
-        at = decided(parts, wish, None).at
-        if at is not None and at - now <= MOST_LEAD_SECONDS + LEAST_LEAD_SECONDS:
+        at = None if wish is None else decided(parts, wish, None).at
+        if wish is not None and at is not None and at - now <= MOST_LEAD_SECONDS + LEAST_LEAD_SECONDS:
             near.append(_Near(owner, wish, at))
     early = [one for one in near if one.at - now > LEAST_LEAD_SECONDS]
     begin = int(now // READY_SECONDS) * ESTIMATES % len(early) if early else 0  # each has its turn
@@ -64,15 +65,21 @@ async def ready_round(parts: Parts) -> None:
             log.exception("what %s wishes to be ready was not asked for", one.wish.user)
 
 
-async def _seen(parts: Parts, owner: Owner, wish: Wish) -> Wish:
-    """Return a wish as it is once it is noted whether its user came to what was asked for."""
+async def _seen(parts: Parts, owner: Owner, wish: Wish) -> Wish | None:
+    """Return a wish as it is once it is noted whether its user came to what was asked for; None: it was removed."""
     if not wish.lease:
         return wish
     lease = await parts.book.find(wish.lease)
     if lease is not None and lease.live and (lease.phase not in UP or lease.arrival is not None):
         return wish
-    after = came_of(replace(wish, start_seconds=_start_seconds(lease) or wish.start_seconds), came=_came(lease))
-    await parts.store.write(parts.store.wishes.change, owner, after)
+    started, came = _start_seconds(lease), _came(lease)
+
+    def seen(now: Wish) -> Wish:
+        return came_of(replace(now, start_seconds=started or now.start_seconds), came=came)
+
+    after = await parts.store.write(parts.store.wishes.change, owner, wish.id, seen)
+    if after is None:
+        return None
     if lease is not None and after.missed >= MOST_MISSED:
         line = parts.allocator.line(lease, "gpuspawner", ReadyPaused(f"{wish.words}: {_paused(after)}"))
         async with parts.book.of_ended:
@@ -109,7 +116,11 @@ async def _is_due(parts: Parts, one: _Near) -> bool:
 
 async def _ask(parts: Parts, one: _Near) -> None:
     """Ask for it as a program of its user's does. What can't be had is told, and asked for again on the next day."""
-    owner, wish, at = one
+    owner, before, at = one
+    found = await parts.store.read(parts.store.wishes.of, owner)
+    wish = next((x for x in found if x.id == before.id and decided(parts, x, None).at == at), None)
+    if wish is None:
+        return  # its user paused, changed or removed it while others were looked at
     user = await parts.hub.name_of(owner.user_created, wish.user)
     if user is None:
         return  # it is forgotten with its user
@@ -120,8 +131,8 @@ async def _ask(parts: Parts, one: _Near) -> None:
             lease = await _asked(parts, Key(*owner, wish.server), user, wish, name, at)
         except (Conflict, Gone, RequestRefused) as error:
             said = f"Not asked for last time: {error}"
-    after = replace(wish, user=user, asked_for=at, lease="" if lease is None else lease.id, said=said)
-    await parts.store.write(parts.store.wishes.change, owner, after)
+    asked = partial(replace, user=user, asked_for=at, lease="" if lease is None else lease.id, said=said)
+    await parts.store.write(parts.store.wishes.change, owner, wish.id, asked)
     log.info("%s of %s: %s", wish.id, user, said or "asked for")
 
 

@@ -85,9 +85,9 @@ async def change(parts: Parts, owner: Owner, user: str, name: str, said: Mapping
         RequestRefused: it is no time, or no days; ``paused`` is neither true nor false; or nothing is said.
     """
     for one in [one for one in await parts.store.read(parts.store.wishes.of, owner) if one.id == name]:
-        after, event = _changed(one, said)
-        if await parts.store.write(parts.store.wishes.change, owner, after, _line(parts, user, event, where, name)):
-            return after
+        _, event = _changed(one, said)
+        line = _line(parts, user, event, where, name)
+        return await parts.store.write(parts.store.wishes.change, owner, name, lambda now: _changed(now, said)[0], line)
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import sqlalchemy as sa
@@ -50,16 +50,19 @@ class Wishes:
             connection.execute(tables.audit.insert(), row_of_line(line))
         return True
 
-    def change(self, owner: Owner, one: Wish, *audit: AuditLine) -> bool:
-        """Write what became of one, with its audit; False where its user has removed it."""
+    def change(self, owner: Owner, name: str, how: Callable[[Wish], Wish], *audit: AuditLine) -> Wish | None:
+        """Write what ``how`` makes of one as it is by now, with its audit; None where its user has removed it."""
         t = tables.wishes
+        where = _theirs(owner) & (t.c.id == name)
         with self._transaction(writes=True) as connection:
-            where = _theirs(owner) & (t.c.id == one.id)
-            if not connection.execute(t.update().where(where).values(document=_document(one))).rowcount:
-                return False
+            document = connection.scalar(sa.select(t.c.document).where(where))
+            if document is None:
+                return None
+            after = how(_json.validate_python(document))
+            connection.execute(t.update().where(where).values(document=_document(after)))
             if audit:
                 connection.execute(tables.audit.insert(), [row_of_line(line) for line in audit])
-        return True
+        return after
 
     def remove(self, owner: Owner, name: str, line: AuditLine) -> bool:
         """Delete one, and write that it was; False where there is none."""

@@ -32,6 +32,8 @@ GOES_ON = "Until then workspaces run on, and nothing is lost."
 TO_MEND = "Until it can be read and written, workspaces run on, and none is started or stopped: tell an administrator."
 AGAIN_SECONDS = 5
 """When to ask again. Arbitrary: the store is tried every second, and a page should not flicker."""
+LARGEST_SHOWN_BYTES = 32 * 2**20
+"""Of what an operator of its own shows: 5,000 workspaces, and all that ended before. It is proven before it is read."""
 NO_LENGTH = "Send the request with its length (Content-Length), not in chunks."
 
 
@@ -59,8 +61,11 @@ class Door(Router):
         """Return what answers a request that has a body."""
         size = _body_bytes(request.headers)
         large = request.path == self._operator and is_spawner(self._parts.secret, request.headers)
+        largest = LARGEST_SHOWN_BYTES if large else LARGEST_REQUEST_BYTES
         try:
-            _check_size(size, LARGEST_DISCARDED_BYTES if large else LARGEST_REQUEST_BYTES)
+            _check_size(size, largest)
+            if large:
+                request.connection.set_max_body_size(largest)  # type: ignore[attr-defined]  # tornado's own has it
             if not self.waits_for and request.path != self._signed:
                 await Sender(self._application, request, parts=self._parts).check()
         except Exception as error:  # noqa: BLE001 - told as the answer

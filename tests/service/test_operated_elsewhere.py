@@ -9,11 +9,11 @@ from service_world import PREFIX, SECRET
 from tornado.netutil import bind_sockets
 
 from gpuspawner.cli.serving.operate import Rounds
-from gpuspawner.core.errors import LARGEST_REQUEST_BYTES, Conflict, Unavailable
+from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.resources.resource import Resource
 from gpuspawner.service.api.base import is_spawner
 from gpuspawner.service.app import application
-from gpuspawner.service.connections import PublicServer
+from gpuspawner.service.connections import LARGEST_DISCARDED_BYTES, PublicServer
 from gpuspawner.service.door import Door
 from gpuspawner.service.operator.operator import Operator
 from gpuspawner.service.operator.relay import LEADS_SECONDS, Relay, Seen
@@ -170,7 +170,7 @@ async def test_it_is_asked_over_http_by_proof_and_takes_more_than_a_person_may_s
         await apart.rounds()
         assert apart.leases() == ["uidtrain"]
         assert apart.cluster.there["train"].status["lease"] == "uidtrain"
-        apart.cluster.refusal = "x" * (2 * LARGEST_REQUEST_BYTES)
+        apart.cluster.refusal = "x" * (2 * LARGEST_DISCARDED_BYTES)
         apart.cluster.apply("new", server="second")
         await apart.rounds()
         assert apart.cluster.there["new"].phase == "Pending"
@@ -179,6 +179,24 @@ async def test_it_is_asked_over_http_by_proof_and_takes_more_than_a_person_may_s
     finally:
         server.stop()
         await server.close_all_connections()
+
+
+async def test_thousands_of_large_requests_of_one_keep_nobody_else_s_from_being_seen(apart):
+    """Each round shows some of them, the oldest first, and of what is over no more than that it is."""
+    many = 200
+    for number in range(many):
+        apart.cluster.apply(f"a{number:03}", server="x/y", tools=["t" * 63] * 100)
+    apart.cluster.apply("train")
+    sizes = []
+    operate = apart.operate
+    apart.operate = lambda seen: (sizes.append(len(json.dumps(seen))), operate(seen))[1]
+    await apart.rounds(2)
+    assert apart.cluster.there["train"].status == {}
+    await apart.rounds(8)
+    assert apart.leases() == ["uidtrain"]
+    assert {apart.cluster.there[f"a{number:03}"].phase for number in range(many)} == {"Refused"}
+    assert max(sizes) < LARGEST_DISCARDED_BYTES
+    assert sizes[-1] < 400 * many
 
 
 async def test_a_request_that_is_no_resource_is_refused():

@@ -24,6 +24,7 @@ from gpuspawner.backends.resources import Resources
 from gpuspawner.cli.serving.started import SERVICE, read_secret
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.resources.resource import Resource
+from gpuspawner.core.resources.showing import shown
 from gpuspawner.service.health import ROUTES, Health
 from gpuspawner.service.operator.operator import AT_ONCE, ROUND_SECONDS
 from gpuspawner.spawner.client import LeaseClient
@@ -108,8 +109,8 @@ class Rounds:
         seen = {one.uid: one for one in await self._resources.requests()}
         refuses = await self._resources.refuses()
         going = await self._resources.going()
-        shown = {"who": self._who, "requests": [asdict(one) for one in seen.values()], "refuses": refuses}
-        answer = await self._client.operate({**shown, "going": going})
+        told = {"who": self._who, "requests": [asdict(one) for one in shown(seen.values())], "refuses": refuses}
+        answer = await self._client.operate({**told, "going": going})
         of_each: dict[str, list[Write]] = {}
         for write in answer["writes"]:
             of_each.setdefault(write.get("uid") or write["name"], []).append(write)

@@ -1,0 +1,51 @@
+"""What of all requests is shown to a service by a process of its own: as much as it decides by. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import replace
+
+from gpuspawner.core.resources.resource import ENDED, READY_AT, REFUSED, Resource
+
+NEW_BYTES = 2**20
+"""Of requests for which nothing was asked yet, the oldest first; the others wait until these are judged. Who may make
+requests may make thousands of them, and keeps nobody else's from being seen."""
+DECIDES = frozenset({"user", "server", "lifetime", READY_AT})
+"""What of a request's spec is looked at once its workspace was asked for, or refused."""
+TELLS = frozenset({"phase", "lease", "observedGeneration"})
+"""What of the status of one that is over."""
+
+
+def shown(requests: Collection[Resource]) -> list[Resource]:
+    """Return them without what nothing is decided by, the oldest first."""
+    in_order = sorted(requests, key=lambda one: (one.created, one.uid))
+    left = NEW_BYTES - sum(_bytes_of(one) for one in in_order if _is_waiting(one) and one.held)
+    found = list[Resource]()
+    for one in in_order:
+        if _is_waiting(one) and not one.held:  # what is held may have its workspace already
+            if left <= 0:
+                continue
+            left -= _bytes_of(one)
+        found.append(_trimmed(one))
+    return found
+
+
+def _is_over(one: Resource) -> bool:
+    return one.phase in {ENDED, REFUSED} and one.is_judged
+
+
+def _is_waiting(one: Resource) -> bool:
+    return one.is_new and not (one.deleting or _is_over(one))
+
+
+def _bytes_of(one: Resource) -> int:
+    return len(json.dumps(dict(one.spec)))
+
+
+def _trimmed(one: Resource) -> Resource:
+    one, is_over = replace(one, finalizers=()), _is_over(one)
+    if not is_over and (one.ready_at or not one.told_lease):
+        return one
+    status = {key: value for key, value in one.status.items() if key in TELLS} if is_over else one.status
+    return replace(one, spec={key: value for key, value in one.spec.items() if key in DECIDES}, status=status)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any
 
+from tornado.http1connection import HTTP1Connection
 from tornado.httputil import (
     HTTPHeaders,
     HTTPMessageDelegate,
@@ -64,8 +65,8 @@ class Door(Router):
         largest = LARGEST_SHOWN_BYTES if large else LARGEST_REQUEST_BYTES
         try:
             _check_size(size, largest)
-            if large:
-                request.connection.set_max_body_size(largest)  # type: ignore[attr-defined]  # tornado's own has it
+            if large and isinstance(request.connection, HTTP1Connection):
+                request.connection.set_max_body_size(largest)
             if not self.waits_for and request.path != self._signed:
                 await Sender(self._application, request, parts=self._parts).check()
         except Exception as error:  # noqa: BLE001 - told as the answer

@@ -13,6 +13,7 @@ NEW_BYTES = 2**20
 requests may make thousands of them, and keeps nobody else's from being seen."""
 DECIDES = frozenset({"user", "server", "lifetime", READY_AT})
 """What of a request's spec is looked at once its workspace was asked for, or refused."""
+LONGEST = 300
 TELLS = frozenset({"phase", "lease", "observedGeneration"})
 """What of the status of one that is over."""
 
@@ -48,4 +49,9 @@ def _trimmed(one: Resource) -> Resource:
     if not is_over and (one.ready_at or not one.told_lease):
         return one
     status = {key: value for key, value in one.status.items() if key in TELLS} if is_over else one.status
-    return replace(one, spec={key: value for key, value in one.spec.items() if key in DECIDES}, status=status)
+    return replace(one, spec={key: _short(one.spec[key]) for key in DECIDES & one.spec.keys()}, status=status)
+
+
+def _short(value: object) -> object:
+    """Return a text that is too long to be any name or time no longer than that it is seen to be so."""
+    return value[:LONGEST] if isinstance(value, str) else value

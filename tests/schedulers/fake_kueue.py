@@ -46,7 +46,9 @@ class FakeKueue:
             return {"items": items}
         kind, name = path.split("/")[-2:]
         if name == "workloads":
-            return {"items": copy.deepcopy(list(self.workloads.values())), "metadata": {"resourceVersion": "1"}}
+            asked = (query or {}).get("fieldSelector", "").removeprefix("metadata.name=")
+            found = [x for x in self.workloads.values() if asked in {"", x["metadata"]["name"]}]
+            return {"items": copy.deepcopy(found), "metadata": {"resourceVersion": "1"}}
         return self._queue_object(kind, name)
 
     async def write(self, method, path, body, query=None):

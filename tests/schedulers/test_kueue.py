@@ -18,7 +18,7 @@ from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 from gpuspawner.schedulers.base import SCHEDULER
-from gpuspawner.schedulers.kueue.asks import name_of
+from gpuspawner.schedulers.kueue.asks import FAILED, HELD, name_of
 from gpuspawner.schedulers.kueue.cluster import KueueCluster
 from gpuspawner.schedulers.kueue.objects import Workload
 from gpuspawner.schedulers.kueue.scheduler import KueueScheduler
@@ -55,7 +55,8 @@ class World:
         for _ in range(turns):
             seen = Snapshot(now, self.scheduler.kinds, line, self.scheduler.fleet, **conditions)
             answer = await self.scheduler.sync(seen)
-            self.cluster._watch.objects = {x["metadata"]["uid"]: x for x in self.kueue.workloads.values()}
+            seen = [x for x in self.kueue.workloads.values() if x["metadata"]["labels"].get("gpuspawner.io/hub") == HUB]
+            self.cluster._watch.objects = {x["metadata"]["uid"]: x for x in seen}
             self.cluster._kept.clear()
         return answer
 
@@ -206,6 +207,36 @@ async def test_what_is_evicted_while_it_starts_and_then_fails_waits_at_its_place
     assert [x.claim.id for x in answer.grants()] == ["b"], "its quota is free once nothing of it runs"
     assert not is_true(world.of(failed), "QuotaReserved")
     assert [verb for verb, name in world.kueue.writes if name == name_of(lease)].count("create") == 1
+
+
+@pytest.mark.parametrize("odd", ["9" * 5000, "²", '{"big": 1e999}', '{"big": "x"}', "null", "[" * 9000, "-1", ""])
+async def test_annotations_that_somebody_changed_stop_nobody(world, odd):
+    lease = a_lease("a", request=a_request(count=2))
+    (grant,) = (await world.sync(lease)).grants()
+    starting = replace(lease, phase=Phase.STARTING, slots=grant.slots)
+    await world.sync(starting)
+    failed = leases.requeue(starting, "No room.", 60, NOW, "node-a")
+    world.of(lease)["metadata"]["annotations"] |= {HELD: odd, FAILED: odd}
+    answer = await world.sync(failed, a_lease("b", asked_at=NOW + 1))
+    assert [x.claim.id for x in answer.grants()] == ["b"]
+
+
+async def test_a_workload_whose_labels_somebody_took_is_found_again_and_finished_at_the_end(world):
+    (up,) = await world.running(a_lease("a", request=a_request(count=2)))
+    uid, waits = world.of(up)["metadata"]["uid"], a_lease("b", asked_at=NOW + 1)
+    world.of(up)["metadata"]["labels"] = {"own": "1"}
+    world.cluster._watch.objects = {}
+    assert not (await world.sync(up, waits)).grants()
+    assert world.of(up)["metadata"]["labels"] == {"own": "1", "gpuspawner.io/hub": HUB, "gpuspawner.io/lease": "a"}
+    assert world.of(up)["metadata"]["uid"] == uid
+    assert [x.claim.id for x in (await world.sync(waits)).grants()] == ["b"]
+
+
+async def test_nothing_is_granted_of_one_that_is_being_deleted(world):
+    lease = a_lease("a")
+    await world.sync(lease)
+    world.of(lease)["metadata"]["deletionTimestamp"] = "2026-11-25T12:00:00Z"
+    assert not (await world.sync(lease)).grants()
 
 
 async def test_after_ten_minutes_without_the_service_nothing_is_doubled_or_lost(world):

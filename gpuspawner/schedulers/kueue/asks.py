@@ -134,7 +134,7 @@ def failures(annotations: Mapping[str, str]) -> dict[str, int]:
     try:
         told = json.loads(annotations.get(FAILED, "{}"))
         return {str(name): int(times) for name, times in told.items()}
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         return {}
 
 

@@ -151,12 +151,28 @@ class KueueCluster:
             objects.pop(metadata["uid"], None)
             return
         if write.verb is Verb.CREATE:
-            now = await self._api.write("POST", self._path, write.body)
+            now = await self._made(at, write.body)
         else:
             now = await self._api.write("PUT", f"{at}/status" if write.verb is Verb.STATUS else at, write.body)
         uid = now["metadata"]["uid"]
         if uid not in objects or _version(objects[uid]) < _version(now):  # the watch may have said what came after it
             objects[uid] = now
+
+    async def _made(self, at: str, body: Json) -> Json:
+        """Make a Workload. One that is there and not seen has lost the label by which it is: it gets that again."""
+        try:
+            return await self._api.write("POST", self._path, body)
+        except ApiRefused as error:
+            if error.status != CONFLICT:
+                raise
+            taken = error
+        name = body["metadata"]["name"]
+        found = (await self._api.get(self._path, {"fieldSelector": f"metadata.name={name}"})).get("items") or ()
+        if not found:
+            raise taken
+        metadata = found[0]["metadata"]
+        labels = {**(metadata.get("labels") or {}), **body["metadata"]["labels"]}
+        return await self._api.write("PUT", at, {**found[0], "metadata": {**metadata, "labels": labels}})
 
     async def queue(self, name: str, *, as_now: bool = False) -> Queue:
         """Return a LocalQueue with what is behind it; what is left of its quota is ``as_now``. Raises Unavailable."""

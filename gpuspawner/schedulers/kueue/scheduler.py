@@ -253,6 +253,7 @@ class KueueScheduler(PassingOn):
         return (
             workload.admitted
             and workload.active
+            and not workload.going
             and asks.HELD not in workload.annotations
             and workload.annotations.get(asks.REVISION) == claim.revision
             and claim.not_before <= seen.now

@@ -125,7 +125,7 @@ def _counted(lease: Lease, workload: Workload, resource: str) -> dict[str, str]:
     """Return the annotations with the flavor counted with which the pod of an attempt that is over found no place."""
     annotations, flavor = dict(workload.annotations), workload.flavor_of(resource)
     held = annotations.get(HELD, "")
-    if flavor and held.isdigit() and lease.attempt > int(held):
+    if flavor and held in map(str, range(1, lease.attempt)):
         counted = failures(annotations)
         counted[flavor] = counted.get(flavor, 0) + 1
         annotations[FAILED] = json.dumps(counted, sort_keys=True)

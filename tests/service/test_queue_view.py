@@ -187,6 +187,22 @@ async def test_what_takes_longer_than_a_page_may_is_shown_as_before_while_it_is_
     assert await looked_at() == 2
 
 
+async def test_what_takes_but_a_moment_is_waited_for_and_shown_as_of_now(world, caplog):
+    queue, made = world.parts.queue, iter([0, 1, None])
+
+    async def make():
+        await asyncio.sleep(0)
+        if (number := next(made)) is None:
+            raise ValueError("it breaks")
+        return number
+
+    assert await queue.seldom_beside("number", make) == 0
+    for user in ("carla", "dora"):
+        await world.ask(user, lifetime="1h")
+        assert await queue.seldom_beside("number", make) == 1, "and that of before where it breaks"
+    assert "number could not be made" in caplog.text
+
+
 async def test_who_was_shown_places_of_before_is_told_once_there_is_time_for_others(world, monkeypatch):
     monkeypatch.setattr(queue_view, "time", times := Times())
     await world.up("anna")

@@ -36,3 +36,14 @@ def test_a_month_of_now_is_read_as_one():
     assert _spans("2026-11-01", "2026-11-25", "2026-11-25") == ["2026-11"]
     assert _spans("2026-11-01", "2026-11-25", "2026-11-26")[0] == "2026-11-01", "there is use of a later day in it"
     assert _spans("2026-09-30", "2026-11-25", "2026-11-25") == ["2026-10", "2026-11", "2026-09-30"]
+
+
+def test_whoever_was_called_so_last_is_found_by_name(sums):
+    def use(created, user, day):
+        return Part(day, created, user, "", "a100", "lab", "n1", Amounts(held=1.0))
+
+    with sums._transaction(writes=True) as connection:
+        sums.write(connection, [use("bob born", "bob", "2026-10-02"), use("bob born", "robert", "2026-11-02")])
+        sums.write(connection, [use("other born", "bob", "2026-11-03")])
+    assert (sums.called("bob"), sums.called("robert"), sums.called("nobody")) == (["other born"], ["bob born"], [])
+    assert sums.names() == {"anna born": "anna", "bob born": "robert", "other born": "bob"}

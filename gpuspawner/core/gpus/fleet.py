@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -138,6 +139,19 @@ class Beside(NamedTuple):
 NOTHING = Beside()
 
 
+class PoolCount(NamedTuple):
+    """How many GPUs of a pool are there, without those that are coming.
+
+    ``away`` are those of which none may be given, whoever holds them: unhealthy, or closed. ``on_one_node`` is the most
+    healthy ones that a node has, also those that strangers use: they come back, though nobody knows when. What is
+    coming is counted in both, too.
+    """
+
+    there: int
+    away: int
+    on_one_node: int
+
+
 @dataclass(frozen=True)
 class Fleet:
     """All GPUs at one instant. Nothing is granted on a fleet that was never completely observed.
@@ -170,9 +184,20 @@ class Fleet:
         return found
 
     @cached_property
+    def counts(self) -> Mapping[str, PoolCount]:
+        """How many GPUs each pool has: counted once, as a busy service tells it many times between two looks."""
+        return {pool: _counted(gpus) for pool, gpus in self.of_pool.items()}
+
+    @cached_property
     def simulated_pools(self) -> frozenset[str]:
         """The pools that have a simulated GPU."""
         return frozenset(gpu.pool for gpu in self.gpus if gpu.simulated)
+
+
+def _counted(gpus: Sequence[Gpu]) -> PoolCount:
+    nodes = Counter((gpu.cluster, gpu.node) for gpu in gpus if gpu.healthy)
+    away = sum(not gpu.healthy or bool(gpu.closed) for gpu in gpus)
+    return PoolCount(sum(not gpu.is_coming for gpu in gpus), away, max(nodes.values(), default=0))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import NamedTuple
 
-from gpuspawner.core.gpus.fleet import NOTHING, Beside, Fleet, Gpu, GpuKind, NodeName, Slot
+from gpuspawner.core.gpus.fleet import NOTHING, Beside, Fleet, Gpu, GpuKind, NodeName, PoolCount, Slot
 from gpuspawner.core.leases.lease import HOLDING, Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.placement.fragmentation import Ask, Demand, Look
@@ -26,6 +26,8 @@ class Rank(NamedTuple):
     free: int
     node: NodeName = NodeName("", "")
 
+
+NONE_THERE = PoolCount(0, 0, 0)
 
 UNKNOWN = Demand({}, {})
 """Nothing is known of what others will ask for."""
@@ -167,14 +169,12 @@ def devices(gpus: Iterable[Gpu], used: Mapping[str, Fraction], taken: Sequence[f
     return found
 
 
-def largest_fit(kind: GpuKind, fleet: Fleet, *, foreign_too: bool = False) -> int:
+def largest_fit(kind: GpuKind, fleet: Fleet) -> int:
     """Return how many units of ``kind`` an empty fleet could give one lease (GPUs of a lease share a node).
 
-    ``foreign_too`` counts GPUs that strangers use: they come back, though nobody knows when.
+    GPUs that strangers use count: they come back, though nobody knows when.
     """
-    own = (gpu for gpu in fleet.of_pool.get(kind.pool, ()) if gpu.healthy and (foreign_too or not gpu.foreign))
-    nodes = Counter((gpu.cluster, gpu.node) for gpu in own)
-    return max(nodes.values(), default=0)
+    return fleet.counts.get(kind.pool, NONE_THERE).on_one_node
 
 
 def count_free(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> int:
@@ -190,9 +190,9 @@ def count_free(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> int
 
 def count_all(kind: GpuKind, fleet: Fleet) -> int:
     """Return how many units of ``kind`` the fleet has, without what is coming."""
-    return kind.shares * sum(not gpu.is_coming for gpu in fleet.of_pool.get(kind.pool, ()))
+    return kind.shares * fleet.counts.get(kind.pool, NONE_THERE).there
 
 
 def count_away(kind: GpuKind, fleet: Fleet) -> int:
     """Return how many units of ``kind`` may not be given, whoever holds them: unhealthy, or closed."""
-    return kind.shares * sum(not gpu.healthy or bool(gpu.closed) for gpu in fleet.of_pool.get(kind.pool, ()))
+    return kind.shares * fleet.counts.get(kind.pool, NONE_THERE).away

@@ -93,6 +93,10 @@ class _Seldom(_Made):
 
     value: Any
 
+    def is_old(self) -> bool:
+        """Whether it is not to be shown any more."""
+        return time.monotonic() - self.ended_at > LONGEST_SECONDS
+
 
 @dataclass
 class _Pass(_Made):
@@ -306,14 +310,17 @@ class QueueView:
     async def seldom_beside(self, name: str, make: Callable[[], Awaitable[T]]) -> T:
         """Return as :meth:`seldom` what takes longer than a page may. ``make`` lets others go on meanwhile.
 
-        That of before is shown until it is made; only where there is none, or an old one, is it waited for.
+        That of before is shown until it is made; only where there is none, or an old one, or it takes but a moment, is
+        it waited for.
         """
         computed, last, task = self._now(), self._seldom.get(name), self._making.get(name)
         if task is None and (last is None or (last.of is not computed and last.is_due(PART))):
             task = self._making[name] = asyncio.create_task(self._make(name, computed, make))
             task.add_done_callback(partial(self._made, name))
-        if task is not None and (last is None or time.monotonic() - last.ended_at > LONGEST_SECONDS):
+        if task is not None and (last is None or last.is_old()):
             await asyncio.shield(task)
+        elif task is not None and last is not None and last.seconds < LITTLE_SECONDS:
+            await asyncio.wait((task,))
         result: T = self._seldom[name].value
         return result
 

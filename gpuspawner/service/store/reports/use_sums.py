@@ -115,15 +115,34 @@ class UseSums:
 
     def names(self) -> dict[str, str]:
         """Return what users were called last, by their ``created``."""
-        t = tables.use_sums.c
-        query = sa.select(t.key, t.name).where(t.by == "user", sa.func.length(t.span) == MONTH).order_by(t.span)
         with self._transaction() as connection:
-            return {row.key: row.name for row in connection.execute(query)}
+            return _last_names(connection, sa.true())
+
+    def called(self, name: str) -> list[str]:
+        """Return whoever was called so last, by their ``created``."""
+        t = tables.use_sums.c
+        with self._transaction() as connection:
+            ever = set(connection.scalars(sa.select(t.key).where(_of_months(connection), t.name == name)))
+            last = _last_names(connection, t.key.in_(ever))
+        return [key for key, called in last.items() if called == name]
 
     def forget(self, before_day: str) -> None:
         """Delete the sums of the months before a day's."""
         with self._transaction(writes=True) as connection:
             connection.execute(tables.use_sums.delete().where(tables.use_sums.c.span < before_day[:MONTH]))
+
+
+def _of_months(connection: sa.Connection) -> sa.ColumnElement[bool]:
+    """Return which rows are of users' months, by the months that there are: days, of which there are more, are left."""
+    t = tables.use_sums.c
+    months = sa.select(t.span).where(t.by == "all", sa.func.length(t.span) == MONTH)
+    return (t.by == "user") & t.span.in_(list(connection.scalars(months)))
+
+
+def _last_names(connection: sa.Connection, where: sa.ColumnElement[bool]) -> dict[str, str]:
+    t = tables.use_sums.c
+    query = sa.select(t.key, t.name).where(_of_months(connection), where).order_by(t.span)
+    return {row.key: row.name for row in connection.execute(query)}
 
 
 def rows_of(parts: Iterable[Part]) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from tornado.web import HTTPError
@@ -33,7 +34,7 @@ class PeoplePage(ListPage):
         """Return them."""
         store, days = self.parts.store, self.month()
         stored = await store.read(store.use_sums.of_days, "user", days.first, days.last)
-        return people_rows(self.parts, use.summed("user", stored, running_parts(self.parts), days))
+        return people_rows(self.parts, use.summed("user", stored, await running_parts(self.parts), days))
 
 
 class PersonPage(ConsolePage):
@@ -45,15 +46,16 @@ class PersonPage(ConsolePage):
         """Answer the page; 404 where nobody of that name has or had anything."""
         read_wanted(NO_LIST, self.asked())
         parts, store, days = self.parts, self.parts.store, self.month()
-        names = await store.read(store.use_sums.names)
-        ended = await store.read(store.lookups.ended_of_user, name, ENDED_SHOWN)
-        lines = await store.read(store.lookups.audit_of_user, name, [one.name for one in TOLD], TOLD_SHOWN)
-        keys = [key for key, called in names.items() if called == name]
+        keys, ended, lines = await asyncio.gather(
+            store.read(store.use_sums.called, name),
+            store.read(store.lookups.ended_of_user, name, ENDED_SHOWN),
+            store.read(store.lookups.audit_of_user, name, [one.name for one in TOLD], TOLD_SHOWN),
+        )
         stored = await store.read(store.use_sums.of_days, "user", days.first, days.last, daily=True, keys=keys)
         mine = [x for x in parts.book if x.user == name]
         if not (mine or ended or keys or lines):
             raise HTTPError(404, reason=f"Nobody called {name[:40]} has or had a workspace here.")
-        parts_running = [one for one in running_parts(parts) if one.user == name]
+        parts_running = [one for one in await running_parts(parts) if one.user == name]
         sums = use.summed("day", stored, parts_running, days)
         total, series = use.total_of(sums), use.series_of(sums, days)
         self.show(

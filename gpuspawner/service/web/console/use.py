@@ -23,6 +23,8 @@ from gpuspawner.service.web.console.columns import columns_of
 from gpuspawner.service.web.quota_rows import near_their_end
 
 WASTED_SHOWN, NEAR_SHOWN = 10, 10
+AT_A_TIME = 50
+"""So many workspaces are counted before anything else has its turn."""
 
 
 @dataclass(frozen=True)
@@ -97,32 +99,37 @@ class UsePage(ConsolePage):
         store, zone = self.parts.store, self.parts.allocator.accounting.zone
         since = datetime.fromisoformat(days.first).replace(tzinfo=zone).timestamp()
         until = (datetime.fromisoformat(days.last) + timedelta(days=1)).replace(tzinfo=zone).timestamp()
-        daily = by in use.OF_TIME
         of_days = store.use_sums.of_days
-        stored, by_day, by_user, waits, disputes = await asyncio.gather(
-            store.read(of_days, "all" if daily else by, days.first, days.last, daily=daily),
+        by_day, by_user, waits, disputes = await asyncio.gather(
             store.read(of_days, "all", days.first, days.last, daily=True),
             store.read(of_days, "user", days.first, days.last),
             store.read(store.estimates.waits, since, until),
             store.read(store.lookups.count_disputes, since, until),
         )
+        known = {"user": by_user} | dict.fromkeys(use.OF_TIME, by_day)
+        stored = known[by] if by in known else await store.read(of_days, by, days.first, days.last)
         # Read after the store: what ended meanwhile is told once, or not yet, and never twice.
-        return _Read(stored, by_day, by_user, waits, disputes, running_parts(self.parts))
+        return _Read(stored, by_day, by_user, waits, disputes, await running_parts(self.parts))
 
 
-def running_parts(parts: Parts) -> list[Part]:
+async def running_parts(parts: Parts) -> list[Part]:
     """Return what runs has used so far, which the ledger and its sums get at the end.
 
     It is counted once in some seconds for all who look. What has ended meanwhile is left out: it is told once.
     """
-    counted = parts.queue.seldom("running parts", lambda: _running_parts(parts))
+    counted = await parts.queue.seldom_beside("running parts", lambda: _running_parts(parts))
     return [part for lease in parts.book for part in counted.get(lease.id, ())]
 
 
-def _running_parts(parts: Parts) -> dict[str, list[Part]]:
-    """Return them by the id of their lease."""
+async def _running_parts(parts: Parts) -> dict[str, list[Part]]:
+    """Return them by the id of their lease. All else goes on meanwhile."""
     now, zone, node_of = parts.clock.now(), parts.allocator.accounting.zone, parts.scheduler.fleet.node_of
-    return {x.id: list(parts_of_lines(lines_until(x, now, zone), {x.id: x}, node_of)) for x in parts.book}
+    found = {}
+    for number, x in enumerate(tuple(parts.book)):
+        if number % AT_A_TIME == 0:
+            await asyncio.sleep(0)
+        found[x.id] = list(parts_of_lines(lines_until(x, now, zone), {x.id: x}, node_of))
+    return found
 
 
 def _of_all(total: Amounts) -> dict[str, Any]:

@@ -335,6 +335,9 @@ class PolicyEntry(Entry):
     """Within it somebody must come to a workspace with GPUs that came out of the queue while its user was away: open
     it in a browser, connect by SSH, or use a GPU. Until then its idle time does not count, and halfway its user is
     warned. Then `enforce` gives it back; under the other modes idle time counts from there. Default: 30m."""
+    ready_at: Annotated[bool | None, BeforeValidator(parse_yes)] = None
+    """Whether a workspace is made ready at a time while this policy judges. With `hours`, false says when not, as on
+    holidays. Default: true."""
     lifetime: Lifetimes = None
     """The shortest and longest life of its workspaces. Default: 1m-30d."""
 
@@ -379,9 +382,9 @@ class CatalogEntry(Entry):
     quotas: Annotated[dict[Name, Annotated[QuotaEntry, Section]], Section] = Field(default_factory=dict)
     """What is held at once, and used in a period, at most. Without one there is no limit."""
     hours: Annotated[list[HoursEntry], Sections] = Field(default_factory=list)
-    """Which policy judges at which hours of the week."""
+    """Which policy judges at which hours of the week, or on which dates."""
     closed: Annotated[list[dt.date], BeforeValidator(parse_closed)] = Field(default_factory=list)
-    """Days, such as holidays, on which no workspace is made ready at a time."""
+    """Days, such as holidays, on which no workspace is made ready at a time, whatever its policy."""
     holds: Annotated[list[HoldEntry], Sections] = Field(default_factory=list)
     """GPUs that are kept free for a group at some hours of the week."""
     make_room: Annotated[MakeRoomEntry, Section] = MakeRoomEntry()

@@ -139,12 +139,14 @@ class QuotaGrant:
 class Window:
     """A part of each week: it begins on these days (0 is Monday) at one minute of the day and ends at another.
 
-    ``end_minute`` at or before ``start_minute`` is on the next day.
+    ``end_minute`` at or before ``start_minute`` is on the next day. Where there are ``dates``, it begins on them
+    instead, and not each week.
     """
 
     days: frozenset[int]
     start_minute: int
     end_minute: int
+    dates: frozenset[date] = frozenset()
 
 
 @dataclass(frozen=True)

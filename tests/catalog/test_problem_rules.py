@@ -264,6 +264,14 @@ RULES = {
         "hours: [{when: at night, policy: p, instead_of: default}]\npolicies: {p: {}}\n",
         f"hours.0.when: 'at night' is no part of a week. {WHEN}",
     ),
+    "hours of no day": (
+        'hours: [{when: "2026-12-24, 2026-12-32", policy: p, instead_of: default}]\npolicies: {p: {}}\n',
+        "hours.0.when: '2026-12-32' is no date. Write year, month and day, for example 2027-02-01.",
+    ),
+    "hours of a part of a day": (
+        "hours: [{when: 2026-12-24 12:00-24:00, policy: p, instead_of: default}]\npolicies: {p: {}}\n",
+        "hours.0.when: '2026-12-24 12:00-24:00' is no date. Write year, month and day, for example 2027-02-01.",
+    ),
     "hours of an unknown policy": (
         "hours: [{when: Mon 1:00-2:00, policy: nihgt, instead_of: default}]\npolicies: {night: {}}\n",
         "hours.0.policy: no policy is called `nihgt`. Did you mean `night`?",

@@ -1,5 +1,6 @@
 """What the catalog says of teams, quotas, budgets, hours and class holds becomes the rules of core."""
 
+from datetime import date
 from fractions import Fraction
 
 import pytest
@@ -48,6 +49,7 @@ policies:
     preemption: {protected: 20m, grace: 2m, back_in_queue: false}
     extend: {others_wait: refuse}
   night: {extends: default, preemption: {grace: 1m}}
+  holiday: {extends: night, ready_at: false}
 teams:
   vision: {title: Vision, weight: 2.5, priority: 3}
   Speech Lab:
@@ -60,6 +62,8 @@ quotas:
   all: {everybody: true, gpus: {hard: 40}}
 hours:
   - {when: Mon-Fri 20:00-07:00, policy: night, instead_of: default}
+  - {when: "2026-12-25,2026-12-24", policy: holiday, instead_of: default}
+  - {when: 2027-01-01, policy: holiday, instead_of: default}
 holds:
   - {group: cs231, gpu: t4, count: 8, when: Thu 09:00-11:00, until: 2027-02-01}
   - {group: cs231, gpu: t4, count: 2, when: "Sat,Sun 0:00-24:00"}
@@ -111,7 +115,13 @@ def test_teams_hours_holds_and_the_rest(catalog):
         "vision": Team("vision", "Vision", Fraction(5, 2), 3),
         "Speech Lab": Team("Speech Lab", "Speech Lab"),
     }
-    assert rules.hours == (Hours(Window(MONDAY_TO_FRIDAY, 20 * 60, 7 * 60), "night", "default"),)
+    christmas, new_year = frozenset({date(2026, 12, 24), date(2026, 12, 25)}), frozenset({date(2027, 1, 1)})
+    assert rules.hours == (
+        Hours(Window(MONDAY_TO_FRIDAY, 20 * 60, 7 * 60), "night", "default"),
+        Hours(Window(frozenset(), 0, 0, christmas), "holiday", "default"),
+        Hours(Window(frozenset(), 0, 0, new_year), "holiday", "default"),
+    )
+    assert [catalog.policies[name].ready_at for name in ("night", "holiday")] == [True, False]
     assert rules.holds == (
         # That day is the last: until the midnight after it, in the catalog's zone.
         ClassHold("cs231", "t4", 8, Window(frozenset({3}), 9 * 60, 11 * 60), until=1801522800.0),

@@ -65,6 +65,9 @@ def test_good_ones_are_taken_and_bad_ones_refused_in_words(kubectl):
 def test_the_server_fills_in_and_what_a_request_is_stays(kubectl):
     kubectl("create", "-f", "-", given=manifest("DevGPUVMRequest", GOOD["DevGPUVMRequest"]))
     assert json.loads(kubectl("get", "gvm", "one", "-o", "json"))["spec"]["server"] == ""
+    morning = manifest("DevGPUVMRequest", {"user": "ada", "ready_at": {"time": "8:00"}}, "morning")
+    kubectl("create", "-f", "-", given=morning)
+    assert json.loads(kubectl("get", "gvm", "morning", "-o", "json"))["spec"]["ready_at"]["days"] == "weekdays"
     for name, value in {
         "user": "bob",
         "gpu": "t4",

@@ -1,7 +1,7 @@
 """When what a user wishes to be ready is asked for: once a day of theirs, in time, and no more after three in vain."""
 
 from dataclasses import replace
-from datetime import date, datetime
+from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -17,8 +17,10 @@ from gpuspawner.core.calendar.ready import (
     Wish,
     came_of,
     decide,
+    lead_of,
     parse_days,
     parse_time,
+    started,
 )
 from gpuspawner.core.units import BadValue
 
@@ -30,7 +32,7 @@ def at(text):
 
 
 def a_wish(minute=480, days=(0, 1, 2, 3, 4), made_at="2026-11-25 12:00", **changes):
-    return Wish("w", "alice", "", {}, minute, days, at(made_at), **changes)
+    return Wish("w", "alice", "", {}, minute, days, at(made_at), **{"start_seconds": 30.0, **changes})
 
 
 def do(wish, now, lead=0.0):
@@ -100,14 +102,29 @@ def test_one_that_takes_long_to_start_as_where_its_image_is_pulled_is_asked_for_
     assert do(a_wish(start_seconds=9.0), "2026-11-26 07:54").do is Do.WAIT
 
 
+def test_before_a_start_was_seen_and_after_a_slow_one_a_node_is_taken_to_have_no_image():
+    new = a_wish(start_seconds=0.0)
+    assert (do(new, "2026-11-26 07:44").do, do(new, "2026-11-26 07:45").do) == (Do.WAIT, Do.ASK)
+    leads, wish = [], new
+    for _ in range(6):
+        wish = started(wish, 30.0)
+        leads.append(round(lead_of(0.0, wish.start_seconds)))
+    assert leads == [720, 576, 461, 369, 300, 300], "each that was quick lowers it"
+    assert lead_of(0.0, started(wish, 1500.0).start_seconds) == 1500.0, "and one that pulled is believed at once"
+
+
 def test_on_a_closed_day_it_is_not_ready_and_that_is_said():
-    closed = frozenset({date(2026, 12, 24), date(2026, 12, 25), *(date(2027, 1, day) for day in range(1, 29))})
+    days = {"2026-12-24", "2026-12-25", *(f"2027-01-{day:02}" for day in range(1, 29))}
+    closed = {at(f"{day} 08:00") for day in days}.__contains__
     told = decide(a_wish(), 0.0, at("2026-12-23 09:00"), ZURICH, closed)
     assert told.at == at("2026-12-28 08:00")
     assert told.sentence.startswith("Next ready Mon 28 Dec 08:00. Not Thu 24 Dec 08:00: that day is closed. It is ")
     assert decide(a_wish(), 0.0, at("2026-12-25 08:00"), ZURICH, closed).do is Do.WAIT
     told = decide(a_wish(made_at="2026-12-31 09:00"), None, at("2026-12-31 09:00"), ZURICH, closed)
     assert told.at == at("2027-01-29 08:00"), "a month of them is no end"
+    told = decide(a_wish(), 0.0, at("2026-12-23 09:00"), ZURICH, lambda _at: True)
+    assert (told.do, told.at) == (Do.WAIT, None)
+    assert told.sentence == "It is never ready: its next 100 times are closed."
 
 
 def test_paused_by_its_user_it_is_not_asked_for():

@@ -1,6 +1,6 @@
 """Weekly windows: against a clock that is read minute by minute, over every change of time."""
 
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from math import inf
 from zoneinfo import ZoneInfo
 
@@ -77,6 +77,15 @@ def test_days_that_touch_are_one_opening():
     always = opening(Window(ALL_DAYS, 0, 0), at("2026-11-28 12:00"), ZURICH)
     assert always.ends_at == inf
     assert always.covers(at("2026-11-28 12:00"))
+
+
+def test_a_window_of_dates_opens_on_them_alone_however_far_away_and_never_again():
+    holidays = Window(frozenset(), 0, 0, frozenset({date(2026, 12, 24), date(2026, 12, 25), date(2027, 8, 1)}))
+    christmas = (at("2026-12-24 00:00"), at("2026-12-26 00:00"))
+    assert opening(holidays, at("2026-11-01 12:00"), ZURICH) == christmas
+    assert opening(holidays, at("2026-12-24 00:00"), ZURICH) == christmas
+    assert opening(holidays, at("2026-12-26 00:00"), ZURICH) == (at("2027-08-01 00:00"), at("2027-08-02 00:00"))
+    assert opening(holidays, at("2027-08-02 00:00"), ZURICH) is None
 
 
 def test_a_window_without_days_never_opens():

@@ -114,7 +114,7 @@ async def test_unless_it_is_enforced_ordinary_idleness_begins_where_nobody_came(
     assert "would warn" not in world.did(lease)
     await world.go_on(14 * MINUTE)
     after = world.now_of(lease)
-    assert (after.phase, after.arrival, after.claimed_at) == (Phase.RUNNING, None, None)
+    assert (after.phase, after.arrival, after.claimed_at, after.unclaimed) == (Phase.RUNNING, None, None, True)
     did = world.did(lease)
     assert ("warned nobody came" in did) == (mode == "warn")
     assert "nobody came yet" in did
@@ -127,6 +127,7 @@ async def test_where_no_extension_tells_nobody_is_said_not_to_have_come(world):
     await world.go_on(31 * MINUTE)
     after = world.now_of(lease)
     assert (after.phase, after.arrival, after.streak.idle_seconds <= 2 * MINUTE) == (Phase.RUNNING, None, True)
+    assert not after.unclaimed
     assert "warned nobody came" not in world.did(lease)
 
 

@@ -12,8 +12,9 @@ from service_world import Killed, Life
 from gpuspawner.catalog.resources.status import OF_REQUEST
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.resources.resource import Resource
+from gpuspawner.core.resources.resource import LIFETIME, Resource
 from gpuspawner.service.api.actions import act
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.operator.telling import status_of
@@ -82,9 +83,13 @@ async def test_what_others_write_there_is_overruled(door):
 
 async def test_a_status_has_8_kib_at_most(door):
     lease = await door.world.up("bob")
-    long = replace(lease, slots=lease.slots * 100, phase=Phase.STOPPING, message="no " * 5000)
-    status = status_of(door.world.parts, Resource("r", "u", "1", "then", spec=SPEC), long)
-    assert len(json.dumps(status)) < 8192
+    slots = tuple(Slot(f"{'n' * 253}/nvidia.com/gpu/{number}") for number in range(100))
+    long = replace(lease, slots=slots, phase=Phase.STOPPING, reason=Reason.STOPPED, message="停止" * 5000)
+    said = [{"type": LIFETIME, "status": "False", "message": "a" * 1000, "reason": "Refused"}]
+    resource = Resource("r", "u", "1", "then", spec=SPEC, status={"conditions": said})
+    status = status_of(door.world.parts, resource, long)
+    assert "停止" in status["reason"]
+    assert 7000 < len(json.dumps(status, ensure_ascii=False).encode()) < 8192
 
 
 async def test_nothing_stops_where_all_are_deleted_together(door):

@@ -6,10 +6,12 @@ from datetime import datetime, timezone
 import pytest
 from test_arrivals import MINUTE, reads
 
-from gpuspawner.core.calendar.ready import Wish
+from gpuspawner.core.calendar.ready import FIRST_START_SECONDS, QUICKER_SHARE, Wish
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Key, Owner, Phase
+from gpuspawner.core.rules import Hours, Window
 from gpuspawner.service.forgetting import forget
 from gpuspawner.service.ready import telling
 from gpuspawner.service.ready.rounds import ready_round
@@ -70,7 +72,7 @@ async def comes_up(world):
 
 async def test_it_is_asked_for_in_time_as_any_start_and_nobody_has_to_come_before(world):
     made = await wish(world, count=1)
-    await rounds(world, 24)
+    await rounds(world, 14)
     assert lease_of(world) is None, "nothing runs that nobody needs yet"
     await rounds(world, 3, until_asked=True)
     lease = lease_of(world)
@@ -93,7 +95,7 @@ async def test_who_does_not_come_gives_it_back_and_after_three_days_it_pauses_an
     for day in range(3):
         await rounds(world, 27, until_asked=True)
         up = await comes_up(world)
-        await rounds(world, 40)
+        await rounds(world, 50)
         assert world.now_of(up).reason is Reason.NOBODY_CAME
         (told,) = await listed(world)
         assert told["missed_days"] == day + 1
@@ -113,6 +115,24 @@ async def test_who_does_not_come_gives_it_back_and_after_three_days_it_pauses_an
     assert lease_of(world) is not None, "so soon after its time it is still asked for"
 
 
+@pytest.mark.parametrize("mode", ["observe", "warn"])
+async def test_it_pauses_too_where_the_policy_gives_nothing_back(make_world, mode):
+    world = make_world(policy={"claim": "30m", "mode": mode})
+    world.hub.add("bob")
+    await wish(world)
+    began = world.clock.now()
+    for day in range(3):
+        await rounds(world, 27, until_asked=True)
+        up = await comes_up(world)
+        await rounds(world, 50)
+        assert world.now_of(up).phase is Phase.RUNNING
+        (told,) = await listed(world)
+        assert told["missed_days"] == day + 1
+        await world.hub_stops(up)
+        world.clock.advance(DAY - (world.clock.now() - began) % DAY)
+    assert told["sentence"].startswith("Paused: on 3 days in a row nobody came.")
+
+
 async def test_who_came_begins_anew_and_who_waits_long_is_asked_for_earlier(world):
     holder = await world.up("holder", count=2, lifetime="1h")
     reads(world, holder, percent=90)
@@ -128,7 +148,8 @@ async def test_who_came_begins_anew_and_who_waits_long_is_asked_for_earlier(worl
     (told,) = await listed(world)
     assert (told["lease"], told["missed_days"]) == (None, 0)
     ((_, stored),) = await world.parts.store.read(world.parts.store.wishes.all, world.hub_id)
-    assert stored.start_seconds == world.now_of(up).running_at - up.granted_at > 0
+    took_seconds = world.now_of(up).running_at - up.granted_at
+    assert 0 < took_seconds < stored.start_seconds == QUICKER_SHARE * FIRST_START_SECONDS
 
 
 def away(*_arguments):
@@ -167,7 +188,7 @@ async def test_what_its_user_changes_while_a_round_goes_on_stands_and_is_not_ask
         return await name_of(created, user)
 
     monkeypatch.setattr(world.parts.hub, "name_of", changed_meanwhile, raising=False)
-    await rounds(world, 30)
+    await rounds(world, 20)
     assert len(asked) == 1
     told = {user: (await listed(world, user))[0] for user in ("bob", "carol")}
     assert (told["bob"]["at"], told["carol"]["paused"]) == ("09:45", True)
@@ -200,3 +221,29 @@ async def test_on_a_closed_day_nothing_is_asked_for(make_world):
     await rounds(world, 40)
     assert lease_of(world) is None
     assert "that day is closed" in (await listed(world))[0]["sentence"]
+
+
+async def test_holidays_by_the_hours_of_its_policy_ask_for_nothing_and_other_policies_go_on(make_world):
+    world = make_world(policy={"claim": "30m"})
+    world.hub.add("bob")
+    today = datetime.fromtimestamp(world.clock.now(), timezone.utc).date()
+    holiday = Hours(Window(frozenset(), 0, 0, frozenset({today})), "holiday", "default")
+    policies = {**world.catalog.policies, "holiday": LifecyclePolicy("holiday", ready_at=False)}
+
+    def of(policy):
+        templates = {name: replace(one, policy=policy) for name, one in world.catalog.templates.items()}
+        rules = replace(world.catalog.rules, hours=(holiday,))
+        return replace(world.catalog, policies=policies, templates=templates, rules=rules)
+
+    world.parts.in_force.catalog = of("default")
+    made = await wish(world)
+    await rounds(world, 27)
+    assert lease_of(world) is None
+    (told,) = await listed(world)
+    assert told["next_at"] == world.clock.now() + DAY + (30 - 27) * MINUTE
+    assert ": that day is closed." in told["sentence"]
+    policies["other"] = LifecyclePolicy("other")
+    world.parts.in_force.catalog = of("other")
+    assert (await listed(world))[0]["next_at"] == told["next_at"] - DAY
+    await rounds(world, 3, until_asked=True)
+    assert lease_of(world) is not None, made

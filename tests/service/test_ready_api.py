@@ -8,6 +8,7 @@ import pytest
 from page_world import Browser, api
 from test_cli_using import cli  # noqa: F401 - a fixture
 
+from gpuspawner.core.calendar.ready import FIRST_START_SECONDS
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.service.ready.telling import MOST
 
@@ -73,7 +74,7 @@ def test_there_are_at_most_some_of_each_user(world):
 
 def test_one_is_changed_paused_and_resumed_by_command_api_and_page(world, cli):  # noqa: F811
     one = api(world, "alice", "ready", "POST", {"at": "8:00", "on": "daily"}).json()
-    assert one["asked_for_at"] == one["next_at"] - 300
+    assert one["asked_for_at"] == one["next_at"] - FIRST_START_SECONDS
     assert "as the queue is now" in one["sentence"]
     assert cli("ready", "--change", one["id"], "--at", "9:30", "--on", "wed,mon").out.startswith("Mon, Wed 9:30 (")
     assert "Say what to change" in cli("ready", "--change", one["id"], code=2).err

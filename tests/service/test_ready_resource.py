@@ -44,7 +44,7 @@ async def test_it_is_scheduled_then_asked_for_in_time_and_told_and_scheduled_aga
         "daily 8:30",
         {"template": "pytorch", "lifetime": "8h"},
     )
-    await minutes(door, 28)
+    await minutes(door, 18)
     (lease,) = leases(door)
     assert list(door.cluster.there) == ["morning"], "its workspace is its own"
     assert door.status("morning")["lease"] == lease.id

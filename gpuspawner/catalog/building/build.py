@@ -115,6 +115,7 @@ def _policy(name: str, flat: Flat[PolicyEntry], issues: list[Issue]) -> Lifecycl
             notice_seconds=entry.preemption.grace,
             longest_wait_seconds=entry.queue.wait,
             claim_seconds=entry.claim,
+            ready_at=entry.ready_at,
         ),
     )
     _check_policy(name, flat, policy, issues)

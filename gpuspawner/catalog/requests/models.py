@@ -33,7 +33,7 @@ class ReadyEntry(Entry):
     time: Annotated[str, BeforeValidator(TextOf(5))]
     """The time of day, such as "8:00"."""
     days: Annotated[str, BeforeValidator(TextOf(100))] = "weekdays"
-    """Days of the week: weekdays, weekend, daily, or some such as "mon, wed"."""
+    """Days of the week: weekdays, weekend, daily, or some such as "mon, wed". Default: weekdays."""
 
 
 class RequestEntry(Entry):

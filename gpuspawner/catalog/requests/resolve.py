@@ -66,7 +66,7 @@ def resolve(
     """
     _refuse_large(options)
     asked, catalog = _mapping(options), visible(catalog, groups)
-    template = _template(catalog, asked)
+    template = template_of(catalog, asked)
     menu = catalog.menus.get(template.name)
     _check_keys(asked, menu)
     if menu is not None:
@@ -238,8 +238,12 @@ def _unknown(key: object, known: Sequence[str]) -> RequestRefused:
     return RequestRefused(quoted(key), "an option that does not exist", ", ".join(known), remedy)
 
 
-def _template(catalog: Catalog, asked: Mapping[Any, Any]) -> Template:
-    """Return the template asked for: the one that is named, else the first with the profile that is named."""
+def template_of(catalog: Catalog, asked: Mapping[Any, Any]) -> Template:
+    """Return the template asked for: the one that is named, else the first with the profile that is named.
+
+    Raises:
+        RequestRefused: there is none of this name.
+    """
     if not catalog.templates:
         contact = catalog.rules.contact or "an administrator"
         remedy = f"No workspace is offered to you: ask {contact}."

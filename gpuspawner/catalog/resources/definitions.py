@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from gpuspawner.catalog.entry import Entry
@@ -42,7 +42,6 @@ class Kind:
     """What a list shows, and where it stands: each is text."""
     about: str
     rules: Sequence[Rule] = ()
-    defaults: Mapping[str, Any] = field(default_factory=dict)
     section: str = ""
     """Where in the catalog an entry of this kind stands; "" where it is none."""
 
@@ -86,7 +85,6 @@ KINDS = (
             ),
             _rule("!self.server.contains('/')", "server is the name of a workspace, without /", "server"),
         ),
-        {"server": ""},
     ),
     Kind(
         "DevGPUVMTemplate",
@@ -128,8 +126,6 @@ KINDS = (
 def definition(kind: Kind) -> dict[str, Any]:
     """Return the CustomResourceDefinition of a kind."""
     spec = schema_of(kind.model)
-    for name, value in kind.defaults.items():
-        spec["properties"][name]["default"] = value
     if kind.rules:
         spec["x-kubernetes-validations"] = list(kind.rules)
     schema = {

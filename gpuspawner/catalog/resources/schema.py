@@ -68,7 +68,7 @@ WRITTEN: Mapping[Callable[..., Any], Schema] = {
 
 
 def schema_of(model: type[Entry]) -> Schema:
-    """Return the schema of a model, described by its docstrings."""
+    """Return the schema of a model, described by its docstrings. Its defaults are texts: None and sections are none."""
     hints, said = get_type_hints(model, include_extras=True), descriptions(model)
     properties, needed = {}, []
     for name, field in model.model_fields.items():
@@ -76,6 +76,8 @@ def schema_of(model: type[Entry]) -> Schema:
         properties[key] = {"description": said[name], **_value(hints[name])}
         if field.is_required():
             needed.append(key)
+        elif isinstance(field.default, str):
+            properties[key]["default"] = field.default
     found = {"type": "object", "description": inspect.getdoc(model), "properties": properties}
     return {**found, "required": needed} if needed else found
 

@@ -17,6 +17,7 @@ from gpuspawner.catalog.rules.parsers import (
     parse_each,
     parse_everybody,
     parse_full,
+    parse_hours,
     parse_per,
     parse_weight,
     parse_when,
@@ -133,8 +134,8 @@ class TeamEntry(Entry):
 class HoursEntry(Entry):
     """When another policy judges."""
 
-    when: When = None
-    """The part of the week."""
+    when: Annotated[Window | None, BeforeValidator(parse_hours)] = None
+    """The part of the week, `Mon-Fri 20:00-07:00`, or whole days, `2026-12-24, 2026-12-25`."""
     policy: Annotated[str | None, BeforeValidator(parse_name)] = None
     """The policy that judges then."""
     instead_of: Annotated[str | None, BeforeValidator(parse_name)] = None

@@ -24,6 +24,7 @@ _PART = re.compile(r"([0-9]{1,4}) ?/ ?([1-9][0-9]{0,3})")
 MOST_CLOSED = 366
 """Days in a list. Arbitrary: of a year, and more than holidays take."""
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_DATES = re.compile(r" *[0-9]{4}-")
 _WHEN = re.compile(r"([A-Za-z, -]+?) +([0-9]{1,2}):([0-9]{2}) ?- ?([0-9]{1,2}):([0-9]{2})")
 _WHEN_RIGHT = "write days and times, for example Mon-Fri 20:00-07:00 or Sat,Sun 00:00-24:00"
 LONGEST_CURRENCY = 10
@@ -154,6 +155,16 @@ def parse_when(value: object) -> Window:
     if start == DAY_MINUTES:
         raise BadValue(f"{quoted(value)} begins at 24:00", "let it begin at 00:00 of the next day")
     return Window(_days(found[1], value), start, end % DAY_MINUTES)
+
+
+def parse_hours(value: object) -> Window:
+    """Read a part of each week as :func:`parse_when` does, or whole days: ``2026-12-25``, several with commas."""
+    if isinstance(value, dt.date):  # of a dict that YAML made
+        value = value.isoformat()
+    if not isinstance(value, str) or not _DATES.match(value):
+        return parse_when(value)
+    days = parse_closed([day.strip(" ") for day in value.split(",")])
+    return Window(frozenset(), 0, 0, frozenset(days))
 
 
 def _minute(hour: str, minute: str, value: object) -> int:

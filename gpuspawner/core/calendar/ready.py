@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import date, datetime
 from enum import Enum
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from gpuspawner.core.calendar.until import DAYS
-from gpuspawner.core.calendar.windows import DAY_MINUTES, Opening, opening
+from gpuspawner.core.calendar.windows import DAY_MINUTES, opening
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.rules import Window
 from gpuspawner.core.units import BadValue, show_time
@@ -23,13 +22,18 @@ from gpuspawner.core.units import BadValue, show_time
 LATE_MINUTES = 60
 """So long after its time it is still asked for, where nobody could before: the service was away. Arbitrary."""
 LEAST_LEAD_SECONDS = 300.0
-"""What a start takes at most, as a rule: it is asked for so much earlier, however much is free. Arbitrary.
-
-One whose last start took longer, as a node without its image pulls it, is asked for so much earlier."""
+"""It is asked for no later than so long before its time, however quick its starts were. Arbitrary."""
+FIRST_START_SECONDS = 900.0
+"""What a start is taken to need before any was seen: a node that never had its image pulls it first. Arbitrary: as long
+as the configuration in ``hub_config`` lets a start take."""
+QUICKER_SHARE = 0.8
+"""A start that was quicker lowers what the next is taken to need to this: that may be on a node without the image."""
 MOST_LEAD_SECONDS = 4 * 3600.0
 """It is asked for no earlier, and so early where nothing tells how long it waits: GPUs would stand idle. Arbitrary."""
 MOST_MISSED = 3
 """On so many days in a row nobody came: it is asked for no more until its user says so."""
+MOST_LEFT_OUT = 100
+"""So many of its times are looked at for one that is not closed. Arbitrary: more than a break between terms has."""
 GROUPS = {"weekdays": DAYS[:5], "weekend": DAYS[5:], "daily": DAYS}
 _TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 
@@ -41,7 +45,7 @@ class Wish:
     ``minute`` is of the day, ``days`` of the week: 0 is Monday. ``asked_for`` is the time for which it was last asked
     for, ``lease`` what was asked for then: "" once it is known whether its user came. ``missed`` counts the days in a
     row on which they did not. ``said`` is why nothing was asked for, in a sentence. ``paused``: by its user.
-    ``start_seconds`` is how long its last start took, from the grant on.
+    ``start_seconds`` is what its start is taken to need, from the grant on; 0 where none was seen yet.
     """
 
     id: str
@@ -67,6 +71,14 @@ class Wish:
         return f"{listed} {self.minute // 60}:{self.minute % 60:02}"
 
 
+IsClosed = Callable[[float], bool]
+"""Whether nothing is made ready at a time, in seconds since the epoch: on a holiday, or as the policy of then says."""
+
+
+def _never(_at: float) -> bool:
+    return False
+
+
 class Do(Enum):
     """What follows for a wish now."""
 
@@ -90,19 +102,17 @@ class Decision:
 
 
 def decide(
-    wish: Wish, lead_seconds: float | None, now: float, zone: ZoneInfo, closed: Collection[date] = ()
+    wish: Wish, lead_seconds: float | None, now: float, zone: ZoneInfo, is_closed: IsClosed = _never
 ) -> Decision:
-    """Return what follows; ``lead_seconds`` is how long it would wait in the queue now, None: nobody knows.
-
-    On a ``closed`` day it is not ready.
-    """
+    """Return what follows; ``lead_seconds`` is how long it would wait in the queue now, None: nobody knows."""
     if wish.paused:
         return Decision(Do.PAUSE, "Paused. Resume it to have it again.")
     if wish.missed >= MOST_MISSED:
         return Decision(Do.PAUSE, f"Paused: on {wish.missed} days in a row nobody came. Resume it to have it again.")
-    at, left_out = next_at(wish, now, zone, closed)
+    at, left_out = next_at(wish, now, zone, is_closed)
     if at is None:
-        return Decision(Do.WAIT, "It is never ready: its days have no such time.")
+        why = "its days have no such time" if left_out is None else f"its next {MOST_LEFT_OUT} times are closed"
+        return Decision(Do.WAIT, f"It is never ready: {why}.")
     begins = at - lead_of(lead_seconds, wish.start_seconds)
     ready = show_time(at, now, zone)
     said = f" {wish.said}" if wish.said else ""
@@ -115,29 +125,35 @@ def decide(
 
 
 def lead_of(wait_seconds: float | None, start_seconds: float = 0.0) -> float:
-    """Return how long before its time it is asked for: its last start took ``start_seconds``."""
+    """Return how long before its time it is asked for: its start is taken to need ``start_seconds``, 0: unknown."""
     if wait_seconds is None:
         return MOST_LEAD_SECONDS
-    return min(max(LEAST_LEAD_SECONDS, start_seconds) + wait_seconds, MOST_LEAD_SECONDS)
+    starts = start_seconds or FIRST_START_SECONDS
+    return min(max(LEAST_LEAD_SECONDS, starts) + wait_seconds, MOST_LEAD_SECONDS)
 
 
-def next_at(wish: Wish, now: float, zone: ZoneInfo, closed: Collection[date] = ()) -> tuple[float | None, float | None]:
+def started(wish: Wish, took_seconds: float) -> Wish:
+    """Return a wish after a start that took so long: a longer one counts at once, a quicker one bit by bit."""
+    before = wish.start_seconds or FIRST_START_SECONDS
+    return replace(wish, start_seconds=max(took_seconds, QUICKER_SHARE * before))
+
+
+def next_at(wish: Wish, now: float, zone: ZoneInfo, is_closed: IsClosed = _never) -> tuple[float | None, float | None]:
     """Return when it is to be ready next, of the times for which it was not asked for yet; None where never.
 
-    With it the first time before that which falls on a ``closed`` day; None where none does.
+    With it the first time before that which is closed; None where none is.
     """
     window = Window(frozenset(wish.days), wish.minute, (wish.minute + LATE_MINUTES) % DAY_MINUTES)
     done, found = max(wish.made_at, wish.asked_for), opening(window, now, zone)
-    left_out: float | None = None
-    while found is not None and (found.opens_at <= done or _is_closed(found, zone, closed)):
-        if found.opens_at > done and left_out is None:
-            left_out = found.opens_at
+    while found is not None and found.opens_at <= done:
         found = opening(window, found.ends_at, zone)
-    return None if found is None else found.opens_at, left_out
-
-
-def _is_closed(one: Opening, zone: ZoneInfo, closed: Collection[date]) -> bool:
-    return datetime.fromtimestamp(one.opens_at, zone).date() in closed
+    left_out: float | None = None
+    for _ in range(MOST_LEFT_OUT):
+        if found is None or not is_closed(found.opens_at):
+            return None if found is None else found.opens_at, left_out
+        left_out = found.opens_at if left_out is None else left_out
+        found = opening(window, found.ends_at, zone)
+    return None, left_out
 
 
 def lease_of(wish: str, at: float) -> str:

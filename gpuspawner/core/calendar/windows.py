@@ -1,4 +1,4 @@
-"""When a weekly window is open in a time zone, right across the changes of its clocks.
+"""When a window of the week, or of some dates, is open in a time zone, right across the changes of its clocks.
 
 A window is written in local time: it opens at the first moment at which the clocks there show its beginning, and ends
 at the first after that at which they show its end. A time that they skip is the moment at which they skip it.
@@ -31,7 +31,7 @@ class Opening(NamedTuple):
 
 
 def opening(window: Window, now: float, zone: ZoneInfo) -> Opening | None:
-    """Return the opening that goes on at ``now``, else the next one; None for a window without days.
+    """Return the opening that goes on at ``now``, else the next one; None where there is none any more.
 
     Openings of two days that touch are one.
     """
@@ -41,7 +41,7 @@ def opening(window: Window, now: float, zone: ZoneInfo) -> Opening | None:
             return found
         if one.ends_at > now:
             found = one if found is None else Opening(found.opens_at, one.ends_at)
-    return None if found is None else Opening(found.opens_at, math.inf)
+    return found if found is None or window.dates else Opening(found.opens_at, math.inf)
 
 
 def is_open(window: Window, now: float, zone: ZoneInfo) -> bool:
@@ -52,11 +52,10 @@ def is_open(window: Window, now: float, zone: ZoneInfo) -> bool:
 
 def _openings(window: Window, now: float, zone: ZoneInfo) -> Iterator[Opening]:
     """Yield the openings of each day around a time, the earliest first, without those that the clocks skip whole."""
-    today = datetime.fromtimestamp(now, zone).date()
-    for days in range(-2, LOOKED_AHEAD_DAYS):
-        day = today + timedelta(days)
-        if day.weekday() not in window.days:
-            continue
+    first = datetime.fromtimestamp(now, zone).date() - timedelta(days=2)
+    each = (first + timedelta(days) for days in range(LOOKED_AHEAD_DAYS + 2))
+    weekly = (day for day in each if day.weekday() in window.days)
+    for day in sorted(day for day in window.dates if day >= first) or weekly:
         ends_on = day + timedelta(days=window.end_minute <= window.start_minute)
         found = Opening(_moment(day, window.start_minute, zone), _moment(ends_on, window.end_minute, zone))
         if found.opens_at < found.ends_at:

@@ -48,6 +48,10 @@ class Arrival:
         """The least between the warning and the end."""
         return self.claim_seconds / 2
 
+    def is_known(self, policy: IdlePolicy) -> bool:
+        """Whether enough is known of the time that has passed to say that nobody was there in it."""
+        return self.absent_seconds >= policy.coverage * self.passed_seconds
+
     @property
     def left_seconds(self) -> float:
         """What is left of the time to come in, were nothing unknown from now on."""
@@ -113,7 +117,7 @@ def wait_on(
         passed_seconds=arrival.passed_seconds + credit_seconds,
         absent_seconds=arrival.absent_seconds + (credit_seconds if sign.came is False else 0.0),
     )
-    known = after.absent_seconds >= policy.coverage * after.passed_seconds
+    known = after.is_known(policy)
     if after.passed_seconds >= after.claim_seconds and (not known or mode is not Mode.ENFORCE):
         return after, Turn.OVER
     if sign.came is None or not known or mode is Mode.OBSERVE or not after.absent_seconds:

@@ -106,6 +106,8 @@ class LifecyclePolicy:
     """Between the notice that a stronger claim needs its GPUs, and the end."""
     claim_seconds: float = 1800.0
     """Within it somebody must come to a workspace that came out of the queue while its user was away."""
+    ready_at: bool = True
+    """While it judges, a workspace may be made ready at a time."""
     longest_wait_seconds: float = 43200.0
     """Who has waited longer goes before those who have used less."""
     activity: ActivityPolicy | None = None

@@ -134,6 +134,7 @@ class Lease:
     reaches_into: LatestEnd | None = None  # the hold for a class that it runs into, and was told of
     arrival: Arrival | None = None  # it came while its user was away, and nobody has come to it so far
     claimed_at: float | None = None  # when somebody came to one that had come so
+    unclaimed: bool = False  # nobody came to one within its time to come in, as is known of nearly all of that
     ready_at: float | None = None  # its user wished it for then, and is not to come before
     goes_on: Next | None = None  # of what its user stops to go on with or without a GPU
     follows: str = ""  # the lease that it goes on from: its user did not ask for it anew
@@ -346,7 +347,9 @@ def run(lease: Lease, server_started: str, now: float) -> Lease:
     awaited = lease.unwatched and bool(lease.slots) and not lease.adopted
     arrival = Arrival((lease.terms or Terms()).claim_seconds) if awaited else None
     started = replace(lease, running_at=now, server_started=server_started, failed_starts=0, unwatched=False)
-    return to_phase(started, Phase.RUNNING, now, deadline_at=deadline, arrival=arrival, claimed_at=None)
+    return to_phase(
+        started, Phase.RUNNING, now, deadline_at=deadline, arrival=arrival, claimed_at=None, unclaimed=False
+    )
 
 
 def disrupt(lease: Lease, why: str, until: float | None) -> Lease:

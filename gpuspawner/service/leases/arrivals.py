@@ -54,7 +54,8 @@ class Arrivals:
             return self._anew(after), [self._line(after, events.NobodyCameYet(words))], Turn.OVER
         if turn is Turn.OVER:
             words = f"Within {show_duration(arrival.claim_seconds)} nobody was seen. Idle time counts from here on."
-            return self._anew(after), [self._line(after, events.NobodyCameYet(words))], turn
+            missed = replace(self._anew(after), unclaimed=arrival.absent_seconds > 0 and arrival.is_known(policy))
+            return missed, [self._line(after, events.NobodyCameYet(words))], turn
         if turn is Turn.WARN:
             return after, [self._line(after, self.warning(after))], turn
         return after, [], turn

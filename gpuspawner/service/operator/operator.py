@@ -129,7 +129,7 @@ class Operator:
         if step.do is Do.TELL_END:
             return resource.phase not in {ENDED, REFUSED}
         if step.do is Do.WAIT:
-            return (resource.phase, resource.status.get("reason")) != (WAITS, step.why[: telling.LONGEST_REASON])
+            return (resource.phase, resource.status.get("reason")) != (WAITS, telling.short(step.why))
         return step.do not in {Do.RELEASE, Do.FORGET} or resource.held
 
     async def _take(self, step: Step) -> None:

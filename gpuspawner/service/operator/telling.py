@@ -23,11 +23,17 @@ PHASES = {
 }
 MOVING_SECONDS = 60.0
 """What only moves is written at most so often."""
-LONGEST_REASON = 1000
+LONGEST_REASON_BYTES = 1000
+"""A status repeats it three times, and has 8 KiB at most."""
 MOST_GPUS = 32
 LONGEST_KIND, LONGEST_NODE, LONGEST_GPU = 63, 253, 100
 """As the schema has them: a status with more is refused whole. Of nodes and GPUs the last part tells them apart."""
 _FORM = "%Y-%m-%dT%H:%M:%SZ"
+
+
+def short(text: str) -> str:
+    """Return what a status has room for."""
+    return text.encode()[:LONGEST_REASON_BYTES].decode(errors="ignore")
 
 
 def written_at(at: float) -> str:
@@ -87,7 +93,7 @@ def status_of(parts: Parts, resource: Resource, lease: Lease) -> dict[str, Any]:
     used = [one["utilization_percent"] for one in view["gpus"] if one["utilization_percent"] is not None]
     told = {
         **steady(parts, resource, lease),
-        "reason": why[:LONGEST_REASON],
+        "reason": short(why),
         "page": f"{parts.public_url}/workspaces/{lease.id}",
         "position": queue["place"] if queue else None,
         "utilizationPercent": round(max(used)) if used else None,
@@ -109,7 +115,7 @@ def scheduled(resource: Resource, view: Mapping[str, Any], now: float) -> dict[s
     told = {
         "observedGeneration": resource.generation,
         "phase": SCHEDULED,
-        "reason": why[:LONGEST_REASON],
+        "reason": short(why),
         "readyAt": None if at is None else written_at(at),
         "measuredAt": written_at(now),
         "conditions": [accepted, condition(resource, "Ready", now, so=False, reason=SCHEDULED, message=why)],
@@ -123,7 +129,7 @@ def refused(resource: Resource, why: str, now: float, phase: str = REFUSED) -> d
     return {
         "observedGeneration": resource.generation,
         "phase": phase,
-        "reason": why[:LONGEST_REASON],
+        "reason": short(why),
         "conditions": [accepted],
     }
 
@@ -146,5 +152,5 @@ def condition(resource: Resource, name: str, now: float, *, so: bool, reason: st
         "observedGeneration": resource.generation,
         "lastTransitionTime": since or written_at(now),
         "reason": reason,
-        "message": message[:LONGEST_REASON],
+        "message": short(message),
     }

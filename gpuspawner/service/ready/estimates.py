@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
-from gpuspawner.catalog import all_words
+from gpuspawner.catalog import all_words, template_of
 from gpuspawner.core.calendar.ready import Decision, Wish, decide
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.service.api.check import wait_seconds
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.rules.policies import policy_now
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,15 @@ async def estimate(parts: Parts, owner: Owner, wish: Wish) -> Estimate:
 
 
 def decided(parts: Parts, wish: Wish, seconds: float | None) -> Decision:
-    """Return what follows for a wish now, by the catalog's clock and closed days, if it would wait so long."""
-    accounting, closed = parts.allocator.accounting, parts.catalog.rules.closed
-    return decide(wish, seconds, parts.clock.now(), accounting.zone, closed)
+    """Return what follows for a wish now, by the catalog's clock, closed days and hours, if it would wait so long."""
+    catalog, zone = parts.catalog, parts.allocator.accounting.zone
+    try:
+        policy = template_of(catalog, wish.options).policy
+    except RequestRefused:  # its template is gone: it is told once it is asked for
+        policy = ""
+
+    def is_closed(at: float) -> bool:
+        is_holiday = datetime.fromtimestamp(at, zone).date() in catalog.rules.closed
+        return is_holiday or not policy_now(catalog, policy, at).policy.ready_at
+
+    return decide(wish, seconds, parts.clock.now(), zone, is_closed)

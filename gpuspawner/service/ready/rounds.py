@@ -16,7 +16,9 @@ from gpuspawner.core.calendar.ready import (
     Do,
     Wish,
     came_of,
+    lead_of,
     lease_of,
+    started,
 )
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Superseded, Unavailable
 from gpuspawner.core.leases.endings import Reason
@@ -29,7 +31,8 @@ log = logging.getLogger("gpuspawner.ready")
 
 READY_SECONDS = 60.0
 ESTIMATES = 10
-"""So many are worked out in a round, of those that are near: each takes as long as a look at the form. Arbitrary."""
+"""So many are worked out in a round, of those that are near and may have to wait: each takes as long as a look at the
+form. Arbitrary."""
 WHERE = "a standing wish"
 
 
@@ -53,9 +56,9 @@ async def ready_round(parts: Parts) -> None:
         at = None if wish is None else decided(parts, wish, None).at
         if wish is not None and at is not None and at - now <= MOST_LEAD_SECONDS + LEAST_LEAD_SECONDS:
             near.append(_Near(owner, wish, at))
-    early = [one for one in near if one.at - now > LEAST_LEAD_SECONDS]
+    early = [one for one in near if one.at - now > _start_lead(one.wish)]
     begin = int(now // READY_SECONDS) * ESTIMATES % len(early) if early else 0  # each has its turn
-    for one in (*(one for one in near if one.at - now <= LEAST_LEAD_SECONDS), *early[begin : begin + ESTIMATES]):
+    for one in (*(one for one in near if one.at - now <= _start_lead(one.wish)), *early[begin : begin + ESTIMATES]):
         try:
             if one.at - now <= LEAST_LEAD_SECONDS or await _is_due(parts, one):
                 await _ask(parts, one)
@@ -65,6 +68,11 @@ async def ready_round(parts: Parts) -> None:
             log.exception("what %s wishes to be ready was not asked for", one.wish.user)
 
 
+def _start_lead(wish: Wish) -> float:
+    """Return how long before its time it is asked for where nobody waits."""
+    return lead_of(0.0, wish.start_seconds)
+
+
 async def _seen(parts: Parts, owner: Owner, wish: Wish) -> Wish | None:
     """Return a wish as it is once it is noted whether its user came to what was asked for; None: it was removed."""
     if not wish.lease:
@@ -72,10 +80,10 @@ async def _seen(parts: Parts, owner: Owner, wish: Wish) -> Wish | None:
     lease = await parts.book.find(wish.lease)
     if lease is not None and lease.live and (lease.phase not in UP or lease.arrival is not None):
         return wish
-    started, came = _start_seconds(lease), _came(lease)
+    took_seconds, came = _start_seconds(lease), _came(lease)
 
     def seen(now: Wish) -> Wish:
-        return came_of(replace(now, start_seconds=started or now.start_seconds), came=came)
+        return came_of(started(now, took_seconds) if took_seconds else now, came=came)
 
     after = await parts.store.write(parts.store.wishes.change, owner, wish.id, seen)
     if after is None:
@@ -96,7 +104,8 @@ def _start_seconds(lease: Lease | None) -> float:
 
 
 def _came(lease: Lease | None) -> bool | None:
-    if lease is not None and lease.reason is Reason.NOBODY_CAME:
+    """Return whether its user came: also where that is not known of what ran, so that it pauses by no guess."""
+    if lease is not None and (lease.unclaimed or lease.reason is Reason.NOBODY_CAME):
         return False
     return True if lease is not None and lease.running_at is not None and lease.arrival is None else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from fractions import Fraction
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -21,6 +21,7 @@ from gpuspawner.service.tell.sentences import gpu_title
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 HOUR_MINUTES = 60
+NOT_READY = "no workspace is made ready at a time."
 ORDER = (
     "A higher priority goes first.",
     "Then who has waited longer than {wait}: beyond that nobody waits because others have used less.",
@@ -96,7 +97,9 @@ def _of_budget(budget: Budget, catalog: Catalog) -> str:
 
 
 def window_words(window: Window) -> str:
-    """Return a part of the week: ``Mon to Fri 20:00-07:00``."""
+    """Return a part of the week: ``Mon to Fri 20:00-07:00``; or days."""
+    if window.dates:
+        return days_words(window.dates)
     days = sorted(window.days)
     if days == list(range(7)):
         named = "every day"
@@ -105,6 +108,11 @@ def window_words(window: Window) -> str:
     else:
         named = ", ".join(DAYS[day] for day in days)
     return f"{named} {_clock(window.start_minute)}-{_clock(window.end_minute)}"
+
+
+def days_words(days: Iterable[date]) -> str:
+    """Return days: ``Fri 25 Dec 2026, Fri 1 Jan 2027``."""
+    return ", ".join(f"{day:%a} {day.day} {day:%b %Y}" for day in sorted(days))
 
 
 def _clock(minute: int) -> str:
@@ -121,9 +129,11 @@ def team_words(team: Team) -> str:
     return words
 
 
-def hours_words(hours: Hours, zone: str) -> str:
+def hours_words(hours: Hours, catalog: Catalog) -> str:
     """Return when another policy judges, in a sentence."""
-    return f"{window_words(hours.window)} ({zone}) the policy {hours.policy} holds instead of {hours.instead_of}."
+    when, zone = window_words(hours.window), catalog.rules.timezone
+    words = f"{when} ({zone}) the policy {hours.policy} holds instead of {hours.instead_of}"
+    return f"{words}." if catalog.policies[hours.policy].ready_at else f"{words}: {NOT_READY}"
 
 
 def hold_words(hold: ClassHold, catalog: Catalog, now: float) -> str:
@@ -192,12 +202,11 @@ def rules_of(catalog: Catalog, quotas: tuple[Quota, ...], now: float) -> Iterato
     yield RuleWords("substitutes", "Another GPU instead", (SUBSTITUTES,))
     claims = [CLAIMS, make_room_words(catalog), *policy_words(policies)]
     yield RuleWords("claims", "Stronger claims", tuple(filter(None, claims)))
-    if rules.hours:
-        yield RuleWords("hours", "Hours", tuple(hours_words(one, rules.timezone) for one in rules.hours))
     today = datetime.fromtimestamp(now, ZoneInfo(rules.timezone)).date()
-    if coming := [day for day in sorted(rules.closed) if day >= today]:
-        days = ", ".join(f"{day:%a} {day.day} {day:%b %Y}" for day in coming)
-        yield RuleWords("closed", "Closed days", (f"{days}: no workspace is made ready at a time.",))
+    if hours := [one for one in rules.hours if not one.window.dates or max(one.window.dates) >= today]:
+        yield RuleWords("hours", "Hours", tuple(hours_words(one, catalog) for one in hours))
+    if coming := [day for day in rules.closed if day >= today]:
+        yield RuleWords("closed", "Closed days", (f"{days_words(coming)}: {NOT_READY}",))
     holds = [one for one in rules.holds if one.kind in catalog.gpus and (one.until is None or one.until > now)]
     if holds:
         yield RuleWords("holds", "Classes", tuple(hold_words(one, catalog, now) for one in holds))

@@ -5,6 +5,7 @@ import time
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.backends.kubernetes.view import believe_all
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind
 
@@ -14,8 +15,9 @@ NODES, PODS, QUOTAS = "/api/v1/nodes", "/api/v1/pods", "/api/v1/namespaces/jhub/
 LIMITS = "/api/v1/namespaces/jhub/limitranges"
 
 
-def make_view(kubeconfig, **settings):
-    return KubernetesBackend(KINDS, HUB, ClusterSettings("jhub", kubeconfig, **{"stale_seconds": 2.0, **settings}))
+def make_view(kubeconfig, believes=believe_all, **settings):
+    there = ClusterSettings("jhub", kubeconfig, **{"stale_seconds": 2.0, **settings})
+    return KubernetesBackend(KINDS, HUB, there, believes)
 
 
 async def eventually(look, wanted, seconds=60.0):

@@ -227,6 +227,21 @@ async def test_a_pod_elsewhere_that_says_it_is_ours_is_a_stranger(api, a_view):
     assert await free(everywhere)() == 4
 
 
+async def test_where_users_may_make_pods_only_what_the_service_signed_is_of_its_leases(api, a_view):
+    own, forged = (a_workspace(name, "a" * 32, gpus={"nvidia.com/gpu": 1}) for name in ("own", "forged"))
+    forged["metadata"] |= {"namespace": "mallory", "creationTimestamp": "2020-01-01T00:00:00Z"}
+    forged["metadata"]["annotations"]["gpuspawner.io/lease-signature"] = "forged"
+    for pod in (forged, own):
+        api.put(pod)
+    backend = a_view(all_namespaces=True, believes=lambda _, told: told["GPUSPAWNER_LEASE_SIGNATURE"] == "0f")
+    (seen,) = await backend.workspaces()
+    assert seen.given == ((("gpu-1", "nvidia.com/gpu", ""), 1),)
+    assert [pod.name for pod in backend.pods_of("a" * 32)] == ["own"]
+    assert await free(backend)() == 3
+    assert await backend.end("a" * 32), "what is forged keeps no lease from its end"
+    assert [pod["metadata"]["name"] for pod in api.objects["/api/v1/pods"].values()] == ["forged"]
+
+
 async def test_a_pod_that_finds_no_place_says_why_and_for_how_long(api, a_view):
     backend = a_view()
     pod = a_workspace(node="", phase="Pending", conditions=[unschedulable()])

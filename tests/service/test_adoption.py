@@ -7,6 +7,7 @@ from fractions import Fraction
 import pytest
 from service_world import SECRET
 
+from gpuspawner.backends.base import Running
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import LatestEnd, Rate
 from gpuspawner.service.leases.adoption import lease_variables
@@ -68,6 +69,16 @@ async def test_variables_that_say_nothing_believable_rebuild_nothing_and_are_lef
     assert list(world.book) == []
     assert ("odd", 1) in world.backend.running
     assert world.allocator.observed.others == ()
+
+
+async def test_what_says_that_it_is_of_a_lease_and_of_another_hub_is_not_taken_for_it(world):
+    lease = await world.up("alice")
+    told = {"GPUSPAWNER_HUB_ID": "hub-2"}
+    forged = Running(lease.id, lease.attempt, (), 1.0, told, given=(), disruption="forged", ending=True)
+    world.backend.running["forged", 1] = forged
+    await world.go_on(60, step=30)
+    now = world.now_of(lease)
+    assert (now.slots, now.phase, now.disruption) == (lease.slots, Phase.RUNNING, "")
 
 
 async def test_another_hub_s_workspaces_are_neither_rebuilt_nor_ended(world):

@@ -16,7 +16,7 @@ from gpuspawner.backends.kubernetes.probes import Prober
 from gpuspawner.backends.kubernetes.reading.interruptions import Interruption
 from gpuspawner.backends.kubernetes.reading.objects import Pod, to_pod
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
-from gpuspawner.backends.kubernetes.view import ClusterView
+from gpuspawner.backends.kubernetes.view import Believes, ClusterView, believe_all
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.gpus.names import Group
@@ -35,15 +35,18 @@ class KubernetesBackend:
         kinds: the catalog's GPU kinds as a cluster has them (``kinds.cluster_kinds``).
         hub: the hub's id; its pods carry it as a label. Those of other hubs are foreign.
         settings: how to reach the cluster, and what to do there.
+        believes: whether the service signed what a pod says of a lease, where its user may have written it.
     """
 
-    def __init__(self, kinds: Iterable[GpuKind], hub: str, settings: ClusterSettings) -> None:
+    def __init__(
+        self, kinds: Iterable[GpuKind], hub: str, settings: ClusterSettings, believes: Believes = believe_all
+    ) -> None:
         """Take the settings; the cluster is first looked at by ``fleet`` or ``workspaces``."""
         kinds = tuple(kinds)
         self._kinds = {kind.name: kind for kind in kinds}
         self._hub, self.settings = hub, settings
         self.api = Api(settings)
-        self._view = ClusterView(self.api, settings, kinds, hub)
+        self._view = ClusterView(self.api, settings, kinds, hub, believes)
         self._prober = Prober(self.api, settings)
         self._gpus: tuple[Gpu, ...] = ()
         self._interrupted: dict[str, Interruption] = {}
@@ -204,7 +207,8 @@ class KubernetesBackend:
         except ApiRefused as error:
             raise Unavailable(f"The cluster does not list the pods of {lease_id}: {error}.") from error
         pods = [to_pod(item) for item in listed["items"]]
-        return [pod for pod in pods if pod is not None and (attempts is None or pod.attempt in attempts)]
+        own = (pod for pod in pods if pod is not None and self._view.is_ours(pod))
+        return [pod for pod in own if attempts is None or pod.attempt in attempts]
 
     async def _delete(self, pod: Pod) -> None:
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}

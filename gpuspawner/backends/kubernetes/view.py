@@ -26,16 +26,29 @@ log = logging.getLogger("gpuspawner.kubernetes")
 
 T = TypeVar("T")
 
+Believes = Callable[[str, Mapping[str, str]], bool]
+
 FIRST_LOOK_SECONDS = 10.0
 """How long the first question waits for the first lists: 5,000 nodes take some seconds."""
+
+
+def believe_all(_lease: str, _variables: Mapping[str, str]) -> bool:
+    """Believe what any pod says."""
+    return True
 
 
 class ClusterView:
     """Follows the cluster from the first question on, in that question's event loop."""
 
-    def __init__(self, api: Api, settings: ClusterSettings, kinds: Iterable[GpuKind], hub: str) -> None:
-        """Look through ``api`` for GPUs of ``kinds`` and the pods of ``hub``."""
+    def __init__(
+        self, api: Api, settings: ClusterSettings, kinds: Iterable[GpuKind], hub: str, believes: Believes = believe_all
+    ) -> None:
+        """Look through ``api`` for GPUs of ``kinds`` and the pods of ``hub``.
+
+        ``believes`` judges what a pod says of a lease that its user may have written.
+        """
         self._api, self._settings, self._kinds, self._hub = api, settings, tuple(kinds), hub
+        self._believes = believes
         self._named = frozenset(kind.resource for kind in self._kinds if kind.resource)
         self._tasks: list[asyncio.Task[None]] = []
         self._gpus_of: dict[str, tuple[Gpu, ...]] = {}
@@ -195,11 +208,20 @@ class ClusterView:
         return Watch(self._api, path, {}, self._to_pod, self._pod_changed, self._settings)
 
     def _to_pod(self, data: Mapping[str, Any]) -> Pod | None:
-        """Trim a pod. In other namespaces others make pods: what one says there of a lease of ours is not believed."""
+        """Trim a pod. In other namespaces others make pods: what one says there of a lease of ours is not believed.
+
+        Where each user has a namespace, and may have rights there, it is where our service has signed it.
+        """
         pod = to_pod(data, self._named)
-        if pod is None or self._settings.all_namespaces or pod.namespace == self._settings.namespace:
+        if pod is None or not pod.hub or self.is_ours(pod):
             return pod
         return replace(pod, hub="", variables={}) if pod.requests or pod.claims else None
+
+    def is_ours(self, pod: Pod) -> bool:
+        """Whether what a pod says of a lease is a hub's own word."""
+        if not self._settings.all_namespaces:
+            return pod.namespace == self._settings.namespace
+        return pod.hub != self._hub or self._believes(pod.lease, pod.variables)
 
     @property
     def _pods(self) -> Watch[Pod]:

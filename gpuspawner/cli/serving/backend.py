@@ -21,11 +21,13 @@ from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.http.client import Client
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.service.leases.adoption import is_signed
 from gpuspawner.service.operator.relay import Relay
 
 if TYPE_CHECKING:
     from gpuspawner.backends.kubernetes.settings import ClusterSettings
 
+Believes = Callable[[str, Mapping[str, str]], bool]
 BACKEND = "GPUSPAWNER_BACKEND"
 """``local`` (the default) or ``kubernetes``."""
 CLUSTER = "GPUSPAWNER_KUBERNETES"
@@ -60,13 +62,17 @@ class Chosen:
     close: Callable[[], Awaitable[None]] = _nothing
 
 
-def choose_backend(catalog: Catalog, data: Path, hub_id: str, environment: Mapping[str, str]) -> Chosen:
+def choose_backend(
+    catalog: Catalog, data: Path, hub_id: str, environment: Mapping[str, str], secret: bytes = b""
+) -> Chosen:
     """Return the backend that the environment names, and the scheduler that the catalog names.
+
+    ``secret`` is what the service signs leases with.
 
     Raises:
         BackendError: it names none, or says it wrongly.
     """
-    chosen = _backend(catalog, data, hub_id, environment)
+    chosen = _backend(catalog, data, hub_id, environment, partial(is_signed, secret, hub_id))
     address = catalog.scheduler
     prepare = partial(_same_scheduler, address, chosen.prepare)
     if address is None:
@@ -145,7 +151,7 @@ def _same_scheduler(
     return replace(prepared, scheduler=address), (*waits, "Another scheduler holds after a restart of the hub.")
 
 
-def _backend(catalog: Catalog, data: Path, hub_id: str, environment: Mapping[str, str]) -> Chosen:
+def _backend(catalog: Catalog, data: Path, hub_id: str, environment: Mapping[str, str], believes: Believes) -> Chosen:
     name = environment.get(BACKEND, "local")
     if name == "local" and catalog.clusters:
         raise BackendError("clusters: workspaces are processes of this machine here. Remove it from the catalog.")
@@ -154,10 +160,10 @@ def _backend(catalog: Catalog, data: Path, hub_id: str, environment: Mapping[str
         return Chosen(catalog, partial(_on_this_machine, catalog.simulated), backend)
     if name != "kubernetes":
         raise BackendError(f"{BACKEND}={name!r} is no backend: local or kubernetes.")
-    return _cluster(catalog, data, hub_id, environment.get(CLUSTER, ""))
+    return _cluster(catalog, data, hub_id, environment.get(CLUSTER, ""), believes)
 
 
-def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str) -> Chosen:
+def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str, believes: Believes) -> Chosen:
     try:
         from gpuspawner.backends.kubernetes.backend import KubernetesBackend  # noqa: PLC0415 - an extra
         from gpuspawner.backends.kubernetes.kinds import cluster_kinds  # noqa: PLC0415
@@ -194,7 +200,7 @@ def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str) -> Chosen:
         catalog, _ = prepare(catalog)
     except CatalogError as error:
         raise BackendError(str(error.problems[0])) from error
-    backend = _clusters(catalog, lambda kinds, there: KubernetesBackend(kinds, hub_id, there), settings)
+    backend = _clusters(catalog, lambda kinds, there: KubernetesBackend(kinds, hub_id, there, believes), settings)
     times = {**CLUSTER_TIMES, "probes_at_once": settings.probes_at_once}
     scheduler = KubernetesScheduler(backend, catalog.gpus)
     resources: Resources | None = CustomResources(settings) if settings.custom_resources else None

@@ -56,7 +56,8 @@ def serve(arguments: argparse.Namespace) -> int:
 def _prepare(arguments: argparse.Namespace, started: Started, catalog: Catalog) -> tuple[Chosen, CatalogFile, Settings]:
     """Return where workspaces live, the catalog as it is followed, and the service's settings."""
     options, data = started.options, Path(arguments.data)
-    chosen = choose_backend(_shortened(arguments.fast, catalog), data, options.hub_id, started.environment)
+    shortened, told = _shortened(arguments.fast, catalog), started.environment
+    chosen = choose_backend(shortened, data, options.hub_id, told, options.secret)
     address = catalog.scheduler
     if isinstance(chosen.scheduler, HttpScheduler) and isinstance(address, HttpSchedulerAddress) and address.callback:
         chosen.scheduler.callback_url = f"{address.callback.rstrip('/')}{options.prefix}scheduler/changed"

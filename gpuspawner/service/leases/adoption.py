@@ -51,9 +51,7 @@ class Identity:
         of its user's hands since.
         """
         text = running.environment.get("GPUSPAWNER_LEASE", "")
-        given = running.environment.get("GPUSPAWNER_LEASE_SIGNATURE", "")
-        due = _signature(self.secret, self.hub_id, running.lease_id, text)
-        if hmac.compare_digest(given.encode("utf-8", "replace"), due.encode()):
+        if is_signed(self.secret, self.hub_id, running.lease_id, running.environment):
             return True
         is_ours = running.environment.get("GPUSPAWNER_HUB_ID") == self.hub_id
         is_older = running.kept_since is not None and running.kept_since < self.secret_made_at
@@ -86,6 +84,12 @@ def lease_variables(lease: Lease, secret: bytes) -> dict[str, str]:
         "GPUSPAWNER_LEASE": text,
         "GPUSPAWNER_LEASE_SIGNATURE": _signature(secret, lease.key.hub, lease.id, text),
     }
+
+
+def is_signed(secret: bytes, hub: str, lease: str, variables: Mapping[str, str]) -> bool:
+    """Whether what carries these variables of a lease, by its id, has them from this hub's service."""
+    text, given = variables.get("GPUSPAWNER_LEASE", ""), variables.get("GPUSPAWNER_LEASE_SIGNATURE", "")
+    return hmac.compare_digest(given.encode("utf-8", "replace"), _signature(secret, hub, lease, text).encode())
 
 
 def _signature(secret: bytes, hub: str, lease: str, document: str) -> str:

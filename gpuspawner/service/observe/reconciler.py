@@ -102,7 +102,7 @@ class Reconciler:
             await hear_late(self._data, self._allocator)  # first: it tells why what is gone is gone
         looked_at, given_back = self._clock.now(), self._allocator.observed.given_back
         try:
-            self._running = await self._backend.workspaces()
+            self._running = tuple(one for one in await self._backend.workspaces() if not self._is_false(one))
         except Unavailable as error:
             log.warning("workspaces are not seen now: %s", error)
             return
@@ -128,6 +128,11 @@ class Reconciler:
         await self._allocator.lapse_expired()
         self._allocator.syncs.ask()
         await self._allocator.look_ahead()
+
+    def _is_false(self, one: Running) -> bool:
+        """Whether it says that it is of a lease of ours, and of another hub: that one's is never the same."""
+        lease = self._book.get(one.lease_id)
+        return lease is not None and one.environment.get("GPUSPAWNER_HUB_ID", lease.key.hub) != lease.key.hub
 
     async def _take_steps(self) -> None:
         """Move each lease by at most one step: all at once, so that they are written together."""

@@ -59,6 +59,26 @@ async def test_killed_at_any_effect_it_is_asked_for_once_and_stopped_once(door, 
     assert leases_of(door) == []
 
 
+async def test_a_user_who_is_renamed_keeps_the_workspace_and_the_old_request_is_told_so_once(door):
+    door.cluster.apply("train")
+    await door.rounds(10)
+    (lease,) = leases_of(door)
+    door.world.hub.answer("ada")
+    door.world.hub.rename("ada", "eve")
+    await door.world.go_on(60, step=10)
+    await door.rounds()
+    door.cluster.told.clear()
+    await door.rounds(20)
+    assert door.world.now_of(lease).user == "eve"
+    assert door.cluster.told.count("train") == 0
+    assert door.status("train")["phase"] == "Ended"
+    assert "has another request" in door.status("train")["reason"]
+    assert door.cluster.there[f"ws-{lease.id[:12]}"].spec["user"] == "eve"
+    door.cluster.change(door.cluster.there["train"], deleting=True)
+    await door.rounds()
+    assert door.world.now_of(lease).live, "what it stands for no more is not stopped by it"
+
+
 async def test_what_only_moves_is_told_once_a_minute(door):
     door.cluster.apply("train")
     await door.rounds()

@@ -30,6 +30,7 @@ AT_ONCE = 64
 ACCEPTS_SECONDS = 2.0
 """How old it may be that the admission policy was seen to be there: as each round looks, and a flood of starts does."""
 WHERE = "a custom resource"
+ELSEWHERE = "Its workspace goes on and has another request: its user has another name now, or a label was changed."
 MADE = "ws-"
 """How the names of requests begin that the service made, for workspaces that were asked for elsewhere."""
 MOST_EXTENSIONS = 50
@@ -142,8 +143,13 @@ class Operator:
             phase = REFUSED if step.do is Do.REFUSE else WAITS
             await self._resources.tell(resource, telling.refused(resource, step.why, now, phase))
         elif step.do is Do.TELL_END:
-            ended = await self._parts.book.find(resource.told_lease)
-            told = telling.status_of(self._parts, resource, ended) if ended else telling.forgotten(resource, now)
+            found = await self._parts.book.find(resource.told_lease)
+            if found is None:
+                told = telling.forgotten(resource, now)
+            elif found.live:
+                told = telling.forgotten(resource, now, ELSEWHERE)
+            else:
+                told = telling.status_of(self._parts, resource, found)
             await self._resources.tell(resource, told)
         elif step.do is Do.WISH:
             if resource.is_new:

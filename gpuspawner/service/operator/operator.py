@@ -143,14 +143,7 @@ class Operator:
             phase = REFUSED if step.do is Do.REFUSE else WAITS
             await self._resources.tell(resource, telling.refused(resource, step.why, now, phase))
         elif step.do is Do.TELL_END:
-            found = await self._parts.book.find(resource.told_lease)
-            if found is None:
-                told = telling.forgotten(resource, now)
-            elif found.live:
-                told = telling.forgotten(resource, now, ELSEWHERE)
-            else:
-                told = telling.status_of(self._parts, resource, found)
-            await self._resources.tell(resource, told)
+            await self._tell_end(resource, now)
         elif step.do is Do.WISH:
             if resource.is_new:
                 await self._must_accept()
@@ -159,6 +152,16 @@ class Operator:
             await self._let_go(step.do, resource)
         elif step.lease is not None and (lease := self._parts.book.get(step.lease.id)) is not None:
             await self._act(step.do, resource, lease)
+
+    async def _tell_end(self, resource: Resource, now: float) -> None:
+        found = await self._parts.book.find(resource.told_lease)
+        if found is None:
+            told = telling.forgotten(resource, now)
+        elif found.live:
+            told = telling.forgotten(resource, now, ELSEWHERE)
+        else:
+            told = telling.status_of(self._parts, resource, found)
+        await self._resources.tell(resource, told)
 
     async def _let_go(self, do: Do, resource: Resource) -> None:
         if do is Do.FORGET:

@@ -9,13 +9,15 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tools.install import LOG, ROOT, VENV, VENV_HUB5, ensure, ensure_environment
 from tools.progress import StepError, Steps, report_failure, run_logged, say
 from tools.suite import Suite, run_tests
 
+TYPES_LOG = LOG.with_name("types.log")
 NAMED_CLUSTER = "GPUSPAWNER_TEST_KUBECONFIG"
 KUBERNETES = "tests/cluster"
 DECISIONS = "tests/core"
@@ -68,32 +70,28 @@ HUB5 = ("jupyterhub==5.5.*", "jupyterhub-kubespawner==7.1.*", "jupyter_server>=2
 def main() -> int:
     """Run every step; 0 when all passed, 1 at the first that did not."""
     steps = Steps()
+    cluster_alone = sys.argv[1:] == ["cluster"]
     try:
         python = ensure(steps, ["run", "test", "kubernetes", "devices", "docs"])
-        with steps.step("JupyterHub 5.5, for the tests on it"):
-            hub5 = ensure_environment(VENV_HUB5, ["hub", "workspace"], requirements=HUB5)
-        with steps.step("Chromium and others, from Debian"):
-            ensure_debian_packages()
         tools = python.parent
         env = {
             **{name: value for name, value in os.environ.items() if name != NO_BYTECODE},
             "VIRTUAL_ENV": str(VENV),
             "PATH": f"{tools}:{os.environ.get('PATH', os.defpath)}",
-            "GPUSPAWNER_HUB5_PYTHON": str(hub5),
         }
-        cluster_alone = sys.argv[1:] == ["cluster"]
         suites = _on_kubernetes(required=cluster_alone)
-        if not cluster_alone:
-            check(steps, "Lint", [tools / "ruff", "check"], env)
-            check(steps, "Format", [tools / "ruff", "format", "--check"], env)
-            check(steps, "Types", [tools / "mypy"], env)
-            check(steps, "Rooms import one way", [tools / "lint-imports"], env)
-        if suites and not os.environ.get(NAMED_CLUSTER):
-            check(steps, "Programs of the cluster", [python, "-m", "tools.cluster", "build"], env)
         if cluster_alone:
+            env |= _prepare(steps, python, env, suites)
             with steps.step("Tests on Kubernetes", streams=True):
                 run_tests([python, "-m", "pytest"], env, suites)
             return 0
+        with _beside([tools / "mypy"], env) as types:
+            check(steps, "Lint", [tools / "ruff", "check"], env)
+            check(steps, "Format", [tools / "ruff", "format", "--check"], env)
+            check(steps, "Rooms import one way", [tools / "lint-imports"], env)
+            env |= _prepare(steps, python, env, suites)
+            with steps.step("Types", streams=True):
+                _ends_well("Types", types)
         with steps.step("Tests of the decisions", streams=True):
             run_tests([python, "-m", "pytest"], env, [ON_DECISIONS])
         bound = f"--fail-under={CORE_BRANCH_COVERAGE_PERCENT}"
@@ -109,6 +107,42 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _prepare(steps: Steps, python: Path, env: Mapping[str, str], suites: Sequence[Suite]) -> dict[str, str]:
+    """Install and build what the tests need besides; return the variable that tells them of the oldest hub.
+
+    Raises:
+        StepError: it could not be.
+    """
+    with steps.step("JupyterHub 5.5, for the tests on it"):
+        hub5 = ensure_environment(VENV_HUB5, ["hub", "workspace"], requirements=HUB5)
+    with steps.step("Chromium and others, from Debian"):
+        ensure_debian_packages()
+    if suites and not os.environ.get(NAMED_CLUSTER):
+        check(steps, "Programs of the cluster", [python, "-m", "tools.cluster", "build"], env)
+    return {"GPUSPAWNER_HUB5_PYTHON": str(hub5)}
+
+
+@contextmanager
+def _beside(command: Sequence[str | Path], env: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Run what takes one core a minute beside what mostly waits for the network; its output goes to TYPES_LOG."""
+    TYPES_LOG.parent.mkdir(parents=True, exist_ok=True)
+    with TYPES_LOG.open("wb") as log:
+        process = subprocess.Popen(command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _ends_well(title: str, process: subprocess.Popen[bytes]) -> None:
+    """Wait for what runs beside, and say what it said. Raises StepError where it found something."""
+    code = process.wait()
+    say(TYPES_LOG.read_text())
+    if code:
+        raise StepError(f"{title}: failed. What was found stands above.")
 
 
 def _on_kubernetes(*, required: bool) -> list[Suite]:

@@ -39,3 +39,13 @@ def test_where_none_can_be_they_are_left_out_and_refused_where_they_are_asked_fo
 def test_a_cluster_that_is_named_needs_nothing_of_this_machine(monkeypatch):
     monkeypatch.setenv(check.NAMED_CLUSTER, "/somewhere/kubeconfig")
     assert check._on_kubernetes(required=True) == [check.ON_KUBERNETES]
+
+
+def test_what_is_checked_beside_fails_the_run_and_says_what_it_found(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(check, "TYPES_LOG", tmp_path / "types.log")
+    with (
+        check._beside(["sh", "-c", "echo found; exit 1"], os.environ) as process,
+        pytest.raises(StepError, match="Types: failed"),
+    ):
+        check._ends_well("Types", process)
+    assert "found" in capsys.readouterr().out

@@ -67,6 +67,7 @@ def test_start_waits_in_the_queue_tells_its_place_and_ends_once_it_runs(hub):
     alice, bob = Command(hub, "alice"), Command(hub, "bob")
     out, err = alice.run("start", "lab", "--count", "2")
     assert re.search(r"Running on 2 simulated A100\. It ends .+\.\n", out), (out, err)
+    assert "Starts now" in err.partition("\n")[0], "what the form says before Start"
     assert out.endswith(f"{hub.url}/user/alice/\n")
     assert hub.lease("alice")["phase"] == "running"
     waits = bob.begin("start", "lab")

@@ -20,12 +20,17 @@ UP = {"running", "reclaiming"}
 
 
 def start(arguments: argparse.Namespace) -> None:
-    """Ask, tell where it stands whenever that changes, and end once it runs; with ``--detach`` at once."""
+    """Tell what the form says before Start, ask, tell where it stands whenever that changes, and end once it runs.
+
+    With ``--detach`` it ends at once.
+    """
     options = asked_options(arguments)
+    told = ask(arguments, "/check", "POST", {**options, "server": arguments.name})
     if arguments.dry_run:
-        told = ask(arguments, "/check", "POST", {**options, "server": arguments.name})
         show(arguments, told, lambda outlook: print(shown(outlook["sentence"])))
         return
+    if told["starts_now"]:  # of what waits, its place tells
+        tell(told["sentence"])
     one = ask(arguments, "/workspaces", "POST", {**options, "server": arguments.name})
     if not arguments.detach:
         one = _waited(arguments, one)

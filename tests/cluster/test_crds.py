@@ -12,7 +12,7 @@ from custom import CHART, Typed, installed, manifest
 from nodes import ROOT, wait_for
 
 from gpuspawner.backends.kubernetes.resources import FINALIZER
-from gpuspawner.catalog.resources.definitions import API_GROUP, KINDS, POLICY, REQUESTS, USERS
+from gpuspawner.catalog.resources.definitions import API_GROUP, KINDS, POLICY
 
 GOOD = {
     "DevGPUVMRequest": {"user": "ada", "template": "lab", "gpu": "a100", "count": 2, "cpu": "0.5", "lifetime": "8h",
@@ -98,16 +98,9 @@ def test_lists_and_explanations_read_well(kubectl):
 
 
 def test_only_who_may_use_a_user_writes_their_requests_and_a_namespace_can_go(kubectl, one_machine):
-    editing = {"apiGroups": [API_GROUP], "resources": [REQUESTS], "verbs": ["*"]}
-    using = {"apiGroups": [API_GROUP], "resources": [USERS], "resourceNames": ["ada"], "verbs": ["use"]}
-    role = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "Role",
-        "metadata": {"name": "ada"},
-        "rules": [editing, using],
-    }
-    kubectl("create", "-f", "-", given=json.dumps(role))
-    kubectl("create", "rolebinding", "ada", "--role=ada", "--user=ada@example.org")
+    told = (ROOT / "docs" / "how-to" / "custom-resources.md").read_text()
+    rights = told.partition("--filename ada.yaml`:\n\n```yaml\n")[2].partition("```")[0]
+    kubectl("apply", "-f", "-", given=rights)
     own, others = (manifest("DevGPUVMRequest", {"user": user}, user) for user in ("ada", "bob"))
     kubectl("create", "-f", "-", given=others)
     wait_for(

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import requests
@@ -23,14 +24,18 @@ class Operators:
 
     def __init__(self, hub):
         self.hub, self.running = hub, []
-        told = {
-            "namespace": hub.namespace,
-            "kubeconfig": str(hub.cluster.kubeconfig),
-            "custom_resources": hub.namespace,
-        }
-        (hub.folder / "operator.yaml").write_text(yaml.safe_dump(told))
+        self.look_at(hub.namespace)
         # A copy: the service's processes are found by the folder of its own.
         (hub.folder / "operator.secret").write_text((hub.folder / "gpu" / "secret").read_text())
+
+    def look_at(self, namespace):
+        """Have those that start from now on see the requests of this namespace."""
+        told = {
+            "namespace": self.hub.namespace,
+            "kubeconfig": str(self.hub.cluster.kubeconfig),
+            "custom_resources": namespace,
+        }
+        (self.hub.folder / "operator.yaml").write_text(yaml.safe_dump(told))
 
     def start(self):
         (port,) = pick_free(1)
@@ -111,3 +116,28 @@ def test_killed_at_each_step_it_converges_and_without_it_nothing_is_asked_for(hu
     kubectl("delete", "gvm", "--all", "--wait=false")
     wait_for(lambda: not names(kubectl), "the other one has taken over", WAIT_SECONDS)
     assert not hub.workspaces()
+
+
+def test_a_namespace_that_is_deleted_with_its_requests_goes_and_stops_nothing(hub, kubectl, operators, one_machine):
+    hub.add_user("nora", "olaf")
+    going = f"{hub.namespace}-going"
+    kubectl("create", "namespace", going)
+    theirs = Typed(one_machine, going)
+    operators.look_at(going)
+    operator = operators.start()
+    ask(theirs, "nora", user="nora", template="cpu")
+    hub.begin("olaf", template="cpu")
+    hub.until("olaf", "running", WAIT_SECONDS)
+    until(theirs, "nora", "Running")
+    of_olaf = f"ws-{hub.lease('olaf')['id'][:12]}"
+    wait_for(lambda: of_olaf in names(theirs), "the other one is listed", WAIT_SECONDS)
+    before = {user: (hub.lease(user)["id"], hub.pod(user).metadata.uid) for user in ("nora", "olaf")}
+    assert all(seen(theirs, name)["metadata"]["finalizers"] for name in ("nora", of_olaf))
+    kubectl("delete", "namespace", going, "--timeout=120s")  # it waits: finalizers hold nothing
+    time.sleep(10)  # five rounds without it
+    assert {user: (hub.lease(user)["id"], hub.pod(user).metadata.uid) for user in before} == before
+    assert {hub.lease(user)["phase"] for user in before} == {"running"}
+    assert requests.get(operator.health, timeout=20).status_code == 200
+    for user in before:
+        hub.stop(user)
+        hub.until_ended(user, "stopped", WAIT_SECONDS)

@@ -217,6 +217,7 @@ def test_no_other_container_of_the_pod_sees_a_gpu(made):
 def test_the_pod_gets_time_to_end_no_credential_and_says_why_it_crashed(made):
     spec = patched(made())["spec"]
     assert spec["terminationGracePeriodSeconds"] == 45
+    assert spec["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][3:] == ["gpuspawner-pre-stop", "40"]
     assert spec["automountServiceAccountToken"] is False
     assert spec["containers"][0]["terminationMessagePolicy"] == "FallbackToLogsOnError"
 
@@ -232,6 +233,11 @@ def test_what_the_administrator_wrote_of_these_stands(made):
     named = patched(made(service_account="spark"))["spec"]
     assert named["serviceAccountName"] == "spark"
     assert "automountServiceAccountToken" not in named, "who names an account wants its token"
+    hooks = {"preStop": {"exec": {"command": ["drain"]}}, "postStart": {"exec": {"command": ["fetch"]}}}
+    assert patched(made(lifecycle_hooks=hooks))["spec"]["containers"][0]["lifecycle"] == hooks
+    kept = patched(made(lifecycle_hooks={"postStart": hooks["postStart"]}))["spec"]["containers"][0]["lifecycle"]
+    assert kept["postStart"] == hooks["postStart"]
+    assert "gpuspawner-pre-stop" in kept["preStop"]["exec"]["command"]
 
 
 def test_the_runtime_class_is_for_pods_with_gpus(made):

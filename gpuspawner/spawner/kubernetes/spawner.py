@@ -31,7 +31,7 @@ class KubePods(PodRequests):
         0.5, min=0, max=1, help="The part of a workspace's memory that /dev/shm may take; 0: the runtime's 64 MiB."
     ).tag(config=True)
     gpu_grace_seconds = Integer(
-        30, min=1, help="Between SIGTERM and SIGKILL when a workspace ends: time for a kernel to save."
+        30, min=1, help="Between SIGTERM and SIGKILL when a workspace ends: time for programs to save."
     ).tag(config=True)
     gpu_restricted = Bool(
         default_value=True,

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from typing import Any
 
 from gpuspawner.backends.kubernetes.names import carried
@@ -34,6 +36,8 @@ STAYS = {"karpenter.sh/do-not-disrupt": "true", "cluster-autoscaler.kubernetes.i
 """What keeps autoscalers from emptying a node to save it: Karpenter evicts pods that no controller would make again, as
 it does all others, and nobody would be asked.
 """
+SERVER_SECONDS = 5
+"""Of the grace, what is left to the server itself once programs have saved. Arbitrary."""
 SHARED_MEMORY = "gpuspawner-shm"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -98,7 +102,7 @@ def with_lease(manifest: Mapping[str, Any], patch: Mapping[str, Any], settings: 
         spec.setdefault("runtimeClassName", settings.runtime_class)
     if not spec.get("serviceAccountName"):  # who names one wants its token; no workspace gets one by chance
         spec.setdefault("automountServiceAccountToken", False)
-    spec.setdefault("terminationGracePeriodSeconds", settings.grace_seconds)
+    _let_save(server, spec.setdefault("terminationGracePeriodSeconds", settings.grace_seconds))
     if settings.always_pull:
         server["imagePullPolicy"] = "Always"
     server.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # so that a crash says why
@@ -143,6 +147,19 @@ def container(pod: Mapping[str, Any]) -> Json:
             found: Json = one
             return found
     raise Conflict(f"The pod has no container `{NOTEBOOK}`: c.KubeSpawner's settings or its hook renamed it.")
+
+
+@cache
+def _pre_stop() -> str:
+    return resources.files("gpuspawner.spawner.kubernetes.pods").joinpath("pre_stop.sh").read_text()
+
+
+def _let_save(server: Json, grace_seconds: int) -> None:
+    """Have programs that handle SIGTERM get it when the pod ends; what the administrator has run then stays."""
+    if not (server.get("lifecycle") or {}).get("preStop"):
+        seconds = max(1, grace_seconds - SERVER_SECONDS)
+        command = ["sh", "-c", _pre_stop(), "gpuspawner-pre-stop", str(seconds)]
+        server["lifecycle"] = {**(server.get("lifecycle") or {}), "preStop": {"exec": {"command": command}}}
 
 
 def _gpus(patch: Mapping[str, Any]) -> dict[str, str]:

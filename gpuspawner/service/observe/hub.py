@@ -177,7 +177,11 @@ class Hub:
             raise Unavailable(f"The hub does not answer ({error}).") from error
         finally:
             client.close()
-        return json.loads(response.body) if response.body else None
+        try:
+            return json.loads(response.body) if response.body else None
+        except ValueError as error:
+            words = f"What answers {method} {path.partition('?')[0]} is not the hub: it sends no JSON."
+            raise Unavailable(words) from error
 
 
 class _NotFoundError(Exception):

@@ -1,0 +1,37 @@
+"""The hub's answers as the service takes them: what is no answer of a hub is no hub."""
+
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+
+import pytest
+
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.service.observe.hub import Hub
+
+
+class SignInPage(BaseHTTPRequestHandler):
+    """What a proxy before the hub answers to whom it does not know."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"<html>Sign in</html>")
+
+    def log_message(self, *arguments):
+        """Say nothing."""
+
+
+@pytest.fixture
+def hub():
+    server = HTTPServer(("127.0.0.1", 0), SignInPage)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    yield Hub(f"http://127.0.0.1:{server.server_port}", "secret")
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+async def test_a_page_where_the_hub_should_be_is_told_and_breaks_nothing(hub):
+    with pytest.raises(Unavailable, match=r"What answers GET /users/anna is not the hub: it sends no JSON\."):
+        await hub.server("anna", "")

@@ -10,11 +10,12 @@ from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.fleet import Toleration
 from gpuspawner.backends.kubernetes.settings import cluster_settings
 from gpuspawner.backends.local.backend import LocalBackend
-from gpuspawner.catalog import load_catalog
+from gpuspawner.catalog import load_catalog, load_text
 from gpuspawner.catalog.requests.menus import Menu, MenuOption, write_menus
 from gpuspawner.cli.serving.backend import BackendError, choose_backend
 from gpuspawner.core.errors import CatalogError
 from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.schedulers.by_cluster.scheduler import ByClusterScheduler
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
 
 CATALOG = load_catalog(
@@ -84,6 +85,46 @@ async def test_on_a_cluster_a_later_catalog_is_divided_too_and_new_resources_wai
     (tmp_path / "menus.json").write_text("{")
     with pytest.raises(CatalogError, match=r"menus\.json holds no menus of profiles"):
         chosen.prepare(CATALOG)
+    await chosen.close()
+
+
+OWNED = """
+version: 1
+gpus: {a100: {match: "*A100*", memory: 80GiB}}
+clusters:
+  west: {}
+  east: {kubeconfig: /etc/clusters/east, context: there, hub: "https://hub.example.org", title: East,
+    scheduler: {kueue: {queue: gpus}}}
+  south: {kubeconfig: /etc/clusters/south, hub: "https://hub.example.org", scheduler: {kai: {}}}
+templates: {any: {gpus: {a100: 1}}}
+"""
+
+
+async def test_the_scheduler_of_each_cluster_is_asked_by_that_cluster_s_client(tmp_path):
+    catalog = load_text(OWNED)
+    chosen = choose_backend(catalog, tmp_path, "h", told(namespace="jhub", kubeconfig=str(tmp_path / "none")))
+    scheduler, backend = chosen.scheduler, chosen.backend
+    assert isinstance(scheduler, ByClusterScheduler)
+    assert [scheduler.capabilities_of(kind).title for kind in ("a100", "a100@east", "a100@south")] == [
+        "",
+        "Kueue",
+        "KAI",
+    ]
+    kueue = scheduler._others["east"].scheduler._cluster
+    assert (kueue._api, kueue.namespace) == (backend.clusters["east"].api, "jhub")
+    assert backend.clusters["east"].settings.context == "there"
+    assert scheduler._others["south"].scheduler._backend is backend.clusters["south"]
+    await chosen.meet()  # one that can't be used stops no start
+    await chosen.close()
+    each = told(all_namespaces=True, namespace="jhub")
+    with pytest.raises(BackendError, match="names no namespace of Kueue's queues"):
+        choose_backend(catalog, tmp_path, "h", each)
+
+
+async def test_a_later_catalog_with_another_scheduler_of_a_cluster_waits_for_a_restart(tmp_path):
+    chosen = choose_backend(load_text(OWNED), tmp_path, "h", told(namespace="jhub", kubeconfig=str(tmp_path / "none")))
+    with pytest.raises(CatalogError, match="it was changed while the hub runs"):
+        chosen.prepare(load_text(OWNED.replace("queue: gpus", "queue: others")))
     await chosen.close()
 
 

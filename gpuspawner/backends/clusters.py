@@ -69,7 +69,7 @@ class ClustersBackend:
 
     def __init__(self, clusters: Mapping[str, ClusterBackend], home: str, kinds: Iterable[GpuKind]) -> None:
         """Look at nothing yet. Each kind is served by the cluster that it names."""
-        self._clusters, self._home = clusters, home
+        self.clusters, self.home = clusters, home
         self._seen = {name: _Seen() for name in clusters}
         self._kinds = tuple(kinds)
         self._first_until: float | None = None
@@ -78,14 +78,14 @@ class ClustersBackend:
     def limits(self) -> tuple[str, ...]:
         """Which clusters do not answer, and what the service may not see of the others."""
         away = (f"Cluster {name}: {seen.away}" for name, seen in self._seen.items() if seen.away)
-        unseen = (f"Cluster {name}: {words}" for name, one in self._clusters.items() for words in one.limits)
+        unseen = (f"Cluster {name}: {words}" for name, one in self.clusters.items() for words in one.limits)
         return (*away, *unseen)
 
     def use_kinds(self, kinds: Iterable[GpuKind]) -> None:
         """Match the GPUs of each cluster to its own kinds."""
         self._kinds = tuple(kinds)
-        for name, one in self._clusters.items():
-            one.use_kinds(kinds_in("" if name == self._home else name, self._kinds))
+        for name, one in self.clusters.items():
+            one.use_kinds(kinds_in("" if name == self.home else name, self._kinds))
 
     async def fleet(self) -> Fleet:
         """Return the GPUs of all clusters; of one that does not answer those seen last, which are not given.
@@ -112,7 +112,7 @@ class ClustersBackend:
             Unavailable: none of them answers.
         """
         for name, running in (await self._look(lambda one: one.workspaces())).items():
-            own = name == self._home
+            own = name == self.home
             self._seen[name].looks += 1
             self._seen[name].running = running if own else tuple(map(partial(_running_in, name), running))
         found = chain.from_iterable(seen.running for seen in self._seen.values())
@@ -135,19 +135,19 @@ class ClustersBackend:
             Unavailable: one of these does not answer: it is not known to be gone.
         """
         seen = {name for name, one in self._seen.items() if any(x.lease_id == lease_id for x in one.running)}
-        where = seen | {self._cluster_of(slot) for slot in slots} or {self._home}
+        where = seen | {self._cluster_of(slot) for slot in slots} or {self.home}
         ended = [await self._cluster(name).end(lease_id, attempts, slots) for name in sorted(where)]
         return all(ended)
 
     def patch(self, slots: tuple[Slot, ...], instead: tuple[GpuKind, ...] = ()) -> dict[str, Any]:
         """Return the patch of the cluster that has these slots, with its name where it is not the hub's own."""
-        name = self._cluster_of(slots[0]) if slots else self._home
+        name = self._cluster_of(slots[0]) if slots else self.home
         patch = self._cluster(name).patch(tuple(Slot(_local(slot.gpu), slot.share) for slot in slots), instead)
-        return patch if name == self._home else {**patch, "cluster": name}
+        return patch if name == self.home else {**patch, "cluster": name}
 
     def room(self) -> Room:
         """Return what binds in each cluster, by its name, and the sizes of the nodes of all."""
-        rooms = {"" if name == self._home else name: one.room() for name, one in self._clusters.items()}
+        rooms = {"" if name == self.home else name: one.room() for name, one in self.clusters.items()}
         return Room(
             tuple(replace(limit, cluster=name) for name, room in rooms.items() for limit in room.limits),
             tuple(replace(quota, cluster=name) for name, room in rooms.items() for quota in room.quotas),
@@ -157,14 +157,14 @@ class ClustersBackend:
 
     async def close(self) -> None:
         """Follow none of them any longer."""
-        await asyncio.gather(*(one.close() for one in self._clusters.values()))
+        await asyncio.gather(*(one.close() for one in self.clusters.values()))
 
     async def _look(self, ask: Callable[[ClusterBackend], Awaitable[T]]) -> dict[str, T]:
         """Ask all clusters at once; return what those say that answer. Raises Unavailable where none does."""
         now = time.monotonic()
         self._first_until = now + FIRST_SECONDS if self._first_until is None else self._first_until
         patience = [0.0 if seen.answered else self._first_until - now for seen in self._seen.values()]
-        asked = (ask(one) for one in self._clusters.values())
+        asked = (ask(one) for one in self.clusters.values())
         answers = await asyncio.gather(*map(self._within, asked, (max(LOOK_SECONDS, x) for x in patience)))
         found: dict[str, T] = {}
         for (name, seen), answer in zip(self._seen.items(), answers, strict=True):
@@ -190,24 +190,24 @@ class ClustersBackend:
 
     def _named(self, name: str, fleet: Fleet, lost: Mapping[str, Any]) -> Fleet:
         """Return a cluster's fleet with its name in it, and what is ``lost`` of its GPUs."""
-        where = "" if name == self._home else name
+        where = "" if name == self.home else name
         gpus = tuple(replace(_gpu_in(where, gpu), cluster=name, **lost) for gpu in fleet.gpus)
         beside = {NodeName(name, node_in(where, node.node)): has for node, has in fleet.beside.items()}
         return replace(fleet, gpus=gpus, beside=beside)
 
     def _cluster(self, name: str) -> ClusterBackend:
-        if name not in self._clusters:
+        if name not in self.clusters:
             raise Unavailable(f"Cluster {name} is not in the catalog any more: what runs there is not known.")
-        return self._clusters[name]
+        return self.clusters[name]
 
     def _cluster_of(self, slot: Slot) -> str:
         """Return the cluster of a slot; of one on a node that is coming, that of the kind it starts for."""
         group = slot.group
         if group is None:
-            return self._home
+            return self.home
         if group.is_coming:
-            return next((kind.cluster for kind in self._kinds if kind.name == group.coming_kind), "") or self._home
-        return group.cluster or self._home
+            return next((kind.cluster for kind in self._kinds if kind.name == group.coming_kind), "") or self.home
+        return group.cluster or self.home
 
     async def _asked(
         self, lease_id: str, attempt: int, ask: Callable[[ClusterBackend], Awaitable[ProbeResult]]
@@ -216,7 +216,7 @@ class ClustersBackend:
             if any((one.lease_id, one.attempt) == (lease_id, attempt) for one in seen.running):
                 if seen.away:
                     return ProbeResult(problem=f"its cluster {name} does not answer: {seen.away}")
-                return await ask(self._clusters[name])
+                return await ask(self.clusters[name])
         return ProbeResult(problem="no running pod of the workspace was found in any cluster")
 
 

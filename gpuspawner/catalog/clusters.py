@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from types import MappingProxyType
 from typing import Annotated
 
 from pydantic import BeforeValidator
 
 from gpuspawner.catalog.entry import Entry, ObjectName, Section, Title
 from gpuspawner.catalog.parsers import LONGEST_NAME, TextOf, parse_http_url, parse_kinds, parse_labels, parse_path
+from gpuspawner.catalog.rules.schedulers import SchedulerEntry
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.units import BadValue
 
@@ -59,7 +59,6 @@ class GatewayEntry(Entry):
 class ClusterEntry(Entry):
     """A cluster in which workspaces may start. The one without ``kubeconfig`` is the hub's own."""
 
-    later = MappingProxyType({"scheduler": "remove it: with several clusters, gpuspawner's own queue serves all"})
     title: Title = None
     """What people read: its region, for example. Default: its own name."""
     kubeconfig: Annotated[str | None, BeforeValidator(parse_path)] = None
@@ -82,3 +81,6 @@ class ClusterEntry(Entry):
     """Where the hub's proxy reaches its workspaces by an ingress controller, instead of `nodes`."""
     gateway: Annotated[GatewayEntry, Section] = GatewayEntry()
     """Where the hub's proxy reaches its workspaces by a Gateway, instead of `nodes`."""
+    scheduler: Annotated[SchedulerEntry, Section] = SchedulerEntry()
+    """Who owns the queue of this cluster: `kueue`, `volcano` or `kai`. Default: gpuspawner, in one queue with all other
+    clusters that it owns."""

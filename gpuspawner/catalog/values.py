@@ -158,6 +158,8 @@ class Cluster:
     """Where the hub's proxy reaches its nodes."""
     route: Route | None = None
     """What it reaches instead; with neither, it reaches the pods themselves."""
+    scheduler: KueueQueues | PodQueues | None = None
+    """Who owns its queue; None where that is gpuspawner, with one queue for all such clusters."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,11 @@ class KueueQueues:
     users: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     namespace: str = ""
     priority_class: str = ""
+
+    @property
+    def title(self) -> str:
+        """What people call who owns it."""
+        return "Kueue"
 
 
 @dataclass(frozen=True)
@@ -190,6 +197,15 @@ class PodQueues:
     priority_class: str = ""
     priority_classes: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     wait_seconds: float = 1800.0
+
+    @property
+    def title(self) -> str:
+        """What people call who owns it."""
+        return {"volcano": "Volcano", "kai": "KAI"}[self.system]
+
+    def shortened(self, factor: float) -> PodQueues:
+        """Return the same with what a pod waits divided by ``factor``."""
+        return replace(self, wait_seconds=self.wait_seconds / factor)
 
 
 @dataclass(frozen=True)
@@ -228,7 +244,11 @@ def scaled(catalog: Catalog, factor: float) -> Catalog:
         raise ValueError(f"times can be shortened by a factor from 1 to 3600, not {factor}")
     make_room, scheduler = catalog.rules.make_room, catalog.scheduler
     if isinstance(scheduler, PodQueues):
-        scheduler = replace(scheduler, wait_seconds=scheduler.wait_seconds / factor)
+        scheduler = scheduler.shortened(factor)
+    clusters = {
+        name: replace(one, scheduler=one.scheduler.shortened(factor)) if isinstance(one.scheduler, PodQueues) else one
+        for name, one in catalog.clusters.items()
+    }
     if make_room is not None:
         make_room = replace(make_room, after_seconds=make_room.after_seconds / factor)
     return replace(
@@ -237,6 +257,7 @@ def scaled(catalog: Catalog, factor: float) -> Catalog:
         templates=MappingProxyType({name: _scaled_template(t, factor) for name, t in catalog.templates.items()}),
         rules=replace(catalog.rules, make_room=make_room),
         scheduler=scheduler,
+        clusters=MappingProxyType(clusters),
         fast=factor * (catalog.fast or 1.0),
     )
 

@@ -170,7 +170,11 @@ class Scheduler(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do."""
+        """What it can do; of several as one, the least of them."""
+        ...
+
+    def capabilities_of(self, kind: str | None) -> Capabilities:
+        """Return what the one can do that decides about a kind, or None: about what takes no GPU."""
         ...
 
     @property

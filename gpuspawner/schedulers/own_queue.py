@@ -30,7 +30,7 @@ from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.kept_free import kept_free
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.quotas.quotas import Tally
-from gpuspawner.schedulers.base import Answer, Grant, Offer, Preview
+from gpuspawner.schedulers.base import Answer, Capabilities, Grant, Offer, Preview
 
 LEARN_SECONDS = 600.0
 """So often it is looked at what is asked for. Arbitrary: what people ask for changes by the day."""
@@ -108,6 +108,12 @@ class View:
 
 class OwnQueue:
     """What those do not do whose queue is ours."""
+
+    capabilities = Capabilities()
+
+    def capabilities_of(self, kind: str | None) -> Capabilities:  # noqa: ARG002 - the seam's
+        """Return what it can: the same of every kind."""
+        return self.capabilities
 
     async def extend(self, lease: Lease, until: float) -> None:
         """Allow it: our own rules have decided."""

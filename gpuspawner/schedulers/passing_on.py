@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.snapshot import Kinds
+from gpuspawner.core.queue.snapshot import Kinds, Snapshot
 from gpuspawner.core.quotas.limits import Room
-from gpuspawner.schedulers.base import Scheduler
+from gpuspawner.schedulers.base import Capabilities, Offer, Scheduler
 
 
-class PassingOn:
+class PassingOn(ABC):
     """Passes on to ``mine`` what is about GPUs, and not about who gets them."""
 
     def __init__(self, mine: Scheduler) -> None:
         """Pass on to ``mine``."""
         self._mine = mine
+
+    @property
+    @abstractmethod
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
+
+    def capabilities_of(self, kind: str | None) -> Capabilities:  # noqa: ARG002 - the seam's
+        """Return what it can: the same of every kind."""
+        return self.capabilities
 
     @property
     def kinds(self) -> Kinds:
@@ -36,6 +47,14 @@ class PassingOn:
     def unseen(self) -> tuple[str, ...]:
         """Why the GPUs are not seen."""
         return self._mine.unseen
+
+    async def observe(self, now: float) -> Fleet:
+        """Look at the GPUs."""
+        return await self._mine.observe(now)
+
+    def stock(self, seen: Snapshot) -> list[Offer]:
+        """Return what is there of every kind: what of it a queue may have, its owner decides."""
+        return self._mine.stock(seen)
 
     def use_kinds(self, kinds: Kinds) -> None:
         """Serve these kinds from now on."""

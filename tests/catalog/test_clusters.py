@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from gpuspawner.catalog import Route, load_text, resolve
+from gpuspawner.catalog import KueueQueues, PodQueues, Route, load_text, resolve, scaled
 from gpuspawner.core.quotas.bounds import amount
 from gpuspawner.core.quotas.quota_words import shown
 from gpuspawner.core.rules import Limit, What
@@ -121,7 +121,20 @@ WRONG = {
         f"{{one: {{}}, two: {{{REACHED}, gateway: {{url: 'http://g'}}}}}}": "its name is not said. Add name:",
     },
     "clusters.one.scheduler": {
-        "{one: {scheduler: kueue}}": "not built yet in this version. Remove it: with several clusters, gpuspawner",
+        "{one: {scheduler: kueue}}": "'kueue' is not a mapping. Write keys and values",
+        "{one: {scheduler: {kueue: {queue: a}, kai: {}}}}": "two schedulers can't own one queue. Keep one of kueue",
+    },
+    "clusters.one.scheduler.http": {
+        "{one: {scheduler: {http: {url: 'http://b'}}}}": "decides about one cluster alone. Name kueue, volcano or kai",
+    },
+    "clusters.one.scheduler.kueue": {
+        "{one: {scheduler: {kueue: {}}}}": "the queue of all is not said. Add queue: with the name of a LocalQueue",
+    },
+    "clusters.one.scheduler.kueue.teams.ml": {
+        "{one: {scheduler: {kueue: {queue: a, teams: {ml: b}}}}}": "no team is called `ml`",
+    },
+    "scheduler": {
+        "{one: {}}\nscheduler: {kueue: {queue: a}}": "no queue of one scheduler. Write it in the cluster whose queue",
     },
 }
 
@@ -132,6 +145,30 @@ WRONG = {
 def test_what_is_wrong_is_said_with_its_entry(entry, written, said, head, problems_of):
     problem = next(found for found in problems_of(f"{head}  b: {{}}\nclusters: {written}\n") if f"{entry}: " in found)
     assert said in problem
+
+
+OWNED = (
+    CATALOG.partition("quotas:")[0].replace("title: US East}", "title: US East, scheduler: {%s}}") + "teams: {ml: {}}"
+)
+
+
+def test_a_cluster_may_have_a_scheduler_of_its_own_and_its_kinds_stand_in_no_other_queue():
+    catalog = load_text(OWNED % "kueue: {queue: gpus, teams: {ml: of-ml}}")
+    owner = catalog.clusters["us-east"].scheduler
+    assert owner == KueueQueues("gpus", {"ml": "of-ml"})
+    assert catalog.scheduler is None
+    assert catalog.gpus["a100@us-east"].title == "A100 in US East (Kueue's queue)"
+    assert catalog.gpus["a100@us-east"].title_anywhere == "A100"
+    lab = catalog.templates["lab"]
+    assert list(lab.gpus) == ["a100", "a100@us-east", "half", "half@us-east"]
+    assert dict(lab.substitutes) == {"a100": ("h100",)}
+
+
+def test_one_in_whose_queue_pods_wait_is_scaled_as_all_times_are():
+    catalog = load_text(OWNED % "volcano: {queue: gpus, wait: 10m}")
+    assert catalog.clusters["us-east"].scheduler == PodQueues("volcano", "gpus", wait_seconds=600.0)
+    assert scaled(catalog, 60).clusters["us-east"].scheduler.wait_seconds == 10.0
+    assert scaled(catalog, 60).clusters["eu-west"] == catalog.clusters["eu-west"]
 
 
 def test_a_quota_of_a_kind_counts_it_in_every_cluster(catalog):

@@ -52,7 +52,7 @@ def build(entries: CatalogEntry, issues: list[Issue], *, empty: bool) -> Catalog
     templates: dict[str, Template] = {}
     for name, template in flattened("templates", entries.templates, named, issues).items():
         templates[name] = build_template(name, template, around, issues)
-    clusters = build_clusters(entries, named, issues)
+    clusters = build_clusters(entries, named, charging_teams(rules), issues)
     catalog = Catalog(
         gpus=MappingProxyType(gpus),
         templates=MappingProxyType(templates),

@@ -1,29 +1,32 @@
 """Several clusters: the kinds of each, and what templates offer of them.
 
 A kind is one of its own in each cluster: it has that cluster's price, and may be taken instead of the same kind in
-another, where its user consents. So queue, estimates and budgets need to know nothing of clusters; quotas count a kind
-in all of them.
+another, where its user consents and both are in one queue. So queue, estimates and budgets need to know nothing of
+clusters; quotas count a kind in all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from gpuspawner.catalog.building.build_scheduler import build_scheduler
 from gpuspawner.catalog.building.extends import Named
 from gpuspawner.catalog.clusters import ClusterEntry
 from gpuspawner.catalog.document import Issue, Loc
 from gpuspawner.catalog.models import CatalogEntry
 from gpuspawner.catalog.names import did_you_mean
-from gpuspawner.catalog.values import Catalog, Cluster, Route, Template
+from gpuspawner.catalog.values import Catalog, Cluster, KueueQueues, PodQueues, Route, Template
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.gpus.names import name_in
 
 PRICE_DIGITS = 6
 
 
-def build_clusters(entries: CatalogEntry, named: Named, issues: list[Issue]) -> Mapping[str, Cluster]:
+def build_clusters(
+    entries: CatalogEntry, named: Named, known_teams: Collection[str], issues: list[Issue]
+) -> Mapping[str, Cluster]:
     """Return the clusters, adding an issue for each thing wrong."""
     written = entries.clusters
     if written and not named.is_wrong("clusters"):
@@ -33,8 +36,8 @@ def build_clusters(entries: CatalogEntry, named: Named, issues: list[Issue]) -> 
             right = "let exactly one be without kubeconfig: the cluster that the hub itself uses"
             issues.append(Issue(("clusters",), wrong, right))
         if entries.scheduler.model_fields_set:
-            right = "remove one of both: with several clusters the queue is gpuspawner's own"
-            issues.append(Issue(("clusters",), "`scheduler` says that another owns the queue", right))
+            right = "write it in the cluster whose queue that is, for example clusters: {us-east: {scheduler: ...}}"
+            issues.append(Issue(("scheduler",), "several clusters have no queue of one scheduler", right))
         for name, one in written.items():
             issues.extend(_wrong(name, one, entries, named, own))
     return MappingProxyType(
@@ -49,10 +52,23 @@ def build_clusters(entries: CatalogEntry, named: Named, issues: list[Issue]) -> 
                 hub=one.hub or "",
                 nodes=one.nodes or "",
                 route=_route(one),
+                scheduler=_scheduler(name, one, named, known_teams, issues),
             )
             for name, one in written.items()
         }
     )
+
+
+def _scheduler(
+    name: str, one: ClusterEntry, named: Named, known_teams: Collection[str], issues: list[Issue]
+) -> KueueQueues | PodQueues | None:
+    loc: Loc = ("clusters", name, "scheduler")
+    if "http" in one.scheduler.model_fields_set:
+        right = "name kueue, volcano or kai, or write scheduler: beside no clusters:"
+        issues.append(Issue((*loc, "http"), "what speaks http decides about one cluster alone", right))
+        return None
+    found = build_scheduler(one.scheduler, named, known_teams, issues, loc)
+    return found if isinstance(found, (KueueQueues, PodQueues)) else None
 
 
 def _route(one: ClusterEntry) -> Route | None:
@@ -111,12 +127,13 @@ def across(catalog: Catalog, has: Mapping[str, Sequence[str] | None]) -> Catalog
 
 
 def _in_cluster(kind: GpuKind, cluster: Cluster, names: Mapping[tuple[str, str], str], *, many: bool) -> GpuKind:
-    price = kind.price_per_hour
+    price, owner = kind.price_per_hour, cluster.scheduler
+    where = cluster.title if owner is None else f"{cluster.title} ({owner.title}'s queue)"
     return replace(
         kind,
         name=names[kind.name, cluster.name],
-        title=f"{kind.title} in {cluster.title}" if many else kind.title,
-        where=cluster.title if many else "",
+        title=f"{kind.title} in {where}" if many else kind.title,
+        where=where if many else "",
         cluster=cluster.name if cluster.kubeconfig else "",
         of=None if kind.of is None else names[kind.of, cluster.name],
         price_per_hour=None if price is None else round(price * cluster.price_factor, PRICE_DIGITS),
@@ -127,13 +144,17 @@ def _offered(template: Template, catalog: Catalog, variants: Mapping[str, Mappin
     """Return a template with its kinds in every cluster: those first that have its data, then as they are written.
 
     Instead of a kind in one cluster, people may take it in another; then what the template gives instead, in the same
-    cluster first.
+    cluster first. Nothing of a cluster whose scheduler owns its queue is taken instead elsewhere, nor the other way:
+    a request stands in one queue.
     """
     ordered = sorted(catalog.clusters.values(), key=lambda one: not one.data.issuperset(template.data))
 
+    queue_of = {one.name: one.name if one.scheduler else "" for one in ordered}
+    in_queue = {queue: [one for one in ordered if queue_of[one.name] == queue] for queue in queue_of.values()}
+
     def ones(kind: str, first: str = "") -> list[str]:
         found = variants.get(kind, {})
-        places = sorted(ordered, key=lambda one: one.name != first) if first else ordered
+        places = sorted(in_queue[queue_of[first]], key=lambda one: one.name != first) if first else ordered
         return [found[one.name].name for one in places if one.name in found]
 
     gpus: dict[str, tuple[int, int]] = {}

@@ -151,8 +151,10 @@ def _check_spot(name: str, entry: GpuEntry, *, is_known: bool) -> Iterator[Issue
 def _check_claimed(name: str, entry: GpuEntry, entries: CatalogEntry, named: Named) -> Iterator[Issue]:
     beside = [key for key in ("match", "resource", "of") if getattr(entry, key) is not None]
     yield from check_claim(("gpus", name, "claim"), entry.claim, beside, named.is_wrong)
+    clusters = entries.clusters.values()
+    owners = [entries.scheduler, *(one.scheduler for one in clusters if one.gpus is None or name in one.gpus)]
     for owner, title in (("kueue", "Kueue"), ("volcano", "Volcano"), ("kai", "KAI")):
-        if owner in entries.scheduler.model_fields_set:
+        if any(owner in one.model_fields_set for one in owners):
             right = "write match or resource in its place"
             yield Issue(("gpus", name, "claim"), f"with {title}, what is claimed would be in no quota", right)
 

@@ -7,27 +7,28 @@ from types import MappingProxyType
 from typing import Any
 
 from gpuspawner.catalog.building.extends import Named
-from gpuspawner.catalog.document import Issue
+from gpuspawner.catalog.document import Issue, Loc
 from gpuspawner.catalog.names import did_you_mean
 from gpuspawner.catalog.rules.schedulers import HttpSchedulerEntry, KueueEntry, PodQueuesEntry, SchedulerEntry
 from gpuspawner.catalog.values import HttpSchedulerAddress, KueueQueues, PodQueues
 
 Owner = HttpSchedulerAddress | KueueQueues | PodQueues
+OF_ALL: Loc = ("scheduler",)
 
 
 def build_scheduler(
-    entry: SchedulerEntry, named: Named, known_teams: Collection[str], issues: list[Issue]
+    entry: SchedulerEntry, named: Named, known_teams: Collection[str], issues: list[Issue], loc: Loc = OF_ALL
 ) -> Owner | None:
-    """Return who owns the queue, None where that is gpuspawner, adding an issue for each thing wrong."""
+    """Return who owns the queue, None where that is gpuspawner, adding an issue for each thing wrong at ``loc``."""
     written = [name for name in SchedulerEntry.model_fields if name in entry.model_fields_set]
     if len(written) > 1:
         right = f"keep one of {', '.join(written[:-1])} and {written[-1]}"
-        issues.append(Issue(("scheduler",), "two schedulers can't own one queue", right))
-    if "kueue" in written and entry.kueue.model_fields_set:
-        return _kueue(entry.kueue, named, known_teams, issues)
+        issues.append(Issue(loc, "two schedulers can't own one queue", right))
+    if "kueue" in written:
+        return _kueue(entry.kueue, loc, named, known_teams, issues)
     for system, queues in (("volcano", entry.volcano), ("kai", entry.kai)):
         if system in written:
-            return _pod_queues(system, queues, named, known_teams, issues)
+            return _pod_queues(system, queues, loc, named, known_teams, issues)
     return _http(entry.http, named, issues, is_written=bool(written))
 
 
@@ -46,22 +47,24 @@ def _http(
     return HttpSchedulerAddress(http.url, **more)
 
 
-def _kueue(entry: KueueEntry, named: Named, known_teams: Collection[str], issues: list[Issue]) -> KueueQueues | None:
-    issues.extend(_unknown(("scheduler", "kueue", "teams"), entry.teams, named, known_teams))
+def _kueue(
+    entry: KueueEntry, loc: Loc, named: Named, known_teams: Collection[str], issues: list[Issue]
+) -> KueueQueues | None:
+    issues.extend(_unknown((*loc, "kueue", "teams"), entry.teams, named, known_teams))
     if entry.queue is None:
-        if not named.is_wrong("scheduler"):
+        if not named.is_wrong(*loc):
             right = "add queue: with the name of a LocalQueue, for example scheduler: {kueue: {queue: workspaces}}"
-            issues.append(Issue(("scheduler", "kueue"), "the queue of all is not said", right))
+            issues.append(Issue((*loc, "kueue"), "the queue of all is not said", right))
         return None
     more = _written(namespace=entry.namespace, priority_class=entry.priority_class)
     return KueueQueues(entry.queue, MappingProxyType(dict(entry.teams)), MappingProxyType(dict(entry.users)), **more)
 
 
 def _pod_queues(
-    system: str, entry: PodQueuesEntry, named: Named, known_teams: Collection[str], issues: list[Issue]
+    system: str, entry: PodQueuesEntry, loc: Loc, named: Named, known_teams: Collection[str], issues: list[Issue]
 ) -> PodQueues:
-    issues.extend(_unknown(("scheduler", system, "teams"), entry.teams, named, known_teams))
-    issues.extend(_unknown(("scheduler", system, "priority_classes"), entry.priority_classes, named, known_teams))
+    issues.extend(_unknown((*loc, system, "teams"), entry.teams, named, known_teams))
+    issues.extend(_unknown((*loc, system, "priority_classes"), entry.priority_classes, named, known_teams))
     return PodQueues(
         system,
         teams=MappingProxyType(dict(entry.teams)),
@@ -71,7 +74,7 @@ def _pod_queues(
     )
 
 
-def _unknown(loc: tuple[str, ...], teams: Iterable[str], named: Named, known_teams: Collection[str]) -> Iterable[Issue]:
+def _unknown(loc: Loc, teams: Iterable[str], named: Named, known_teams: Collection[str]) -> Iterable[Issue]:
     """Yield an issue for each name that is no team's."""
     if named.is_wrong("teams") or named.is_wrong("quotas"):
         return

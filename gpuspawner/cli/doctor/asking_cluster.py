@@ -18,7 +18,7 @@ from gpuspawner.backends.kubernetes.connection import Connection
 from gpuspawner.backends.kubernetes.devices.view import GROUP as CLAIMS
 from gpuspawner.backends.kubernetes.names import HUB_LABEL
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
-from gpuspawner.catalog import Catalog, KueueQueues, PodQueues
+from gpuspawner.catalog import Catalog, HttpSchedulerAddress, KueueQueues, PodQueues
 from gpuspawner.cli.adopting.cluster import settings_of
 from gpuspawner.cli.doctor import asking_kueue, asking_pod_queues, of_claims, of_cluster, of_hub
 from gpuspawner.cli.doctor.asking import TIMEOUT_SECONDS, seconds_of, too_long
@@ -26,6 +26,7 @@ from gpuspawner.cli.doctor.asking_kueue import REVIEWS
 from gpuspawner.cli.doctor.findings import Answer, Finding, unknown
 from gpuspawner.core.errors import Unavailable
 
+Owner = HttpSchedulerAddress | KueueQueues | PodQueues
 CONTAINER = "notebook"
 MOST_BYTES = 65536
 """Of what an exec prints."""
@@ -119,19 +120,51 @@ async def examined(arguments: argparse.Namespace, catalog: Catalog | None) -> tu
         if version.ok:
             found.append(of_hub.clock("The API server", version))
             found += await _judged(cluster, settings, catalog, urlsplit(arguments.service).port or 80)
+            found += await _elsewhere(settings, catalog)
         return found, version
     finally:
         await connection.close()
+
+
+async def _elsewhere(settings: ClusterSettings, catalog: Catalog | None) -> list[Finding]:
+    """Return what is found of those who own the queue of another cluster, asked as the service asks there."""
+    found: list[Finding] = []
+    for one in catalog.clusters.values() if catalog else ():
+        if not one.kubeconfig or one.scheduler is None:
+            continue
+        try:
+            connection = await Connection.opened(replace(settings, kubeconfig=one.kubeconfig, context=one.context))
+        except Unavailable as error:
+            judged = [of_cluster.reached(Answer(0, problem=str(error).rstrip(".")))]
+        else:
+            try:
+                judged = await _owner(Cluster(connection, ""), settings.namespace, one.scheduler)
+            finally:
+                await connection.close()
+        found += [replace(x, check=f"{x.check} of {one.name}") for x in judged]
+    return found
+
+
+def _of_home(catalog: Catalog | None) -> Owner | None:
+    """Return who owns the queue of the hub's own cluster."""
+    if catalog is None or not catalog.clusters:
+        return catalog.scheduler if catalog else None
+    return next(one.scheduler for one in catalog.clusters.values() if not one.kubeconfig)
+
+
+async def _owner(cluster: Cluster, namespace: str, owner: Owner | None) -> list[Finding]:
+    if isinstance(owner, KueueQueues):
+        return await asking_kueue.judged(cluster, namespace, owner)
+    if isinstance(owner, PodQueues):
+        return await asking_pod_queues.judged(cluster, namespace, owner)
+    return []
 
 
 async def _judged(cluster: Cluster, settings: ClusterSettings, catalog: Catalog | None, port: int) -> list[Finding]:
     namespace = quote(settings.namespace, safe="")
     answers = {one: await cluster.ask(REVIEWS, of_cluster.review_of(one, namespace)) for one in of_cluster.RIGHTS}
     found = [*of_cluster.rights(answers, namespace)]
-    if catalog is not None and isinstance(catalog.scheduler, KueueQueues):
-        found += await asking_kueue.judged(cluster, settings.namespace, catalog.scheduler)
-    elif catalog is not None and isinstance(catalog.scheduler, PodQueues):
-        found += await asking_pod_queues.judged(cluster, settings.namespace, catalog.scheduler)
+    found += await _owner(cluster, settings.namespace, _of_home(catalog))
     own = {name: kind for name, kind in catalog.gpus.items() if not kind.cluster} if catalog else {}
     claimed, slices = {name: kind for name, kind in own.items() if kind.claim}, None
     if claimed:

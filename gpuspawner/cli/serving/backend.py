@@ -18,6 +18,9 @@ from gpuspawner.catalog.file import Prepared
 from gpuspawner.catalog.requests.menus import FILE, read_menus
 from gpuspawner.core.errors import CatalogError, Problem
 from gpuspawner.schedulers.base import Scheduler
+from gpuspawner.schedulers.by_cluster.asked import Asked, ClusterScheduler
+from gpuspawner.schedulers.by_cluster.scheduler import ByClusterScheduler
+from gpuspawner.schedulers.by_cluster.view import SharedView
 from gpuspawner.schedulers.http.client import Client
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
@@ -35,6 +38,9 @@ CLUSTER = "GPUSPAWNER_KUBERNETES"
 CLUSTER_TIMES = {"fleet_seconds": 1.0, "probes_at_once": 256}
 """What the service does otherwise on a cluster: its view is followed, so that a look costs nothing, and its probes run
 on other machines."""
+
+
+Meet = Callable[[], Awaitable[None]]
 
 
 class BackendError(Exception):
@@ -57,7 +63,7 @@ class Chosen:
     resources: Resources | None = None
     makes_pods: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
-    meet: Callable[[], Awaitable[None]] = _nothing
+    meet: Meet = _nothing
     """Asks who owns the queue what it is; raises Unfit where it can't be used, Unavailable where it does not answer."""
     close: Callable[[], Awaitable[None]] = _nothing
 
@@ -74,69 +80,54 @@ def choose_backend(
     """
     chosen = _backend(catalog, data, hub_id, environment, partial(is_signed, secret, hub_id))
     address = catalog.scheduler
-    prepare = partial(_same_scheduler, address, chosen.prepare)
-    if address is None:
-        return replace(chosen, prepare=prepare)
-    if isinstance(address, KueueQueues):
-        return _with_kueue(replace(chosen, prepare=prepare), address, hub_id)
-    if isinstance(address, PodQueues):
-        return _with_pod_queues(replace(chosen, prepare=prepare), address)
-    mine = chosen.scheduler or InMemoryScheduler(chosen.backend, chosen.catalog.gpus)
-    scheduler = HttpScheduler(Client(address, hub_id), mine)
-
-    async def close() -> None:
-        await scheduler.close()
-        await chosen.close()
-
-    return replace(chosen, prepare=prepare, scheduler=scheduler, meet=scheduler.meet, close=close)
-
-
-def _with_kueue(chosen: Chosen, queues: KueueQueues, hub_id: str) -> Chosen:
-    """Return where workspaces live, with Kueue as the owner of the queue."""
-    if not chosen.makes_pods:
-        raise BackendError("The catalog names Kueue's queues: they are on a Kubernetes cluster, and this hub has none.")
-    from gpuspawner.backends.kubernetes.backend import KubernetesBackend  # noqa: PLC0415 - an extra
-    from gpuspawner.schedulers.kueue.cluster import KueueCluster  # noqa: PLC0415 - likewise
-    from gpuspawner.schedulers.kueue.scheduler import KueueScheduler  # noqa: PLC0415 - likewise
-
-    backend, mine = chosen.backend, chosen.scheduler
-    assert isinstance(backend, KubernetesBackend)
-    assert mine is not None
-    if backend.settings.all_namespaces and not queues.namespace:
-        right = "add namespace: to scheduler: {kueue: ...}, where the LocalQueues are"
-        raise BackendError(f"Each user has a namespace, and the catalog names no namespace of Kueue's queues: {right}.")
-    namespace = queues.namespace or backend.settings.namespace
-    cluster = KueueCluster(backend.api, backend.settings, namespace, hub_id)
-    scheduler = KueueScheduler(cluster, mine, queues, hub_id, backend.tolerations)
-
-    async def close() -> None:
-        await scheduler.close()
-        await chosen.close()
-
-    return replace(chosen, scheduler=scheduler, meet=scheduler.meet, close=close)
-
-
-def _with_pod_queues(chosen: Chosen, queues: PodQueues) -> Chosen:
-    """Return where workspaces live, with a scheduler of the cluster as the owner of the queue in which pods wait."""
-    if not chosen.makes_pods:
+    chosen = replace(chosen, prepare=partial(_same_scheduler, address, chosen.prepare))
+    if isinstance(address, HttpSchedulerAddress):
+        mine = chosen.scheduler or InMemoryScheduler(chosen.backend, chosen.catalog.gpus)
+        http = HttpScheduler(Client(address, hub_id), mine)
+        return _with(chosen, http, http.meet)
+    if address is not None and not chosen.makes_pods:
         right = "they are on a Kubernetes cluster, and this hub has none"
-        raise BackendError(f"The catalog names the queues of {queues.system}: {right}.")
+        raise BackendError(f"The catalog names {address.title}'s queues: {right}.")
+    try:
+        return _with_owners(chosen, address, hub_id)
+    except ValueError as error:
+        raise BackendError(str(error)) from error
+
+
+def _with_owners(chosen: Chosen, queues: KueueQueues | PodQueues | None, hub_id: str) -> Chosen:
+    """Return where workspaces live, with who owns the queue of a cluster, or of some of several."""
+    owned = {name: one.scheduler for name, one in chosen.catalog.clusters.items() if one.scheduler is not None}
+    if queues is None and not owned:
+        return chosen
     from gpuspawner.backends.kubernetes.backend import KubernetesBackend  # noqa: PLC0415 - an extra
-    from gpuspawner.schedulers.pod_queues.groups import PodGroups  # noqa: PLC0415 - likewise
-    from gpuspawner.schedulers.pod_queues.scheduler import PodQueueScheduler  # noqa: PLC0415 - likewise
-    from gpuspawner.schedulers.pod_queues.systems import SYSTEMS  # noqa: PLC0415 - likewise
+    from gpuspawner.cli.serving.owners import owner_of  # noqa: PLC0415 - likewise
 
     backend, mine = chosen.backend, chosen.scheduler
-    assert isinstance(backend, KubernetesBackend)
     assert mine is not None
-    groups = PodGroups(backend.api, backend.settings, SYSTEMS[queues.system])
-    scheduler = PodQueueScheduler(backend, groups, mine, queues)
+    if queues is not None:
+        assert isinstance(backend, KubernetesBackend)
+        owner = owner_of(queues, backend, mine, hub_id)
+        return _with(chosen, owner, owner.meet)
+    assert isinstance(backend, ClustersBackend)
+    others = dict[str, Asked]()
+    for name, of_cluster in owned.items():
+        one = backend.clusters[name]
+        assert isinstance(one, KubernetesBackend)
+        scheduler = owner_of(of_cluster, one, SharedView(mine), hub_id)
+        others[name] = Asked(chosen.catalog.clusters[name].title, scheduler)
+    return _with(chosen, ByClusterScheduler(mine, backend.home, others))
+
+
+def _with(
+    chosen: Chosen, scheduler: HttpScheduler | ClusterScheduler | ByClusterScheduler, meet: Meet = _nothing
+) -> Chosen:
+    """Return where workspaces live, with who owns the queue."""
 
     async def close() -> None:
         await scheduler.close()
         await chosen.close()
 
-    return replace(chosen, scheduler=scheduler, meet=scheduler.meet, close=close)
+    return replace(chosen, scheduler=scheduler, meet=meet, close=close)
 
 
 def _same_scheduler(

@@ -117,6 +117,11 @@ class Gpu:
         return self.group is not None and self.group.is_coming
 
     @property
+    def node_there(self) -> str:
+        """The node that it is on, as its own cluster calls that."""
+        return self.group.node if self.group else self.node
+
+    @property
     def on(self) -> NodeName:
         """The node that it is on."""
         return NodeName(self.cluster, self.node)

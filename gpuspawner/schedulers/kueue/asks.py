@@ -13,6 +13,7 @@ from gpuspawner.backends.kubernetes.names import HUB_LABEL, LEASE_LABEL
 from gpuspawner.catalog import KueueQueues
 from gpuspawner.core.gpus import groups
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind
+from gpuspawner.core.gpus.names import written_name
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.schedulers.kueue.objects import GROUP, POD_SET, VERSION, Flavor, Json, Queue
@@ -97,11 +98,11 @@ def resource_of(kind: GpuKind, fleet: Fleet) -> str:
 
 
 def pools_on(fleet: Fleet) -> dict[str, dict[str, set[str]]]:
-    """Return the pools of the GPUs of each node, by resource and then by node."""
+    """Return the pools of the GPUs of each node, by resource and then by node, as the cluster itself calls that."""
     found: dict[str, dict[str, set[str]]] = {}
     for gpu in fleet.gpus:
         if gpu.group:
-            found.setdefault(gpu.group.resource, {}).setdefault(gpu.node, set()).add(gpu.pool)
+            found.setdefault(gpu.group.resource, {}).setdefault(gpu.node_there, set()).add(gpu.pool)
     return found
 
 
@@ -119,7 +120,7 @@ def _is_consented(
 ) -> bool:
     if found := {pool for node, has in on.items() if one.nodes is None or node in one.nodes for pool in has}:
         return not found.isdisjoint(pools)
-    names = {kind.name for kind in kinds}
+    names = {written_name(kind.name) for kind in kinds}
     coming = (dict(kind.autoscale.labels).items() for kind in kinds if kind.autoscale)
     return one.name in names or any(bool(one.labels) and one.labels.items() <= labels for labels in coming)
 

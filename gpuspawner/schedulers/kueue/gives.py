@@ -136,7 +136,7 @@ def given(
         gpus=tuple(
             gpu
             for gpu in fleet.gpus
-            if (nodes is None or gpu.node in nodes or gpu.is_coming) and (host is None or gpu.node == host)
+            if (nodes is None or gpu.node_there in nodes or gpu.is_coming) and host in {None, gpu.node_there}
         ),
     )
     for kind in kinds:

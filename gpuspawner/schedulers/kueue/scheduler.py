@@ -9,14 +9,14 @@ from typing import Any
 
 from gpuspawner.catalog import KueueQueues
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.fleet import Fleet, GpuKind
+from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.idle.policy import Terms
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.placement.kinds import kinds_of
 from gpuspawner.core.queue.forecast.estimates import Place
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
-from gpuspawner.schedulers.base import SCHEDULER, Answer, Capabilities, Grant, Offer, Preempted, Preview, Refusal
+from gpuspawner.schedulers.base import SCHEDULER, Answer, Capabilities, Grant, Preempted, Preview, Refusal
 from gpuspawner.schedulers.base import Scheduler as Seam
 from gpuspawner.schedulers.kueue import asks, gives, steps
 from gpuspawner.schedulers.kueue.cluster import KueueCluster
@@ -104,14 +104,6 @@ class KueueScheduler(PassingOn):
         if not self._met:
             await self._cluster.meet()
             self._met = True
-
-    async def observe(self, now: float) -> Fleet:
-        """Look at the GPUs."""
-        return await self._mine.observe(now)
-
-    def stock(self, seen: Snapshot) -> list[Offer]:
-        """Return what is there of every kind: what of it a queue may have, Kueue decides."""
-        return self._mine.stock(seen)
 
     async def extend(self, lease: Lease, until: float) -> None:
         """Allow it: Kueue bounds no time."""

@@ -20,7 +20,7 @@ from gpuspawner.core.queue.forecast.estimates import Place
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.queue.waiting import stands_aside
 from gpuspawner.core.units import show_duration
-from gpuspawner.schedulers.base import Answer, Capabilities, Grant, Offer, Preview
+from gpuspawner.schedulers.base import Answer, Capabilities, Grant, Preview
 from gpuspawner.schedulers.base import Scheduler as Seam
 from gpuspawner.schedulers.own_queue import without_gpus
 from gpuspawner.schedulers.passing_on import PassingOn
@@ -77,10 +77,6 @@ class PodQueueScheduler(PassingOn):
 
     def listen(self, told: Callable[[], None]) -> None:
         """Tell nothing: it answers at once."""
-
-    def stock(self, seen: Snapshot) -> list[Offer]:
-        """Return what is there of every kind: what of it a queue may have, its scheduler decides."""
-        return self._mine.stock(seen)
 
     async def extend(self, lease: Lease, until: float) -> None:
         """Allow it: they bound no time."""

@@ -163,11 +163,12 @@ class Granting:
 
     def _note_preempted(self, preempted: Mapping[str, Preempted]) -> list[asyncio.Future[None]]:
         """Tell those whose workspaces a scheduler ends that owns the queue, and those whom it spares after all."""
-        now, by, stored = self._clock.now(), self._observed.scheduler_name, []
+        now, stored = self._clock.now(), list[asyncio.Future[None]]()
         for lease in self._book:
             one, notice = preempted.get(lease.id), lease.notice
             if lease.phase not in UP:
                 continue
+            by = self._observed.decides(lease)
             if one is None and notice is not None and notice.preemption == SCHEDULER:
                 spared = replace(lease, notice=None)
                 event: events.Event = events.ClaimGone(f"{by} does not need its GPUs any more.")

@@ -241,7 +241,8 @@ class Lifecycle:
             Unavailable: the scheduler that must agree does not answer.
         """
         longer, seconds = self._longer(lease)
-        if self._allocator.scheduler.capabilities.owns_queue and longer.deadline_at is not None:
+        owner = self._allocator.scheduler.capabilities_of(lease.request.gpu)
+        if owner.owns_queue and longer.deadline_at is not None:
             await self._allocator.scheduler.extend(lease, longer.deadline_at)
             newest = self._book.get(lease.id)
             if newest is None or (newest.deadline_at, newest.phase) != (lease.deadline_at, lease.phase):

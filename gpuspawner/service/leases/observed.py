@@ -84,10 +84,9 @@ class Observed:
         """The GPUs as they were last seen, with those closed that an administrator lets nobody new have."""
         return self._restrictions.closed(self._scheduler.fleet)
 
-    @property
-    def scheduler_name(self) -> str:
-        """What pages call who owns the queue, where that is not gpuspawner."""
-        return self._scheduler.capabilities.title or "The scheduler"
+    def decides(self, lease: Lease) -> str:
+        """Return what pages call who owns the queue in which a lease stands, where that is not gpuspawner."""
+        return self._scheduler.capabilities_of(lease.request.gpu).title or "The scheduler"
 
     @property
     def kinds(self) -> Kinds:

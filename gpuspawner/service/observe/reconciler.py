@@ -277,7 +277,7 @@ class Reconciler:
 
     def _queue_seconds(self, lease: Lease) -> float:
         """Return for how long its pod may wait in the queue of the scheduler that owns that: 0 where none does."""
-        waits = self._allocator.scheduler.capabilities.pod_waits_seconds
+        waits = self._allocator.scheduler.capabilities_of(lease.request.gpu).pod_waits_seconds
         return 0.0 if waits is None or lease.request.gpu is None else waits
 
     def _node_seconds(self, lease: Lease) -> float:
@@ -298,7 +298,7 @@ class Reconciler:
         if waited_seconds:
             what = f"No node came within {show_duration(waited_seconds)}"
         elif queue_seconds and not one.disruption:
-            owner = self._allocator.scheduler.capabilities.title
+            owner = self._allocator.scheduler.capabilities_of(current.request.gpu).title
             what = f"It waited {show_duration(queue_seconds)} in {owner}'s queue, and is put into it again"
         why = one.disruption or one.waiting
         fleet, gpus = self._allocator.scheduler.fleet, {slot.gpu for slot in current.slots}

@@ -183,7 +183,8 @@ class QueueView:
 
     def _held(self) -> tuple[HeldGpus, ...]:
         """Return what is held now; nothing where the queue is another's, who gives it to whom they like."""
-        return () if self._scheduler.capabilities.owns_queue else held_now(self._now().seen)
+        owner_of, held = self._scheduler.capabilities_of, held_now(self._now().seen)
+        return tuple(one for one in held if not owner_of(one.hold.kind).owns_queue)
 
     def _without(self, held: Sequence[HeldGpus]) -> list[Offer]:
         computed = self._now()
@@ -199,7 +200,7 @@ class QueueView:
         found = self._places(lease)
         last = len(self._now().seen.claims)
         behind = Place(last, last, None, None)
-        if self._scheduler.capabilities.owns_queue:
+        if self._scheduler.capabilities_of(lease.request.gpu).owns_queue:
             behind = Place(None, None, None, None)  # the others are not known
         place = found.places.get(lease.id) if found.knows(lease) else None
         return _later(place or behind, self._clock.now() - found.as_of)
@@ -258,7 +259,8 @@ class QueueView:
     def held_back_instead(self, lease: Lease) -> list[str]:
         """Return in sentences which kinds that a waiting lease takes instead a limit holds back."""
         claim, seen = claim_of(lease), self._now().seen
-        if self._scheduler.capabilities.owns_queue or not claim.request.substitutes or self.held_back(lease):
+        owner = self._scheduler.capabilities_of(claim.request.gpu)
+        if owner.owns_queue or not claim.request.substitutes or self.held_back(lease):
             return []
         tally = Tally(seen, self._observed.holdings(seen))
         kinds = [seen.kinds[name] for name in claim.request.substitutes if name in seen.kinds]

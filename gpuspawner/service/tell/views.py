@@ -201,11 +201,11 @@ def standing_view(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     elif not parts.allocator.observed.hub_answers and lease.phase is Phase.PARKED:
         sentence = "The hub does not answer at this moment; your place stays."
     elif parts.allocator.syncs.away:
-        sentence = f"{parts.allocator.observed.scheduler_name} does not answer at this moment; your place stays."
+        sentence = f"{parts.allocator.observed.decides(lease)} does not answer at this moment; your place stays."
     elif place.at_most_seconds == 0:
         sentence = start_limit(parts, lease.key) or sentence
-    others = parts.scheduler.capabilities.owns_queue
-    owner = parts.allocator.observed.scheduler_name if others else ""
+    others = parts.scheduler.capabilities_of(lease.request.gpu).owns_queue
+    owner = parts.allocator.observed.decides(lease) if others else ""
     return {
         "place": place.number,
         "of": place.of,

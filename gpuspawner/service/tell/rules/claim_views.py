@@ -54,7 +54,7 @@ def claim_view(
             for slot in claim.slots
         ],
         "victims": [_victim(parts, lease, now) for lease in ends],
-        "note": "" if parts.scheduler.capabilities.keeps_from_all or not claim.live else ONLY_OURS,
+        "note": "" if parts.scheduler.capabilities_of(claim.kind).keeps_from_all or not claim.live else ONLY_OURS,
     }
 
 

@@ -1,0 +1,127 @@
+"""The scheduler of one cluster of several, asked beside our own queue: one question at a time, each for a moment."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.leases.lease import WAITING
+from gpuspawner.core.queue.forecast.estimates import Place
+from gpuspawner.core.queue.grants import Held
+from gpuspawner.core.queue.snapshot import Snapshot
+from gpuspawner.schedulers.base import SCHEDULER, Answer, Preempted, Scheduler
+
+log = logging.getLogger("gpuspawner.scheduler")
+
+PATIENCE_SECONDS = 1.0
+"""So long grants elsewhere wait for it, where it answered before. Arbitrary: a few times what an answer takes."""
+
+
+class ClusterScheduler(Scheduler, Protocol):
+    """One that owns the queue of a cluster."""
+
+    async def meet(self) -> None:
+        """See that it can be used. Raises Unavailable: the words say why not."""
+        ...
+
+    async def close(self) -> None:
+        """Ask no more."""
+        ...
+
+
+class Asked:
+    """A cluster's scheduler, and what it answered last.
+
+    Whatever is wrong with it is wrong in its cluster alone: nothing is granted there, and what stood, stands.
+    """
+
+    def __init__(self, title: str, scheduler: ClusterScheduler) -> None:
+        """Ask nothing yet. ``title`` is what people call the cluster."""
+        self._title, self.scheduler = title, scheduler
+        self.away = ""
+        """Why it does not answer, in sentences; "" while it does."""
+        self._answer: Answer | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._met = self._is_late = self._again = False
+        self._told: Callable[[], None] = lambda: None
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """What is wrong with it, in sentences for the administrator."""
+        told = self.scheduler.unseen
+        return (*([self.away] if self.away else []), *(f"Cluster {self._title}: {words}" for words in told))
+
+    def listen(self, told: Callable[[], None]) -> None:
+        """Have ``told`` called whenever what stands may have changed."""
+        self._told = told
+        self.scheduler.listen(told)
+
+    async def close(self) -> None:
+        """Ask no more."""
+        self._told = lambda: None
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self.scheduler.close()
+
+    async def standing(self, seen: Snapshot) -> Answer:
+        """Ask, and return what stands; of one that is not heard in time what stood: it tells when it answers."""
+        if self._task is not None:
+            self._again = True
+            return self._stood(seen)
+        self._is_late = self._again = False
+        patience = 0.0 if self.away else PATIENCE_SECONDS
+        task = self._task = asyncio.create_task(self._ask(seen))
+        task.add_done_callback(self._ended)
+        try:
+            await asyncio.wait({task}, timeout=patience)
+        finally:
+            self._is_late = not task.done()
+        answer = self._answer
+        return self._stood(seen) if self._is_late or self.away or answer is None else answer
+
+    async def _ask(self, seen: Snapshot) -> None:
+        before, was_away = self._as_of, self.away
+        try:
+            if not self._met:
+                await self.scheduler.meet()
+                self._met = True
+            self._answer, self.away = await self.scheduler.sync(seen), ""
+        except Unavailable as error:
+            self._be_away(str(error))
+        except Exception as error:
+            log.exception("what the scheduler of cluster %s answered could not be taken", self._title)
+            self._be_away(f"{type(error).__name__}: the service's log says where.")
+        if was_away and not self.away:
+            log.warning("cluster %s: its scheduler answers again", self._title)
+        self._again |= (was_away, before) != (self.away, self._as_of)
+
+    @property
+    def _as_of(self) -> float | None:
+        return None if self._answer is None else self._answer.as_of
+
+    def _be_away(self, why: str) -> None:
+        words = f"The scheduler of cluster {self._title} does not answer: {why}"
+        if words != self.away:
+            log.warning("%s Who waits for it goes on waiting.", words)
+        self.away = words
+
+    def _ended(self, _task: asyncio.Task[None]) -> None:
+        self._task = None
+        if self._is_late and self._again:
+            self._told()
+
+    def _stood(self, seen: Snapshot) -> Answer:
+        """Return what stood: nothing new is granted, no notice is taken back, and who is held back stays so."""
+        name = self.scheduler.capabilities.title
+        says = f"{name} in {self._title} does not answer at this moment."
+        places = {x.id: Place(None, None, None, None, says=says) for x in seen.leases if x.phase in WAITING}
+        if not self.away and self._answer is not None:
+            places |= {lease: place for lease, place in self._answer.places().items() if lease in places}
+        held = {x.id: Held(x.held_back.rule, x.held_back.words) for x in seen.leases if x.held_back is not None}
+        notices = ((x.id, x.notice) for x in seen.leases if x.notice and x.notice.preemption == SCHEDULER)
+        preempted = tuple(Preempted(lease, notice.at, notice.why) for lease, notice in notices)
+        return Answer(seen.now, tuple, lambda: places, lambda: held, preempted=preempted)

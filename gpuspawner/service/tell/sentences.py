@@ -108,9 +108,8 @@ def hours_words(policy: str, instead_of: str, until: float | None, now: float) -
     if until is None and not instead_of:
         return ""
     end = "" if until is None else f" until {show_time(until, now)}"
-    return (
-        f"By the hours of the week, the policy {policy} holds{end}{f' instead of {instead_of}' if instead_of else ''}."
-    )
+    instead = f" instead of {instead_of}" if instead_of else ""
+    return f"By the hours of the catalog, the policy {policy} holds{end}{instead}."
 
 
 def waits(

@@ -25,8 +25,16 @@ session_of 1 && server=$session
 programs=$(saving)
 [ -n "$programs" ] || exit 0
 kill -TERM $programs 2>/dev/null
+any_left() { # of these alone: a kernel that ended is started again
+    for program in $(saving); do
+        for asked in $programs; do
+            [ "$program" != "$asked" ] || return 0
+        done
+    done
+    return 1
+}
 seconds=0
-while [ "$seconds" -lt "$1" ] && [ -n "$(saving)" ]; do
+while [ "$seconds" -lt "$1" ] && any_left; do
     sleep 1
     seconds=$((seconds + 1))
 done

@@ -340,16 +340,13 @@ def run(lease: Lease, server_started: str, now: float) -> Lease:
     """
     require_phase(lease, {Phase.STARTING}, "running")
     since = lease.granted_at if lease.adopted and lease.granted_at is not None else now
-    deadline = lifetime.deadline(since, lease.request.lifetime_seconds)
-    if lease.latest_end is not None:
-        deadline = min(deadline, lease.latest_end.at)
+    ends_at = lifetime.deadline(since, lease.request.lifetime_seconds)
+    ends_at = ends_at if lease.latest_end is None else min(ends_at, lease.latest_end.at)
     # Of one that is rebuilt from what runs it is not known who came meanwhile.
     awaited = lease.unwatched and bool(lease.slots) and not lease.adopted
     arrival = Arrival((lease.terms or Terms()).claim_seconds) if awaited else None
     started = replace(lease, running_at=now, server_started=server_started, failed_starts=0, unwatched=False)
-    return to_phase(
-        started, Phase.RUNNING, now, deadline_at=deadline, arrival=arrival, claimed_at=None, unclaimed=False
-    )
+    return to_phase(started, Phase.RUNNING, now, deadline_at=ends_at, arrival=arrival, claimed_at=None, unclaimed=False)
 
 
 def disrupt(lease: Lease, why: str, until: float | None) -> Lease:

@@ -158,7 +158,7 @@ class Cluster:
     """Where the hub's proxy reaches its nodes."""
     route: Route | None = None
     """What it reaches instead; with neither, it reaches the pods themselves."""
-    scheduler: KueueQueues | PodQueues | None = None
+    scheduler: KueueQueues | PodQueues | None = field(default=None, hash=False)
     """Who owns its queue; None where that is gpuspawner, with one queue for all such clusters."""
 
 

@@ -157,6 +157,7 @@ def test_a_cluster_may_have_a_scheduler_of_its_own_and_its_kinds_stand_in_no_oth
     owner = catalog.clusters["us-east"].scheduler
     assert owner == KueueQueues("gpus", {"ml": "of-ml"})
     assert catalog.scheduler is None
+    assert {catalog.clusters["us-east"]: "its client"}, "the spawner keeps one by it"
     assert catalog.gpus["a100@us-east"].title == "A100 in US East (Kueue's queue)"
     assert catalog.gpus["a100@us-east"].title_anywhere == "A100"
     lab = catalog.templates["lab"]

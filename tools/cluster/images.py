@@ -5,15 +5,24 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import marshal
 import platform
+import sys
 import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
+from importlib.util import MAGIC_NUMBER, source_hash
 from pathlib import Path
 from typing import Any
 
+CACHE_TAG = sys.implementation.cache_tag
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 STANDARD = "application/vnd.oci.image"
+UNCHECKED = (1).to_bytes(4, "little")
+"""Of bytecode that Python takes without a look at its source (PEP 552)."""
+WITHOUT_REFERENCES = 2
+"""The newest format of `marshal` that depends on nothing else in the process."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +67,13 @@ def write_archive(archive: Path, name: str, layers: Sequence[Layer], config: Map
             stream.add(layer.file, _path(file))
 
 
-def write_layer(file: Path, files: Mapping[str, Path]) -> Layer:
-    """Write a layer of ``files`` and folders by their path in the image: the same bytes for the same contents."""
+def write_layer(file: Path, files: Mapping[str, Path], python: str = "") -> Layer:
+    """Write a layer of ``files`` and folders by their path in the image: the same bytes for the same contents.
+
+    Where ``python`` is the version that runs here, modules are compiled: no user of the image may write there, and each
+    process would compile all that it imports.
+    """
+    compiles = python == f"{sys.version_info.major}.{sys.version_info.minor}"
     with tarfile.open(file, "w") as stream:
         for path, source in sorted(files.items()):
             found = [source] if source.is_file() else sorted(source.rglob("*"))
@@ -67,7 +81,16 @@ def write_layer(file: Path, files: Mapping[str, Path]) -> Layer:
                 if one.is_file() and "__pycache__" not in one.parts:
                     inside = path if one == source else f"{path}/{one.relative_to(source)}"
                     _add(stream, inside, one.read_bytes(), one.stat().st_mode & 0o755)
+                    if compiles and one.suffix == ".py":
+                        folder, _, name = inside.rpartition("/")
+                        _add(stream, f"{folder}/__pycache__/{name[:-3]}.{CACHE_TAG}.pyc", _bytecode(one))
     return Layer(file, _digest(file))
+
+
+def _bytecode(source: Path) -> bytes:
+    """Return a module's bytecode, the same bytes each time."""
+    code = SourceFileLoader(source.stem, str(source)).get_code(source.stem)  # what this machine compiled serves, too
+    return MAGIC_NUMBER + UNCHECKED + source_hash(source.read_bytes()) + marshal.dumps(code, WITHOUT_REFERENCES)
 
 
 def _add(stream: tarfile.TarFile, path: str, content: bytes, mode: int = 0o644) -> None:

@@ -71,7 +71,7 @@ def write_image(
     """
     title = name.rpartition("/")[2]
     archive = folder / f"{title}.tar"
-    last = write_layer(folder / f"{title}.layer.tar", files)
+    last = write_layer(folder / f"{title}.layer.tar", files, PYTHON)
     known = f"{[layer.digest for layer in (*layers, last)]} {config}"
     tag = hashlib.sha256(known.encode()).hexdigest()[:12]
     write_archive(archive, f"{name}:{tag}", [*layers, last], config)

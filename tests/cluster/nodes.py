@@ -23,10 +23,12 @@ def wait_for(look, what, seconds=WAIT_SECONDS):
     Raises:
         AssertionError: it was not within ``seconds``; the message tells ``what`` and the last answer.
     """
-    deadline = time.monotonic() + seconds
+    begun = time.monotonic()
     while not (found := look()):
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}; last seen: {found!r}"
-        time.sleep(0.1)
+        waited = time.monotonic() - begun
+        assert waited < seconds, f"not within {seconds} s: {what}; last seen: {found!r}"
+        # Many a look is a run of kubectl: what takes long is asked for seldom.
+        time.sleep(min(0.5, 0.1 + waited / 20))
     return found
 
 

@@ -30,6 +30,11 @@ from tools.progress import StepError
 
 START_SECONDS = 120
 """Ten times what it takes on two idle cores: a busy machine is no failure."""
+ASKED_SECONDS = 0.3
+"""Between two looks: each is a run of kubectl, beside parts that need the processor to start."""
+GARBAGE_PERCENT = "300"
+"""Go collects once a part's memory has grown by so much, by itself at 100: of a small cluster that is a tenth of what
+its parts compute."""
 WATCHES = Path("/proc/sys/fs/inotify/max_user_instances")
 WATCHES_AT_LEAST = 1024
 """Linux allows 128 to each user, and the kubelet and containerd of one cluster take some dozens: of a third one the
@@ -148,7 +153,7 @@ class Cluster:
         self._read_state()
         self.commands[name] = command or self.commands[name]
         folders = [str(Path(line[0]).parent) for line in self.commands.values()]
-        env = {"PATH": ":".join([*dict.fromkeys(folders), PATH])}
+        env = {"PATH": ":".join([*dict.fromkeys(folders), PATH]), "GOGC": GARBAGE_PERCENT}
         self.processes[name] = self.namespaces.start(self.commands[name], self.log(name), env)
         self.save()
 
@@ -284,7 +289,7 @@ class Cluster:
         while not done():
             if time.monotonic() > deadline:
                 raise StepError(f"After {START_SECONDS} s {otherwise}.", self.log(name))
-            time.sleep(0.1)
+            time.sleep(ASKED_SECONDS)
 
 
 def allow_watching() -> None:

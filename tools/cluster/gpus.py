@@ -18,7 +18,7 @@ from typing import Any
 from gpuspawner.backends.local.records import MIB, SimulatedGpu
 from gpuspawner.backends.local.simulated import create
 from tools.cluster.__main__ import FOLDER
-from tools.cluster.cluster import Cluster
+from tools.cluster.cluster import ASKED_SECONDS, Cluster
 from tools.cluster.settings import NODE
 from tools.install import ROOT
 from tools.progress import StepError, say
@@ -184,7 +184,7 @@ class Gpus:
             if time.monotonic() > deadline:
                 message = f"After {OFFERED_SECONDS} s the node offers {found} {self.resource}, not {number}."
                 raise StepError(message, self.cluster.log("kubelet"))
-            time.sleep(0.1)
+            time.sleep(ASKED_SECONDS)
 
     def _end_plugin(self) -> None:
         known = Cluster.load(self.cluster.folder)

@@ -288,6 +288,10 @@ HOLD = {
     "'model' in device.attributes['other.example.org']": False,
     "device.attributes['gpu.nvidia.com'].exists(name, name == 'uuid')": True,
     "device.allowMultipleAllocations": False,
+    "device.attributes['resource.kubernetes.io'].numaNodes.includes(1)": True,
+    "device.attributes['resource.kubernetes.io'].numaNodes.includes(2)": False,
+    "device.attributes['resource.kubernetes.io'].pcieRoot.includes('pci0000:00')": True,
+    "device.attributes['gpu.nvidia.com'].runs.exists(x, x.isLessThan(semver('13.1.0')))": True,
     "device.nothing()": False,
     "not CEL": False,
 }
@@ -295,7 +299,9 @@ HOLD = {
 
 @pytest.mark.parametrize(("expression", "holds"), HOLD.items())
 def test_selectors_hold_as_for_the_scheduler(expression, holds):
-    seen = to_slice(a_slice([a_gpu(0)]))
+    lists = {"resource.kubernetes.io/numaNodes": {"ints": [0, 1]}, "runs": {"versions": ["13.0.0", "14.0.0"]}}
+    device = a_gpu(0)
+    seen = to_slice(a_slice([{**device, "attributes": {**device["attributes"], **lists}}]))
     assert seen is not None
     assert fits(seen.devices[0], [expression]) is holds
 

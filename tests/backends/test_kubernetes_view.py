@@ -141,6 +141,25 @@ async def test_errors_and_rubbish_are_tried_again(api, a_view):
     await eventually(free(backend), 3)
 
 
+async def test_an_object_that_nobody_foresaw_hides_no_other(api, a_view, monkeypatch, caplog):
+    trim = views.to_pod
+
+    def fails_at_one(data, named):
+        if data["metadata"]["name"] == "odd":
+            raise KeyError("what a later Kubernetes leaves out")
+        return trim(data, named)
+
+    monkeypatch.setattr(views, "to_pod", fails_at_one)
+    api.put(a_pod("odd"))
+    backend = a_view()
+    assert await free(backend)() == 4
+    await api.followed()
+    api.put(a_pod("odd"))
+    api.put(a_pod("even", gpus={"nvidia.com/gpu": 1}))
+    await eventually(free(backend), 3)
+    assert "has an object that is not understood, and is left out" in caplog.text
+
+
 async def test_a_watch_that_falls_silent_is_asked_anew(api, a_view):
     backend = a_view(silent_seconds=0.2)
     await free(backend)()

@@ -63,6 +63,7 @@ class Watch(Generic[T]):
         self._refused_at = math.inf
         self._version = ""
         self.objects: dict[str, T] = {}
+        self._unread: set[str] = set()
         self.answered = asyncio.Event()
         self.complete = False
         self.refused = ""
@@ -154,7 +155,7 @@ class Watch(Generic[T]):
         while True:
             page = await self._api.get(self._path, query)
             for item in page.get("items") or ():
-                trimmed = self._trim(item)
+                trimmed = self._trimmed(item)
                 if trimmed is not None:
                     listed[item["metadata"]["uid"]] = trimmed
             metadata = page["metadata"]
@@ -199,10 +200,20 @@ class Watch(Generic[T]):
         if kind == "ERROR":
             raise ApiRefused(int(item.get("code") or 0), str(item.get("message")))
         if kind in {"ADDED", "MODIFIED"}:
-            self._take(item["metadata"]["uid"], self._trim(item))
+            self._take(item["metadata"]["uid"], self._trimmed(item))
         elif kind == "DELETED":
             self._take(item["metadata"]["uid"], None)
         self._version = item["metadata"]["resourceVersion"]
+
+    def _trimmed(self, item: dict[str, Any]) -> T | None:
+        """Return an object trimmed; None also where it is one that nobody foresaw: it must not hide all others."""
+        try:
+            return self._trim(item)
+        except Exception:
+            if (uid := item["metadata"]["uid"]) not in self._unread:
+                self._unread.add(uid)
+                log.exception("%s has an object that is not understood, and is left out: %s", self._path, uid)
+            return None
 
     def _take(self, uid: str, after: T | None) -> None:
         before = self.objects.get(uid)

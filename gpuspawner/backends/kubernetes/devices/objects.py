@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from gpuspawner.backends.kubernetes.reading.quantities import amount_of
 
+VERSIONS = frozenset({"version", "versions"})
 KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
 
 
@@ -38,8 +39,8 @@ class Shared(NamedTuple):
     step: int | None
 
 
-Attribute = str | bool | int
-"""A version is its text."""
+Attribute = str | bool | int | tuple[str | bool | int, ...]
+"""A version is its text; a newer Kubernetes has lists of each, too."""
 
 
 @dataclass(frozen=True)
@@ -169,8 +170,8 @@ def _device(driver: str, pool: str, data: Mapping[str, Any]) -> Device:
     taints = [one for one in data.get("taints") or () if one.get("effect") in KEEPS_OFF]
     return Device(
         name=DeviceName(driver, pool, data["name"]),
-        attributes=tuple(sorted((key, next(iter(value.values()))) for key, value in attributes.items() if value)),
-        versions=frozenset(key for key, value in attributes.items() if "version" in value),
+        attributes=tuple((key, _attribute(value)) for key, value in sorted(attributes.items()) if value),
+        versions=frozenset(key for key, value in attributes.items() if not value.keys().isdisjoint(VERSIONS)),
         capacity=tuple(
             sorted((_qualified(driver, key), _shared(value)) for key, value in (data.get("capacity") or {}).items())
         ),
@@ -178,6 +179,11 @@ def _device(driver: str, pool: str, data: Mapping[str, Any]) -> Device:
         tainted=", ".join(_taint(one) for one in taints),
         is_shared=bool(data.get("allowMultipleAllocations")),
     )
+
+
+def _attribute(value: Mapping[str, Any]) -> Attribute:
+    found: Any = next(iter(value.values()))
+    return tuple(found) if isinstance(found, list) else found
 
 
 def _taint(data: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from celpy import Environment
-from celpy.celtypes import BoolType, IntType, MapType, StringType
+from celpy.celtypes import BoolType, IntType, ListType, MapType, StringType
 from celpy.evaluation import CELEvalError, CELFunction
 
 from gpuspawner.backends.kubernetes.devices.objects import Device
@@ -84,12 +84,9 @@ def _program(expression: str) -> Any:
 def _in_cel(device: Device) -> MapType:
     attributes, capacity = _Domains(), _Domains()
     for (domain, name), value in device.attributes:
-        made: object = StringType(value) if isinstance(value, str) else IntType(value)
-        if (domain, name) in device.versions:
-            made = _Version(str(value))
-        elif isinstance(value, bool):
-            made = BoolType(value)
-        _put(attributes, domain, name, made)
+        is_version = (domain, name) in device.versions
+        parts = [_value(one, is_version=is_version) for one in (value if isinstance(value, tuple) else (value,))]
+        _put(attributes, domain, name, ListType(parts) if isinstance(value, tuple) else parts[0])
     for (domain, name), shared in device.capacity:
         _put(capacity, domain, name, IntType(shared.amount))
     return MapType(
@@ -100,6 +97,14 @@ def _in_cel(device: Device) -> MapType:
             StringType("allowMultipleAllocations"): BoolType(device.is_shared),
         }
     )
+
+
+def _value(value: str | bool | int, *, is_version: bool) -> Any:
+    if is_version:
+        return _Version(str(value))
+    if isinstance(value, str):
+        return StringType(value)
+    return BoolType(value) if isinstance(value, bool) else IntType(value)
 
 
 def _put(domains: _Domains, domain: str, name: str, value: object) -> None:
@@ -135,6 +140,7 @@ FUNCTIONS: dict[str, CELFunction] = {
     "major": lambda one: IntType(one.parts[0]),
     "minor": lambda one: IntType(one.parts[1]),
     "patch": lambda one: IntType(one.parts[2]),
+    "includes": lambda has, one: BoolType(one in has if isinstance(has, ListType) else has == one),
     "lowerAscii": lambda text: StringType(str(text).lower()),
     "upperAscii": lambda text: StringType(str(text).upper()),
     "trim": lambda text: StringType(str(text).strip()),

@@ -45,6 +45,8 @@ LITTLE_SECONDS = 0.01
 """What takes less is computed at each change."""
 BETWEEN_SECONDS = 0.2
 """So long after one thing that took longer nothing else does: a page waits for one of them. Arbitrary."""
+TURN_SECONDS = 0.005
+"""Arbitrary: half of what is done between two such turns."""
 LONGEST_SECONDS = 60.0
 """What is made beside all else is shown for so long while it is made anew. Arbitrary."""
 OLD_SECONDS = 10.0
@@ -366,6 +368,11 @@ class QueueView:
         until = min([now + KEPT_SECONDS, *(x.not_before for x in seen.claims if x.not_before > now)])
         self._computed = _Computed(seen, until, offers)
         return self._computed
+
+
+async def let_others() -> None:
+    """Let all else go on, from within what takes long: also threads that read the store, a turn for each row."""
+    await asyncio.sleep(TURN_SECONDS)
 
 
 def _noted(offer: Offer, left: Offer, held: Iterable[HeldGpus], seen: Snapshot) -> Offer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from gpuspawner.core.quotas.quotas import Taken, Tally
 from gpuspawner.core.rules import Quota, Used, Whom
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.tell.console.ruled import NEAR_SHARE, state_of
+from gpuspawner.service.tell.queue_view import let_others
 from gpuspawner.service.tell.rules.quota_lines import limit_view
 from gpuspawner.service.tell.rules.quota_view import budget_view
 from gpuspawner.service.tell.rules.rule_words import entry_words, rule_id
@@ -156,7 +156,7 @@ async def everybody(seen: Seen) -> AsyncIterator[tuple[Quota, Asker, str]]:
     for entry in seen.parts.catalog.rules.quotas:
         for number, (asker, who) in enumerate(whom_of(seen, entry)):
             if number % AT_A_TIME == 0:
-                await asyncio.sleep(0)
+                await let_others()
             yield entry, asker, who
 
 

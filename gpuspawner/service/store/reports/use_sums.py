@@ -141,7 +141,8 @@ def _of_months(connection: sa.Connection) -> sa.ColumnElement[bool]:
 
 def _last_names(connection: sa.Connection, where: sa.ColumnElement[bool]) -> dict[str, str]:
     t = tables.use_sums.c
-    query = sa.select(t.key, t.name).where(_of_months(connection), where).order_by(t.span)
+    last = sa.func.max(t.span)
+    query = sa.select(t.key, t.name).where(_of_months(connection), where).group_by(t.key, t.name).order_by(last)
     return {row.key: row.name for row in connection.execute(query)}
 
 

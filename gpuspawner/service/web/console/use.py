@@ -18,6 +18,7 @@ from gpuspawner.service.store.reports.use_sums import Amounts, Part, Sum
 from gpuspawner.service.tell.console import use
 from gpuspawner.service.tell.console.listing import chosen, listed, read_wanted
 from gpuspawner.service.tell.console.use import Days
+from gpuspawner.service.tell.queue_view import let_others
 from gpuspawner.service.web.console.base import ConsolePage
 from gpuspawner.service.web.console.columns import columns_of
 from gpuspawner.service.web.quota_rows import near_their_end
@@ -127,7 +128,7 @@ async def _running_parts(parts: Parts) -> dict[str, list[Part]]:
     found = {}
     for number, x in enumerate(tuple(parts.book)):
         if number % AT_A_TIME == 0:
-            await asyncio.sleep(0)
+            await let_others()
         found[x.id] = list(parts_of_lines(lines_until(x, now, zone), {x.id: x}, node_of))
     return found
 

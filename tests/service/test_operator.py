@@ -59,6 +59,15 @@ async def test_killed_at_any_effect_it_is_asked_for_once_and_stopped_once(door, 
     assert leases_of(door) == []
 
 
+@pytest.mark.parametrize("when", [{}, {"ready_at": {"time": "8:00"}}], ids=["now", "at a time"])
+async def test_a_name_that_no_other_door_takes_is_refused_here_too(door, when):
+    door.cluster.apply("train", server="a\nb", **when)
+    await door.rounds()
+    assert door.status("train")["phase"] == "Refused"
+    assert door.status("train")["reason"].startswith("server: 'a")
+    assert leases_of(door) == []
+
+
 async def test_a_user_who_is_renamed_keeps_the_workspace_and_the_old_request_is_told_so_once(door):
     door.cluster.apply("train")
     await door.rounds(10)

@@ -12,6 +12,7 @@ import pytest
 import requests
 from a_wheel import make_wheel
 from ends import SERVER
+from fake_kueue import is_true
 from gpus import simulated
 from kube_hub import KubeHub, eventually
 from node_ports import served, ways
@@ -21,6 +22,7 @@ from gpuspawner.catalog import Route
 from gpuspawner.spawner.kubernetes.ways import http_route_of, ingress_of
 from tools.cluster.build import ensure_component
 from tools.cluster.cluster import Cluster
+from tools.cluster.kueue import Kueue
 from tools.cluster.recipes import GATEWAY
 
 WAIT_SECONDS = 400
@@ -301,3 +303,68 @@ def test_who_takes_either_gets_the_one_that_is_free(hub, east):
     lease = hub.until("erin", "running", WAIT_SECONDS)
     assert len(pods(east, hub, "erin")) == 1
     assert lease["id"] == pods(east, hub, "erin")[0].metadata.labels["gpuspawner.io/lease"]
+
+
+def kueue_objects(namespace):
+    """A queue with one GPU of the two, and the way to it: its flavor's node is called as that of eu-west."""
+    flavor = {"nodeLabels": {"kubernetes.io/os": "linux"}}
+    quota = {"name": "there", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": 1}]}
+    groups = [{"coveredResources": ["nvidia.com/gpu"], "flavors": [quota]}]
+    return [
+        {"kind": "ResourceFlavor", "metadata": {"name": "there"}, "spec": flavor},
+        {
+            "kind": "ClusterQueue",
+            "metadata": {"name": "all"},
+            "spec": {"namespaceSelector": {}, "resourceGroups": groups},
+        },
+        {"kind": "LocalQueue", "metadata": {"name": "gpus", "namespace": namespace}, "spec": {"clusterQueue": "all"}},
+    ]
+
+
+@pytest.fixture
+def kueue_there(hub, east):
+    """Kueue owns the queue of us-east from now on: grace's workspace, which ran there before, goes on."""
+    for lease in hub.workspaces():
+        hub.stop(lease["user"])
+    eventually(lambda: not hub.workspaces(), WAIT_SECONDS, "all have ended")
+    start(hub, "grace", THERE)
+    hub.until("grace", "running", WAIT_SECONDS)
+    kueue = Kueue(east.own)
+    kueue.start()
+    made = [{"apiVersion": "kueue.x-k8s.io/v1beta2", **one} for one in kueue_objects(hub.namespace)]
+    east.own.kubectl("apply", "-f", "-", given=json.dumps({"apiVersion": "v1", "kind": "List", "items": made}))
+    hub.kill_hub()
+    address = f"nodes: {east.own.address}"
+    owned = f"{address}, scheduler: {{kueue: {{queue: gpus}}}}"
+    hub.catalog.write_text(hub.catalog.read_text().replace(address, owned))
+    hub.start_hub()
+    yield
+    kueue.stop()
+
+
+def test_a_cluster_whose_queue_is_kueue_s_starts_by_it_and_the_other_by_ours(hub, east, one_machine, kueue_there):
+    def workloads():
+        """Whether Kueue has admitted each."""
+        told = json.loads(east.own.kubectl("get", "workloads.kueue.x-k8s.io", f"-n={hub.namespace}", "-o=json"))
+        return sorted(is_true(one, "Admitted") for one in told["items"])
+
+    eventually(lambda: workloads() == [True], WAIT_SECONDS, "what ran before has its quota")
+    start(hub, "heidi", THERE)
+
+    def why():
+        sentence = hub.lease("heidi")["queue"]["sentence"]
+        return sentence.startswith("Kueue says") and sentence
+
+    says = eventually(why, WAIT_SECONDS, "Kueue tells why she waits")
+    assert "place 1 in the cluster's queue all" in says, says
+    start(hub, "ivan", HERE)
+    hub.until("ivan", "running", WAIT_SECONDS)
+    assert len(pods(one_machine, hub, "ivan")) == 1
+    assert (hub.lease("heidi")["phase"], pods(east, hub, "heidi")) == ("queued", []), "no pod before Kueue admits it"
+    assert hub.lease("grace")["phase"] == "running"
+    assert workloads() == [False, True]
+    hub.stop("grace")
+    hub.until("heidi", "running", WAIT_SECONDS)
+    assert len(pods(east, hub, "heidi")) == 1
+    assert hub.server("heidi")["ready"]
+    eventually(lambda: workloads() == [True], WAIT_SECONDS, "hers alone is left")

@@ -1,10 +1,13 @@
 """The custom resources' definitions: made of the catalog's models, and committed as they are made."""
 
 import yaml
+from jupyterhub import orm
 
 from gpuspawner import __version__
 from gpuspawner.catalog.models import PolicyEntry, TemplateEntry
+from gpuspawner.catalog.parsers import LONGEST_IMAGE
 from gpuspawner.catalog.requests.models import RequestEntry
+from gpuspawner.catalog.requests.own import LONGEST_ADDRESS
 from gpuspawner.catalog.requests.resolve import OPTIONS
 from gpuspawner.catalog.resources.definitions import FIXED, KINDS, definition
 from gpuspawner.catalog.rules.models import QuotaEntry
@@ -32,6 +35,13 @@ def test_each_key_of_the_models_is_described_in_its_kind():
         properties = spec_of(kind)["properties"]
         assert set(properties) == keys
         assert all(one["description"].endswith(".") for one in properties.values())
+
+
+def test_a_request_can_tell_of_any_server_of_the_hub_and_of_all_that_other_doors_take():
+    properties = spec_of(KINDS[0])["properties"]
+    assert properties["server"]["maxLength"] == orm.Spawner.name.type.length
+    assert properties["own_image"]["maxLength"] == LONGEST_IMAGE
+    assert properties["repository"]["maxLength"] >= LONGEST_ADDRESS + len("ssh://")
 
 
 def test_a_request_has_every_option_of_a_start_and_only_its_lifetime_may_change():

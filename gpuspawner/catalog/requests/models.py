@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field
 
 from gpuspawner.catalog.entry import Entry
 from gpuspawner.catalog.parsers import (
+    LONGEST_IMAGE,
     TextOf,
     WholeNumber,
     parse_asked_kind,
@@ -20,9 +21,9 @@ from gpuspawner.catalog.parsers import (
     parse_name,
 )
 
-LONGEST_SERVER = 60
-"""Of a workspace's name. Arbitrary: it becomes part of addresses and of pods' names."""
-Text = Annotated[str | None, BeforeValidator(TextOf(300))]
+LONGEST_SERVER = 255
+"""Of a workspace's name, as JupyterHub 5 has it: each server of the hub has a request. Asking bounds it closer."""
+Text = Annotated[str | None, BeforeValidator(TextOf(LONGEST_IMAGE))]
 Written = Annotated[Any, BeforeValidator(lambda value: value)]
 """A size or a time as people write it."""
 

@@ -1,6 +1,7 @@
 """The databases that a store is tried on: each test's own, on SQLite and on a real PostgreSQL."""
 
 import itertools
+import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -14,16 +15,31 @@ from tools.postgres import FAST, PASSWORD, Server
 TEMPLATE = "migrated"
 
 
+def make_unused(url, password_file=None):
+    """Make the tables of a store that no service has opened."""
+    store = Store(url, password_file)
+    store.open()
+    store.close()
+    with Database(url, password_file).connected() as connection:
+        connection.execute(sa.text("UPDATE meta SET number = 0 WHERE name = 'epoch'"))
+
+
+@cache
+def migrated():
+    """Return what is in the file of such a store: the steps to its schema take longer than many a test."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "store.sqlite"
+        make_unused(f"sqlite:///{path}")
+        return path.read_bytes()
+
+
 class Postgres:
     """A server for all tests of a process. A database of a test is a copy of one whose tables are made already."""
 
     def __init__(self):
         self.server = Server(*FAST)
         self.server.sql(f"CREATE DATABASE {TEMPLATE}")
-        store = Store(self.server.url(TEMPLATE), self.server.password_file)
-        store.open()
-        store.close()
-        self.run("UPDATE meta SET number = 0 WHERE name = 'epoch'", TEMPLATE)
+        make_unused(self.server.url(TEMPLATE), self.server.password_file)
         self._numbers = itertools.count()
 
     def run(self, statement, database="postgres"):
@@ -55,6 +71,8 @@ class Database:
 
     @classmethod
     def sqlite(cls, path: Path):
+        if not path.exists():
+            path.write_bytes(migrated())
         return cls(f"sqlite:///{path}")
 
     @classmethod

@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import hypothesis.strategies as st
+from databases import Database
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from lease_builders import a_lease, slots
@@ -21,7 +22,6 @@ from gpuspawner.core.rules import Rate
 from gpuspawner.service.fake import HandClock
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.rules.accounts import Accounting
-from gpuspawner.service.store import Store
 
 KEYS = [Key("hub", f"user{number} born", "") for number in range(3)]
 WHICH = st.integers(0, len(KEYS) - 1)
@@ -40,7 +40,7 @@ class Writer(RuleBasedStateMachine):
         self.start()
 
     def start(self):
-        self.store, self.life, self.fails = Store(f"sqlite:///{self.folder / 's.sqlite'}"), Life(), []
+        self.store, self.life, self.fails = Database.sqlite(self.folder / "s.sqlite").store(), Life(), []
         self.store.open()
         save = self.store.save
 

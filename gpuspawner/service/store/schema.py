@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -34,6 +35,7 @@ class Step:
     back: str
 
 
+@cache
 def known_steps() -> tuple[Step, ...]:
     """Return every step that this version knows, the first one first."""
     scripts = ScriptDirectory.from_config(_config()).walk_revisions()
@@ -54,7 +56,8 @@ def upgrade(connection: sa.Connection) -> None:
         raise Unavailable(
             f"The store is of another version. {newer_words(revision, known[-1].revision, _opened_by(connection))}"
         )
-    command.upgrade(_config(connection), "head")
+    if revision != known[-1].revision:
+        command.upgrade(_config(connection), "head")
 
 
 def check_ours(connection: sa.Connection) -> None:

@@ -176,7 +176,7 @@ def run(seen, leases, until, step):
     return told
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(st.data())
 def test_nobody_starves(data):
     """Somebody who has used much asks for a whole node, while others ask for one GPU again and again."""
@@ -305,7 +305,7 @@ def test_the_first_kind_that_is_free_is_given_and_one_alone_is_reserved_where_it
     assert (place.number, place.of, place.at_most_seconds, place.kind) == (1, 1, 300, "t4")
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(st.data())
 def test_positions_equal_the_order_of_grants_when_all_ends_happen_as_declared(data):
     """One GPU each, so that nothing passes: who is said to come at a time comes then, and in that order."""
@@ -368,7 +368,7 @@ def test_gpus_are_reserved_on_the_node_that_has_cpu_for_the_request_first_too():
     assert told({gpus[0].on: Beside(4000, 2**40)}) == ("a100-1", 100), "as it is granted, where only GPUs are short"
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(queues(), st.sampled_from([None, 3, 4]), st.booleans())
 def test_a_pass_that_ends_where_nobody_gets_anything_decides_what_a_whole_one_does(seen, hard, budget):
     limits = (Limit(What.GPUS, soft=Fraction(2), hard=None if hard is None else Fraction(hard)),)

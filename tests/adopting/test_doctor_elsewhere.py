@@ -30,6 +30,6 @@ async def test_who_owns_the_queue_of_another_cluster_is_asked_there(tmp_path):
         "Kueue of east": State.BAD,
         "API server of south": State.BAD,
     }
-    assert "the cluster has no Kueue" in found["Kueue of east"].words
+    assert "install 0.19 or newer" in found["Kueue of east"].words
     assert _of_home(catalog) == catalog.clusters["west"].scheduler
     assert _of_home(None) is None

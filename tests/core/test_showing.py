@@ -1,0 +1,51 @@
+"""What a process of its own shows the service of requests: enough to decide by, whoever makes how many of them."""
+
+from dataclasses import replace
+
+import pytest
+
+from gpuspawner.core.resources.resource import ENDED, REFUSED, Resource
+from gpuspawner.core.resources.showing import LONGEST, NEW_BYTES, shown
+
+SPEC = {"user": "alice", "server": "one", "template": "lab", "lifetime": "8h"}
+
+
+def a_resource(number, **changes):
+    """The request with a number, by which it was made; alice's, of which nothing was told."""
+    values = {"uid": f"u-{number:04}", "version": "1", "created": f"2026-11-25T08:{number:02}:00Z", "spec": SPEC}
+    return Resource(f"r{number}", **{**values, **changes})
+
+
+def names(requests):
+    return [one.name for one in requests]
+
+
+def test_of_a_flood_the_oldest_are_shown_and_all_that_is_held_or_was_asked_for():
+    large = {**SPEC, "repository": "x" * (NEW_BYTES // 3)}
+    flood = [a_resource(number, spec=large) for number in range(1, 8)]
+    runs = a_resource(20, status={"phase": "Running", "lease": "u20"})
+    held = a_resource(30, held=True, spec={**SPEC, "user": "bob"})
+    assert names(shown([held, runs, *reversed(flood)])) == ["r1", "r2", "r3", "r20", "r30"]
+    many_held = [replace(one, held=True) for one in flood]
+    assert names(shown([*many_held, a_resource(9)])) == names(flood), "these are judged first"
+
+
+@pytest.mark.parametrize("phase", [ENDED, REFUSED])
+def test_what_is_over_is_shown_by_what_is_told_of_it_alone(phase):
+    status = {"phase": phase, "lease": "u1", "observedGeneration": 1, "conditions": [{"type": "Ready"}]}
+    long = {**SPEC, "user": "a" * 1000}
+    (over,) = shown([a_resource(1, spec=long, status=status, finalizers=("gpuspawner.io/workspace",))])
+    assert over.status == {"phase": phase, "lease": "u1", "observedGeneration": 1}
+    assert over.spec == {"user": "a" * LONGEST, "server": "one", "lifetime": "8h"}
+    assert over.finalizers == ()
+    (edited,) = shown([a_resource(1, generation=2, status={**status, "lease": ""})])
+    assert edited.spec == SPEC, "it is judged anew"
+
+
+def test_what_runs_keeps_its_status_and_what_is_to_be_ready_at_a_time_all_of_it():
+    status = {"phase": "Running", "lease": "u1", "reason": "Running on 2 A100"}
+    (runs,) = shown([a_resource(1, status=status)])
+    assert (runs.status, "template" in runs.spec) == (status, False)
+    wish = {**SPEC, "ready_at": {"time": "8:00"}}
+    (stands,) = shown([a_resource(1, spec=wish, status=status)])
+    assert stands.spec == wish

@@ -11,17 +11,15 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import yaml
 from tornado.web import Application
 
 from gpuspawner.backends.kubernetes.resources import CustomResources
-from gpuspawner.backends.kubernetes.settings import cluster_settings
+from gpuspawner.backends.kubernetes.settings import ClusterSettings, cluster_settings
 from gpuspawner.backends.resources import Resources
-from gpuspawner.cli.serving.started import SERVICE, read_secret
+from gpuspawner.cli.serving.started import SERVICE, StartError, check_address, listen_at, mapping_in, secret_in
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.resources.resource import Resource
 from gpuspawner.core.resources.showing import shown
@@ -41,27 +39,33 @@ def operate(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="[gpu %(asctime)s %(levelname)s] %(message)s")
     base = f"/{arguments.base_url.strip('/')}/".replace("//", "/")
     try:
-        settings = cluster_settings(yaml.safe_load(Path(arguments.cluster).read_text()) or {})
-        secret = read_secret(Path(arguments.secret_file))
-        if not settings.custom_resources:
-            print(f"gpuspawner operate: --cluster: {arguments.cluster} names no namespace: {MISSING}", file=sys.stderr)
-            return INVALID
+        check_address("--service-url", arguments.service_url)
+        address, port = listen_at(arguments.listen)
+        settings, secret = _settings(arguments.cluster), secret_in(arguments.secret_file)
         client = LeaseClient(f"{arguments.service_url.rstrip('/')}{base}{SERVICE}", secret)
-        asyncio.run(_run(Rounds(CustomResources(settings), client), arguments.listen))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        asyncio.run(_run(Rounds(CustomResources(settings), client), address, port))
+    except (StartError, OSError) as error:
         print(f"gpuspawner operate: {error}", file=sys.stderr)
         return INVALID
     return 0
 
 
-async def _run(rounds: Rounds, listen: str) -> None:
+def _settings(file: str) -> ClusterSettings:
+    """Return the settings of the cluster. Raises StartError."""
+    try:
+        settings = cluster_settings(mapping_in("--cluster", file))
+    except ValueError as error:
+        raise StartError(f"--cluster: {file}: {error}.") from error
+    if not settings.custom_resources:
+        raise StartError(f"--cluster: {file} names no namespace: {MISSING}")
+    return settings
+
+
+async def _run(rounds: Rounds, address: str, port: int) -> None:
     health, ended = Health(lambda: ""), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    address, _, port = listen.rpartition(":")
-    server = Application([(path, handler, {"health": health}) for path, handler in ROUTES[:1]]).listen(
-        int(port), address
-    )
+    server = Application([(path, handler, {"health": health}) for path, handler in ROUTES[:1]]).listen(port, address)
     health.went_round("round", ROUND_SECONDS)
     try:
         while not ended.is_set():

@@ -15,6 +15,12 @@ On its own port it answers, to whoever asks, /healthz: 200 while rounds go on.
 EPILOG = """\
 example:
   gpuspawner operate --service-url http://gpuspawner:9470 --secret-file /etc/gpuspawner/secret --cluster cluster.yaml
+
+cluster.yaml, the same for it and for the service:
+  namespace: jhub              # where workspaces are made
+  custom_resources: jhub       # where the requests are
+  operated_elsewhere: true     # it sees and writes them, and not the service
+  kubeconfig: /etc/kubeconfig  # outside a pod; in one its own account is used
 """
 
 

@@ -84,7 +84,7 @@ def started_by_hand(arguments: argparse.Namespace, environment: Mapping[str, str
             "service by itself: put configure(c, catalog=...) into its configuration, without service_url."
         )
     for option, url in (("--hub", arguments.hub), ("--service-url", arguments.service_url)):
-        _check_address(option, url)
+        check_address(option, url)
     data, store = Path(arguments.data).absolute(), store_of(arguments)
     secret, made_at, hub_id = _identity(arguments, data)
     token = _file("--token-file", arguments.token_file) if arguments.token_file else hub_token(secret)
@@ -104,7 +104,7 @@ def started_by_hand(arguments: argparse.Namespace, environment: Mapping[str, str
         public_url=f"{arguments.public_url.rstrip('/')}/{SERVICE}" if arguments.public_url else "",
         secret_made_at=made_at,
         stands_by=True,
-        listen=_listen(arguments.listen or urlparse(arguments.service_url).netloc),
+        listen="http://{}:{}".format(*listen_at(arguments.listen or urlparse(arguments.service_url).netloc)),
         hub_auth={
             "api_url": arguments.hub.rstrip("/"),
             "api_token": token,
@@ -116,8 +116,8 @@ def started_by_hand(arguments: argparse.Namespace, environment: Mapping[str, str
     )
     backend = {BACKEND: arguments.backend} if arguments.backend else {}
     if arguments.cluster:
-        backend[CLUSTER] = json.dumps(_yaml("--cluster", arguments.cluster))
-    settings = _yaml("--settings", arguments.settings) if arguments.settings else _settings(environment)
+        backend[CLUSTER] = json.dumps(mapping_in("--cluster", arguments.cluster))
+    settings = mapping_in("--settings", arguments.settings) if arguments.settings else _settings(environment)
     return Started(options, settings, {**environment, **backend})
 
 
@@ -128,13 +128,7 @@ def _identity(arguments: argparse.Namespace, data: Path) -> tuple[bytes, float, 
     except OSError as error:
         raise StartError(f"--data: {data} cannot be made ({error.strerror}). Name another.") from error
     if arguments.secret_file:
-        file = Path(arguments.secret_file)
-        text = _file("--secret-file", file)
-        if not re.fullmatch("[0-9a-f]{64,}", text):
-            raise StartError(
-                f"--secret-file: {file} holds no secret of 64 hexadecimal digits, as openssl rand -hex 32."
-            )
-        secret = bytes.fromhex(text)
+        secret = secret_in(arguments.secret_file)
         # How old the secret is says what may be rebuilt by it; a file that is mounted is as old as its mount.
         return secret, 0.0, arguments.hub_id or hub_id_of(secret)
     from gpuspawner.spawner.hub.data_folder import made_identity  # noqa: PLC0415 - what it imports is large
@@ -146,14 +140,24 @@ def _identity(arguments: argparse.Namespace, data: Path) -> tuple[bytes, float, 
     return bytes.fromhex(text), (data / "secret").stat().st_mtime, hub_id
 
 
-def _listen(text: str) -> str:
+def secret_in(path: str | Path) -> bytes:
+    """Return the secret that ``--secret-file`` names. Raises StartError."""
+    text = _file("--secret-file", path)
+    if not re.fullmatch("[0-9a-f]{64,}", text):
+        raise StartError(f"--secret-file: {path} holds no secret of 64 hexadecimal digits, as openssl rand -hex 32.")
+    return bytes.fromhex(text)
+
+
+def listen_at(text: str) -> tuple[str, int]:
+    """Return address and port of ``--listen``. Raises StartError."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or not 1 <= int(port) <= 65535:  # noqa: PLR2004 - the last port
         raise StartError(f"--listen {text} is no address and port. Write it like 0.0.0.0:9470.")
-    return f"http://{host or '0.0.0.0'}:{port}"  # noqa: S104 - what ":9470" means
+    return host or "0.0.0.0", int(port)  # noqa: S104 - what ":9470" means
 
 
-def _check_address(option: str, url: str) -> None:
+def check_address(option: str, url: str) -> None:
+    """See that an option names an http address. Raises StartError."""
     if "@" in url:
         raise StartError(f"{option}: a name or password stands in the address. Take it out: --token-file names a file.")
     try:
@@ -169,14 +173,16 @@ def _file(option: str, path: str | Path) -> str:
     try:
         return _read(Path(path))
     except (OSError, ValueError) as error:
-        raise StartError(f"{option}: {path} cannot be read ({error}).") from error
+        why = error.strerror if isinstance(error, OSError) else "it is no plain text"
+        raise StartError(f"{option}: {path} cannot be read: {why}. Name a file that is there.") from error
 
 
 def _read(path: Path) -> str:
     return path.read_text(encoding="ascii").strip()
 
 
-def _yaml(option: str, path: str) -> dict[str, Any]:
+def mapping_in(option: str, path: str) -> dict[str, Any]:
+    """Return the names and values of a YAML file. Raises StartError."""
     try:
         found = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
         return dict(found)

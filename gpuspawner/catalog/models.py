@@ -35,13 +35,14 @@ from gpuspawner.catalog.entry import (
     Title,
 )
 from gpuspawner.catalog.parsers import (
-    LONGEST_NAME,
     TextOf,
     WholeNumber,
     parse_compute,
     parse_http_url,
     parse_image,
     parse_kinds,
+    parse_label,
+    parse_label_value,
     parse_metric,
     parse_mode,
     parse_name,
@@ -88,9 +89,9 @@ class AutoscaleEntry(Entry):
     """How many one such node has. Default: 1."""
     start: PositiveDuration = None
     """How long a node takes until its GPUs can be used."""
-    labels: Annotated[dict[str, Annotated[str, BeforeValidator(TextOf(LONGEST_NAME))]], Section] = Field(
-        default_factory=dict
-    )
+    labels: Annotated[
+        dict[Annotated[str, BeforeValidator(parse_label)], Annotated[str, BeforeValidator(parse_label_value)]], Section
+    ] = Field(default_factory=dict)
     """What labels the new nodes will have. Default: nvidia.com/gpu.product, as `match` names it."""
 
 

@@ -30,11 +30,12 @@ LONGEST_PATH = 4000
 _METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 _OBJECT = re.compile(rf"{_NAME.pattern}(?:\.{_NAME.pattern})*")
+_LABEL_PART = r"[A-Za-z0-9](?:[-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?"
+_LABEL = re.compile(rf"(?:{_OBJECT.pattern}/)?{_LABEL_PART}")
+_LABEL_VALUE = re.compile(rf"(?:{_LABEL_PART})?")
 _COMPUTE = re.compile(r"[0-9]{1,2}\.[0-9]{1,2}")
 _DNS = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)+"
-_RESOURCE = re.compile(
-    rf"(?!(?:[a-z0-9.-]+\.)?kubernetes\.io/)(?!requests\.){_DNS}/[A-Za-z0-9](?:[-_.A-Za-z0-9]{{0,61}}[A-Za-z0-9])?"
-)
+_RESOURCE = re.compile(rf"(?!(?:[a-z0-9.-]+\.)?kubernetes\.io/)(?!requests\.){_DNS}/{_LABEL_PART}")
 _HOST = r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?(?::[0-9]{1,5})?/)?"
 _PATH = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _IMAGE = re.compile(rf"{_HOST}{_PATH}(?:/{_PATH})*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?")
@@ -50,6 +51,7 @@ LONGEST_PACKAGE, MOST_PACKAGES = 100, 50
 """Characters of one, and how many one tool may have. Arbitrary: more belongs into an image."""
 LONGEST_IMAGE = 500
 LONGEST_RESOURCE = 253
+LONGEST_LABEL = 253 + 1 + 63
 LONGEST_GROUP = 255
 """Characters in the name of a group or user: as many as JupyterHub's database holds."""
 
@@ -238,6 +240,22 @@ def parse_object(value: object) -> str:
     return value
 
 
+def parse_label(value: object) -> str:
+    """Read the name of a label of Kubernetes' nodes."""
+    if not isinstance(value, str) or len(value) > LONGEST_LABEL or not _LABEL.fullmatch(value):
+        right = "write it as kubectl get nodes --show-labels does, for example karpenter.sh/capacity-type"
+        raise BadValue(f"{quoted(value)} is no name of a label", right)
+    return value
+
+
+def parse_label_value(value: object) -> str:
+    """Read what a label of Kubernetes' nodes says."""
+    if not isinstance(value, str) or not _LABEL_VALUE.fullmatch(value):
+        right = "write it as kubectl get nodes --show-labels does, and in quotes if it looks like something else"
+        raise BadValue(f"{quoted(value)} is no value of a label", right)
+    return value
+
+
 def parse_image(value: object) -> str:
     """Read the name of a container image."""
     right = "write registry, name and tag, for example registry.example.org/ml/pytorch:2.9"
@@ -274,7 +292,7 @@ def parse_path(value: object) -> str:
     """Read the path of a file, from the root."""
     if isinstance(value, str) and value.startswith("/") and value.isprintable() and len(value) <= LONGEST_PATH:
         return value
-    raise BadValue(f"{quoted(value)} is no path", "write it from the root, for example /run/secrets/prometheus/token")
+    raise BadValue(f"{quoted(value)} is no path", "write it from the root, for example /run/secrets/name/file")
 
 
 def parse_own_images(value: object) -> str:

@@ -31,7 +31,7 @@ class Cluster:
     """An API server with a Kueue on which all is well; ``answers`` are by path, ``missing`` are (verb, resource)."""
 
     def __init__(self):
-        self.missing = set()
+        self.missing, self.barred, self.barred_by = set(), ("nothing",), 403
         self.answers = {
             "/apis/kueue.x-k8s.io": {"versions": [{"version": "v1beta2"}]},
             API: {"resources": [{"name": name} for name in KINDS]},
@@ -54,6 +54,8 @@ class Cluster:
             resource = "/".join(filter(None, (asked["resource"], asked["subresource"])))
             assert "kueue.x-k8s.io" in asked["group"]
             return Answer(201, {"status": {"allowed": (asked["verb"], resource) not in self.missing}})
+        if path.startswith(self.barred):
+            return Answer(self.barred_by, {"message": "forbidden"})
         found = self.answers.get(path)
         return Answer(404, {"message": "not found"}) if found is None else Answer(200, copy.deepcopy(found))
 
@@ -125,9 +127,9 @@ async def test_where_all_is_well_each_check_says_so():
         (no_kueue, {"Kueue"}, "the cluster has no Kueue", "0.19"),
         (old, {"Kueue"}, "older than 0.19", "0.19"),
         (kind_missing, {"Kueue"}, "does not serve Kueue's admissionchecks, clusterqueues", "0.19"),
-        (right_missing, {"Kueue's rights"}, "The right to update workloads/status in namespace jhub", "kueue-rbac"),
-        (no_local_queue, {"queue of-ml"}, "There is no LocalQueue of-ml in namespace jhub", "Make both"),
-        (no_cluster_queue, {"queue lq", "queue of-ml"}, "ClusterQueue behind it", "Make both"),
+        (right_missing, {"Kueue's rights"}, "The right to update workloads/status in namespace jhub", "rights.kueue"),
+        (no_local_queue, {"queue of-ml"}, "There is no LocalQueue of-ml in namespace jhub", "Make it"),
+        (no_cluster_queue, {"queue lq", "queue of-ml"}, "There is no ClusterQueue cq, to which the", "Make it"),
         (inactive, {"queue lq", "queue of-ml"}, "is not active: it references missing", "describe clusterqueue"),
         (elsewhere, {"queue lq", "queue of-ml"}, "MultiKueue", "Name another"),
         (moves, {"queue lq", "queue of-ml"}, "ConcurrentAdmission", "Name another"),
@@ -153,6 +155,24 @@ async def test_what_can_not_be_asked_is_no_fault():
     found = {one.check: one for one in await judged(cluster, "jhub", QUEUES) if one.state is not State.GOOD}
     assert {name: one.state for name, one in found.items()} == {"Kueue": State.UNKNOWN, "pods": State.UNKNOWN}
     assert "--as" in found["pods"].remedy
+
+
+async def test_what_may_not_be_seen_is_not_said_to_be_missing():
+    cluster = Cluster()
+    cluster.missing = {("get", "localqueues"), ("get", "workloadpriorityclasses")}
+    cluster.barred = (f"{API}/namespaces/jhub/localqueues", f"{API}/workloadpriorityclasses")
+    found = {one.check: one for one in await judged(cluster, "jhub", QUEUES) if one.state is not State.GOOD}
+    unseen = ("queue lq", "queue of-ml", "priority class")
+    states = {"Kueue's rights": State.BAD, **dict.fromkeys(unseen, State.UNKNOWN)}
+    assert {name: one.state for name, one in found.items()} == states
+    assert all("is not told (403)" in found[one].words and "Kueue's rights" in found[one].remedy for one in unseen)
+
+
+async def test_an_api_server_that_does_not_answer_does_not_say_that_there_is_no_kueue():
+    cluster = Cluster()
+    cluster.barred, cluster.barred_by = ("/apis/kueue.x-k8s.io",), 503
+    (finding,) = await judged(cluster, "jhub", QUEUES)
+    assert (finding.state, "(503)" in finding.words) == (State.UNKNOWN, True)
 
 
 def test_the_rights_that_are_asked_for_are_exactly_those_of_the_manifest():

@@ -83,7 +83,7 @@ REFUSED = {
         "  t4: {memory: 16GiB, claim: {device_class: x.org, selectors: ['device.driver ==']}}\n",
         (
             "4 gpus.t4.claim.selectors: 'device.driver ==' is no CEL expression. "
-            "Write it as in a ResourceClaim: in quotes, and text in it in the other ones."
+            "Write it as in a ResourceClaim, in double quotes, and text within it in single ones."
         ),
     ),
     "no quantity": (

@@ -12,12 +12,23 @@ KINDS = {
         "  t4: {memory: 16GiB}\n",
         (
             "4 gpus.t4: without match, no GPU is ever of this kind. "
-            "Add match: with the name nvidia-smi shows, for example match: NVIDIA A100*."
+            "Add match: with the name nvidia-smi shows, for example match: NVIDIA A100*; "
+            "on Kubernetes also resource: or claim: with its device_class."
         ),
     ),
     "matching another's GPUs": (
         "  t4: {memory: 16GiB, match: NVIDIA A100*}\n",
-        "4 gpus.t4.match: the same as that of `a100`. Let each GPU match one kind; divide a kind by of and shares.",
+        (
+            "4 gpus.t4.match: the same as that of `a100`. "
+            "Let each GPU match one kind; divide a kind by of and shares; one of spot nodes has spot: true."
+        ),
+    ),
+    "nodes to start by a label that no node can have": (
+        "  t4: {memory: 16GiB, match: T4, autoscale: {max: 4, start: 3m, labels: {Größe: t4}}}\n",
+        (
+            "4 gpus.t4.autoscale.labels.Größe: 'Größe' is no name of a label. "
+            "Write it as kubectl get nodes --show-labels does, for example karpenter.sh/capacity-type."
+        ),
     ),
     "resource without a domain": (
         "  t4: {memory: 16GiB, resource: gpu}\n",
@@ -128,8 +139,8 @@ KINDS = {
     "a label that is a number": (
         "  t4: {match: T4, memory: 16GiB, autoscale: {max: 8, start: 4m, labels: {pool: 4}}}\n",
         (
-            "4 gpus.t4.autoscale.labels.pool: 4 is no text. "
-            "Write one to 63 characters of text; put it in quotes if it looks like something else."
+            "4 gpus.t4.autoscale.labels.pool: 4 is no value of a label. Write it as kubectl get nodes "
+            "--show-labels does, and in quotes if it looks like something else."
         ),
     ),
     "counts in parts of nothing": (

@@ -54,7 +54,7 @@ RULES = {
     ),
     "a file that is not from the root": (
         "readings: {prometheus: 'http://p', token_file: token}\n",
-        "readings.token_file: 'token' is no path. Write it from the root, for example /run/secrets/prometheus/token.",
+        "readings.token_file: 'token' is no path. Write it from the root, for example /run/secrets/name/file.",
     ),
     "queues of Kueue without one of all": (
         "teams: {ml: {}}\nscheduler: {kueue: {teams: {ml: of-ml}}}\n",

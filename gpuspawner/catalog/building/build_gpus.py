@@ -20,6 +20,10 @@ from gpuspawner.core.units import show_bytes
 
 PRODUCT = "nvidia.com/gpu.product"
 """The label by which a pod asks for a node of NVIDIA's GPUs, as GPU Feature Discovery sets it."""
+_FOUND_BY = (
+    "add match: with the name nvidia-smi shows, for example match: NVIDIA A100*; "
+    "on Kubernetes also resource: or claim: with its device_class"
+)
 _OTHER_VENDORS = tuple(f"{vendor.domain}/" for vendor in VENDORS if vendor is not NVIDIA)
 
 
@@ -88,7 +92,9 @@ def check_gpus(entries: CatalogEntry, named: Named) -> Iterator[Issue]:
         if any(matched[:3]) and matches.setdefault(matched, name) != name:
             wrong = f"the same as that of `{matches[matched]}`"
             key = "match" if entry.match else "resource" if entry.resource else "claim"
-            yield Issue(("gpus", name, key), wrong, "let each GPU match one kind; divide a kind by of and shares")
+            right = "let each GPU match one kind; divide a kind by of and shares"
+            right += "; one of spot nodes has spot: true" if entry.match and not matched[-1] else ""
+            yield Issue(("gpus", name, key), wrong, right)
     for name in entries.simulated:
         kind = entries.gpus.get(name)
         if not named.has("gpus", name):
@@ -105,8 +111,7 @@ def _check_whole(name: str, entry: GpuEntry, entries: CatalogEntry, named: Named
     found = found or bool(entry.claim.model_fields_set)
     known = named.knows("gpus", name, ("match",), ("resource",), ("claim",)) and not named.is_wrong("simulated", name)
     if not found and known:
-        right = "add match: with the name nvidia-smi shows, for example match: NVIDIA A100*"
-        yield Issue(("gpus", name), "without match, no GPU is ever of this kind", right)
+        yield Issue(("gpus", name), "without match, no GPU is ever of this kind", _FOUND_BY)
 
 
 def _check_autoscale(name: str, entry: GpuEntry, named: Named) -> Iterator[Issue]:

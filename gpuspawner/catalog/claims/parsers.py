@@ -39,7 +39,7 @@ def _check_syntax(expression: str) -> None:
     try:
         Environment().compile(expression)
     except CELParseError:
-        right = "write it as in a ResourceClaim: in quotes, and text in it in the other ones"
+        right = "write it as in a ResourceClaim, in double quotes, and text within it in single ones"
         raise BadValue(f"{quoted(expression)} is no CEL expression", right) from None
 
 

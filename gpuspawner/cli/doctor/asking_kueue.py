@@ -26,12 +26,14 @@ class Asked(Protocol):
 async def judged(cluster: Asked, workspaces: str, queues: KueueQueues) -> list[Finding]:
     """Return what is found of Kueue; ``workspaces`` is their namespace."""
     group = await cluster.ask(f"/apis/{GROUP}")
+    if not group.ok and group.status != NOT_FOUND:
+        return [of_kueue.not_told(group)]
     if why := why_unfit(group.body if group.ok else None):
         return [bad(of_kueue.CHECK, why, of_kueue.UPGRADE)]
     found = [*of_kueue.served(await cluster.ask(API), await cluster.ask(f"/openapi/v3{API}"))]
     namespace = quote(queues.namespace or workspaces, safe="")
     answers = {right: await cluster.ask(REVIEWS, of_cluster.review_of(right, namespace)) for right in of_kueue.RIGHTS}
-    found += of_cluster.rights(answers, namespace, "Kueue's rights", of_kueue.MANIFEST)
+    found += of_cluster.rights(answers, namespace, "Kueue's rights", of_kueue.MANIFEST, "rights.kueue")
     for name in sorted({queues.queue, *queues.teams.values(), *queues.users.values()}):
         found += await _queue(cluster, namespace, name)
     if queues.priority_class:
@@ -47,10 +49,13 @@ async def judged(cluster: Asked, workspaces: str, queues: KueueQueues) -> list[F
 
 async def _queue(cluster: Asked, namespace: str, name: str) -> list[Finding]:
     local = await cluster.ask(f"{API}/namespaces/{namespace}/localqueues/{quote(name)}")
-    behind = str(local.body["spec"].get("clusterQueue") or "") if local.ok else ""
-    answer = await cluster.ask(f"{API}/clusterqueues/{quote(behind)}") if behind else Answer(NOT_FOUND)
-    one = answer.body if answer.ok else None
-    rules = (((one or {}).get("spec") or {}).get("admissionChecksStrategy") or {}).get("admissionChecks") or ()
+    if not local.ok:
+        return [of_kueue.not_seen(name, f"LocalQueue {name} in namespace {namespace}", local)]
+    behind = str(local.body["spec"].get("clusterQueue") or "")
+    answer = await cluster.ask(f"{API}/clusterqueues/{quote(behind)}")
+    if not answer.ok:
+        return [of_kueue.not_seen(name, f"ClusterQueue {behind}, to which the LocalQueue {name} leads", answer)]
+    rules = (answer.body["spec"].get("admissionChecksStrategy") or {}).get("admissionChecks") or ()
     checks = [await cluster.ask(f"{API}/admissionchecks/{quote(rule['name'])}") for rule in rules]
-    queue = to_queue(name, local.body if local.ok else None, one, {}, [x.body for x in checks if x.ok])
-    return [*of_kueue.queue(queue, one, namespace)]
+    queue = to_queue(name, local.body, answer.body, {}, [x.body for x in checks if x.ok])
+    return [*of_kueue.queue(queue, answer.body)]

@@ -21,7 +21,8 @@ async def judged(cluster: Asked, workspaces: str, queues: PodQueues) -> list[Fin
         return found
     wanted = of_pod_queues.rights_of(system)
     answers = {right: await cluster.ask(REVIEWS, of_cluster.review_of(right, namespace)) for right in wanted}
-    found += of_cluster.rights(answers, namespace, f"{system.title}'s rights", of_pod_queues.MANIFEST)
+    check = f"{system.title}'s rights"
+    found += of_cluster.rights(answers, namespace, check, of_pod_queues.MANIFEST, "rights.podGroups")
     named = {queues.queue or system.default_queue, *queues.teams.values(), *queues.users.values()}
     for name in sorted(named):
         answer = await cluster.ask(f"{of_pod_queues.QUEUES[queues.system]}/{quote(name, safe='')}")

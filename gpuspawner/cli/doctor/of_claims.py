@@ -24,7 +24,8 @@ def kinds_met(kinds: Mapping[str, GpuKind], slices: Answer, classes: Answer) -> 
     for what, answer in (("ResourceSlices", slices), ("DeviceClasses", classes)):
         if not answer.ok:
             words = f"{what} are not told ({answer.problem or answer.status}): no GPU that is claimed is seen."
-            return [bad("claims", words, f"Apply {MANIFEST}; claims need Kubernetes 1.34 or newer.")]
+            remedy = f"Apply {MANIFEST}; with the chart, set rights.claims: true. Claims need Kubernetes 1.34 or newer."
+            return [bad("claims", words, remedy)]
     devices = [device for item in slices.body if (one := _slice(item)) is not None for device in one.devices]
     known = {item["metadata"]["name"]: to_class(item) for item in classes.body}
     found = []

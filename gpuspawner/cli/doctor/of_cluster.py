@@ -61,10 +61,10 @@ def review_of(right: Right, namespace: str) -> dict[str, Any]:
 
 
 def rights(
-    answers: Mapping[Right, Answer], namespace: str, check: str = "rights", manifest: str = MANIFEST
+    answers: Mapping[Right, Answer], namespace: str, check: str = "rights", manifest: str = MANIFEST, value: str = ""
 ) -> Iterable[Finding]:
-    """Yield each right that is missing, of those that a manifest in hub_config gives."""
-    found = []
+    """Yield each right that is missing, of those that a manifest in hub_config gives, and a ``value`` of the chart."""
+    found, of_chart = [], f"; with the chart, set {value}: true" if value else ""
     for right, answer in answers.items():
         status = answer.body.get("status") if answer.ok and isinstance(answer.body, dict) else None
         if status is None:
@@ -73,7 +73,7 @@ def rights(
         if not status.get("allowed"):
             where = "in all namespaces" if right.everywhere else f"in namespace {namespace}"
             words = f"The right to {right.verb} {right.resource} {where} is missing: {right.without}."
-            found.append(bad(check, words, f"Apply hub_config/{manifest}, with your namespaces and account."))
+            found.append(bad(check, words, f"Apply hub_config/{manifest}, with your namespaces and account{of_chart}."))
     return found or [good(check, f"The account has the {len(answers)} rights that the service needs.")]
 
 

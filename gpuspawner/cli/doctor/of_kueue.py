@@ -7,6 +7,7 @@ from typing import Any
 
 from gpuspawner.cli.doctor.findings import Answer, Finding, bad, good, unknown
 from gpuspawner.cli.doctor.of_cluster import rights_to
+from gpuspawner.schedulers.kueue.cluster import NOT_FOUND
 from gpuspawner.schedulers.kueue.fits import why_gated
 from gpuspawner.schedulers.kueue.objects import GROUP, VERSION, Queue
 
@@ -35,7 +36,7 @@ KINDS = frozenset(right.resource for right in RIGHTS if right.group == GROUP)
 def served(kinds: Answer, schema: Answer) -> Iterable[Finding]:
     """Yield what is wrong with the kinds that are served, and with their version."""
     if not kinds.ok:
-        return [unknown(CHECK, "The API server does not tell Kueue's kinds.", "Mend what is said of the API server.")]
+        return [not_told(kinds)]
     missing = sorted(KINDS - {str(one.get("name")) for one in kinds.body.get("resources") or ()})
     if missing:
         return [bad(CHECK, f"The cluster does not serve Kueue's {', '.join(missing)}.", UPGRADE)]
@@ -48,6 +49,12 @@ def served(kinds: Answer, schema: Answer) -> Iterable[Finding]:
     return [good(CHECK, f"Kueue is there, 0.19 or newer, and speaks {VERSION}.")]
 
 
+def not_told(answer: Answer) -> Finding:
+    """Judge an answer that says neither that Kueue is there nor that it is not."""
+    words = f"The API server does not tell Kueue's kinds ({answer.problem or answer.status})."
+    return unknown(CHECK, words, "Mend what is said of the API server.")
+
+
 def _most_pod_sets(schema: Any) -> int | None:
     """Return how many pod sets a Workload may have; None where the schema does not tell."""
     try:
@@ -57,13 +64,18 @@ def _most_pod_sets(schema: Any) -> int | None:
         return None
 
 
-def queue(found: Queue, cluster_queue: Mapping[str, Any] | None, namespace: str) -> Iterable[Finding]:
+def not_seen(name: str, what: str, answer: Answer) -> Finding:
+    """Judge the answer to a queue, or to the ClusterQueue behind it, that is not there, or can't be seen."""
+    if answer.status == NOT_FOUND:
+        remedy = "Make it, or name another in the catalog's scheduler: {kueue: ...}."
+        return bad(f"queue {name}", f"There is no {what}.", remedy)
+    words = f"Whether there is a {what} is not told ({answer.problem or answer.status})."
+    return unknown(f"queue {name}", words, "See what is said of Kueue's rights.")
+
+
+def queue(found: Queue, cluster_queue: Mapping[str, Any]) -> Iterable[Finding]:
     """Yield what is wrong with a LocalQueue that the catalog names, and with the ClusterQueue behind it."""
     check = f"queue {found.name}"
-    if not found.cluster_queue or cluster_queue is None:
-        words = f"There is no LocalQueue {found.name} in namespace {namespace} with a ClusterQueue behind it."
-        remedy = "Make both, or name another in the catalog's scheduler: {kueue: ...}."
-        return [bad(check, words, remedy)]
     if found.why_refused:
         return [bad(check, found.why_refused, "Name another in the catalog's scheduler: {kueue: ...}.")]
     if found.stopped:
@@ -82,7 +94,7 @@ def places(answer: Answer) -> Finding:
     if answer.ok:
         return good("places", "Kueue tells who stands where.")
     words = f"Kueue's visibility API does not answer ({answer.problem or answer.status}): nobody reads their place."
-    remedy = f"Look at the APIService {VERSION}.{VISIBILITY}, and apply hub_config/{MANIFEST}."
+    remedy = f"Look at the APIService {VERSION}.{VISIBILITY}, and at what is said of the queues and of Kueue's rights."
     return bad("places", words, remedy)
 
 
@@ -90,6 +102,9 @@ def priority_class(name: str, answer: Answer) -> Finding:
     """Judge whether the WorkloadPriorityClass is there that the catalog names."""
     if answer.ok:
         return good("priority class", f"The WorkloadPriorityClass {name} is there.")
+    if answer.status != NOT_FOUND:
+        words = f"Whether there is a WorkloadPriorityClass {name} is not told ({answer.problem or answer.status})."
+        return unknown("priority class", words, "See what is said of Kueue's rights.")
     words = f"There is no WorkloadPriorityClass {name}: Kueue takes no Workload that names it."
     return bad("priority class", words, "Make it, or take priority_class out of the catalog's scheduler: {kueue: ...}.")
 

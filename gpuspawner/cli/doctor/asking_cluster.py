@@ -19,6 +19,7 @@ from gpuspawner.backends.kubernetes.devices.view import GROUP as CLAIMS
 from gpuspawner.backends.kubernetes.names import HUB_LABEL
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.catalog import Catalog, HttpSchedulerAddress, KueueQueues, PodQueues
+from gpuspawner.catalog import Cluster as OtherCluster
 from gpuspawner.cli.adopting.cluster import settings_of
 from gpuspawner.cli.doctor import asking_kueue, asking_pod_queues, of_claims, of_cluster, of_hub
 from gpuspawner.cli.doctor.asking import TIMEOUT_SECONDS, seconds_of, too_long
@@ -127,22 +128,33 @@ async def examined(arguments: argparse.Namespace, catalog: Catalog | None) -> tu
 
 
 async def _elsewhere(settings: ClusterSettings, catalog: Catalog | None) -> list[Finding]:
-    """Return what is found of those who own the queue of another cluster, asked as the service asks there."""
+    """Return what is found of the clusters beside the hub's own, asked as hub and service ask there."""
     found: list[Finding] = []
     for one in catalog.clusters.values() if catalog else ():
-        if not one.kubeconfig or one.scheduler is None:
+        if not one.kubeconfig:
             continue
         try:
             connection = await Connection.opened(replace(settings, kubeconfig=one.kubeconfig, context=one.context))
         except Unavailable as error:
-            judged = [of_cluster.reached(Answer(0, problem=str(error).rstrip(".")))]
+            judged = [of_cluster.reached(Answer(0, problem=str(error).rstrip(".")), of_cluster.WAY_THERE)]
         else:
             try:
-                judged = await _owner(Cluster(connection, ""), settings.namespace, one.scheduler)
+                judged = await _there(Cluster(connection, ""), settings.namespace, one)
             finally:
                 await connection.close()
         found += [replace(x, check=f"{x.check} of {one.name}") for x in judged]
     return found
+
+
+async def _there(cluster: Cluster, namespace: str, one: OtherCluster) -> list[Finding]:
+    version = await cluster.ask("/version")
+    if not version.ok:
+        return [of_cluster.reached(version, of_cluster.WAY_THERE)]
+    wanted, within = of_cluster.rights_there(one), quote(namespace, safe="")
+    answers = {right: await cluster.ask(REVIEWS, of_cluster.review_of(right, within)) for right in wanted}
+    found = [of_cluster.reached(version), of_hub.clock("The API server", version)]
+    found += of_cluster.rights(answers, within, manifest=of_cluster.OTHER_MANIFEST)
+    return found + await _owner(cluster, namespace, one.scheduler)
 
 
 def _of_home(catalog: Catalog | None) -> Owner | None:

@@ -10,6 +10,7 @@ from gpuspawner.backends.kubernetes.fleet import gpus_of_node
 from gpuspawner.backends.kubernetes.kinds import cluster_kinds
 from gpuspawner.backends.kubernetes.reading.models import model_of
 from gpuspawner.backends.kubernetes.reading.objects import to_node
+from gpuspawner.catalog import Cluster
 from gpuspawner.cli.doctor.findings import Answer, Finding, bad, good, unknown
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind
 from gpuspawner.service.observe.unmatched import unmatched
@@ -51,6 +52,30 @@ RIGHTS = (
 """Those of hub_config/kubernetes-service-rbac.yaml, and no others: a test compares them."""
 
 
+OTHER_MANIFEST = "kubernetes-other-cluster.yaml"
+_NOT_STARTED, _NOT_REACHED = "no workspace starts there", "no workspace is reached there"
+OF_HUB_THERE = (
+    *rights_to("pods", "get create", _NOT_STARTED),
+    *rights_to("events", "list watch", "nobody reads why a start takes long"),
+    *rights_to("persistentvolumeclaims", "get create", _NOT_STARTED),
+    *rights_to("persistentvolumeclaims", "delete", "homes of deleted users stay"),
+)
+"""The hub's in a cluster that is not its own, beside RIGHTS and those of the way there."""
+SERVICES_THERE = (*rights_to("services", "get create", _NOT_REACHED),)
+ROUTES_THERE: Mapping[str, tuple[Right, ...]] = {
+    "ingress": (*rights_to("ingresses", "create", _NOT_REACHED, group="networking.k8s.io"),),
+    "gateway": (*rights_to("httproutes", "create", _NOT_REACHED, group="gateway.networking.k8s.io"),),
+}
+
+
+def rights_there(cluster: Cluster) -> tuple[Right, ...]:
+    """Return the rights that hub and service need in a cluster that is not the hub's own."""
+    route = cluster.route
+    services = SERVICES_THERE if cluster.nodes or route else ()
+    routes = ROUTES_THERE["gateway" if route.gateway else "ingress"] if route else ()
+    return (*RIGHTS, *OF_HUB_THERE, *services, *routes)
+
+
 def review_of(right: Right, namespace: str) -> dict[str, Any]:
     """Return the SelfSubjectAccessReview that asks the API server for a right."""
     resource, _, subresource = right.resource.partition("/")
@@ -77,12 +102,16 @@ def rights(
     return found or [good(check, f"The account has the {len(answers)} rights that the service needs.")]
 
 
-def reached(answer: Answer) -> Finding:
+WAY_HERE = "Name the way there: --kubeconfig and --context, or run this in the service's pod."
+WAY_THERE = "Mend what its kubeconfig in the catalog says, or run this where that file is, as in the service's pod."
+
+
+def reached(answer: Answer, remedy: str = WAY_HERE) -> Finding:
     """Judge the API server's answer to its version."""
     if answer.ok:
         return good("API server", "The API server answers.")
     words = f"The API server does not answer ({answer.problem or answer.status})."
-    return bad("API server", words, "Name the way there: --kubeconfig and --context, or run this in the service's pod.")
+    return bad("API server", words, remedy)
 
 
 def devices(nodes: Iterable[Mapping[str, Any]], claimed: frozenset[str] = frozenset()) -> Iterable[Finding]:

@@ -111,6 +111,27 @@ def test_check_warns_of_what_is_not_right_on_every_hub_or_has_no_effect(tmp_path
     ]
 
 
+def test_check_warns_of_data_that_no_cluster_has(tmp_path, capsys):
+    file = tmp_path / "catalog.yaml"
+    text = (
+        "version: 1\n"
+        "clusters: {west: {}, east: {kubeconfig: /east, hub: 'https://hub.example.org', data: [imagenet]}}\n"
+        "templates: {lab: {title: Lab, data: [imagnet]}}\n"
+        "quotas: {each-user: {each: user, gpus: {hard: 4}}}\n"
+    )
+    words = f"warning: {file}:3: templates.lab.data: no cluster has `imagnet`: it chooses none. "
+    for written, right in (
+        (text, "Did you mean `imagenet`?"),
+        (text.replace(", data: [imagenet]", ""), "Write in data:"),
+    ):
+        file.write_text(written)
+        assert main(["check", str(file)]) == DONE
+        assert capsys.readouterr().err.startswith(words + right)
+    file.write_text(text.replace("imagnet", "imagenet"))
+    assert main(["check", str(file)]) == DONE
+    assert capsys.readouterr().err == ""
+
+
 TEAMS = """version: 1
 teams: {vision: {title: Vision lab}}
 templates:

@@ -8,6 +8,7 @@ from pathlib import Path
 from gpuspawner.catalog.document import Document, Issue, read_file
 from gpuspawner.catalog.groups import MAKE_IT, NOBODY_IN_IT, missing_groups
 from gpuspawner.catalog.load import DICT_NAME, problems
+from gpuspawner.catalog.names import did_you_mean
 from gpuspawner.catalog.values import Catalog
 from gpuspawner.core.errors import Problem
 from gpuspawner.core.rules import Used
@@ -15,6 +16,7 @@ from gpuspawner.core.units import show_duration
 
 Source = str | Path | Mapping[str, object]
 
+_SAY_WHERE = "write in data: of a cluster what lies there"
 OF_PODS = ("image", "profile", "guarantee")
 """Keys of a template that only KubeSpawner can fulfil."""
 
@@ -34,11 +36,11 @@ def needing_pods(source: Source, catalog: Catalog) -> tuple[Problem, ...]:
 
 
 def without_effect(source: Source, catalog: Catalog) -> tuple[Problem, ...]:
-    """Return what bounds nothing, or ends nothing, that is written to do so; and that nothing bounds anybody.
+    """Return what does nothing that is written to do something; and that nothing bounds anybody.
 
     ``catalog`` is what ``source`` was loaded to.
     """
-    found = list(_of_quotas(catalog))
+    found = [*_of_quotas(catalog), *_of_data(catalog)]
     for name, policy in catalog.policies.items():
         start_up, lifetime = policy.idle.start_up_seconds, policy.lifetime_seconds[1]
         if start_up >= lifetime:
@@ -66,6 +68,14 @@ def _of_quotas(catalog: Catalog) -> Iterator[Issue]:
             yield Issue(
                 ("quotas", quota.name, "cost"), "no GPU kind has a price: it bounds nothing", "add price: to gpus"
             )
+
+
+def _of_data(catalog: Catalog) -> Iterator[Issue]:
+    there = frozenset[str]().union(*(one.data for one in catalog.clusters.values()))
+    for name, template in catalog.templates.items() if catalog.clusters else ():
+        for missing in sorted(set(template.data) - there):
+            right = did_you_mean(missing, sorted(there)) if there else _SAY_WHERE
+            yield Issue(("templates", name, "data"), f"no cluster has `{missing}`: it chooses none", right)
 
 
 def _located(source: Source, found: list[Issue]) -> tuple[Problem, ...]:

@@ -71,7 +71,14 @@ async def refusal(settings, ask=lambda api: api.get("/api/v1/nodes")):
 
 
 @pytest.mark.parametrize(
-    ("text", "why"), [("", "NoneType"), ("[]", "list indices"), ("{a", "line 1"), ("clusters: []", "current-context")]
+    ("text", "why"),
+    [
+        ("", "it is no kubeconfig"),
+        ("[]", "it is no kubeconfig"),
+        ("a token alone", "it is no kubeconfig"),
+        ("{a", "line 1"),
+        ("clusters: []", "current-context"),
+    ],
 )
 async def test_a_kubeconfig_that_is_none_is_named(tmp_path, text, why):
     file = tmp_path / "kubeconfig"

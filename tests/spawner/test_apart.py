@@ -113,6 +113,7 @@ def test_settings_and_cluster_are_files(tmp_path, secret_file):
         ([f"--hub={HUB}", "--secret-file=/dev/null"], "holds no secret of 64 hexadecimal digits"),
         ([f"--hub={HUB}", "--settings=/nowhere"], "--settings: /nowhere cannot be read: No such file or directory."),
         ([f"--hub={HUB}", "--settings=/dev/null/x"], "--settings: /dev/null/x cannot be read: Not a directory."),
+        ([f"--hub={HUB}", "--backend=kubernetes"], "--cluster is missing: write a YAML file with namespace:"),
         ([f"--hub={HUB}", "--token-file=/nowhere"], "--token-file: /nowhere cannot be read"),
     ],
 )

@@ -134,5 +134,6 @@ async def _nothing() -> None:
 
 def _not_known(settings: ClusterSettings, error: Exception) -> Unavailable:
     source = f"the kubeconfig {settings.kubeconfig}" if settings.kubeconfig else "the pod's service account"
-    words = str(error).rstrip(".") or type(error).__name__
+    is_none = settings.kubeconfig and isinstance(error, TypeError | AttributeError | KeyError)
+    words = "it is no kubeconfig" if is_none else str(error).rstrip(".") or type(error).__name__
     return Unavailable(f"How to reach the cluster is not known from {source}: {words}.")

@@ -53,7 +53,13 @@ def add_serve(commands: Any, factor: Callable[[str], float]) -> None:
     add("--public-url", "URL", "where people open the hub: messages link there")
     add("--settings", "FILE", "YAML: the settings that configure() takes as service_settings")
     add("--backend", "NAME", "where workspaces live: local (default) or kubernetes", choices=["local", "kubernetes"])
-    add("--cluster", "FILE", "YAML: what configure() finds of the cluster in the hub's configuration, and tells")
+    add(
+        "--cluster",
+        "FILE",
+        "YAML: what configure() finds of the cluster in the hub's configuration, and tells: namespace, where "
+        "workspaces are made; where KubeSpawner has them, tolerations, node_selector and all_namespaces (a namespace "
+        "for each user); outside a pod kubeconfig and context; placement, preferred or required",
+    )
     parser.set_defaults(run="gpuspawner.cli.serving.serve:serve")
 
 

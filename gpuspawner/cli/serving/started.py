@@ -115,6 +115,9 @@ def started_by_hand(arguments: argparse.Namespace, environment: Mapping[str, str
         },
     )
     backend = {BACKEND: arguments.backend} if arguments.backend else {}
+    if arguments.backend == "kubernetes" and not arguments.cluster and CLUSTER not in environment:
+        words = "write a YAML file with namespace:, the one in which workspaces are made, and name it."
+        raise StartError(f"--cluster is missing: {words}")
     if arguments.cluster:
         backend[CLUSTER] = json.dumps(mapping_in("--cluster", arguments.cluster))
     settings = mapping_in("--settings", arguments.settings) if arguments.settings else _settings(environment)

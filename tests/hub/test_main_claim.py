@@ -11,7 +11,7 @@ import pytest
 
 @pytest.mark.parametrize("python", ["hub6"], indirect=True)  # what the hub has of it, test_main_starts tries on both
 def test_who_is_away_is_warned_nobody_comes_and_asking_again_joins_the_end(new_hub, python):
-    hub = new_hub(start=False, python=python, gpus=1, wait=2.0, idle="4s", sample="1s", grace="4s", warn="1s")
+    hub = new_hub(start=False, python=python, gpus=1, wait=2.0, idle="4s", grace="4s", warn="1s")
     text = hub.catalog.read_text()
     assert text.count("keep:") == 1
     hub.catalog.write_text(text.replace("keep:", "claim: 16s\n    keep:"))

@@ -20,7 +20,7 @@ UP = {"running", "reclaiming"}
 
 
 def start(arguments: argparse.Namespace) -> None:
-    """Tell what the form says before Start, ask, tell where it stands whenever that changes, and end once it runs.
+    """Ask, tell what the form says before Start and where it stands whenever that changes, and end once it runs.
 
     With ``--detach`` it ends at once.
     """
@@ -29,9 +29,9 @@ def start(arguments: argparse.Namespace) -> None:
     if arguments.dry_run:
         show(arguments, told, lambda outlook: print(shown(outlook["sentence"])))
         return
-    if told["starts_now"]:  # of what waits, its place tells
-        tell(told["sentence"])
     one = ask(arguments, "/workspaces", "POST", {**options, "server": arguments.name})
+    if told["starts_now"]:  # of what waits, its place tells; of what is there already, nothing
+        tell(told["sentence"])
     if not arguments.detach:
         one = _waited(arguments, one)
         if one["arrival"] and sys.stdin.isatty():  # no script's wait is a person's

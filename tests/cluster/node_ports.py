@@ -8,7 +8,7 @@ from urllib3.exceptions import HTTPError
 
 from tools.cluster.cluster import PATH
 
-LOOK_SECONDS = 0.2
+LOOK_SECONDS = 1.0
 CHAIN = "NODE-PORTS"
 MADE = f"iptables -t nat -N {CHAIN} && iptables -t nat -A PREROUTING -j {CHAIN}"
 FORGOTTEN = f"iptables -t nat -D PREROUTING -j {CHAIN}; iptables -t nat -F {CHAIN}; iptables -t nat -X {CHAIN}"
@@ -28,13 +28,19 @@ def ways(cluster, namespace):
 
 @contextlib.contextmanager
 def served(cluster, namespace):
-    """Have the node lead each NodePort of a namespace to the pod behind it, and leave no rule."""
+    """Have the node lead each NodePort of a namespace to the pod behind it, and leave no rule.
+
+    Yields a lock: while it is held, the API server is asked nothing. Who ends an API server holds it, as Python 3.11
+    loses a TLS socket that is reset before its handshake: open still, it is met by the garbage collector.
+    """
     run, ended = lambda script: cluster.own.namespaces.run(script, env={"PATH": PATH}), threading.Event()
+    asking = threading.Lock()
 
     def follow():
         known = {}
         while not ended.wait(LOOK_SECONDS):
-            with contextlib.suppress(client.ApiException, HTTPError, OSError):  # the API server is away: rules stay
+            # While the API server is away, rules stay.
+            with asking, contextlib.suppress(client.ApiException, HTTPError, OSError):
                 found = ways(cluster, namespace)
                 if found != known:
                     known = found
@@ -45,7 +51,7 @@ def served(cluster, namespace):
     following = threading.Thread(target=follow)
     following.start()
     try:
-        yield
+        yield asking
     finally:
         ended.set()
         following.join()

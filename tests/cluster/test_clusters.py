@@ -17,6 +17,7 @@ from gpus import simulated
 from kube_hub import KubeHub, eventually
 from node_ports import served, ways
 from nodes import ROOT, TestCluster
+from other_cluster import KUEUE, apply, prepare
 
 from gpuspawner.catalog import Route
 from gpuspawner.spawner.kubernetes.ways import http_route_of, ingress_of
@@ -63,29 +64,40 @@ def east(one_machine):
 
 
 @pytest.fixture(scope="module")
-def hub(one_machine, east, tmp_path_factory):
+def namespace(one_machine):
+    """With GPUs of the hub's own cluster."""
+    with simulated(one_machine, 2), one_machine.namespace() as name:
+        yield name
+
+
+@pytest.fixture(scope="module")
+def reached(east, namespace, tmp_path_factory):
+    """How hub and service reach the other cluster: by the account and the rights that the documents give."""
+    return prepare(east, namespace, tmp_path_factory.mktemp("east"))
+
+
+@pytest.fixture(scope="module")
+def asking(east, namespace, reached):
+    """The other cluster's NodePorts lead to their pods; held, its API server is not asked for them."""
+    with served(east, namespace) as asking:
+        yield asking
+
+
+@pytest.fixture(scope="module")
+def hub(one_machine, east, namespace, reached, asking, tmp_path_factory):
     assert east.image  # its node has it by now
-    extra = EXTRA.format(server=SERVER)
-    with simulated(one_machine, 2), one_machine.namespace() as namespace:
-        east.core.create_namespace({"metadata": {"name": namespace}})
-        hub = KubeHub(
-            tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace, extra=extra,
-            settings={"no_room_seconds": 5.0, "no_room_wait_seconds": 2.0},
-        )  # fmt: skip
-        address = f"http://{one_machine.own.host_address}:{hub.hub_port}"
-        there = f"{{kubeconfig: {east.kubeconfig}, hub: '{address}', nodes: {east.own.address}}}"
-        clusters = f"clusters:\n  eu-west: {{}}\n  us-east: {there}\n"
-        hub.catalog.write_text(hub.catalog.read_text().replace("policies:\n", f"{clusters}policies:\n"))
-        try:
-            eventually(
-                lambda: east.core.list_namespaced_service_account(namespace).items,
-                WAIT_SECONDS,
-                "an account in us-east",
-            )
-            with served(east, namespace):
-                yield hub.start()
-        finally:
-            hub.close()
+    hub = KubeHub(
+        tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace, extra=EXTRA.format(server=SERVER),
+        settings={"no_room_seconds": 5.0, "no_room_wait_seconds": 2.0},
+    )  # fmt: skip
+    address = f"http://{one_machine.own.host_address}:{hub.hub_port}"
+    there = f"{{kubeconfig: {reached}, hub: '{address}', nodes: {east.own.address}}}"
+    clusters = f"clusters:\n  eu-west: {{}}\n  us-east: {there}\n"
+    hub.catalog.write_text(hub.catalog.read_text().replace("policies:\n", f"{clusters}policies:\n"))
+    try:
+        yield hub.start()
+    finally:
+        hub.close()
 
 
 def pods(cluster, hub, user):
@@ -232,7 +244,7 @@ def test_a_hub_that_starts_again_finds_workspaces_in_both(hub, east, one_machine
 
 
 @pytest.fixture
-def away(hub, east):
+def away(hub, east, asking):
     """The other cluster's API server is away, and nothing is given there; returns what brings it back."""
     own, told = east.own, len(hub.log.read_text())
 
@@ -240,7 +252,8 @@ def away(hub, east):
         own.start_process("kube-apiserver")
         own.wait_until_ready()
 
-    own.stop_process("kube-apiserver")
+    with asking:
+        own.stop_process("kube-apiserver")
     try:
         # Until then it may only be slow, and what was seen last holds.
         eventually(lambda: "cluster us-east: " in hub.log.read_text()[told:], WAIT_SECONDS, "us-east is away")
@@ -331,6 +344,7 @@ def kueue_there(hub, east):
     hub.until("grace", "running", WAIT_SECONDS)
     kueue = Kueue(east.own)
     kueue.start()
+    apply(east, KUEUE, hub.namespace)
     made = [{"apiVersion": "kueue.x-k8s.io/v1beta2", **one} for one in kueue_objects(hub.namespace)]
     east.own.kubectl("apply", "-f", "-", given=json.dumps({"apiVersion": "v1", "kind": "List", "items": made}))
     hub.kill_hub()

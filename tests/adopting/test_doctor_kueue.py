@@ -84,6 +84,11 @@ def no_cluster_queue(one):
     del one.answers[CLUSTER_QUEUE]
 
 
+def leads_nowhere(one):
+    del one.answers[f"{API}/namespaces/jhub/localqueues/of-ml"]["spec"]
+    one.answers[f"{API}/clusterqueues/"] = {"items": []}  # as the API server has it
+
+
 def inactive(one):
     conditions = [{"type": "Active", "status": "False", "message": "it references missing ResourceFlavor(s): x"}]
     one.answers[CLUSTER_QUEUE]["status"]["conditions"] = conditions
@@ -130,6 +135,7 @@ async def test_where_all_is_well_each_check_says_so():
         (right_missing, {"Kueue's rights"}, "The right to update workloads/status in namespace jhub", "rights.kueue"),
         (no_local_queue, {"queue of-ml"}, "There is no LocalQueue of-ml in namespace jhub", "Make it"),
         (no_cluster_queue, {"queue lq", "queue of-ml"}, "There is no ClusterQueue cq, to which the", "Make it"),
+        (leads_nowhere, {"queue of-ml"}, "The LocalQueue of-ml names no ClusterQueue", "Make it anew"),
         (inactive, {"queue lq", "queue of-ml"}, "is not active: it references missing", "describe clusterqueue"),
         (elsewhere, {"queue lq", "queue of-ml"}, "MultiKueue", "Name another"),
         (moves, {"queue lq", "queue of-ml"}, "ConcurrentAdmission", "Name another"),

@@ -173,6 +173,8 @@ class FakeKueue:
     def _queue_object(self, kind, name):
         if kind == "localqueues" and name == "lq":
             return {"metadata": {"name": name}, "spec": {"clusterQueue": "cq"}}
+        if kind == "localqueues" and name == "bare":
+            return {"metadata": {"name": name}}
         if kind == "resourceflavors":
             return {"metadata": {"name": name}, "spec": {"nodeLabels": self.labels[name]}}
         if kind == "admissionchecks" and name in self.checks:

@@ -259,6 +259,15 @@ async def test_a_queue_that_sends_its_work_elsewhere_is_refused_with_the_reason(
     assert not world.kueue.workloads
 
 
+async def test_a_queue_that_was_made_without_a_spec_stops_nobody_in_another():
+    world = World(users={"bob": "bare"})
+    await world.scheduler.observe(NOW)
+    answer = await world.sync(a_lease("a"), a_lease("b", asked_at=NOW + 1, request=a_request(user="bob", count=2)))
+    await world.scheduler.close()
+    assert [x.claim.id for x in answer.grants()] == ["a"]
+    assert "b" in answer.places()
+
+
 async def test_a_queue_on_hold_says_so_and_nothing_is_granted(world):
     world.kueue.stop = "Hold"
     answer = await world.sync(a_lease("a"))

@@ -10,7 +10,7 @@ from gpuspawner.cli.doctor import of_cluster, of_kueue
 from gpuspawner.cli.doctor.findings import Answer, Finding, bad
 from gpuspawner.schedulers.kueue.cluster import API, NOT_FOUND, PLACES
 from gpuspawner.schedulers.kueue.fits import DRY_RUN, trial, why_unfit
-from gpuspawner.schedulers.kueue.objects import GROUP, to_queue
+from gpuspawner.schedulers.kueue.objects import GROUP, spec_of, to_queue
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
@@ -51,11 +51,13 @@ async def _queue(cluster: Asked, namespace: str, name: str) -> list[Finding]:
     local = await cluster.ask(f"{API}/namespaces/{namespace}/localqueues/{quote(name)}")
     if not local.ok:
         return [of_kueue.not_seen(name, f"LocalQueue {name} in namespace {namespace}", local)]
-    behind = str(local.body["spec"].get("clusterQueue") or "")
+    behind = str(spec_of(local.body).get("clusterQueue") or "")
+    if not behind:
+        return [of_kueue.leads_nowhere(name)]
     answer = await cluster.ask(f"{API}/clusterqueues/{quote(behind)}")
     if not answer.ok:
         return [of_kueue.not_seen(name, f"ClusterQueue {behind}, to which the LocalQueue {name} leads", answer)]
-    rules = (answer.body["spec"].get("admissionChecksStrategy") or {}).get("admissionChecks") or ()
+    rules = (spec_of(answer.body).get("admissionChecksStrategy") or {}).get("admissionChecks") or ()
     checks = [await cluster.ask(f"{API}/admissionchecks/{quote(rule['name'])}") for rule in rules]
     queue = to_queue(name, local.body, answer.body, {}, [x.body for x in checks if x.ok])
     return [*of_kueue.queue(queue, answer.body)]

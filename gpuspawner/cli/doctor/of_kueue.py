@@ -73,6 +73,12 @@ def not_seen(name: str, what: str, answer: Answer) -> Finding:
     return unknown(f"queue {name}", words, "See what is said of Kueue's rights.")
 
 
+def leads_nowhere(name: str) -> Finding:
+    """Judge a LocalQueue that names no ClusterQueue."""
+    words = f"The LocalQueue {name} names no ClusterQueue: nothing is ever admitted from it."
+    return bad(f"queue {name}", words, "Make it anew with spec.clusterQueue, or name another in the catalog.")
+
+
 def queue(found: Queue, cluster_queue: Mapping[str, Any]) -> Iterable[Finding]:
     """Yield what is wrong with a LocalQueue that the catalog names, and with the ClusterQueue behind it."""
     check = f"queue {found.name}"

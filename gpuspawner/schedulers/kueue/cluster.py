@@ -25,6 +25,7 @@ from gpuspawner.schedulers.kueue.objects import (
     Pending,
     Queue,
     Workload,
+    spec_of,
     to_flavor,
     to_queue,
 )
@@ -182,9 +183,9 @@ class KueueCluster:
 
     async def _ask_queue(self, name: str) -> Queue:
         local = await self._one(f"{API}/namespaces/{self.namespace}/localqueues/{quote(name)}")
-        behind = None if local is None else local["spec"].get("clusterQueue")
+        behind = None if local is None else spec_of(local).get("clusterQueue")
         cluster = await self._one(f"{API}/clusterqueues/{quote(behind)}") if behind else None
-        spec = {} if cluster is None else cluster["spec"]
+        spec = {} if cluster is None else spec_of(cluster)
         names = dict.fromkeys(
             one["name"] for group in spec.get("resourceGroups") or () for one in group.get("flavors") or ()
         )

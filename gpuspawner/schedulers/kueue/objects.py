@@ -78,13 +78,20 @@ class Queue:
         return ""
 
 
+def spec_of(one: Json) -> Json:
+    """Return the spec of an object: Kueue's kinds may be made without one."""
+    found: Json = one.get("spec") or {}
+    return found
+
+
 def to_queue(
     name: str, local: Json | None, cluster: Json | None, flavors: Mapping[str, Flavor], checks: Iterable[Json]
 ) -> Queue:
     """Return a queue from the objects that make it; None is one that is not there."""
     if local is None or cluster is None:
         return Queue(name)
-    groups = cluster["spec"].get("resourceGroups") or ()
+    spec = spec_of(cluster)
+    groups = spec.get("resourceGroups") or ()
     of: dict[str, tuple[Flavor, ...]] = {}
     for group in groups:
         known = tuple(flavors[one["name"]] for one in group.get("flavors") or () if one["name"] in flavors)
@@ -99,14 +106,14 @@ def to_queue(
         for resource in one.get("resources") or ():
             key = one["name"], resource["name"]
             left[key] = left.get(key, 0) - _whole(resource.get("total"))
-    stops = (one["spec"].get("stopPolicy") or "None" for one in (cluster, local))
+    stops = (spec_of(one).get("stopPolicy") or "None" for one in (cluster, local))
     return Queue(
         name,
         cluster["metadata"]["name"],
         of,
-        tuple(one["spec"]["controllerName"] for one in checks),
+        tuple(str(spec_of(one).get("controllerName") or "") for one in checks),
         next((stop for stop in stops if stop in STOPPED), ""),
-        bool(cluster["spec"].get("concurrentAdmissionPolicy")),
+        bool(spec.get("concurrentAdmissionPolicy")),
         left,
     )
 

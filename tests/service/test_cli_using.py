@@ -13,6 +13,7 @@ from wcwidth import wcswidth
 from gpuspawner.cli.main import main, parser_of_all
 from gpuspawner.cli.table import print_table
 from gpuspawner.cli.using import start
+from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Notice
 from gpuspawner.service.leases.allocator import Ask
@@ -48,6 +49,16 @@ def test_start_asks_as_the_form_does_and_detached_says_where_it_stands(world, cl
     waits = json.loads(cli("start", "--json", "--detach").out)
     assert (waits["phase"], waits["queue"]["place"]) == ("parked", 1)
     assert json.loads(cli("start", "--json", "--detach").out)["id"] == waits["id"], "what waits for the same is that"
+
+
+def test_a_start_waits_for_a_scheduler_that_can_not_say_beforehand_what_it_would_do(world, cli, monkeypatch):
+    async def offers(_seen, _claim):
+        raise Unavailable("The batch scheduler does not answer.")
+
+    monkeypatch.setattr(world.parts.scheduler, "offers", offers)
+    assert "does not answer" in cli("start", "pytorch", "--dry-run", code=3).err
+    assert cli("start", "pytorch", "--detach").out.startswith("alice: ")
+    assert len(list(world.parts.book)) == 1
 
 
 def test_all_that_is_wrong_with_a_start_is_told_at_once_each_on_a_line(world, cli):

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from gpuspawner.cli.asking import ID_LETTERS, ask
-from gpuspawner.cli.errors import RefusedError
+from gpuspawner.cli.errors import AwayError, RefusedError
 from gpuspawner.cli.meant import title
 from gpuspawner.cli.output import show, shown
 from gpuspawner.cli.using.workspaces import address_of, tell
@@ -24,19 +24,32 @@ def start(arguments: argparse.Namespace) -> None:
 
     With ``--detach`` it ends at once.
     """
-    options = asked_options(arguments)
-    told = ask(arguments, "/check", "POST", {**options, "server": arguments.name})
+    asked = {**asked_options(arguments), "server": arguments.name}
     if arguments.dry_run:
+        told = ask(arguments, "/check", "POST", asked)
         show(arguments, told, lambda outlook: print(shown(outlook["sentence"])))
         return
-    one = ask(arguments, "/workspaces", "POST", {**options, "server": arguments.name})
-    if told["starts_now"]:  # of what waits, its place tells; of what is there already, nothing
-        tell(told["sentence"])
+    sentence = _outlook(arguments, asked)
+    one = ask(arguments, "/workspaces", "POST", asked)
+    if sentence:
+        tell(sentence)
     if not arguments.detach:
         one = _waited(arguments, one)
         if one["arrival"] and sys.stdin.isatty():  # no script's wait is a person's
             one = ask(arguments, f"/workspaces/{one['id']}/came", "POST")
     show(arguments, one, lambda told: _print(arguments, told))
+
+
+def _outlook(arguments: argparse.Namespace, asked: dict[str, Any]) -> str:
+    """Return what the form says before Start of what starts now; of what waits, its place tells, and this is "".
+
+    So it is where that can't be told: the start itself says why, or waits for whom it takes to answer.
+    """
+    try:
+        told = ask(arguments, "/check", "POST", asked)
+    except (AwayError, RefusedError):
+        return ""
+    return str(told["sentence"]) if told["starts_now"] else ""
 
 
 def asked_options(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -121,6 +121,14 @@ class Told:
         await asyncio.wait_for(self._heard.wait(), 10)
 
 
+async def eventually(look):
+    for _ in range(1000):
+        if look():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("not within ten seconds")
+
+
 def granted(answer):
     return {grant.claim.id: {slot.group.cluster for slot in grant.slots} for grant in answer.grants()}
 
@@ -218,6 +226,25 @@ async def test_one_that_takes_long_is_asked_once_at_a_time_and_its_answer_counts
     world.batch.gate.set()
     await told.heard()
     assert set(granted(await world.sync(waits("here", HERE), waits("there", THERE)))) == {"here", "there"}
+
+
+async def test_one_that_always_takes_long_is_heard_as_well(world, monkeypatch):
+    told, decide = Told(world.scheduler), world.batch.sync
+
+    async def slowly(seen):
+        answer = await decide(seen)
+        await asyncio.sleep(0.2)
+        return answer
+
+    monkeypatch.setattr(world.batch, "sync", slowly)
+    assert granted(await world.sync(waits("here", HERE), waits("there", THERE))) == {"here": {""}}
+    await told.heard()
+    assert set(granted(await world.sync(waits("here", HERE), waits("there", THERE)))) == {"here", "there"}
+    world.batch.mode = "away"
+    await eventually(lambda: world.asked._task is None)
+    await world.sync(waits("there", THERE))
+    await eventually(lambda: world.asked.away)
+    assert granted(await world.sync(waits("there", THERE))) == {}
 
 
 async def test_one_that_can_not_be_used_is_away_until_it_can(world, caplog):

@@ -44,6 +44,8 @@ class Asked:
         self.away = ""
         """Why it does not answer, in sentences; "" while it does."""
         self._answer: Answer | None = None
+        self._late_answer: Answer | None = None
+        """The last one, while nobody has heard it."""
         self._task: asyncio.Task[None] | None = None
         self._met = self._is_late = self._again = False
         self._told: Callable[[], None] = lambda: None
@@ -68,11 +70,15 @@ class Asked:
         await self.scheduler.close()
 
     async def standing(self, seen: Snapshot) -> Answer:
-        """Ask, and return what stands; of one that is not heard in time what stood: it tells when it answers."""
+        """Ask, and return what stands; of one that is not heard in time what stood: it tells when it answers.
+
+        What it told too late counts the next time it is late: so one that always takes long is heard as well.
+        """
         if self._task is not None:
             self._again = True
             return self._stood(seen)
         self._is_late = self._again = False
+        late, self._late_answer = self._late_answer, None
         patience = 0.0 if self.away else PATIENCE_SECONDS
         task = self._task = asyncio.create_task(self._ask(seen))
         task.add_done_callback(self._ended)
@@ -80,8 +86,8 @@ class Asked:
             await asyncio.wait({task}, timeout=patience)
         finally:
             self._is_late = not task.done()
-        answer = self._answer
-        return self._stood(seen) if self._is_late or self.away or answer is None else answer
+        answer = late if self._is_late else self._answer
+        return self._stood(seen) if self.away or answer is None else answer
 
     async def _ask(self, seen: Snapshot) -> None:
         before, was_away = self._as_of, self.away
@@ -111,6 +117,8 @@ class Asked:
 
     def _ended(self, _task: asyncio.Task[None]) -> None:
         self._task = None
+        if self._is_late and not self.away:
+            self._late_answer = self._answer
         if self._is_late and self._again:
             self._told()
 

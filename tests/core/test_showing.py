@@ -1,11 +1,12 @@
 """What a process of its own shows the service of requests: enough to decide by, whoever makes how many of them."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from gpuspawner.core.resources.resource import ENDED, REFUSED, Resource
-from gpuspawner.core.resources.showing import LONGEST, NEW_BYTES, shown
+from gpuspawner.core.resources.showing import LONGEST, LONGEST_OPTION, NEW_BYTES, shown
 
 SPEC = {"user": "alice", "server": "one", "template": "lab", "lifetime": "8h"}
 
@@ -28,6 +29,17 @@ def test_of_a_flood_the_oldest_are_shown_and_all_that_is_held_or_was_asked_for()
     assert names(shown([held, runs, *reversed(flood)])) == ["r1", "r2", "r3", "r20", "r30"]
     many_held = [replace(one, held=True) for one in flood]
     assert names(shown([*many_held, a_resource(9)])) == names(flood), "these are judged first"
+
+
+@pytest.mark.parametrize("changes", [{"held": True}, {"deleting": True}], ids=["held", "deleting"])
+def test_what_is_shown_whatever_there_is_has_no_text_that_is_longer_than_to_be_refused(changes):
+    """Who makes requests may write finalizers: the service's own, or one that nobody takes away."""
+    large = {**SPEC, "cpu": "1" * 2**20}
+    flood = [a_resource(number, spec=large, **changes) for number in range(1, 60)]
+    told = shown(flood)
+    assert names(told) == names(flood)
+    assert {one.spec["cpu"] for one in told} == {"1" * LONGEST_OPTION}
+    assert sum(len(json.dumps(dict(one.spec))) for one in told) < NEW_BYTES
 
 
 @pytest.mark.parametrize("phase", [ENDED, REFUSED])

@@ -14,6 +14,8 @@ requests may make thousands of them, and keeps nobody else's from being seen."""
 DECIDES = frozenset({"user", "server", "lifetime", READY_AT})
 """What of a request's spec is looked at once its workspace was asked for, or refused."""
 LONGEST = 300
+LONGEST_OPTION = 1000
+"""Of a text in the spec of one that is shown whatever there is: longer ones are refused, however long. Arbitrary."""
 TELLS = frozenset({"phase", "lease", "observedGeneration"})
 """What of the status of one that is over."""
 
@@ -47,11 +49,11 @@ def _bytes_of(one: Resource) -> int:
 def _trimmed(one: Resource) -> Resource:
     one, is_over = replace(one, finalizers=()), _is_over(one)
     if not is_over and (one.ready_at or not one.told_lease):
-        return one
+        return replace(one, spec={key: _short(value, LONGEST_OPTION) for key, value in one.spec.items()})
     status = {key: value for key, value in one.status.items() if key in TELLS} if is_over else one.status
-    return replace(one, spec={key: _short(one.spec[key]) for key in DECIDES & one.spec.keys()}, status=status)
+    return replace(one, spec={key: _short(one.spec[key], LONGEST) for key in DECIDES & one.spec.keys()}, status=status)
 
 
-def _short(value: object) -> object:
-    """Return a text that is too long to be any name or time no longer than that it is seen to be so."""
-    return value[:LONGEST] if isinstance(value, str) else value
+def _short(value: object, longest: int) -> object:
+    """Return a text that is too long for what it stands for no longer than that it is seen to be so."""
+    return value[:longest] if isinstance(value, str) else value

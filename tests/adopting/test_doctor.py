@@ -6,12 +6,12 @@ import time
 from pathlib import Path
 
 import pytest
-import yaml
 from aiohttp import web
 from apart import HubApart
 from cluster_objects import A100, T4, a_container, a_node, a_workspace
-from harness import ADMIN_TOKEN, REPO, eventually
+from harness import ADMIN_TOKEN, eventually
 from kube_api import KubeApi, ends_with
+from manifests import asked_for, rights_of
 
 from gpuspawner import __version__
 from gpuspawner.catalog import load_text
@@ -111,15 +111,8 @@ async def test_a_cluster_on_which_all_is_well_has_no_findings(examine, cluster):
 
 
 def test_the_rights_that_are_asked_for_are_exactly_those_of_the_manifest():
-    parts = yaml.safe_load_all((REPO / "hub_config" / "kubernetes-service-rbac.yaml").read_text())
-    written = {
-        (verb, resource, part["kind"] == "ClusterRole")
-        for part in parts
-        for rule in part.get("rules", ())
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
-    assert {(right.verb, right.resource, right.everywhere) for right in RIGHTS} == written
+    written = rights_of("kubernetes-service-rbac.yaml")
+    assert asked_for(RIGHTS) == written
     assert len(RIGHTS) == len(written)
 
 

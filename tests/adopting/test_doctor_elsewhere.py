@@ -1,7 +1,6 @@
 """``gpuspawner doctor`` with several clusters: each is reached, its rights and who owns its queue are asked there."""
 
-import yaml
-from harness import REPO
+from manifests import asked_for, rights_of
 from test_doctor import Cluster
 
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
@@ -49,15 +48,6 @@ async def test_each_other_cluster_is_looked_at_there(tmp_path):
 
 
 def test_the_rights_of_another_cluster_are_exactly_those_of_its_manifest():
-    parts = yaml.safe_load_all((REPO / "hub_config" / OTHER_MANIFEST).read_text())
-    written = {
-        (verb, resource, part["kind"] == "ClusterRole", group)
-        for part in parts
-        for rule in part.get("rules", ())
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
     clusters = load_text(ROUTED % ("/x", "/x", "/x")).clusters
     wanted = {right for name in ("north", "south") for right in rights_there(clusters[name])}
-    assert {(one.verb, one.resource, one.everywhere, one.group) for one in wanted} == written
+    assert asked_for(wanted) == rights_of(OTHER_MANIFEST)

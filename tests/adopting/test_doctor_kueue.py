@@ -3,8 +3,7 @@
 import copy
 
 import pytest
-import yaml
-from harness import REPO
+from manifests import asked_for, rights_of
 
 from gpuspawner.catalog import KueueQueues
 from gpuspawner.cli.doctor.asking_kueue import REVIEWS, judged
@@ -182,14 +181,6 @@ async def test_an_api_server_that_does_not_answer_does_not_say_that_there_is_no_
 
 
 def test_the_rights_that_are_asked_for_are_exactly_those_of_the_manifest():
-    parts = yaml.safe_load_all((REPO / "hub_config" / "kubernetes-kueue-rbac.yaml").read_text())
-    written = {
-        (verb, resource, part["kind"] == "ClusterRole", group)
-        for part in parts
-        for rule in part.get("rules", ())
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
-    assert {(one.verb, one.resource, one.everywhere, one.group) for one in RIGHTS} == written
+    written = rights_of("kubernetes-kueue-rbac.yaml")
+    assert asked_for(RIGHTS) == written
     assert len(RIGHTS) == len(written)

@@ -89,20 +89,26 @@ async def test_it_is_asked_for_in_time_as_any_start_and_nobody_has_to_come_befor
     assert world.now_of(up).arrival.passed_seconds <= MINUTE, "no time to come in passes before it is wished for"
 
 
-async def test_who_does_not_come_gives_it_back_and_after_three_days_it_pauses_and_says_so(world):
+async def missed(world, is_over):
+    """Let three days pass on which nobody comes; ``is_over`` judges each day's lease. Return the last, and the wish."""
     await wish(world)
     began = world.clock.now()
     for day in range(3):
         await rounds(world, 27, until_asked=True)
         up = await comes_up(world)
         await rounds(world, 50)
-        assert world.now_of(up).reason is Reason.NOBODY_CAME
+        assert is_over(world.now_of(up))
         (told,) = await listed(world)
         assert told["missed_days"] == day + 1
         await world.hub_stops(up)
         world.clock.advance(DAY - (world.clock.now() - began) % DAY)
     assert told["paused"]
     assert told["sentence"].startswith("Paused: on 3 days in a row nobody came.")
+    return up, told
+
+
+async def test_who_does_not_come_gives_it_back_and_after_three_days_it_pauses_and_says_so(world):
+    up, told = await missed(world, lambda lease: lease.reason is Reason.NOBODY_CAME)
     (line,) = [x for x in await world.parts.store.read(world.parts.store.audit) if x.event.name == "ready paused"]
     message = message_of(world.parts, world.now_of(up), line)
     assert message.user == "bob"
@@ -119,18 +125,7 @@ async def test_who_does_not_come_gives_it_back_and_after_three_days_it_pauses_an
 async def test_it_pauses_too_where_the_policy_gives_nothing_back(make_world, mode):
     world = make_world(policy={"claim": "30m", "mode": mode})
     world.hub.add("bob")
-    await wish(world)
-    began = world.clock.now()
-    for day in range(3):
-        await rounds(world, 27, until_asked=True)
-        up = await comes_up(world)
-        await rounds(world, 50)
-        assert world.now_of(up).phase is Phase.RUNNING
-        (told,) = await listed(world)
-        assert told["missed_days"] == day + 1
-        await world.hub_stops(up)
-        world.clock.advance(DAY - (world.clock.now() - began) % DAY)
-    assert told["sentence"].startswith("Paused: on 3 days in a row nobody came.")
+    await missed(world, lambda lease: lease.phase is Phase.RUNNING)
 
 
 async def test_who_came_begins_anew_and_who_waits_long_is_asked_for_earlier(world):

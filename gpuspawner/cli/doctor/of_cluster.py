@@ -89,7 +89,7 @@ def rights(
     answers: Mapping[Right, Answer], namespace: str, check: str = "rights", manifest: str = MANIFEST, value: str = ""
 ) -> Iterable[Finding]:
     """Yield each right that is missing, of those that a manifest in hub_config gives, and a ``value`` of the chart."""
-    found, of_chart = [], f"; with the chart, set {value}: true" if value else ""
+    found, of_chart = [], f"; in the hub's own cluster the chart does it, by {value}: true" if value else ""
     for right, answer in answers.items():
         status = answer.body.get("status") if answer.ok and isinstance(answer.body, dict) else None
         if status is None:

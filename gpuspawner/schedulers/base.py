@@ -122,6 +122,7 @@ class Answer:
         held_back: computes which claims a rule holds back, by lease id: what but free GPUs they wait for.
         reservations: computes which GPUs are kept for whom, where the queue is ours.
         preempted: which workspaces are to end, of those that run; a notice that is not among them any more is void.
+        changed_at: when this last changed, where ``as_of`` is when it was looked at; None where it is ``as_of``.
     """
 
     as_of: float
@@ -131,6 +132,12 @@ class Answer:
     refused: tuple[Refusal, ...] = ()
     reservations: Callable[[], Sequence[Reservation]] = tuple
     preempted: tuple[Preempted, ...] = ()
+    changed_at: float | None = None
+
+    @property
+    def last_changed(self) -> float:
+        """When it last changed: pages are told then, and not before."""
+        return self.as_of if self.changed_at is None else self.changed_at
 
 
 @dataclass(frozen=True)

@@ -228,6 +228,24 @@ async def test_one_that_takes_long_is_asked_once_at_a_time_and_its_answer_counts
     assert set(granted(await world.sync(waits("here", HERE), waits("there", THERE)))) == {"here", "there"}
 
 
+async def test_what_stands_has_changed_by_leases_and_by_what_a_scheduler_tells_and_not_by_each_look(world):
+    async def changed_at(now, *line):
+        return (await world.scheduler.sync(replace(world.seen(*line), now=now))).last_changed
+
+    line, batch = [waits("here", HERE), waits("there", THERE)], world.batch
+    batch.capabilities = replace(batch.capabilities, answers_at_once=True)  # it changes with the snapshot alone
+    assert [await changed_at(NOW + second, *line) for second in range(3)] == [NOW, NOW, NOW]
+    assert await changed_at(NOW + 3, *line, waits("third", THIRD)) == NOW + 3
+    batch.mode = "away"
+    assert [await changed_at(NOW + 4 + second, *line) for second in range(2)] == [NOW + 4, NOW + 4]
+    batch.mode, batch.capabilities = "well", replace(batch.capabilities, answers_at_once=False)
+    await changed_at(NOW + 6, *line)
+    await eventually(lambda: not world.asked.away)
+    assert [await changed_at(NOW + 7 + second, *line) for second in range(2)] == [NOW + 7, NOW + 8], "as it tells"
+    batch.mode = "old"
+    assert len({await changed_at(NOW + 9 + second, *line) for second in range(3)}) == 1
+
+
 async def test_one_that_always_takes_long_is_heard_as_well(world, monkeypatch):
     told, decide = Told(world.scheduler), world.batch.sync
 

@@ -5,6 +5,7 @@ import inspect
 import re
 import shutil
 import tempfile
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -78,6 +79,22 @@ async def test_one_question_at_a_time_and_those_meanwhile_are_one(world):
     await world.settle()
     assert (world.late.most_at_once, len(world.late.answers) - asked) == (1, 2)
     assert {world.phase(lease) for lease in line} == {Phase.RESERVED}
+
+
+async def test_pages_are_told_of_what_changed_and_not_of_each_look(world, monkeypatch):
+    decide, changed_at = world.late._decide, 0.0
+    monkeypatch.setattr(world.late, "_decide", lambda seen: replace(decide(seen), changed_at=changed_at))
+
+    async def version():
+        world.clock.advance(1)
+        world.parts.allocator.syncs.ask()
+        await world.settle()
+        return world.parts.queue.version
+
+    before = await version()
+    assert [await version() for _ in range(3)] == [before] * 3
+    changed_at = world.clock.now()
+    assert await version() == before + 1
 
 
 async def test_an_answer_to_an_old_attempt_grants_nothing(world):

@@ -47,6 +47,8 @@ class Asked:
         self._late_answer: Answer | None = None
         """The last one, while nobody has heard it."""
         self._task: asyncio.Task[None] | None = None
+        self.heard: tuple[str, float | None] = ("", None)
+        """Another where what stands has changed by its own doing: why it is away, and of when it answered."""
         self._met = self._is_late = self._again = False
         self._told: Callable[[], None] = lambda: None
 
@@ -76,7 +78,7 @@ class Asked:
         """
         if self._task is not None:
             self._again = True
-            return self._stood(seen)
+            return self._noted(None, seen)
         self._is_late = self._again = False
         late, self._late_answer = self._late_answer, None
         patience = 0.0 if self.away else PATIENCE_SECONDS
@@ -87,7 +89,13 @@ class Asked:
         finally:
             self._is_late = not task.done()
         answer = late if self._is_late else self._answer
-        return self._stood(seen) if self.away or answer is None else answer
+        return self._noted(None if self.away else answer, seen)
+
+    def _noted(self, answer: Answer | None, seen: Snapshot) -> Answer:
+        """Return an answer, or what stood for None. Of one that answers at once it is made of the snapshot alone."""
+        of_snapshot = answer is not None and self.scheduler.capabilities.answers_at_once
+        self.heard = self.away, 0.0 if of_snapshot else None if answer is None else answer.as_of
+        return self._stood(seen) if answer is None else answer
 
     async def _ask(self, seen: Snapshot) -> None:
         before, was_away = self._as_of, self.away

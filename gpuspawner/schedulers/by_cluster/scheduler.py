@@ -29,6 +29,9 @@ class ByClusterScheduler(PassingOn):
         super().__init__(mine)
         self._home, self._others = home, others
         self._parts: tuple[Fleet, Kinds, dict[str, tuple[Fleet, Kinds]]] | None = None
+        self._of: tuple[Any, ...] = ()
+        """What the last answer was made of, but for the time and the GPUs, of which others tell."""
+        self._changed_at = 0.0
 
     @property
     def capabilities(self) -> Capabilities:
@@ -74,6 +77,9 @@ class ByClusterScheduler(PassingOn):
         theirs = await asyncio.gather(*asked)
         ours = await self._mine.sync(self.part(seen, ""))
         answers = (ours, *theirs)
+        of = (seen.leases, seen.hub_answers, *(one.heard for one in self._others.values()))
+        if of != self._of:
+            self._of, self._changed_at = of, seen.now
         return Answer(
             ours.as_of,
             lambda: [grant for one in answers for grant in one.grants()],
@@ -82,6 +88,7 @@ class ByClusterScheduler(PassingOn):
             tuple(chain.from_iterable(one.refused for one in answers)),
             ours.reservations,
             tuple(chain.from_iterable(one.preempted for one in answers)),
+            self._changed_at,
         )
 
     async def offers(self, seen: Snapshot, claim: Claim) -> Preview:

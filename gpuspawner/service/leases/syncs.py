@@ -138,7 +138,8 @@ class Syncs:
             self.away = str(error)
             return
         if not self._scheduler.capabilities.answers_at_once:
-            self.told += self.answer is None or bool(self.away) or answer.as_of != self.answer.as_of
+            before = self.answer
+            self.told += before is None or bool(self.away) or answer.last_changed != before.last_changed
             self.answer = answer
         self.away = ""
         await self._take(answer)

@@ -41,10 +41,51 @@ def new_hub(request, tmp_path):
         hub.close()
 
 
-@pytest.fixture(params=["hub6", "hub5"])
+@pytest.fixture(scope="module")
+def kept_hub():
+    """The hub that tests share, by its settings: one at a time, as each costs the machine."""
+    kept: dict[str, RealHub] = {}
+    yield kept
+    for hub in kept.values():
+        hub.close()
+
+
+@pytest.fixture
+def shared_hub(request, kept_hub, tmp_path_factory):
+    """Return a function that gives a hub with RealHub's settings: that of the test before, where its are the same.
+
+    ``prepare`` is called with a hub before it starts. Nothing runs or waits on it; who has a workspace may have had
+    others.
+    """
+    request.node.hubs = []
+
+    def find(prepare=None, **settings) -> RealHub:
+        known = repr((prepare and prepare.__qualname__, settings))
+        if known not in kept_hub:
+            while kept_hub:
+                kept_hub.popitem()[1].close()
+            kept_hub[known] = RealHub(tmp_path_factory.mktemp("hub"), **settings)
+            request.node.hubs.append(kept_hub[known])
+            if prepare is not None:
+                prepare(kept_hub[known])
+            return kept_hub[known].start()
+        request.node.hubs.append(kept_hub[known])
+        return kept_hub[known]
+
+    yield find
+    for known, hub in [*kept_hub.items()]:
+        try:
+            hub.clear()
+        except (AssertionError, OSError):  # it answers nobody, or something stays: its test failed
+            del kept_hub[known]
+            hub.close()
+
+
+@pytest.fixture(params=["hub6", "hub5"], scope="module")
 def python(request):
     """The interpreter of each JupyterHub that is supported: the newest here, the oldest where `make test` put it.
 
+    All tests of a file on one of them come before those on the other: they may share a hub.
     A test that is not worth its seconds on both names one: ``parametrize("python", ["hub6"], indirect=True)``.
     """
     if request.param == "hub6":

@@ -5,7 +5,8 @@ import concurrent.futures
 import pytest
 from harness import eventually
 
-QUICK = {"slow_spawn_timeout": 0.3}
+QUICK = {"slow_spawn_timeout": 0.3, "service_poll": 0.3}
+PARKS = {"wait": 0.5, "slow_spawn_timeout": 3, "failure_limit": 3}
 IDLE_SOON = {"fast": 60, "sample": "1m", "idle": "1m", "grace": "2h"}
 """A second of idleness begins a grace of two minutes."""
 ACCEPTED = {201, 202}
@@ -29,6 +30,11 @@ def wait_in_line(hub, user):
     return hub.until(user, "queued")
 
 
+def end_of(hub, lease):
+    """How a lease ended: whose user may have had others."""
+    return eventually(lambda: hub.gpu(f"/workspaces/{lease['id']}")["end"], what=f"{lease['user']}'s ends")
+
+
 def is_same(lease, before):
     """The very lease at its very place: nothing was lost, nothing made twice."""
     return (lease["id"], lease["asked_at"]) == (before["id"], before["asked_at"])
@@ -43,8 +49,9 @@ def assert_disjoint_and_single(hub):
     assert len(hub.server_pids()) == len(running)
 
 
-def test_promise_2_hub_killed_while_a_user_is_queued_who_then_presses_start(new_hub, python):
-    hub = new_hub(python=python, gpus=1, **QUICK)
+@pytest.mark.parametrize("python", ["hub6"], indirect=True)  # both are killed, and ended, while one waits below
+def test_promise_2_hub_killed_while_a_user_is_queued_who_then_presses_start(shared_hub, python):
+    hub = shared_hub(python=python, gpus=1, **QUICK)
     run(hub, "anna")
     ben, cleo = wait_in_line(hub, "ben"), wait_in_line(hub, "cleo")
     hub.kill_hub()
@@ -60,14 +67,60 @@ def test_promise_2_hub_killed_while_a_user_is_queued_who_then_presses_start(new_
     assert is_same(hub.until("cleo", "running"), cleo), "whom nobody listened for starts by itself"
 
 
+def test_cancel_by_page_and_by_api_while_waiting_and_while_starting(shared_hub, python):
+    hub = shared_hub(python=python, gpus=1, **QUICK)
+    begun = len(hub.log.read_text())
+    run(hub, "anna")
+    # Nobody whom the service stopped lately: it would take the hub's cancelling for its own, and start them again.
+    for user, by_page in (("gina", True), ("hugo", False)):
+        lease = wait_in_line(hub, user)
+        cancel(hub, lease, by_page)
+        assert end_of(hub, lease)["reason"] == "cancelled"
+    hub.stop("anna")
+    for user, by_page in (("dora", True), ("emil", False)):
+        hub.add_user(user)
+        hub.delay(user, "before-start", 60)
+        begin(hub, user)
+        lease = hub.until(user, "starting")
+        cancel(hub, lease, by_page)
+        assert end_of(hub, lease)["reason"] == ("stopped" if by_page else "cancelled")
+    run(hub, "fay")  # the one GPU is free again
+    assert [lease["user"] for lease in hub.workspaces()] == ["fay"]
+    assert "] 500 " not in hub.log.read_text()[begun:]
+
+
+def cancel(hub, lease, by_page):
+    if by_page:
+        hub.gpu(f"/workspaces/{lease['id']}/stop", "POST")
+    else:
+        assert hub.stop(lease["user"]).status_code in {202, 204}
+    eventually(lambda: hub.server(lease["user"]) is None, what="the hub has no server of it")
+
+
+@pytest.mark.parametrize("python", ["hub6"], indirect=True)
+def test_server_stopped_while_the_service_is_away_was_stopped_not_failed(shared_hub, python):
+    hub = shared_hub(python=python, gpus=1, **QUICK)
+    (anna,) = run(hub, "anna")
+    away = hub.folder / "away"
+    away.touch()
+    hub.plant(f"import os, time\nwhile os.path.exists({str(away)!r}): time.sleep(0.1)")
+    hub.kill_service()
+    hub.stop("anna")
+    eventually(lambda: hub.server("anna") is None)
+    away.unlink()
+    end = end_of(hub, anna)
+    assert (end["reason"], "stopped from the hub" in end["message"]) == ("stopped", True)
+    assert len(hub.audit(anna["id"], "stop")) == 1
+
+
 @pytest.mark.parametrize(
     ("python", "died"),
     [("hub6", "before-start"), ("hub6", "after-start"), ("hub5", "after-start")],
     ids=["6, no process yet", "6, process but state not saved", "5, process but state not saved"],
     indirect=["python"],
 )
-def test_parked_lease_is_granted_and_its_start_answered_202_when_the_hub_dies(new_hub, python, died):
-    hub = new_hub(python=python, gpus=1, wait=0.3, settings={"heartbeat_seconds": 3, "orphan_seconds": 2}, **QUICK)
+def test_parked_lease_is_granted_and_its_start_answered_202_when_the_hub_dies(shared_hub, python, died):
+    hub = shared_hub(python=python, gpus=1, wait=0.3, settings={"heartbeat_seconds": 3, "orphan_seconds": 2}, **QUICK)
     run(hub, "anna")
     hub.add_user("ben")
     hub.begin("ben")
@@ -85,8 +138,8 @@ def test_parked_lease_is_granted_and_its_start_answered_202_when_the_hub_dies(ne
 
 
 @pytest.mark.parametrize("by", ["hub", "page"])
-def test_stop_during_grace_and_start_again_at_once(new_hub, by):
-    hub = new_hub(gpus=1, **IDLE_SOON, **QUICK)
+def test_stop_during_grace_and_start_again_at_once(shared_hub, by):
+    hub = shared_hub(gpus=1, **IDLE_SOON, **QUICK)
     (first,) = run(hub, "anna")
     hub.until("anna", "reclaiming")
     if by == "hub":
@@ -123,8 +176,8 @@ def test_start_repeated_after_a_time_out_leaves_one_process(new_hub, python):
     assert end["message"].endswith(" Start it again, or ask your administrator.")
 
 
-def test_parking_keeps_the_place_and_starts_by_itself(new_hub, python):
-    hub = new_hub(python=python, gpus=1, wait=0.5, slow_spawn_timeout=3)
+def test_parking_keeps_the_place_and_starts_by_itself(shared_hub, python):
+    hub = shared_hub(python=python, gpus=1, **PARKS)
     run(hub, "anna")
     hub.add_user("ben")
     answer = hub.begin("ben")
@@ -140,8 +193,8 @@ def test_parking_keeps_the_place_and_starts_by_itself(new_hub, python):
 
 
 @pytest.mark.parametrize("deleted", ["a named server", "a user"])
-def test_what_is_deleted_in_the_hub_while_it_is_parked_is_never_started(new_hub, python, deleted):
-    hub = new_hub(python=python, gpus=1, wait=0.5, slow_spawn_timeout=3)
+def test_what_is_deleted_in_the_hub_while_it_is_parked_is_never_started(shared_hub, python, deleted):
+    hub = shared_hub(python=python, gpus=1, **PARKS)
     run(hub, "anna")
     hub.add_user("ben", "cleo")
     server = "train" if deleted == "a named server" else ""
@@ -153,16 +206,16 @@ def test_what_is_deleted_in_the_hub_while_it_is_parked_is_never_started(new_hub,
         assert hub.api("DELETE", f"/users/ben/servers/{server}", {"remove": True}).status_code == 204
     else:
         assert hub.api("DELETE", "/users/ben").status_code == 204
-    ended = hub.until_ended("ben", "cancelled")
-    assert (ended["id"], ended["end"]["by"]) == (ben["id"], "hub")
+    end = end_of(hub, ben)
+    assert (end["reason"], end["by"]) == ("cancelled", "hub")
     assert hub.lease("cleo")["queue"]["place"] == 1
     hub.stop("anna")
     hub.until("cleo", "running")
     assert [lease["user"] for lease in hub.workspaces()] == ["cleo"]
 
 
-def test_six_refusals_and_six_parkings_in_a_row_do_not_abort_the_hub(new_hub, python):
-    hub = new_hub(python=python, gpus=1, wait=0.1, slow_spawn_timeout=3, failure_limit=3)
+def test_six_refusals_and_six_parkings_in_a_row_do_not_abort_the_hub(shared_hub, python):
+    hub = shared_hub(python=python, gpus=1, **PARKS)
     run(hub, "anna")
     hub.add_user("ben")
     refused = [hub.begin("ben", count=count) for count in range(9, 15)]
@@ -171,34 +224,6 @@ def test_six_refusals_and_six_parkings_in_a_row_do_not_abort_the_hub(new_hub, py
     assert hub.hub.poll() is None
     hub.stop("anna")
     hub.until("ben", "running")
-
-
-def test_cancel_by_page_and_by_api_while_waiting_and_while_starting(new_hub, python):
-    hub = new_hub(python=python, gpus=1, **QUICK)
-    run(hub, "anna")
-    for user, by_page in (("ben", True), ("cleo", False)):
-        lease = wait_in_line(hub, user)
-        cancel(hub, lease, by_page)
-        assert hub.until_ended(user, "cancelled")["id"] == lease["id"]
-    hub.stop("anna")
-    for user, by_page in (("dora", True), ("emil", False)):
-        hub.add_user(user)
-        hub.delay(user, "before-start", 60)
-        begin(hub, user)
-        lease = hub.until(user, "starting")
-        cancel(hub, lease, by_page)
-        assert hub.until_ended(user, "stopped" if by_page else "cancelled")["id"] == lease["id"]
-    run(hub, "fay")  # the one GPU is free again
-    assert [lease["user"] for lease in hub.workspaces()] == ["fay"]
-    assert "] 500 " not in hub.log.read_text()
-
-
-def cancel(hub, lease, by_page):
-    if by_page:
-        hub.gpu(f"/workspaces/{lease['id']}/stop", "POST")
-    else:
-        assert hub.stop(lease["user"]).status_code in {202, 204}
-    eventually(lambda: hub.server(lease["user"]) is None, what="the hub has no server of it")
 
 
 PARKS_SOME = """
@@ -268,20 +293,6 @@ def test_hub_shut_down_with_its_servers_says_so_on_the_workspaces_page(new_hub, 
     assert "It was stopped because the hub was shut down. Your files are untouched." in page
     assert "ended by itself" not in page
     run(hub, "anna")
-
-
-def test_server_stopped_while_the_service_is_away_was_stopped_not_failed(new_hub):
-    hub = new_hub(gpus=1, service_poll=0.3, **QUICK)
-    (anna,) = run(hub, "anna")
-    away = hub.folder / "away"
-    away.touch()
-    hub.plant(f"import os, time\nwhile os.path.exists({str(away)!r}): time.sleep(0.1)")
-    hub.kill_service()
-    hub.stop("anna")
-    eventually(lambda: hub.server("anna") is None)
-    away.unlink()
-    assert "stopped from the hub" in hub.until_ended("anna", "stopped", 60)["end"]["message"]
-    assert len(hub.audit(anna["id"], "stop")) == 1
 
 
 def is_up(hub, user) -> bool:

@@ -16,6 +16,7 @@ from harness import eventually
 from kills import STEPS, arm, kills
 
 QUICK = {"slow_spawn_timeout": 0.3}
+THREE = {"gpus": 3, "service_poll": 0.3, **QUICK}
 ACCEPTED = {201, 202}
 
 
@@ -23,10 +24,10 @@ def begin(hub, user, **options):
     eventually(lambda: hub.begin(user, **options).status_code in ACCEPTED, what=f"the start of {user} is accepted")
 
 
-def run(hub, *users):
+def run(hub, *users, **options):
     hub.add_user(*users)
     for user in users:
-        begin(hub, user)
+        begin(hub, user, **options)
     return [hub.until(user, "running") for user in users]
 
 
@@ -64,8 +65,8 @@ def first_steps(hub, user) -> str:
     return told
 
 
-def test_service_away_during_three_starts_which_say_so_and_start_when_it_is_back(new_hub):
-    hub = new_hub(gpus=3, service_poll=0.3, **QUICK)
+def test_service_away_during_three_starts_which_say_so_and_start_when_it_is_back(shared_hub):
+    hub = shared_hub(**THREE)
     users = ["anna", "ben", "cleo"]
     hub.add_user(*users)
     away = hub.folder / "away"
@@ -79,6 +80,95 @@ def test_service_away_during_three_starts_which_say_so_and_start_when_it_is_back
     away.unlink()
     leases = [hub.until(user, "running") for user in users]
     assert len({gpu["id"] for lease in leases for gpu in lease["gpus"]}) == 3
+
+
+def test_stale_attempt_is_ignored(shared_hub):
+    hub = shared_hub(**THREE)
+    run(hub, "hanna", count=3)  # who starts again without a choice has the last one
+    hub.add_user("ben")
+    begin(hub, "ben")
+    ben = hub.until("ben", "queued")
+    user = hub.api("GET", "/users/ben").json()
+    ask = {"hub": (hub.folder / "gpu" / "hub-id").read_text().strip(), "user": "ben", "user_created": user["created"]}
+    ask |= {"server": "", "options": {}, "start_id": "another start", "boot_id": "another hub process"}
+    newer = hub.internal("/acquire", body=ask).json()
+    assert (newer["lease"]["id"], newer["attempt"]) == (ben["id"], 2)
+    path = f"/leases/{ben['id']}"
+    for older in ("cancelled", "failed", "stopped", "died"):
+        assert hub.internal(f"{path}/release", attempt=1, outcome=older).status_code == 200
+    assert [hub.internal(f"{path}/{what}", attempt=1).status_code for what in ("heartbeat", "acknowledge", "park")] == [
+        410
+    ] * 3
+    eventually(lambda: hub.server("ben") is None, what="the older start of the hub ends")
+    assert hub.lease("ben")["id"] == ben["id"]
+    assert hub.lease("ben")["phase"] in {"queued", "parked"}
+    assert hub.internal("/acquire", body=ask).json()["attempt"] == 2, "the same start again is the same attempt"
+    assert hub.internal(f"{path}/release", attempt=2, outcome="cancelled").status_code == 200
+    assert hub.until_ended("ben", "cancelled")["id"] == ben["id"]
+
+
+@contextlib.contextmanager
+def locked(hub):
+    with store_of(hub) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+
+
+@contextlib.contextmanager
+def unwritable(hub):
+    """No file of the service may grow: what a full disk does to it."""
+    (pid,) = hub.service_pids()
+    soft, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
+    yield
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("trouble", [locked, unwritable], ids=["locked", "disk full"])
+def test_store_trouble_is_a_503_with_its_reason_and_passes_without_a_hand(shared_hub, trouble):
+    hub = shared_hub(**THREE)
+    (anna,) = run(hub, "anna")
+    service = hub.service_pids()
+    hub.add_user("ben")
+    with trouble(hub):
+        answer = requests.post(
+            f"http://127.0.0.1:{hub.service_port}/services/gpu/api/v1/workspaces/{anna['id']}/extend",
+            headers={"Authorization": "token test-admin-token-0123456789"},
+            timeout=30,
+        )
+        assert answer.status_code == 503
+        assert "The store does not answer (" in answer.json()["error"]["message"]
+        check = hub.gpu("/check", "POST", {})
+        assert check["sentence"].startswith("Nothing can be started now. The store does not answer (")
+        assert (check["starts_now"], check["ends_at"]) == (False, None)
+        begin(hub, "ben")
+        assert hub.service_pids() == service
+    assert hub.until("ben", "running")
+    assert hub.gpu(f"/workspaces/{anna['id']}/extend", "POST")["ends_at"] > anna["ends_at"]
+    assert hub.service_pids() == service, "it never exited"
+
+
+def test_promise_2_store_lost_is_rebuilt_from_what_runs(shared_hub):
+    hub = shared_hub(**THREE)
+    before = run(hub, "anna", "ben", "dora")
+    away = hub.folder / "away"
+    away.touch()
+    hub.plant(f"import os, time\nwhile os.path.exists({str(away)!r}): time.sleep(0.1)")
+    hub.kill_service()
+    for file in (hub.folder / "gpu").glob("gpuspawner.sqlite*"):
+        file.unlink()
+    away.unlink()
+    for lease in before:
+        rebuilt = hub.until(lease["user"], "running")
+        same = ("id", "asked_at", "granted_at", "gpus", "request", "options")
+        assert {name: rebuilt[name] for name in same} == {name: lease[name] for name in same}
+        assert abs(rebuilt["ends_at"] - lease["ends_at"]) < 5, "its time is counted from its grant"
+    hub.add_user("cleo")
+    begin(hub, "cleo")
+    assert hub.until("cleo", "queued"), "the GPUs are in use"
+    hub.stop("anna")
+    hub.until("cleo", "running")
 
 
 def test_service_away_for_longer_than_its_heartbeats_drops_no_start_under_way(new_hub):
@@ -155,33 +245,8 @@ def test_promise_3_service_killed_at_each_step_of_a_reclaim_ends_it_once(reclaim
     assert readings, "the readings behind the stop are kept"
 
 
-def test_stale_attempt_is_ignored(new_hub):
-    hub = new_hub(gpus=1, **QUICK)
-    run(hub, "anna")
-    hub.add_user("ben")
-    begin(hub, "ben")
-    ben = hub.until("ben", "queued")
-    user = hub.api("GET", "/users/ben").json()
-    ask = {"hub": (hub.folder / "gpu" / "hub-id").read_text().strip(), "user": "ben", "user_created": user["created"]}
-    ask |= {"server": "", "options": {}, "start_id": "another start", "boot_id": "another hub process"}
-    newer = hub.internal("/acquire", body=ask).json()
-    assert (newer["lease"]["id"], newer["attempt"]) == (ben["id"], 2)
-    path = f"/leases/{ben['id']}"
-    for older in ("cancelled", "failed", "stopped", "died"):
-        assert hub.internal(f"{path}/release", attempt=1, outcome=older).status_code == 200
-    assert [hub.internal(f"{path}/{what}", attempt=1).status_code for what in ("heartbeat", "acknowledge", "park")] == [
-        410
-    ] * 3
-    eventually(lambda: hub.server("ben") is None, what="the older start of the hub ends")
-    assert hub.lease("ben")["id"] == ben["id"]
-    assert hub.lease("ben")["phase"] in {"queued", "parked"}
-    assert hub.internal("/acquire", body=ask).json()["attempt"] == 2, "the same start again is the same attempt"
-    assert hub.internal(f"{path}/release", attempt=2, outcome="cancelled").status_code == 200
-    assert hub.until_ended("ben", "cancelled")["id"] == ben["id"]
-
-
-def test_promise_1_two_services_at_once_the_older_writes_nothing_more(new_hub):
-    hub = new_hub(gpus=1, service_poll=0.5, **QUICK)
+def test_promise_1_two_services_at_once_the_older_writes_nothing_more(shared_hub):
+    hub = shared_hub(**THREE)
     (anna,) = run(hub, "anna")
     (older,) = hub.service_pids()
     before = epoch(hub)
@@ -238,28 +303,6 @@ def _release(hub, lease):
         return "nobody"
 
 
-def test_promise_2_store_lost_is_rebuilt_from_what_runs(new_hub):
-    hub = new_hub(gpus=2, service_poll=0.3, **QUICK)
-    before = run(hub, "anna", "ben")
-    away = hub.folder / "away"
-    away.touch()
-    hub.plant(f"import os, time\nwhile os.path.exists({str(away)!r}): time.sleep(0.1)")
-    hub.kill_service()
-    for file in (hub.folder / "gpu").glob("gpuspawner.sqlite*"):
-        file.unlink()
-    away.unlink()
-    for lease in before:
-        rebuilt = hub.until(lease["user"], "running")
-        same = ("id", "asked_at", "granted_at", "gpus", "request", "options")
-        assert {name: rebuilt[name] for name in same} == {name: lease[name] for name in same}
-        assert abs(rebuilt["ends_at"] - lease["ends_at"]) < 5, "its time is counted from its grant"
-    hub.add_user("cleo")
-    begin(hub, "cleo")
-    assert hub.until("cleo", "queued"), "the GPUs are in use"
-    hub.stop("anna")
-    hub.until("cleo", "running")
-
-
 def test_another_hubs_service_that_took_the_port_is_named_and_never_answers_for_this_hub(new_hub):
     hub = new_hub(gpus=1, service_poll=60, wait=5, slow_spawn_timeout=10)
     hub.add_user("anna")
@@ -302,48 +345,6 @@ def test_server_started_before_configure_is_adopted(new_hub):
     hub.stop("anna")
     hub.until_ended("anna", "stopped")
     run(hub, "anna")
-
-
-@contextlib.contextmanager
-def locked(hub):
-    with store_of(hub) as other:
-        other.execute("BEGIN IMMEDIATE")
-        yield
-        other.execute("ROLLBACK")
-
-
-@contextlib.contextmanager
-def unwritable(hub):
-    """No file of the service may grow: what a full disk does to it."""
-    (pid,) = hub.service_pids()
-    soft, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
-    yield
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, hard))
-
-
-@pytest.mark.parametrize("trouble", [locked, unwritable], ids=["locked", "disk full"])
-def test_store_trouble_is_a_503_with_its_reason_and_passes_without_a_hand(new_hub, trouble):
-    hub = new_hub(gpus=2, **QUICK)
-    (anna,) = run(hub, "anna")
-    service = hub.service_pids()
-    hub.add_user("ben")
-    with trouble(hub):
-        answer = requests.post(
-            f"http://127.0.0.1:{hub.service_port}/services/gpu/api/v1/workspaces/{anna['id']}/extend",
-            headers={"Authorization": "token test-admin-token-0123456789"},
-            timeout=30,
-        )
-        assert answer.status_code == 503
-        assert "The store does not answer (" in answer.json()["error"]["message"]
-        check = hub.gpu("/check", "POST", {})
-        assert check["sentence"].startswith("Nothing can be started now. The store does not answer (")
-        assert (check["starts_now"], check["ends_at"]) == (False, None)
-        begin(hub, "ben")
-        assert hub.service_pids() == service
-    assert hub.until("ben", "running")
-    assert hub.gpu(f"/workspaces/{anna['id']}/extend", "POST")["ends_at"] > anna["ends_at"]
-    assert hub.service_pids() == service, "it never exited"
 
 
 @pytest.mark.parametrize("python", ["hub5"], indirect=True)

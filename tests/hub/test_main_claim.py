@@ -9,13 +9,20 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("python", ["hub6"], indirect=True)  # what the hub has of it, test_main_starts tries on both
-def test_who_is_away_is_warned_nobody_comes_and_asking_again_joins_the_end(new_hub, python):
-    hub = new_hub(start=False, python=python, gpus=1, wait=2.0, idle="4s", grace="4s", warn="1s")
+@pytest.fixture
+def hub(shared_hub):
+    """Who is away has 16 s to come."""
+    idle = {"idle": "4s", "sample": "1s", "grace": "4s", "warn": "1s"}
+    return shared_hub(claimed_soon, gpus=1, wait=2.0, **idle)
+
+
+def claimed_soon(hub):
     text = hub.catalog.read_text()
     assert text.count("keep:") == 1
     hub.catalog.write_text(text.replace("keep:", "claim: 16s\n    keep:"))
-    hub.start()
+
+
+def test_who_is_away_is_warned_nobody_comes_and_asking_again_joins_the_end(hub):
     hub.add_user("holder", "anna", "ben")
     (hub.folder / "homes" / "anna").mkdir(parents=True)
     (hub.folder / "homes" / "anna" / "tells").touch()
@@ -39,11 +46,9 @@ def test_who_is_away_is_warned_nobody_comes_and_asking_again_joins_the_end(new_h
     assert (again["queue"]["place"], again["asked_at"] > ben["asked_at"]) == (1, True)
 
 
-@pytest.mark.parametrize("python", ["hub6"], indirect=True)
-def test_who_waits_for_it_in_a_terminal_has_come_and_a_script_has_not(new_hub, python):
-    hub = new_hub(python=python, gpus=1, wait=2.0)
-    hub.add_user("holder", "anna")
-    token = hub.api("POST", "/users/anna/tokens", {}).json()["token"]
+def test_who_waits_for_it_in_a_terminal_has_come_and_a_script_has_not(hub):
+    hub.add_user("holder", "dora")
+    token = hub.api("POST", "/users/dora/tokens", {}).json()["token"]
     for typed in (True, False):
         hub.begin("holder", template="lab")
         held = hub.until("holder", "running")
@@ -54,14 +59,14 @@ def test_who_waits_for_it_in_a_terminal_has_come_and_a_script_has_not(new_hub, p
                 stdin=keyboard,
                 stdout=subprocess.DEVNULL,
             )
-            hub.until("anna", "parked")
+            hub.until("dora", "parked")
             hub.stop("holder")
             assert waits.wait(90) == 0
-        came = hub.until("anna", "running")
+        came = hub.until("dora", "running")
         did = [line["action"] for line in hub.audit(came["id"])]
         assert (came["arrival"] is None, "came" in did) == (typed, typed), held["id"]
-        hub.stop("anna")
-        hub.until_ended("anna", "stopped", 60)
+        hub.stop("dora")
+        hub.until_ended("dora", "stopped", 60)
 
 
 @contextlib.contextmanager

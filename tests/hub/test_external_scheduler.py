@@ -22,25 +22,26 @@ TWO_KINDS = TWO_KINDS.replace(
 ).replace("simulated: {a100: %(gpus)d}", "simulated: {a100: %(gpus)d, t4: 1}")
 
 
-@pytest.fixture
-def batch(tmp_path):
-    batch = Batch(tmp_path, INVENTORY.format(node=platform.node()))
+@pytest.fixture(scope="module")
+def batch(tmp_path_factory):
+    batch = Batch(tmp_path_factory.mktemp("batch"), INVENTORY.format(node=platform.node()))
     batch.start()
     yield batch
     batch.kill()
 
 
-@pytest.fixture
-def clock(tmp_path):
-    return MovedClock(tmp_path)
+@pytest.fixture(scope="module")
+def clock(tmp_path_factory):
+    return MovedClock(tmp_path_factory.mktemp("clock"))
 
 
 @pytest.fixture
-def hub(new_hub, batch, clock):
-    hub = new_hub(gpus=2, start=False, wait=3.0, slow_spawn_timeout=0.3, planted=clock.planted)
-    callback = f"http://127.0.0.1:{hub.service_port}"
-    hub.catalog.write_text(TWO_KINDS % vars(hub) + batch.named(callback))
-    return hub.start()
+def hub(shared_hub, batch, clock):
+    def scheduled_by_it(hub):
+        callback = f"http://127.0.0.1:{hub.service_port}"
+        hub.catalog.write_text(TWO_KINDS % vars(hub) + batch.named(callback))
+
+    return shared_hub(scheduled_by_it, gpus=2, wait=3.0, slow_spawn_timeout=0.3, planted=clock.planted)
 
 
 def start(hub, user, **options):

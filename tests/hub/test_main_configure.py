@@ -64,8 +64,22 @@ def start_jupyterhub(hub: RealHub) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=hub.folder, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_a_second_hub_on_the_same_data_dir_names_the_first_and_leaves_it_alone(new_hub):
-    hub = new_hub()
+def test_a_hub_whose_port_another_hubs_service_has_names_it_and_does_not_start(shared_hub, tmp_path):
+    hub = shared_hub()
+    second = RealHub(tmp_path)
+    second.service_port = hub.service_port
+    started = start_jupyterhub(second)
+    (pid,) = hub.service_pids()
+    holder = f"the GPU service of the hub whose data_dir is {hub.folder}/gpu (process {pid})"
+    assert f"gpuspawner: port {hub.service_port}, which this hub's GPU service needs, is taken by {holder}." in (
+        started.stderr
+    )
+    assert re.search(r"give this hub another: configure\(c, \.\.\., port=\d+\)\.\n$", started.stderr)
+    assert (started.returncode, "Traceback" in started.stderr) == (1, False)
+
+
+def test_a_second_hub_on_the_same_data_dir_names_the_first_and_leaves_it_alone(shared_hub):
+    hub = shared_hub()
     command = [sys.executable, "-m", "jupyterhub"]
     config = str(hub.folder / "jupyterhub_config.py")
     told = {"cwd": hub.folder, "capture_output": True, "text": True, "timeout": 60}
@@ -81,8 +95,17 @@ def test_a_second_hub_on_the_same_data_dir_names_the_first_and_leaves_it_alone(n
     assert token.returncode == 0, "a command that only reads the configuration goes on"
     (service,) = hub.service_pids()
     assert not [link for link in Path(f"/proc/{service}/fd").iterdir() if link.readlink().name == one_hub.LOCK]
+
+
+def test_a_service_that_a_killed_hub_left_is_no_reason_to_refuse(shared_hub):
+    hub = shared_hub()
+    (service,) = hub.service_pids()
+    os.kill(service, signal.SIGSTOP)  # it cannot see that its hub is gone, and keeps its port
     hub.kill_hub()
-    hub.start_hub()
+    started = subprocess.Popen([sys.executable, "-c", READS_AS_A_HUB], cwd=hub.folder)
+    assert started.wait(60) == 0
+    os.kill(service, signal.SIGCONT)
+    hub.start_hub()  # nor is what it held of its folder
 
 
 @pytest.mark.parametrize(("number", "goes_on"), [(errno.ENOLCK, True), (errno.EIO, False)])
@@ -94,29 +117,6 @@ def test_a_file_system_without_locks_is_told_and_no_reason_to_refuse(tmp_path, m
     with contextlib.nullcontext() if goes_on else pytest.raises(SystemExit, match=r"hub\.lock cannot be"):
         one_hub.hold(tmp_path, "http://127.0.0.1:8000/")
     assert ("has no locks (No locks available): see to it" in capsys.readouterr().err) == goes_on
-
-
-def test_a_hub_whose_port_another_hubs_service_has_names_it_and_does_not_start(new_hub):
-    first, second = new_hub(), new_hub(start=False)
-    second.service_port = first.service_port
-    started = start_jupyterhub(second)
-    (pid,) = first.service_pids()
-    holder = f"the GPU service of the hub whose data_dir is {first.folder}/gpu (process {pid})"
-    assert f"gpuspawner: port {first.service_port}, which this hub's GPU service needs, is taken by {holder}." in (
-        started.stderr
-    )
-    assert re.search(r"give this hub another: configure\(c, \.\.\., port=\d+\)\.\n$", started.stderr)
-    assert (started.returncode, "Traceback" in started.stderr) == (1, False)
-
-
-def test_a_service_that_a_killed_hub_left_is_no_reason_to_refuse(new_hub):
-    hub = new_hub()
-    (service,) = hub.service_pids()
-    os.kill(service, signal.SIGSTOP)  # it cannot see that its hub is gone, and keeps its port
-    hub.kill_hub()
-    started = subprocess.Popen([sys.executable, "-c", READS_AS_A_HUB], cwd=hub.folder)
-    assert started.wait(60) == 0
-    os.kill(service, signal.SIGCONT)
 
 
 def test_a_restart_of_the_hub_ends_no_workspace_unless_its_administrator_says_so(configured, capsys):

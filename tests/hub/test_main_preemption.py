@@ -15,13 +15,18 @@ quotas:"""
 
 
 @pytest.fixture
-def make_hub(new_hub):
-    def make(**settings):
-        hub = new_hub(gpus=2, start=False, **QUICK, **settings)
-        hub.catalog.write_text((CATALOG % vars(hub)).replace("quotas:", SHORT))
-        return hub.start()
+def hub(shared_hub):
+    """Its service dies at a step that is armed."""
+    hub = shared_hub(claimed_from, gpus=2, service_poll=0.3, **QUICK)
+    yield hub
+    for made in hub.gpu("/preemptions")["preemptions"]:
+        if made["state"] in {"coming", "held"}:
+            hub.gpu(f"/preemptions/{made['id']}", "DELETE")
 
-    return make
+
+def claimed_from(hub):
+    hub.catalog.write_text((CATALOG % vars(hub)).replace("quotas:", SHORT))
+    hub.planted = kills(hub.folder, "gpuspawner.backends.local.backend", "LocalBackend")
 
 
 def run(hub, *users):
@@ -41,8 +46,7 @@ def state(hub, made):
     return hub.gpu(f"/preemptions/{made['id']}")["state"]
 
 
-def test_victims_are_warned_ended_at_the_time_said_and_come_back_when_the_claimant_lets_them(make_hub):
-    hub = make_hub()
+def test_victims_are_warned_ended_at_the_time_said_and_come_back_when_the_claimant_lets_them(hub):
     alice, bob = run(hub, "alice", "bob")
     would = claim(hub, count=2, dry_run=True)
     assert [victim["user"] for victim in would["victims"]] == ["bob", "alice"]
@@ -73,39 +77,34 @@ def test_victims_are_warned_ended_at_the_time_said_and_come_back_when_the_claima
         assert again["id"] != lease["id"]
 
 
-def test_who_gives_up_ends_nobody(make_hub):
-    hub = make_hub()
-    (alice,) = run(hub, "alice")
+def test_who_gives_up_ends_nobody(hub):
+    (dora,) = run(hub, "dora")
     made = claim(hub, count=2)
-    assert hub.lease("alice")["warning"]["kind"] == "claim"
+    assert hub.lease("dora")["warning"]["kind"] == "claim"
     assert hub.gpu(f"/preemptions/{made['id']}", "DELETE")["state"] == "given up"
     time.sleep(NOTICE + 2)
-    assert hub.lease("alice")["id"] == alice["id"]
-    assert hub.lease("alice")["warning"] is None
-    assert [line["action"] for line in hub.audit(alice["id"])][-2:] == ["warned of claim", "claim gone"]
+    assert hub.lease("dora")["id"] == dora["id"]
+    assert hub.lease("dora")["warning"] is None
+    assert [line["action"] for line in hub.audit(dora["id"])][-2:] == ["warned of claim", "claim gone"]
 
 
 @pytest.mark.parametrize("step", ["once warned", *STEPS])
-def test_killed_between_the_warning_and_the_end_it_ends_once_and_at_its_time(make_hub, step):
-    hub = make_hub(service_poll=0.3)
-    hub.plant(kills(hub.folder, "gpuspawner.backends.local.backend", "LocalBackend"))
-    before = hub.service_pids()
-    hub.kill_service()
-    eventually(lambda: set(hub.service_pids()) - set(before) and hub.gpu("/"), what="the next service answers")
-    (alice,) = run(hub, "alice")
+def test_killed_between_the_warning_and_the_end_it_ends_once_and_at_its_time(hub, step):
+    user = f"user-{[*STEPS, step].index(step)}"
+    (lease,) = run(hub, user)
     armed = None if step == "once warned" else arm(hub.folder, step)
-    made = claim(hub, count=2, key="once")
+    made = claim(hub, count=2, key=user)
     killed = hub.service_pids()
     if armed is None:
         hub.kill_service()
     else:
         eventually(lambda: not armed.exists(), what="it died")
     eventually(lambda: set(hub.service_pids()) - set(killed) and hub.gpu("/"), what="the next service answers")
-    again = claim(hub, count=2, key="once")
+    again = claim(hub, count=2, key=user)
     assert (again["id"], again["ends_at"]) == (made["id"], made["ends_at"])
-    ended = hub.until_ended("alice", "made room")
-    assert (ended["id"], ended["end"]["at"] >= made["ends_at"]) == (alice["id"], True)
-    lines = [line["action"] for line in hub.audit(alice["id"])]
+    ended = hub.until_ended(user, "made room")
+    assert (ended["id"], ended["end"]["at"] >= made["ends_at"]) == (lease["id"], True)
+    lines = [line["action"] for line in hub.audit(lease["id"])]
     assert (lines.count("warned of claim"), lines.count("stop")) == (1, 1)
-    assert hub.lease("alice")["asked_at"] == alice["asked_at"]
+    assert hub.lease(user)["asked_at"] == lease["asked_at"]
     eventually(lambda: state(hub, made) == "held", what="its GPUs are kept")

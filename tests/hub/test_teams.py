@@ -113,6 +113,7 @@ def test_a_group_changed_in_the_hub_holds_for_the_next_request(hub):
     assert hub.begin("nico", template="lead").status_code == 400
 
 
+@pytest.mark.parametrize("hub", ["hub6"], indirect=True)  # both read groups alike by the tests before
 def test_who_is_in_several_teams_says_for_which_and_then_the_last_one_is_taken(hub):
     join(hub, "sam", "vision", "speech")
     refused = hub.begin("sam", template="cpu")
@@ -144,6 +145,7 @@ def test_who_leaves_the_group_while_waiting_is_told_when_their_turn_comes(hub):
     assert hub.workspace_pids(waiting["id"]) == []
 
 
+@pytest.mark.parametrize("hub", ["hub6"], indirect=True)  # what the service alone does
 def test_promise_7_who_consents_while_waiting_is_given_another_gpu_and_reads_which(hub):
     join(hub, "paul", "vision")
     join(hub, "vera", "vision")

@@ -65,6 +65,16 @@ def test_a_part_is_built_once_from_its_pinned_modules(go):
     assert (programs.parent / "go.sum").read_text() == "sums\n"
 
 
+def test_parts_that_are_built_together_get_the_same_versions_and_one_apart_its_own(go, monkeypatch):
+    beside, apart = (Component(name, f"example.org/{name}", "2.0.0", ("one",)) for name in ("beside", "apart"))
+    monkeypatch.setattr(build, "TOGETHER", (PART, beside))
+    wrappers = [(build.ensure_component(one).parent / "go.mod").read_text() for one in (PART, beside, apart)]
+    assert wrappers[0] == wrappers[1]
+    assert "require example.org/part v1.0.0\n" in wrappers[1]
+    assert "require example.org/beside v2.0.0" in wrappers[0]
+    assert wrappers[2].splitlines()[2:] == ["require example.org/apart v2.0.0"]
+
+
 def test_what_builds_share_is_removed_at_the_end_but_not_under_one_that_runs(go):
     shared = go / "cache" / "go" / "mod"
     shared.mkdir(parents=True)

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tools.cluster.recipes import GO_AT_LEAST, GO_PACKAGE, Component
+from tools.cluster.recipes import GO_AT_LEAST, GO_PACKAGE, TOGETHER, Component
 from tools.progress import StepError, say
 
 PATCHED = "patched"
@@ -94,15 +94,17 @@ def _build(component: Component, done: Path) -> None:
     }
     started = time.monotonic()
     title = f"{component.name} {component.version}"
-    module = _download(go, f"{component.module}@v{component.version}", work, env)
-    (work / "go.mod").write_text(_wrapper(component, Path(module["GoMod"]).read_text()))
+    together = TOGETHER if component in TOGETHER else (component,)
+    modules = {one: _download(go, f"{one.module}@v{one.version}", work, env) for one in together}
+    module = modules[component]
+    (work / "go.mod").write_text(_wrapper({one: Path(of["GoMod"]).read_text() for one, of in modules.items()}))
     if (patched := component.patched) is not None:
         kept = _download(go, f"{patched.module}@v{patched.version}", work, env)["Dir"]
         shutil.copytree(kept, work / PATCHED)
         (work / PATCHED / patched.file).write_text(patched.text)
-    # Its own sums first: they are what its authors tested, and hold what a checksum database may miss.
-    if (sums := Path(module["Dir"]) / "go.sum").exists():
-        shutil.copyfile(sums, work / "go.sum")
+    # Their own sums first: they are what their authors tested, and hold what a checksum database may miss.
+    sums = (Path(of["Dir"]) / "go.sum" for of in modules.values())
+    (work / "go.sum").write_text("".join(file.read_text() for file in sums if file.exists()))
     prefix = f"{component.module}/cmd/" if component.packages != ("",) else component.module
     command = [
         *(["nice", "-n", os.environ["NICE"]] if os.environ.get("NICE") else []),
@@ -137,17 +139,20 @@ def _download(go: str, target: str, work: Path, env: Mapping[str, str]) -> dict[
     return module
 
 
-def _wrapper(component: Component, go_mod: str) -> str:
-    """Return a go.mod that requires the component, its staging modules taken from their own releases."""
-    lines = ["module build", "go {}.{}".format(*GO_AT_LEAST), f"require {component.module} v{component.version}"]
-    if component.staging:
-        staged = re.findall(r"^\s*(?:replace )?(k8s\.io/\S+) => \./staging/", go_mod, re.MULTILINE)
-        staged += re.findall(r"^\s*(?:require )?(k8s\.io/\S+) v0\.0\.0$", go_mod, re.MULTILINE)
-        lines += [f"replace {name} => {name} v{component.staging}" for name in sorted(set(staged))]
-    if component.own_replaces:
-        lines += [f"replace {one}" for one in re.findall(r"^\s*(?:replace )?(\S+ => \S+ v\S+)$", go_mod, re.MULTILINE)]
-    if component.patched is not None:
-        lines.append(f"replace {component.patched.module} => ./{PATCHED}")
+def _wrapper(components: Mapping[Component, str]) -> str:
+    """Return a go.mod that requires ``components``, by their own; staging modules are taken from their own releases."""
+    lines = ["module build", "go {}.{}".format(*GO_AT_LEAST)]
+    for component, go_mod in components.items():
+        lines.append(f"require {component.module} v{component.version}")
+        if component.staging:
+            staged = re.findall(r"^\s*(?:replace )?(k8s\.io/\S+) => \./staging/", go_mod, re.MULTILINE)
+            staged += re.findall(r"^\s*(?:require )?(k8s\.io/\S+) v0\.0\.0$", go_mod, re.MULTILINE)
+            lines += [f"replace {name} => {name} v{component.staging}" for name in sorted(set(staged))]
+        if component.own_replaces:
+            found = re.findall(r"^\s*(?:replace )?(\S+ => \S+ v\S+)$", go_mod, re.MULTILINE)
+            lines += [f"replace {one}" for one in found]
+        if component.patched is not None:
+            lines.append(f"replace {component.patched.module} => ./{PATCHED}")
     return "\n".join(lines) + "\n"
 
 

@@ -156,6 +156,9 @@ OTHERS_KINDS = (GATEWAY, PROMETHEUS)
 """Whose kinds the chart makes objects of, where a cluster has them."""
 
 CLUSTER = (ETCD, CONTAINERD, KUBERNETES)
-"""What `make cluster` builds, the quickest first; the tests build KWOK, helm and kube-router besides.
+"""What `make cluster` builds, the quickest first; the tests build Kueue, KWOK, helm and kube-router besides.
 
 Volcano alone is built by name."""
+TOGETHER = (*CLUSTER, KUEUE, KWOK, HELM, KUBE_ROUTER)
+"""Those for whose dependencies Go chooses one version each: what several use is compiled once. Apart, they compiled
+28,400 files; together it is 16,300."""

@@ -160,6 +160,29 @@ async def test_an_object_that_nobody_foresaw_hides_no_other(api, a_view, monkeyp
     assert "has an object that is not understood, and is left out" in caplog.text
 
 
+async def test_what_was_understood_before_stands_where_an_object_is_not_any_more(api, a_view, monkeypatch, caplog):
+    own = a_workspace("own", "a" * 32, gpus={"nvidia.com/gpu": 1})
+    api.put(own)
+    backend = a_view()
+
+    async def seen():
+        return [one.lease_id for one in await backend.workspaces()]
+
+    assert await seen() == ["a" * 32]
+    await api.followed()
+    monkeypatch.setattr(views, "to_pod", lambda data, _named: data["nothing"])
+    api.put(own)
+
+    async def told():
+        return "has an object that is not understood" in caplog.text
+
+    await eventually(told, wanted=True)
+    assert await seen() == ["a" * 32], "it is not taken for gone"
+    assert "and is kept as it was" in caplog.text
+    api.remove(own)
+    await eventually(seen, [])
+
+
 async def test_a_watch_that_falls_silent_is_asked_anew(api, a_view):
     backend = a_view(silent_seconds=0.2)
     await free(backend)()

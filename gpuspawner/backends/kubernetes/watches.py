@@ -203,17 +203,23 @@ class Watch(Generic[T]):
             self._take(item["metadata"]["uid"], self._trimmed(item))
         elif kind == "DELETED":
             self._take(item["metadata"]["uid"], None)
+            self._unread.discard(item["metadata"]["uid"])
         self._version = item["metadata"]["resourceVersion"]
 
     def _trimmed(self, item: dict[str, Any]) -> T | None:
-        """Return an object trimmed; None also where it is one that nobody foresaw: it must not hide all others."""
+        """Return an object trimmed. One that nobody foresaw must not hide all others.
+
+        Of that what was read before stands, so that nothing that runs is taken for gone; None where nothing was.
+        """
         try:
             return self._trim(item)
         except Exception:
-            if (uid := item["metadata"]["uid"]) not in self._unread:
+            before = self.objects.get(uid := item["metadata"]["uid"])
+            if uid not in self._unread:
                 self._unread.add(uid)
-                log.exception("%s has an object that is not understood, and is left out: %s", self._path, uid)
-            return None
+                done = "left out" if before is None else "kept as it was"
+                log.exception("%s has an object that is not understood, and is %s: %s", self._path, done, uid)
+            return before
 
     def _take(self, uid: str, after: T | None) -> None:
         before = self.objects.get(uid)

@@ -17,7 +17,7 @@ from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.resources.resource import LIFETIME, Resource
 from gpuspawner.service.api.actions import act
 from gpuspawner.service.api.base import Person
-from gpuspawner.service.operator.telling import status_of
+from gpuspawner.service.operator.telling import LONGEST_REASON_BYTES, short, status_of
 
 
 @pytest.fixture
@@ -119,6 +119,11 @@ async def test_a_status_has_8_kib_at_most(door):
     status = status_of(door.world.parts, resource, long)
     assert "停止" in status["reason"]
     assert 7000 < len(json.dumps(status, ensure_ascii=False).encode()) < 8192
+
+
+def test_a_reason_is_cut_between_two_letters_and_half_of_a_pair_breaks_nothing():
+    assert short("停" * 400) == "停" * (LONGEST_REASON_BYTES // 3)
+    assert short("a\ud800b") == "a?b"
 
 
 async def test_nothing_stops_where_all_are_deleted_together(door):

@@ -33,7 +33,7 @@ _FORM = "%Y-%m-%dT%H:%M:%SZ"
 
 def short(text: str) -> str:
     """Return what a status has room for."""
-    return text.encode()[:LONGEST_REASON_BYTES].decode(errors="ignore")
+    return text.encode(errors="replace")[:LONGEST_REASON_BYTES].decode(errors="ignore")
 
 
 def written_at(at: float) -> str:

@@ -29,8 +29,9 @@ RECIPE = ROOT / "images" / "workspace"
 DEBIAN = (RECIPE / "debian.txt").read_text().split()
 LAYER, DIGEST = "layer.tar.zst", "digest"
 UNNEEDED = ("usr/share/doc", "usr/share/locale", "usr/share/man", "var/cache/apt", "var/lib/apt/lists", "var/log")
-COMPRESS = ("zstd", "--quiet", "--threads=0", "-9")
-"""A fifth of the bytes to pull and to keep, for 25 s where a layer is built."""
+COMPRESS = ("zstd", "--quiet", "--threads=0", "-3")
+"""Under a third of the bytes to pull and to keep, for 17 s of a processor where all layers are built. A seventh less of
+them (-9) takes 58 s."""
 IN_CHROOT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8"}
 
 

@@ -93,8 +93,8 @@ class Asked:
 
     def _noted(self, answer: Answer | None, seen: Snapshot) -> Answer:
         """Return an answer, or what stood for None. Of one that answers at once it is made of the snapshot alone."""
-        of_snapshot = answer is not None and self.scheduler.capabilities.answers_at_once
-        self.heard = self.away, 0.0 if of_snapshot else None if answer is None else answer.as_of
+        last, at_once = answer or self._answer, self.scheduler.capabilities.answers_at_once
+        self.heard = self.away, None if last is None or at_once else last.as_of
         return self._stood(seen) if answer is None else answer
 
     async def _ask(self, seen: Snapshot) -> None:

@@ -1,4 +1,4 @@
-"""One hub with named servers for the whole session, pages of it, and axe."""
+"""One hub with named servers for all tests here that a process runs, pages of it, and axe."""
 
 from __future__ import annotations
 
@@ -25,15 +25,34 @@ WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 OF_COLOURS = {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}
 
 
-@pytest.fixture(scope="module")
+started: list[RealHub] = []
+
+
+@pytest.fixture
 def hub(tmp_path_factory):
-    """A real hub, proxy and service; 4 simulated GPUs, tiny single-user servers."""
-    idle = {"idle": "4s", "sample": "1s", "grace": "2m"}
-    real = RealHub(tmp_path_factory.mktemp("hub"), gpus=4, quota=4, warn="30m", wait=12.0, **idle)
+    """A real hub, proxy and service; 4 simulated GPUs, tiny single-user servers.
+
+    What a test changes of it, it changes back: others come after, of other files too.
+    """
+    if not started:
+        real = RealHub(tmp_path_factory.mktemp("hub"), gpus=4, quota=4, warn="30m", wait=12.0)
+        try:
+            started.append(real.start())
+        except AssertionError:
+            real.close()
+            raise
+    return started[0]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem):
+    """End that hub with the last test of this folder: it would go on until the last one of all."""
     try:
-        yield real.start()
+        return (yield)
     finally:
-        real.close()
+        if nextitem is None or Path(__file__).parent not in nextitem.path.parents:
+            while started:
+                started.pop().close()
 
 
 names = (f"person-{number}" for number in itertools.count(1))
@@ -49,6 +68,18 @@ def user(hub):
         with contextlib.suppress(requests.HTTPError):  # it may end by itself meanwhile
             hub.gpu(f"/workspaces/{lease['id']}/stop", "POST")
     eventually(lambda: all(lease["user"] != name for lease in hub.workspaces()), 60, f"{name} has no workspace")
+
+
+@pytest.fixture
+def all_taken(hub):
+    """Somebody holds all four GPUs; what is returned stops them."""
+    hub.add_user("hoarder")
+    hub.begin("hoarder", template="lab", gpu="a100", count=4)
+    hub.until("hoarder", "running")
+    yield lambda: hub.stop("hoarder")
+    hub.stop("hoarder")
+    eventually(lambda: hub.server("hoarder") is None, 60, "the hub has stopped it")
+    eventually(lambda: all(lease["user"] != "hoarder" for lease in hub.workspaces()), 60, "the GPUs are free")
 
 
 def sign_in(hub, context: BrowserContext, name: str) -> Page:

@@ -18,17 +18,6 @@ def show_form(page: Page, hub, query: str = "") -> None:
     page.goto(f"{hub.url}/hub/spawn{query}")
 
 
-@pytest.fixture
-def all_taken(hub):
-    """Somebody holds all four GPUs."""
-    hub.add_user("hoarder")
-    hub.begin("hoarder", template="lab", gpu="a100", count=4)
-    hub.until("hoarder", "running")
-    yield
-    hub.stop("hoarder")
-    hub.until_ended("hoarder", "stopped")
-
-
 def test_the_form_is_preselected_and_says_what_start_will_do(hub, page, assert_accessible):
     show_form(page, hub)
     expect(page.locator("input[name=template][value=lab]")).to_be_checked()

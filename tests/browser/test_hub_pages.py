@@ -11,17 +11,6 @@ from playwright.sync_api import expect
 START = "button[type=submit]"
 
 
-@pytest.fixture
-def all_taken(hub):
-    """Somebody holds all four GPUs; the test stops them."""
-    hub.add_user("hoarder")
-    hub.begin("hoarder", template="lab", gpu="a100", count=4)
-    hub.until("hoarder", "running")
-    yield lambda: hub.stop("hoarder")
-    hub.stop("hoarder")
-    hub.until_ended("hoarder", "stopped")
-
-
 def press(page, selector):
     """Click what the hub's own script listens to, as soon as it does: it loads after the page."""
     listens = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 
-import pytest
 from harness import eventually
 from playwright.sync_api import expect
 
@@ -24,17 +23,6 @@ if (window.Notification) {
 }
 """
 """A tab that nobody sees, and a browser that notifies, as this one without a screen has neither."""
-
-
-@pytest.fixture
-def all_taken(hub):
-    """Somebody holds all four GPUs; the test stops them."""
-    hub.add_user("holder")
-    hub.begin("holder", template="lab", gpu="a100", count=4)
-    hub.until("holder", "running")
-    yield lambda: hub.stop("holder")
-    hub.stop("holder")
-    hub.until_ended("holder", "stopped")
 
 
 def test_who_is_away_is_told_and_the_workspace_opens_once_they_look(hub, page, user, all_taken, assert_accessible):

@@ -31,6 +31,13 @@ def test_of_a_flood_the_oldest_are_shown_and_all_that_is_held_or_was_asked_for()
     assert names(shown([*many_held, a_resource(9)])) == names(flood), "these are judged first"
 
 
+def test_who_edits_what_was_refused_again_and_again_keeps_nobody_s_first_one_waiting():
+    large = {**SPEC, "repository": "x" * (NEW_BYTES // 3)}
+    refused = {"generation": 2, "status": {"phase": REFUSED, "observedGeneration": 1}}
+    edited = [a_resource(number, spec=large, **refused) for number in range(1, 8)]
+    assert names(shown([*edited, a_resource(9)])) == ["r1", "r2", "r3", "r9"]
+
+
 @pytest.mark.parametrize("changes", [{"held": True}, {"deleting": True}], ids=["held", "deleting"])
 def test_what_is_shown_whatever_there_is_has_no_text_that_is_longer_than_to_be_refused(changes):
     """Who makes requests may write finalizers: the service's own, or one that nobody takes away."""

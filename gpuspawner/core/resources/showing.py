@@ -23,15 +23,15 @@ TELLS = frozenset({"phase", "lease", "observedGeneration"})
 def shown(requests: Collection[Resource]) -> list[Resource]:
     """Return them without what nothing is decided by, the oldest first."""
     in_order = sorted(requests, key=lambda one: (one.created, one.uid))
-    left = NEW_BYTES - sum(_bytes_of(one) for one in in_order if _is_waiting(one) and one.held)
-    found = list[Resource]()
-    for one in in_order:
-        if _is_waiting(one) and not one.held:  # what is held may have its workspace already
-            if left <= 0:
-                continue
+    waiting = [one for one in in_order if _is_waiting(one)]
+    left = NEW_BYTES - sum(_bytes_of(one) for one in waiting if one.held)  # they may have their workspaces already
+    left_out = set[str]()
+    for one in sorted((one for one in waiting if not one.held), key=_is_edited):
+        if left <= 0:
+            left_out.add(one.uid)
+        else:
             left -= _bytes_of(one)
-        found.append(_trimmed(one))
-    return found
+    return [_trimmed(one) for one in in_order if one.uid not in left_out]
 
 
 def _is_over(one: Resource) -> bool:
@@ -40,6 +40,11 @@ def _is_over(one: Resource) -> bool:
 
 def _is_waiting(one: Resource) -> bool:
     return one.is_new and not (one.deleting or _is_over(one))
+
+
+def _is_edited(one: Resource) -> bool:
+    """Whether it was refused before: who edits theirs again and again keeps nobody's first one waiting."""
+    return one.phase == REFUSED
 
 
 def _bytes_of(one: Resource) -> int:

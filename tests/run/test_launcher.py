@@ -93,19 +93,14 @@ async def test_an_external_scheduler_grants_shows_its_queue_and_ends_with_the_re
     assert launcher.left("demo.scheduler --port " + page.split(":")[2].rstrip("/")) == []
 
 
-def test_a_second_one_in_the_same_data_is_refused_and_told_where_the_first_is(launch):
+def test_a_second_one_in_the_same_data_is_refused_and_told_where_the_first_is_and_its_closed_terminal_ends_all(launch):
     first = launch()
     first.wait_until_it_runs()
     second = launch()
     assert second.process.wait(ENDS_WITHIN_SECONDS) == 1
     assert f"process {first.process.pid}, {first.url}" in second.text()
-
-
-def test_a_closed_terminal_ends_everything(launch):
-    launcher = launch()
-    launcher.wait_until_it_runs()
-    assert launcher.end(signal.SIGHUP) == 0
-    assert launcher.left() == []
+    assert first.end(signal.SIGHUP) == 0, "its terminal was closed"
+    assert first.left() == []
 
 
 def test_a_launcher_killed_outright_takes_everything_along(launch):

@@ -10,7 +10,7 @@ import pytest
 from tools.progress import StepError
 from tools.suite import AGAIN_AT_MOST, NOTED_SECONDS, Suite, run_tests
 
-SUITE = Suite("Tests", ("--cov=test_good", "--cov-report=", "--ignore=beside"), 3, ("--cov-append",))
+SUITE = Suite("Tests", ("--cov=test_good", "--cov-report=", "--ignore=beside"), 1, ("--cov-append",))
 BESIDE = Suite("Tests elsewhere", ("beside",), 1)
 
 ONCE = """

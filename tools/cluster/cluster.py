@@ -146,7 +146,8 @@ class Cluster:
         # The kernel takes the link away with the network namespace, a moment later.
         subprocess.run(["ip", "link", "delete", self.link], check=False, capture_output=True)
         remove_cgroup(self.link)
-        shutil.rmtree(self.folder, ignore_errors=False)
+        # A third of the work of Python's own: images are tens of thousands of files.
+        subprocess.run(["rm", "--recursive", "--one-file-system", self.folder], check=True)
 
     def start_process(self, name: str, command: list[str] | None = None) -> None:
         """Start a part, again by the command of its first time; such as "kubelet" or "kube-apiserver"."""

@@ -15,6 +15,8 @@ NODE = "gpu-node"
 PAUSE_IMAGE = "localhost/pause:1"
 ETCD = "http://127.0.0.1:2379"
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
+WITHOUT = ("horizontal-pod-autoscaler-controller", "persistentvolume-attach-detach-controller")
+"""Controllers that compute all the time for what no cluster here has: metrics, and volumes that are attached."""
 WALLS = """
 ip link set lo up
 ip address add "$1/30" dev eth0
@@ -106,8 +108,11 @@ def _kubelet(folder: Path, address: str, cgroup: str) -> dict[str, Any]:
         "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         "imageGCHighThresholdPercent": 100,
         "serializeImagePulls": False,
-        # A device that turned unhealthy is seen within this time.
+        # A device that turned unhealthy is seen within this time; where nothing changed, nothing is told.
         "nodeStatusUpdateFrequency": "2s",
+        "nodeStatusReportFrequency": "5m",
+        # A changed ConfigMap is in its pods within this time.
+        "syncFrequency": "10s",
         # Who wrote more to a volume than its limit is evicted within this time, and ten seconds.
         "volumeStatsAggPeriod": "10s",
         "maxPods": 200,
@@ -135,6 +140,7 @@ def commands(cluster: Cluster, authority: Authority, programs: Programs) -> dict
             f"--kubeconfig={pki}/kube-controller-manager.kubeconfig",
             f"--service-account-private-key-file={authority.path('service-accounts', 'key')}",
             f"--root-ca-file={authority.path('ca')}",
+            f"--controllers=*,{','.join(f'-{name}' for name in WITHOUT)}",
             "--use-service-account-credentials",
             "--leader-elect=false",
             "--kube-api-qps=200",
@@ -164,6 +170,7 @@ def _api_server(address: str, authority: Authority) -> list[str]:
         "--endpoint-reconciler-type=none",
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
+        "--enable-priority-and-fairness=false",
         "--allow-privileged",
         f"--client-ca-file={authority.path('ca')}",
         f"--tls-cert-file={authority.path('kube-apiserver')}",

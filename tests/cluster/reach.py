@@ -1,17 +1,18 @@
 """What a name server and kube-proxy do elsewhere: an address on the machine that leads to a Service's ready pods.
 
-A process of its own, `python -m reach KUBECONFIG NAMESPACE SERVICE ADDRESS PORT`, which prints its port.
+A process of its own, `python -m reach PKI API_SERVER NAMESPACE SERVICE ADDRESS PORT`, which prints its port.
 """
 
 import asyncio
 import contextlib
+import json
 import os
+import ssl
 import subprocess
 import sys
 import time
 from pathlib import Path
-
-from kubernetes import client, config
+from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
 ROOT = Path(__file__).resolve().parents[2]
 ASKED_SECONDS = 1.0
@@ -24,8 +25,9 @@ class Reach:
     """
 
     def __init__(self, cluster, namespace, service, port=0):
-        address = cluster.own.host_address
-        command = [sys.executable, "-m", "reach", str(cluster.kubeconfig), namespace, service, address, str(port)]
+        own, address = cluster.own, cluster.own.host_address
+        command = [sys.executable, "-m", "reach", own.folder / "pki", own.address, namespace, service]
+        command += [address, str(port)]
         env = {**os.environ, "PYTHONPATH": f"{Path(__file__).parent}:{ROOT}"}
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
         self.url = f"http://{address}:{int(self._process.stdout.readline())}"
@@ -38,22 +40,26 @@ class Reach:
 
 
 class Target:
-    """Where a Service leads, as the API server says it."""
+    """Where a Service leads, as the API server says it. Kubernetes' client takes a second to import."""
 
-    def __init__(self, kubeconfig, namespace, service):
-        self._discovery = client.DiscoveryV1Api(config.new_client_from_config(kubeconfig))
-        self._namespace, self._of = namespace, f"kubernetes.io/service-name={service}"
+    def __init__(self, pki, address, namespace, service):
+        tls = ssl.create_default_context(cafile=f"{pki}/ca.crt")
+        tls.load_cert_chain(f"{pki}/admin.crt", f"{pki}/admin.key")
+        self._opener = build_opener(ProxyHandler({}), HTTPSHandler(context=tls))
+        of = f"labelSelector=kubernetes.io/service-name={service}"
+        self._url = f"https://{address}/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices?{of}"
         self._known, self._asked_at = None, -ASKED_SECONDS
 
     def now(self):
         """The address and port of a pod that is ready, or None."""
         if time.monotonic() - self._asked_at >= ASKED_SECONDS:
-            slices = self._discovery.list_namespaced_endpoint_slice(self._namespace, label_selector=self._of).items
+            with self._opener.open(self._url, timeout=10) as answer:
+                slices = json.load(answer)["items"]
             ready = [
-                (end.addresses[0], one.ports[0].port)
+                (end["addresses"][0], one["ports"][0]["port"])
                 for one in slices
-                for end in one.endpoints or ()
-                if end.conditions.ready
+                for end in one["endpoints"] or ()
+                if end["conditions"].get("ready")
             ]
             self._known, self._asked_at = next(iter(ready), None), time.monotonic()
         return self._known
@@ -81,4 +87,4 @@ async def serve(target, address, port):
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(Target(*sys.argv[1:4]), sys.argv[4], int(sys.argv[5])))
+    asyncio.run(serve(Target(*sys.argv[1:5]), sys.argv[5], int(sys.argv[6])))

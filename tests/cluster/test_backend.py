@@ -29,7 +29,7 @@ KINDS = cluster_kinds(
         )
     }
 )
-BUSY = ["python3", "-c", "from gpuspawner.backends.local import busy; busy(600, percent=60)"]
+BUSY = ["python3", "-c", "from gpuspawner.backends.local import busy; busy(600, percent=10)"]
 FIRST = "import os; os.environ['GPUSPAWNER_GPUS'] = os.environ['GPUSPAWNER_GPUS'].split(',')[0]"
 BUSY_ON_ONE = [*BUSY[:2], f"{FIRST}; {BUSY[2]}"]
 A, B, C = ("0" * 31 + digit for digit in "abc")
@@ -159,7 +159,7 @@ async def test_a_probe_tells_the_busy_from_the_idle_and_each_of_two(one_machine,
 
     async def is_busy():
         sample, _ = await sample_of(backend, A, both)
-        return sorted(gpu.utilization_percent for gpu in sample.gpus) == [0.0, 60.0] and sample
+        return sorted(gpu.utilization_percent for gpu in sample.gpus) == [0.0, 10.0] and sample
 
     sample = await eventually(is_busy, "work is seen")
     assert tuple(gpu.gpu for gpu in sample.gpus) == both

@@ -40,9 +40,8 @@ def hub(release, tmp_path_factory):
         yield hub
 
 
-def offered(hub):
-    """The form of a user without a server."""
-    session = hub.login("fay")
+def offered(hub, session):
+    """The form of fay, who has no server."""
     return session.get(f"{hub.url}/hub/spawn/fay", timeout=30).text
 
 
@@ -121,11 +120,12 @@ def test_a_changed_catalog_is_in_force_without_a_restart(hub, release):
     hub.add_user("fay")
     hub_pod = hub.kubectl("get", "pods", "--selector=component=hub", "--output=name")
     service = release.service_pod()
-    assert "Quick look" not in offered(hub)
+    session = hub.login("fay")
+    assert "Quick look" not in offered(hub, session)
     release.catalog = release.catalog.replace("policies:", "  look: {extends: lab, title: Quick look}\npolicies:")
     done = release.run("upgrade")
     assert done.returncode == 0, done.stderr
-    eventually(lambda: "Quick look" in offered(hub), 150, "the hub's form has the new template")
+    eventually(lambda: "Quick look" in offered(hub, session), 150, "the hub's form has the new template")
     hub.add_user("dan")
     # The pod of the service gets it a while before or after the hub's: until then it refuses.
     known = eventually(lambda: hub.begin("dan", template="look") and hub.lease("dan"), 150, "the service knows it")

@@ -32,13 +32,13 @@ def test_a_container_that_asks_for_none_sees_none(one_machine, namespace, gpus):
 
 
 def test_work_on_a_gpu_is_seen_by_the_probes_own_means(one_machine, namespace, gpus):
-    work = ["python3", "-c", "from gpuspawner.backends.local import busy; busy(600, percent=60)"]
+    work = ["python3", "-c", "from gpuspawner.backends.local import busy; busy(600, percent=10)"]
     one_machine.start_pod(namespace, "busy", work, {"nvidia.com/gpu": "1"})
     query = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
     seen = wait_for(
         lambda: (answer := one_machine.run_in(namespace, "busy", *query))[1].strip() != "0" and answer, "work"
     )
-    assert seen == (0, "60\n", "")
+    assert seen == (0, "10\n", "")
 
 
 def test_two_pods_never_get_the_same_and_a_third_waits(one_machine, namespace, gpus):

@@ -96,5 +96,6 @@ def test_the_page_of_a_start_that_another_one_blocks_offers_to_stop_that_one(hub
         page.wait_for_url("**/user/alice/second/**")
     finally:
         context.close()
-    assert hub.until_ended("alice", "stopped")["id"] == first["id"]
+    eventually(lambda: hub.last_end("alice")["id"] == first["id"], 120, "the other one has ended")
+    assert hub.last_end("alice")["end"]["reason"] == "stopped"
     hub.stop("alice", "second")

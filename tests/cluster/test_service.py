@@ -23,7 +23,7 @@ POLICIES = """
 policies:
   default: {mode: enforce, lifetime: 1s-24h, idle: {below: 5%, for: 160s, sample: 80s, grace: 100s}}
 """
-BUSY = "nohup python3 -c 'from gpuspawner.backends.local import busy; busy(600, percent=60)' >/dev/null 2>&1 &"
+BUSY = "nohup python3 -c 'from gpuspawner.backends.local import busy; busy(600, percent=10)' >/dev/null 2>&1 &"
 ON_STOP = """
 mkdir -p ~/.gpuspawner
 echo 'echo "$GPUSPAWNER_END_REASON in $(hostname):"; cat ~/"$GPUSPAWNER_NOTICE"' >~/.gpuspawner/on-stop
@@ -119,7 +119,7 @@ def test_promise_4_only_what_is_known_to_be_idle_is_reclaimed_and_its_programs_s
     assert "{&#34;ends_at&#34;: " in page, "with the notice that it could read"
     saved = re.fullmatch(r"step (\d+), noticed at step (\d+)", (kept / "saved").read_text())
     assert 0 < int(saved[2]) < int(saved[1]), "it knew before, and saved when it was asked to end"
-    for user, percents in (("busy", [60]), ("half", [0, 60])):
+    for user, percents in (("busy", [10]), ("half", [0, 10])):
         lease = hub.lease(user)
         assert (lease["id"], lease["phase"]) == (leases[user]["id"], "running")
         assert sorted(gpu["utilization_percent"] for gpu in lease["gpus"]) == percents

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from hypothesis import HealthCheck, settings
 sys.path.insert(0, str(Path(__file__).parent))  # tests are no package: `from post import ...`
 
 import databases
+from chromium import chromium
 from databases import Database
 from post import Mailbox, Webhook
 
@@ -19,19 +19,12 @@ from post import Mailbox, Webhook
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
-CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-CHROMIUM += ["--disable-component-update", "--disable-sync"]
 
-
-@pytest.fixture(scope="module")  # playwright's loop would make every asynchronous test after it fail
+@pytest.fixture(scope="module")  # asynchronous tests may come after
 def browser():
-    """Debian's Chromium without a window's parts, at half the work: playwright's own build of it is not needed."""
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - only where a browser is asked for
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium-headless-shell"), args=CHROMIUM)
-        yield chromium
-        chromium.close()
+    """Chromium, for the tests of a file."""
+    with chromium() as found:
+        yield found
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import requests
 from axe_playwright_python.sync_playwright import Axe
+from chromium import chromium
 from harness import RealHub, eventually
 from playwright.sync_api import Browser, BrowserContext, Error, Page, expect
 
@@ -25,34 +28,59 @@ WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 OF_COLOURS = {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}
 
 
-started: list[RealHub] = []
+kept = contextlib.ExitStack()
+"""What all tests of this folder share: it ends with the last of them that a process runs."""
+
+
+@cache
+def shared_browser() -> Browser:
+    return kept.enter_context(chromium())
+
+
+@cache
+def shared_hub() -> RealHub:
+    folder = kept.enter_context(tempfile.TemporaryDirectory(prefix="hub-", ignore_cleanup_errors=True))
+    real = RealHub(Path(folder), gpus=4, quota=4, warn="30m", wait=12.0)
+    kept.callback(real.close)
+    return real.start()
+
+
+def end_what_is_shared() -> None:
+    kept.close()
+    shared_browser.cache_clear()
+    shared_hub.cache_clear()
 
 
 @pytest.fixture
-def hub(tmp_path_factory):
+def browser():
+    """Chromium: no test here is asynchronous."""
+    return shared_browser()
+
+
+@pytest.fixture
+def hub():
     """A real hub, proxy and service; 4 simulated GPUs, tiny single-user servers.
 
     What a test changes of it, it changes back: others come after, of other files too.
     """
-    if not started:
-        real = RealHub(tmp_path_factory.mktemp("hub"), gpus=4, quota=4, warn="30m", wait=12.0)
-        try:
-            started.append(real.start())
-        except AssertionError:
-            real.close()
-            raise
-    return started[0]
+    return shared_hub()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(nextitem):
-    """End that hub with the last test of this folder: it would go on until the last one of all."""
+    """End what is shared, where it would go on until the last test of all."""
     try:
         return (yield)
     finally:
         if nextitem is None or Path(__file__).parent not in nextitem.path.parents:
-            while started:
-                started.pop().close()
+            end_what_is_shared()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def all_ends():
+    """Where the tests are broken off, too."""
+    yield
+    end_what_is_shared()
 
 
 names = (f"person-{number}" for number in itertools.count(1))

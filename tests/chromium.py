@@ -1,0 +1,21 @@
+"""The browser of the tests."""
+
+import shutil
+from contextlib import contextmanager
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+FLAGS += ["--disable-component-update", "--disable-sync"]
+
+
+@contextmanager
+def chromium():
+    """Run Debian's Chromium without a window's parts, at half the work: playwright's own build of it is not needed.
+
+    Playwright's loop makes every asynchronous test of this process fail until it ends.
+    """
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - only where a browser is asked for
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium-headless-shell"), args=FLAGS)
+        yield browser
+        browser.close()

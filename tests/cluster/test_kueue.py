@@ -40,7 +40,10 @@ async def test_it_lends_what_is_free_and_takes_it_back_after_the_notice(world):
         "Kueue: its GPUs were borrowed, and those who lent them need them back.",
     )
     assert is_true(world.of(victim), "QuotaReserved"), "its quota is its own while it runs"
-    says = await world.until(lambda answer: answer.places()["lender"].says, "who lent them reads why they wait")
+    says = await world.until(
+        lambda answer: "making room" in (says := answer.places()["lender"].says) and says,
+        "who lent them reads why they wait",  # until its condition is written Kueue "has not looked at it yet"
+    )
     assert says.startswith("Kueue says: ")
     assert "Others are making room for it." in says, says
     made = world.of(victim)["metadata"]["uid"]

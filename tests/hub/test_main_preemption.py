@@ -31,9 +31,10 @@ def claimed_from(hub):
 
 def run(hub, *users):
     hub.add_user(*users)
-    for user in users:
+    found = []
+    for user in users:  # one after the other: who began last is the first victim
         hub.begin(user)
-    found = [hub.until(user, "running") for user in users]
+        found.append(hub.until(user, "running"))
     time.sleep(1.2)  # so long they are protected
     return found
 

@@ -67,8 +67,8 @@ def test_promise_8_of_two_who_race_for_the_last_gpu_of_a_quota_one_gets_it_and_t
     for thread in threads:
         thread.join()
     phases = lambda: {hub.lease(user)["phase"]: user for user in racers}  # noqa: E731
-    eventually(lambda: sorted(phases()) == ["queued", "running"], what="one runs and one waits")
-    got, waits = (phases()[phase] for phase in ("running", "queued"))
+    found = eventually(lambda: (now := phases()).keys() == {"queued", "running"} and now, what="one runs and one waits")
+    got, waits = found["running"], found["queued"]
     lease = hub.lease(waits)
     held = lease["queue"]["held_back"]
     assert (held["rule"], held["entry"]) == ("quota vision", "vision")

@@ -16,7 +16,7 @@ from harness import REPO, RealHub, eventually
 from demo.ports import pick_free
 
 PAGE = (REPO / "docs" / "how-to" / "ray.md").read_text()
-INSTALL_SECONDS, START_SECONDS = 600, 120
+INSTALL_SECONDS, START_SECONDS = 600, 240
 GPUS, TRIES = 8, 3
 """Ray gives the parts of a head 30 s to start: a busy machine may need more, and then it is started again."""
 STARTED = "Ray runtime started"

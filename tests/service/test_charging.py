@@ -178,7 +178,7 @@ async def test_a_day_on_which_the_clock_changes_is_charged_as_long_as_it_was(mak
     world = make(a_budget(1000), at=begins - HOUR)
     lease = await world.up("alice", lifetime="24h")
     await world.book.save(replace(world.book.get(lease.id), deadline_at=begins + 2 * 86400))
-    await world.go_on(26 * HOUR + HOUR)
+    await world.go_on(26 * HOUR + HOUR, step=600)
     await stop(world, lease)
     of_days = {}
     for line in lines(world, lease):

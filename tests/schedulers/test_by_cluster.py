@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from late_scheduler import LateScheduler
 from lease_builders import GIB, NOW, a_lease, a_request, slots
+from waiting import until
 
 from gpuspawner.backends.clusters import ClustersBackend
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
@@ -121,14 +122,6 @@ class Told:
         await asyncio.wait_for(self._heard.wait(), 10)
 
 
-async def eventually(look):
-    for _ in range(1000):
-        if look():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("not within ten seconds")
-
-
 def granted(answer):
     return {grant.claim.id: {slot.group.cluster for slot in grant.slots} for grant in answer.grants()}
 
@@ -240,7 +233,7 @@ async def test_what_stands_has_changed_by_leases_and_by_what_a_scheduler_tells_a
     assert [await changed_at(NOW + 4 + second, *line) for second in range(2)] == [NOW + 4, NOW + 4]
     batch.mode, batch.capabilities = "well", replace(batch.capabilities, answers_at_once=False)
     await changed_at(NOW + 6, *line)
-    await eventually(lambda: not world.asked.away)
+    await until(lambda: not world.asked.away)
     assert [await changed_at(NOW + 7 + second, *line) for second in range(2)] == [NOW + 7, NOW + 8], "as it tells"
     batch.mode = "old"
     assert await changed_at(NOW + 9, *line) == NOW + 9
@@ -262,9 +255,9 @@ async def test_one_that_always_takes_long_is_heard_as_well(world, monkeypatch):
     await told.heard()
     assert set(granted(await world.sync(waits("here", HERE), waits("there", THERE)))) == {"here", "there"}
     world.batch.mode = "away"
-    await eventually(lambda: world.asked._task is None)
+    await until(lambda: world.asked._task is None)
     await world.sync(waits("there", THERE))
-    await eventually(lambda: world.asked.away)
+    await until(lambda: world.asked.away)
     assert granted(await world.sync(waits("there", THERE))) == {}
 
 

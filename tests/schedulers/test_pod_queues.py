@@ -1,6 +1,5 @@
 """Volcano and KAI own the queue: the pod says which, waits, and what its PodGroup says of it is told."""
 
-import asyncio
 from dataclasses import replace
 
 import pod_group_statuses as statuses
@@ -8,6 +7,7 @@ import pytest
 from cluster_objects import a_node, a_workspace
 from kube_api import KubeApi
 from lease_builders import GIB, NOW, a_lease, a_request, slots
+from waiting import until
 
 from gpuspawner.backends.kubernetes import watches
 from gpuspawner.backends.kubernetes.api import ApiRefused
@@ -190,14 +190,6 @@ def group(world, pod, status):
     metadata = {"name": f"podgroup-{uid}", "namespace": "jhub", "uid": f"pg-{uid}", "ownerReferences": [owner]}
     version = SYSTEMS[world.system].group_version
     return {"apiVersion": version, "kind": "PodGroup", "metadata": metadata, "status": status}
-
-
-async def until(is_so):
-    for _ in range(200):
-        if is_so():
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError("not within 10 s")
 
 
 async def test_why_a_start_waits_is_told_until_its_pod_has_a_node(world):

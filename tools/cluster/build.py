@@ -140,7 +140,10 @@ def _download(go: str, target: str, work: Path, env: Mapping[str, str]) -> dict[
 
 
 def _wrapper(components: Mapping[Component, str]) -> str:
-    """Return a go.mod that requires ``components``, by their own; staging modules are taken from their own releases."""
+    """Return a go.mod that requires ``components``, given with the go.mod of each.
+
+    Staging modules are taken from their own releases.
+    """
     lines = ["module build", "go {}.{}".format(*GO_AT_LEAST)]
     for component, go_mod in components.items():
         lines.append(f"require {component.module} v{component.version}")

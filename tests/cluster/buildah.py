@@ -36,7 +36,7 @@ class Buildah:
             "STORAGE_DRIVER": "overlay",
             "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
         }
-        self._mounts = [
+        self._mounts = [  # to paths in the container that is built, as its root
             "--volume=/etc/ssl/certs/ca-certificates.crt:/run/ca.crt:ro",
             f"--volume={folder}/pip.conf:/etc/pip.conf:ro",
             f"--volume={folder}/npmrc:/root/.npmrc:ro",

@@ -1,132 +1,205 @@
-"""`make test` and `make test-cluster`: install what the tests need and run them, up to the first step that fails.
+"""`make test`, `make test-all` and `make test-cluster`: install what the tests need and run them.
 
-The first does lint, types and every test; the second those on a real Kubernetes alone.
+python -m tools.check            lint, types, and every test that is not marked slow
+python -m tools.check all        the same with the slow tests, and on every Python that is supported
+python -m tools.check cluster    the tests on Kubernetes, with the slow ones
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tools import programs
 from tools.install import LOG, ROOT, VENV, VENV_HUB5, ensure, ensure_environment
-from tools.progress import StepError, Steps, report_failure, run_logged, say
-from tools.suite import Suite, run_tests
+from tools.progress import StepError, Steps, report_failure, say
+from tools.suite import Result, Stage, note_durations, run_stages, slowest_tests
 
 TYPES_LOG = LOG.with_name("types.log")
 NAMED_CLUSTER = "GPUSPAWNER_TEST_KUBECONFIG"
-KUBERNETES = "tests/cluster"
-DECISIONS = "tests/core"
-ON_THIS_MACHINE = Suite("Tests", (f"--ignore={KUBERNETES}", f"--ignore={DECISIONS}"), files_at_once=3)
-"""Their servers mostly wait: three files fill two cores."""
-ON_DECISIONS = Suite(
-    "Tests of the decisions", (DECISIONS, "--cov", "--cov-report="), files_at_once=2, again=("--cov-append",)
-)
-"""Before the others: telling which branches are tried takes longer than these tests, and theirs do not need it."""
-ON_KUBERNETES = Suite("Tests on Kubernetes", (KUBERNETES,), files_at_once=1 if os.environ.get(NAMED_CLUSTER) else 2)
-"""Two clusters of their own, a file at a time on each; a cluster that is named is one."""
-WALLS = ("unshare", "--mount", "--net", "--pid", "--fork", "test", "-w", "/sys/fs/cgroup")
-NO_KUBERNETES = (
-    "the tests on Kubernetes start a cluster, as root and with namespaces and control groups of its own; or name one "
-    "by GPUSPAWNER_TEST_KUBECONFIG."
-)
 NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
-"""Where it is set, as in images of containers, each of the hundreds of processes would compile all that it imports."""
+"""If it is set, as in container images, each of the hundreds of processes compiles all that it imports."""
+CAN_NAMESPACES = ("unshare", "--mount", "--net", "--pid", "--fork", "test", "-w", "/sys/fs/cgroup")
+NO_CLUSTER = (
+    "The tests on Kubernetes do not run: a cluster needs root, namespaces and control groups. "
+    f"To use a cluster of yours, set {NAMED_CLUSTER} to its kubeconfig."
+)
 CORE_BRANCH_COVERAGE_PERCENT = 98
-"""Of the decisions and of what replays them, by their own tests: every other room is tested through them."""
-PROGRAMS = {
-    "chromium-headless-shell": ["chromium-headless-shell", "fonts-dejavu-core"],
-    "busybox": ["busybox"],
-    "ssh": ["openssh-client"],
-    "sshd": ["openssh-server"],
-    "docker-registry": ["docker-registry"],
-    "prometheus": ["prometheus"],
-    "pg_ctlcluster": ["postgresql"],
-    "buildah": ["buildah"],
-    "mmdebstrap": ["mmdebstrap"],
-    "ipset": ["ipset", "iptables"],
-}
-"""What the tests run besides, and its packages: a browser, the smallest shell of images, SSH, a registry of images,
-Prometheus with promtool, PostgreSQL, what builds images, and what kube-router enforces network policies by."""
-SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
-"""Where daemons lie, which is seldom on a user's PATH."""
-KEEP_STOPPED = """
-test -e /usr/sbin/policy-rc.d || {
-    printf '#!/bin/sh\\nexit 101\\n' > /usr/sbin/policy-rc.d
-    chmod +x /usr/sbin/policy-rc.d
-    trap 'rm /usr/sbin/policy-rc.d' EXIT
-}
-"$@"
-"""
-"""Run a command as root that installs packages: no service of theirs starts, by Debian's own means."""
+"""Of core and simulate, by tests/core. Every other package is tested through them."""
+DECISIONS = ("tests/core", "--cov", "--cov-report=")
+JOURNEYS = ("tests/browser", "tests/hub", "tests/run", "tests/workspace", "tests/adopting")
+"""Tests in hubs, browsers and servers of their own, which mostly wait."""
+CLUSTER = "tests/cluster"
+NOT_SLOW = ("-m", "not slow")
+ONLY_IN_ALL = (
+    "Only `make test-all` runs: both JupyterHub versions in full, every page in both colour schemes, Volcano, network "
+    "policies, image builds, 1,000 requests, and Python 3.10 to 3.14."
+)
 HUB5 = ("jupyterhub==5.5.*", "jupyterhub-kubespawner==7.1.*", "jupyter_server>=2.14", "jsonschema<4.25")
-"""The oldest hub that is supported, with the workspaces' server and nothing else."""
+"""The oldest JupyterHub that is supported, with the workspace server's packages."""
+OTHER_PYTHONS = ("3.10", "3.12", "3.13")
+PORTABLE = ("tests/core", "tests/catalog", "tests/schedulers", "tests/spawner", "tests/test_cli.py")
+"""The suites that `make test-all` runs on the other Pythons."""
 
 
-def main() -> int:
-    """Run every step; 0 when all passed, 1 at the first that did not."""
-    steps = Steps()
-    cluster_alone = sys.argv[1:] == ["cluster"]
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run every step. Return 0 if all passed, 1 after the first that failed."""
+    parser = argparse.ArgumentParser(prog="python -m tools.check", description=__doc__.partition("\n")[0])
+    parser.add_argument("tests", nargs="?", choices=["quick", "all", "cluster"], default="quick", help="default: quick")
+    what = parser.parse_args(arguments).tests
+    steps, started = Steps(), time.monotonic()
     try:
         python = ensure(steps, ["run", "test", "kubernetes", "devices", "docs"])
-        tools = python.parent
-        env = {
-            **{name: value for name, value in os.environ.items() if name != NO_BYTECODE},
-            "VIRTUAL_ENV": str(VENV),
-            "PATH": f"{tools}:{os.environ.get('PATH', os.defpath)}",
-        }
-        suites = _on_kubernetes(required=cluster_alone)
-        if cluster_alone:
-            env |= _prepare(steps, python, env, suites)
-            with steps.step("Tests on Kubernetes", streams=True):
-                run_tests([python, "-m", "pytest"], env, suites)
-            return 0
-        with _beside([tools / "mypy"], env) as types:
-            check(steps, "Lint", [tools / "ruff", "check"], env)
-            check(steps, "Format", [tools / "ruff", "format", "--check"], env)
-            check(steps, "Rooms import one way", [tools / "lint-imports"], env)
-            env |= _prepare(steps, python, env, suites)
-            with steps.step("Types", streams=True):
-                _ends_well("Types", types)
-        with steps.step("Tests of the decisions", streams=True):
-            run_tests([python, "-m", "pytest"], env, [ON_DECISIONS])
-        bound = f"--fail-under={CORE_BRANCH_COVERAGE_PERCENT}"
-        coverage: list[str | Path] = [python, "-m", "coverage", "report", bound]
-        check(steps, "Branch coverage of core", coverage, env)
-        with steps.step("Tests", streams=True):
-            if not suites:
-                say(f"     Left out: {NO_KUBERNETES}")
-            run_tests([python, "-m", "pytest"], env, [ON_THIS_MACHINE, *suites])
+        env = _environment(python)
+        with_cluster = can_run_cluster(required=what == "cluster")
+        results: dict[str, Result] = {}
+        if what == "cluster":
+            env |= _prepare(steps, python, env, with_cluster=True)
+            results = _run(steps, "Tests on Kubernetes", python, env, [cluster_stage(slow=True)])
+        else:
+            results = _check_all(steps, python, env, slow=what == "all", with_cluster=with_cluster)
     except StepError as error:
         report_failure(error)
         return 1
     except KeyboardInterrupt:
         return 130
+    _report(results, time.monotonic() - started)
+    if what == "quick":
+        say(f"\n{ONLY_IN_ALL}")
     return 0
 
 
-def _prepare(steps: Steps, python: Path, env: Mapping[str, str], suites: Sequence[Suite]) -> dict[str, str]:
-    """Install and build what the tests need besides; return the variable that tells them of the oldest hub.
+def _check_all(steps: Steps, python: Path, env: dict[str, str], *, slow: bool, with_cluster: bool) -> dict[str, Result]:
+    tools = python.parent
+    check(steps, "Lint", [tools / "ruff", "check", "--quiet"], env)
+    check(steps, "Format", [tools / "ruff", "format", "--check", "--quiet"], env)
+    check(steps, "Imports go one way", [tools / "lint-imports"], env)
+    with _beside([tools / "mypy"], env) as types:
+        env |= _prepare(steps, python, env, with_cluster=with_cluster)
+        results = _run(steps, "Tests of the decisions", python, env, [decisions_stage(slow=slow)])
+        with steps.step("Types", streams=True):
+            _require_success("Types", types)
+    bound = f"--fail-under={CORE_BRANCH_COVERAGE_PERCENT}"
+    check(steps, "Branch coverage of core", [python, "-m", "coverage", "report", "--skip-covered", bound], env)
+    results |= _run(steps, "Tests", python, env, stages(slow=slow, with_cluster=with_cluster))
+    if slow:
+        results |= _on_other_pythons(steps, env)
+    return results
+
+
+def decisions_stage(*, slow: bool) -> Stage:
+    """Return the stage that measures coverage. It runs first: the others do not need what that costs."""
+    return Stage("Decisions", (*DECISIONS, *(() if slow else NOT_SLOW)), 1, ("--cov-append",))
+
+
+def stages(*, slow: bool, with_cluster: bool) -> list[Stage]:
+    """Return the stages that run beside each other. Most of their six processes wait, so they keep two cores busy."""
+    chosen = () if slow else NOT_SLOW
+    separate = [f"--ignore={folder}" for folder in (CLUSTER, DECISIONS[0], *JOURNEYS)]
+    return [
+        *([cluster_stage(slow=slow)] if with_cluster else []),
+        Stage("In process", ("tests", *separate, *chosen), 2),
+        Stage("Journeys", (*JOURNEYS, *chosen), 3),
+    ]
+
+
+def cluster_stage(*, slow: bool) -> Stage:
+    """Return the stage on Kubernetes: one cluster, or two of which each runs a file at a time."""
+    workers = 2 if slow and not os.environ.get(NAMED_CLUSTER) else 0
+    return Stage("Kubernetes", (CLUSTER, *(() if slow else NOT_SLOW)), workers)
+
+
+def can_run_cluster(*, required: bool) -> bool:
+    """Return whether the tests on Kubernetes can run here.
 
     Raises:
-        StepError: it could not be.
+        StepError: they can't, and they are ``required``.
     """
-    with steps.step("JupyterHub 5.5, for the tests on it"):
+    if os.environ.get(NAMED_CLUSTER):
+        return True
+    if os.geteuid() == 0 and subprocess.run(CAN_NAMESPACES, check=False, capture_output=True).returncode == 0:
+        return True
+    if required:
+        raise StepError(NO_CLUSTER)
+    say(f"     {NO_CLUSTER}")
+    return False
+
+
+def _environment(python: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name != NO_BYTECODE}
+    return {**kept, "VIRTUAL_ENV": str(VENV), "PATH": f"{python.parent}:{os.environ.get('PATH', os.defpath)}"}
+
+
+def _prepare(steps: Steps, python: Path, env: Mapping[str, str], *, with_cluster: bool) -> dict[str, str]:
+    """Install and build what the tests need. Return the variable that names the oldest hub's Python."""
+    with steps.step("JupyterHub 5.5, the oldest that is supported"):
         hub5 = ensure_environment(VENV_HUB5, ["hub", "workspace"], requirements=HUB5)
-    with steps.step("Chromium and others, from Debian"):
-        ensure_debian_packages()
-    if suites and not os.environ.get(NAMED_CLUSTER):
+    wanted = [*programs.PACKAGES, *(programs.CLUSTER_PACKAGES if with_cluster else ())]
+    with steps.step("Programs from Debian"):
+        missing = programs.ensure(wanted)
+    for name in missing:
+        say(f"     Tests that need {name} do not run. To install it: {programs.remedy([name])}")
+    if with_cluster and not os.environ.get(NAMED_CLUSTER):
         check(steps, "Programs of the cluster", [python, "-m", "tools.cluster", "build"], env)
     return {"GPUSPAWNER_HUB5_PYTHON": str(hub5)}
 
 
+def _run(steps: Steps, title: str, python: Path, env: Mapping[str, str], chosen: Sequence[Stage]) -> dict[str, Result]:
+    with steps.step(title, streams=True):
+        results = run_stages(chosen, [python, "-m", "pytest"], env)
+    note_durations(results)
+    return results
+
+
+def _on_other_pythons(steps: Steps, env: Mapping[str, str]) -> dict[str, Result]:
+    """Run the portable suites on each other Python that is installed, and the main job on Debian's next one."""
+    results: dict[str, Result] = {}
+    for version in OTHER_PYTHONS:
+        base = _find_python(version)
+        if base is None:
+            say(f"     Python {version} is not installed: its tests do not run.")
+            continue
+        with steps.step(f"Packages for Python {version}"):
+            code = f"from tools.install import *; print(ensure_environment(ROOT / '.venv-{version}', ['run', 'test']))"
+            python = Path(
+                subprocess.run([base, "-c", code], check=True, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+            )
+        own = {**env, "PATH": f"{python.parent}:{env['PATH']}"}
+        results |= _run(steps, f"Tests on Python {version}", python, own, [Stage(f"Python {version}", PORTABLE, 2)])
+    if os.geteuid() == 0 and programs.find("mmdebstrap"):
+        check(steps, "The main job on Debian's next Python", [VENV / "bin" / "python", "-m", "tools.next_debian"], env)
+    return results
+
+
+def _find_python(version: str) -> str | None:
+    own = [shutil.which(f"python{version}"), *Path.home().glob(f".pyenv/versions/{version}.*/bin/python")]
+    for candidate in own:
+        command = [str(candidate), "-c", "import ensurepip, venv"]
+        if candidate and subprocess.run(command, check=False, capture_output=True).returncode == 0:
+            return str(candidate)
+    return None
+
+
+def _report(results: Mapping[str, Result], seconds: float) -> None:
+    say("\n     Stage             seconds   CPU seconds")
+    for name, result in results.items():
+        say(f"     {name:<16} {result.seconds:8.0f}   {result.cpu_seconds:11.0f}")
+    say("\n     The slowest tests:")
+    for line in slowest_tests(results):
+        say(f"     {line}")
+    say(f"\nAll passed in {seconds / 60:.1f} min.")
+
+
 @contextmanager
 def _beside(command: Sequence[str | Path], env: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run what takes one core a minute beside what mostly waits for the network; its output goes to TYPES_LOG."""
+    """Run a command beside what follows. Its output goes to TYPES_LOG."""
     TYPES_LOG.parent.mkdir(parents=True, exist_ok=True)
     with TYPES_LOG.open("wb") as log:
         process = subprocess.Popen(command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -137,62 +210,22 @@ def _beside(command: Sequence[str | Path], env: Mapping[str, str]) -> Iterator[s
             process.wait()
 
 
-def _ends_well(title: str, process: subprocess.Popen[bytes]) -> None:
-    """Wait for what runs beside, and say what it said. Raises StepError where it found something."""
+def _require_success(title: str, process: subprocess.Popen[bytes]) -> None:
     code = process.wait()
     say(TYPES_LOG.read_text())
     if code:
-        raise StepError(f"{title}: failed. What was found stands above.")
-
-
-def _on_kubernetes(*, required: bool) -> list[Suite]:
-    """Return the suite on Kubernetes, or none where there can be no cluster: not root, or a container without rights.
-
-    Raises:
-        StepError: it is ``required``, and there can be none.
-    """
-    if os.environ.get(NAMED_CLUSTER):
-        return [ON_KUBERNETES]
-    if os.geteuid() == 0 and subprocess.run(WALLS, check=False, capture_output=True).returncode == 0:
-        return [ON_KUBERNETES]
-    if required:
-        raise StepError(f"Not run: {NO_KUBERNETES}")
-    return []
+        raise StepError(f"{title}: failed. The output is above.")
 
 
 def check(steps: Steps, title: str, command: Sequence[str | Path], env: Mapping[str, str]) -> None:
-    """Run one check as a step, its output shown as it comes.
+    """Run one check as a step and show its output.
 
     Raises:
         StepError: it found something.
     """
     with steps.step(title, streams=True):
         if subprocess.run(command, check=False, cwd=ROOT, env=env).returncode:
-            raise StepError(f"{title}: failed. What was found stands above.")
-
-
-def ensure_debian_packages() -> None:
-    """Install, as Debian's packages, the programs of PROGRAMS that are not there.
-
-    Raises:
-        StepError: one is missing and could not be installed.
-    """
-    path = f"{os.environ.get('PATH', os.defpath)}:{SBIN}"
-    missing = [name for name in PROGRAMS if not shutil.which(name, path=path)]
-    if not missing:
-        return
-    remedy = f"The tests need {' and '.join(missing)}: install it, so that it is on the PATH."
-    if not shutil.which("apt-get"):
-        raise StepError(remedy)
-    as_root = [] if os.geteuid() == 0 else ["sudo", "--non-interactive"]
-    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    packages = [package for name in missing for package in PROGRAMS[name]]
-    install = ["apt-get", "install", "--yes", "--no-install-recommends", *packages]
-    commands = [["apt-get", "update"], ["sh", "-ec", KEEP_STOPPED, "sh", *install]]
-    if "sshd" in missing and shutil.which("systemctl"):
-        commands.append(["systemctl", "disable", "ssh.service"])  # the program is wanted, and no service at a reboot
-    for command in commands:
-        run_logged([*as_root, *command], LOG, remedy, env=env)
+            raise StepError(f"{title}: failed. The output is above.")
 
 
 if __name__ == "__main__":

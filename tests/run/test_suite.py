@@ -1,4 +1,4 @@
-"""A test that fails beside others has a second chance alone, and is noted: it has no third within two weeks."""
+"""The runner of the test suite: stages beside each other, a loud second chance for a failed test, and the report."""
 
 import json
 import os
@@ -8,10 +8,18 @@ import time
 import pytest
 
 from tools.progress import StepError
-from tools.suite import AGAIN_AT_MOST, NOTED_SECONDS, Suite, run_tests
+from tools.suite import (
+    RERUN_AT_MOST,
+    UNSTABLE_SECONDS,
+    Stage,
+    note_durations,
+    read_durations,
+    run_stages,
+    slowest_tests,
+)
 
-SUITE = Suite("Tests", ("--cov=test_good", "--cov-report=", "--ignore=beside"), 1, ("--cov-append",))
-BESIDE = Suite("Tests elsewhere", ("beside",), 1)
+STAGE = Stage("Tests", ("--cov=test_good", "--cov-report=", "--ignore=beside"), 1, ("--cov-append",))
+BESIDE = Stage("Tests beside", ("beside",), 0)
 
 ONCE = """
 from pathlib import Path
@@ -27,71 +35,91 @@ GOOD = "def test_that_passes():\n    pass\n"
 
 
 def run(folder, *, beside=None, strict=False, **files):
-    suites = [SUITE]
+    stages = [STAGE]
     if beside:
         (folder / "beside").mkdir()
         (folder / "beside" / "test_beside.py").write_text(beside)
-        suites.append(BESIDE)
+        stages.append(BESIDE)
     for name, text in files.items():
         (folder / f"test_{name}.py").write_text(text)
     (folder / "pytest.ini").write_text("[pytest]\n")
     plugins = ["-p", "xdist.plugin", "-p", "pytest_cov.plugin"]  # no others: they start slowly
     env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "GPUSPAWNER_TEST_UNSTABLE": "fails" * strict}
-    run_tests([sys.executable, "-m", "pytest", *plugins], env, suites, folder)
+    return run_stages(stages, [sys.executable, "-m", "pytest", *plugins], env, folder)
 
 
-def test_all_that_pass_run_once(tmp_path, capfd):
-    run(tmp_path, good=GOOD)
-    assert "1 passed" in capfd.readouterr().out
+def test_results_have_the_summary_the_durations_and_the_cpu_seconds_of_each_stage(tmp_path, capfd):
+    results = run(tmp_path, good=GOOD, beside=GOOD)
+    assert set(results) == {"Tests", "Tests beside"}
+    assert set(results["Tests"].tests) == {"test_good::test_that_passes"}
+    assert set(results["Tests beside"].tests) == {"beside.test_beside::test_that_passes"}
+    assert all(result.cpu_seconds > 0 for result in results.values())
+    assert "Tests beside: 1 passed" in capfd.readouterr().out
 
 
-def test_what_passes_alone_passes_and_is_named(tmp_path, capfd):
+def test_a_test_that_passes_alone_passes_and_is_named(tmp_path, capfd):
     run(tmp_path, good=GOOD, once=ONCE)
-    told = capfd.readouterr().out
-    assert "Unstable" in told
-    assert told.rstrip().endswith("test_once.py::test_that_passes_when_alone")
+    printed = capfd.readouterr().out
+    assert "Unstable" in printed
+    assert printed.rstrip().endswith("test_once.py::test_that_passes_when_alone")
 
 
-def test_what_passes_only_alone_a_second_time_fails_the_run(tmp_path, capfd):
+def test_a_test_that_is_unstable_twice_in_two_weeks_fails_the_run(tmp_path, capfd):
     run(tmp_path, once=ONCE)
     (tmp_path / "was-here").unlink()
-    with pytest.raises(StepError, match=r"Unstable tests: mend them\. .*, twice\."):
+    with pytest.raises(StepError, match="Unstable tests: mend them"):
         run(tmp_path, once=ONCE)
     assert "test_once.py::test_that_passes_when_alone (also " in capfd.readouterr().out
-    old = dict.fromkeys(json.loads((tmp_path / ".run/unstable.json").read_text()), time.time() - NOTED_SECONDS)
+    old = dict.fromkeys(json.loads((tmp_path / ".run/unstable.json").read_text()), time.time() - UNSTABLE_SECONDS)
     (tmp_path / ".run/unstable.json").write_text(json.dumps(old))
     (tmp_path / "was-here").unlink()
     run(tmp_path, once=ONCE)
 
 
-def test_on_a_machine_of_one_s_own_it_fails_at_once(tmp_path):
-    with pytest.raises(StepError, match=r"mend them\. .*again\."):
+def test_with_strict_runs_an_unstable_test_fails_at_once(tmp_path):
+    with pytest.raises(StepError, match="Unstable tests: mend them"):
         run(tmp_path, once=ONCE, strict=True)
 
 
-def test_a_suite_beside_it_is_told_after_it_and_has_its_own_second_chance(tmp_path, capfd):
+def test_a_stage_beside_has_its_own_second_chance(tmp_path, capfd):
     run(tmp_path, good=GOOD, beside=ONCE)
-    told = capfd.readouterr().out
-    own, _, other = told.partition("Beside them, Tests elsewhere:")
-    assert ("1 passed" in own, "1 failed" in own) == (True, False)
-    assert "1 failed" in other.partition("once more, alone")[0]
-    assert told.rstrip().endswith("beside/test_beside.py::test_that_passes_when_alone")
+    printed = capfd.readouterr().out
+    assert "Tests beside: 1 failed. They run once more, alone." in printed
+    assert printed.rstrip().endswith("beside/test_beside.py::test_that_passes_when_alone")
 
 
-def test_a_suite_beside_it_that_fails_fails(tmp_path, capfd):
-    with pytest.raises(StepError, match="Tests elsewhere: failed, beside others and alone"):
+def test_a_stage_beside_that_fails_twice_fails_the_run(tmp_path):
+    with pytest.raises(StepError, match="Tests beside: failed twice"):
         run(tmp_path, good=GOOD, beside=NEVER)
 
 
 @pytest.mark.parametrize(
-    ("files", "tried"),
+    ("files", "message"),
     [
-        ({"never": NEVER, "once": ONCE}, ", beside others and alone."),
-        ({"broken": "def"}, ", beside others and alone."),
-        ({f"never{number}": NEVER for number in range(AGAIN_AT_MOST + 1)}, r"\. What"),
+        ({"never": NEVER, "once": ONCE}, "failed twice"),
+        ({"broken": "def"}, "failed twice"),
+        ({f"never{number}": NEVER for number in range(RERUN_AT_MOST + 1)}, r"failed\. The output"),
     ],
     ids=["one of two", "a file that cannot be read", "too many"],
 )
-def test_what_fails_fails_and_is_tried_again_only_where_that_may_help(tmp_path, files, tried):
-    with pytest.raises(StepError, match=f"Tests: failed{tried}"):
+def test_a_failed_test_fails_the_run_and_only_a_few_run_again(tmp_path, files, message):
+    with pytest.raises(StepError, match=f"Tests: {message}"):
         run(tmp_path, good=GOOD, **files)
+
+
+def test_durations_are_noted_by_module_for_the_order_of_the_next_run(tmp_path):
+    classes = "class TestThing:\n    def test_in_a_class(self):\n        pass\n"
+    note_durations(run(tmp_path, good=GOOD + classes), tmp_path)
+    assert set(json.loads((tmp_path / ".run/durations.json").read_text())) == {"test_good"}
+
+
+def test_the_slowest_tests_come_first(tmp_path):
+    results = run(tmp_path, good=GOOD)
+    results["Tests"].tests |= {f"test_slow::test_{number}": float(number) for number in range(12)}
+    lines = slowest_tests(results)
+    assert (len(lines), lines[0]) == (10, "  11.0 s  test_slow::test_11")
+
+
+def test_a_report_that_is_cut_off_has_no_durations(tmp_path):
+    (tmp_path / "cut.xml").write_text('<testsuites><testcase classname="a"')
+    assert read_durations(tmp_path / "cut.xml") == read_durations(tmp_path / "missing.xml") == {}

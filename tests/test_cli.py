@@ -12,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "hub"))
 
-from harness import ADMIN_TOKEN, REPO, RealHub, eventually
+from harness.hub import ADMIN_TOKEN, REPO, RealHub, eventually
 
 from demo.ports import pick_free
 from gpuspawner.cli import main

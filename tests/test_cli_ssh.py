@@ -11,7 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "hub"))
 
 from editor import SERVER, USE
-from harness import REPO, RealHub
+from harness.hub import REPO, RealHub
 
 from demo.ports import pick_free
 

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent / "workspace"))
 
 from a_wheel import make_wheel
 from editor import SERVER, USE
-from harness import REPO, RealHub, eventually
+from harness.hub import REPO, RealHub, eventually
 
 DONE, REFUSED, AWAY = 0, 2, 3
 INTERRUPTED = 130

@@ -1,7 +1,7 @@
 """The manifests of hub_config, as tests compare them with what is asked for."""
 
 import yaml
-from harness import REPO
+from harness.hub import REPO
 
 
 def rights_of(manifest):

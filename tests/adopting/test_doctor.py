@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from apart import HubApart
 from cluster_objects import A100, T4, a_container, a_node, a_workspace
-from harness import ADMIN_TOKEN, eventually
+from harness.hub import ADMIN_TOKEN, eventually
 from kube_api import KubeApi, ends_with
 from manifests import asked_for, rights_of
 

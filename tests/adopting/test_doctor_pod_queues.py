@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import yaml
-from harness import REPO
+from harness.hub import REPO
 
 from gpuspawner.catalog import PodQueues
 from gpuspawner.cli.doctor.asking_kueue import REVIEWS

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from harness import REPO, RealHub, eventually
+from harness.hub import REPO, RealHub, eventually
 
 from gpuspawner.cli import main
 

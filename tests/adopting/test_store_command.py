@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from harness import RealHub, eventually
+from harness.hub import RealHub, eventually
 from lease_builders import a_lease
 
 from gpuspawner import __version__

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-# Tests are no package: `from harness import ...`, `from service_pages import ...`.
+# Tests are no package: `from harness.hub import ...`, `from service_pages import ...`.
 sys.path.insert(0, str(Path(__file__).parents[1] / "hub"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import requests
 from axe_playwright_python.sync_playwright import Axe
 from chromium import chromium
-from harness import RealHub, eventually
+from harness.hub import RealHub, eventually
 from playwright.sync_api import Browser, BrowserContext, Error, Page, expect
 
 expect.set_options(timeout=15_000)  # pages are told, or look, every 5 s, and this machine may be busy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from harness import RealHub
+from harness.hub import RealHub
 from playwright.sync_api import expect
 
 CATALOG = """

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from harness import eventually
+from harness.hub import eventually
 from playwright.sync_api import expect
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from harness import eventually
+from harness.hub import eventually
 from playwright.sync_api import expect
 
 START = "button[type=submit]"

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 from chart_release import NAME, Release
-from harness import ADMIN_TOKEN, REPO, eventually
+from harness.hub import ADMIN_TOKEN, REPO, eventually
 from kube_hub import KubeHub
 from reach import Reach
 

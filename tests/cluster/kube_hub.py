@@ -12,7 +12,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "hub"))
 
 import requests
-from harness import ADMIN_TOKEN, REPO, RealHub, eventually
+from harness.hub import ADMIN_TOKEN, REPO, RealHub, eventually
 
 __all__ = ["KubeHub", "eventually", "python_of"]
 HUB5 = "GPUSPAWNER_HUB5_PYTHON"

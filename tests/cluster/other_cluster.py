@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 
-from harness import eventually
+from harness.hub import eventually
 from nodes import ROOT
 
 PAGE = (ROOT / "docs" / "how-to" / "clusters.md").read_text()

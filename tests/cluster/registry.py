@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import registry_gate
 import requests
-from harness import eventually
+from harness.hub import eventually
 
 from tools.cluster.cluster import Cluster
 

@@ -14,7 +14,7 @@ import yaml
 from buildah import NEEDED, Buildah
 from chart_release import CATALOG, CHART, NAME, Release
 from gpus import simulated
-from harness import ADMIN_TOKEN
+from harness.hub import ADMIN_TOKEN
 from kube_hub import KubeHub, eventually
 from reach import Reach
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import requests
-from harness import ADMIN_TOKEN
+from harness.hub import ADMIN_TOKEN
 from kube_hub import KubeHub, eventually
 from playwright.sync_api import expect
 

@@ -11,7 +11,7 @@ import requests
 import yaml
 from custom import Typed, hub_with_requests, names
 from gpus import simulated
-from harness import pick_free
+from harness.hub import pick_free
 from kube_hub import eventually
 from nodes import ROOT, wait_for
 from test_requests import WAIT_SECONDS, ask, gone, seen, until

@@ -5,8 +5,8 @@ import os
 import secrets
 import subprocess
 
-from harness import REPO, RealHub, eventually
-from hub_configuration import CONFIGURE
+from harness.hub import REPO, RealHub, eventually
+from harness.hub_configuration import CONFIGURE
 
 from gpuspawner.core.proof import hub_id_of
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import requests
-from harness import REPO, eventually
+from harness.hub import REPO, eventually
 
 from demo.ports import pick_free
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # tests are no package: `from harness import ...`
+sys.path.insert(0, str(Path(__file__).parent))  # tests are no package: `from apart import ...`
 
-from harness import RealHub
+from harness.hub import RealHub
 
 LOG_CHARACTERS = 12_000
 HUB5 = "GPUSPAWNER_HUB5_PYTHON"

@@ -3,7 +3,7 @@
 from contextlib import contextmanager
 
 import requests
-from harness import RealHub, eventually
+from harness.hub import RealHub, eventually
 
 MAY_CHANGE_GROUPS = 'c.JupyterHub.load_roles[0]["scopes"].append("admin:groups")'
 

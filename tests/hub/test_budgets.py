@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 import requests
 from groups import gpu, join, ruled_hub, token_of
-from harness import eventually
+from harness.hub import eventually
 from moved_clock import MovedClock
 
 ZURICH = ZoneInfo("Europe/Zurich")

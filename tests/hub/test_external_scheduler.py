@@ -6,8 +6,8 @@ import time
 import pytest
 import requests
 from batch import NAME, TOKEN, Batch
-from harness import eventually
-from hub_configuration import CATALOG
+from harness.hub import eventually
+from harness.hub_configuration import CATALOG
 from moved_clock import MovedClock
 
 from gpuspawner.schedulers.http.signing import signature

@@ -3,7 +3,7 @@
 import concurrent.futures
 import time
 
-from harness import eventually
+from harness.hub import eventually
 
 
 def test_sixty_users_at_once_on_eight_gpus(new_hub):

@@ -3,7 +3,7 @@
 import concurrent.futures
 
 import pytest
-from harness import eventually
+from harness.hub import eventually
 
 QUICK = {"slow_spawn_timeout": 0.3, "service_poll": 0.3}
 PARKS = {"wait": 0.5, "slow_spawn_timeout": 3, "failure_limit": 3}

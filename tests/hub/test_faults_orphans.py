@@ -3,7 +3,7 @@
 import sqlite3
 import time
 
-from harness import eventually
+from harness.hub import eventually
 
 QUICK = {"slow_spawn_timeout": 0.3}
 ACCEPTED = {201, 202}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from harness import eventually
+from harness.hub import eventually
 from kills import STEPS, arm, kills
 
 QUICK = {"slow_spawn_timeout": 0.3}
@@ -216,7 +216,7 @@ def samples(hub, lease) -> int:
 @pytest.fixture(scope="module")
 def reclaiming_hub(tmp_path_factory):
     """A hub where a second of idleness begins a second of grace, and a service that dies at a named step."""
-    from harness import RealHub  # noqa: PLC0415 - conftest finds it
+    from harness.hub import RealHub  # noqa: PLC0415 - conftest finds it
 
     folder = tmp_path_factory.mktemp("reclaims")
     times = {"fast": 60, "sample": "1m", "idle": "1m", "grace": "1m", "service_poll": 0.3}

@@ -5,7 +5,7 @@ import re
 from html import unescape
 
 import pytest
-from hub_configuration import FAST
+from harness.hub_configuration import FAST
 from jupyterhub.tests.mocking import MockSpawner
 from jupyterhub.tests.utils import add_user, api_request, async_requests, public_url
 from traitlets.config import Config

@@ -3,7 +3,7 @@
 import os
 import signal
 
-from harness import eventually
+from harness.hub import eventually
 
 SETTINGS = {"service_poll": 0.3, "settings": {"reserved_seconds": 3}}
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from harness import REPO, RealHub, eventually
+from harness.hub import REPO, RealHub, eventually
 
 FAST = 20
 CATALOG = """

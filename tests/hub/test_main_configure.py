@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import RealHub
+from harness.hub import RealHub
 from jupyterhub.spawner import LocalProcessSpawner, SimpleLocalProcessSpawner
 from traitlets.config import Config
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 import requests
-from harness import eventually
+from harness.hub import eventually
 
 KEY, LINE = "k3y-0f-th3-h0use", "ModuleNotFoundError: No module named 'thesis'"
 ENDS = f"""

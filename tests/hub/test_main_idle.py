@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from harness import RealHub, eventually
+from harness.hub import RealHub, eventually
 
 from gpuspawner.backends.local.nvidia import STAND_IN
 

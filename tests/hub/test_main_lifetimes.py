@@ -2,7 +2,7 @@
 
 import pytest
 import requests
-from harness import ADMIN_TOKEN, RealHub, eventually
+from harness.hub import ADMIN_TOKEN, RealHub, eventually
 
 FAST = 20
 HOUR = 3600 / FAST  # as the policies' times pass here

@@ -4,7 +4,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from harness import eventually
+from harness.hub import eventually
 
 AUTHENTICATOR = """
 from jupyterhub.auth import DummyAuthenticator

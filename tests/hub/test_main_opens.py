@@ -1,7 +1,7 @@
 """What a workspace's process is told of its template's `opens`: where its browser goes, and whether SSH is on."""
 
 import pytest
-from harness import RealHub
+from harness.hub import RealHub
 
 TOLD = ("JUPYTERHUB_DEFAULT_URL", "GPUSPAWNER_SSH")
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 import requests
-from harness import RealHub, eventually
+from harness.hub import RealHub, eventually
 
 NAMESAKE = "namesake-token-0123456789"
 SERVICE = """

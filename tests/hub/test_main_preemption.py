@@ -3,8 +3,8 @@
 import time
 
 import pytest
-from harness import eventually
-from hub_configuration import CATALOG
+from harness.hub import eventually
+from harness.hub_configuration import CATALOG
 from kills import STEPS, arm, kills
 
 QUICK = {"slow_spawn_timeout": 0.3, "wait": 3.0}

@@ -3,7 +3,7 @@
 import html
 
 import requests
-from harness import ADMIN_TOKEN, eventually
+from harness.hub import ADMIN_TOKEN, eventually
 
 
 def form_of(hub, session):

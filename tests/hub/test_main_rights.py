@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from harness import ADMIN_TOKEN, RealHub
+from harness.hub import ADMIN_TOKEN, RealHub
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.tickets import TICKET_SECONDS, sign_ticket

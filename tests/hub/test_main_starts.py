@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from harness import ADMIN_TOKEN, RealHub, eventually
+from harness.hub import ADMIN_TOKEN, RealHub, eventually
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import json
 
 import pytest
 import requests
-from harness import RealHub, eventually
+from harness.hub import RealHub, eventually
 
 from gpuspawner.core.errors import label_of
 

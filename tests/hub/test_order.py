@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from groups import end_all, gpu, join, ruled_hub, token_of
-from harness import eventually
+from harness.hub import eventually
 from moved_clock import MovedClock
 
 HOUR = 3600.0

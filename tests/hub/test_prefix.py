@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import requests
-from harness import ADMIN_TOKEN, REPO, RealHub, eventually
+from harness.hub import ADMIN_TOKEN, REPO, RealHub, eventually
 
 from gpuspawner import __version__
 

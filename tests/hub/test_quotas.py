@@ -7,7 +7,7 @@ import threading
 
 import pytest
 from groups import end_all, gpu, join, leave, ruled_hub, token_of
-from harness import ADMIN_TOKEN, eventually
+from harness.hub import ADMIN_TOKEN, eventually
 
 CATALOG = """
 version: 1

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from editor import SERVER
-from harness import REPO, RealHub, eventually
+from harness.hub import REPO, RealHub, eventually
 
 from demo.ports import pick_free
 

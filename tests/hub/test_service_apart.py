@@ -7,7 +7,7 @@ import time
 import pytest
 import requests
 from apart import HubApart
-from harness import eventually
+from harness.hub import eventually
 
 from gpuspawner.core.leases.release import UNHEARD
 

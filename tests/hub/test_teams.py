@@ -8,7 +8,7 @@ from html import unescape
 import pytest
 import requests
 from groups import MAY_CHANGE_GROUPS, gpu, join, leave, make_groups, token_of
-from harness import ADMIN_TOKEN, RealHub, eventually
+from harness.hub import ADMIN_TOKEN, RealHub, eventually
 
 CATALOG = """
 version: 1

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import requests
-from hub_configuration import BEFORE_CONFIGURE, CATALOG, CONFIG, CONFIGURE, FAST
+from harness.hub_configuration import BEFORE_CONFIGURE, CATALOG, CONFIG, CONFIGURE, FAST
 
 from demo.ports import pick_free
 from gpuspawner.core.proof import new_nonce, request_headers

@@ -1,7 +1,7 @@
 # The commands; `make run` and `make test` are the two that matter. What they install stays in this folder, but for what
 # `make cluster` builds: its cache outlives the checkout (GPUSPAWNER_CACHE).
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster test bench docs package sbom images cluster cluster-stop test-cluster clean
+.PHONY: help run run-cluster test test-all bench docs package sbom images cluster cluster-stop test-cluster clean
 python = python=$$(sh tools/python.sh) && exec $$python
 
 help: ## what can be made
@@ -15,8 +15,11 @@ run: ## hub, proxy and service on http://127.0.0.1:8000, with simulated GPUs whe
 run-cluster: ## the same on a real Kubernetes: hub in a pod, workspaces in pods; as root, see make cluster
 	@$(python) -m demo.run_cluster
 
-test: ## lint, types and every test, the browser's included
+test: ## lint, types and tests, also in hubs, a browser and a cluster: 15 minutes on two cores
 	@$(python) -m tools.check
+
+test-all: ## every test, on both JupyterHub versions and every Python: an hour
+	@$(python) -m tools.check all
 
 bench: ## figures of the hot paths
 	@$(python) -m tools.bench
@@ -45,4 +48,4 @@ test-cluster: ## of the tests, those on Kubernetes; GPUSPAWNER_TEST_KUBECONFIG n
 clean: ## remove all that run and test made, the demo's data included
 	@for folder in .run/cluster*/state.json; do [ ! -e $$folder ] || \
 	    { ($(python) -m tools.cluster --folder $${folder%/*} stop); } || exit 1; done
-	rm -rf site .venv .venv-hub5 .run .cache .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf site .venv .venv-* .run .cache .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,7 +1,8 @@
 """The browser of the tests."""
 
-import shutil
 from contextlib import contextmanager
+
+from harness.programs import require
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 FLAGS += ["--disable-component-update", "--disable-sync"]
@@ -15,7 +16,8 @@ def chromium():
     """
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 - only where a browser is asked for
 
+    path = require("chromium-headless-shell")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium-headless-shell"), args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield browser
         browser.close()

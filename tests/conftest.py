@@ -1,7 +1,8 @@
-"""What tests of several rooms share: the browser, a mail server, a webhook, and hypothesis without a clock."""
+"""Fixtures that several packages share, hypothesis without a clock, and the order of the test files."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -15,9 +16,19 @@ from chromium import chromium
 from databases import Database
 from post import Mailbox, Webhook
 
+from tools.install import ROOT
+from tools.suite import DURATIONS
+
 # No test is about time: this machine is noisy.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+
+def pytest_collection_modifyitems(items):
+    """Run the files that took longest in the last run first, so that no worker is left with a long one at the end."""
+    noted = ROOT / DURATIONS
+    seconds = json.loads(noted.read_text()) if noted.exists() else {}
+    items.sort(key=lambda item: -seconds.get(".".join(item.path.relative_to(ROOT).with_suffix("").parts), 0.0))
 
 
 @pytest.fixture(scope="module")  # asynchronous tests may come after

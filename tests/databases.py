@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psycopg
 import sqlalchemy as sa
+from harness.programs import require
 
 from gpuspawner.service.store import Store
 from gpuspawner.service.store.databases import database_of
@@ -37,6 +38,7 @@ class Postgres:
     """A server for all tests of a process. A database of a test is a copy of one whose tables are made already."""
 
     def __init__(self):
+        require("pg_ctlcluster")
         self.server = Server(*FAST)
         self.server.sql(f"CREATE DATABASE {TEMPLATE}")
         make_unused(self.server.url(TEMPLATE), self.server.password_file)

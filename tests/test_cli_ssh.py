@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from harness.programs import needs
 
 sys.path.insert(0, str(Path(__file__).parent / "hub"))
 
@@ -15,6 +16,7 @@ from harness.hub import REPO, RealHub
 
 from demo.ports import pick_free
 
+pytestmark = [needs("ssh"), needs("sshd")]
 DONE, INVALID, REFUSED, AWAY = 0, 1, 2, 3
 LOST = 255
 """What ssh itself ends with where there is no connection."""

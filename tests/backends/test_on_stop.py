@@ -9,12 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness.programs import needs
 
 from gpuspawner.backends.local import nvidia
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.backends.on_stop import TERMINATED, OnStopResult, on_stop_script, read_on_stop
 
-SHELLS = pytest.mark.parametrize("shell", [["dash"], ["bash"], ["busybox", "sh"]], ids=" ".join)
+SHELLS = pytest.mark.parametrize(
+    "shell",
+    [["dash"], ["bash"], pytest.param(["busybox", "sh"], marks=needs("busybox"))],
+    ids=["dash", "bash", "busybox sh"],
+)
 
 
 def run(home: Path, command: str = "", *, shell: list[str] | None = None, seconds: float = 30) -> OnStopResult:

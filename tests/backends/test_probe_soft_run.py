@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from harness.programs import require
 
 from demo.ports import pick_free
 from gpuspawner.backends.local.backend import LocalBackend
@@ -21,7 +22,6 @@ from gpuspawner.core.idle.readings import SoftReading
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
-SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
 TERMINAL = """
 import fcntl, os, pty, struct, time
 pid, master = pty.fork()
@@ -164,7 +164,7 @@ async def test_a_window_of_vs_code_is_its_extension_host(
 @pytest.fixture
 def ssh(start: Start, tmp_path: Path) -> Iterator[Callable[..., None]]:
     """A real sshd in the workspace; call it to open a session. ``ssh.port`` is where it listens."""
-    assert SSHD, "sshd must be there: `make test` installs it"
+    program = require("sshd")
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)  # where root's sshd keeps its separated part
     for name in ("host", "user"):
@@ -178,7 +178,7 @@ def ssh(start: Start, tmp_path: Path) -> Iterator[Callable[..., None]]:
         "StrictModes": "no",
         "UsePAM": "no",
     }
-    command = [SSHD, "-D", "-e", "-f", "/dev/null", *(f"-o{key}={value}" for key, value in options.items())]
+    command = [program, "-D", "-e", "-f", "/dev/null", *(f"-o{key}={value}" for key, value in options.items())]
     log = tmp_path / "sshd.log"
     start(
         f"import subprocess, time; log = open({str(log)!r}, 'w'); "

@@ -1,14 +1,11 @@
 """Debian's Prometheus for tests, on a port of its own."""
 
-import os
-import shutil
 import subprocess
 from contextlib import contextmanager
 
 import yaml
+from harness.programs import require
 from tornado.testing import bind_unused_port
-
-PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/bin"
 
 
 @contextmanager
@@ -23,7 +20,7 @@ def prometheus(folder, *jobs, rule_files=()):
     }
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
     command = [
-        shutil.which("prometheus", path=PATH),
+        require("prometheus"),
         f"--config.file={folder}/prometheus.yml",
         f"--storage.tsdb.path={folder}/data",
         f"--web.listen-address=127.0.0.1:{port}",

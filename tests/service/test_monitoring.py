@@ -1,17 +1,18 @@
 """Dashboards and alert rules: each expression on a real Prometheus that scrapes the service, each alert by promtool."""
 
 import re
-import shutil
 import subprocess
 import time
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import page_world
 import pytest
 import requests
 import yaml
-from prometheus import PATH, prometheus
+from harness.programs import require
+from prometheus import prometheus
 from test_web_metrics import metrics
 
 from gpuspawner.catalog import load_catalog
@@ -126,7 +127,7 @@ def judged(folder, *cases):
     ]
     (folder / "rules.yaml").write_text(yaml.safe_dump(rules()))
     (folder / "tests.yaml").write_text(yaml.safe_dump({"rule_files": ["rules.yaml"], "tests": tests}))
-    promtool = shutil.which("promtool", path=PATH)
+    promtool = Path(require("prometheus")).with_name("promtool")
     return subprocess.run(
         [promtool, "test", "rules", folder / "tests.yaml"], check=False, capture_output=True, text=True
     )

@@ -13,12 +13,14 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from harness.programs import needs
 
 from gpuspawner.workspace.sshd import BadKeyError, NoSshdError, Sshd, public_key, set_env
 
 REPOSITORY = Path(__file__).parents[2]
 BOBS_TOKEN = "another-persons-token"
 ME = pwd.getpwuid(os.getuid()).pw_name
+pytestmark = [needs("ssh"), needs("sshd")]
 RELAY = "import asyncio, sys; from gpuspawner.cli.ssh_relay import relay; asyncio.run(relay(*sys.argv[1:]))"
 
 

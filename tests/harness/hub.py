@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 
 import requests
 from harness.hub_configuration import BEFORE_CONFIGURE, CATALOG, CONFIG, CONFIGURE, FAST
+from harness.waiting import eventually
 
 from demo.ports import pick_free
 from gpuspawner.core.proof import new_nonce, request_headers
@@ -27,22 +28,6 @@ from gpuspawner.core.tickets import sign_ticket
 REPO = Path(__file__).parents[2]
 TINY = Path(__file__).parent / "tiny_server.py"
 ADMIN_TOKEN = "test-admin-token-0123456789"
-
-
-def eventually(check, seconds: float = 60.0, what: str = ""):
-    """Return the first true answer of ``check``; fail with the last answer or error after ``seconds``."""
-    begun = time.monotonic()
-    last: Any = None
-    while (waited := time.monotonic() - begun) < seconds:
-        try:
-            last = check()
-            if last:
-                return last
-        except (requests.RequestException, KeyError, IndexError) as error:
-            last = error
-        # Asking costs the hub as much as what is waited for: what takes long is asked for seldom.
-        time.sleep(min(0.5, 0.1 + waited / 20))
-    raise AssertionError(f"not within {seconds} s: {what or check}; last: {last!r}")
 
 
 @dataclass

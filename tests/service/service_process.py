@@ -3,9 +3,9 @@
 import json
 import subprocess
 import sys
-import time
 
 import requests
+from harness.waiting import eventually
 
 from gpuspawner.core.proof import new_nonce, request_headers
 
@@ -38,14 +38,6 @@ process.wait()
 """
 
 
-def wait_for(condition, seconds=40.0, what=""):
-    until = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < until, what or "it did not happen in time"
-        time.sleep(0.05)
-    return found
-
-
 class Process:
     """A service, with all that it has logged so far."""
 
@@ -63,10 +55,10 @@ class Process:
         return self.log.read_text()
 
     def says(self, text, seconds=40.0):
-        wait_for(lambda: text in self.text, seconds, f"{text!r} is not in:\n{self.text}")
+        eventually(lambda: text in self.text, seconds, f"{text!r} is not in:\n{self.text}")
 
     def ends(self, seconds=40.0):
-        return wait_for(lambda: self.process.poll() is not None, seconds) and self.process.returncode
+        return eventually(lambda: self.process.poll() is not None, seconds) and self.process.returncode
 
 
 def call(port, path, method="POST", body=None):

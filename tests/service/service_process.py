@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import requests
+from harness.fork_server import start_python
 from harness.waiting import eventually
 
 from gpuspawner.core.proof import new_nonce, request_headers
@@ -41,14 +42,14 @@ process.wait()
 class Process:
     """A service, with all that it has logged so far."""
 
-    def __init__(self, log, folder, port, *, hub=False, address="127.0.0.1", script=SERVE, database=None):
+    def __init__(self, log, folder, port, *, hub=False, address="127.0.0.1", script=SERVE, database=None, real=False):
         self.log = log
         store = [database.url if database else f"sqlite:///{folder / 'service.sqlite'}"]
         password = [str(database.password_file)] if database and database.password_file else []
         command = [sys.executable, "-c", *([HUB, "-c"] if hub else []), script]
         command += [*store, str(port), "hub" if hub else "alone", address, *password]
         with self.log.open("w") as file:
-            self.process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+            self.process = start_python(command, real=real or hub, stdout=file, stderr=subprocess.STDOUT)
 
     @property
     def text(self):

@@ -13,7 +13,7 @@ from gpuspawner.service.store import Store
 from gpuspawner.service.store.databases import database_of
 from tools.postgres import FAST, PASSWORD, Server
 
-TEMPLATE = "migrated"
+TEMPLATE = "new_store"
 
 
 def make_unused(url, password_file=None):
@@ -26,8 +26,8 @@ def make_unused(url, password_file=None):
 
 
 @cache
-def migrated():
-    """Return what is in the file of such a store: the steps to its schema take longer than many a test."""
+def new_store():
+    """Return what is in the file of such a store: making its tables takes longer than many a test."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "store.sqlite"
         make_unused(f"sqlite:///{path}")
@@ -35,7 +35,7 @@ def migrated():
 
 
 class Postgres:
-    """A server for all tests of a process. A database of a test is a copy of one whose tables are made already."""
+    """A server for all tests of a process. A database of a test is a copy of one that has its tables."""
 
     def __init__(self):
         require("pg_ctlcluster")
@@ -74,7 +74,7 @@ class Database:
     @classmethod
     def sqlite(cls, path: Path):
         if not path.exists():
-            path.write_bytes(migrated())
+            path.write_bytes(new_store())
         return cls(f"sqlite:///{path}")
 
     @classmethod

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jupyterhub.services.auth import HubOAuth
 from tornado.web import Application
 
 from gpuspawner.backends.base import Backend
@@ -36,6 +35,7 @@ from gpuspawner.service.ending import cancelled
 from gpuspawner.service.forgetting import forget
 from gpuspawner.service.health import ROUTES as HEALTH_ROUTES
 from gpuspawner.service.health import Health
+from gpuspawner.service.hub_sign_in import HubOAuth
 from gpuspawner.service.inbox.board import Board
 from gpuspawner.service.inbox.inboxes import Inboxes
 from gpuspawner.service.leases.adoption import Identity

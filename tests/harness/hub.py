@@ -18,7 +18,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 import requests
+from harness.fork_server import fork_server, start_python
 from harness.hub_configuration import BEFORE_CONFIGURE, CATALOG, CONFIG, CONFIGURE, FAST
+from harness.waiting import eventually
 
 from demo.ports import pick_free
 from gpuspawner.core.proof import new_nonce, request_headers
@@ -27,22 +29,6 @@ from gpuspawner.core.tickets import sign_ticket
 REPO = Path(__file__).parents[2]
 TINY = Path(__file__).parent / "tiny_server.py"
 ADMIN_TOKEN = "test-admin-token-0123456789"
-
-
-def eventually(check, seconds: float = 60.0, what: str = ""):
-    """Return the first true answer of ``check``; fail with the last answer or error after ``seconds``."""
-    begun = time.monotonic()
-    last: Any = None
-    while (waited := time.monotonic() - begun) < seconds:
-        try:
-            last = check()
-            if last:
-                return last
-        except (requests.RequestException, KeyError, IndexError) as error:
-            last = error
-        # Asking costs the hub as much as what is waited for: what takes long is asked for seldom.
-        time.sleep(min(0.5, 0.1 + waited / 20))
-    raise AssertionError(f"not within {seconds} s: {what or check}; last: {last!r}")
 
 
 @dataclass
@@ -78,6 +64,8 @@ class RealHub:
     times: dict[str, Any] = field(default_factory=FAST.copy)
     """The service's, short so that no test waits; {} for the product's own."""
     environment_of_hub: dict[str, str] = field(default_factory=dict)
+    real: bool = False
+    """Whether hub and service execute Python instead of being forked: see harness.fork_server."""
 
     def __post_init__(self) -> None:
         self.port, self.hub_port, self.proxy_port, self.service_port = pick_free(4)
@@ -113,7 +101,7 @@ class RealHub:
         values = {**vars(self), "repo": str(REPO), "tiny": str(TINY), "homes": homes, "token": ADMIN_TOKEN}
         ends = "" if self.cleanup_servers is None else f"c.JupyterHub.cleanup_servers = {self.cleanup_servers}"
         values |= {"catalog": str(self.catalog), "settings": settings, "extra": textwrap.dedent(self.extra)}
-        values["ends_with_hub"] = ends
+        values |= {"ends_with_hub": ends, "fork_server": "" if self.real else fork_server(self.python).address}
         return (CONFIG + (CONFIGURE if self.configured else BEFORE_CONFIGURE)).format(**values)
 
     def start_hub(self) -> None:
@@ -127,8 +115,8 @@ class RealHub:
         command = [self.python, "-m", "jupyterhub", "-f", str(config)]
         for tries_left in (2, 1, 0):
             with self.log.open("ab") as log:
-                self.hub = hub = subprocess.Popen(
-                    command, cwd=self.folder, env=environment, stdout=log, stderr=subprocess.STDOUT
+                self.hub = hub = start_python(
+                    command, real=self.real, cwd=self.folder, env=environment, stdout=log, stderr=subprocess.STDOUT
                 )
             eventually(
                 lambda hub=hub: hub.poll() is not None or self.api("GET", "/users").status_code == 200,

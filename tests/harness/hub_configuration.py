@@ -63,6 +63,12 @@ class QuickServiceSpawner(services._ServiceSpawner):
 
 services._ServiceSpawner = QuickServiceSpawner
 
+if {fork_server!r}:
+    sys.path.append({repo!r} + "/tests")
+    from functools import partial
+    from harness.fork_server import ForkedProcess
+    services.Popen = partial(ForkedProcess, server={fork_server!r})
+
 
 c = get_config()  # noqa
 c.JupyterHub.bind_url = "http://127.0.0.1:{port}"

@@ -5,6 +5,7 @@ import os
 import secrets
 import subprocess
 
+from harness.fork_server import start_python
 from harness.hub import REPO, RealHub, eventually
 from harness.hub_configuration import CONFIGURE
 
@@ -55,8 +56,13 @@ class HubApart(RealHub):
         command = [self.python, "-m", "gpuspawner.cli", "serve", *(f"--{k}={v}" for k, v in options.items())]
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTERHUB_", "GPUSPAWNER_"))}
         with (self.folder / "service.log").open("ab") as log:
-            self.service = subprocess.Popen(
-                command, cwd=self.folder, env={**environment, "PYTHONPATH": str(REPO)}, stdout=log, stderr=log
+            self.service = start_python(
+                command,
+                real=self.real,
+                cwd=self.folder,
+                env={**environment, "PYTHONPATH": str(REPO)},
+                stdout=log,
+                stderr=log,
             )
 
     def end_service(self, *, crash: bool = False) -> None:

@@ -3,9 +3,10 @@
 import json
 import subprocess
 import sys
-import time
 
 import requests
+from harness.fork_server import start_python
+from harness.waiting import eventually
 
 from gpuspawner.core.proof import new_nonce, request_headers
 
@@ -38,35 +39,27 @@ process.wait()
 """
 
 
-def wait_for(condition, seconds=40.0, what=""):
-    until = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < until, what or "it did not happen in time"
-        time.sleep(0.05)
-    return found
-
-
 class Process:
     """A service, with all that it has logged so far."""
 
-    def __init__(self, log, folder, port, *, hub=False, address="127.0.0.1", script=SERVE, database=None):
+    def __init__(self, log, folder, port, *, hub=False, address="127.0.0.1", script=SERVE, database=None, real=False):
         self.log = log
         store = [database.url if database else f"sqlite:///{folder / 'service.sqlite'}"]
         password = [str(database.password_file)] if database and database.password_file else []
         command = [sys.executable, "-c", *([HUB, "-c"] if hub else []), script]
         command += [*store, str(port), "hub" if hub else "alone", address, *password]
         with self.log.open("w") as file:
-            self.process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+            self.process = start_python(command, real=real or hub, stdout=file, stderr=subprocess.STDOUT)
 
     @property
     def text(self):
         return self.log.read_text()
 
     def says(self, text, seconds=40.0):
-        wait_for(lambda: text in self.text, seconds, f"{text!r} is not in:\n{self.text}")
+        eventually(lambda: text in self.text, seconds, f"{text!r} is not in:\n{self.text}")
 
     def ends(self, seconds=40.0):
-        return wait_for(lambda: self.process.poll() is not None, seconds) and self.process.returncode
+        return eventually(lambda: self.process.poll() is not None, seconds) and self.process.returncode
 
 
 def call(port, path, method="POST", body=None):

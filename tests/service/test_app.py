@@ -11,8 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from harness.waiting import eventually
 from lease_builders import a_lease
-from service_process import SERVE, call, wait_for
+from service_process import SERVE, call
 
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.ending import cancelled
@@ -81,7 +82,7 @@ TROUBLES = {
 
 def test_it_listens_on_all_addresses_where_its_own_is_a_name_of_a_cluster_s(serve, port):
     serve(address="192.0.2.1")  # as the hub's Service, behind which its pod is
-    wait_for(lambda: answers(port), what="it answers")
+    eventually(lambda: answers(port), what="it answers")
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
@@ -154,7 +155,7 @@ def test_it_forgets_what_ended_longer_ago_than_its_setting_says(serve, tmp_path)
     serve().says("serving")
     store.close()
     with contextlib.closing(sqlite3.connect(tmp_path / "service.sqlite")) as found:
-        wait_for(lambda: found.execute("SELECT group_concat(id) FROM leases").fetchone() == ("lease-399",))
+        eventually(lambda: found.execute("SELECT group_concat(id) FROM leases").fetchone() == ("lease-399",))
 
 
 def test_of_two_services_at_once_the_newer_serves_and_the_older_ends(serve, port):
@@ -173,11 +174,11 @@ def test_it_ends_when_its_hub_is_gone_even_while_the_store_is_away(serve, tmp_pa
     if store_is == "away":
         (tmp_path / "service.sqlite").mkdir()
     hub = serve(hub=True)
-    pid = int(wait_for(lambda: hub.text.partition("\n")[0] if "\n" in hub.text else ""))
+    pid = int(eventually(lambda: hub.text.partition("\n")[0] if "\n" in hub.text else ""))
     hub.says("The store does not answer" if store_is == "away" else "serving")
     other = block(tmp_path) if store_is == "locked" else None
     hub.process.kill()
-    wait_for(lambda: not alive(pid))
+    eventually(lambda: not alive(pid))
     assert "its hub is gone" in hub.text
     if other is not None:
         other.close()

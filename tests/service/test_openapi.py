@@ -74,6 +74,10 @@ def test_the_document_is_answered_to_anybody_below_the_service_s_address(world):
     assert action["parameters"][1]["schema"]["enum"][:3] == ["keep", "extend", "move"]
     assert action["parameters"][2]["name"] == "Idempotency-Key"
     assert {"200", "400", "403", "404", "409", "422", "503"} <= set(action["responses"])
+    listing = {one["name"]: one for one in told["paths"]["/api/v1/workspaces"]["get"]["parameters"]}
+    assert listing["limit"]["description"] == "How many are answered at once."
+    sentence = told["components"]["schemas"]["Problem"]["properties"]["sentence"]
+    assert sentence["description"] == "Of options: all that is wrong with them, at once."
     assert "text/event-stream" in told["paths"]["/api/v1/events"]["get"]["responses"]["200"]["content"]
 
 
@@ -87,6 +91,7 @@ def forged(*order):
         ("GET", "queue?who=bob", None, "'who'"),
         ("GET", "workspaces?ended=many", None, "ended: 'many' asked; allowed: a valid integer"),
         ("GET", "workspaces?limit=0", None, "limit: '0' asked; allowed: greater than or equal to 1"),
+        ("GET", "workspaces?limit=0", None, "It means: How many are answered at once."),
         ("GET", "workspaces?cursor=lost", None, "cursor: 'lost' asked; allowed: `next` of the part before"),
         ("GET", f"workspaces?ended=5&cursor={forged(1, 5, chr(0xD800))}", None, "allowed: `next` of the part before"),
         ("GET", f"workspaces?ended=5&cursor={forged(1, 5, chr(0))}", None, "allowed: `next` of the part before"),

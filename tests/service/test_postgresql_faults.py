@@ -9,8 +9,9 @@ import pytest
 import sqlalchemy as sa
 from cable import Cable
 from databases import Database
+from harness.waiting import eventually
 from lease_builders import a_lease
-from service_process import call, wait_for
+from service_process import call
 
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.leases.lease import Key, Phase
@@ -75,7 +76,7 @@ class Writer:
 
     def goes_on(self, seconds=60.0):
         before = len(self.stored)
-        wait_for(lambda: len(self.stored) > before + 3 or not self._thread.is_alive(), seconds)
+        eventually(lambda: len(self.stored) > before + 3 or not self._thread.is_alive(), seconds)
         assert self._thread.is_alive()
 
     def end(self):
@@ -211,7 +212,7 @@ def test_after_a_failover_it_waits_for_who_takes_writes_and_refuses_what_is_olde
     second = Server(*settings, of=first)
     try:
         store.save([numbered("two")])
-        wait_for(lambda: second.sql("SELECT count(*) FROM leases", "gpu") == [["2"]])
+        eventually(lambda: second.sql("SELECT count(*) FROM leases", "gpu") == [["2"]])
         second.sql("SELECT pg_wal_replay_pause()")
         store.save([numbered("three")])  # the standby never gets it
         store.check_epoch()
@@ -220,7 +221,7 @@ def test_after_a_failover_it_waits_for_who_takes_writes_and_refuses_what_is_olde
         with pytest.raises(Unavailable, match="older than what this service wrote"):
             store.live()
         second.sql("SELECT pg_wal_replay_resume()")
-        wait_for(lambda: second.sql("SELECT count(*) FROM leases", "gpu") == [["3"]])
+        eventually(lambda: second.sql("SELECT count(*) FROM leases", "gpu") == [["3"]])
         assert {x.id for x in store.live()} == {"one", "two", "three"}, "reads go on"
         with pytest.raises(Unavailable, match=r"in a read-only transaction.+takes no writes, as a standby"):
             store.save([numbered("four")])
@@ -267,7 +268,7 @@ def test_people_get_503_with_the_reason_while_it_is_away_and_never_500(serve, po
         service.says("The store does not answer")
         time.sleep(2)
         cable.mend()
-        wait_for(lambda: call(port, path).status_code == 410)
+        eventually(lambda: call(port, path).status_code == 410)
     ends.set()
     for one in people:
         one.join()

@@ -7,7 +7,8 @@ import pytest
 import requests
 from cable import Cable
 from databases import Database
-from service_process import SERVE, Process, wait_for
+from harness.waiting import eventually
+from service_process import SERVE, Process
 
 from demo.ports import pick_free
 from gpuspawner.core.errors import Conflict
@@ -51,7 +52,7 @@ def ready(one):
 @pytest.mark.parametrize("ends_by", [signal.SIGTERM, signal.SIGKILL])
 def test_one_works_and_the_other_says_why_it_waits_and_takes_over(service, ends_by):
     first = service()
-    wait_for(lambda: ready(first))
+    eventually(lambda: ready(first))
     second = service()
     second.says("Another GPU service works on this store (epoch 1, as its log says). This one stands by")
     waits = asked(second, "/services/gpu/api/v1/offers")
@@ -63,7 +64,7 @@ def test_one_works_and_the_other_says_why_it_waits_and_takes_over(service, ends_
     assert not ready(second)
     first.process.send_signal(ends_by)
     ended = time.monotonic()
-    wait_for(lambda: ready(second))
+    eventually(lambda: ready(second))
     assert time.monotonic() - ended < TAKEN_OVER_SECONDS
     second.says("serving")
     if ends_by is signal.SIGTERM:
@@ -72,11 +73,11 @@ def test_one_works_and_the_other_says_why_it_waits_and_takes_over(service, ends_
 
 def test_one_that_was_frozen_meanwhile_writes_no_more_and_ends(service):
     first = service()
-    wait_for(lambda: ready(first))
+    eventually(lambda: ready(first))
     second = service()
     second.says("stands by")
     first.process.send_signal(signal.SIGSTOP)
-    wait_for(lambda: ready(second))
+    eventually(lambda: ready(second))
     first.process.send_signal(signal.SIGCONT)
     first.says("A newer service owns the store (epoch 2; this is 1)")
     assert first.ends() == 0
@@ -88,12 +89,12 @@ def test_one_whose_way_to_the_database_is_cut_is_followed_and_writes_no_more(ser
     way = Cable(postgres.server.port)
     name, password_file = postgres.database(), postgres.server.password_file
     first = service(Database(postgres.server.url(name, way.port), password_file))
-    wait_for(lambda: ready(first))
+    eventually(lambda: ready(first))
     second = service(Database(postgres.server.url(name), password_file))
     second.says("stands by")
     way.cut()
     cut = time.monotonic()
-    wait_for(lambda: ready(second))
+    eventually(lambda: ready(second))
     assert time.monotonic() - cut < TAKEN_OVER_SECONDS
     assert asked(first, "/readyz").text == "waits for its store\n"
     way.mend()
@@ -104,7 +105,7 @@ def test_one_whose_way_to_the_database_is_cut_is_followed_and_writes_no_more(ser
 
 def test_one_that_waits_ends_at_once_when_it_is_asked_to(service):
     first = service()
-    wait_for(lambda: ready(first))
+    eventually(lambda: ready(first))
     second = service()
     second.says("stands by")
     second.process.terminate()
@@ -114,7 +115,7 @@ def test_one_that_waits_ends_at_once_when_it_is_asked_to(service):
 
 def test_whoever_asks_is_told_nothing_but_whether_it_lives_and_may_give(service):
     one = service()
-    wait_for(lambda: ready(one))
+    eventually(lambda: ready(one))
     for path in ("/healthz", "/readyz"):
         answer = asked(one, path)
         assert (answer.status_code, answer.text) == (200, "ok\n")

@@ -9,7 +9,6 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
-from jupyterhub.services.auth import HubOAuth, HubOAuthenticated
 from tornado.httputil import HTTPHeaders
 from tornado.web import HTTPError, RequestHandler
 
@@ -19,6 +18,7 @@ from gpuspawner.core.leases.lease import NOBODY, Lease, Owner
 from gpuspawner.core.proof import DIGEST, NONCE, PROOF, SCHEME, Asked, is_same, prove_answer, prove_request
 from gpuspawner.core.queue.holds import Asker
 from gpuspawner.core.tickets import ticket_holder
+from gpuspawner.service.hub_sign_in import HubOAuth, HubOAuthenticated
 from gpuspawner.service.leases.allocator import WORKSPACE_TOKEN_PREFIX, hash_token
 from gpuspawner.service.login.tokens import TOKEN_PREFIX, holder_of_token
 from gpuspawner.service.parts import Parts

@@ -1,6 +1,8 @@
 """The schema of a store: its steps, up when a service first opens it, and back by an administrator's command.
 
 Each step is a migration of Alembic, whose own text says what it is for, and that of its ``downgrade`` what is lost.
+An empty database needs no step: its tables are created as ``tables.py`` has them. Alembic takes a quarter of a start
+to import, so only a step and a question about steps import it.
 """
 
 from __future__ import annotations
@@ -10,20 +12,29 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 
 from gpuspawner import __version__
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.service.store import tables
 from gpuspawner.service.store.databases.statements import take_long
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 OPENED_BY = "opened by"
 """Under this name ``meta`` has the version of the package that opened the store last, as a number."""
 _PLACES, _OF_EACH = 3, 1000
+_MIGRATIONS = Path(__file__).parent / "migrations"
+_VERSION = sa.Table(
+    "alembic_version",
+    sa.MetaData(),
+    sa.Column("version_num", sa.String(32), nullable=False),
+    sa.PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)
+"""Where Alembic keeps the revision of a schema, as Alembic creates it."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +49,16 @@ class Step:
 @cache
 def known_steps() -> tuple[Step, ...]:
     """Return every step that this version knows, the first one first."""
+    from alembic.script import ScriptDirectory  # noqa: PLC0415 - a start needs no Alembic
+
     scripts = ScriptDirectory.from_config(_config()).walk_revisions()
     return tuple(Step(one.revision, _line(one.doc), _line(one.module.downgrade.__doc__)) for one in scripts)[::-1]
+
+
+@cache
+def newest_revision() -> str:
+    """Return the revision of the newest schema, which the name of its migration's file begins with."""
+    return max(path.stem for path in (_MIGRATIONS / "versions").glob("v*.py"))[1:].partition("_")[0]
 
 
 def upgrade(connection: sa.Connection) -> None:
@@ -49,29 +68,53 @@ def upgrade(connection: sa.Connection) -> None:
         Unavailable: it has a schema that this version does not know, or is something else's.
     """
     take_long(connection)
-    check_ours(connection)
+    found = check_ours(connection)
+    revision = connection.scalar(sa.select(_VERSION.c.version_num)) if _VERSION.name in found else None
+    if revision == newest_revision():
+        return
+    if not found - {_VERSION.name}:
+        _create(connection)
+    else:
+        _migrate(connection, revision)
+
+
+def _create(connection: sa.Connection) -> None:
+    tables.metadata.create_all(connection)
+    _VERSION.create(connection, checkfirst=True)
+    connection.execute(_VERSION.insert().values(version_num=newest_revision()))
+
+
+def _migrate(connection: sa.Connection, revision: str | None) -> None:
+    from alembic import command  # noqa: PLC0415 - a start needs no Alembic
+
     known = known_steps()
-    revision = MigrationContext.configure(connection).get_current_revision()
     if revision and revision not in [step.revision for step in known]:
         raise Unavailable(
             f"The store is of another version. {newer_words(revision, known[-1].revision, _opened_by(connection))}"
         )
-    if revision != known[-1].revision:
-        command.upgrade(_config(connection), "head")
+    command.upgrade(_config(connection), "head")
 
 
-def check_ours(connection: sa.Connection) -> None:
-    """Refuse a database that something else keeps its tables in, such as the hub's own. Raises Unavailable."""
-    found = sorted(set(sa.inspect(connection).get_table_names()) - {"alembic_version"})
-    if found and "leases" not in found:
+def check_ours(connection: sa.Connection) -> set[str]:
+    """Return the names of the store's tables, an empty set for a new database.
+
+    Raises:
+        Unavailable: another program keeps its tables in this database, such as the hub.
+    """
+    found = set(sa.inspect(connection).get_table_names())
+    others = sorted(found - {_VERSION.name})
+    if others and "leases" not in others:
         raise Unavailable(
-            f"The database is not gpuspawner's: it has the tables {', '.join(found[:3])}. Nothing was changed. Give "
+            f"The database is not gpuspawner's: it has the tables {', '.join(others[:3])}. Nothing was changed. Give "
             "gpuspawner an empty database of its own."
         )
+    return found
 
 
 def downgrade(connection: sa.Connection, revision: str) -> None:
     """Take a store back to a schema that this version knows."""
+    from alembic import command  # noqa: PLC0415 - a start needs no Alembic
+
     command.downgrade(_config(connection), revision)
 
 
@@ -109,9 +152,11 @@ def _opened_by(connection: sa.Connection) -> str:
 
 
 def _config(connection: sa.Connection | None = None) -> Config:
+    from alembic.config import Config  # noqa: PLC0415 - a start needs no Alembic
+
     logging.getLogger("alembic").setLevel(logging.WARNING)
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(_MIGRATIONS))
     config.attributes["connection"] = connection
     return config
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
-from jupyterhub.services.auth import HubOAuthCallbackHandler
 from tornado.web import HTTPError, StaticFileHandler
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_time
 from gpuspawner.service.api.base import USE, ApiHandler, BaseHandler, Person
 from gpuspawner.service.api.events import version_of
+from gpuspawner.service.hub_sign_in import HubOAuthCallbackHandler
 from gpuspawner.service.inbox.inboxes import Inbox
 from gpuspawner.service.inbox.views import shown_view
 from gpuspawner.service.parts import Parts

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from gpuspawner import __version__
+from gpuspawner.service.api.rest.descriptions import DescribedSchema
 from gpuspawner.service.api.rest.keys import KEY, LONGEST_KEY
 from gpuspawner.service.api.rest.models import Error
 from gpuspawner.service.api.rest.route import Route, route_of
@@ -54,7 +55,9 @@ def document(routes: Routes, server: str = "") -> dict[str, Any]:
             **{name: _operation(pattern, path, name, one) for name, one in declared.items()},
         }
     _, schemas = models_json_schema(
-        [(model, "validation") for model in models.values()], ref_template="#/components/schemas/{model}"
+        [(model, "validation") for model in models.values()],
+        ref_template="#/components/schemas/{model}",
+        schema_generator=DescribedSchema,
     )
     return {
         "openapi": "3.1.0",
@@ -133,7 +136,7 @@ def _part(group: str) -> dict[str, Any]:
 def _arguments(route: Route) -> Iterator[dict[str, Any]]:
     if route.query is None:
         return
-    schema = route.query.model_json_schema()
+    schema = route.query.model_json_schema(schema_generator=DescribedSchema)
     for name, one in schema["properties"].items():
         needed = name in schema.get("required", ())
         about: Mapping[str, Any] = {key: value for key, value in one.items() if key not in {"title", "description"}}

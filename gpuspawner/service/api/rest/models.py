@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gpuspawner.core.errors import RequestRefused, quoted
+from gpuspawner.service.api.rest.descriptions import field_descriptions
 
 LONGEST_LIST = 200
 """So many of a list are answered at once, at most. Arbitrary: 0.6 MB of workspaces."""
@@ -16,19 +17,19 @@ LONGEST_LIST = 200
 class Answer(BaseModel):
     """What is answered: exactly these fields. Times are seconds since 1970; null is unknown, or not so."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
 class Body(BaseModel):
     """What a request may send: these fields and no other."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
 class Query(BaseModel):
     """What may stand behind ``?`` in an address: these arguments and no other."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
 class PageQuery(Query):
@@ -87,8 +88,8 @@ def understood(model: type[ModelT], values: Mapping[str, Any]) -> ModelT:
     if first["type"] == "extra_forbidden":
         known, remedy = ", ".join(model.model_fields), "Leave it out."
         raise RequestRefused(quoted(name), "a field that does not exist", known or "none", remedy)
-    field = model.model_fields.get(str(first["loc"][0])) if first["loc"] else None
-    means = f"It means: {field.description}" if field is not None and field.description else "Write another."
+    description = field_descriptions(model).get(str(first["loc"][0])) if first["loc"] else None
+    means = f"It means: {description}" if description else "Write another."
     if first["type"] == "missing":
         raise RequestRefused(name, "nothing", "a value", means)
     raise RequestRefused(name, quoted(first["input"]), first["msg"].removeprefix("Input should be "), means)

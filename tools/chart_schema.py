@@ -39,6 +39,7 @@ NARROWER: dict[str, dict[str, Any]] = {
     "persistence.accessModes": {"items": {"type": "string"}, "minItems": 1},
     "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
     "image.pullSecrets": {"items": {"type": "string"}},
+    "customResources.resources": FREE,
     "resources": FREE,
     "nodeSelector": TEXTS,
     "tolerations": {"items": {"type": "object"}},

@@ -42,6 +42,7 @@ OTHERS = {
     "persistence.storageClass": "fast",
     "persistence.accessModes": ["ReadWriteOncePod"],
     "rights.serviceAccount": "other",
+    "customResources.resources": {"limits": {"memory": "1Gi"}},
     "image.name": "registry.example.org/service",
     "image.tag": "2",
     "image.pullPolicy": "Always",
@@ -84,6 +85,7 @@ WITH = {
     "hub.serviceAccount.": {"hub.rights.kubespawner": True},
     "rights.serviceAccount": {"rights.create": False},
     "customResources.ownProcess": {"customResources.enabled": True},
+    "customResources.resources": {"customResources.enabled": True, "customResources.ownProcess": True},
     "expose.service.": EXPOSED,
     "expose.ingress.": INGRESS,
     "expose.httpRoute.": ROUTE,
@@ -108,6 +110,7 @@ EVERYTHING = {
     "monitoring.dashboards.enabled": True,
     "customResources.enabled": True,
     "customResources.ownProcess": True,
+    "keepOnUninstall": False,
 }
 
 
@@ -205,7 +208,7 @@ def test_the_service_reaches_each_server_that_its_store_s_address_names(chart, u
 
 
 def test_what_is_kept_is_neither_removed_nor_may_be(chart):
-    removed, kept = chart.objects(), chart.objects({"keepOnUninstall": True})
+    removed, kept = chart.objects({"keepOnUninstall": False}), chart.objects()
     assert removed["Job", "gpuspawner-secret-remove"]["metadata"]["annotations"]["helm.sh/hook"] == "post-delete"
     assert ("Job", "gpuspawner-secret-remove") not in kept
     assert [rule["verbs"] for rule in kept["Role", "gpuspawner-secret"]["rules"]] == [["create"]]
@@ -389,3 +392,16 @@ def test_metrics_that_name_people_are_scraped_where_that_is_asked_for(chart):
     ):
         made = chart.objects({**MONITOR, "monitoring.serviceMonitor.people": people})["ServiceMonitor", "gpuspawner"]
         assert [one["path"] for one in made["spec"]["endpoints"]] == paths
+
+
+def test_a_drained_node_waits_neither_for_the_active_service_nor_for_the_standby(chart):
+    """A disruption budget would count the standby as missing, as it is never ready, and let no pod go."""
+    with_standby = chart.objects({"replicas": 2, "store.postgresql.url": "postgresql://gpu@db/gpu"})
+    assert "PodDisruptionBudget" not in {kind for kind, _ in with_standby}
+
+
+def test_the_operators_process_has_a_memory_limit_and_is_ready_after_a_round(chart):
+    own = chart.objects({"customResources.enabled": True, "customResources.ownProcess": True})
+    (container,) = own["Deployment", "gpuspawner-operator"]["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"] == {"memory": "512Mi"}
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"

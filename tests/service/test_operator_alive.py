@@ -75,5 +75,11 @@ async def test_a_process_of_its_own_says_of_each_round_whether_it_broke():
         async def operate(self, _seen):
             raise self.error
 
-    assert await Rounds(Cluster(), Service(Unavailable("It is away."))).round()
-    assert not await Rounds(Cluster(), Service(KeyError("writes"))).round()
+    waits, breaks = (
+        Rounds(Cluster(), Service(Unavailable("It is away."))),
+        Rounds(Cluster(), Service(KeyError("writes"))),
+    )
+    assert waits.waits_for == "its first round", "the pod is not ready before"
+    assert await waits.round()
+    assert not await breaks.round()
+    assert (waits.waits_for, breaks.waits_for) == ("It is away.", "a round that works")

@@ -62,10 +62,10 @@ def _settings(file: str) -> ClusterSettings:
 
 
 async def _run(rounds: Rounds, address: str, port: int) -> None:
-    health, ended = Health(lambda: ""), asyncio.Event()
+    health, ended = Health(lambda: rounds.waits_for), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    server = Application([(path, handler, {"health": health}) for path, handler in ROUTES[:1]]).listen(port, address)
+    server = Application([(path, handler, {"health": health}) for path, handler in ROUTES]).listen(port, address)
     health.went_round("round", ROUND_SECONDS)
     try:
         while not ended.is_set():
@@ -85,6 +85,8 @@ class Rounds:
         """Look at nothing yet."""
         self._resources, self._client = resources, client
         self._who, self._said = f"{socket.gethostname()[:100]}-{uuid4().hex[:8]}", ""
+        self.waits_for = "its first round"
+        """What the last round lacked, "" after one that worked: for the readiness probe."""
         self._at_once = asyncio.Semaphore(AT_ONCE)
 
     async def close(self) -> None:
@@ -107,6 +109,7 @@ class Rounds:
             log.exception("a round failed and is tried again")
             broke = True
         self._said = said
+        self.waits_for = said or ("a round that works" if broke else "")
         return not broke
 
     async def _round(self) -> None:

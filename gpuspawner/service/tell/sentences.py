@@ -68,7 +68,7 @@ def spot_words(catalog: Catalog, kind: str | None, policy: LifecyclePolicy) -> s
     found = catalog.gpus.get(kind or "")
     if found is None or not found.spot:
         return ""
-    then = "it then goes back to its place in the queue, and starts again by itself"
+    then = "it then returns to the queue before later requests, and starts again by itself"
     if not policy.back_in_queue:
         then = "it then ends"
     return f"Spot: the cloud may take its node back at any time, two minutes before or less; {then}."

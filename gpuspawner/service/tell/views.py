@@ -30,6 +30,7 @@ from gpuspawner.service.tell.rules.claims import notice_words, reaches_into_word
 from gpuspawner.service.tell.rules.going_on import going_on_view, ways_out
 from gpuspawner.service.tell.rules.gpu_warnings import of_gpus
 from gpuspawner.service.tell.rules.kept_free import kept_free_words
+from gpuspawner.service.tell.rules.returning import return_words
 from gpuspawner.service.tell.rules.rule_views import held_back_view, latest_end_view, policy_view
 from gpuspawner.service.tell.rules.teams import instead
 from gpuspawner.service.tell.sentences import (
@@ -299,9 +300,7 @@ def _extend(parts: Parts, lease: Lease) -> dict[str, Any]:
 def _disruption(parts: Parts, lease: Lease, now: float) -> dict[str, Any]:
     """Return what is to be told of a workspace that its cluster is about to end: nothing here can keep it."""
     until = lease.disrupted_until
-    then = (
-        "It goes back to its place in the queue, and starts again by itself. " if parts.allocator.returns(lease) else ""
-    )
+    then = f"{return_words(parts, lease)}. " if parts.allocator.returns(lease) else ""
     if until is None:
         end = "This workspace may end at any moment: save now."
     elif now - until < OVERDUE_SECONDS:
@@ -325,7 +324,7 @@ def warnings_of(parts: Parts, lease: Lease) -> Iterator[dict[str, Any]]:
     if lease.notice is not None:
         mail = bool(parts.settings.notify_users)
         returns = parts.allocator.returns(lease) if lease.notice.preemption else lease.notice.moves
-        text = notice_words(lease.notice, now, returns=returns, mail=mail)
+        text = notice_words(lease.notice, now, returns=return_words(parts, lease) if returns else "", mail=mail)
         yield {"kind": "claim", "text": text, "ends_at": lease.notice.at, "actions": []}
     grace = lease.streak.grace_left_seconds
     keep = ["keep"] if _keep(parts, lease)["left"] else []

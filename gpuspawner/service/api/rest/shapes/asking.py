@@ -83,7 +83,7 @@ class Outlook(Answer):
     substitutes: list[Substitute]
     quota: list[Limit | Budget]
     likely_start_at: float | None
-    latest_start_at: float | None
+    unchanged_start_at: float | None
 
 
 class Waiter(Answer):
@@ -102,11 +102,12 @@ class Waiter(Answer):
     sentence: str | None
     held_back: HeldBack | None
     changed: str | None
+    precedence: str | None
     asked_at: float
-    at_most_seconds: float | None
+    unchanged_seconds: float | None
     likely_seconds: float | None
     likely_start_at: float | None
-    latest_start_at: float | None
+    unchanged_start_at: float | None
 
 
 class Queue(Answer):

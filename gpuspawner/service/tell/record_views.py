@@ -42,6 +42,7 @@ def offer_view(offer: Offer, parts: Parts) -> dict[str, Any]:
         "kind": offer.kind,
         "title": kind.title,
         "memory_bytes": kind.memory_bytes,
+        "memory_enforced": bool(kind.own_memory_bytes),
         "price_per_hour": kind.price_per_hour,
         "spot": kind.spot,
         "free": offer.free,

@@ -31,6 +31,8 @@ class Offer(Answer):
     kind: str
     title: str
     memory_bytes: int | None
+    memory_enforced: bool
+    """False where others on the same GPU may use up its memory."""
     price_per_hour: float | None
     spot: bool
     """Whether it is on spot nodes, which the cloud may take back at any time."""

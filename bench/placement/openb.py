@@ -69,7 +69,10 @@ class Trace:
 
 
 def read(place: Path, name: str) -> Trace:
-    """Return the trace with one of its lists of tasks."""
+    """Return the trace with one of its lists of tasks.
+
+    The lists "multigpu..." have no ``gpu_spec`` and no times: their tasks take any kind, and last for no time.
+    """
     with (place / "openb_node_list_all_node.csv").open() as lines:
         nodes = tuple(
             Look(row["model"], (1.0,) * int(row["gpu"]), int(row["cpu_milli"]), int(row["memory_mib"]))
@@ -84,10 +87,10 @@ def read(place: Path, name: str) -> Trace:
 def _task(row: dict[str, str], kinds: frozenset[str]) -> Task:
     count = int(row["num_gpu"])
     share = 0.0 if count == 0 else 1.0 if count > 1 else int(row["gpu_milli"]) / 1000
-    named = frozenset(filter(None, row["gpu_spec"].split("|")))
+    named = frozenset(filter(None, (row.get("gpu_spec") or "").split("|")))
     ask = Ask(named & kinds if named else kinds, share, count, int(row["cpu_milli"]), int(row["memory_mib"]))
-    created = float(row["creation_time"])
-    return Task(ask, created=created, seconds=float(row["deletion_time"] or created) - created)
+    created = float(row.get("creation_time") or 0)
+    return Task(ask, created=created, seconds=float(row.get("deletion_time") or created) - created)
 
 
 def with_consent(trace: Trace, part: float, seed: int = 0) -> Trace:

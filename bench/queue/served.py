@@ -122,7 +122,7 @@ def _tell(cluster: _Cluster, new: Iterable[Served], past: Sequence[Outcome]) -> 
     new = list(new)
     places = queue_places(cluster.snapshot(), lasted=cluster.lasted) if new else {}
     for one in new:
-        likely, latest = places[one.session.id].likely_seconds, places[one.session.id].at_most_seconds
+        likely, latest = places[one.session.id].likely_seconds, places[one.session.id].unchanged_seconds
         if latest:
             likely = latest if likely is None else likely
             one.told, one.told_at = (likely, latest, *range_of(likely, latest, past)), cluster.now

@@ -115,6 +115,9 @@ class GpuEntry(Entry):
     """The kind whose GPUs it divides, where it is a share."""
     shares: Annotated[int | None, BeforeValidator(WholeNumber(2, 64))] = None
     """Into how many shares one of those GPUs is divided."""
+    memory_enforced: Annotated[bool | None, BeforeValidator(parse_yes)] = None
+    """Whether something bounds the memory of each share, such as limits of MPS or HAMi: only then it meets a need for
+    memory. Default: false."""
     resource: Annotated[str | None, BeforeValidator(parse_resource)] = None
     """What nodes call it, where it is no whole GPU or no label tells its kind. Default: nvidia.com/gpu."""
     claim: Annotated[ClaimEntry, Section] = ClaimEntry()

@@ -95,7 +95,7 @@ def _add_preempt(commands: Any) -> None:
         "claim GPUs that others use, for more important work (administrators)",
         PREEMPT,
         description=(
-            "Whoever is ended for a claim is warned before, and returns to the queue at the old place. What is "
+            "Whoever is ended for a claim is warned before, and returns to the queue before later requests. What is "
             "freed is kept for the claim until it is claimed, given up, or its time is over."
         ),
     )

@@ -200,6 +200,12 @@ def show_duration(seconds: float) -> str:
     return " ".join(parts[:2])
 
 
+def show_wait(seconds: float) -> str:
+    """Write in how long something starts, rounded to what can be known: ``25 s``, ``26 min``, ``2 h 50 min``."""
+    step = 5 if seconds < 120 else 60 if seconds < 7200 else 600  # noqa: PLR2004 - seconds, minutes, tens of minutes
+    return show_duration(max(step, round(seconds / step) * step))
+
+
 def show_money(amount: float, currency: str = "") -> str:
     """Write an amount of money for people, with its currency where one is known: ``CHF 16.80``, ``16.80``."""
     return f"{currency} {amount:.2f}".lstrip()

@@ -165,8 +165,8 @@ class KubernetesScheduler(OwnQueue):
     def _place(self, found: Place, request: Request, left: Sequence[Left]) -> Place:
         """Return a place as the quotas leave it. When others leave a quota's CPU, memory or pods, nobody knows."""
         kind = self.kinds.get(found.kind or request.gpu or "")
-        if found.at_most_seconds == 0 and lacking(self._demand(request), _bound(kind, left)):
-            return replace(found, at_most_seconds=None, likely_seconds=None)
+        if found.unchanged_seconds == 0 and lacking(self._demand(request), _bound(kind, left)):
+            return replace(found, unchanged_seconds=None, likely_seconds=None)
         return found
 
     def _demand(self, request: Request) -> dict[str, int]:

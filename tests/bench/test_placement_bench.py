@@ -41,6 +41,14 @@ def test_a_trace_is_read_and_found_where_it_is_said_to_be(trace, tmp_path, monke
     assert folder() is None
 
 
+def test_a_list_without_kinds_and_times_is_read(trace, tmp_path):
+    rows = [line.split(",") for line in TASKS.splitlines() if not line.startswith("two")]
+    (tmp_path / "openb_pod_list_multigpu20.csv").write_text("".join(f"{','.join(row[:5])}\n" for row in rows))
+    found = read(tmp_path, "multigpu20").tasks
+    assert [task.ask for task in found] == [task.ask for task in trace.tasks if task.ask.pools == ANY]
+    assert {(task.created, task.seconds) for task in found} == {(0.0, 0.0)}
+
+
 def test_who_consents_takes_kinds_of_at_least_the_memory(trace):
     assert [task.instead for task in with_consent(trace, 1.0).tasks] == [
         frozenset(), frozenset({"P100", "V100M16", "V100M32", "A10"}), frozenset(), frozenset()

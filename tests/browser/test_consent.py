@@ -19,7 +19,7 @@ templates:
   small: {title: Small, gpus: {t4: 1, t4-spot: 1}, default: {gpu: t4}, substitutes: {t4: [t4-spot]}}
 """
 START = "button[type=submit]"
-SPOT = "Spot: the cloud may take its node back at any time, two minutes before or less; it then goes back to its place"
+SPOT = "Spot: the cloud may take its node back at any time, two minutes before or less; it then returns to the queue"
 
 
 @pytest.fixture(scope="module")

@@ -70,7 +70,7 @@ def test_its_user_is_told_with_the_grace_that_is_left_and_it_returns_to_its_plac
     warning = eventually(lambda: hub.lease("alice")["warning"], WAIT_SECONDS, "alice is told while hers still runs")
     assert hub.lease("alice")["phase"] == "running"
     assert warning["text"].startswith("The cluster needs its GPU for more important work. This workspace ends at ")
-    assert "It goes back to its place in the queue, and starts again by itself." in warning["text"]
+    assert "It returns to the queue before later requests of its priority" in warning["text"]
     (line,) = hub.audit(lease["id"], "disrupted")
     assert 0 < warning["ends_at"] - line["at"] <= GRACE_SECONDS
     ended = hub.until_ended("alice", "preempted", WAIT_SECONDS)

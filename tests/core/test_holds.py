@@ -222,7 +222,7 @@ def test_holds_change_nothing_where_there_are_none(hours):
 
 def test_estimates_count_no_gpu_that_is_held_for_others_before_it_is_not():
     def wait(lease, **changes):
-        return queue_places(replace(seen(lease, gpus=2, now=NINE + HOUR), **changes))[lease.id].at_most_seconds
+        return queue_places(replace(seen(lease, gpus=2, now=NINE + HOUR), **changes))[lease.id].unchanged_seconds
 
     assert wait(waiting()) == HOUR, "the class has both until eleven"
     assert wait(waiting(classes=("cs231",))) == 0
@@ -236,7 +236,7 @@ def test_an_estimate_leaves_a_class_its_gpus_from_the_time_on_at_which_it_has_th
     there = {"gpus": 2, "now": NINE - HOUR}
 
     def told(lease, *leases, **more):
-        return queue_places(seen(*leases, lease, **there, **more))["asks"].at_most_seconds
+        return queue_places(seen(*leases, lease, **there, **more))["asks"].unchanged_seconds
 
     assert told(asks, *line, holds=()) == 45 * 60, "once somebody ends"
     assert told(asks, *line) == 3 * HOUR, "once the class is over: it would have less than its least time before it"

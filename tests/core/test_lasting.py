@@ -18,7 +18,7 @@ RUNS = a_lease("x", Phase.RUNNING, held=slots("a100-0"), asked_at=NOW - 600)
 def likely(*leases, lasted):
     seen = Snapshot(NOW, KINDS, (*leases, a_lease("w", asked_at=NOW)), fleet(gpu(0)))
     place = queue_places(seen, lasted=lasted)["w"]
-    return place.likely_seconds, place.at_most_seconds
+    return place.likely_seconds, place.unchanged_seconds
 
 
 def test_who_waits_is_likely_to_start_when_what_runs_would_end_as_others_did():

@@ -215,6 +215,20 @@ def test_what_its_place_ended_waits_again_as_a_lease_of_its_own_where_the_old_on
     assert (new.unattended, new.slots, new.attempt, new.failed_starts, new.token_hash) == (True, (), 1, 0, "")
 
 
+@pytest.mark.parametrize(
+    ("reason", "by", "before_later"),
+    [
+        (Reason.PREEMPTED, "cluster", True),
+        (Reason.MOVED, "alice", True),
+        (Reason.MADE_ROOM, "root", True),
+        (Reason.MADE_ROOM, "gpuspawner", False),
+    ],
+)
+def test_what_ends_for_others_comes_back_before_later_requests_unless_its_share_was_exceeded(reason, by, before_later):
+    new = coming_back.again(a_lease("old", Phase.ENDED, reason=reason, ended_by=by), "new", LATER)
+    assert (new.came_back, new.made_room_at) == (before_later, LATER if reason is Reason.MADE_ROOM else None)
+
+
 def test_the_first_grant_stands_when_a_later_one_follows_a_lapse():
     first = leases.grant(a_lease(), SLOTS, LATER)
     again = leases.grant(leases.park(first, LATER + 60), SLOTS, LATER + 90)

@@ -302,7 +302,7 @@ def test_the_first_kind_that_is_free_is_given_and_one_alone_is_reserved_where_it
     (kept,) = decide(seen_by(wants, held, both, fleet=there, rules=Rules())).reservations
     assert (kept.at, [slot.gpu for slot in kept.slots]) == (NOW + 300, ["t4-0"])
     place = queue_places(seen_by(wants, held, both, fleet=there, rules=Rules()))["w"]
-    assert (place.number, place.of, place.at_most_seconds, place.kind) == (1, 1, 300, "t4")
+    assert (place.number, place.of, place.unchanged_seconds, place.kind) == (1, 1, 300, "t4")
 
 
 @settings(deadline=None, max_examples=30)
@@ -331,7 +331,7 @@ def test_positions_equal_the_order_of_grants_when_all_ends_happen_as_declared(da
     places = queue_places(replace(seen, leases=(*held, *line)))
     told = run(seen, [*held, *line], NOW + 4500, 10.0)
     assert {who: at - NOW for at, who in told} == {
-        name: place.at_most_seconds for name, place in places.items() if (place.at_most_seconds or 0) <= 4500
+        name: place.unchanged_seconds for name, place in places.items() if (place.unchanged_seconds or 0) <= 4500
     }
     assert sorted(places, key=lambda name: places[name].number)[: len(told)] == [who for _, who in told]
 
@@ -362,7 +362,7 @@ def test_gpus_are_reserved_on_the_node_that_has_cpu_for_the_request_first_too():
         there = replace(fleet(*gpus), beside=beside)
         now = seen_by(sooner, later, wants, fleet=there, rules=Rules())
         (kept,) = decide(now).reservations
-        return kept.slots[0].gpu, queue_places(now)["w"].at_most_seconds
+        return kept.slots[0].gpu, queue_places(now)["w"].unchanged_seconds
 
     assert told({}) == ("a100-0", 100)
     assert told({gpus[0].on: Beside(4000, 2**40)}) == ("a100-1", 100), "as it is granted, where only GPUs are short"

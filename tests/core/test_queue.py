@@ -142,7 +142,7 @@ def place(lease, leases, seen=TWO, others=()):
 
 def estimate(lease, leases, seen=TWO, others=()):
     there = place(lease, leases, seen, others)
-    return there.at_most_seconds, there.likely_seconds
+    return there.unchanged_seconds, there.likely_seconds
 
 
 FULL = [holds("x", "a100-0", ends_in=600), holds("y", "a100-1", ends_in=900)]
@@ -301,11 +301,11 @@ def test_grants_fit_keep_the_order_and_agree_with_what_people_were_told(world, h
         there = places[lease.id]
         assert there == place(lease, [*holders, *line], seen)
         numbers.setdefault(pool_of(lease, KINDS), []).append(there)
-        for seconds in (there.at_most_seconds, there.likely_seconds):
+        for seconds in (there.unchanged_seconds, there.likely_seconds):
             assert seconds is None or seconds == 0 or seconds >= LEAST_WAIT_SECONDS
-        if there.at_most_seconds is not None:
-            assert there.likely_seconds <= there.at_most_seconds
-        if hub_answers and there.at_most_seconds == 0:
+        if there.unchanged_seconds is not None:
+            assert there.likely_seconds <= there.unchanged_seconds
+        if hub_answers and there.unchanged_seconds == 0:
             assert lease.id in given_to
     for stand in numbers.values():
         assert sorted(there.number for there in stand) == list(range(1, len(stand) + 1))

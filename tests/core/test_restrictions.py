@@ -131,11 +131,11 @@ def test_who_waits_for_what_is_paused_reads_so_keeps_nothing_from_others_and_has
     decision = decide(world)
     assert [one.claim.id for one in decision.grants] == ["later"]
     assert decision.held_back == {"first": (PAUSED, "No A100 is given.")}
-    assert queue_places(world)["first"].at_most_seconds is None
+    assert queue_places(world)["first"].unchanged_seconds is None
     none = a_lease("none", request=a_request("carol", None))
     everything = seen(first, later, none, paused={ALL_KINDS: "Nothing is given."})
     assert (decide(everything).grants, len(decide(everything).held_back)) == ((), 3)
-    assert {place.at_most_seconds for place in queue_places(everything).values()} == {None}
+    assert {place.unchanged_seconds for place in queue_places(everything).values()} == {None}
 
 
 def test_a_substitute_is_given_while_the_kind_asked_for_is_paused():

@@ -102,7 +102,7 @@ def test_who_is_over_the_share_makes_room_for_who_is_under_it_and_comes_back(hub
     ended = hub.until_ended("gesa", "made room")
     assert (ended["id"], ended["end"]["at"] >= warned["ends_at"]) == (over["id"], True)
     assert hub.until("hans", "running")
-    assert hub.lease("gesa")["asked_at"] == over["asked_at"], "it is back at its old place"
+    assert hub.lease("gesa")["asked_at"] == over["asked_at"], "it waits as asked then"
 
 
 def test_gpus_are_kept_for_a_class_and_others_are_told_before_start_and_end_in_time(hub):

@@ -119,7 +119,7 @@ def test_gpus_that_are_not_seen_here_are_no_grant(node, name):
 
 def test_unknown_is_never_zero():
     place = place_of(a_state(), "Batch", NOW, 0.0)
-    assert (place.number, place.of, place.likely_seconds, place.at_most_seconds) == (None, None, None, None)
+    assert (place.number, place.of, place.likely_seconds, place.unchanged_seconds) == (None, None, None, None)
     assert "the place is not told" in place.says
     mine = [Offer("a100", 3, 3, 2, 1, simulated=False)]
     entry = {"kind": "a100", "total": 4, "free": 2, "waiting": None, "as_of": AT}
@@ -152,7 +152,7 @@ def test_a_place_is_told_in_its_owner_s_name_and_words_with_when_it_was_so():
     state = a_state(position=3, of=7, latest_start="2026-11-25T17:00:00Z", reason=words)
     as_of = state.as_of.timestamp()
     place = place_of(state, "Batch", as_of, 0.0)
-    assert (place.number, place.of, place.at_most_seconds) == (3, 7, 1800.0)
+    assert (place.number, place.of, place.unchanged_seconds) == (3, 7, 1800.0)
     assert place.says.startswith("Batch says, as of ")
     assert "place 3 of 7, to start by" in place.says
     assert place.says.endswith("Project X has used its hours.")

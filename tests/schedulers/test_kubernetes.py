@@ -160,8 +160,8 @@ async def test_kinds_that_share_a_resource_share_its_quota(a_scheduler):
 async def test_a_place_is_now_exactly_when_the_quota_leaves_room(a_scheduler):
     scheduler = await a_scheduler(a_quota(1))
     first, second = waits("a"), waits("bb")
-    assert (await place(scheduler, first, [first, second])).at_most_seconds == 0
-    assert (await place(scheduler, second, [first, second])).at_most_seconds == first.request.lifetime_seconds
+    assert (await place(scheduler, first, [first, second])).unchanged_seconds == 0
+    assert (await place(scheduler, second, [first, second])).unchanged_seconds == first.request.lifetime_seconds
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ async def test_nodes_that_come_back_are_waited_for(a_scheduler, change):
     assert next(offer.away for offer in scheduler.stock(seen_by(scheduler, [])) if offer.kind == "a100") == 6
     lease = waits("a", count=4)
     assert await grants(scheduler, lease) == {}
-    assert (await place(scheduler, lease, [lease])).at_most_seconds is None
+    assert (await place(scheduler, lease, [lease])).unchanged_seconds is None
 
 
 FULL = [

@@ -115,7 +115,7 @@ async def test_who_finds_no_gpu_free_is_granted_ones_that_are_coming_so_that_its
     assert all(slot.is_coming for slots in waiting for slot in slots)
     assert len({slot.gpu for slots in waiting for slot in slots}) == 4, "no two hold the same"
     place = (await world.scheduler.sync(world.seen(second))).places()["second"]
-    assert (place.number, place.at_most_seconds) == (None, None), "nobody knows"
+    assert (place.number, place.unchanged_seconds) == (None, None), "nobody knows"
     title = world.scheduler.capabilities.title
     assert place.says == f"{title} decides when it starts, in {title}'s queue all."
 
@@ -178,7 +178,7 @@ async def test_pods_that_wait_hold_no_start_of_others_back(world):
 
 async def test_before_start_it_is_said_who_decides_and_for_how_long_a_pod_waits(world):
     preview = await world.scheduler.offers(world.seen(), claim_of(asks("a", count=2)))
-    assert (preview.place.number, preview.place.at_most_seconds) == (None, None)
+    assert (preview.place.number, preview.place.unchanged_seconds) == (None, None)
     assert preview.says == (
         "Its pod waits there for 30 min at most at a time; then it is made anew, behind who came meanwhile."
     )

@@ -161,7 +161,7 @@ async def test_a_preemption_that_the_cluster_announces_is_told_at_once(world, ma
     ((subject, text),) = mailbox.received("ann@example.org")
     assert subject == "Your workspace is about to be ended"
     assert "Training job train-77 needs its GPU. This workspace ends at" in text
-    assert "It goes back to its place in the queue" in text
+    assert "It returns to the queue before later requests of its priority" in text
 
 
 async def test_a_target_that_fails_is_counted_and_logged_without_its_secret(world, mailbox, webhook, caplog):

@@ -1,4 +1,4 @@
-"""Stronger claims carried out: warned, ended at the time said, kept for the claimant, back at the old place."""
+"""Stronger claims carried out: warned, ended at the time said, kept for the claimant, and in the queue again."""
 
 import contextlib
 from dataclasses import replace
@@ -43,7 +43,7 @@ def end_of_stop(world, lease):
     world.backend.vanish(lease.id)
 
 
-async def test_a_victim_is_warned_ended_at_the_time_said_and_waits_at_its_old_place(world):
+async def test_a_victim_is_warned_ended_at_the_time_said_and_waits_again(world):
     alice, bob = await old(world, "alice", count=2), await world.start("bob", count=2)
     made = await world.parts.preemptions.make(a_claim(world, 2))
     warned, at = world.now_of(alice), world.clock.now() + NOTICE
@@ -53,7 +53,8 @@ async def test_a_victim_is_warned_ended_at_the_time_said_and_waits_at_its_old_pl
     assert warning["text"].startswith("Training job train-77 needs 2 A100 80 GB. Your workspace ends at ")
     assert lease_view(world.parts, warned)["explained"][0] == warning["text"]
     assert (
-        "(5 min). Save now. Running kernels are lost; files stay. It returns to the queue at its old" in warning["text"]
+        "(5 min). Save now. Running kernels are lost; files stay. It returns to the queue before later"
+        in warning["text"]
     )
     await world.go_on(NOTICE - 10, step=10)
     assert world.phase(alice) is Phase.RUNNING
@@ -67,10 +68,19 @@ async def test_a_victim_is_warned_ended_at_the_time_said_and_waits_at_its_old_pl
     assert held.state is State.HELD
     offer = world.parts.queue.offer("a100")
     assert (offer.free, offer.note, offer.held) == (0, "2 kept for a stronger claim", "2 kept for a stronger claim")
-    told = lease_view(world.parts, world.now_of(bob))["queue"]
+    told = lease_view(world.parts, world.now_of(back))["queue"]
     assert told["sentence"].startswith("What is free is kept for a stronger claim. You are ")
     assert world.phase(bob) in WAITING, "what was freed for another is not theirs"
     assert [x for x in world.did(alice) if x == "warned of claim"] == ["warned of claim"]
+
+
+async def test_victims_stand_before_what_was_asked_after_them_whatever_they_used(world):
+    alice, bob = await old(world, "alice", count=1), await old(world, "bob", count=1)
+    later = [await world.start(name, count=1) for name in ("carol", "dave")]
+    await world.parts.preemptions.make(a_claim(world, 2))
+    await world.go_on(NOTICE + 10, step=5)
+    line = [back_of(world, alice), back_of(world, bob), *later]
+    assert [lease_view(world.parts, world.now_of(x))["queue"]["place"] for x in line] == [1, 2, 3, 4]
 
 
 async def test_what_is_claimed_or_given_up_is_granted_to_those_who_wait_in_their_order(world):
@@ -273,7 +283,7 @@ async def test_they_are_told_by_mail_what_the_page_says(make_world):
     warned, spared = (x for x in told if x)
     assert (warned.user, warned.title) == ("alice", "Your workspace has to make room")
     assert "Save now." in warned.text
-    assert "old place, and starts again by itself, and you get a message when it runs." in warned.text
+    assert "priority, and starts again by itself, and you get a message when it runs." in warned.text
     assert alice.id in warned.text
     assert spared.title == "Your workspace goes on"
 

@@ -281,7 +281,7 @@ async def test_promise_6_a_shortage_is_a_place_with_an_estimate(make_world):
     carol = await world.start("carol")
     queue = lease_view(world.parts, carol)["queue"]
     assert (queue["place"], queue["of"]) == (2, 2)
-    assert queue["at_most_seconds"] == pytest.approx(7200 + 8 * 3600)
+    assert queue["unchanged_seconds"] == pytest.approx(7200 + 8 * 3600)
     assert queue["sentence"].startswith("The only simulated A100 80 GB is in use. You are 2nd in line; at most ")
 
 

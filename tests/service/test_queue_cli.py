@@ -1,6 +1,7 @@
 """``gpuspawner queue`` and what the API says of who waits: administrators see all, others their own and counts."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -60,9 +61,16 @@ def test_administrators_see_all_and_json_is_the_apis(world, queue):
     assert {one["user"]: one["team"] for one in told["queue"]} == {"alice": "vision", "carol": None}
 
 
+def test_a_row_and_its_sentence_tell_the_same_wait(world, queue):
+    world.clock.at += 37 * 60
+    row, sentence = (line for line in queue(name="admin")[1].splitlines() if line.startswith("carols"))
+    (wait,) = re.findall(r"about .*$", row)
+    assert wait.strip() in sentence
+
+
 def test_of_others_the_api_says_neither_who_nor_why(world):
     (other,) = [one for one in api(world, "alice", "queue").json()["queue"] if not one["mine"]]
-    hidden = ("id", "user", "server", "team", "sentence", "held_back", "changed")
+    hidden = ("id", "user", "server", "team", "sentence", "held_back", "changed", "precedence")
     assert [other[name] for name in hidden] == [None] * len(hidden)
     assert other["asked"] == "2 simulated A100 80 GB"
 
@@ -81,7 +89,7 @@ def test_explain_page_and_api_name_the_rule_that_holds_a_request_back(world, que
     assert held["explained"][-1].startswith("Held back by the rule quota vision")
     page = Browser(world, "alice").look("workspaces/mine").text
     assert 'Held back by the rule <a href="/services/gpu/quota#rule-vision">quota vision</a>' in page
-    assert "It starts in 7 h at most unless somebody extends." in page
+    assert "It starts in about 7 h." in page
     assert "It starts in" not in Browser(world, "admin").look("workspaces/carols").text  # its sentence says it
     assert api(world, "admin", "workspaces/carols").json()["queue"]["held_back"] is None
 

@@ -51,7 +51,7 @@ async def test_everybody_who_looks_is_answered_by_one_computation_until_somethin
     assert [queue.place(lease).number for lease in line] == [1, 2, 3, 4, 5]
 
     world.clock.advance(3)
-    assert queue.place(line[-1]).at_most_seconds == first.at_most_seconds - 3, "the time that passes is no change"
+    assert queue.place(line[-1]).unchanged_seconds == first.unchanged_seconds - 3, "the time that passes is no change"
     assert (world.computed["places"], queue.version) == (1, version)
     await world.allocator.hear(line[-1].id, line[-1].attempt)
     assert (world.computed["places"], queue.version) == (1, version), "nor is who is heard"
@@ -62,7 +62,7 @@ async def test_everybody_who_looks_is_answered_by_one_computation_until_somethin
     version, before = queue.version, queue.place(line[-1])
     await world.parts.lifecycle.extend(up, "anna")
     assert queue.version > version
-    assert queue.place(line[-1]).at_most_seconds == before.at_most_seconds + 3600
+    assert queue.place(line[-1]).unchanged_seconds == before.unchanged_seconds + 3600
     assert world.computed["places"] == 3
 
 

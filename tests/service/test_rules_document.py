@@ -32,6 +32,7 @@ from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.rules.preemptions import new_claim
 from gpuspawner.service.tell.rules.claims import notice_words, why_words
 from gpuspawner.service.tell.rules.place_changes import PlaceChanges
+from gpuspawner.service.tell.rules.returning import BEFORE_LATER, BY_SHARE
 from gpuspawner.service.tell.rules.rule_words import rules_of
 from gpuspawner.service.tell.sentences import given_instead, gpus_asked, starts_now, waits
 
@@ -134,10 +135,10 @@ def of_gpus(catalog):
     yield gpus_asked(request(gpu="h100"), catalog) + given_instead(catalog, "a100", "h100")
     at = WEDNESDAY + 5 * 3600
     asked = {"kind": "a100", "count": 2, "key": "k"}
-    for whom in ({"external": "Training job train-77"}, {"lease": "waits"}):
+    for whom, returns in (({"external": "Training job train-77"}, BEFORE_LATER), ({"lease": "waits"}, BY_SHARE)):
         claim = new_claim("admin", WEDNESDAY, **asked, **whom)
         notice = Notice("claim", at, why_words(claim, catalog), "admin")
-        yield notice_words(notice, at - 900, returns=True, mail=False)
+        yield notice_words(notice, at - 900, returns=returns, mail=False)
 
 
 def of_the_file(catalog):

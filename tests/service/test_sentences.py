@@ -171,8 +171,8 @@ def test_when_idleness_ends_it_is_said_before_it_starts(request_, policy, senten
             Place(2, 2, 1500.0, 1500.0),
             offer(),
             (
-                "All 4 A100 80 GB are in use. You are 2nd in line; at most 25 min unless somebody extends, "
-                "sooner if somebody stops or idles. You can close this page; your place stays."
+                "All 4 A100 80 GB are in use. You are 2nd in line; about 25 min, less if a workspace ends early, "
+                "more if somebody extends or goes first. You can close this page; your place stays."
             ),
         ),
         (
@@ -181,7 +181,8 @@ def test_when_idleness_ends_it_is_said_before_it_starts(request_, policy, senten
             offer(free=2),
             (
                 "2 of 4 A100 80 GB are free, and you ask for 4. You are 1st in line; about 20 min, 40 min "
-                "at most unless somebody extends. You can close this page; your place stays."
+                "if no workspace ends early, more if somebody extends or goes first. "
+                "You can close this page; your place stays."
             ),
         ),
         (
@@ -304,14 +305,17 @@ def test_sentence_8_a_gpu_that_can_t_be_read_is_told_after_two_hours(world, seco
     assert idle["words"] == "not judged now: GPU 0 can't be read ([N/A])"
 
 
+MORE = "more if somebody extends or goes first"
+
+
 @pytest.mark.parametrize(
     ("place", "words"),
     [
         ((None, None), "how long it takes is not known"),
-        ((90.0, 90.0), "at most 1 min 30 s unless somebody extends, sooner if somebody stops or idles"),
-        ((3.0, 3.0), "at most 5 s unless somebody extends, sooner if somebody stops or idles"),
-        ((1530.0, 60.0), "about 1 min, 26 min at most unless somebody extends"),
-        ((10000.0, 10000.0), "at most 2 h 50 min unless somebody extends, sooner if somebody stops or idles"),
+        ((90.0, 90.0), f"about 1 min 30 s, less if a workspace ends early, {MORE}"),
+        ((3.0, 3.0), f"about 5 s, less if a workspace ends early, {MORE}"),
+        ((1530.0, 60.0), f"about 1 min, 26 min if no workspace ends early, {MORE}"),
+        ((10000.0, 10000.0), f"about 2 h 50 min, less if a workspace ends early, {MORE}"),
     ],
 )
 def test_a_wait_is_rounded_to_what_can_be_known(place, words):

@@ -57,6 +57,7 @@ def build_kind(name: str, kinds: Mapping[str, GpuEntry]) -> GpuKind:
         counts=counts,
         claim=claim,
         spot=bool(entry.spot if entry.spot is not None else whole.spot),
+        memory_enforced=bool(entry.memory_enforced),
     )
 
 

@@ -75,13 +75,16 @@ def _check_other(
 
 
 def _is_known(kind: str, named: Named) -> bool:
-    return named.knows("gpus", kind, ("memory",), ("compute",), ("of",), ("shares",))
+    return named.knows("gpus", kind, ("memory",), ("memory_enforced",), ("compute",), ("of",), ("shares",))
 
 
 def _lacking(kind: GpuKind | None, needs: NeedsEntry) -> str:
     """Return what a kind lacks of what is needed, "" where it has it all."""
     if kind is None:
         return ""
+    if needs.memory is not None and not kind.own_memory_bytes:
+        needs_words = f"needs says {show_bytes(needs.memory)}"
+        return f"nothing enforces the memory of the share `{kind.name}` (memory_enforced), and {needs_words}"
     if needs.memory is not None and kind.memory_bytes < needs.memory:
         return f"`{kind.name}` has {show_bytes(kind.memory_bytes)}, and needs says {show_bytes(needs.memory)}"
     if needs.compute is not None and not kind.compute:

@@ -45,7 +45,10 @@ def pick(catalog: Catalog, template: Template, asked: Mapping[str, Any]) -> Pick
     least = _least(catalog, template, asked) if wants_memory else None
     if kind == ANY_GPU:
         return _any(catalog, template, asked, least)
-    if least is not None and catalog.gpus[kind].memory_bytes < least:
+    if least and not catalog.gpus[kind].own_memory_bytes:
+        remedy = f"Leave the memory out, or write {ANY_GPU} for the GPU: others on the same GPU may use up its memory."
+        raise RequestRefused("gpu_memory", quoted(asked["gpu_memory"]), f"none of {catalog.gpus[kind].title}", remedy)
+    if least is not None and catalog.gpus[kind].own_memory_bytes < least:
         has = show_bytes(catalog.gpus[kind].memory_bytes)
         remedy = f"Choose a larger GPU than {catalog.gpus[kind].title}, or write {ANY_GPU} for the GPU."
         raise RequestRefused("gpu_memory", quoted(asked["gpu_memory"]), f"up to {has}", remedy)
@@ -69,14 +72,14 @@ def offered_instead(
         other
         for other in others
         if other in catalog.gpus
-        and catalog.gpus[other].memory_bytes >= (least_bytes or 0)
+        and catalog.gpus[other].own_memory_bytes >= (least_bytes or 0)
         and _allows(template, other, count)
     )
 
 
 def _any(catalog: Catalog, template: Template, asked: Mapping[str, Any], least: int | None) -> Picked:
     floor = max(template.needs_memory_bytes, least or 0)
-    fitting = [kind for kind in _by_size(catalog, template.gpus) if catalog.gpus[kind].memory_bytes >= floor]
+    fitting = [kind for kind in _by_size(catalog, template.gpus) if catalog.gpus[kind].own_memory_bytes >= floor]
     if "count" in asked:
         bounds = (min(template.gpus[kind][0] for kind in fitting), max(template.gpus[kind][1] for kind in fitting))
         count = _counted(asked, *bounds)
@@ -86,8 +89,9 @@ def _any(catalog: Catalog, template: Template, asked: Mapping[str, Any], least: 
             raise RequestRefused("count", quoted(asked["count"]), limit, f"Ask for {limit}, or for a GPU by its name.")
     gpu = fitting[0]
     count = _count(catalog, template, gpu, asked)
-    floor = max(floor, catalog.gpus[gpu].memory_bytes if least is None else 0)
+    floor = max(floor, catalog.gpus[gpu].own_memory_bytes if least is None else 0)
     others = offered_instead(catalog, template, gpu, count, floor)
+    others = tuple(one for one in others if catalog.gpus[one].memory_bytes >= catalog.gpus[gpu].memory_bytes)
     chosen = _substitutes(_many(count, catalog.gpus[gpu].title), others, asked, usual=others, itself=gpu)
     return Picked(gpu, count, chosen, floor)
 
@@ -122,7 +126,10 @@ def _kind(template: Template, asked: Mapping[str, Any], usual: str | None) -> st
 def _least(catalog: Catalog, template: Template, asked: Mapping[str, Any]) -> int:
     """Return the memory that each GPU must have, which one of the template's kinds has."""
     value = asked["gpu_memory"]
-    most = max(catalog.gpus[kind].memory_bytes for kind in template.gpus)
+    most = max(catalog.gpus[kind].own_memory_bytes for kind in template.gpus)
+    if not most:
+        remedy = f"Leave it out: nothing enforces the memory of the GPUs of {template.title}."
+        raise RequestRefused("gpu_memory", quoted(value), "none", remedy)
     limit = f"up to {show_bytes(most)}"
     try:
         least = read_bytes(value)

@@ -49,7 +49,7 @@ UNTIL = 'such as Friday, "2026-12-24 18:00", 2h or 3d'
 
 def add_administering(commands: Any) -> None:
     """Add what administrators do, besides ``stop`` and ``extend``, which are their users' commands too."""
-    moving = _command(commands, "move", "end workspaces that then start elsewhere, at their old place (administrators)")
+    moving = _command(commands, "move", "end workspaces that then start again elsewhere (administrators)")
     moving.add_argument("names", metavar="NAME", nargs="+", help=WORKSPACE)
     moving.add_argument("--now", action="store_true", help="at once, without the notice of its policy")
     exempting = _command(commands, "exempt", "have workspaces not judged as idle for a time (administrators)")

@@ -8,6 +8,7 @@ from typing import Any
 from gpuspawner.cli.asking import ask
 from gpuspawner.cli.output import show, shown
 from gpuspawner.cli.table import print_table
+from gpuspawner.core.gpus.sharing import USED_UP
 from gpuspawner.core.units import show_bytes, show_money
 
 
@@ -29,9 +30,11 @@ def _print(answer: dict[str, Any]) -> None:
 def _row(one: dict[str, Any], currency: str) -> tuple[str, ...]:
     free = "unknown" if one["free"] is None else f"{one['free']} of {one['total']}"
     memory = "" if one["memory_bytes"] is None else show_bytes(one["memory_bytes"])
+    memory = f"{memory}, not enforced" if memory and not one["memory_enforced"] else memory
     price = "" if one["price_per_hour"] is None else f"{show_money(one['price_per_hour'], currency)} / h"
     title = f"{one['title']} (simulated)" if one["simulated"] else one["title"]
     spot = "spot: the cloud may take it back at any time" if one["spot"] else ""
+    shared = "" if one["memory_enforced"] else USED_UP
     return (
         one["kind"],
         title,
@@ -39,5 +42,5 @@ def _row(one: dict[str, Any], currency: str) -> tuple[str, ...]:
         free,
         str(one["waiting"]),
         price,
-        "; ".join(filter(None, (one["note"], spot, one["measured"]))),
+        "; ".join(filter(None, (one["note"], spot, shared, one["measured"]))),
     )

@@ -9,7 +9,7 @@ from typing import Any
 from gpuspawner.cli.asking import ID_LETTERS, ask
 from gpuspawner.cli.output import show, shown
 from gpuspawner.cli.table import print_table
-from gpuspawner.core.units import show_duration, show_time
+from gpuspawner.core.units import show_time, show_wait
 
 
 def show_queue(arguments: argparse.Namespace) -> None:
@@ -46,24 +46,20 @@ def _row(one: dict[str, Any], now: float) -> tuple[str, ...]:
         one["asked"],
         place,
         since,
-        _range(one),
+        _about(one),
     )
 
 
-def _range(one: dict[str, Any]) -> str:
-    """Return in how long it starts: likely and at most, as far as both are known."""
-    likely, most = one["likely_seconds"], one["at_most_seconds"]
-    if most is None:
-        return "not known" if likely is None else f"about {show_duration(likely)}"
-    if likely is None or likely >= most:
-        return f"at most {show_duration(most)}"
-    return f"{show_duration(likely)} to {show_duration(most)}"
+def _about(one: dict[str, Any]) -> str:
+    """Return in how long it starts, in the words of its sentence below."""
+    likely = one["unchanged_seconds"] if one["likely_seconds"] is None else one["likely_seconds"]
+    return "not known" if likely is None else f"about {show_wait(likely)}"
 
 
 def _why(one: dict[str, Any]) -> str:
-    """Return what it waits for, which rule holds it back, and why its place changed."""
+    """Return what it waits for, which rule holds it back, who may go first, and why its place changed."""
     found = [one["sentence"]]
     if held := one["held_back"]:
         found += [held["words"]] if held["words"] not in one["sentence"] else []
         found.append(f"Held back by the rule {held['rule']}.")
-    return " ".join(filter(None, [*found, one["changed"]]))
+    return " ".join(filter(None, [*found, one["precedence"], one["changed"]]))

@@ -62,6 +62,8 @@ class GpuKind:
     """How pods claim these GPUs; None where they ask for a resource."""
     spot: bool = False
     """Whether its GPUs are on spot nodes, which the cloud may take back at any time; others are on none."""
+    memory_enforced: bool = False
+    """Whether something bounds how much each workspace takes of the memory of a device that several share."""
     where: str = ""
     """That cluster as people read it, with which ``title`` ends: "" where there is but one."""
 
@@ -79,6 +81,16 @@ class GpuKind:
     def share(self) -> Fraction:
         """How much of one device one unit of this kind takes, 0 < share <= 1."""
         return Fraction(1, self.shares)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several workspaces use one device at a time, each a part of its own choosing unless it is bounded."""
+        return self.shares > 1 or self.replicas > 1 or bool(self.claim and self.claim.capacity)
+
+    @property
+    def own_memory_bytes(self) -> int:
+        """The memory that each workspace has for itself: 0 where others on the same device may take all of it."""
+        return self.memory_bytes if self.memory_enforced or not self.is_shared else 0
 
 
 @dataclass(frozen=True)

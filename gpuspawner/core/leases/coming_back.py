@@ -53,10 +53,22 @@ def as_next(lease: Lease) -> Lease:
     return replace(lease, request=after.request, options=after.options, with_gpu=after.with_gpu) if after else lease
 
 
-def again(lease: Lease, name: str, now: float) -> Lease:
-    """Return a new lease of what the backend ended, or its user moved, parked where the old one stood in the queue.
+def is_by_share(lease: Lease) -> bool:
+    """Return whether a lease makes, or made, room because its user has more than their share.
 
-    What its user goes on with is asked anew, and stands behind all others.
+    It comes back by its share, not before later requests: it would be granted what those within theirs wait for, and
+    would have to make room for them again.
+    """
+    if lease.reason is None:
+        return lease.notice is not None and bool(lease.notice.preemption) and lease.notice.by == endings.GPUSPAWNER
+    return lease.reason is Reason.MADE_ROOM and lease.ended_by == endings.GPUSPAWNER
+
+
+def again(lease: Lease, name: str, now: float) -> Lease:
+    """Return a new lease of what others ended, or its user moved, parked at the time at which the old one was asked.
+
+    It goes before what was asked after it, within its priority; but one that is over its share by its share. What its
+    user goes on with is asked anew, and stands behind all others.
     """
     asked, changed = as_next(lease), lease.goes_on is not None
     return Lease(
@@ -75,6 +87,6 @@ def again(lease: Lease, name: str, now: float) -> Lease:
         unattended=True,
         waiting_since=now,
         tried_nodes=lease.tried_nodes if lease.reason is Reason.MOVED else (),
-        came_back=lease.reason is not Reason.MADE_ROOM and not changed,
+        came_back=not changed and not is_by_share(lease),
         made_room_at=now if lease.reason is Reason.MADE_ROOM else lease.made_room_at,
     )

@@ -129,7 +129,7 @@ class Lease:
     estimate: Estimate | None = None
     terms: Terms | None = None  # of its policy, as it was granted; None: those of the present catalog
     judged: str = ""  # a fingerprint of what judged its last sample
-    came_back: bool = False  # the backend took its GPUs, or its user moved it: it has its old place before others
+    came_back: bool = False  # others took its GPUs, or its user moved it: it goes before what was asked after it
     made_room_at: float | None = None  # when it last made room for a stronger claim
     reaches_into: LatestEnd | None = None  # the hold for a class that it runs into, and was told of
     arrival: Arrival | None = None  # it came while its user was away, and nobody has come to it so far

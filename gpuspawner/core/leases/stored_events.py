@@ -10,6 +10,7 @@ from gpuspawner.core.administering import acts
 from gpuspawner.core.calendar import acts as calendar_acts
 from gpuspawner.core.inbox import acts as inbox_acts
 from gpuspawner.core.leases import events
+from gpuspawner.core.queue import acts as queue_acts
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Other(events.Event):
 
 EVENTS: Mapping[str, type[events.Event]] = {
     kind.name: kind
-    for module in (events, acts, inbox_acts, calendar_acts)
+    for module in (events, acts, inbox_acts, calendar_acts, queue_acts)
     for kind in vars(module).values()
     if isinstance(kind, type) and issubclass(kind, events.Event) and "name" in vars(kind)
 }

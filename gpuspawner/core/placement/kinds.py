@@ -28,8 +28,8 @@ def kinds_of(request: Request, kinds: Kinds) -> tuple[GpuKind, ...]:
 
 
 def is_enough(kind: GpuKind, request: Request) -> bool:
-    """Whether GPUs of a kind have the memory and the compute capability that a request needs."""
-    return kind.memory_bytes >= request.needs_memory_bytes and (
+    """Whether GPUs of a kind have the memory, for themselves, and the compute capability that a request needs."""
+    return kind.own_memory_bytes >= request.needs_memory_bytes and (
         not request.needs_compute or _version(kind.compute) >= _version(request.needs_compute)
     )
 

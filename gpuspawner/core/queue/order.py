@@ -1,7 +1,8 @@
 """The order of the queue: of two requests, the first of these in which they differ decides.
 
 1. priority: the team's and the template's, added; the higher first;
-2. who has waited longer than the policy's ``longest_wait`` goes first; among these 3 and 4 count no more;
+2. who has waited longer than the policy's ``longest_wait`` goes first, and so does what others ended and comes back;
+   among these 3 and 4 count no more;
 3. what stays within the guaranteed share, which is the soft quotas of user and team with what is asked, goes before
    what is beyond it. Where no soft quota binds a request, nothing is guaranteed to it;
 4. beyond the share, the use of the last days: of the team, divided by its weight, then of the user in it

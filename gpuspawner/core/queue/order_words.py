@@ -2,11 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+from heapq import nsmallest
 from math import inf
 
+from gpuspawner.core.leases.lease import WAITING, Lease
+from gpuspawner.core.placement.kinds import pools_of
 from gpuspawner.core.queue.order import Rank, Standing, policy_of
-from gpuspawner.core.queue.snapshot import Claim, Snapshot
+from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
+from gpuspawner.core.queue.waiting import stands_aside
 from gpuspawner.core.units import show_duration
+
+MOST_TOLD = 5
+"""Of so many that a grant passes it is told, of those that have waited longest. Arbitrary: each is a line to store."""
+
+
+def passed_by(
+    claim: Claim, seen: Snapshot, standing: Standing, granted: Collection[str]
+) -> Iterator[tuple[Lease, str]]:
+    """Yield which requests that were made earlier a grant goes before by the order, with why, the earliest first.
+
+    Args:
+        claim: what is granted.
+        seen: everything as it was before the grants of this pass.
+        standing: how all stand in it.
+        granted: the leases, by id, that this pass grants something.
+    """
+    pools = frozenset(pools_of(claim, seen.kinds))
+
+    def is_earlier(lease: Lease) -> bool:
+        if lease.phase not in WAITING or lease.asked_at >= claim.asked_at or lease.id in granted:
+            return False
+        if lease.held_back is not None or lease.impossible_since is not None:
+            return False  # it could not have been granted either
+        other = claim_of(lease)
+        aside = stands_aside(other, seen.now, hub_answers=seen.hub_answers)
+        return not aside and not pools.isdisjoint(pools_of(other, seen.kinds))
+
+    rank = standing.rank(claim)
+    for lease in nsmallest(MOST_TOLD, filter(is_earlier, seen.leases), key=lambda one: (one.asked_at, one.id)):
+        if rank < standing.rank(claim_of(lease)):
+            yield lease, goes_after(claim_of(lease), claim, standing, seen)
 
 
 def goes_after(claim: Claim, ahead: Claim, standing: Standing, seen: Snapshot) -> str:

@@ -80,7 +80,7 @@ def claim_of(lease: Lease) -> Claim:
     """Return what a lease waits for, or waited for.
 
     It waits since it was asked or came back, without the time in which it was held back by a rule or could not start
-    at all. What came back because the backend took its GPUs has waited without end.
+    at all. What came back because others took its GPUs has waited without end.
     """
     since = lease.asked_at if lease.waiting_since is None else lease.waiting_since
     held_since = None if lease.held_back is None else lease.held_back.since

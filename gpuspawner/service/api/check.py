@@ -167,7 +167,7 @@ def wait_seconds(would: Preview) -> float | None:
     """Return how long a start would take, likely; None where that is not known."""
     if would.node_seconds is not None:
         return would.node_seconds
-    return would.place.at_most_seconds if would.place.likely_seconds is None else would.place.likely_seconds
+    return would.place.unchanged_seconds if would.place.likely_seconds is None else would.place.likely_seconds
 
 
 def _end_of(bound: LatestEnd | None, granted: LatestEnd | None, asked_at: float) -> tuple[LatestEnd | None, float]:

@@ -21,7 +21,7 @@ from gpuspawner.service.api.rest.shapes.inbox import OneWorkspace
 from gpuspawner.service.inbox.views import shown_view
 from gpuspawner.service.tell.arrivals import elsewhere
 from gpuspawner.service.tell.output import output_view
-from gpuspawner.service.tell.record_views import audit_view, reading_view
+from gpuspawner.service.tell.record_views import audit_view, offer_view, reading_view
 from gpuspawner.service.tell.rules.going_on import going_on_view, wait_words
 from gpuspawner.service.tell.rules.quota_view import bounds_view
 from gpuspawner.service.tell.rules.teams import teams_view
@@ -29,7 +29,6 @@ from gpuspawner.service.tell.sentences import gpus_asked, starts_at
 from gpuspawner.service.tell.views import (
     is_simulated,
     lease_view,
-    offer_view,
     standing_view,
 )
 
@@ -136,8 +135,9 @@ class Queue(ApiHandler):
                     "sentence": told.get("sentence"),
                     "held_back": told.get("held_back"),
                     "changed": told.get("changed"),
+                    "precedence": told.get("precedence"),
                     "asked_at": lease.asked_at,
-                    "at_most_seconds": place.at_most_seconds,
+                    "unchanged_seconds": place.unchanged_seconds,
                     "likely_seconds": place.likely_seconds,
                     **starts_at(place, parts.clock.now()),
                 }

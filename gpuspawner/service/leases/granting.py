@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import inf
@@ -17,8 +17,12 @@ from gpuspawner.core.leases.endings import End
 from gpuspawner.core.leases.holding_back import hold_back, let_go
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.placement.placement import used_shares
+from gpuspawner.core.queue.acts import Passed
 from gpuspawner.core.queue.grants import Held
+from gpuspawner.core.queue.order import Standing
+from gpuspawner.core.queue.order_words import passed_by
 from gpuspawner.core.queue.preemption import is_of
+from gpuspawner.core.queue.shares import Uses
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.core.quotas.quotas import Tally
 from gpuspawner.core.rules import Notice
@@ -80,6 +84,7 @@ class Granting:
                     if before is not None and (done := self._grant(grant, seen, used, tally)) is not None:
                         stored.append(done)
                         granted.append(before)
+                stored += self._note_passed(granted, seen)
             stored += self._note_held_back(answer.held_back())
         stored += self._note_preempted({one.lease_id: one for one in answer.preempted})
         await all_stored(stored)
@@ -133,6 +138,19 @@ class Granting:
             self.substitutions[lease.request.gpu or "", grant.kind] += 1
         self._expiries[lease.id] = inf if grant.expires_at is None else grant.expires_at
         return self._book.save(bound, audit=[self._line(bound, event) for event in _events(grant, bound)])
+
+    def _note_passed(self, granted: Sequence[Lease], seen: Snapshot) -> list[asyncio.Future[None]]:
+        """Store of requests that were made earlier which grant went before them, and by which rule of the order."""
+        ours = [claim_of(lease) for lease in granted if self._observed.is_queue_ours(lease)]
+        if not ours:
+            return []
+        standing = Standing(seen, Tally(seen, self._observed.holdings(seen)), Uses(seen))
+        told: dict[str, list[AuditLine]] = {}
+        for claim in ours:
+            for lease, why in passed_by(claim, seen, standing, {one.id for one in granted}):
+                told.setdefault(lease.id, []).append(self._line(lease, Passed(why)))
+        newest = ((self._book.get(name), lines) for name, lines in told.items())
+        return [self._book.save(lease, audit=lines) for lease, lines in newest if lease is not None]
 
     def _kept_from(self, lease: Lease) -> Mapping[str, Fraction]:
         """Return how much of each GPU is kept for stronger claims of others."""

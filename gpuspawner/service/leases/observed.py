@@ -84,6 +84,10 @@ class Observed:
         """The GPUs as they were last seen, with those closed that an administrator lets nobody new have."""
         return self._restrictions.closed(self._scheduler.fleet)
 
+    def is_queue_ours(self, lease: Lease) -> bool:
+        """Return whether gpuspawner decides the order in which a lease is granted."""
+        return not self._scheduler.capabilities_of(lease.request.gpu).owns_queue
+
     def decides(self, lease: Lease) -> str:
         """Return what pages call who owns the queue in which a lease stands, where that is not gpuspawner."""
         return self._scheduler.capabilities_of(lease.request.gpu).title or "The scheduler"

@@ -55,11 +55,11 @@ class Foretold:
         noted = []
         for lease in self._book:
             place = places.get(lease.id)
-            if not self._is_new(lease) or place is None or not place.at_most_seconds:
+            if not self._is_new(lease) or place is None or not place.unchanged_seconds:
                 continue
-            likely = place.at_most_seconds if place.likely_seconds is None else place.likely_seconds
-            begin, end = range_of(likely, place.at_most_seconds, self.past)
-            told = Estimate(now, now + likely, now + place.at_most_seconds, now + begin, now + end)
+            likely = place.unchanged_seconds if place.likely_seconds is None else place.likely_seconds
+            begin, end = range_of(likely, place.unchanged_seconds, self.past)
+            told = Estimate(now, now + likely, now + place.unchanged_seconds, now + begin, now + end)
             noted.append(replace(lease, estimate=told))
         if noted:
             await self._book.save(*noted)
@@ -82,10 +82,10 @@ class Foretold:
     def words(self, place: Place) -> tuple[float, float, str] | None:
         """Return the range to tell of a place, and how often such were right; None where it is too early to say."""
         right = right_words(self.past)
-        if not right or place.at_most_seconds is None:
+        if not right or place.unchanged_seconds is None:
             return None
-        likely = place.at_most_seconds if place.likely_seconds is None else place.likely_seconds
-        return (*range_of(likely, place.at_most_seconds, self.past), right)
+        likely = place.unchanged_seconds if place.likely_seconds is None else place.likely_seconds
+        return (*range_of(likely, place.unchanged_seconds, self.past), right)
 
     def collect(self) -> Iterator[Metric]:
         """Yield the errors since the service started."""

@@ -17,7 +17,7 @@ def explained(lease: Lease, view: dict[str, Any], policy: IdlePolicy) -> list[st
         return list(_of_end(view["end"]))
     if lease.phase in WAITING:
         queue = view["queue"]
-        why = [queue["why"]] if queue["why"] else []
+        why = filter(None, (queue["why"], queue["precedence"]))
         return [queue["sentence"], *why, *_of_holding_back(queue["held_back"], view)]
     if lease.phase not in UP:
         return ["It is starting. Idle time counts only once it runs."]

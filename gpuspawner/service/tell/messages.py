@@ -15,6 +15,7 @@ from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.tell.arrivals import claim_words
 from gpuspawner.service.tell.notifier import Message
+from gpuspawner.service.tell.rules.returning import return_words
 from gpuspawner.service.tell.sentences import given_instead, gpu_title
 from gpuspawner.service.tell.views import lease_view, warnings_of
 
@@ -103,8 +104,7 @@ def _end(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
     unseen = lease.reason is Reason.FAILED and (lease.unattended or lease.unwatched)
     if not ENDINGS[lease.reason].by_others and not by_another and not unseen:
         return None
-    back = " It goes back to its place in the queue, and starts again by itself."
-    then = back if parts.allocator.returns(lease) else ""
+    then = f" {return_words(parts, lease)}." if parts.allocator.returns(lease) else ""
     why = lease_view(parts, lease)["end"]["why"]
     return _Told(
         "ended", "Your workspace was ended", f"{why}{then} Your files are kept.\n\nWhy, with what was measured:"

@@ -388,8 +388,8 @@ def _noted(offer: Offer, left: Offer, held: Iterable[HeldGpus], seen: Snapshot) 
 
 def _later(place: Place, passed_seconds: float) -> Place:
     """Return a place after some time in which nothing changed."""
-    most, likely = (_less(x, passed_seconds) for x in (place.at_most_seconds, place.likely_seconds))
-    return replace(place, at_most_seconds=most, likely_seconds=likely)
+    most, likely = (_less(x, passed_seconds) for x in (place.unchanged_seconds, place.likely_seconds))
+    return replace(place, unchanged_seconds=most, likely_seconds=likely)
 
 
 def _less(seconds: float | None, passed_seconds: float) -> float | None:

@@ -1,10 +1,14 @@
-"""Readings and audit lines as JSON."""
+"""Readings, audit lines and offers as JSON."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from gpuspawner.core.gpus.groups import resource_of
+from gpuspawner.core.gpus.vendors import how_measured
 from gpuspawner.core.leases.stored_events import fields_of
+from gpuspawner.schedulers.base import Offer
+from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine, ReadingRow
 
 
@@ -29,3 +33,22 @@ def audit_view(line: AuditLine) -> dict[str, Any]:
     event = line.event
     told = {"at": line.at, "user": line.user, "actor": line.actor, "action": event.action, "why": event.why}
     return {**told, "fields": fields_of(event)}
+
+
+def offer_view(offer: Offer, parts: Parts) -> dict[str, Any]:
+    """Return an offer as JSON: null is unknown, never 0 for that."""
+    kind = parts.catalog.gpus[offer.kind]
+    return {
+        "kind": offer.kind,
+        "title": kind.title,
+        "memory_bytes": kind.memory_bytes,
+        "memory_enforced": bool(kind.own_memory_bytes),
+        "price_per_hour": kind.price_per_hour,
+        "spot": kind.spot,
+        "free": offer.free,
+        "total": offer.total,
+        "waiting": offer.waiting,
+        "simulated": offer.simulated,
+        "note": offer.note,
+        "measured": how_measured(resource_of(kind, parts.scheduler.fleet)),
+    }

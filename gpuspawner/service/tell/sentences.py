@@ -13,7 +13,7 @@ from gpuspawner.core.leases.lease import Lease, Phase
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.forecast.estimates import Place
 from gpuspawner.core.rules import LatestEnd
-from gpuspawner.core.units import ordinal, show_duration, show_time
+from gpuspawner.core.units import ordinal, show_duration, show_time, show_wait
 from gpuspawner.schedulers.base import Offer
 
 
@@ -68,7 +68,7 @@ def spot_words(catalog: Catalog, kind: str | None, policy: LifecyclePolicy) -> s
     found = catalog.gpus.get(kind or "")
     if found is None or not found.spot:
         return ""
-    then = "it then goes back to its place in the queue, and starts again by itself"
+    then = "it then returns to the queue before later requests, and starts again by itself"
     if not policy.back_in_queue:
         then = "it then ends"
     return f"Spot: the cloud may take its node back at any time, two minutes before or less; {then}."
@@ -188,36 +188,30 @@ def after_other_starts(most: int, whose: str) -> str:
 
 
 def wait_range(place: Place, told: tuple[float, float, str] | None = None) -> str:
-    """Return how long it takes, as far as it is known: an upper bound, and less where a grace period runs out.
+    """Return how long it takes, as far as it is known, and what makes it less or more.
 
     ``told`` is the range that past errors make of it, and how often such were right.
     """
-    most, likely = place.at_most_seconds, place.likely_seconds
+    most, likely = place.unchanged_seconds, place.likely_seconds
     if most is None:
         return "how long it takes is not known"
     if told is not None:
         begin, end, right = told
-        about = show_duration(_rounded(most if likely is None else likely))
-        return f"about {about} ({show_duration(_rounded(begin))} to {show_duration(_rounded(end))}, {right})"
+        about = show_wait(most if likely is None else likely)
+        return f"about {about} ({show_wait(begin)} to {show_wait(end)}, {right})"
+    longer = "more if somebody extends or goes first"
     if likely is not None and likely < most:
-        return (
-            f"about {show_duration(_rounded(likely))}, {show_duration(_rounded(most))} at most unless somebody extends"
-        )
-    return f"at most {show_duration(_rounded(most))} unless somebody extends, sooner if somebody stops or idles"
+        return f"about {show_wait(likely)}, {show_wait(most)} if no workspace ends early, {longer}"
+    return f"about {show_wait(most)}, less if a workspace ends early, {longer}"
 
 
 def starts_at(place: Place, now: float) -> dict[str, float | None]:
-    """Return when who waits probably starts, and when at the latest unless somebody extends; None: it is not known."""
-    likely, most = place.likely_seconds, place.at_most_seconds
+    """Return when who waits probably starts, and when if nothing changes until then; None where it is not known."""
+    likely, most = place.likely_seconds, place.unchanged_seconds
     return {
         "likely_start_at": None if likely is None else now + likely,
-        "latest_start_at": None if most is None else now + most,
+        "unchanged_start_at": None if most is None else now + most,
     }
-
-
-def _rounded(seconds: float) -> float:
-    step = 5 if seconds < 120 else 60 if seconds < 7200 else 600  # noqa: PLR2004 - seconds, minutes, tens of minutes
-    return max(step, round(seconds / step) * step)
 
 
 def phase_words(lease: Lease, catalog: Catalog, *, simulated: bool = False) -> str:

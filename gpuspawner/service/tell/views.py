@@ -9,8 +9,6 @@ from typing import Any
 
 from gpuspawner.catalog.groups import team_title
 from gpuspawner.catalog.prices import prices
-from gpuspawner.core.gpus.groups import resource_of
-from gpuspawner.core.gpus.vendors import how_measured
 from gpuspawner.core.idle.idleness import explain
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.idle.soft import CPU
@@ -19,7 +17,6 @@ from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.queue.grants import starts_under_way
 from gpuspawner.core.queue.holds import asker_of
 from gpuspawner.core.units import show_duration, show_time
-from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.leases.prospects import KEPT_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
@@ -30,6 +27,8 @@ from gpuspawner.service.tell.rules.claims import notice_words, reaches_into_word
 from gpuspawner.service.tell.rules.going_on import going_on_view, ways_out
 from gpuspawner.service.tell.rules.gpu_warnings import of_gpus
 from gpuspawner.service.tell.rules.kept_free import kept_free_words
+from gpuspawner.service.tell.rules.precedence import precedence_words
+from gpuspawner.service.tell.rules.returning import return_words
 from gpuspawner.service.tell.rules.rule_views import held_back_view, latest_end_view, policy_view
 from gpuspawner.service.tell.rules.teams import instead
 from gpuspawner.service.tell.sentences import (
@@ -202,7 +201,7 @@ def standing_view(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         sentence = "The hub does not answer at this moment; your place stays."
     elif parts.allocator.syncs.away:
         sentence = f"{parts.allocator.observed.decides(lease)} does not answer at this moment; your place stays."
-    elif place.at_most_seconds == 0:
+    elif place.unchanged_seconds == 0:
         sentence = start_limit(parts, lease.key) or sentence
     others = parts.scheduler.capabilities_of(lease.request.gpu).owns_queue
     owner = parts.allocator.observed.decides(lease) if others else ""
@@ -210,10 +209,11 @@ def standing_view(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         "place": place.number,
         "of": place.of,
         "likely_seconds": place.likely_seconds,
-        "at_most_seconds": place.at_most_seconds,
+        "unchanged_seconds": place.unchanged_seconds,
         **starts_at(place, parts.clock.now()),
         "sentence": sentence,
         "why": " ".join(filter(None, [place.why, *queue.held_back_instead(lease)])),
+        "precedence": precedence_words(place, lease.request, parts.catalog, parts.clock.now()),
         "held_back": held_back_view(lease, held, owner),
         "changed": queue.change(lease),
         "impossible": lease.impossible or None,
@@ -299,9 +299,7 @@ def _extend(parts: Parts, lease: Lease) -> dict[str, Any]:
 def _disruption(parts: Parts, lease: Lease, now: float) -> dict[str, Any]:
     """Return what is to be told of a workspace that its cluster is about to end: nothing here can keep it."""
     until = lease.disrupted_until
-    then = (
-        "It goes back to its place in the queue, and starts again by itself. " if parts.allocator.returns(lease) else ""
-    )
+    then = f"{return_words(parts, lease)}. " if parts.allocator.returns(lease) else ""
     if until is None:
         end = "This workspace may end at any moment: save now."
     elif now - until < OVERDUE_SECONDS:
@@ -325,7 +323,7 @@ def warnings_of(parts: Parts, lease: Lease) -> Iterator[dict[str, Any]]:
     if lease.notice is not None:
         mail = bool(parts.settings.notify_users)
         returns = parts.allocator.returns(lease) if lease.notice.preemption else lease.notice.moves
-        text = notice_words(lease.notice, now, returns=returns, mail=mail)
+        text = notice_words(lease.notice, now, returns=return_words(parts, lease) if returns else "", mail=mail)
         yield {"kind": "claim", "text": text, "ends_at": lease.notice.at, "actions": []}
     grace = lease.streak.grace_left_seconds
     keep = ["keep"] if _keep(parts, lease)["left"] else []
@@ -379,22 +377,4 @@ def _end(lease: Lease) -> dict[str, Any] | None:
         "seen": lease.seen_by_user,
         "disputable": lease.disputable,
         "dispute": asdict(lease.dispute) if lease.dispute else None,
-    }
-
-
-def offer_view(offer: Offer, parts: Parts) -> dict[str, Any]:
-    """Return an offer as JSON: null is unknown, never 0 for that."""
-    kind = parts.catalog.gpus[offer.kind]
-    return {
-        "kind": offer.kind,
-        "title": kind.title,
-        "memory_bytes": kind.memory_bytes,
-        "price_per_hour": kind.price_per_hour,
-        "spot": kind.spot,
-        "free": offer.free,
-        "total": offer.total,
-        "waiting": offer.waiting,
-        "simulated": offer.simulated,
-        "note": offer.note,
-        "measured": how_measured(resource_of(kind, parts.scheduler.fleet)),
     }

@@ -12,7 +12,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from tornado.web import HTTPError, StaticFileHandler
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_time
+from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_time, show_wait
 from gpuspawner.service.api.base import USE, ApiHandler, BaseHandler, Person
 from gpuspawner.service.api.events import version_of
 from gpuspawner.service.hub_sign_in import HubOAuthCallbackHandler
@@ -77,7 +77,7 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(bytes=show_bytes, cpu=show_cpu, duration=show_duration, clock=show_time)
+    environment.filters.update(bytes=show_bytes, cpu=show_cpu, duration=show_duration, wait=show_wait, clock=show_time)
     environment.filters.update(tick=tick, zone=zone, beside=beside)
     return environment
 

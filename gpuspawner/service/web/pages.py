@@ -20,14 +20,13 @@ from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.ready.telling import wishes_of
 from gpuspawner.service.tell.output import output_view
-from gpuspawner.service.tell.record_views import audit_view
+from gpuspawner.service.tell.record_views import audit_view, offer_view
 from gpuspawner.service.tell.rules.going_on import going_on_view, wait_words
 from gpuspawner.service.tell.sentences import gpus_asked
 from gpuspawner.service.tell.views import (
     extension_left_seconds,
     is_simulated,
     lease_view,
-    offer_view,
 )
 from gpuspawner.service.web import story
 from gpuspawner.service.web.base import PageHandler, templates
@@ -113,7 +112,7 @@ def _row(parts: Parts, lease: Lease, *, shown: bool) -> str:
         "place": place.number,
         "gpus": gpus_asked(lease.request, parts.catalog, simulated=is_simulated(parts, lease)),
         "asked_at": lease.asked_at,
-        "at_most_seconds": place.at_most_seconds,
+        "about_seconds": place.unchanged_seconds if place.likely_seconds is None else place.likely_seconds,
         "user": lease.user if shown else None,
         "page": f"{parts.prefix.rstrip('/')}/workspaces/{lease.id}" if shown else None,
     }

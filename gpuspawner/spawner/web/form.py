@@ -17,6 +17,7 @@ from gpuspawner.catalog.prices import price_words
 from gpuspawner.catalog.requests.menus import LONGEST_CHOICE
 from gpuspawner.core.errors import label_of, quoted
 from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.gpus.sharing import memory_words
 from gpuspawner.core.gpus.vendors import how_measured
 from gpuspawner.core.units import BadValue, parse_bytes, parse_duration, show_bytes, show_cpu, show_duration
 from gpuspawner.spawner.web import instead
@@ -209,7 +210,7 @@ def _team(teams: Sequence[tuple[str, str]], chosen: Mapping[str, Any], live: Liv
 
 def _more(catalog: Catalog, kind: GpuKind) -> str:
     spot = "spot: the cloud may take it back at any time" if kind.spot else ""
-    return ", ".join(filter(None, [f"{show_bytes(kind.memory_bytes)} each", price_words(catalog, kind.name), spot]))
+    return ", ".join(filter(None, [*memory_words(kind), price_words(catalog, kind.name), spot]))
 
 
 def _free(kind: str, live: Live | None) -> str:
@@ -279,7 +280,7 @@ def _data(catalog: Catalog, template: Template) -> dict[str, Any]:
 
 def _gpu_memory(catalog: Catalog, template: Template) -> dict[str, Any]:
     """Return the field for the memory that any GPU is to have at least."""
-    sizes = sorted({catalog.gpus[kind].memory_bytes for kind in template.gpus})
+    sizes = sorted({catalog.gpus[kind].own_memory_bytes for kind in template.gpus} - {0})
     hint = f"at least; up to {show_bytes(sizes[-1])}" if sizes else "none"
     return _field(show_bytes(max(sizes[0], template.needs_memory_bytes)) if sizes else "", hint, map(show_bytes, sizes))
 

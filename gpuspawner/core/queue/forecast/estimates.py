@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
 from gpuspawner.core.placement.kinds import pools_of
 from gpuspawner.core.queue.forecast.lasting import NOTHING_LASTED, Lasted
 from gpuspawner.core.queue.forecast.serving import Likely, Replay
 from gpuspawner.core.queue.index import Index
-from gpuspawner.core.queue.order import Standing
+from gpuspawner.core.queue.order import Rank, Standing
 from gpuspawner.core.queue.order_words import goes_after
 from gpuspawner.core.queue.shares import Uses
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
@@ -25,23 +26,37 @@ MANY = 300
 """Of so many that run, one draw has early and late ends as they come. Arbitrary."""
 
 
+class Precedence(NamedTuple):
+    """What decides which requests may still go before one that waits: the forecast knows of none that come later.
+
+    ``overdue_at`` is about when it will have waited so long that only a higher priority goes before it.
+    """
+
+    priority: int
+    is_overdue: bool
+    is_guaranteed: bool
+    overdue_at: float
+
+
 @dataclass(frozen=True)
 class Place:
     """A place in the queue: ``number`` counts from 1 among ``of`` that wait for the same pool; None is not known.
 
     A request that takes several kinds stands in a line for each; this is the best. ``kind`` is what it is likely given.
-    ``at_most_seconds`` is when it starts at the latest if nobody extends: None where nothing tells (a holder without a
-    deadline, or more asked than the fleet has). ``likely_seconds`` counts
-    grace periods that run already, and how long workspaces lasted so far.
+    ``unchanged_seconds`` is when it starts if every workspace lasts until its end as it is now, and nobody goes first
+    who does not now: None where nothing tells (a holder without a deadline, or more asked than the fleet has). No time
+    is sure: requests that come later may go first, by ``precedence``. ``likely_seconds`` counts grace periods that run
+    already, and how long workspaces lasted so far.
     """
 
     number: int | None
     of: int | None
-    at_most_seconds: float | None
+    unchanged_seconds: float | None
     likely_seconds: float | None
     kind: str = ""
     why: str = ""
     """Why it stands behind the one before it, in a sentence; "" where nobody does."""
+    precedence: Precedence | None = None
     says: str = ""
     """What the queue's owner says of it, in sentences, where that is not gpuspawner."""
 
@@ -49,7 +64,7 @@ class Place:
 def queue_places(
     seen: Snapshot, also: Claim | None = None, index: Index | None = None, lasted: Lasted = NOTHING_LASTED
 ) -> dict[str, Place]:
-    """Return where each claim stands, and for how long at most, by id.
+    """Return where each claim stands, and in how long it starts as things are, by id.
 
     ``also`` would stand among them; it takes the place of a claim with its id. ``index`` is what is derived from the
     snapshot, where that is kept; else it is derived anew. ``lasted`` is how long workspaces lasted so far.
@@ -66,11 +81,24 @@ def queue_places(
         replay.run()
     likely = likely or [most]
     waits = {claim.id: (most.wait(claim.id), _likely_wait(claim.id, most, likely)) for claim in claims}
-    why = _why_behind(claims, seen, index)
+    standing = Standing(seen, Tally(seen, index.holdings), Uses(seen, index.charges))
+    ranks = {claim.id: standing.rank(claim) for claim in claims}
+    why = _why_behind(sorted(claims, key=lambda claim: ranks[claim.id]), seen, standing)
     return {
-        claim.id: Place(number, of, *waits[claim.id], likely[0].kind_of(claim.id), why.get(claim.id, ""))
+        claim.id: Place(
+            number,
+            of,
+            *waits[claim.id],
+            likely[0].kind_of(claim.id),
+            why.get(claim.id, ""),
+            _precedence(ranks[claim.id], standing.overdue_at(claim)),
+        )
         for claim, number, of in _numbered(most.in_order(), seen)
     }
+
+
+def _precedence(rank: Rank, overdue_at: float) -> Precedence:
+    return Precedence(-rank.against_priority, not rank.not_overdue, not rank.beyond_share, overdue_at)
 
 
 def _draws(lasted: Lasted, index: Index) -> int:
@@ -81,7 +109,7 @@ def _draws(lasted: Lasted, index: Index) -> int:
 
 
 def _likely_wait(name: str, most: Replay, likely: Sequence[Replay]) -> float | None:
-    """Return the median of what may happen, and never more than at most."""
+    """Return the median of what may happen, and never more than where nothing ends early."""
     waits = sorted(inf if (wait := one.wait(name)) is None else wait for one in likely)
     latest, median = most.wait(name), waits[len(waits) // 2]
     if latest is not None:
@@ -89,12 +117,11 @@ def _likely_wait(name: str, most: Replay, likely: Sequence[Replay]) -> float | N
     return None if median == inf else median
 
 
-def _why_behind(claims: Sequence[Claim], seen: Snapshot, index: Index) -> dict[str, str]:
-    """Return why each claim stands behind the one before it that waits for the same GPUs, as the order is now."""
-    standing = Standing(seen, Tally(seen, index.holdings), Uses(seen, index.charges))
+def _why_behind(claims: Iterable[Claim], seen: Snapshot, standing: Standing) -> dict[str, str]:
+    """Return why each claim stands behind the one before it that waits for the same GPUs; ``claims`` in their order."""
     last: dict[str | None, Claim] = {}
     why: dict[str, str] = {}
-    for claim in sorted(claims, key=standing.rank):
+    for claim in claims:
         for pool in pools_of(claim, seen.kinds):
             if pool is not None and pool in last and claim.id not in why:
                 why[claim.id] = goes_after(claim, last[pool], standing, seen)

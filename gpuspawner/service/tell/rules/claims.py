@@ -26,13 +26,16 @@ def why_words(claim: Preemption, catalog: Catalog) -> str:
     return f"{who} needs {gpus}."
 
 
-def notice_words(notice: Notice, now: float, *, returns: bool, mail: bool) -> str:
-    """Return what is told to whose workspace is to end for a stronger claim, or by an administrator."""
+def notice_words(notice: Notice, now: float, *, returns: str, mail: bool) -> str:
+    """Return what is told to whose workspace is to end for a stronger claim, or by an administrator.
+
+    ``returns`` is how it comes back, without a full stop; "" where it does not.
+    """
     left = max(0.0, notice.at - now)
     then = "Running kernels are lost; files stay."
     if returns:
         tells = ", and you get a message when it runs" if mail else ""
-        then += f" It returns to the queue at its old place, and starts again by itself{tells}."
+        then += f" {returns}{tells}."
     else:
         then += " Start it again when you need it."
     end = f"Your workspace ends at {show_time(notice.at, now)} ({show_duration(left)}). Save now."

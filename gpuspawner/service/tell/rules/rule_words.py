@@ -25,6 +25,7 @@ NOT_READY = "no workspace is made ready at a time."
 ORDER = (
     "A higher priority goes first.",
     "Then who has waited longer than {wait}: beyond that nobody waits because others have used less.",
+    "A workspace that ends for others, or moves, returns with them: before what was asked after it.",
     "Then what is within the share: what the soft quotas of the user and of the team leave.",
     (
         "Beyond the share, the team that has used less goes first, then in it the user who has. A team's use is "
@@ -38,8 +39,8 @@ BACKFILL = (
 )
 SUBSTITUTES = "Another kind of GPU is given to those alone who ticked it, and never one with less than is needed."
 CLAIMS = (
-    "An administrator may claim GPUs for more important work. Whoever is ended for it is told before, and goes back to "
-    "the old place in the queue where the policy says so."
+    "An administrator may claim GPUs for more important work. Whoever is ended for it is told before, and returns to "
+    "the queue before later requests where the policy says so."
 )
 
 
@@ -153,7 +154,7 @@ def make_room_words(catalog: Catalog) -> str:
         return ""
     return (
         "Who is over the soft share may have to make room for who is under it and has waited "
-        f"{show_duration(room.after_seconds)}: told before, and back at the old place in the queue."
+        f"{show_duration(room.after_seconds)}: told before, and back in the queue by their share."
     )
 
 
@@ -167,7 +168,7 @@ def policy_words(policies: Iterable[LifecyclePolicy]) -> Iterator[str]:
         if not policy.extend.others_wait:
             strict.append(policy.name)
     for (protected_seconds, notice_seconds, back), names in alike.items():
-        then = "It then goes back to its place." if back else "It does not start again by itself."
+        then = "It then returns to the queue." if back else "It does not start again by itself."
         yield (
             f"Under {_named(names)} a workspace is safe from stronger claims in its first "
             f"{show_duration(protected_seconds)}, and its user is told {show_duration(notice_seconds)} before it ends. "

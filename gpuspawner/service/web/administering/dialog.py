@@ -47,7 +47,7 @@ ACTS: Mapping[str, Dialog] = {
     "stop": Dialog("Stop workspaces", "Running kernels are lost; files stay.", ("ids", "now"), "Stop", ends=True),
     "move": Dialog(
         "Move workspaces",
-        "Each ends, waits at its old place and starts again by itself, elsewhere where there is room.",
+        "Each ends, waits before later requests and starts again by itself, elsewhere where there is room.",
         ("ids", "now"),
         "Move",
         ends=True,

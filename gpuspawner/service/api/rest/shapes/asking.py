@@ -31,6 +31,8 @@ class Offer(Answer):
     kind: str
     title: str
     memory_bytes: int | None
+    memory_enforced: bool
+    """False where others on the same GPU may use up its memory."""
     price_per_hour: float | None
     spot: bool
     """Whether it is on spot nodes, which the cloud may take back at any time."""
@@ -83,7 +85,7 @@ class Outlook(Answer):
     substitutes: list[Substitute]
     quota: list[Limit | Budget]
     likely_start_at: float | None
-    latest_start_at: float | None
+    unchanged_start_at: float | None
 
 
 class Waiter(Answer):
@@ -102,11 +104,12 @@ class Waiter(Answer):
     sentence: str | None
     held_back: HeldBack | None
     changed: str | None
+    precedence: str | None
     asked_at: float
-    at_most_seconds: float | None
+    unchanged_seconds: float | None
     likely_seconds: float | None
     likely_start_at: float | None
-    latest_start_at: float | None
+    unchanged_start_at: float | None
 
 
 class Queue(Answer):

@@ -77,11 +77,13 @@ class Standing(Answer):
     """None where its scheduler does not tell."""
     of: int | None
     likely_seconds: float | None
-    at_most_seconds: float | None
+    unchanged_seconds: float | None
     likely_start_at: float | None
-    latest_start_at: float | None
+    unchanged_start_at: float | None
     sentence: str
     why: str
+    precedence: str
+    """Which requests may still go first, and until when; "" where the queue is another's."""
     held_back: HeldBack | None
     changed: str | None
     impossible: str | None

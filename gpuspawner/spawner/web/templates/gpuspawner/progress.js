@@ -84,12 +84,15 @@
   let told = null; // what tells that it came
   const clock = (at) => new Date((at - offset) * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
   const when = (queue) => {
-    const { likely_start_at: likely, latest_start_at: latest } = queue ?? {};
-    const words = [likely ? `Probable start ${clock(likely)}` : "", latest ? `latest start ${clock(latest)}` : ""].filter(Boolean);
+    const { likely_start_at: likely, unchanged_start_at: unchanged } = queue ?? {};
+    const words = [
+      likely ? `probable start ${clock(likely)}` : "", unchanged ? `${clock(unchanged)} if no workspace ends early` : "",
+    ].filter(Boolean);
     const node = document.getElementById("gs-when");
     node.hidden = !words.length;
     const text = words.join(", ");
-    setText(node, text && `${text[0].toUpperCase()}${text.slice(1)}, unless somebody extends.`);
+    const may = queue?.precedence ? ` ${queue.precedence}` : "";
+    setText(node, text && `${text[0].toUpperCase()}${text.slice(1)}, later if somebody extends or goes first.${may}`);
   };
 
   const look = async () => {

@@ -1,0 +1,68 @@
+"""Who waits is promised no latest start that others may undo: they read who may go first, and why somebody did."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from gpuspawner.core.leases.lease import WAITING, Phase
+from gpuspawner.core.rules import Limit, Quota, Rules, Team, What, Whom
+from gpuspawner.service.tell.views import lease_view
+
+EACH = Quota("each-user", Whom.EACH_USER, limits=(Limit(What.GPUS, soft=Fraction(1)),))
+
+
+@pytest.fixture
+def ruled(world):
+    """A world of two GPUs with these rules."""
+
+    def rule(**rules):
+        world.catalog = replace(world.catalog, rules=Rules(**rules))
+        world.boot()
+        return world
+
+    return rule
+
+
+async def test_a_request_that_is_passed_was_told_by_whom_it_may_be_and_reads_why_it_was(ruled):
+    world = ruled(quotas=(EACH,))
+    dave, alice = await world.up("dave", count=2), await world.start("alice", count=2)
+    view = lease_view(world.parts, world.now_of(alice))
+    queue = view["queue"]
+    assert queue["place"] == 1
+    assert "less if a workspace ends early, more if somebody extends or goes first" in queue["sentence"]
+    assert queue["precedence"].startswith("Later requests may still go first until ")
+    assert "if they are within their share, of a team or user that used less lately and of" in queue["precedence"]
+    assert queue["precedence"] in view["explained"]
+    assert not [name for name in queue if "latest" in name or "most" in name]
+    bob = await world.start("bob", lifetime="24h")
+    await world.hub_stops(dave)
+    await world.go_on(10, step=5)
+    assert (world.phase(bob) in WAITING, world.phase(alice) in WAITING) == (False, True)
+    why = "Goes after a request within its guaranteed share: this one is beyond yours."
+    assert ("gpuspawner", "passed", why) in world.audit(alice)
+    assert "passed" not in world.did(bob)
+
+
+async def test_who_is_granted_in_the_order_of_asking_passes_nobody(ruled):
+    world = ruled(quotas=(EACH,))
+    dave, alice, bob = await world.up("dave", count=2), await world.start("alice"), await world.start("bob")
+    await world.hub_stops(dave)
+    await world.go_on(10, step=5)
+    assert {world.phase(alice), world.phase(bob)} == {Phase.RESERVED}
+    assert "passed" not in [*world.did(alice), *world.did(bob)]
+
+
+async def test_after_the_longest_wait_only_a_higher_priority_may_go_first(ruled):
+    world = ruled(quotas=(EACH,))
+    await world.up("dave", count=2)
+    alice = await world.start("alice", count=2)
+    world.clock.advance(13 * 3600)
+    await world.allocator.hear(alice.id, alice.attempt)
+    told = lease_view(world.parts, world.now_of(alice))["queue"]["precedence"]
+    assert told == "It has waited so long that no later request goes first."
+    urgent = Rules(quotas=(EACH,), teams={"vision": Team("vision", priority=1)})
+    world.catalog = replace(world.catalog, rules=urgent)
+    world.boot()
+    told = lease_view(world.parts, world.now_of(alice))["queue"]["precedence"]
+    assert told == "It has waited so long that only requests of a higher priority may still go first."

@@ -209,7 +209,7 @@ def _address(c: Any, wrapped: type, address: str | None, port: int, data: Path) 
 def _set_spawner(spawner: Any, follower: Follower, url: str, prefix: str, known: Known, data: Path) -> None:
     """Tell every spawner of the catalog and of its service, which both know the secret."""
     # Traitlets copies values, methods with what they are of. A function is not copied.
-    spawner.gpu_catalog = lambda: follower.current()  # noqa: PLW0108
+    spawner.gpu_read_catalog = lambda: follower.current()  # noqa: PLW0108
     spawner.gpu_take_added = lambda client: follower.take_added(client)  # noqa: PLW0108
     spawner.gpu_service_url = url
     spawner.gpu_service_prefix = prefix

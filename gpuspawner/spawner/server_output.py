@@ -27,25 +27,25 @@ CONNECT_SECONDS = 1.0
 class ServerOutput(FormOptions):
     """The part of the mixin that looks at a server between its start and its first answer, and after its end."""
 
-    _attempt = Attempt()
+    _gpu_attempt = Attempt()
     """All that is known of this start; a new start replaces it as a whole."""
 
-    async def _start_server(self) -> Any:
+    async def _gpu_start_server(self) -> Any:
         """Start the server by the class below, its output kept where that is a process of this machine."""
-        if not isinstance(self, LocalProcessSpawner) or not self._attempt.lease:
+        if not isinstance(self, LocalProcessSpawner) or not self._gpu_attempt.lease:
             return await super().start()
         own = self.popen_kwargs
         try:
-            with self._output_file().kept(own) as self.popen_kwargs:
+            with self._gpu_output_file().kept(own) as self.popen_kwargs:
                 return await super().start()
         finally:
             self.popen_kwargs = own
 
-    def _output_file(self) -> Output:
+    def _gpu_output_file(self) -> Output:
         folder = self.gpu_folder / FOLDER
-        return Output(folder / "{}-{}.txt".format(*self._attempt.key))
+        return Output(folder / "{}-{}.txt".format(*self._gpu_attempt.key))
 
-    async def _until_up(self, started: Any) -> None:
+    async def _gpu_until_up(self, started: Any) -> None:
         """Return once the server listens. One that ends before is told at once: the hub would ask it all its time."""
         url, begun, polled_at = _url_of(started), time.monotonic(), 0.0
         while not await listens(url):
@@ -53,7 +53,7 @@ class ServerOutput(FormOptions):
             if now - polled_at >= POLL_SECONDS:
                 polled_at, status = now, await self.poll()
                 if status is not None:
-                    cause = likely_cause(await self._last_output(), status if isinstance(status, int) else None)
+                    cause = likely_cause(await self._gpu_last_output(), status if isinstance(status, int) else None)
                     words = f"Its server ended before it answered{f': {cause}' if cause else ''}."
                     raise ended_start(f"{words} Its page shows its last output.", reason="ended", status=409)
             if now - begun > self.http_timeout:
@@ -61,28 +61,30 @@ class ServerOutput(FormOptions):
                 raise ended_start(f"{words} Its page shows its last output.", reason="timeout", status=504)
             await asyncio.sleep(LISTEN_SECONDS)
 
-    async def _last_output(self) -> str:
+    async def _gpu_last_output(self) -> str:
         """Return the end of the server's output as it is; "" where it is not kept."""
-        return await self._output_file().read() if self._attempt.lease else ""
+        return await self._gpu_output_file().read() if self._gpu_attempt.lease else ""
 
-    async def _shown_output(self) -> str:
+    async def _gpu_shown_output(self) -> str:
         """Return the last lines as their user may see them."""
-        environment = self._environment_masked()
-        return "" if environment is None else shown(await self._last_output(), environment)
+        environment = self._gpu_environment_masked()
+        return "" if environment is None else shown(await self._gpu_last_output(), environment)
 
-    def _environment_masked(self) -> Mapping[str, str] | None:
+    def _gpu_environment_masked(self) -> Mapping[str, str] | None:
         """Return the server's environment, whose secrets are masked; None where it is not known, to show nothing."""
-        return self._attempt.environment
+        return self._gpu_attempt.environment
 
-    async def _take_end(self, end: str) -> None:
+    async def _gpu_take_end(self, end: str) -> None:
         """Take what is left of a server that ended: its last lines, and its likely cause where nothing else tells."""
-        if end == "died" and not self._attempt.output:
-            output = await self._shown_output()
-            self._attempt = self._attempt.with_output(output)
-        cause = likely_cause(self._attempt.output)
-        if end == "died" and cause and not self._attempt.message:
-            self._attempt = self._attempt.died(end, f"Its server ended by itself: {cause}. Your files are untouched.")
-        self._output_file().forget()
+        if end == "died" and not self._gpu_attempt.output:
+            output = await self._gpu_shown_output()
+            self._gpu_attempt = self._gpu_attempt.with_output(output)
+        cause = likely_cause(self._gpu_attempt.output)
+        if end == "died" and cause and not self._gpu_attempt.message:
+            self._gpu_attempt = self._gpu_attempt.died(
+                end, f"Its server ended by itself: {cause}. Your files are untouched."
+            )
+        self._gpu_output_file().forget()
 
 
 def _url_of(started: Any) -> str:

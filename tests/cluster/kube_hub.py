@@ -92,7 +92,7 @@ from gpuspawner.spawner import configure
 configure(
     c, catalog={catalog!r}, data_dir="{folder}/gpu", port={service_port}, fast={fast!r}, service_settings={settings!r}
 )
-c.GPUSpawnerMixin.wait_in_hub_seconds = {wait}
+c.GPUSpawnerMixin.gpu_wait_in_hub_seconds = {wait}
 """
 
 

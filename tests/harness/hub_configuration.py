@@ -103,7 +103,7 @@ configure(
     c, catalog={catalog!r}, data_dir="{folder}/gpu", port={service_port}, fast={fast!r}, service_settings={settings!r},
     **{given!r},
 )
-c.GPUSpawnerMixin.wait_in_hub_seconds = {wait}
+c.GPUSpawnerMixin.gpu_wait_in_hub_seconds = {wait}
 """
 
 BEFORE_CONFIGURE = """

@@ -231,7 +231,7 @@ import asyncio, os
 import gpuspawner.spawner.mixin as mixin
 mixin.HEARTBEAT_SECONDS = 0.5
 async def hook(spawner):
-    spawner.wait_in_hub_seconds = 0.2 if spawner.user.name in ("parked", "reserved") else 60
+    spawner.gpu_wait_in_hub_seconds = 0.2 if spawner.user.name in ("parked", "reserved") else 60
     while os.path.exists("homes/" + spawner.user.name + ".hold"):
         await asyncio.sleep(0.1)
 c.Spawner.pre_spawn_hook = hook

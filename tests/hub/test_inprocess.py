@@ -110,7 +110,7 @@ async def test_configure_start_by_form_and_start_by_api(app):
     )
     slow = add_user(app.db, app, name="slow").spawner
     await slow.run_pre_spawn_hook()
-    assert slow.start_timeout > 500 + slow.wait_in_hub_seconds
+    assert slow.start_timeout > 500 + slow.gpu_wait_in_hub_seconds
 
     # what was configured before is in force beside what configure() added
     scopes = (await api_request(app, "user", headers={"Authorization": f"token {arno.new_api_token()}"})).json()[

@@ -36,7 +36,7 @@ def by_values(page):
 
 
 async def pod_of(spawner):
-    pod = spawner.as_json(await spawner.get_pod_manifest())["spec"]
+    pod = spawner._gpu_as_json(await spawner.get_pod_manifest())["spec"]
     server = pod["containers"][0]
     return pod["volumes"], server["volumeMounts"], [one for one in server["env"] if "valueFrom" in one]
 

@@ -24,14 +24,14 @@ class Start:
     """What of a start the making of its claim meets. ``answers`` are those of the API server, one after the other."""
 
     namespace = "hub"
-    _claim, _asked = PodStart._claim, PodStart._asked
+    _gpu_claim, _gpu_asked = PodStart._gpu_claim, PodStart._gpu_asked
 
     def __init__(self, answers):
         self.answers, self.made, self.told = answers, [], []
         self.api = SimpleNamespace(api_client=self)
-        self._attempt = Attempt(patch={"pod": {"claim": {"devices": {}}}}).with_new_pod("m1")
+        self._gpu_attempt = Attempt(patch={"pod": {"claim": {"devices": {}}}}).with_new_pod("m1")
 
-    def _step(self, _progress, words):
+    def _gpu_step(self, _progress, words):
         self.told.append(words)
 
     async def create_namespaced_custom_object(self, *arguments):
@@ -48,7 +48,7 @@ def quickly(monkeypatch):
 
 async def test_a_pod_that_is_made_gets_its_claim_and_owns_it():
     start = Start([])
-    await start._claim(POD)
+    await start._gpu_claim(POD)
     ((group, version, namespace, plural, claim),) = start.made
     assert (group, version, namespace, plural) == ("resource.k8s.io", "v1", "hub", "resourceclaims")
     assert (claim["metadata"]["name"], claim["metadata"]["ownerReferences"]) == ("gpuspawner-m1", [OWNER])
@@ -56,7 +56,7 @@ async def test_a_pod_that_is_made_gets_its_claim_and_owns_it():
 
 async def test_what_may_pass_is_asked_again_and_the_same_claim_is_not_made_twice():
     start = Start([refused(503), TimeoutError(), refused(409, "already exists")])
-    await start._claim(POD)
+    await start._gpu_claim(POD)
     assert start.made == []
     assert start.answers == []
     assert start.told[-1] == "The cluster does not answer (time-out); asking it again."
@@ -68,12 +68,12 @@ async def test_what_may_pass_is_asked_again_and_the_same_claim_is_not_made_twice
 )
 async def test_a_claim_that_is_refused_ends_the_start_with_the_remedy(status, told):
     with pytest.raises(Exception, match="Its GPU cannot be claimed: no") as error:
-        await Start([refused(status, "no")])._claim(POD)
+        await Start([refused(status, "no")])._gpu_claim(POD)
     assert told in str(error.value)
 
 
 async def test_a_pod_that_claims_nothing_gets_no_claim():
     start = Start([])
-    start._attempt = Attempt().with_new_pod("m1")
-    await start._claim(POD)
+    start._gpu_attempt = Attempt().with_new_pod("m1")
+    await start._gpu_claim(POD)
     assert start.made == []

@@ -71,9 +71,9 @@ class Base(Kube):
 class One(clusters.InCluster, Base):
     def __init__(self):
         Base.__init__(self, None)
-        self._attempt = Attempt()
+        self._gpu_attempt = Attempt()
 
-    catalog = SimpleNamespace(clusters={"us-east": EAST, "eu-west": Cluster("eu-west", "eu-west")})
+    gpu_catalog = SimpleNamespace(clusters={"us-east": EAST, "eu-west": Cluster("eu-west", "eu-west")})
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ async def there(spawner, monkeypatch):
     """The other cluster, whose client is known; the spawner's workspace is granted there."""
     api = There()
     monkeypatch.setattr(clusters, "_clients", {(asyncio.get_running_loop(), EAST): api})
-    spawner._attempt = spawner._attempt.granted(None, {"cluster": "us-east"}, 0.0)
+    spawner._gpu_attempt = spawner._gpu_attempt.granted(None, {"cluster": "us-east"}, 0.0)
     return api
 
 
@@ -97,12 +97,12 @@ async def test_in_the_hub_s_own_cluster_all_is_as_before(spawner):
 
 async def test_each_cluster_has_a_client_of_its_own(spawner, there):
     assert spawner.api is there
-    spawner._attempt = spawner._attempt.granted(None, {}, 0.0)
+    spawner._gpu_attempt = spawner._gpu_attempt.granted(None, {}, 0.0)
     assert spawner.api is spawner
 
 
 async def test_the_hub_is_where_the_other_cluster_reaches_it(spawner, there):
-    assert clusters.InCluster._to_hub(spawner, Base.get_env(spawner)) == {
+    assert clusters.InCluster._gpu_to_hub(spawner, Base.get_env(spawner)) == {
         "JUPYTERHUB_API_URL": "https://hub.example.org/hub/api",
         "JUPYTERHUB_ACTIVITY_URL": "https://hub.example.org/hub/api/users/alice/activity",
         "GPUSPAWNER_SERVICE_URL": "https://hub.example.org/services/gpu/",
@@ -111,20 +111,20 @@ async def test_the_hub_is_where_the_other_cluster_reaches_it(spawner, there):
 
 
 async def test_the_proxy_reaches_a_pod_by_a_node_port_that_goes_with_the_pod(spawner, there):
-    await spawner._find_address(POD)
+    await spawner._gpu_find_address(POD)
     ((namespace, service),) = there.made
     assert (namespace, service["spec"]["type"]) == ("hub", "NodePort")
     assert service["spec"]["selector"] == POD["metadata"]["labels"]
     assert service["metadata"]["ownerReferences"][0]["uid"] == "u-1"
-    assert spawner._address("http://10.244.1.7:8888") == "http://10.9.0.1:31234"
-    await spawner._find_address(POD)
+    assert spawner._gpu_address("http://10.244.1.7:8888") == "http://10.9.0.1:31234"
+    await spawner._gpu_find_address(POD)
     assert len(there.made) == 1
 
 
 async def test_a_service_that_was_made_and_not_heard_of_is_found_again(spawner, there):
     there.taken.add("workspace-u-1")
-    await spawner._find_address(POD)
-    assert spawner._attempt.node_port == 31234
+    await spawner._gpu_find_address(POD)
+    assert spawner._gpu_attempt.node_port == 31234
 
 
 INGRESS = Route("https://in.example.org", class_name="public")
@@ -138,17 +138,17 @@ async def routed(spawner, there, monkeypatch, request):
     monkeypatch.setattr(clusters, "NetworkingV1Api", lambda client: client)
     monkeypatch.setattr(clusters, "CustomObjectsApi", lambda client: client)
     monkeypatch.setattr(clusters, "_clients", {(asyncio.get_running_loop(), cluster): there})
-    monkeypatch.setattr(One, "catalog", SimpleNamespace(clusters={"us-east": cluster}))
+    monkeypatch.setattr(One, "gpu_catalog", SimpleNamespace(clusters={"us-east": cluster}))
     return cluster.route
 
 
 async def routes_of(spawner, there, kind, url):
     """The one route that is made, and its rule: also where it and its Service are there already."""
-    assert spawner._address("http://10.244.1.7:8888") == url
+    assert spawner._gpu_address("http://10.244.1.7:8888") == url
     for _ in range(2):
-        spawner._attempt = spawner._attempt.reached(0)
-        await spawner._find_address(POD)
-        assert spawner._attempt.node_port == 8888
+        spawner._gpu_attempt = spawner._gpu_attempt.reached(0)
+        await spawner._gpu_find_address(POD)
+        assert spawner._gpu_attempt.node_port == 8888
     ((_, service), _) = there.made
     assert service["spec"]["type"] == "ClusterIP"
     ((namespace, route),) = there.routes
@@ -176,16 +176,16 @@ async def test_the_proxy_reaches_a_pod_by_a_route_of_a_gateway(spawner, there, r
 
 @pytest.mark.parametrize("routed", [INGRESS, GATEWAY], indirect=True)
 async def test_what_leads_to_a_server_answers_404_before_it_leads_there(spawner, there, routed):
-    assert [spawner._is_no_answer(status) for status in (404, 302, 403)] == [True, False, False]
+    assert [spawner._gpu_is_no_answer(status) for status in (404, 302, 403)] == [True, False, False]
 
 
 async def test_a_server_that_is_reached_without_may_answer_404(spawner, there):
-    assert not spawner._is_no_answer(404)
+    assert not spawner._gpu_is_no_answer(404)
 
 
 async def test_what_the_hub_saves_finds_it_again(spawner, there):
-    await spawner._find_address(POD)
-    saved = spawner._attempt.leased("l1", 2).started().to_state()
+    await spawner._gpu_find_address(POD)
+    saved = spawner._gpu_attempt.leased("l1", 2).started().to_state()
     found = Attempt.from_state(saved)
     assert (found.cluster, found.node_port) == ("us-east", 31234)
     at_home = Attempt().granted(None, {}, 0.0).leased("l1", 2).started()
@@ -194,8 +194,8 @@ async def test_what_the_hub_saves_finds_it_again(spawner, there):
 
 async def test_a_cluster_whose_file_is_not_there_is_away_and_its_workspaces_are_not_over(spawner, monkeypatch):
     monkeypatch.setattr(clusters, "AGAIN_SECONDS", 0.01)
-    spawner._attempt = spawner._attempt.granted(None, {"cluster": "us-east"}, 0.0)
+    spawner._gpu_attempt = spawner._gpu_attempt.granted(None, {"cluster": "us-east"}, 0.0)
     with pytest.raises(Unavailable, match="kubeconfig /none"):
-        await spawner._know_client()
+        await spawner._gpu_know_client()
     with pytest.raises(asyncio.TimeoutError):
-        await asyncio.wait_for(spawner._client_known(), 0.2)  # whoever looks for the workspace waits
+        await asyncio.wait_for(spawner._gpu_client_known(), 0.2)  # whoever looks for the workspace waits

@@ -26,7 +26,7 @@ GIB = 2**30
 )
 async def test_the_pod_and_its_environment_say_what_is_guaranteed_and_the_most(a_spawner, options, sizes):
     spawner = a_spawner(options, mem_guarantee="1G", cpu_guarantee=0.1)
-    pod = spawner.as_json(await spawner.get_pod_manifest())
+    pod = spawner._gpu_as_json(await spawner.get_pod_manifest())
     server = pod["spec"]["containers"][0]
     limits, requests = server["resources"]["limits"], server["resources"]["requests"]
     assert (limits["cpu"], requests["cpu"], limits["memory"], requests["memory"]) == sizes
@@ -106,7 +106,7 @@ async def test_the_server_is_made_of_what_the_lease_says_whatever_the_hubs_catal
     catalog = load_text("version: 1\ntemplates: {lab: {image: 'own:2', opens: [vscode]}}")
     spawner = a_spawner({"template": "lab", "cpu": 1}, catalog)
     asked = replace(resolve(catalog, {"template": "lab"}, "ann"), image="own:1", opens=("lab", "ssh"), cpu_cores=3.0)
-    spawner._attempt = spawner._attempt.granted(asked, {}, 0.0)
+    spawner._gpu_attempt = spawner._gpu_attempt.granted(asked, {}, 0.0)
     await spawner.load_user_options()
     environment = spawner.get_env()
     assert spawner.image == "own:1"

@@ -63,10 +63,10 @@ class Upstream(KubeSpawner):
     def get_pvc_manifest(self):
         return SimpleNamespace(metadata=SimpleNamespace(name="home"))
 
-    def is_pod_running(self, _pod):
+    def is_pod_running(self, _gpu_pod):
         return True
 
-    def _get_pod_url(self, _pod):
+    def _get_pod_url(self, _gpu_pod):
         return "url"
 
     def note(self, method, *arguments):

@@ -61,12 +61,12 @@ class Kube:
     def is_pod_running(self, pod):
         return pod["status"]["phase"] == "Running"
 
-    def _get_pod_url(self, _pod):
+    def _get_pod_url(self, _gpu_pod):
         return "http://10.0.0.1:8888"
 
     async def start(self):
-        await self._make_create_pod_request(manifest(self._attempt.pod.mark), 3)
-        while not self.is_pod_running(self._own_pod() or {"status": {"phase": ""}}):
+        await self._make_create_pod_request(manifest(self._gpu_attempt.pod.mark), 3)
+        while not self.is_pod_running(self._gpu_own_pod() or {"status": {"phase": ""}}):
             await asyncio.sleep(0.01)
         return "http://10.0.0.1:8888"
 
@@ -98,20 +98,20 @@ class Start(PodRequests, Kube):
     def __init__(self, client):
         Kube.__init__(self, client)
         self._gpu_steps = Steps()
-        self.gpu_catalog = lambda: SimpleNamespace(clusters={}, scheduler=None)
+        self.gpu_read_catalog = lambda: SimpleNamespace(clusters={}, scheduler=None)
         now, self.granted = time.monotonic(), 0
-        self._attempt = Attempt(request=REQUEST, heard_at=now, waits_until=now + 60, own_timeout_seconds=10)
+        self._gpu_attempt = Attempt(request=REQUEST, heard_at=now, waits_until=now + 60, own_timeout_seconds=10)
 
-    async def _wait_for_grant(self):
+    async def _gpu_wait_for_grant(self):
         self.granted += 1
-        self._attempt = self._attempt.heard(time.monotonic())
+        self._gpu_attempt = self._gpu_attempt.heard(time.monotonic())
 
-    async def _answers(self, _url):
+    async def _gpu_answers(self, _url):
         return True
 
     def shows(self, phase, version="1", reason="", deleted="", **status):
         """Let the watch bring the pod of this start."""
-        metadata = {"uid": "u", "resourceVersion": version, "annotations": {START_MARK: self._attempt.pod.mark}}
+        metadata = {"uid": "u", "resourceVersion": version, "annotations": {START_MARK: self._gpu_attempt.pod.mark}}
         self.pod_reflector.pods["hub/jupyter-alice"] = {
             "metadata": {**metadata, "deletionTimestamp": deleted} if deleted else metadata,
             "spec": {"nodeName": "node-7"},
@@ -149,7 +149,7 @@ async def seen(start, words):
 
 async def created(start):
     """Return the address of a start whose pod runs as soon as it is made."""
-    task = asyncio.create_task(start._create())
+    task = asyncio.create_task(start._gpu_create())
     while not start.made and not task.done():
         await asyncio.sleep(0.01)
     if start.made:
@@ -196,7 +196,7 @@ async def test_a_pod_whose_making_was_not_answered_is_known_as_this_start_s_own(
     async def own(*arguments):
         await read(*arguments)
         start.made.append("by the request that was not answered")
-        return manifest(start._attempt.pod.mark)
+        return manifest(start._gpu_attempt.pod.mark)
 
     start.read_namespaced_pod = own
     assert await created(start) == "http://10.0.0.1:8888"
@@ -209,7 +209,7 @@ async def test_a_pod_that_was_left_is_ended_with_its_grace_and_waited_for(start)
     assert await created(start) == "http://10.0.0.1:8888"
     assert start.deleted == 1
     assert "Your previous workspace's pod is still ending; this start waits for it." in start.told
-    assert not start._attempt.is_stopped_by_hub, "its end must not look like one that the hub asked for"
+    assert not start._gpu_attempt.is_stopped_by_hub, "its end must not look like one that the hub asked for"
 
 
 async def test_promise_3_a_pod_of_another_hub_is_not_ended_and_the_start_says_what_to_do(start):
@@ -234,7 +234,7 @@ async def test_a_pod_that_was_left_is_asked_for_again_while_the_cluster_does_not
 async def test_a_claim_and_a_namespace_are_asked_for_again_while_the_cluster_does_not_answer(start, problem):
     start.problems = [problem]
     assert await start._make_create_pvc_request(SimpleNamespace(metadata=SimpleNamespace(name="claim-alice")), 3)
-    assert start._attempt.pod.claim == "claim-alice"
+    assert start._gpu_attempt.pod.claim == "claim-alice"
     start.problems = [problem]
     await start._ensure_namespace()
     assert (start.claims, start.namespaces) == (1, 1)
@@ -249,21 +249,21 @@ async def test_a_cluster_that_leaves_a_start_in_its_middle_is_told_without_a_tra
 
     monkeypatch.setattr(Kube, "start", breaks)
     with pytest.raises(StartEnded, match=r"The cluster does not answer \(Server disconnected\)\. Start it again\."):
-        await start._create()
+        await start._gpu_create()
 
 
 async def test_nothing_is_made_while_the_service_is_not_heard(start):
-    start._attempt = Attempt("lease", heard_at=time.monotonic() - 60).with_new_pod("m")
+    start._gpu_attempt = Attempt("lease", heard_at=time.monotonic() - 60).with_new_pod("m")
     task = asyncio.create_task(start._make_create_pod_request(manifest("m"), 3))
     await asyncio.sleep(0.1)
     assert start.made == []
-    start._attempt = start._attempt.heard(time.monotonic())
+    start._gpu_attempt = start._gpu_attempt.heard(time.monotonic())
     assert await asyncio.wait_for(task, 5)
     assert len(start.made) == 1
 
 
 async def test_a_start_that_its_hub_cancels_makes_way_at_once(start):
-    task = asyncio.create_task(start._create())
+    task = asyncio.create_task(start._gpu_create())
     await asyncio.sleep(0.3)
     began = time.monotonic()
     task.cancel()
@@ -274,7 +274,7 @@ async def test_a_start_that_its_hub_cancels_makes_way_at_once(start):
 
 async def thrown_out_once(start):
     """Let the node throw out the first pod of a start, and run the second."""
-    task = asyncio.create_task(start._create())
+    task = asyncio.create_task(start._gpu_create())
     await until(lambda: start.made)
     start.shows("Failed", reason="OutOfnvidia.com/gpu", message="Node didn't have enough resource: nvidia.com/gpu.")
     await until(lambda: len(start.made) == 2)
@@ -293,7 +293,7 @@ UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedul
 
 @pytest.mark.parametrize("looks", ["going", "gone"])
 async def test_promise_6_a_pod_without_room_that_the_service_deletes_sends_its_start_back(start, looks):
-    task = asyncio.create_task(start._create())
+    task = asyncio.create_task(start._gpu_create())
     await until(lambda: start.made)
     start.shows("Pending", conditions=[UNSCHEDULABLE])
     await seen(start, "No node fits now")
@@ -310,7 +310,7 @@ async def test_promise_6_a_pod_without_room_that_the_service_deletes_sends_its_s
 
 @pytest.mark.parametrize("looks", ["going", "gone"])
 async def test_promise_6_a_pod_that_the_cluster_ends_before_it_runs_goes_back_and_says_why(start, leased, looks):
-    task = asyncio.create_task(start._create())
+    task = asyncio.create_task(start._gpu_create())
     await until(lambda: start.made)
     start.shows("Pending", conditions=[{"type": "PodScheduled", "status": "True"}])
     await seen(start, "Placed on node-7.")
@@ -327,13 +327,13 @@ async def test_promise_6_a_pod_that_the_cluster_ends_before_it_runs_goes_back_an
 
 
 async def test_a_start_whose_time_to_wait_is_over_parks(start):
-    start._attempt = replace(start._attempt, waits_until=time.monotonic())
-    task = asyncio.create_task(start._create())
+    start._gpu_attempt = replace(start._gpu_attempt, waits_until=time.monotonic())
+    task = asyncio.create_task(start._gpu_create())
     await until(lambda: start.made)
     start.shows("Failed", reason="OutOfnvidia.com/gpu", message="")
     with pytest.raises(Exception, match="You keep your place in the queue; it starts by itself"):
         await asyncio.wait_for(task, 10)
-    assert start._attempt.outcome == "parked"
+    assert start._gpu_attempt.outcome == "parked"
 
 
 FULL = (
@@ -366,11 +366,11 @@ class Service:
 @pytest.fixture
 def leased(start, monkeypatch):
     service = Service(start)
-    start._attempt, start.pending = start._attempt.leased("lease", 3), "spawn"
-    monkeypatch.setattr(start, "_client", lambda: service)
+    start._gpu_attempt, start.pending = start._gpu_attempt.leased("lease", 3), "spawn"
+    monkeypatch.setattr(start, "_gpu_client", lambda: service)
     yield service
-    if start._gpu_heartbeat is not None:
-        start._gpu_heartbeat.cancel()
+    if start._gpu_heartbeat_task is not None:
+        start._gpu_heartbeat_task.cancel()
 
 
 @pytest.mark.parametrize("answers", [[], [Unavailable("The GPU service does not answer."), Gone("moved")]])
@@ -392,10 +392,10 @@ async def test_promise_6_a_race_that_a_pod_lost_on_its_node_sends_its_start_back
 
 async def test_a_full_quota_at_the_end_of_the_time_to_wait_parks_the_start_at_its_place(start, leased):
     start.answers = [refused(403, FULL.format(2))]
-    start._attempt = replace(start._attempt, waits_until=time.monotonic())
+    start._gpu_attempt = replace(start._gpu_attempt, waits_until=time.monotonic())
     with pytest.raises(Exception, match="You keep your place in the queue; it starts by itself"):
         await created(start)
-    assert (start._attempt.outcome, len(leased.asked)) == ("parked", 1), "the service holds no GPU for it meanwhile"
+    assert (start._gpu_attempt.outcome, len(leased.asked)) == ("parked", 1), "the service holds no GPU for it meanwhile"
 
 
 async def test_more_than_a_quota_ever_lets_through_ends_the_start_with_both_quantities(start, leased):
@@ -425,12 +425,12 @@ async def test_a_server_is_up_once_it_answers_and_not_when_it_only_listens(start
     port = server.sockets[0].getsockname()[1]
     if status is None:
         server.close()
-    assert await PodRequests._answers(start, f"http://127.0.0.1:{port}") is ready
+    assert await PodRequests._gpu_answers(start, f"http://127.0.0.1:{port}") is ready
     server.close()
 
 
 async def test_a_pod_that_is_deleted_under_its_start_is_told_at_once(start):
-    task = asyncio.create_task(start._create())
+    task = asyncio.create_task(start._gpu_create())
     await until(lambda: start.made)
     start.shows("Pending", conditions=[{"type": "PodScheduled", "status": "True"}])
     while "Placed on node-7." not in start.told:
@@ -462,7 +462,7 @@ async def test_the_last_lines_of_a_pod_are_read_from_the_cluster_or_what_the_kub
         return given
 
     start.read_namespaced_pod_log = read_namespaced_pod_log
-    assert await start._shown_output() == "", "no pod was seen"
+    assert await start._gpu_shown_output() == "", "no pod was seen"
     last = {"terminated": {"exitCode": 1, "message": SAID}}
     server = {"name": "notebook", "restartCount": 2, "state": {"waiting": {}}, "lastState": last}
     environment = [{"name": "HOUSE_KEY", "value": "k3y-0f-th3-h0use"}, {"name": "FROM_A_SECRET", "valueFrom": {}}]
@@ -471,7 +471,7 @@ async def test_the_last_lines_of_a_pod_are_read_from_the_cluster_or_what_the_kub
         "spec": {"containers": [{"name": "notebook", "env": environment}]},
         "status": {"containerStatuses": [server]},
     }
-    start._attempt = start._attempt.with_pod(last_seen=pod)
-    assert await start._shown_output() == shown
+    start._gpu_attempt = start._gpu_attempt.with_pod(last_seen=pod)
+    assert await start._gpu_shown_output() == shown
     assert asked[0][0] == ("jupyter-alice", "hub")
     assert (asked[0][1]["container"], asked[0][1]["tail_lines"], asked[0][1]["previous"]) == ("notebook", 50, False)

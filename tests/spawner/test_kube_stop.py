@@ -39,7 +39,7 @@ class Stop(KubePods, Kube):
     """A workspace of a lease."""
 
     def __init__(self, problem=None, lease="lease"):
-        self.problem, self._attempt = problem, Attempt(lease)
+        self.problem, self._gpu_attempt = problem, Attempt(lease)
 
 
 async def test_what_outlives_its_stop_is_left_to_the_service():

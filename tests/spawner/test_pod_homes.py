@@ -79,7 +79,7 @@ def alices(start):  # noqa: F811
     """A start of alice's whose home one pod alone may mount."""
     start.user = SimpleNamespace(name="alice")
     start.gpu_service_prefix = "/services/gpu/"
-    start.gpu_catalog = lambda: SimpleNamespace(clusters={}, scheduler=None, rules=Rules())
+    start.gpu_read_catalog = lambda: SimpleNamespace(clusters={}, scheduler=None, rules=Rules())
     start.modes = ["ReadWriteOncePod"]
 
     async def read(name, namespace):
@@ -135,14 +135,14 @@ async def test_what_others_may_mount_too_is_no_hindrance(alices, with_home, mode
 async def test_a_volume_on_another_node_says_whose_workspace_has_it(alices, with_home):
     alices.modes = ["ReadWriteOnce"]
     blocked_by_train(alices)
-    task = asyncio.create_task(alices._create())
+    task = asyncio.create_task(alices._gpu_create())
     while not alices.made:
         await asyncio.sleep(0.01)
     alices.shows("Pending", conditions=[{"type": "PodScheduled", "status": "True"}])
-    alices._own_pod()["spec"]["volumes"] = a_pod("x")["spec"]["volumes"]
-    alices._own_pod()["metadata"] |= {"namespace": "hub", "name": "jupyter-alice"}
+    alices._gpu_own_pod()["spec"]["volumes"] = a_pod("x")["spec"]["volumes"]
+    alices._gpu_own_pod()["metadata"] |= {"namespace": "hub", "name": "jupyter-alice"}
     alices.event_reflector.resources["e"] = {**MULTI_ATTACH, "involvedObject": {"uid": "u"}, "lastTimestamp": MADE}
     await seen(alices, "your workspace train has it since")
     task.cancel()
     await asyncio.wait({task})
-    assert time.monotonic() - alices._attempt.pod.made_at < 60
+    assert time.monotonic() - alices._gpu_attempt.pod.made_at < 60

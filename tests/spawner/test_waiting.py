@@ -78,26 +78,26 @@ class Server:
 class Start(GPUSpawnerMixin, Server):
     """One start, without a hub."""
 
-    wait_in_hub_seconds, start_timeout, user_options, _log_name, name = 0.1, 60, {}, "alice", ""
+    gpu_wait_in_hub_seconds, start_timeout, user_options, _log_name, name = 0.1, 60, {}, "alice", ""
     http_timeout, gpu_secret_file = 30, "not-there/secret"
     handler = None
     log = logging.getLogger("test")
     user = SimpleNamespace(name="alice")
-    catalog, problem, hook = SimpleNamespace(gpus={}, scheduler=None), None, None
+    gpu_catalog, problem, hook = SimpleNamespace(gpus={}, scheduler=None), None, None
 
     def __init__(self, service):
         self._gpu_steps, self.service = Steps(), service
 
-    def _client(self):
+    def _gpu_client(self):
         return self.service
 
-    def _key(self):
+    def _gpu_key(self):
         return {"server": ""}
 
-    def _asks_for_gpu(self):
+    def _gpu_asks_for_gpu(self):
         return True
 
-    def _request(self):
+    def _gpu_current_request(self):
         return SimpleNamespace(gpu=None)
 
 
@@ -166,23 +166,23 @@ async def test_a_new_start_knows_nothing_of_the_one_before(start):
     prolonged = start.start_timeout
     await asyncio.gather(start.start(), return_exceptions=True)
     await start.stop()
-    start._step(5, "Left over.")
+    start._gpu_step(5, "Left over.")
     for _ in range(2):  # the hub may give up between the hook and start(), too
         await start.run_pre_spawn_hook()
-        assert start._attempt == Attempt(own_timeout_seconds=60)
-        assert (start._gpu_heartbeat, start._gpu_steps.told) == (None, [])
+        assert start._gpu_attempt == Attempt(own_timeout_seconds=60)
+        assert (start._gpu_heartbeat_task, start._gpu_steps.told) == (None, [])
         assert start.start_timeout == prolonged > 60
 
 
 async def test_a_start_whose_pod_queues_may_take_that_much_longer_where_it_asks_for_a_gpu(start, monkeypatch):
     await start.run_pre_spawn_hook()
-    usual, usual_of_pod = start.start_timeout, start._start_seconds()
-    start.catalog = SimpleNamespace(gpus={}, scheduler=PodQueues("volcano", wait_seconds=1800.0))
+    usual, usual_of_pod = start.start_timeout, start._gpu_start_seconds()
+    start.gpu_catalog = SimpleNamespace(gpus={}, scheduler=PodQueues("volcano", wait_seconds=1800.0))
     await start.run_pre_spawn_hook()
-    assert (start.start_timeout, start._start_seconds()) == (usual, usual_of_pod)
-    monkeypatch.setattr(start, "_request", lambda: SimpleNamespace(gpu="a100"))
+    assert (start.start_timeout, start._gpu_start_seconds()) == (usual, usual_of_pod)
+    monkeypatch.setattr(start, "_gpu_current_request", lambda: SimpleNamespace(gpu="a100"))
     await start.run_pre_spawn_hook()
-    assert (start.start_timeout, start._start_seconds()) == (usual + 1800, usual_of_pod + 1800)
+    assert (start.start_timeout, start._gpu_start_seconds()) == (usual + 1800, usual_of_pod + 1800)
 
 
 async def cancelled(start):
@@ -220,7 +220,7 @@ async def test_an_own_hook_that_fails_keeps_no_gpu(start):
     async def breaks():
         raise KeyError("nobody foresaw it")
 
-    start._attempt, start.hook = Attempt("l1", 1).started(), breaks
+    start._gpu_attempt, start.hook = Attempt("l1", 1).started(), breaks
     with pytest.raises(KeyError):
         await start.run_post_stop_hook()
     assert [release.outcome for release in start.service.released] == ["died"]
@@ -246,7 +246,7 @@ async def test_progress_ends_with_the_start_and_its_bar_never_steps_back(start, 
 
     async def requeued():
         for percent, message in ((55, "No room."), (30, "You keep your place.")):
-            start._step(percent, message)
+            start._gpu_step(percent, message)
         if problem is not None:
             raise problem
         return "url"
@@ -254,7 +254,7 @@ async def test_progress_ends_with_the_start_and_its_bar_never_steps_back(start, 
     async def quiet():
         pass
 
-    start._create, start._heartbeat = requeued, quiet
+    start._gpu_create, start._gpu_send_heartbeats = requeued, quiet
     early = listen(start)
     await asyncio.gather(start.start(), return_exceptions=True)
     heard = await asyncio.wait_for(early, 5)
@@ -269,6 +269,6 @@ async def test_who_follows_after_a_stop_hears_the_next_start_and_not_the_last(st
     await asyncio.gather(start.start(), return_exceptions=True)
     await start.run_post_stop_hook()
     next_one = listen(start)
-    start._step(5, "Anew.")
+    start._gpu_step(5, "Anew.")
     start._gpu_steps.end()
     assert await asyncio.wait_for(next_one, 5) == [(5, "Anew.")]

@@ -34,41 +34,41 @@ _clients: dict[tuple[Any, Cluster], CoreV1Api] = {}
 class InCluster(GPUSpawnerMixin):
     """What differs for a workspace that is not in the hub's own cluster."""
 
-    _own_api: Any = None
+    _gpu_own_api: Any = None
 
     @property
     def api(self) -> Any:
         """The client of the workspace's cluster: KubeSpawner's own for the hub's."""
         cluster = self.gpu_in_cluster
-        return self._own_api if cluster is None else _clients[asyncio.get_running_loop(), cluster]
+        return self._gpu_own_api if cluster is None else _clients[asyncio.get_running_loop(), cluster]
 
     @api.setter
     def api(self, client: Any) -> None:
-        self._own_api = client
+        self._gpu_own_api = client
 
     @property
     def gpu_in_cluster(self) -> Cluster | None:
         """The other cluster in which this workspace is, or is being made; None for the hub's own."""
-        return self.catalog.clusters.get(self._attempt.cluster) if self._attempt.cluster else None
+        return self.gpu_catalog.clusters.get(self._gpu_attempt.cluster) if self._gpu_attempt.cluster else None
 
-    async def _client_known(self) -> None:
+    async def _gpu_client_known(self) -> None:
         """Return once there is a client of the workspace's cluster: with a file that cannot be read, that takes long.
 
         Whoever looks for a workspace meanwhile waits: it is not known to have ended.
         """
         while True:
             try:
-                return await self._know_client()
+                return await self._gpu_know_client()
             except Unavailable as error:
-                self.log.warning("cluster %s: %s Again in %s s.", self._attempt.cluster, error, AGAIN_SECONDS)
+                self.log.warning("cluster %s: %s Again in %s s.", self._gpu_attempt.cluster, error, AGAIN_SECONDS)
             await asyncio.sleep(AGAIN_SECONDS)
 
-    async def _know_client(self) -> None:
+    async def _gpu_know_client(self) -> None:
         """Make the client of the workspace's cluster where there is none. Raises Unavailable."""
         cluster, loop = self.gpu_in_cluster, asyncio.get_running_loop()
         if cluster is None:
-            if self._attempt.cluster:
-                raise Unavailable(f"The catalog has no cluster {self._attempt.cluster} any more.")
+            if self._gpu_attempt.cluster:
+                raise Unavailable(f"The catalog has no cluster {self._gpu_attempt.cluster} any more.")
             return
         if (loop, cluster) in _clients:
             return
@@ -79,25 +79,25 @@ class InCluster(GPUSpawnerMixin):
             return
         connection.client.configuration.refresh_api_key_hook = lambda _configuration: connection.renew()
         _clients[loop, cluster] = CoreV1Api(connection.client)
-        self._closing = loop.create_task(_close_at_end(loop, cluster, connection))
+        self._gpu_closing = loop.create_task(_close_at_end(loop, cluster, connection))
 
-    async def _find_address(self, pod: Mapping[str, Any]) -> None:
+    async def _gpu_find_address(self, pod: Mapping[str, Any]) -> None:
         """Let the proxy reach a pod of another cluster: by its nodes, an ingress controller or a Gateway, if any."""
         cluster = self.gpu_in_cluster
-        if cluster is None or not (cluster.nodes or cluster.route) or self._attempt.node_port:
+        if cluster is None or not (cluster.nodes or cluster.route) or self._gpu_attempt.node_port:
             return
         try:
-            port = await asyncio.wait_for(self._lead_to(pod, cluster.route), ASK_SECONDS)
+            port = await asyncio.wait_for(self._gpu_lead_to(pod, cluster.route), ASK_SECONDS)
         except (ApiException, ClientError, OSError, asyncio.TimeoutError) as error:
             self.log.warning("no address of %s yet: %s", self._log_name, str(error) or "time-out")
             await asyncio.sleep(ASK_AGAIN_SECONDS)
             return
-        self._attempt = self._attempt.reached(port)
+        self._gpu_attempt = self._gpu_attempt.reached(port)
 
-    async def _lead_to(self, pod: Mapping[str, Any], route: Route | None) -> int:
+    async def _gpu_lead_to(self, pod: Mapping[str, Any], route: Route | None) -> int:
         """Make what leads to a pod, where it is not made and not heard of; return the port that leads there."""
         service = service_of(pod, self.port, of_nodes=route is None)
-        made = await self._made(self.api.create_namespaced_service(self.namespace, service))
+        made = await self._gpu_made(self.api.create_namespaced_service(self.namespace, service))
         if route is None:
             made = made or await self.api.read_namespaced_service(service["metadata"]["name"], self.namespace)
             return int(made.spec.ports[0].node_port)
@@ -109,11 +109,11 @@ class InCluster(GPUSpawnerMixin):
         else:
             ingresses: Any = NetworkingV1Api(client)  # it takes what Kubernetes writes, too
             making = ingresses.create_namespaced_ingress(self.namespace, ingress_of(pod, path, route))
-        await self._made(making)
+        await self._gpu_made(making)
         return int(self.port)
 
     @staticmethod
-    async def _made(making: Awaitable[Any]) -> Any:
+    async def _gpu_made(making: Awaitable[Any]) -> Any:
         """Return what is made; None where it is there already."""
         try:
             return await making
@@ -122,23 +122,23 @@ class InCluster(GPUSpawnerMixin):
                 raise
             return None
 
-    def _address(self, own: str) -> str:
+    def _gpu_address(self, own: str) -> str:
         """Return where the proxy reaches the workspace; ``own`` is where its cluster does."""
         cluster = self.gpu_in_cluster
         if cluster is None or not (cluster.nodes or cluster.route):
             return own
-        return cluster.route.url if cluster.route else f"http://{cluster.nodes}:{self._attempt.node_port}"
+        return cluster.route.url if cluster.route else f"http://{cluster.nodes}:{self._gpu_attempt.node_port}"
 
-    def _is_no_answer(self, status: int) -> bool:
+    def _gpu_is_no_answer(self, status: int) -> bool:
         """Whether it is an answer of what leads to a workspace, which does not lead there yet."""
         cluster = self.gpu_in_cluster
         return status == NOT_FOUND and cluster is not None and cluster.route is not None
 
     def get_env(self) -> dict[str, str]:
         """Return the environment, with the hub where the other cluster reaches it."""
-        return self._to_hub(super().get_env())
+        return self._gpu_to_hub(super().get_env())
 
-    def _to_hub(self, environment: dict[str, str]) -> dict[str, str]:
+    def _gpu_to_hub(self, environment: dict[str, str]) -> dict[str, str]:
         cluster = self.gpu_in_cluster
         if cluster is None:
             return environment

@@ -29,7 +29,7 @@ class PodRequests(PodStart):
         Nor does a stop that takes long, after which KubeSpawner makes the watch anew: until a new one has listed, every
         pod would be taken for gone, and each start for ended. Ours never gives up.
         """
-        await self._client_known()
+        await self._gpu_client_known()
         own_class = WATCHES.get(kind, reflector_class)
         once = {**kwargs, "replace": False} if kind in WATCHES else kwargs
         return await asyncio.shield(super()._start_reflector(kind, own_class, *args, **once))
@@ -37,20 +37,20 @@ class PodRequests(PodStart):
     def _get_reflector_key(self, kind: str) -> Any:
         """Return what a watch is kept under: each cluster has its own."""
         key = super()._get_reflector_key(kind)
-        return key if self.gpu_in_cluster is None else (*key, self._attempt.cluster)
+        return key if self.gpu_in_cluster is None else (*key, self._gpu_attempt.cluster)
 
     def _get_pod_url(self, pod: Any) -> str:
         """Return where the proxy reaches a pod, in whichever cluster it is."""
-        return self._address(super()._get_pod_url(pod))
+        return self._gpu_address(super()._get_pod_url(pod))
 
     async def _make_create_pvc_request(self, pvc: Any, request_timeout: float) -> bool:
         """Make the claim, and remember it: the scheduler may see the pod before it sees the claim."""
-        made = bool(await self._asked(super()._make_create_pvc_request, pvc, request_timeout))
-        self._attempt = self._attempt.with_pod(claim=pvc.metadata.name if made else "")
+        made = bool(await self._gpu_asked(super()._make_create_pvc_request, pvc, request_timeout))
+        self._gpu_attempt = self._gpu_attempt.with_pod(claim=pvc.metadata.name if made else "")
         return made
 
     async def _ensure_namespace(self) -> None:
-        await self._asked(super()._ensure_namespace)
+        await self._gpu_asked(super()._ensure_namespace)
 
     async def _make_create_pod_request(self, pod: Any, request_timeout: float) -> bool:
         """Make the pod, unless a hook took the lease off it; asks again as long as this start may take.
@@ -58,14 +58,14 @@ class PodRequests(PodStart):
         An existing pod is never killed with grace 0, as KubeSpawner would: its container could outlive it unseen,
         on the GPU that this start was granted.
         """
-        manifest = self.as_json(pod)
-        lost = contradiction(manifest, self._attempt.patch, self._attempt.pod.mark)
+        manifest = self._gpu_as_json(pod)
+        lost = contradiction(manifest, self._gpu_attempt.patch, self._gpu_attempt.pod.mark)
         if lost:
             raise ended_start(f"This hub is set up wrongly: {lost}", reason="conflict", status=409)
-        await self._until_home_is_free(manifest)
-        while not await self._is_made(pod, request_timeout):  # noqa: ASYNC110 - the cluster is asked, nobody tells
+        await self._gpu_until_home_is_free(manifest)
+        while not await self._gpu_is_made(pod, request_timeout):  # noqa: ASYNC110 - the cluster is asked, nobody tells
             await asyncio.sleep(ASK_SECONDS)
-        self._attempt = self._attempt.with_pod(made_at=time.monotonic())
+        self._gpu_attempt = self._gpu_attempt.with_pod(made_at=time.monotonic())
         return True
 
     async def _make_delete_pod_request(self, *arguments: Any) -> bool:

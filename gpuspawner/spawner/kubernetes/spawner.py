@@ -55,15 +55,15 @@ class KubePods(PodRequests):
     """The template's image that the last start set, and the one it stands for."""
 
     @default("delete_grace_period")
-    def _delete_grace_period_default(self) -> int:
+    def _gpu_delete_grace_period_default(self) -> int:
         return int(self.gpu_grace_seconds)
 
     async def load_user_options(self) -> None:
         """Apply profiles as KubeSpawner does, then the template's image: it is what its user chose."""
         if self._gpu_image is not None and self.image == self._gpu_image[0]:
             self.image = self._gpu_image[1]  # a setting outlives its start, and the next template may have none
-        request, asked = self._request(), self.user_options
-        menu = self.catalog.menus.get(request.template)
+        request, asked = self._gpu_current_request(), self.user_options
+        menu = self.gpu_catalog.menus.get(request.template)
         self.user_options = choices_of(menu, asked or {}) if menu else {}  # KubeSpawner's own, without ours
         try:
             await super().load_user_options()
@@ -76,10 +76,10 @@ class KubePods(PodRequests):
         self._gpu_image = (image, self.image) if image else None
         self.image = image or self.image
 
-    def _patience_seconds(self) -> float:
+    def _gpu_patience_seconds(self) -> float:
         """Return for how long its pod may wait for a place; 0 where what was asked is in the catalog no more."""
         try:
-            return self._pod_seconds(self._request())
+            return self._gpu_pod_seconds(self._gpu_current_request())
         except RequestRefused:
             return 0.0
 
@@ -88,7 +88,7 @@ class KubePods(PodRequests):
 
         KubeSpawner's settings, by which JupyterHub tells of sizes, are not the pod's.
         """
-        request = self._request()
+        request = self._gpu_current_request()
         return {
             **{name: value for name, value in super().get_env().items() if name not in ANNOTATIONS},
             "CPU_LIMIT": str(request.cpu_cores),
@@ -100,7 +100,7 @@ class KubePods(PodRequests):
     async def get_pod_manifest(self) -> Any:
         """Return KubeSpawner's manifest with the lease's patch applied, for the administrator's hook to have last."""
         pod = await super().get_pod_manifest()
-        request = self._request()
+        request = self._gpu_current_request()
         settings = PodSettings(
             cpu_cores=request.cpu_cores,
             memory_bytes=request.memory_bytes,
@@ -112,18 +112,18 @@ class KubePods(PodRequests):
             runtime_class=self.gpu_runtime_class,
             always_pull=request.own_image,
         )
-        before = self.as_json(pod)
+        before = self._gpu_as_json(pod)
         try:
-            after = with_lease(before, self._attempt.patch, settings, self._attempt.pod.mark)
+            after = with_lease(before, self._gpu_attempt.patch, settings, self._gpu_attempt.pod.mark)
         except Conflict as error:
             raise ended_start(f"This hub is set up wrongly: {error}", reason="conflict", status=409) from error
         return written_back(pod, before, after, "V1Pod")
 
-    def _know_by(self, pod: Mapping[str, Any]) -> None:
+    def _gpu_know_by(self, pod: Mapping[str, Any]) -> None:
         """Take the lease from the pod, where the hub died before it saved which one it is."""
         labels = pod["metadata"].get("labels", {})
-        if not self._attempt.lease and labels.get(HUB_LABEL) == self.gpu_hub_id and LEASE_LABEL in labels:
-            self._attempt = self._attempt.found(labels[LEASE_LABEL], int(labels.get(ATTEMPT_LABEL, "0")))
+        if not self._gpu_attempt.lease and labels.get(HUB_LABEL) == self.gpu_hub_id and LEASE_LABEL in labels:
+            self._gpu_attempt = self._gpu_attempt.found(labels[LEASE_LABEL], int(labels.get(ATTEMPT_LABEL, "0")))
 
     async def get_url(self) -> str:
         """Return where the server answers. Asked by a hub that starts: a pod that was starting is waited for.
@@ -131,25 +131,25 @@ class KubePods(PodRequests):
         Never raises: the hub would not look at any other server then.
         """
         url = str(await super().get_url())
-        if self._attempt.is_saved or not self._attempt.lease:
+        if self._gpu_attempt.is_saved or not self._gpu_attempt.lease:
             return url
         begun = time.monotonic()
-        waits_seconds = self._patience_seconds()
-        node_seconds = 0.0 if isinstance(self.catalog.scheduler, PodQueues) else waits_seconds / PATIENCE
+        waits_seconds = self._gpu_patience_seconds()
+        node_seconds = 0.0 if isinstance(self.gpu_catalog.scheduler, PodQueues) else waits_seconds / PATIENCE
         limit = self.start_timeout + waits_seconds
         while time.monotonic() - begun < limit:
-            pod = self._pod()
+            pod = self._gpu_pod()
             if pod is None:
                 break
-            stage = self._stage(pod, time.monotonic() - begun, node_seconds)
-            self._step(stage.progress, stage.words)
+            stage = self._gpu_stage(pod, time.monotonic() - begun, node_seconds)
+            self._gpu_step(stage.progress, stage.words)
             if stage.fatal or stage.shortage == "lost":
-                self._attempt = self._attempt.failed(stage.fatal or stage.words)
+                self._gpu_attempt = self._gpu_attempt.failed(stage.fatal or stage.words)
                 break
             if super().is_pod_running(pod):
-                await self._find_address(pod)
-            if super().is_pod_running(pod) and await self._answers(self._get_pod_url(pod)):
-                self._attempt = self._attempt.with_pod(restarts=restarts(pod)).started()
+                await self._gpu_find_address(pod)
+            if super().is_pod_running(pod) and await self._gpu_answers(self._get_pod_url(pod)):
+                self._gpu_attempt = self._gpu_attempt.with_pod(restarts=restarts(pod)).started()
                 self.orm_spawner.state = self.get_state()
                 return str(url_path_join(self._get_pod_url(pod), self.server.base_url))
             await asyncio.sleep(LOOK_SECONDS)
@@ -160,39 +160,39 @@ class KubePods(PodRequests):
         await self._start_watching_pods()
         if self.events_enabled:
             await self._start_watching_events()
-        pod = self._pod()
+        pod = self._gpu_pod()
         if pod is not None:
-            self._know_by(pod)
-            self._attempt = self._attempt.with_pod(last_seen=pod)
-        known = self._attempt.is_saved and not self._attempt.output
-        if pod is not None and known and (has_ended(pod) or self._is_restarted(pod)):
-            output = await self._shown_output()  # what follows deletes the pod
-            self._attempt = self._attempt.with_output(output)
-        by_hub = self._attempt.is_stopped_by_hub
+            self._gpu_know_by(pod)
+            self._gpu_attempt = self._gpu_attempt.with_pod(last_seen=pod)
+        known = self._gpu_attempt.is_saved and not self._gpu_attempt.output
+        if pod is not None and known and (has_ended(pod) or self._gpu_is_restarted(pod)):
+            output = await self._gpu_shown_output()  # what follows deletes the pod
+            self._gpu_attempt = self._gpu_attempt.with_output(output)
+        by_hub = self._gpu_attempt.is_stopped_by_hub
         status: int | None = 1
-        if pod is not None and self._is_restarted(pod):
+        if pod is not None and self._gpu_is_restarted(pod):
             pod = before_restart(pod)
             await self.stop()
         else:
             status = await super().poll()
         if status is not None:
-            self._attempt = self._attempt.stopped(
+            self._gpu_attempt = self._gpu_attempt.stopped(
                 by_hub=by_hub
             )  # what ended by itself was stopped by a poll, not by the hub
-            if not self._attempt.message:
-                last = pod or self._last_look()  # as it looked before that stop
-                events = self._events_of(last)
-                self._attempt = self._attempt.died(outcome_of(last, events), why_ended(last, events))
+            if not self._gpu_attempt.message:
+                last = pod or self._gpu_last_look()  # as it looked before that stop
+                events = self._gpu_events_of(last)
+                self._gpu_attempt = self._gpu_attempt.died(outcome_of(last, events), why_ended(last, events))
         return status
 
-    def _is_restarted(self, pod: Mapping[str, Any]) -> bool:
+    def _gpu_is_restarted(self, pod: Mapping[str, Any]) -> bool:
         """Whether a server that ran has died and was started again: its kernels are lost, which its user must know.
 
         Whether the kubelet or a poll comes first would decide otherwise: KubeSpawner ends what it finds dead.
         """
-        known = self._attempt.pod.restarts if self._attempt.is_saved else None
+        known = self._gpu_attempt.pod.restarts if self._gpu_attempt.is_saved else None
         if known is None:
-            self._attempt = self._attempt.with_pod(restarts=restarts(pod))
+            self._gpu_attempt = self._gpu_attempt.with_pod(restarts=restarts(pod))
             return False
         return restarts(pod) > known
 
@@ -203,10 +203,10 @@ class KubePods(PodRequests):
         lease once it can, and holds its GPUs until then.
         """
         try:
-            await self._know_client()
+            await self._gpu_know_client()
             return await super().stop(now=False)
         except (TimeoutError, asyncio.TimeoutError, Unavailable):
-            if not self._attempt.lease:
+            if not self._gpu_attempt.lease:
                 raise
             self.log.warning("the pod of %s is not gone yet: the service sees to its end", self._log_name)
 

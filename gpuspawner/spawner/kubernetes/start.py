@@ -62,22 +62,22 @@ class NoRoom(Exception):
 class PodStart(HomeWaits):
     """The start of a pod, over KubeSpawner's."""
 
-    async def _create(self) -> Any:
+    async def _gpu_create(self) -> Any:
         """Make the pod and watch it: tell each step, end at once on what cannot start, queue again where no room is."""
         while True:
-            self._attempt = self._attempt.with_new_pod(uuid.uuid4().hex)
+            self._gpu_attempt = self._gpu_attempt.with_new_pod(uuid.uuid4().hex)
             try:
-                await self._know_client()
+                await self._gpu_know_client()
             except Unavailable as error:
                 raise ended_start(f"{error} Start it again.", reason="unavailable", status=503) from error
-            if self.catalog.clusters:
+            if self.gpu_catalog.clusters:
                 self._pvc_exists = False  # KubeSpawner remembers a volume: each cluster has another
-            starting = asyncio.ensure_future(super()._create())
+            starting = asyncio.ensure_future(super()._gpu_create())
             try:
-                return await self._watched(starting)
+                return await self._gpu_watched(starting)
             except NoRoom as error:
                 await _cancelled(starting)
-                await self._ask_again(error)
+                await self._gpu_ask_again(error)
             except ApiException as error:
                 words = refusal(error.status, message_of(error))
                 words = words or f"The cluster did not answer in time ({error.status} {error.reason}). Start it again."
@@ -88,102 +88,102 @@ class PodStart(HomeWaits):
             finally:
                 await _cancelled(starting)
 
-    async def _watched(self, starting: asyncio.Future[Any]) -> Any:
+    async def _gpu_watched(self, starting: asyncio.Future[Any]) -> Any:
         """Return the server's address once it answers, or when the start's time is over."""
-        limit, node_seconds = time.monotonic() + self._start_seconds(), self._node_seconds()
+        limit, node_seconds = time.monotonic() + self._gpu_start_seconds(), self._gpu_node_seconds()
         seen, looked_at = "", 0.0
         stage = Stage(0, "")
         while True:
             await (asyncio.sleep(LOOK_SECONDS) if starting.done() else asyncio.wait({starting}, timeout=LOOK_SECONDS))
-            pod, now = self._own_pod(), time.monotonic()
+            pod, now = self._gpu_own_pod(), time.monotonic()
             running = pod is not None and super().is_pod_running(pod)
             if starting.done() and (now >= limit or starting.cancelled() or starting.exception() is not None):
                 return starting.result()
-            if (pod is None and seen) or self._heartbeat_over():
-                self._end_without_pod(pod, stage)
+            if (pod is None and seen) or self._gpu_heartbeat_over():
+                self._gpu_end_without_pod(pod, stage)
             version = pod["metadata"]["resourceVersion"] if pod is not None else ""
             if version != seen or now - looked_at >= EVENTS_SECONDS:
                 before, seen, looked_at = stage, version, now
-                self._attempt = self._attempt.with_pod(last_seen=pod)
-                stage = self._stage(pod, now - (self._attempt.pod.made_at or now), node_seconds)
+                self._gpu_attempt = self._gpu_attempt.with_pod(last_seen=pod)
+                stage = self._gpu_stage(pod, now - (self._gpu_attempt.pod.made_at or now), node_seconds)
                 html = linked(stage.words, stage.link, stage.link_text) if stage.link else ""
-                self._step(stage.progress, stage.words, html, stage.stop)
+                self._gpu_step(stage.progress, stage.words, html, stage.stop)
                 _end_on(stage, before, pod)
-            if pod is not None and running and (self._attempt.pod.is_awaited or starting.done()):
-                await self._find_address(pod)
+            if pod is not None and running and (self._gpu_attempt.pod.is_awaited or starting.done()):
+                await self._gpu_find_address(pod)
                 url = self._get_pod_url(pod)
-                if await self._answers(url):
+                if await self._gpu_answers(url):
                     self.pod_id = pod["metadata"]["uid"]
-                    self._attempt = self._attempt.with_pod(restarts=restarts(pod))
+                    self._gpu_attempt = self._gpu_attempt.with_pod(restarts=restarts(pod))
                     return url
 
-    def _stage(self, pod: Mapping[str, Any] | None, seconds: float, node_seconds: float) -> Stage:
+    def _gpu_stage(self, pod: Mapping[str, Any] | None, seconds: float, node_seconds: float) -> Stage:
         """Return where this start stands, ``seconds`` after its pod was made."""
         trouble = getattr(self.pod_reflector, "trouble", "")
         if trouble:
             return Stage(52, f"The cluster does not show its pods ({trouble}); asking it again.")
-        events = self._events_of(pod)
+        events = self._gpu_events_of(pod)
         if pod is not None and _is_deleted(pod) and outcome_of(pod, events) == "preempted":
             return Stage(55, why_ended(pod, events), shortage="lost")
-        if (blocked := self._blocked(pod, events, seconds)) is not None:
+        if (blocked := self._gpu_blocked(pod, events, seconds)) is not None:
             return blocked
-        waits_in = self._attempt.patch.get("waits_in", "")
-        return stage_of(pod, events, seconds, self._attempt.pod.claim, node_seconds, waits_in)
+        waits_in = self._gpu_attempt.patch.get("waits_in", "")
+        return stage_of(pod, events, seconds, self._gpu_attempt.pod.claim, node_seconds, waits_in)
 
-    def _end_without_pod(self, pod: Mapping[str, Any] | None, stage: Stage) -> None:
+    def _gpu_end_without_pod(self, pod: Mapping[str, Any] | None, stage: Stage) -> None:
         """The pod was deleted, or the service says that this start is over: for want of room, or in earnest."""
         if stage.shortage:
             raise NoRoom
-        last = self._last_look() if pod is None else None
-        why = why_ended(last, self._events_of(last))
-        if last is not None and outcome_of(last, self._events_of(last)) == "preempted":
+        last = self._gpu_last_look() if pod is None else None
+        why = why_ended(last, self._gpu_events_of(last))
+        if last is not None and outcome_of(last, self._gpu_events_of(last)) == "preempted":
             raise NoRoom(why, str(last["spec"].get("nodeName", "")))
         raise ended_start(f"{why or 'This start was ended from outside.'} Start it again.", reason="gone", status=409)
 
-    def _heartbeat_over(self) -> bool:
-        return self._gpu_heartbeat is not None and self._gpu_heartbeat.done()
+    def _gpu_heartbeat_over(self) -> bool:
+        return self._gpu_heartbeat_task is not None and self._gpu_heartbeat_task.done()
 
-    async def _ask_again(self, error: NoRoom) -> None:
+    async def _gpu_ask_again(self, error: NoRoom) -> None:
         """Let the pod go, wait until the service has moved the lease, and wait for a place again."""
-        self._step(30, f"{error.why or 'There was no room after all.'} You keep your place in the queue.")
-        self._end_heartbeat()
-        await self._delete_pod()
-        if self._attempt.lease:
-            await self._until_moved(error)
-        if time.monotonic() >= self._attempt.waits_until:
-            self._attempt = self._attempt.parked()
+        self._gpu_step(30, f"{error.why or 'There was no room after all.'} You keep your place in the queue.")
+        self._gpu_end_heartbeat()
+        await self._gpu_delete_pod()
+        if self._gpu_attempt.lease:
+            await self._gpu_until_moved(error)
+        if time.monotonic() >= self._gpu_attempt.waits_until:
+            self._gpu_attempt = self._gpu_attempt.parked()
             message = "The cluster has no room after all. You keep your place in the queue; it starts by itself."
             raise ended_start(message, reason="queued", status=409)
-        if not self._attempt.lease:
+        if not self._gpu_attempt.lease:
             return
-        await self._wait_for_grant()
-        self._gpu_heartbeat = asyncio.create_task(self._heartbeat())
+        await self._gpu_wait_for_grant()
+        self._gpu_heartbeat_task = asyncio.create_task(self._gpu_send_heartbeats())
 
-    async def _until_moved(self, shortage: NoRoom) -> None:
+    async def _gpu_until_moved(self, shortage: NoRoom) -> None:
         """Return once the service has moved the lease back to its place, or does not for long."""
-        until, client = time.monotonic() + REQUEUE_SECONDS, self._client()
+        until, client = time.monotonic() + REQUEUE_SECONDS, self._gpu_client()
         while time.monotonic() < until:
             try:
                 if shortage.why:
-                    node = shortage.node and node_in(self._attempt.cluster, shortage.node)
-                    await client.requeue(*self._attempt.key, shortage.why, node)
+                    node = shortage.node and node_in(self._gpu_attempt.cluster, shortage.node)
+                    await client.requeue(*self._gpu_attempt.key, shortage.why, node)
                     return
-                await client.heartbeat(*self._attempt.key)
+                await client.heartbeat(*self._gpu_attempt.key)
             except Gone:
                 return
             except (Conflict, Unavailable, RequestRefused) as error:
                 self.log.info("the lease of %s is not known to be moved: %s", self._log_name, error)
             await asyncio.sleep(0.5)
 
-    async def _delete_pod(self) -> None:
+    async def _gpu_delete_pod(self) -> None:
         """Delete the pod of this name with its grace, and wait until it is gone. The hub did not ask for it."""
-        by_hub = self._attempt.is_stopped_by_hub
+        by_hub = self._gpu_attempt.is_stopped_by_hub
         try:
             await self.stop()
         finally:
-            self._attempt = self._attempt.stopped(by_hub=by_hub)
+            self._gpu_attempt = self._gpu_attempt.stopped(by_hub=by_hub)
 
-    async def _asked(self, ask: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+    async def _gpu_asked(self, ask: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
         """Ask the API server, again while it is away or busy, as long as this start may take."""
         while True:
             try:
@@ -194,41 +194,43 @@ class PodStart(HomeWaits):
                 if refusal(error.status, message_of(error)):
                     raise
                 said = f"{error.status} {error.reason}"
-            self._step(51, f"The cluster does not answer ({said}); asking it again.")
+            self._gpu_step(51, f"The cluster does not answer ({said}); asking it again.")
             await asyncio.sleep(ASK_SECONDS)
 
-    async def _is_made(self, pod: Any, request_timeout: float) -> bool:
-        if self._attempt.lease and time.monotonic() - self._attempt.heard_at > FENCE_SECONDS:
-            self._step(52, "The GPU service is away; the pod is made once it answers.")
+    async def _gpu_is_made(self, pod: Any, request_timeout: float) -> bool:
+        if self._gpu_attempt.lease and time.monotonic() - self._gpu_attempt.heard_at > FENCE_SECONDS:
+            self._gpu_step(52, "The GPU service is away; the pod is made once it answers.")
             return False
         try:
             made = await asyncio.wait_for(self.api.create_namespaced_pod(self.namespace, pod), request_timeout)
         except (ClientError, OSError, asyncio.TimeoutError) as error:
-            self._step(52, f"The cluster does not answer ({str(error) or 'time-out'}); asking it again.")
+            self._gpu_step(52, f"The cluster does not answer ({str(error) or 'time-out'}); asking it again.")
             return False
         except ApiException as error:
             if error.status == 409:  # noqa: PLR2004 - HTTP's own number
-                return await self._is_mine_or_ends()
+                return await self._gpu_is_mine_or_ends()
             said = message_of(error)
-            if self._attempt.lease and (short_of := shortage(error.status, said)):
+            if self._gpu_attempt.lease and (short_of := shortage(error.status, said)):
                 raise NoRoom(short_of) from error
             if refusal(error.status, said):
                 raise
-            self._step(52, f"The cluster does not take the pod now ({error.status} {error.reason}); asking it again.")
+            self._gpu_step(
+                52, f"The cluster does not take the pod now ({error.status} {error.reason}); asking it again."
+            )
             return False
-        await self._claim(self.as_json(made))
+        await self._gpu_claim(self._gpu_as_json(made))
         return True
 
-    async def _claim(self, pod: Mapping[str, Any]) -> None:
+    async def _gpu_claim(self, pod: Mapping[str, Any]) -> None:
         """Make what a pod claims, that it waits for. It owns the claim: the cluster deletes that with it."""
-        claim = claim_of(self._attempt.patch, self._attempt.pod.mark)
+        claim = claim_of(self._gpu_attempt.patch, self._gpu_attempt.pod.mark)
         if not claim:
             return
         group, _, version = CLAIM_API.partition("/")
         objects = CustomObjectsApi(self.api.api_client)
         make = objects.create_namespaced_custom_object
         try:
-            await self._asked(make, group, version, self.namespace, "resourceclaims", owned(claim, pod))
+            await self._gpu_asked(make, group, version, self.namespace, "resourceclaims", owned(claim, pod))
         except ApiException as error:
             if error.status == CONFLICT:  # the same claim: an answer was lost
                 return
@@ -242,16 +244,16 @@ class PodStart(HomeWaits):
                 status=409,
             ) from error
 
-    async def _is_mine_or_ends(self) -> bool:
+    async def _gpu_is_mine_or_ends(self) -> bool:
         """A pod of this name is there: made by a request of ours that was not answered, or left from before."""
         try:
-            pod = self.as_json(await self._asked(self.api.read_namespaced_pod, self.pod_name, self.namespace))
+            pod = self._gpu_as_json(await self._gpu_asked(self.api.read_namespaced_pod, self.pod_name, self.namespace))
         except ApiException as error:
             if error.status == 404:  # noqa: PLR2004 - HTTP's own number
                 return False
             raise
-        if pod["metadata"].get("annotations", {}).get(START_MARK) == self._attempt.pod.mark:
-            await self._claim(pod)
+        if pod["metadata"].get("annotations", {}).get(START_MARK) == self._gpu_attempt.pod.mark:
+            await self._gpu_claim(pod)
             return True
         hub = pod["metadata"].get("labels", {}).get(HUB_LABEL, self.gpu_hub_id)
         if hub != self.gpu_hub_id:
@@ -262,29 +264,29 @@ class PodStart(HomeWaits):
                 reason="conflict",
                 status=409,
             )
-        self._step(52, "Your previous workspace's pod is still ending; this start waits for it.")
-        await self._delete_pod()
+        self._gpu_step(52, "Your previous workspace's pod is still ending; this start waits for it.")
+        await self._gpu_delete_pod()
         return False
 
     def is_pod_running(self, pod: Any) -> bool:
         """Note that the start has nothing left to make: it only waits for its pod, which the watch sees sooner."""
-        self._attempt = self._attempt.with_pod(is_awaited=True)
+        self._gpu_attempt = self._gpu_attempt.with_pod(is_awaited=True)
         return bool(super().is_pod_running(pod))
 
-    def as_json(self, pod: Any) -> Any:
+    def _gpu_as_json(self, pod: Any) -> Any:
         """Return a model of the client as plain JSON of the API."""
         return self.api.api_client.sanitize_for_serialization(pod)
 
-    def _pod(self) -> Any:
+    def _gpu_pod(self) -> Any:
         reflector = self.pod_reflector
         return None if reflector is None else reflector.pods.get(f"{self.namespace}/{self.pod_name}")
 
-    async def _until_up(self, started: Any) -> None:
-        """Return at once: `_watched` looks, and sees in the pod what became of its server."""
+    async def _gpu_until_up(self, started: Any) -> None:
+        """Return at once: `_gpu_watched` looks, and sees in the pod what became of its server."""
 
-    async def _last_output(self) -> str:
+    async def _gpu_last_output(self) -> str:
         """Return the end of the server's output, by the right to read it; what the kubelet kept of it without."""
-        pod = self._last_look()
+        pod = self._gpu_last_look()
         if pod is None or not has_run(pod):
             return ""
         before, limit = is_of_run_before(pod), LOG_BYTES
@@ -299,29 +301,29 @@ class PodStart(HomeWaits):
         except (ClientError, OSError, asyncio.TimeoutError):
             return said(pod)
 
-    def _environment_masked(self) -> Mapping[str, str] | None:
-        pod = self._last_look()
-        return {**(self._attempt.environment or {}), **environment_of(pod)} if pod is not None else None
+    def _gpu_environment_masked(self) -> Mapping[str, str] | None:
+        pod = self._gpu_last_look()
+        return {**(self._gpu_attempt.environment or {}), **environment_of(pod)} if pod is not None else None
 
-    def _own_pod(self) -> Any:
-        pod = self._pod()
-        mine = pod is not None and pod["metadata"].get("annotations", {}).get(START_MARK) == self._attempt.pod.mark
+    def _gpu_own_pod(self) -> Any:
+        pod = self._gpu_pod()
+        mine = pod is not None and pod["metadata"].get("annotations", {}).get(START_MARK) == self._gpu_attempt.pod.mark
         return pod if mine else None
 
-    def _why_ended(self) -> str:
+    def _gpu_why_ended(self) -> str:
         """Return why the pod of this workspace ended, by how it looked last; "" where nothing tells."""
-        last = self._last_look()
-        return why_ended(last, self._events_of(last))
+        last = self._gpu_last_look()
+        return why_ended(last, self._gpu_events_of(last))
 
-    def _last_look(self) -> Mapping[str, Any] | None:
+    def _gpu_last_look(self) -> Mapping[str, Any] | None:
         """Return how the pod of this workspace looked last."""
         gone = getattr(self.pod_reflector, "gone", {}).get(f"{self.namespace}/{self.pod_name}")
-        last = self._attempt.pod.last_seen
+        last = self._gpu_attempt.pod.last_seen
         if gone is not None and last is not None and gone["metadata"]["uid"] == last["metadata"]["uid"]:
             return gone  # type: ignore[no-any-return]
         return last
 
-    def _events_of(self, pod: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
+    def _gpu_events_of(self, pod: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
         """Return the events of this very pod, oldest first; none where the administrator switched events off."""
         if pod is None or self.event_reflector is None:
             return []
@@ -329,7 +331,7 @@ class PodStart(HomeWaits):
         own = [e for e in self.event_reflector.resources.values() if e["involvedObject"].get("uid") == uid]
         return sorted(own, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
 
-    async def _answers(self, url: str) -> bool:
+    async def _gpu_answers(self, url: str) -> bool:
         """Whether the server answers at all. The hub would look too, but seconds later."""
         if self.internal_ssl:
             return True  # with certificates that only the hub has at hand
@@ -339,7 +341,7 @@ class PodStart(HomeWaits):
         try:
             await AsyncHTTPClient().fetch(address, request_timeout=ANSWER_SECONDS, follow_redirects=False)
         except HTTPClientError as error:
-            return bool(error.code < SERVER_ERROR) and not self._is_no_answer(error.code)
+            return bool(error.code < SERVER_ERROR) and not self._gpu_is_no_answer(error.code)
         except OSError:
             return False
         return True

@@ -31,7 +31,7 @@ else:
 class FormOptions(_Base):
     """The part of the mixin that JupyterHub's spawn page meets."""
 
-    gpu_catalog = Callable(help="Gives the loaded catalog. Set by configure().").tag(config=True)
+    gpu_read_catalog = Callable(help="Gives the loaded catalog. Set by configure().").tag(config=True)
     gpu_take_added = Callable(
         None, allow_none=True, help="Takes in what custom resources add to it. Set by configure()."
     ).tag(config=True)
@@ -50,9 +50,9 @@ class FormOptions(_Base):
         return Path(self.gpu_data_dir) if self.gpu_data_dir else Path(self.gpu_secret_file).parent
 
     @property
-    def catalog(self) -> Catalog:
+    def gpu_catalog(self) -> Catalog:
         """The loaded catalog."""
-        catalog: Catalog = self.gpu_catalog()
+        catalog: Catalog = self.gpu_read_catalog()
         return catalog
 
     async def gpu_follow_catalog(self) -> None:
@@ -62,7 +62,7 @@ class FormOptions(_Base):
 
     def gpu_groups(self) -> frozenset[str]:
         """Return the hub's groups that the user is in now, where the catalog names any."""
-        if not named_groups(self.catalog):
+        if not named_groups(self.gpu_catalog):
             return frozenset()
         return frozenset(group.name for group in self.user.orm_user.groups)
 
@@ -72,11 +72,11 @@ class FormOptions(_Base):
         Raises:
             RequestRefused: as :func:`gpuspawner.catalog.requests.resolve`.
         """
-        return resolve(self.catalog, options, self.user.name, **self._gpu_asker())
+        return resolve(self.gpu_catalog, options, self.user.name, **self._gpu_asker())
 
     def _gpu_asker(self) -> dict[str, Any]:
         groups = self.gpu_groups()
-        return {"groups": groups, "last_team": next(iter(teams_of(self.catalog.rules, groups)), "")}
+        return {"groups": groups, "last_team": next(iter(teams_of(self.gpu_catalog.rules, groups)), "")}
 
     def gpu_secret(self) -> str:
         """Return the secret shared with the service, as written in its file."""
@@ -90,7 +90,7 @@ class FormOptions(_Base):
     _gpu_link: Mapping[str, str] | None = None
 
     @observe("handler")
-    def _take_link(self, change: Mapping[str, Any]) -> None:
+    def _gpu_take_link(self, change: Mapping[str, Any]) -> None:
         """Take a link's options for the form. The hub would start by them at once: it finds none in the request."""
         request = getattr(change["new"], "request", None)
         if request is not None and request.method == "GET":
@@ -98,22 +98,22 @@ class FormOptions(_Base):
             request.query_arguments = {}
 
     @default("apply_user_options")
-    def _apply_user_options_default(self) -> Any:
+    def _gpu_apply_user_options_default(self) -> Any:
         # The mixin applies them; without a hook the hub warns at each start.
         return lambda _spawner, _options: None
 
     @default("options_form")
-    def _options_form_default(self) -> Any:
-        return type(self).render_form
+    def _gpu_options_form_default(self) -> Any:
+        return type(self).gpu_render_form
 
     def options_from_form(self, formdata: Mapping[str, list[str]]) -> dict[str, Any]:
         """Return the options of a submitted form. A refused one shows the form again, with the reason."""
         asker = self._gpu_asker()
-        catalog = visible(self.catalog, asker["groups"])
+        catalog = visible(self.gpu_catalog, asker["groups"])
         # JupyterHub 6.1 shows a named server's form again by asking the default one: the user is what both have.
         self.user.gpu_posted = form.prefill_from_post(catalog, formdata)
         try:
-            return without_defaults(self.catalog, from_form(catalog, formdata), self.user.name, **asker)
+            return without_defaults(self.gpu_catalog, from_form(catalog, formdata), self.user.name, **asker)
         except RequestRefused as error:
             raise ended_start(str(error), reason="refused", status=error.status) from error
 
@@ -121,12 +121,12 @@ class FormOptions(_Base):
         """Refuse, whatever the hub found: a GET never starts anything."""
         raise ended_start("A link only fills in the form. Press Start there.", reason="refused", status=400)
 
-    async def render_form(self) -> str:
+    async def gpu_render_form(self) -> str:
         """Return the form as a hub page shows it, with the service's numbers of this moment."""
         await self.gpu_follow_catalog()
-        catalog, groups = self.catalog, self.gpu_groups()
+        catalog, groups = self.gpu_catalog, self.gpu_groups()
         offered = visible(catalog, groups)
-        chosen, notes = self._filled_in(offered)
+        chosen, notes = self._gpu_filled_in(offered)
         # Whoever may start this server reads this form, which must not let them do what only its user may.
         secret = bytes.fromhex(self.gpu_secret())
         created, looks = isoformat(self.user.orm_user.created), getattr(self.handler, "current_user", None)
@@ -146,7 +146,7 @@ class FormOptions(_Base):
             teams=tuple((team, team_title(catalog, team)) for team in teams_of(catalog.rules, groups)),
         )
 
-    def _filled_in(self, offered: Catalog) -> tuple[Mapping[str, Any], list[str]]:
+    def _gpu_filled_in(self, offered: Catalog) -> tuple[Mapping[str, Any], list[str]]:
         """Return what the form shows as chosen: what was posted and refused, else the link's, else the last use's.
 
         And what to tell of it: what the link asks for and nobody offers.

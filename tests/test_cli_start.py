@@ -111,7 +111,7 @@ def test_what_does_not_start_is_a_2_and_a_service_that_is_away_a_3(hub):
     full.run("start", "lab", "--count", "2")
     waits = bob.begin("start", "lab")
     assert "in use" in waits.stderr.readline()
-    hub.gpu(f"/workspaces/{hub.lease('bob')['id']}/stop", "POST")
+    hub.end(hub.lease("bob")["id"])
     _, err = waits.communicate(timeout=60)
     assert (waits.returncode, "did not start." in err) == (REFUSED, True), err
     full.run("stop", "-")

@@ -81,6 +81,7 @@ LABELS = {
     "cpu": "CPU cores",
     "memory": "Memory",
     "lifetime": "Lifetime",
+    "server": "Name",
     "team": "Team",
     "substitutes": "If it comes sooner",
     "repository": "Repository",

@@ -144,6 +144,11 @@ class FakeHub(Hub):
         self._must_answer()
         return self.listed.get((user, name))
 
+    async def takes_name(self, user: str, name: str) -> bool:
+        """Return whether a server that was made before JupyterHub 6 has the name, or raise Unavailable."""
+        self._must_answer()
+        return (user, name) in self.listed
+
     async def start(self, user: str, name: str, options: Mapping[str, Any]) -> str:  # noqa: ARG002 - as a hub takes it
         """Start a server, unless it is there already; a hub that does not answer starts none."""
         if self.unreachable or (user, name) in self.listed:

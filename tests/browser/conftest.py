@@ -94,7 +94,7 @@ def user(hub):
     mine = [lease for lease in hub.workspaces() if lease["user"] == name]
     for lease in mine:
         with contextlib.suppress(requests.HTTPError):  # it may end by itself meanwhile
-            hub.gpu(f"/workspaces/{lease['id']}/stop", "POST")
+            hub.end(lease["id"])
     eventually(lambda: all(lease["user"] != name for lease in hub.workspaces()), 60, f"{name} has no workspace")
 
 

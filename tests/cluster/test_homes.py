@@ -68,7 +68,7 @@ def test_a_second_workspace_says_which_one_has_the_home_and_goes_on_once_it_has_
     assert f"workspaces/{first['id']}" in step["html_message"]
     pods = hub.cluster.core.list_namespaced_pod(hub.namespace).items
     assert len(pods) == 1, "no pod that would wait without end"
-    hub.gpu(f"/workspaces/{first['id']}/stop", "POST")
+    hub.end(first["id"])
     hub.until("alice", "running", 120, server="second")
     hub.stop("alice", "second")
 

@@ -25,7 +25,7 @@ def ruled_hub(folder, catalog, *groups, clock=None, **options):
 def end_all(hub):
     """End every workspace, and wait until all have."""
     for lease in hub.workspaces():
-        hub.gpu(f"/workspaces/{lease['id']}/stop", "POST")
+        hub.end(lease["id"])
     eventually(lambda: not hub.workspaces(), what="all have ended")
 
 

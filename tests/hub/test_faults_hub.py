@@ -91,7 +91,7 @@ def test_cancel_by_page_and_by_api_while_waiting_and_while_starting(shared_hub, 
 
 def cancel(hub, lease, by_page):
     if by_page:
-        hub.gpu(f"/workspaces/{lease['id']}/stop", "POST")
+        hub.end(lease["id"])
     else:
         assert hub.stop(lease["user"]).status_code in {202, 204}
     eventually(lambda: hub.server(lease["user"]) is None, what="the hub has no server of it")
@@ -145,7 +145,7 @@ def test_stop_during_grace_and_start_again_at_once(shared_hub, by):
     if by == "hub":
         assert hub.stop("anna").status_code in {202, 204}
     else:
-        hub.gpu(f"/workspaces/{first['id']}/stop", "POST")
+        hub.end(first["id"])
     begin(hub, "anna")
     again = hub.until("anna", "running")
     assert again["id"] != first["id"]
@@ -324,6 +324,6 @@ def in_each_phase(hub):
     hub.until("parked", "parked")
     hub.delay("stopping", "before-stop", 3)
     pool = concurrent.futures.ThreadPoolExecutor(1)
-    pool.submit(hub.gpu, f"/workspaces/{hub.lease('stopping')['id']}/stop", "POST")
+    pool.submit(hub.end, hub.lease("stopping")["id"])
     hub.until("stopping", "stopping")
     return {lease["user"]: lease for lease in hub.workspaces()}

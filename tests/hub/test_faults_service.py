@@ -389,7 +389,7 @@ def test_start_cancelled_by_our_own_late_stop_is_parked_and_restarted_by_us(new_
     (old,) = run(hub, "anna")
     hold = hub.folder / "hold-stop"
     hold.touch()
-    sender = threading.Thread(target=lambda: hub.gpu(f"/workspaces/{old['id']}/stop", "POST"))
+    sender = threading.Thread(target=lambda: hub.end(old["id"]))
     sender.start()
     eventually((hub.folder / "stop-held").exists, what="our stop is about to be sent")
     assert hub.stop("anna").status_code in {202, 204}

@@ -71,7 +71,7 @@ def test_victims_are_warned_ended_at_the_time_said_and_come_back_when_the_claima
     hub.begin("carol")
     time.sleep(3)
     assert hub.lease("carol")["phase"] in {"queued", "parked"}, "nobody gets what is kept for another"
-    hub.gpu(f"/workspaces/{hub.lease('carol')['id']}/stop", "POST")  # who has used less would go before them
+    hub.end(hub.lease("carol")["id"])  # who has used less would go before them
     hub.gpu(f"/preemptions/{made['id']}/claimed", "POST")
     for lease in (alice, bob):
         again = hub.until(lease["user"], "running")

@@ -159,7 +159,7 @@ def test_it_goes_on_without_a_gpu_and_back_with_the_same_home(hub):
     assert (without["request"]["gpu"], gpus_of(without), without["request"]["lifetime_seconds"]) == (None, [], 3600)
     assert hub.environment(without["id"])["CUDA_VISIBLE_DEVICES"] == ""
     hub.stop("dirk")
-    hub.gpu(f"/workspaces/{without['id']}/with-gpu", "POST")
+    hub.act("didi", without["id"], "with-gpu")
     back = eventually(lambda: (one := hub.until("didi", "running"))["id"] != without["id"] and one)
     assert (len(gpus_of(back)), back["request"]) == (2, first["request"])
     assert (hub.folder / "homes" / "didi" / "kept.txt").read_text() == "kept"

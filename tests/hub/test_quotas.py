@@ -111,7 +111,7 @@ def test_a_group_changed_in_the_hub_changes_the_quota_of_the_next_request_and_en
     leave(hub, "dora", "vision")
     assert hub.lease("dora")["id"] == running["id"]
     assert hub.lease("emil")["phase"] == "queued", "what runs counts for the team that it was started for"
-    hub.gpu(f"/workspaces/{waiting['id']}/stop", "POST")
+    hub.end(waiting["id"])
     leave(hub, "emil", "vision")
     join(hub, "emil", "speech")
     eventually(lambda: hub.begin("emil").status_code in {201, 202}, what="it is asked anew")

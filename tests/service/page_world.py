@@ -94,6 +94,7 @@ class World:
     def __init__(self, folder, monkeypatch, catalog=None):
         self.signing_in, self.servers, self.hub_down = "alice", {}, False
         self.names, self.created, self.models_asked, self.groups = {}, {}, [], {}
+        self.hub_version = "6.1.1"
         self.number = next(_worlds)
         self.clock = HandClock()
         self.backend = FakeBackend(GPUS)
@@ -129,6 +130,7 @@ class World:
         hub = Application(
             [
                 (r"/hub/api/user", HubUser, world),
+                (r"/hub/api/", HubVersion, world),
                 (r"/hub/api/groups", HubGroups, world),
                 (r"/hub/api/users", HubUsers, world),
                 (r"/hub/api/oauth2/authorize", HubAuthorize, world),
@@ -196,6 +198,11 @@ class HubHandler(RequestHandler):
 
     def check_xsrf_cookie(self):
         pass
+
+
+class HubVersion(HubHandler):
+    def get(self):
+        self.finish({"version": self.world.hub_version})
 
 
 class HubUser(HubHandler):

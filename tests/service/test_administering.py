@@ -4,7 +4,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from page_world import CATALOG, GPUS, NOW, api, in_grace, running, waiting
+from page_world import CATALOG, GPUS, NOW, Browser, api, in_grace, reclaimed, running, waiting
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.leases.endings import Reason
@@ -76,6 +76,25 @@ def test_promise_9_only_administrators_act(world, name):
     assert len(world.call(world.parts.restrictions.in_force)) == 1
 
 
+@pytest.mark.parametrize("action", ["stop", "without-gpu", "with-gpu"])
+def test_another_persons_workspace_ends_only_with_a_reason(world, action):
+    refused = api(world, "admin", f"workspaces/runs/{action}", "POST")
+    assert (refused.status_code, "with a reason" in refused.json()["error"]["message"]) == (403, True)
+    assert (world.lease("runs").phase, world.lease("runs").notice) == (Phase.RUNNING, None)
+    page = Browser(world, "admin").look("workspaces/runs").text
+    assert f"workspaces/runs/{action}" not in page
+    assert "Stop with a reason…" in page
+
+
+def test_what_is_about_to_start_again_is_stopped_for_good(world):
+    world.servers[""] = {"name": "", "started": "then", "ready": True, "pending": None, "url": "/"}
+    post(world, "workspaces/move", ids=["runs"], now=True)
+    assert world.lease("runs").reason is Reason.MOVED
+    (stopped,) = post(world, "workspaces/stop", ids=["runs"])["affected"]
+    assert stopped["words"] == "It stops, and does not start again."
+    assert (world.lease("runs").reason, WHY in world.lease("runs").message) == (Reason.STOPPED, True)
+
+
 @pytest.mark.parametrize("action", ["stop", "move"])
 def test_a_dry_run_says_what_is_done_then_with_notice(world, action):
     dry = post(world, f"workspaces/{action}", ids=["runs", "other", "runs"], dry_run=True)
@@ -135,13 +154,22 @@ def test_now_ends_what_runs_and_withdraws_what_waits(world):
     assert titles(world).count("Your workspace was ended") == 2
 
 
-def test_all_are_checked_before_any_is_done(world):
+def test_an_act_on_several_is_done_to_those_that_can_be_and_says_why_not_to_the_others(world):
     world.save(waiting("waits", "carol"))
-    refused = post(world, "workspaces/move", 409, ids=["runs", "waits"], now=True)["error"]["message"]
-    assert refused.startswith("1 of 2 can't be moved, and nothing was done. carol: default workspace:")
+    dry = post(world, "workspaces/move", ids=["runs", "waits"], now=True, dry_run=True)
+    assert dry["words"] == "1 workspace would be moved. 1 can't be. Nothing was done."
     assert world.lease("runs").phase is Phase.RUNNING
+    done = post(world, "workspaces/move", ids=["runs", "waits"], now=True)
+    assert ([x["id"] for x in done["affected"]], done["words"]) == (["runs"], "1 workspace is moved. 1 can't be.")
+    assert done["refused"] == dry["refused"]
+    assert [(x["id"], x["words"]) for x in done["refused"]] == [("waits", "It does not run: there is nothing to move.")]
+    assert world.lease("runs").phase is not Phase.RUNNING
+    world.save(waiting("also", "dora"))
+    none = post(world, "workspaces/move", 409, ids=["also", "waits"])["error"]["message"].splitlines()
+    assert none[0] == "None of 2 workspaces can be moved."
+    assert none[1].startswith("dora: default workspace: It does not run")
     assert post(world, "workspaces/stop", 404, ids=["runs", "none"])["error"]["message"].endswith("Nothing was done.")
-    assert [x[:2] for x in audit_of(world)] == [("admin", "refused")]
+    assert next(x[:2] for x in audit_of(world)) == ("admin", "refused")
 
 
 @pytest.mark.parametrize(
@@ -182,10 +210,9 @@ def test_several_are_extended_together_by_no_more_than_a_budget_leaves(make_web_
     for number, name in enumerate(("one", "two")):  # each has 8 h set aside
         world.save(running(name, "alice", gpus=(number,), server=name, rate=Rate(Fraction(1), Fraction(0))))
     for dry_run in (True, False):
-        refused = post(world, "workspaces/extend", 409, ids=["one", "two"], until="17h", dry_run=dry_run)
-        assert "1 of 2 can't be extended, and nothing was done. alice: two" in refused["error"]["message"]
-    assert [world.lease(name).deadline_at for name in ("one", "two")] == [NOW + 7 * 3600] * 2
-    post(world, "workspaces/extend", ids=["one", "two"], until="14h")
+        told = post(world, "workspaces/extend", ids=["one", "two"], until="17h", dry_run=dry_run)
+        assert ([x["id"] for x in told["affected"]], [x["id"] for x in told["refused"]]) == (["one"], ["two"])
+    assert [world.lease(name).deadline_at for name in ("one", "two")] == [NOW + 17 * 3600, NOW + 7 * 3600]
 
 
 def test_what_others_take_of_a_budget_meanwhile_is_not_given_twice(make_web_world):
@@ -204,8 +231,8 @@ def test_what_others_take_of_a_budget_meanwhile_is_not_given_twice(make_web_worl
         await before(lease, until)
 
     scheduler.extend = extend
-    refused = post(world, "workspaces/extend", 409, ids=["one", "two"], until="17h")["error"]["message"]
-    assert "alice: two ends at" in refused
+    (refused,) = post(world, "workspaces/extend", ids=["one", "two"], until="17h")["refused"]
+    assert (refused["id"], refused["words"].startswith("It ends at")) == ("two", True)
     assert [world.lease(name).deadline_at for name in ("one", "two")] == [NOW + 17 * 3600, NOW + 7 * 3600]
 
 
@@ -300,6 +327,13 @@ def test_what_is_exempt_is_not_judged_and_its_grace_ends(world, whom):
     assert (idle["state"], idle["kept_until"]) == ("kept", NOW + 7200)
     lift(world, made)
     assert world.call(world.parts.lifecycle.kept_until, world.lease("warned")) is None
+
+
+def test_an_exemption_of_several_leaves_out_those_that_have_ended(world):
+    world.save(reclaimed("over", user="dora"))
+    made = restrict(world, "exempt", ids=["runs", "over"], until="2h")
+    assert ([x["target"] for x in made["restrictions"]], [x["id"] for x in made["refused"]]) == (["runs"], ["over"])
+    assert "has ended already" in restrict(world, "exempt", 409, ids=["over"], until="2h")["error"]["message"]
 
 
 @pytest.mark.parametrize(

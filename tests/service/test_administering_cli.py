@@ -5,9 +5,10 @@ import io
 import json
 
 import pytest
-from page_world import GPUS, NOW, running
+from page_world import GPUS, NOW, running, waiting
 
 from gpuspawner.cli.main import main
+from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.units import show_time
 
 NODE = GPUS[0].node
@@ -71,9 +72,50 @@ def test_stop_and_extend_with_a_reason_are_an_administrators(world, run):
     assert world.lease("other").notice.why == "maintenance"
     assert run("extend", "-", "--until", "3d", "--reason", "a paper")[0] == 0
     assert world.lease("runs").deadline_at == NOW + 3 * 86400
-    code, _, err = run("stop", "-", "--now")
+    code, _, err = run("stop", "runs", "--now", name="alice")
     assert (code, "--now needs --reason" in err) == (1, True)
     assert run("stop", "-", "--reason", "mine", name="alice")[0] == 2
+
+
+class Typed(io.StringIO):
+    """A terminal at which this is typed."""
+
+    def isatty(self):
+        return True
+
+
+def test_another_persons_workspace_is_stopped_with_a_reason_and_by_default_with_notice(world, run):
+    code, _, err = run("stop", "train")
+    assert (code, "bob: train (other) is not yours. Say why you stop it" in err) == (1, True)
+    assert (world.lease("other").phase, world.lease("other").notice) == (Phase.RUNNING, None)
+    assert run("stop", "train", "--reason", "the node is replaced")[0] == 0
+    assert (world.lease("other").phase, world.lease("other").notice.at) == (Phase.RUNNING, NOW + 300)
+    assert run("stop", "train", "--reason", "it burns", "--now")[0] == 0
+    assert world.lease("other").phase is not Phase.RUNNING
+    assert run("stop", "runs", name="alice")[0] == 0, "your own you stop as ever"
+
+
+def test_a_terminal_is_asked_for_the_reason_and_whether_to_do_it(world, run, monkeypatch):
+    monkeypatch.setattr("sys.stdin", Typed("noise\nno\n"))
+    code, _, err = run("stop", "train", "--now")
+    assert (code, err.splitlines()[-1]) == (2, "Do it? [y/N] Nothing was done.")
+    assert "bob: train (other): It ends now. Running kernels are lost; files stay." in err
+    assert world.lease("other").phase is Phase.RUNNING
+    monkeypatch.setattr("sys.stdin", Typed("noise\ny\n"))
+    assert run("stop", "train")[0] == 0
+    assert world.lease("other").notice.why == "noise"
+    monkeypatch.setattr("sys.stdin", Typed(""))
+    assert run("stop", "-")[0] == 1
+    assert run("move", "runs", "--reason", "noise", "--yes")[0] == 0
+
+
+def test_what_can_not_be_done_to_some_is_listed_and_the_others_are_done(world, run):
+    world.save(waiting("waits", "carol"))
+    code, out, _ = run("move", "runs", "waits", "--reason", "noise")
+    assert (code, out.splitlines()[0]) == (2, "1 workspace is moved. 1 can't be.")
+    assert "No. It does not run: there is nothing to move." in out
+    assert world.lease("runs").notice.moves
+    assert run("move", "other", "waits", "--reason", "noise", "--dry-run")[0] == 0
 
 
 def test_grants_are_paused_gpus_held_and_users_exempt(world, run):

@@ -99,7 +99,9 @@ def test_start_waits_tells_its_place_and_ends_once_it_runs(world, cli, monkeypat
         (["--count", "9"], "GPUs: '9' asked; allowed: 1 to 4."),
         (["lost"], "Workspace: 'lost' asked; allowed: pytorch."),
         (["--repository", "https://me:secret@example.org/a.git"], "Repository: "),
-        (["--name", "a/b"], "server: 'a/b' asked; allowed: a text of at most 60 letters, without /."),
+        (["--name", "a/b"], "Name: 'a/b' asked; allowed: at most 30 lower-case letters, digits and single hyphens,"),
+        (["--name", "weird name!"], "Name: 'weird name!' asked; allowed: at most 30 lower-case letters,"),
+        (["--name", "weird name!", "--dry-run"], "Name: 'weird name!' asked; allowed: "),
     ],
 )
 def test_what_can_not_be_started_is_refused_in_words(cli, world, arguments, words):

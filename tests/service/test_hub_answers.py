@@ -1,5 +1,6 @@
 """The hub's answers as the service takes them: what is no answer of a hub is no hub."""
 
+import json
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 
@@ -35,3 +36,14 @@ def hub():
 async def test_a_page_where_the_hub_should_be_is_told_and_breaks_nothing(hub):
     with pytest.raises(Unavailable, match=r"What answers GET /users/anna is not the hub: it sends no JSON\."):
         await hub.server("anna", "")
+
+
+@pytest.mark.parametrize("words", ["Invalid server_name: x", "Named servers are not enabled."])
+async def test_why_the_hub_takes_no_server_of_that_name_is_told(hub, words, monkeypatch):
+    def post(self):
+        self.send_response(400)
+        self.end_headers()
+        self.wfile.write(json.dumps({"message": words}).encode())
+
+    monkeypatch.setattr(SignInPage, "do_POST", post, raising=False)
+    assert await hub.start("anna", "x", {}) == words

@@ -64,7 +64,7 @@ async def test_a_name_that_no_other_door_takes_is_refused_here_too(door, when):
     door.cluster.apply("train", server="a\nb", **when)
     await door.rounds()
     assert door.status("train")["phase"] == "Refused"
-    assert door.status("train")["reason"].startswith("server: 'a")
+    assert door.status("train")["reason"].startswith("Name: 'a")
     assert leases_of(door) == []
 
 

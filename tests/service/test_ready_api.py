@@ -55,7 +55,7 @@ def test_a_terminal_lists_makes_resumes_and_removes_ones_own(world, cli):  # noq
         (["--at", "25:00"], "at: '25:00' asked; allowed: one like 8:00 or 17:30."),
         (["--at", "8:00", "--on", "someday"], "on: 'someday' asked; allowed: weekdays, weekend, daily"),
         (["--at", "8:00", "--count", "9"], "GPUs: '9' asked; allowed: 1 to 4."),
-        (["--at", "8:00", "--name", "a/b"], "server: 'a/b' asked"),
+        (["--at", "8:00", "--name", "a/b"], "Name: 'a/b' asked"),
         (["--count", "1"], "Say when it is to be ready"),
     ],
 )

@@ -55,6 +55,7 @@ def add_administering(commands: Any) -> None:
     exempting = _command(commands, "exempt", "have workspaces not judged as idle for a time (administrators)")
     exempting.add_argument("names", metavar="NAME", nargs="*", help=WORKSPACE)
     exempting.add_argument("--user", metavar="NAME", default="", help="all that this user runs")
+    add_yes(moving)
     draining = _command(commands, "drain", "start nothing new on a node (administrators)")
     draining.add_argument("target", metavar="NODE", nargs="?", default="", help="as the console calls it")
     quarantining = _command(commands, "quarantine", "give a GPU to nobody new (administrators)")
@@ -105,6 +106,11 @@ def _command(commands: Any, name: str, words: str) -> Any:
     return add_command(commands, name, words, EXAMPLES[name])
 
 
+def add_yes(parser: Any) -> None:
+    """Add what a terminal is else asked for."""
+    parser.add_argument("--yes", action="store_true", help="do not ask at a terminal whether to do it")
+
+
 def add_reason(parser: Any, *, until: bool = False) -> None:
     """Add what an administrator says to a command that users have too; ``until`` where it takes a time."""
     parser.add_argument("--reason", metavar="TEXT", default="", help="as an administrator, with what its user reads")
@@ -112,4 +118,5 @@ def add_reason(parser: Any, *, until: bool = False) -> None:
         parser.add_argument("--until", metavar="TIME", default="", help=f"with a reason: {UNTIL}")
     else:
         parser.add_argument("--now", action="store_true", help="with a reason: at once, without its policy's notice")
+        add_yes(parser)
     parser.add_argument("--dry-run", action="store_true", help="with a reason: say what it would do, and do nothing")

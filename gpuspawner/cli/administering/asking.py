@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gpuspawner.cli.asking import ID_LETTERS, ask, ask_all
-from gpuspawner.cli.errors import RefusedError
+from gpuspawner.cli.errors import REFUSED, RefusedError
 from gpuspawner.cli.output import shown
 from gpuspawner.cli.table import print_table
 from gpuspawner.core.units import show_time
@@ -54,11 +54,16 @@ def print_done(answer: dict[str, Any]) -> None:
     """Print what was done, or would be, and to whom."""
     print(shown(answer["words"]))
     rows: list[tuple[str, ...]] = [("ID", "USER", "SERVER", "ENDS", "WHAT")]
-    for one in answer["affected"]:
+    for one in (*answer["affected"], *({**one, "words": f"No. {one['words']}"} for one in answer["refused"])):
         ends = "" if one["ends_at"] is None else show_time(one["ends_at"], answer["now"])
         rows.append((one["id"][:ID_LETTERS], one["user"], one["server"] or "-", ends, one["words"]))
     if len(rows) > 1:
         print_table(rows)
+
+
+def code_of(answer: dict[str, Any]) -> int:
+    """Return the exit code of what was done: refused where that is true of a part of it."""
+    return REFUSED if answer["refused"] and not answer["dry_run"] else 0
 
 
 def query_of(**values: object) -> str:

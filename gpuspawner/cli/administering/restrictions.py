@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from gpuspawner.cli.administering.asking import ask_admin, ids_of, print_done
+from gpuspawner.cli.administering.asking import ask_admin, code_of, ids_of, print_done
 from gpuspawner.cli.asking import ID_LETTERS
 from gpuspawner.cli.errors import RefusedError
 from gpuspawner.cli.output import show, shown
@@ -15,14 +15,17 @@ from gpuspawner.core.units import show_time
 TARGETS = {"drain": "node", "quarantine": "gpu", "pause": "kind", "hold": "kind"}
 
 
-def restrict(arguments: argparse.Namespace) -> None:
-    """Make a restriction, say what it would do, lift it, or list those in force."""
+def restrict(arguments: argparse.Namespace) -> int:
+    """Make a restriction, say what it would do, lift it, or list those in force; return the exit code."""
     if arguments.list:
         show(arguments, {**ask_admin(arguments, "/restrictions"), "restrictions": _live(arguments)}, _print_list)
     elif arguments.lift:
         show(arguments, _lift(arguments), lambda lifted: print(shown(f"Lifted: {lifted['title']}.")))
     else:
-        show(arguments, ask_admin(arguments, "/restrictions", "POST", _body(arguments)), print_done)
+        made = ask_admin(arguments, "/restrictions", "POST", _body(arguments))
+        show(arguments, made, print_done)
+        return code_of(made)
+    return 0
 
 
 def _body(arguments: argparse.Namespace) -> dict[str, Any]:

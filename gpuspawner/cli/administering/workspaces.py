@@ -3,23 +3,65 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
-from gpuspawner.cli.administering.asking import ask_admin, ids_of, print_done
-from gpuspawner.cli.errors import InvalidError
-from gpuspawner.cli.output import show
+from gpuspawner.cli.administering.asking import ask_admin, code_of, ids_of, print_done
+from gpuspawner.cli.asking import ask
+from gpuspawner.cli.errors import InvalidError, RefusedError
+from gpuspawner.cli.meant import title
+from gpuspawner.cli.output import show, shown
+
+ENDING = frozenset({"stop", "move"})
+"""What ends work, and is confirmed on a terminal."""
 
 
-def move(arguments: argparse.Namespace) -> None:
+def move(arguments: argparse.Namespace) -> int:
     """Move all of the workspaces named, or say what that would do."""
     body = {"ids": ids_of(arguments), "now": arguments.now}
-    act(arguments, "move", body)
+    return act(arguments, "move", body)
 
 
-def act(arguments: argparse.Namespace, action: str, body: dict[str, Any]) -> None:
-    """Do it with the reason given, or say what it would do."""
-    asked = {**body, "reason": arguments.reason, "dry_run": arguments.dry_run}
-    show(arguments, ask_admin(arguments, f"/workspaces/{action}", "POST", asked), print_done)
+def act(arguments: argparse.Namespace, action: str, body: dict[str, Any]) -> int:
+    """Do it with the reason given, or say what it would do; return the exit code.
+
+    Raises:
+        RefusedError: the person at the terminal does not confirm it.
+    """
+    path, asked = f"/workspaces/{action}", {**body, "reason": arguments.reason}
+    if action in ENDING and not arguments.dry_run and not arguments.yes and sys.stdin.isatty():
+        _confirm(ask_admin(arguments, path, "POST", {**asked, "dry_run": True}))
+    answer = ask_admin(arguments, path, "POST", {**asked, "dry_run": arguments.dry_run})
+    show(arguments, answer, print_done)
+    return code_of(answer)
+
+
+def _confirm(would: dict[str, Any]) -> None:
+    for one in would["affected"]:
+        print(shown(f"{title(one)}: {one['words']}"), file=sys.stderr)
+    if _typed("Do it? [y/N] ").lower() not in {"y", "yes"}:
+        raise RefusedError("Nothing was done.")
+
+
+def _typed(prompt: str) -> str:
+    """Return a line that is typed at the terminal; "" where its input ends."""
+    print(prompt, end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip()
+
+
+def ask_reason_to_stop(arguments: argparse.Namespace, one: dict[str, Any]) -> None:
+    """Have a reason where somebody else's workspace is stopped: at a terminal it is asked for.
+
+    Raises:
+        InvalidError: there is none.
+    """
+    if arguments.reason or one["user"] == ask(arguments, "/")["user"]:
+        return
+    if sys.stdin.isatty():
+        arguments.reason = _typed(f"Why do you stop {title(one)}? Its user reads it: ")
+    if not arguments.reason:
+        words = f"{title(one)} is not yours. Say why you stop it, which its user reads: --reason TEXT."
+        raise InvalidError(shown(words))
 
 
 def is_administrators(arguments: argparse.Namespace, *needing: str) -> bool:

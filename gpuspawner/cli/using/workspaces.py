@@ -8,7 +8,7 @@ import webbrowser
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from gpuspawner.cli.administering.workspaces import act, is_administrators
+from gpuspawner.cli.administering.workspaces import act, ask_reason_to_stop, is_administrators
 from gpuspawner.cli.asking import ID_LETTERS, ask, ask_all
 from gpuspawner.cli.errors import RefusedError
 from gpuspawner.cli.meant import meant, meant_to_change, title
@@ -147,24 +147,25 @@ def keep(arguments: argparse.Namespace) -> None:
     show(arguments, answer, lambda told: print(f"{title(one)} is kept. {told['keep']['left']} more times left."))
 
 
-def extend(arguments: argparse.Namespace) -> None:
+def extend(arguments: argparse.Namespace) -> int:
     """Move the end of a workspace by what its policy gives at once."""
     one = meant_to_change(arguments, arguments.name, "extends")
     if is_administrators(arguments, "until", "dry_run"):
-        act(arguments, "extend", {"ids": [one["id"]], "until": arguments.until})
-        return
+        return act(arguments, "extend", {"ids": [one["id"]], "until": arguments.until})
     answer = ask(arguments, f"/workspaces/{one['id']}/extend", "POST")
     show(arguments, answer, lambda told: print(f"{title(one)} ends {show_time(told['ends_at'], told['now'])} now."))
+    return 0
 
 
-def stop(arguments: argparse.Namespace) -> None:
-    """Stop the one workspace that a name means, or withdraw it from the queue."""
+def stop(arguments: argparse.Namespace) -> int:
+    """Stop the one workspace that a name means, or withdraw it from the queue; another's with a reason and notice."""
     one = meant_to_change(arguments, arguments.name, "stops")
+    ask_reason_to_stop(arguments, one)
     if is_administrators(arguments, "now", "dry_run"):
-        act(arguments, "stop", {"ids": [one["id"]], "now": arguments.now})
-        return
+        return act(arguments, "stop", {"ids": [one["id"]], "now": arguments.now})
     answer = ask(arguments, f"/workspaces/{one['id']}/stop", "POST")
     show(arguments, answer, lambda told: print(f"{title(one)}: {shown(told['words'])}. Its files stay."))
+    return 0
 
 
 def tell(text: str) -> None:

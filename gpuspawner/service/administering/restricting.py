@@ -62,6 +62,8 @@ class Restricting:
         """Raise 403 where that is no administrator."""
         act.must_be_administrator()
         self._act, self._parts = act, act.parts
+        self._ended: list[Lease] = []
+        """Workspaces that were asked for and need no exemption any more."""
 
     async def make(self, body: Body) -> dict[str, Any]:
         """Make a restriction, of exemptions one for each workspace, or say what it would do.
@@ -82,6 +84,7 @@ class Restricting:
             "restrictions": [restriction_view(self._parts, one) for one in made],
             "words": f"{words} Nothing was done yet." if dry_run else words,
             "affected": affected,
+            "refused": [affected_view(self._parts.prefix, one, "It has ended already.", None) for one in self._ended],
             "dry_run": dry_run,
             "now": self._act.now,
         }
@@ -124,9 +127,10 @@ class Restricting:
             account, whom = await self._account({"user": body["user"]})
             return [Asked("", 0, account, whom)]
         found = await self._act.leases(body)
-        if over := [name_of(lease) for lease in found if not lease.live]:
-            raise Conflict(f"{', '.join(over)} has ended already. Nothing was done.")
-        return [Asked(lease.id, 0, EVERYBODY, name_of(lease)) for lease in found]
+        live, self._ended = [x for x in found if x.live], [x for x in found if not x.live]
+        if not live:
+            raise Conflict(f"{', '.join(map(name_of, found))} has ended already.")
+        return [Asked(lease.id, 0, EVERYBODY, name_of(lease)) for lease in live]
 
     def _gpu(self, body: Body) -> Asked:
         """Return a GPU by its id, and how people call it: by node and number, as the console does."""

@@ -21,4 +21,4 @@ async def tell(act: Act, body: Body) -> dict[str, Any]:
     people = f"{made['reaches']} {'person' if made['reaches'] == 1 else 'people'}: {made['to_words']}"
     mail = "by mail, too" if made["mailed"] else "not by mail: none is set up"
     words = f"It reaches {people}, until {made['until_words']}; {mail}."
-    return {"words": f"{words} Nothing was sent yet." if made["dry_run"] else words, "affected": []}
+    return {"words": f"{words} Nothing was sent yet." if made["dry_run"] else words, "affected": [], "refused": []}

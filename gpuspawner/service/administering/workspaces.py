@@ -1,4 +1,4 @@
-"""Stop, extend and move: several workspaces at once. All are checked before any is done; a dry run does none of it."""
+"""Stop, extend and move several workspaces at once: those that can be; the others are listed with the reason."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from gpuspawner.core.administering import acts
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases import endings, events
+from gpuspawner.core.leases.coming_back import stops_to_start_again
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.rules import Notice
 from gpuspawner.core.units import show_duration, show_time
@@ -36,6 +37,14 @@ class Planned:
     do: Callable[[], Awaitable[object]] | None = None
 
 
+@dataclass(frozen=True)
+class Refused:
+    """A workspace to which it can't be done, and why, in a sentence."""
+
+    lease: Lease
+    why: str
+
+
 class Workspaces:
     """What one administrator does to workspaces."""
 
@@ -51,22 +60,25 @@ class Workspaces:
 
         Raises:
             RequestRefused: a field is missing or none.
-            Conflict: it can't be done to one of them; nothing was done to any.
+            Conflict: it can be done to none of them.
             HTTPError: 404 for one that does not exist.
         """
         reason, dry_run = reason_of(body), flag_of(body, "dry_run")
         leases, plan = await self._act.leases(body), self._planner(action, reason, body)
-        planned = _planned_for_all(leases, plan, action)
-        for one in planned if not dry_run else ():
-            if one.do is not None:
-                await one.do()
+        planned, refused = _plan_each(leases, plan)
+        if not dry_run:
+            planned = [one for one in planned if await _succeeds(one, refused)]
+        if not planned:
+            raise Conflict(_none_words(action, refused))
+        prefix = self._parts.prefix
         return {
             "action": action,
             "dry_run": dry_run,
             "now": self._act.now,
             "reason": reason,
-            "words": _words(action, planned, dry_run=dry_run),
-            "affected": [affected_view(self._parts.prefix, one.lease, one.words, one.ends_at) for one in planned],
+            "words": _words(action, planned, refused, dry_run=dry_run),
+            "affected": [affected_view(prefix, one.lease, one.words, one.ends_at) for one in planned],
+            "refused": [affected_view(prefix, one.lease, one.why, None) for one in refused],
         }
 
     def _planner(self, action: str, reason: str, body: Body) -> Callable[[Lease], Planned]:
@@ -81,7 +93,9 @@ class Workspaces:
         if not lease.live:
             raise Conflict("It has ended already.")
         if lease.phase is Phase.STOPPING:
-            return Planned(lease, "It stops already.", None)
+            how = endings.stopped_by(by, where, reason)
+            words = "It stops, and does not start again." if stops_to_start_again(lease) else "It stops already."
+            return Planned(lease, words, None, lambda: self._parts.reclaimer.end_for_good(lease, how))
         if lease.phase in WAITING:
             withdrawn = endings.withdrawn(by, where, reason)
             return Planned(lease, "Its request is withdrawn.", None, lambda: self._end(lease, withdrawn))
@@ -160,7 +174,7 @@ class Workspaces:
             more = until - newest.deadline_at
             latest = self._parts.allocator.bounds.of_extension(newest, more)
             if latest is not None and latest.at < until:  # others took of the budget while some of these were stored
-                raise Conflict(f"{name_of(newest)} {latest.words}: it was not extended. Those named before it were.")
+                raise Conflict(f"It {latest.words}. Grant more first, or name an earlier time.")
             longer = replace(
                 newest,
                 deadline_at=until,
@@ -180,23 +194,43 @@ class Workspaces:
         await self._parts.reclaimer.drive(lease.id)
 
 
-def _planned_for_all(leases: Sequence[Lease], plan: Callable[[Lease], Planned], action: str) -> list[Planned]:
-    """Return the plan of each. Raises Conflict with all that is in the way."""
+def _plan_each(leases: Sequence[Lease], plan: Callable[[Lease], Planned]) -> tuple[list[Planned], list[Refused]]:
+    """Return the plans of those to which it can be done, and the others."""
     planned: list[Planned] = []
-    problems: list[str] = []
+    refused: list[Refused] = []
     for lease in leases:
         try:
             planned.append(plan(lease))
         except Conflict as error:
-            problems.append(f"{name_of(lease)}: {error}")
-    if problems:
-        many = f"{len(problems)} of {len(leases)} can't be {DONE[action]}, and nothing was done. "
-        raise Conflict((many if len(leases) > 1 else "") + " ".join(problems))
-    return planned
+            refused.append(Refused(lease, str(error)))
+    return planned, refused
 
 
-def _words(action: str, planned: Sequence[Planned], *, dry_run: bool) -> str:
-    count = "1 workspace" if len(planned) == 1 else f"{len(planned)} workspaces"
+async def _succeeds(one: Planned, refused: list[Refused]) -> bool:
+    """Carry a plan out; where that can't be done any more, note why and return False."""
+    try:
+        if one.do is not None:
+            await one.do()
+    except Conflict as error:
+        refused.append(Refused(one.lease, str(error)))
+        return False
+    return True
+
+
+def _words(action: str, planned: Sequence[Planned], refused: Sequence[Refused], *, dry_run: bool) -> str:
+    rest = f" {len(refused)} can't be." if refused else ""
     if dry_run:
-        return f"{count} would be {DONE[action]}. Nothing was done."
-    return f"{count} {'is' if len(planned) == 1 else 'are'} {DONE[action]}."
+        return f"{_count(planned)} would be {DONE[action]}.{rest} Nothing was done."
+    return f"{_count(planned)} {'is' if len(planned) == 1 else 'are'} {DONE[action]}.{rest}"
+
+
+def _none_words(action: str, refused: Sequence[Refused]) -> str:
+    """Return that nothing was done, and why, each workspace on a line of its own."""
+    if len(refused) == 1:
+        return refused[0].why
+    lines = [f"{name_of(one.lease)}: {one.why}" for one in refused]
+    return "\n".join([f"None of {_count(refused)} can be {DONE[action]}.", *lines])
+
+
+def _count(found: Sequence[object]) -> str:
+    return "1 workspace" if len(found) == 1 else f"{len(found)} workspaces"

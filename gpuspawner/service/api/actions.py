@@ -38,8 +38,8 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
         Conflict: it can't be done now; the message says why.
         RequestRefused: the sentence is too long, or an answer has none; or a kind is none that could be given.
         Unavailable: the hub does not say in which groups the user of a request is.
-        HTTPError: 403 for a stop or a move by a workspace's own token, another's dispute, or an answer by someone
-            who is no administrator.
+        HTTPError: 403 for a stop or a move by a workspace's own token, another's dispute, the stop of another's
+            workspace, which takes a reason, or an answer by someone who is no administrator.
     """
     if action in _OF_AN_END:
         async with parts.book.of_ended:
@@ -59,6 +59,8 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
     else:
         if person.lease is not None:
             raise HTTPError(403, reason="A workspace's own token may not end it: use the hub or the workspace page.")
+        if action in _OWN and not person.owns(lease):
+            raise HTTPError(403, reason=_OWN[action].format(user=lease.user))
         await _ENDS[action](parts, person, lease, where)
 
 
@@ -197,4 +199,11 @@ async def _with(parts: Parts, person: Person, lease: Lease, where: str) -> None:
 
 
 _ENDS = {"stop": _stop, "move": _move, WITHOUT: _without, WITH: _with}
+_REASON = " Stop it with a reason: gpuspawner stop, the console, or POST /api/v1/admin/workspaces/stop."
+_OWN = {
+    "stop": "This workspace is {user}'s." + _REASON,
+    WITHOUT: "Only {user} can restart this workspace without a GPU." + _REASON,
+    WITH: "Only {user} can restart this workspace with a GPU." + _REASON,
+}
+"""What ends a workspace without notice, and so only for its own user; and what administrators do instead."""
 _DONE_BY = {"move": endings.Reason.MOVED, WITHOUT: endings.Reason.CHANGED, WITH: endings.Reason.CHANGED}

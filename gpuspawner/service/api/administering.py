@@ -41,7 +41,7 @@ class OfWorkspaces(AdministratorHandler):
 
     @route(answer=shapes.Done, body=shapes.AdministerBody, admins=ADMINS)
     async def post(self, action: str) -> None:
-        """Stop, move or extend workspaces, or with ``dry_run`` say what that does; 409 where one of them can't be."""
+        """Stop, move or extend those that can be, or with ``dry_run`` say what that does; 409 where none can be."""
         body, act = self.fields(*FIELDS[action]), self.act()
         try:
             self.answer(await Workspaces(act).do(action, body))

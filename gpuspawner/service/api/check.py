@@ -19,6 +19,7 @@ from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.shapes.asking import Outlook
 from gpuspawner.service.api.rest.shapes.options import StartBody
 from gpuspawner.service.rules.policies import policy_now
+from gpuspawner.service.rules.server_names import read_server
 from gpuspawner.service.tell.arrivals import reach_words
 from gpuspawner.service.tell.cost import cost_view
 from gpuspawner.service.tell.elsewhere import where_words
@@ -51,7 +52,7 @@ class Check(ApiHandler):
         """Answer the sentence; 4xx, as Start, with all that is wrong at once, where it would be refused."""
         parts, person = self.parts, self.must()
         body = self.body()
-        key = Key(*person.owner, str(body.pop("server", "")))
+        key = Key(*person.owner, await read_server(parts, person.name, body.pop("server", "")))
         groups = await self.groups()
         request = await parts.allocator.asking.resolve(body, person.name, person.owner, groups)
         now = parts.clock.now()

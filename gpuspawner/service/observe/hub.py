@@ -15,6 +15,10 @@ from tornado.simple_httpclient import SimpleAsyncHTTPClient
 from gpuspawner.core.errors import Unavailable
 
 PAGE = "application/jupyterhub-pagination+json"
+STRICT_SINCE = 6
+"""The version of JupyterHub that restricts the names of servers."""
+OF_NAMES = ("named servers", "server_name")
+"""In what the hub says where the name is in the way."""
 LONGEST_MESSAGE = 300
 """Characters of what the hub says. Arbitrary: a sentence or two."""
 
@@ -132,16 +136,29 @@ class Hub:
         server = _servers_of(model).get(name)
         return _server(model, server) if server else None
 
+    async def takes_name(self, user: str, name: str) -> bool:
+        """Whether the hub takes a name that JupyterHub 6 gives to no new server.
+
+        An older hub does, and a newer one for a server that its user has had since then.
+        """
+        if int(str((await self._fetch("GET", "/"))["version"]).partition(".")[0]) < STRICT_SINCE:
+            return True
+        try:
+            model = await self._fetch("GET", f"/users/{quote(user, safe='')}?include_stopped_servers")
+        except _NotFoundError:
+            return False
+        return name in _servers_of(model)
+
     async def start(self, user: str, name: str, options: Mapping[str, Any]) -> str:
         """Ask for a start with the bare options (5.x knows no other form). Read the server back to see what came of it.
 
         201, 202, 400-pending and a time-out all mean "look again", so none of them is told apart here. Return why the
-        hub has no such server, whoever asks: it allows no named ones, or no more of them; else "".
+        hub has no such server, whoever asks: it allows no named ones, no more of them, or not this name; else "".
         """
         try:
             await self._fetch("POST", _server_path(user, name), dict(options), timeout_seconds=20.0)
         except _BadRequestError as error:
-            return str(error) if "named servers" in str(error).lower() else ""
+            return str(error) if any(words in str(error).lower() for words in OF_NAMES) else ""
         except (_NotFoundError, Unavailable):
             pass
         return ""

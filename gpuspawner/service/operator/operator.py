@@ -16,11 +16,11 @@ from gpuspawner.core.resources.deciding import Do, Step, decide, has_seconds, wa
 from gpuspawner.core.resources.resource import ENDED, LIFETIME, REFUSED, SCHEDULED, WAITS, Resource
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.api.actions import stop
-from gpuspawner.service.api.programs.starting import read_server
 from gpuspawner.service.leases.allocator import Ask
 from gpuspawner.service.observe.work_queue import WorkQueue
 from gpuspawner.service.operator import telling, wishing
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.rules.server_names import read_server
 
 log = logging.getLogger("gpuspawner.operator")
 
@@ -198,7 +198,7 @@ class Operator:
             await self._resources.tell(resource, telling.refused(resource, why, parts.clock.now()))
             return
         try:
-            lease = await self._asked(resource, Key(parts.hub_id, created, read_server(server)))
+            lease = await self._asked(resource, Key(parts.hub_id, created, await read_server(parts, user, server)))
         except (Conflict, RequestRefused) as error:
             await self._resources.tell(resource, telling.refused(resource, all_words(error), parts.clock.now()))
         else:

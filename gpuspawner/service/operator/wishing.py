@@ -10,10 +10,10 @@ from gpuspawner.catalog import all_words
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.lease import Key, Owner
 from gpuspawner.core.resources.resource import Resource
-from gpuspawner.service.api.programs.starting import read_server
 from gpuspawner.service.operator import telling
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.ready.telling import make, remove, wish_view
+from gpuspawner.service.rules.server_names import read_server
 
 TAKEN_BACK = "It is asked for no more: that was removed on a page or by a command. Delete this, and apply a new one."
 
@@ -38,7 +38,8 @@ async def kept(parts: Parts, resource: Resource, where: str) -> dict[str, Any]:
     if not found:
         when = {"at": resource.ready_at.get("time"), "on": resource.ready_at.get("days", "weekdays")}
         try:
-            found = [await make(parts, Key(*owner, read_server(server)), user, {**options, **when}, where, name)]
+            key = Key(*owner, await read_server(parts, user, server))
+            found = [await make(parts, key, user, {**options, **when}, where, name)]
         except RequestRefused as error:
             return telling.refused(resource, all_words(error), now)
     return telling.scheduled(resource, await wish_view(parts, owner, found[0]), now)

@@ -8,10 +8,10 @@ from tornado.web import HTTPError
 
 from gpuspawner.core.leases.lease import Key
 from gpuspawner.service.api.base import ApiHandler, Person
-from gpuspawner.service.api.programs.starting import read_server
 from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.shapes import ready as shapes
 from gpuspawner.service.ready import telling
+from gpuspawner.service.rules.server_names import read_server
 
 
 class ReadyHandler(ApiHandler):
@@ -41,7 +41,7 @@ class ReadyList(ReadyHandler):
     async def post(self) -> None:
         """Have a workspace asked for on these days, early enough to be ready by then; a start's options are as ever."""
         person, said = self.user(), self.body()
-        key = Key(*person.owner, read_server(said.pop("server", "")))
+        key = Key(*person.owner, await read_server(self.parts, person.name, said.pop("server", "")))
         one = await telling.make(self.parts, key, person.name, said, self.where)
         self.answer(await telling.wish_view(self.parts, person.owner, one), 201)
 

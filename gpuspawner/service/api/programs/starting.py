@@ -11,7 +11,7 @@ from typing import Any
 
 from tornado.web import HTTPError
 
-from gpuspawner.core.errors import Conflict, RequestRefused, quoted
+from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import WAITING, Key
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.api.public import Workspaces as Listed
@@ -19,10 +19,8 @@ from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.shapes.options import StartBody
 from gpuspawner.service.api.rest.shapes.workspaces import Workspace
 from gpuspawner.service.leases.allocator import Ask
+from gpuspawner.service.rules.server_names import read_server
 from gpuspawner.service.tell.views import lease_view
-
-LONGEST_NAME = 60
-"""Of a server. Arbitrary: it becomes part of addresses and of pods' names."""
 
 
 class Workspaces(Listed):
@@ -37,7 +35,7 @@ class Workspaces(Listed):
         """
         person = self._starter()
         options = self.body()
-        server = read_server(options.pop("server", ""))
+        server = await read_server(self.parts, person.name, options.pop("server", ""))
         parts, key = self.parts, Key(*person.owner, server)
         groups = await parts.members.now(person.name, person.owner)
         request = await parts.allocator.asking.request_of(key, person.name, options, groups)
@@ -58,15 +56,6 @@ class Workspaces(Listed):
         if person.lease is not None or not person.owner.user_created:
             raise HTTPError(403, reason="Only a user of the hub, by a token of theirs, starts a workspace.")
         return person
-
-
-def read_server(name: object) -> str:
-    """Return the name of a workspace as it was sent. Raises RequestRefused for one that can't be."""
-    good = isinstance(name, str) and len(name) <= LONGEST_NAME and name.isprintable() and "/" not in name
-    if not good:
-        limit = f"a text of at most {LONGEST_NAME} letters, without /"
-        raise RequestRefused("server", quoted(name), limit, "Name the workspace so, or leave it out.")
-    return str(name)
 
 
 ROUTES: list[Any] = [(r"/api/v1/workspaces", Workspaces)]

@@ -43,6 +43,8 @@ class Done(Answer):
     reason: str
     words: str
     affected: list[Affected]
+    refused: list[Affected]
+    """Those to which it can't be done; ``words`` is why."""
 
 
 class RestrictionBody(Body):
@@ -100,6 +102,8 @@ class Restricted(Answer):
     restrictions: list[Restriction]
     words: str
     affected: list[Affected]
+    refused: list[Affected]
+    """Workspaces that have ended; ``words`` says so."""
     dry_run: bool
     now: float
 

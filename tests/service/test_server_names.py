@@ -1,0 +1,50 @@
+"""Names of workspaces: at every entry as the hub takes them."""
+
+import pytest
+from jupyterhub import slugs
+from page_world import api
+
+from gpuspawner.core.errors import RequestRefused
+from gpuspawner.service.rules.server_names import read_server
+
+NAMES = ["", "train", "t", "train-2", "a" * 30, "a" * 31, "-a", "a-", "a--b", "2nd", "Train", "weird name!", "a/b", "é"]
+
+
+@pytest.fixture
+def world(make_web_world):
+    made = make_web_world()
+    made.observe()
+    return made
+
+
+@pytest.mark.parametrize("name", [*NAMES, None, 3, "\ud800"])
+def test_a_new_workspace_is_named_as_the_newest_hub_names_servers(world, name):
+    good = name == "" or (isinstance(name, str) and slugs.is_valid_safe_slug(name))
+    if good:
+        assert world.call(read_server, world.parts, "alice", name) == name
+        assert world.models_asked == [], "the hub is asked about odd names alone"
+    else:
+        with pytest.raises(RequestRefused, match="lower-case letters, digits and single hyphens"):
+            world.call(read_server, world.parts, "alice", name)
+
+
+def test_a_name_from_before_that_rule_is_good_where_the_hub_has_it_or_is_older(world):
+    world.servers["My Server"] = {"name": "My Server"}
+    assert world.call(read_server, world.parts, "alice", "My Server") == "My Server"
+    with pytest.raises(RequestRefused):
+        world.call(read_server, world.parts, "alice", "Mine")
+    world.hub_version = "5.5.4"
+    assert world.call(read_server, world.parts, "alice", "Mine") == "Mine"
+    with pytest.raises(RequestRefused):
+        world.call(read_server, world.parts, "alice", "a/b")
+
+
+@pytest.mark.parametrize("path", ["check", "workspaces", "ready"])
+def test_every_entry_refuses_a_name_that_the_hub_would_not_take(world, path):
+    body = {"server": "weird name!", **({"at": "8:00", "on": "weekdays"} if path == "ready" else {})}
+    refused = api(world, "alice", path, "POST", body)
+    words = refused.json()["error"]["message"]
+    assert refused.status_code == 400
+    assert words.startswith("Name: 'weird name!' asked; allowed: at most 30 lower-case letters, digits and ")
+    assert words.endswith("a letter first, no hyphen last. Choose another name, or leave it out.")
+    assert list(world.parts.book) == []

@@ -5,6 +5,7 @@ import contextlib
 import json
 
 from aiohttp import WSMsgType, web
+from harness.conditions import until
 
 VERSION = "resourceVersion"
 
@@ -104,8 +105,7 @@ class KubeApi:
 
     async def followed(self):
         """Wait until nodes, pods, quotas and limits are watched: what was before, a watch is told by its version."""
-        while len(self.watchers) < 4:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(self.watchers) >= 4)
 
     def break_watches(self):
         for queue in self.watchers:

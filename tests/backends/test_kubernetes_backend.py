@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from cluster_objects import A100, MIG_MIXED, SHARED, a_node, a_workspace
+from harness.conditions import until
 from kube_api import ends_with, exit_status
 from kube_backends import make_backend
 
@@ -209,8 +210,7 @@ async def test_probes_that_hang_leave_connections_for_the_rest(api, a_backend):
     await asyncio.gather(*(backend.probe(lease, 1, (), 0.3) for lease in leases[:20]))
     before = len(api.asked)
     probes = [asyncio.create_task(backend.probe(lease, 1, (), 60.0)) for lease in leases]
-    while [verb for verb, *_ in api.asked[before:]].count("exec") < 40:
-        await asyncio.sleep(0.01)
+    await until(lambda: [verb for verb, *_ in api.asked[before:]].count("exec") >= 40)
     await asyncio.wait_for(backend.end(leases[0]), 60)
     for probe in probes:
         probe.cancel()

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from cluster_objects import a_node, a_pod, a_workspace
+from harness.conditions import until
 from kube_views import LIMITS, NODES, PODS, QUOTAS, eventually, free, limits, listed, lists, running
 
 from gpuspawner.backends.kubernetes import watches
@@ -97,8 +98,7 @@ async def test_an_api_server_that_refuses_for_a_moment_hides_nothing_for_long(ap
     api.put(a_pod(gpus={"nvidia.com/gpu": 3}, namespace="train"))
     backend = a_view()
     look = asyncio.create_task(backend.fleet())
-    while not lists(api, PODS) or not lists(api, QUOTAS):
-        await asyncio.sleep(0.01)
+    await until(lambda: lists(api, PODS) and lists(api, QUOTAS))
     api.refused.clear()
     await look
     await eventually(free(backend), 1)
@@ -113,8 +113,7 @@ async def test_an_api_server_that_knows_nobody_for_long_refuses_no_collection(ap
     backend = a_view()
     with pytest.raises(Unavailable, match="401: Unauthorized"):
         await backend.fleet()
-    while lists(api) < 20:  # by then each collection was asked for longer than a refusal must last
-        await asyncio.sleep(0.01)
+    await until(lambda: lists(api) >= 20)  # by then each collection was asked for longer than a refusal must last
     api.known = True
     await eventually(free(backend), 1)
     await api.followed()
@@ -126,8 +125,7 @@ async def test_a_quota_or_a_limit_that_may_not_be_seen_stops_nothing(api, a_view
     api.refused.add(("get", path))
     backend = a_view()
     assert await free(backend)() == 4
-    while not backend.limits:
-        await asyncio.sleep(0.01)
+    await until(lambda: backend.limits)
     (limit,) = backend.limits
     assert limit.startswith(f"{what} of namespace jhub are not seen")
     api.refused.clear()
@@ -139,8 +137,7 @@ async def test_what_is_refused_is_asked_for_again_every_so_often_and_no_more(api
     api.refused.add(("get", QUOTAS))
     backend = a_view()
     await backend.fleet()
-    while not backend.limits:
-        await asyncio.sleep(0.01)
+    await until(lambda: backend.limits)
     asked = lists(api, QUOTAS)
     monkeypatch.setattr(watches, "REFUSED_SECONDS", 60.0)
     await listed(api, QUOTAS, asked + 1)  # what waited for its time by then

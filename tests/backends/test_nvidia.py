@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness.conditions import until
 
 from gpuspawner.backends.local import nvidia, processes
 from gpuspawner.backends.local.backend import LocalBackend
@@ -191,10 +190,7 @@ async def test_a_hanging_tool_is_gone_with_all_it_started_once_that_is_told(
         await backend.fleet()
     child, own = (Path("/proc") / pid for pid in (tmp_path / "pids").read_text(encoding="utf-8").split())
     assert not own.exists(), "asyncio would warn of it, if not now"
-    deadline = time.monotonic() + 10  # it is killed, and dies once it is its turn
-    while _lives(child):
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)
+    await until(lambda: not _lives(child))  # it is killed, and dies once it is its turn
 
 
 async def test_real_gpus_that_fail_never_turn_into_simulated_ones(machine: Callable[..., LocalBackend]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness.conditions import until
 from harness.programs import needs
 
 from gpuspawner.backends.base import ProbeResult
@@ -79,9 +80,7 @@ async def test_a_simulated_gpu_from_end_to_end(
         PYTHONPATH=str(Path(__file__).parents[2]),
         **environment,
     )
-    deadline = time.monotonic() + 10
-    while len([p for p in processes.scan() if p.lease_id == lease_id]) < 2 and time.monotonic() < deadline:
-        await asyncio.sleep(0.05)
+    await until(lambda: len([p for p in processes.scan() if p.lease_id == lease_id]) >= 2)
     first, table = parse_probe(
         await backend.probe(lease_id, 1, uuids, 10.0), uuids, None, interval_seconds=60.0, age_seconds=600.0
     )

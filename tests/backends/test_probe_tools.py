@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness.conditions import until
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.local import nvidia, processes
@@ -174,9 +173,7 @@ async def test_a_simulated_gpu_of_amd_from_end_to_end(
         PYTHONPATH=str(Path(__file__).parents[2]),
         **{**patch["environment"], "PATH": f"{patch['path_prefix']}:{os.environ['PATH']}"},
     )
-    deadline = time.monotonic() + 10
-    while len([p for p in processes.scan() if p.lease_id == lease_id]) < 2 and time.monotonic() < deadline:
-        await asyncio.sleep(0.05)
+    await until(lambda: len([p for p in processes.scan() if p.lease_id == lease_id]) >= 2)
     result = await backend.probe(lease_id, 1, leased, 30.0)
     sample, _table = parse_probe(result, leased, None, interval_seconds=60.0, age_seconds=600.0)
     assert [(gpu.problem, gpu.utilization_percent) for gpu in sample.gpus] == [("", 0.0), ("", 70.0)]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness.conditions import until
 
 from gpuspawner.backends.local import processes
 from gpuspawner.backends.local.backend import LocalBackend
@@ -98,11 +99,8 @@ async def test_a_forged_attempt_is_attempt_0(backend: LocalBackend, start: Start
 )
 async def test_all_of_a_lease_ends(backend: LocalBackend, start: Start, lease_id: str, code: str, count: int) -> None:
     start(code)
-    deadline = time.monotonic() + 5
-    while len(pids(lease_id)) != count and time.monotonic() < deadline:
-        time.sleep(0.02)
+    await until(lambda: len(pids(lease_id)) == count)
     found = pids(lease_id)
-    assert len(found) == count
     assert await backend.end(lease_id)
     assert pids(lease_id) == []
     assert [pid for pid in found if _state(pid) not in "ZX"] == []
@@ -165,12 +163,10 @@ def test_processes_that_vanish_and_odd_names_are_tolerated(start: Start, lease_i
     assert processes.identity(os.getpid()) == (os.getuid(), os.getgid(), sorted(os.getgroups()))
 
 
-def test_a_process_that_ended_unwaited_is_gone(lease_id: str) -> None:
+async def test_a_process_that_ended_unwaited_is_gone(lease_id: str) -> None:
     environment = {**os.environ, "GPUSPAWNER_LEASE_ID": lease_id}
     process = subprocess.Popen([sys.executable, "-c", ""], env=environment)
-    deadline = time.monotonic() + 5
-    while _state(process.pid) != "Z" and time.monotonic() < deadline:
-        time.sleep(0.02)
+    await until(lambda: _state(process.pid) == "Z")
     assert pids(lease_id) == []
     process.wait()
 

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuspawner.catalog.file import SETTLED_SECONDS, CatalogFile, InForce
@@ -176,7 +176,6 @@ def test_a_catalog_that_no_file_holds_stays(path):
     assert (held.problem, held.sentences) == ("", ())
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from([GOOD.format(price=n) for n in range(1, 4)] + [BAD, "", "["]), st.booleans()))
 )

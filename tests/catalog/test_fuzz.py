@@ -62,14 +62,13 @@ def spoilt(draw):
 
 
 @given(TEXT | st.builds(lambda at, what: EXAMPLE[:at] + what + EXAMPLE[at:], st.integers(900, 3000), TEXT))
-@settings(deadline=None)
 def test_promise_10_any_text_loads_or_is_refused(text):
     with contextlib.suppress(CatalogError):
         load_text(text)
 
 
 @given(st.dictionaries(WORDS, VALUES, max_size=4) | spoilt())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_promise_10_any_dict_loads_or_is_refused(tree):
     assert all(problem.wrong and problem.right and problem.line is None for problem in check(tree))
 
@@ -89,7 +88,6 @@ def test_promise_10_any_json_resolves_or_is_refused(options):
 
 
 @given(st.dictionaries(st.sampled_from([*OPTIONS, "_xsrf"]) | TEXT, st.lists(TEXT | WORDS, max_size=2), max_size=6))
-@settings(deadline=None)
 def test_promise_10_any_form_resolves_or_is_refused(formdata):
     with contextlib.suppress(RequestRefused):
         resolve(CATALOG, from_form(CATALOG, formdata), "alice")

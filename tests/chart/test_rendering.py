@@ -21,83 +21,74 @@ ROUTE = {**EXPOSED, "expose.httpRoute.enabled": True, "expose.httpRoute.parentRe
 PULLER, PRIORITY = {"prePuller.enabled": True}, {"priorityClass.create": True}
 OTHERS = {
     "hub.url": "http://other:8081/hub/api",
-    "hub.baseUrl": "/jupyter/",
-    "hub.publicUrl": "https://hub.example.org",
-    "hub.podLabels": {"app": "other"},
-    "hub.proxyPodLabels": {"app": "other"},
-    "hub.serviceAccount.name": "other",
-    "hub.serviceAccount.namespace": "other",
+    "hub.baseUrl": "/other-prefix/",
+    "hub.publicUrl": "https://public.example.org",
+    "hub.podLabels": {"app": "other-hub"},
+    "hub.proxyPodLabels": {"app": "other-proxy"},
+    "hub.serviceAccount.name": "other-account",
+    "hub.serviceAccount.namespace": "other-namespace",
     "workspaces.namespace": "gpu-workspaces",
-    "workspaces.podLabels": {"app": "other"},
+    "workspaces.podLabels": {"app": "other-workspace"},
     "cluster": {"placement": "required"},
-    "settings": {"keep_ended_seconds": 60},
-    "existingSecret": "other",
+    "settings": {"keep_ended_seconds": 61234},
+    "existingSecret": "other-secret",
     "clusterSecret": "gpu-clusters",
     "store.postgresql.url": "postgresql://gpu@db/gpu",
     "store.postgresql.existingSecret": "gpu-store",
-    "store.postgresql.secretKey": "other",
-    "replicas": 2,
-    "persistence.existingClaim": "other",
-    "persistence.size": "7Gi",
-    "persistence.storageClass": "fast",
+    "store.postgresql.secretKey": "other-key",
+    "persistence.existingClaim": "other-claim",
+    "persistence.size": "7077Gi",
+    "persistence.storageClass": "other-storage",
     "persistence.accessModes": ["ReadWriteOncePod"],
-    "rights.serviceAccount": "other",
-    "customResources.resources": {"limits": {"memory": "1Gi"}},
+    "rights.serviceAccount": "other-rights",
+    "customResources.resources": {"limits": {"memory": "1234Gi"}},
     "image.name": "registry.example.org/service",
-    "image.tag": "2",
+    "image.tag": "9.8.7",
     "image.pullPolicy": "Always",
-    "image.pullSecrets": ["registry"],
-    "resources": {"limits": {"memory": "2Gi"}},
-    "nodeSelector": {"pool": "hub"},
-    "tolerations": [{"key": "hub", "operator": "Exists"}],
-    "priorityClassName": "high",
-    "podAnnotations": {"example.org/a": "b"},
+    "image.pullSecrets": ["other-registry"],
+    "resources": {"limits": {"memory": "2022Gi"}},
+    "nodeSelector": {"pool": "other-nodes"},
+    "tolerations": [{"key": "other-toleration"}],
+    "priorityClassName": "other-priority",
+    "podAnnotations": {"example.org/a": "of-pods"},
     "expose.service.type": "NodePort",
     "expose.service.targetPort": 8443,
     "expose.service.nodePort": 30080,
     "expose.service.sourceRanges": ["192.0.2.0/24"],
-    "expose.service.annotations": {"example.org/a": "b"},
-    "expose.ingress.className": "public",
-    "expose.ingress.hosts": ["hub.example.org"],
+    "expose.service.annotations": {"example.org/a": "of-a-service"},
+    "expose.ingress.className": "other-class",
+    "expose.ingress.hosts": ["ingress.example.org"],
     "expose.ingress.tlsSecret": "hub-tls",
-    "expose.ingress.annotations": {"example.org/a": "b"},
-    "expose.httpRoute.parentRefs": [{"name": "other"}],
-    "expose.httpRoute.hosts": ["hub.example.org"],
-    "expose.httpRoute.annotations": {"example.org/a": "b"},
-    "networkPolicy.ingress": [{"ports": [{"port": 1234}]}],
-    "networkPolicy.egress": [{"ports": [{"port": 25}]}],
-    "priorityClass.name": "other",
-    "priorityClass.value": -7,
-    "prePuller.nodeSelector": {"pool": "gpus"},
-    "prePuller.tolerations": [],
-    "monitoring.serviceMonitor.labels": {"release": "prometheus"},
-    "monitoring.serviceMonitor.interval": "15s",
-    "monitoring.serviceMonitor.tokenSecret": "other",
-    "monitoring.rules.labels": {"release": "prometheus"},
-    "monitoring.dashboards.labels": {"grafana": "yes"},
-    "fullnameOverride": "other",
+    "expose.ingress.annotations": {"example.org/a": "of-an-ingress"},
+    "expose.httpRoute.parentRefs": [{"name": "other-gateway"}],
+    "expose.httpRoute.hosts": ["route.example.org"],
+    "expose.httpRoute.annotations": {"example.org/a": "of-a-route"},
+    "networkPolicy.ingress": [{"ports": [{"port": 12345}]}],
+    "networkPolicy.egress": [{"ports": [{"port": 25025}]}],
+    "priorityClass.name": "other-class-of-priority",
+    "priorityClass.value": -4711,
+    "prePuller.nodeSelector": {"pool": "other-gpus"},
+    "prePuller.tolerations": [{"key": "toleration-of-puller"}],
+    "monitoring.serviceMonitor.labels": {"release": "of-monitor"},
+    "monitoring.serviceMonitor.interval": "1517s",
+    "monitoring.serviceMonitor.tokenSecret": "other-token",
+    "monitoring.rules.labels": {"release": "of-rules"},
+    "monitoring.dashboards.labels": {"grafana": "of-dashboards"},
+    "fullnameOverride": "other-name",
 }
-"""Of each value that is no switch, another than its default."""
+"""For each value that is no switch, a text or number that stands nowhere else in what is rendered."""
 WITH = {
-    "store.postgresql.existingSecret": {"store.postgresql.url": "postgresql://gpu@db/gpu"},
-    "store.postgresql.secretKey": {"store.postgresql.existingSecret": "gpu-store"},
-    "replicas": {"store.postgresql.url": "postgresql://gpu@db/gpu"},
-    "hub.serviceAccount.": {"hub.rights.kubespawner": True},
-    "rights.serviceAccount": {"rights.create": False},
     "customResources.ownProcess": {"customResources.enabled": True},
     "customResources.resources": {"customResources.enabled": True, "customResources.ownProcess": True},
-    "expose.service.": EXPOSED,
-    "expose.ingress.": INGRESS,
-    "expose.httpRoute.": ROUTE,
-    "prePuller.": PULLER,
-    "priorityClass.": PRIORITY,
+    "expose.ingress.enabled": EXPOSED,
+    "expose.httpRoute.enabled": ROUTE,
     "monitoring.serviceMonitor.": MONITOR,
-    "monitoring.rules.": {"monitoring.rules.enabled": True},
-    "monitoring.dashboards.": {"monitoring.dashboards.enabled": True},
 }
-"""What must be set beside a value, by the beginning of its path, for it to count."""
+"""What must be set beside a switch, by the beginning of its path, for it to count."""
 DEFAULTS = yaml.safe_load(chart_schema.VALUES.read_text())
 VALUES = dict(chart_schema.paths(chart_schema.schema()))
+SETTABLE = sorted(VALUES.keys() - {"catalog", "global", "replicas"})
+"""Tests of their own cover the catalog and the replicas."""
 EVERYTHING = {
     "hub.rights.kubespawner": True,
     "hub.rights.output": True,
@@ -135,14 +126,32 @@ def test_lint_finds_nothing(chart):
     chart.helm("lint", "--strict", CHART, f"--set-file=catalog={chart.catalog}")
 
 
-@pytest.mark.parametrize("path", sorted(VALUES.keys() - {"catalog", "global"}))
-def test_each_value_changes_what_is_rendered(chart, path):
+@pytest.mark.parametrize("path", [path for path in SETTABLE if isinstance(default(path), bool)])
+def test_each_switch_changes_what_is_rendered(chart, path):
     beside = next((more for beginning, more in WITH.items() if path.startswith(beginning)), {})
-    before = default(path)
-    other = not before if isinstance(before, bool) else OTHERS[path]
-    if path in beside:  # the switch itself
-        beside = {key: value for key, value in beside.items() if key != path or not isinstance(value, bool)}
-    assert chart.text({**beside, path: other}) != chart.text(beside)
+    on, off = ({**beside, path: value} for value in (True, False))
+    assert chart.text(on) != chart.text(off)
+
+
+def test_each_value_is_rendered(chart):
+    """A claim of one's own needs neither a size nor a database, so three renderings show all values."""
+    assert OTHERS.keys() == {path for path in SETTABLE if not isinstance(default(path), bool)}
+    base = {**EVERYTHING, "rights.create": False}
+    files = {path: value for path, value in OTHERS.items() if not path.startswith("store.")}
+    claim = {path: value for path, value in files.items() if path != "persistence.existingClaim"}
+    before, *after = (chart.text({**base, **values}) for values in ({}, OTHERS, files, claim))
+    tokens = {path: [str(leaf) for leaf in leaves(value)] for path, value in OTHERS.items()}
+    assert len({token for found in tokens.values() for token in found}) == len(OTHERS), (
+        "each value has one token of its own"
+    )
+    assert [path for path, (token,) in tokens.items() if token in before] == []
+    assert [path for path, (token,) in tokens.items() if not any(token in text for text in after)] == []
+
+
+def leaves(value):
+    """Return the texts and numbers in a value."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return [value] if inner is None else [leaf for one in inner for leaf in leaves(one)]
 
 
 def test_ingress_and_route_lead_to_the_proxy_under_the_hubs_prefix_where_the_hub_is(chart):

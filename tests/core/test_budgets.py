@@ -6,7 +6,7 @@ from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lease_builders import a_lease, a_request
 
@@ -214,7 +214,6 @@ def situations(draw):
     return entries, draw(ZONES), now, asks
 
 
-@settings(deadline=None)
 @given(situations())
 def test_no_period_is_ever_given_more_than_it_has_and_none_is_cut_without_need(situation):
     entries, zone, now, asks = situation

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lease_builders import fleet, gpu, slots
 
@@ -53,7 +53,6 @@ occupant = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(occupant, max_size=5))
 def test_everybody_has_as_many_as_was_given_and_taking_the_same_again_changes_nothing(occupants):
     found = seats(occupants)
@@ -88,7 +87,6 @@ def test_marks_stay_where_they_cannot_go_elsewhere(seen, held):
     assert unmarked(seen, held) == seen
 
 
-@settings(deadline=None)
 @given(st.integers(0, 4), st.integers(0, 4), st.sets(st.integers(0, 7)))
 def test_what_is_free_is_what_the_numbers_say(foreign, sick, held):
     gpus = counted(8, foreign=foreign)

@@ -155,7 +155,7 @@ class Idleness(RuleBasedStateMachine):
 class TestPromise4AndPromise5(Idleness.TestCase):
     """Promises 4 and 5: see :meth:`Idleness.check`."""
 
-    settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+    settings = settings(stateful_step_count=40)
 
 
 KINDS = st.lists(st.tuples(st.sampled_from(sorted(PERCENT)), INTERVALS), max_size=60)

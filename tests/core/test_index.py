@@ -189,7 +189,7 @@ def charges_of(index, seen):
 
 
 @mock.patch.object(live, "AT_ONCE", 2)
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.data())
 def test_what_is_kept_through_any_history_is_what_is_derived_anew_and_decides_the_same(data):
     history, kept = History(), None
@@ -213,7 +213,7 @@ def test_what_is_kept_through_any_history_is_what_is_derived_anew_and_decides_th
         assert derived(kept) == derived(anew), "a pass changes nothing that is kept"
 
 
-@settings(deadline=None, max_examples=75)
+@settings(max_examples=75)
 @given(st.data())
 def test_what_is_derived_is_what_the_snapshot_says(data):
     history = History()

@@ -4,7 +4,7 @@ from dataclasses import replace
 from fractions import Fraction
 from unittest import mock
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lease_builders import NOW, a_lease, a_request
 
@@ -53,7 +53,6 @@ def steps(draw):
     return found
 
 
-@settings(deadline=None)
 @given(steps())
 def test_kept_balances_are_those_counted_anew(line):
     kept = KeptBalances()

@@ -264,5 +264,5 @@ class Leases(RuleBasedStateMachine):
             assert (lease.reason is not None, lease.ended_at is not None, lease.token_hash) == (True, True, "")
 
 
-Leases.TestCase.settings = settings(max_examples=75, stateful_step_count=40, deadline=None)
+Leases.TestCase.settings = settings(stateful_step_count=40)
 test_leases = Leases.TestCase

@@ -77,7 +77,6 @@ def queues(draw):
     return seen_by(*leases, *held, accounts=Accounts(decayed_gpu_seconds=used))
 
 
-@settings(deadline=None)
 @given(queues())
 def test_the_order_is_total_and_transitive(seen):
     standing, *_ = standing_of(seen)
@@ -90,7 +89,6 @@ def test_the_order_is_total_and_transitive(seen):
                 assert not (one < other < third) or one < third
 
 
-@settings(deadline=None)
 @given(queues(), st.data())
 def test_the_line_is_the_order_judged_anew_after_each_grant(seen, data):
     standing, tally, uses = standing_of(seen)
@@ -176,7 +174,7 @@ def run(seen, leases, until, step):
     return told
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(st.data())
 def test_nobody_starves(data):
     """Somebody who has used much asks for a whole node, while others ask for one GPU again and again."""
@@ -203,7 +201,6 @@ def test_nobody_starves(data):
     raise AssertionError
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_backfill_delays_nobody_beyond_the_reserved_time(data):
     """Whoever passes leaves the GPUs by the time for which they are kept; nobody extends beyond that."""
@@ -278,7 +275,6 @@ def test_who_waits_reads_why_another_goes_first():
     assert why(of("w"), of("v", "b", **first)) == "Goes after a request that was made 1 min earlier."
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_substitutes_are_never_below_needs(data):
     needs = data.draw(st.sampled_from([0, 30 * 2**30, 60 * 2**30, 90 * 2**30]))
@@ -305,7 +301,7 @@ def test_the_first_kind_that_is_free_is_given_and_one_alone_is_reserved_where_it
     assert (place.number, place.of, place.unchanged_seconds, place.kind) == (1, 1, 300, "t4")
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.data())
 def test_positions_equal_the_order_of_grants_when_all_ends_happen_as_declared(data):
     """One GPU each, so that nothing passes: who is said to come at a time comes then, and in that order."""
@@ -368,7 +364,7 @@ def test_gpus_are_reserved_on_the_node_that_has_cpu_for_the_request_first_too():
     assert told({gpus[0].on: Beside(4000, 2**40)}) == ("a100-1", 100), "as it is granted, where only GPUs are short"
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(queues(), st.sampled_from([None, 3, 4]), st.booleans())
 def test_a_pass_that_ends_where_nobody_gets_anything_decides_what_a_whole_one_does(seen, hard, budget):
     limits = (Limit(What.GPUS, soft=Fraction(2), hard=None if hard is None else Fraction(hard)),)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lease_builders import A100, KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
@@ -263,7 +263,6 @@ def worlds(draw):
     )
 
 
-@settings(deadline=None)
 @given(worlds(), st.booleans())
 def test_grants_fit_keep_the_order_and_agree_with_what_people_were_told(world, hub_answers):
     line, holders, seen = world

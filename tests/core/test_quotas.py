@@ -5,7 +5,7 @@ from fractions import Fraction
 from itertools import count
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lease_builders import GIB, KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
@@ -266,7 +266,6 @@ def counted(holdings):
     return {(which, bucket): (x.total, {**x.of}, {**x.of_user}) for which, bucket, x in both if x.of}
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_no_request_is_granted_over_a_hard_limit_under_any_interleaving(data):
     """People ask, are granted, leave, and quotas change: after each pass no limit is passed by what it granted."""

@@ -1,6 +1,6 @@
 """The range of an estimate covers what it claims, by the errors of the past."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuspawner.core.queue.forecast.ranges import LEAST_ERRORS, Outcome, range_of, right_words
@@ -18,7 +18,6 @@ def test_few_errors_change_nothing_and_claim_nothing():
     assert right_words(past) == ""
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(SECONDS, SECONDS, SECONDS), min_size=LEAST_ERRORS, max_size=60))
 def test_a_range_covers_nine_of_ten_of_the_past(told):
     past = [outcome(min(a, b), max(a, b), actual) for a, b, actual in told]

@@ -79,7 +79,7 @@ def told(replay):
     return {claim.id: (replay.wait(claim.id), replay.kind_of(claim.id)) for claim in replay.in_order()}
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.integers())
 @example(1032)
 @example(614)
@@ -93,7 +93,7 @@ def test_who_is_not_tried_again_could_not_have_been_served(seed):
     assert list(told(one).items()) == list(told(all_of_it).items())
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.integers())
 def test_where_nothing_is_known_and_no_grace_runs_the_likely_ends_are_the_latest(seed):
     seen = a_queue(Random(seed))

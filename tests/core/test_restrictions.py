@@ -89,7 +89,7 @@ class History:
         return decision.grants
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_nothing_closed_or_paused_is_given_under_any_interleaving_and_lifting_restores(data):
     world = History()

@@ -11,6 +11,7 @@ from functools import partial
 import requests
 from cluster_objects import SHARED, a_node
 from fake_kueue import FakeKueue
+from harness.conditions import until
 from kube_api import KubeApi
 from late_scheduler import LateScheduler
 from lease_builders import KINDS
@@ -180,8 +181,7 @@ class Settled(HttpScheduler):
     async def sync(self, seen):
         for _ in range(3):  # asked, turned down and asked anew, answered
             await super().sync(seen)
-            while self.server._soon is not None:
-                await asyncio.sleep(0.01)
+            await until(lambda: self.server._soon is None)
         return await super().sync(seen)
 
 

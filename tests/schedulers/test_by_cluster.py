@@ -4,11 +4,11 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from harness.conditions import until
 from hypothesis import given
 from hypothesis import strategies as st
 from late_scheduler import LateScheduler
 from lease_builders import GIB, NOW, a_lease, a_request, slots
-from waiting import until
 
 from gpuspawner.backends.clusters import ClustersBackend
 from gpuspawner.backends.fake import FakeBackend, fake_gpus

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import requests
+from harness.conditions import until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lease_builders import KINDS, NOW, a_lease, a_request
@@ -92,8 +93,7 @@ class Both:
         """Sync until both sides say the same: with fifteen looks at most."""
         for _ in range(15):
             await self.sync()
-            while self.server._soon is not None:
-                await asyncio.sleep(0.01)
+            await until(lambda: self.server._soon is None)
             if self.differs() is None:
                 return
         raise AssertionError(self.differs())

@@ -174,5 +174,5 @@ class Writer(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
 
-Writer.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+Writer.TestCase.settings = settings(stateful_step_count=30)
 TestWriter = Writer.TestCase

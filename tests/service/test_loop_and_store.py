@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
+from harness.conditions import until
 from lease_builders import a_lease
 
 from gpuspawner.core.errors import Unavailable
@@ -124,8 +125,7 @@ async def test_a_grant_is_not_given_to_a_spawner_before_it_is_stored(world, monk
     gate, save = threading.Event(), world.parts.store.save
     monkeypatch.setattr(world.parts.store, "save", lambda *some: gate.wait(20) and save(*some))
     rounds = asyncio.create_task(world.round())
-    while world.book.get(lease.id).phase is Phase.QUEUED:
-        await asyncio.sleep(0.01)
+    await until(lambda: world.book.get(lease.id).phase is not Phase.QUEUED)
     asked = asyncio.create_task(world.allocator.hear(lease.id, lease.attempt))
     await asyncio.sleep(0.1)
     assert not asked.done()

@@ -372,5 +372,5 @@ class Seam(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
 
-Seam.TestCase.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+Seam.TestCase.settings = settings(stateful_step_count=30)
 TestSeam = Seam.TestCase

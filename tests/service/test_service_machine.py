@@ -376,5 +376,5 @@ class Service(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
 
-Service.TestCase.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
+Service.TestCase.settings = settings(stateful_step_count=25)
 test_promises_1_to_6_hold_in_any_order_of_events = Service.TestCase

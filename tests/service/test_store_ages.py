@@ -102,7 +102,7 @@ def test_what_is_forgotten_is_found_by_index(tmp_path):
     assert not [plan for plan in plans if plan.startswith(("SCAN leases", "SCAN audit"))], plans
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 3000), st.none() | st.integers(0, 100), st.booleans()), max_size=25))
 def test_thinning_loses_no_maximum_and_nothing_kept(tmp_path_factory, rows):
     store = Store("sqlite://")

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from aiohttp import ServerDisconnectedError
+from harness.conditions import until
 from kubernetes_asyncio.client import ApiClient, ApiException, Configuration
 from kubespawner.objects import make_pod
 
@@ -135,14 +136,6 @@ async def start(monkeypatch):
         yield Start(client)
 
 
-async def until(check):
-    async def checked():
-        while not check():
-            await asyncio.sleep(0.01)
-
-    await asyncio.wait_for(checked(), 10)
-
-
 async def seen(start, words):
     await until(lambda: any(words in step for step in start.told))
 
@@ -150,8 +143,7 @@ async def seen(start, words):
 async def created(start):
     """Return the address of a start whose pod runs as soon as it is made."""
     task = asyncio.create_task(start._gpu_create())
-    while not start.made and not task.done():
-        await asyncio.sleep(0.01)
+    await until(lambda: start.made or task.done())
     if start.made:
         start.shows("Running", conditions=[{"type": "PodScheduled", "status": "True"}])
     return await asyncio.wait_for(task, 10)
@@ -264,7 +256,7 @@ async def test_nothing_is_made_while_the_service_is_not_heard(start):
 
 async def test_a_start_that_its_hub_cancels_makes_way_at_once(start):
     task = asyncio.create_task(start._gpu_create())
-    await asyncio.sleep(0.3)
+    await until(lambda: start.made)
     began = time.monotonic()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -433,8 +425,7 @@ async def test_a_pod_that_is_deleted_under_its_start_is_told_at_once(start):
     task = asyncio.create_task(start._gpu_create())
     await until(lambda: start.made)
     start.shows("Pending", conditions=[{"type": "PodScheduled", "status": "True"}])
-    while "Placed on node-7." not in start.told:
-        await asyncio.sleep(0.01)
+    await until(lambda: "Placed on node-7." in start.told)
     start.pod_reflector.pods.clear()
     with pytest.raises(Exception, match="This start was ended from outside"):
         await asyncio.wait_for(task, 10)

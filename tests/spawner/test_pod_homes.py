@@ -5,6 +5,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from harness.conditions import until
 from kubernetes_asyncio.client import ApiException
 from test_kube_start import created, manifest, seen, start  # noqa: F401 - a fixture
 
@@ -136,8 +137,7 @@ async def test_a_volume_on_another_node_says_whose_workspace_has_it(alices, with
     alices.modes = ["ReadWriteOnce"]
     blocked_by_train(alices)
     task = asyncio.create_task(alices._gpu_create())
-    while not alices.made:
-        await asyncio.sleep(0.01)
+    await until(lambda: alices.made)
     alices.shows("Pending", conditions=[{"type": "PodScheduled", "status": "True"}])
     alices._gpu_own_pod()["spec"]["volumes"] = a_pod("x")["spec"]["volumes"]
     alices._gpu_own_pod()["metadata"] |= {"namespace": "hub", "name": "jupyter-alice"}

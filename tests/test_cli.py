@@ -12,6 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "hub"))
 
+from harness.fork_server import run_python
 from harness.hub import ADMIN_TOKEN, REPO, RealHub, eventually
 
 from demo.ports import pick_free
@@ -49,7 +50,7 @@ def gpuspawner(*arguments: str, token: str = "", url: str = "") -> subprocess.Co
     environment |= {name: value for name, value in {"GPUSPAWNER_TOKEN": token, "GPUSPAWNER_URL": url}.items() if value}
     environment["PYTHONPATH"] = str(REPO)
     command = [sys.executable, "-m", "gpuspawner.cli", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return run_python(command, env=environment)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from harness.programs import needs
 sys.path.insert(0, str(Path(__file__).parent / "hub"))
 
 from editor import SERVER, USE
+from harness.fork_server import run_python
 from harness.hub import REPO, RealHub
 
 from demo.ports import pick_free
@@ -62,7 +63,7 @@ class Person:
 
     def ssh(self, *arguments, **environment):
         program = [sys.executable, "-m", "gpuspawner.cli", "ssh", "--key", str(self.key)]
-        return self.run(*program, *arguments, **environment)
+        return run_python([*program, *arguments], env={**self.environment, **environment}, timeout=120)
 
 
 @pytest.fixture

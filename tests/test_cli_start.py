@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent / "workspace"))
 
 from a_wheel import make_wheel
 from editor import SERVER, USE
+from harness.fork_server import start_python
 from harness.hub import REPO, RealHub, eventually
 
 DONE, REFUSED, AWAY = 0, 2, 3
@@ -55,7 +56,7 @@ class Command:
     def begin(self, *arguments, **environment):
         program = [sys.executable, "-m", "gpuspawner.cli", *arguments]
         pipe, variables = subprocess.PIPE, {**self.environment, **environment}
-        return subprocess.Popen(program, env=variables, stdout=pipe, stderr=pipe, text=True)
+        return start_python(program, env=variables, stdout=pipe, stderr=pipe, text=True)
 
     def run(self, *arguments, code=DONE, **environment):
         out, err = (process := self.begin(*arguments, **environment)).communicate(timeout=180)

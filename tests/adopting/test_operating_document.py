@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import requests
+from harness.fork_server import run_python, start_python
 from harness.hub import REPO, RealHub, eventually
 
 from gpuspawner.cli import main
@@ -69,7 +70,7 @@ class LittleHub(RealHub):
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTERHUB_", "GPUSPAWNER_"))}
         more = [f"--service-url=http://127.0.0.1:{self.service_port}"]
         with (self.folder / "service.log").open("ab") as log:
-            self.service = subprocess.Popen(
+            self.service = start_python(
                 [sys.executable, "-m", "gpuspawner.cli", *words[1:], *more],
                 env={**environment, "PYTHONPATH": str(REPO)}, stdout=log, stderr=log, cwd=self.folder,
             )  # fmt: skip
@@ -110,7 +111,7 @@ def test_tljh_as_the_document_has_it_is_installed_and_left_and_the_server_goes_o
         doctor = next(line for line in commands(TLJH) if " doctor " in line)
         words = shlex.split(hub.put(doctor))[2:]
         here = [sys.executable, "-m", "gpuspawner.cli", *words, "--service", f"http://127.0.0.1:{hub.service_port}"]
-        told = subprocess.run(here, capture_output=True, text=True, timeout=60, check=False, cwd=REPO)
+        told = run_python(here, cwd=REPO)
         assert told.returncode == 0, told.stdout + told.stderr
 
         url = f"{hub.url}{hub.server('ada')['url']}"

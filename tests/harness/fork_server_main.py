@@ -120,13 +120,20 @@ def become(request, streams, connection):
     sys.path[:1] = [str(Path.cwd()) if command[1] == "-m" else "", *found]
     sys.warnoptions[:] = [part for part in environment.get("PYTHONWARNINGS", "").split(",") if part]
     warnings._processoptions(sys.warnoptions)
-    if environment.get("PYTHONUNBUFFERED"):
-        sys.stdout.reconfigure(write_through=True)
-        sys.stderr.reconfigure(write_through=True)
+    _open_streams(unbuffered=bool(environment.get("PYTHONUNBUFFERED")))
     os.getppid = _parent_of(connection)
     connection.send(NUMBER.pack(os.getpid()))
     connection.close()
     _run_sitecustomize(found)
+
+
+def _open_streams(*, unbuffered):
+    """Open the standard streams as Python does at its start. The server's own know other files."""
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.__stdout__ = open(1, "w", 1 if os.isatty(1) else -1, closefd=False)  # noqa: SIM115
+    sys.stderr = sys.__stderr__ = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    if unbuffered:
+        sys.stdout.reconfigure(write_through=True)
 
 
 def _overwrite(field, words):

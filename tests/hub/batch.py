@@ -1,10 +1,10 @@
 """The reference scheduler as a process beside a real hub."""
 
 import os
-import subprocess
 import sys
 
 import requests
+from harness.fork_server import start_python
 from harness.hub import REPO, eventually
 
 from demo.ports import pick_free
@@ -29,7 +29,7 @@ class Batch:
         command += ["--token-file", str(self.folder / "token"), "--inventory", str(self.folder / "inventory.yaml")]
         command += ["--notice-seconds", "8", "--settle-seconds", "3"]
         with (self.folder / "batch.log").open("ab") as log:
-            self.process = subprocess.Popen(
+            self.process = start_python(
                 command, cwd=self.folder, env={**os.environ, "PYTHONPATH": str(REPO)}, stdout=log, stderr=log
             )
         eventually(lambda: self.ask("GET", "/v1/capabilities").ok, what="the scheduler answers")

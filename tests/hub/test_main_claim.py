@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from harness.fork_server import start_python
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_who_waits_for_it_in_a_terminal_has_come_and_a_script_has_not(hub):
         hub.begin("holder", template="lab")
         held = hub.until("holder", "running")
         with terminal() if typed else contextlib.nullcontext(subprocess.DEVNULL) as keyboard:
-            waits = subprocess.Popen(
+            waits = start_python(
                 [sys.executable, "-m", "gpuspawner.cli", "start", "lab", "--url", f"{hub.url}/services/gpu"],
                 env={**os.environ, "GPUSPAWNER_TOKEN": token},
                 stdin=keyboard,

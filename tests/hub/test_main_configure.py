@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from harness.fork_server import run_python, start_python
 from harness.hub import RealHub
 from jupyterhub.spawner import LocalProcessSpawner, SimpleLocalProcessSpawner
 from traitlets.config import Config
@@ -61,7 +62,7 @@ def start_jupyterhub(hub: RealHub) -> subprocess.CompletedProcess[str]:
     config = hub.folder / "jupyterhub_config.py"
     config.write_text(hub.config())
     command = [sys.executable, "-m", "jupyterhub", "-f", str(config)]
-    return subprocess.run(command, cwd=hub.folder, capture_output=True, text=True, timeout=60, check=False)
+    return run_python(command, cwd=hub.folder)
 
 
 def test_a_hub_whose_port_another_hubs_service_has_names_it_and_does_not_start(shared_hub, tmp_path):
@@ -82,8 +83,7 @@ def test_a_second_hub_on_the_same_data_dir_names_the_first_and_leaves_it_alone(s
     hub = shared_hub()
     command = [sys.executable, "-m", "jupyterhub"]
     config = str(hub.folder / "jupyterhub_config.py")
-    told = {"cwd": hub.folder, "capture_output": True, "text": True, "timeout": 60}
-    second = subprocess.run([*command, "-f", config], check=False, **told)
+    second = run_python([*command, "-f", config], cwd=hub.folder)
     assert second.returncode == 1
     first = f"process {hub.hub.pid} on {socket.gethostname()}, started 20"
     assert f"gpuspawner: another hub uses data_dir {hub.folder}/gpu: {first}" in second.stderr
@@ -91,7 +91,7 @@ def test_a_second_hub_on_the_same_data_dir_names_the_first_and_leaves_it_alone(s
     assert "give this one another data_dir." in second.stderr
     assert "Traceback" not in second.stderr
     hub.add_user("anna")
-    token = subprocess.run([*command, "token", "-f", config, "anna"], check=False, **told)
+    token = run_python([*command, "token", "-f", config, "anna"], cwd=hub.folder)
     assert token.returncode == 0, "a command that only reads the configuration goes on"
     (service,) = hub.service_pids()
     assert not [link for link in Path(f"/proc/{service}/fd").iterdir() if link.readlink().name == one_hub.LOCK]
@@ -102,7 +102,7 @@ def test_a_service_that_a_killed_hub_left_is_no_reason_to_refuse(shared_hub):
     (service,) = hub.service_pids()
     os.kill(service, signal.SIGSTOP)  # it cannot see that its hub is gone, and keeps its port
     hub.kill_hub()
-    started = subprocess.Popen([sys.executable, "-c", READS_AS_A_HUB], cwd=hub.folder)
+    started = start_python([sys.executable, "-c", READS_AS_A_HUB], cwd=hub.folder)
     assert started.wait(60) == 0
     os.kill(service, signal.SIGCONT)
     hub.start_hub()  # nor is what it held of its folder
@@ -144,7 +144,7 @@ def test_a_bad_catalog_is_refused_in_the_words_of_check(tmp_path):
     hub.catalog.write_text(BAD_CATALOG)
     started = start_jupyterhub(hub)
     command = [sys.executable, "-m", "gpuspawner.cli", "check", str(hub.catalog)]
-    checked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    checked = run_python(command)
     assert (started.returncode, checked.returncode) == (1, 1)
     assert f"{hub.catalog}:4: gpus.a100.memory: " in checked.stderr
     assert checked.stderr.rstrip().endswith("3 problems in the catalog")

@@ -1,11 +1,11 @@
 """A hub under a path prefix: form, service pages, API and command line, as docs/how-to/prefix.md has it."""
 
 import re
-import subprocess
 import sys
 
 import pytest
 import requests
+from harness.fork_server import run_python
 from harness.hub import ADMIN_TOKEN, REPO, RealHub, eventually
 
 from gpuspawner import __version__
@@ -51,4 +51,4 @@ def test_a_user_gets_a_gpu_and_every_link_stays_below_the_prefix(hub):
 
 def run(*command):
     environment = {"GPUSPAWNER_TOKEN": ADMIN_TOKEN, "PATH": "/usr/bin"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=REPO, env=environment)
+    return run_python(command, cwd=REPO, env=environment)

@@ -1,12 +1,12 @@
 """Quotas on a real hub: two who race for the last GPU of one, a group that changes, a grant that comes and lapses."""
 
 import os
-import subprocess
 import sys
 import threading
 
 import pytest
 from groups import end_all, gpu, join, leave, ruled_hub, token_of
+from harness.fork_server import run_python
 from harness.hub import ADMIN_TOKEN, eventually
 
 CATALOG = """
@@ -45,7 +45,7 @@ def stop(hub, user):
 def cli(hub, *arguments):
     environment = {**os.environ, "GPUSPAWNER_URL": f"{hub.url}/services/gpu", "GPUSPAWNER_TOKEN": ADMIN_TOKEN}
     command = [sys.executable, "-m", "gpuspawner.cli", *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = run_python(command, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

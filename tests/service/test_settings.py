@@ -2,10 +2,10 @@
 
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
+from harness.fork_server import run_python
 from traitlets.config import Config
 
 from gpuspawner.service.settings import Settings, SettingsError, changed
@@ -67,7 +67,7 @@ def test_the_service_that_a_hub_starts_with_a_wrong_setting_ends_by_its_words_al
     }
     environment = {**os.environ, **service["environment"], **hub, "PYTHONPATH": str(Path(__file__).parents[2])}
     command = service["command"]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    ended = run_python(command, env=environment)
     assert ended.returncode == 1
     assert "gpuspawner serve: service_settings.tick_secnds: there is no such setting; did you mean" in ended.stderr
     assert "Traceback" not in ended.stderr

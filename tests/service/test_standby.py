@@ -24,9 +24,9 @@ def service(tmp_path, database):
     """A function that starts a service on the one store, or on what leads there."""
     started = []
 
-    def start(where=database):
+    def start(where=database, **options):
         port = pick_free(1)[0]
-        one = Process(tmp_path / f"log-{len(started)}", tmp_path, port, script=ALONE, database=where)
+        one = Process(tmp_path / f"log-{len(started)}", tmp_path, port, script=ALONE, database=where, **options)
         one.port = port
         started.append(one)
         return one
@@ -51,9 +51,10 @@ def ready(one):
 
 @pytest.mark.parametrize("ends_by", [signal.SIGTERM, signal.SIGKILL])
 def test_one_works_and_the_other_says_why_it_waits_and_takes_over(service, ends_by):
-    first = service()
+    real = ends_by is signal.SIGKILL
+    first = service(real=real)
     eventually(lambda: ready(first))
-    second = service()
+    second = service(real=real)
     second.says("Another GPU service works on this store (epoch 1, as its log says). This one stands by")
     waits = asked(second, "/services/gpu/api/v1/offers")
     assert waits.status_code == 503

@@ -68,3 +68,9 @@ def test_a_service_that_answers_has_imported_nothing_that_it_does_not_use(module
     assert "gpuspawner.service.app" in modules_of_a_started_service
     unused = {name for names in UNUSED.values() for name in names}
     assert sorted(unused & modules_of_a_started_service) == []
+
+
+def test_the_installed_command_prints_its_help():
+    program = Path(sys.executable).with_name("gpuspawner")
+    helped = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=60, check=True)
+    assert helped.stdout.startswith("usage: gpuspawner ")

@@ -100,7 +100,7 @@ def _members(group: Path) -> Iterator[int]:
 def _kind(pid: int) -> str:
     """Return the name of a process's program; of Python and of a shell also what it runs."""
     words = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
-    name = Path(words[0]).name
+    name = Path(words[0].partition(" ")[0]).name
     if name.startswith(("python", "node", "sh")):
         told = [Path(word).name for word in words[1:] if word and not word.startswith("-")]
         name += f" {' '.join(told[:2])[:40]}"

@@ -5,9 +5,10 @@ import json
 import subprocess
 
 from kube_hub import KubeHub
+from kubernetes import client
 from nodes import ROOT
 
-from gpuspawner.catalog.resources.definitions import API_GROUP, KINDS
+from gpuspawner.catalog.resources.definitions import API_GROUP, KINDS, REQUESTS
 from tools.cluster.helm import Helm
 
 CHART = ROOT / "helm" / "gpuspawner-crds"
@@ -48,7 +49,14 @@ def hub_with_requests(cluster, new_folder, more=""):
 
 
 def names(kubectl):
-    return kubectl("get", "gvm", "--output=jsonpath={.items[*].metadata.name}").split()
+    """The names of all requests in its namespace. It asks without kubectl, which takes 20 times as long."""
+    listed = kubectl.objects.list_namespaced_custom_object(*kubectl.requests)
+    return [one["metadata"]["name"] for one in listed["items"]]
+
+
+def seen(kubectl, name):
+    """A request as the API server has it."""
+    return kubectl.objects.get_namespaced_custom_object(*kubectl.requests, name)
 
 
 def manifest(kind, spec, name="one"):
@@ -59,6 +67,8 @@ class Typed:
     """kubectl in one namespace, as the administrator or as somebody else."""
 
     def __init__(self, cluster, namespace):
+        self.objects = client.CustomObjectsApi(cluster.api)
+        self.requests = (API_GROUP, "v1alpha1", namespace, REQUESTS)
         self.command = [str(cluster.own.folder / "kubectl"), f"--namespace={namespace}"]
 
     def __call__(self, *arguments, given=""):

@@ -4,6 +4,8 @@ import pytest
 from ends import SERVER
 from kube_hub import KubeHub, eventually
 
+pytestmark = pytest.mark.slow
+
 WAIT_SECONDS = 300
 
 
@@ -69,17 +71,3 @@ def test_promise_2_nothing_ends_and_the_hub_watches_on_after_its_watches_gave_up
     hub.cluster.core.delete_namespaced_pod(hub.pod("bob").metadata.name, hub.namespace)
     end = eventually(lambda: hub.last_end("bob"), WAIT_SECONDS, "the hub sees that bob's pod is gone")["end"]
     assert "Its pod was deleted in the cluster" in end["message"]
-
-
-def test_promise_2_a_hub_that_starts_meanwhile_ends_nobodys_workspace(hub, request):
-    erin = up(hub, "erin")
-    hub.kill_hub()
-    back = request.getfixturevalue("away")
-    hub.start_hub()
-    eventually(lambda: "pods are not listed" in hub.log.read_text(), WAIT_SECONDS, "the hub looks for its pods")
-    eventually(lambda: hub.lease("erin")["phase"] == "running", WAIT_SECONDS, "the service is back as well")
-    assert hub.server("erin")["pending"] == "check"
-    back()
-    eventually(lambda: hub.server("erin")["ready"], WAIT_SECONDS, "erin's server is known again")
-    assert runs(hub, "erin") == erin
-    assert hub.audit(erin[0], "stop") == []

@@ -4,6 +4,8 @@ import pytest
 from gpus import simulated
 from kube_hub import KubeHub, eventually
 
+pytestmark = pytest.mark.slow
+
 CATALOG = """
 version: 1
 gpus:

@@ -57,6 +57,7 @@ async def a_backend(one_machine, namespace):
         await backend.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "right"), [("localhost", True), ("other.example.org", False)])
 async def test_the_api_server_is_known_by_the_name_that_the_kubeconfig_gives_it(one_machine, tmp_path, name, right):
     said = yaml.safe_load(one_machine.kubeconfig.read_text())
@@ -90,6 +91,7 @@ def is_free(backend, number):
     return eventually(look, f"{number} free")
 
 
+@pytest.mark.slow
 async def test_the_fleet_is_what_the_device_plugin_offers_and_what_pods_take_of_it(
     one_machine, namespace, gpus, a_backend
 ):
@@ -108,6 +110,7 @@ async def test_the_fleet_is_what_the_device_plugin_offers_and_what_pods_take_of_
     await is_free(backend, 4)
 
 
+@pytest.mark.slow
 async def test_the_workspace_on_a_device_that_fails_is_known(one_machine, namespace, gpus, a_backend):
     backend = a_backend()
     start(one_machine, namespace, "one", A)
@@ -126,6 +129,7 @@ async def test_the_workspace_on_a_device_that_fails_is_known(one_machine, namesp
         gpus.set_health(device, healthy=True)
 
 
+@pytest.mark.slow
 async def test_an_unhealthy_device_and_a_cordoned_node_are_not_granted(one_machine, gpus, a_backend):
     backend = a_backend()
     await is_free(backend, 4)
@@ -149,6 +153,7 @@ async def sample_of(backend, lease, leased, previous=None):
     return sample, table
 
 
+@pytest.mark.slow
 async def test_a_probe_tells_the_busy_from_the_idle_and_each_of_two(one_machine, namespace, gpus, a_backend):
     backend = a_backend()
     start(one_machine, namespace, "busy", A, BUSY_ON_ONE, 2)
@@ -170,6 +175,7 @@ async def test_a_probe_tells_the_busy_from_the_idle_and_each_of_two(one_machine,
     assert sample.cpu_cores < 0.1, "the probe itself is no work"
 
 
+@pytest.mark.slow
 async def test_a_probe_that_cannot_tell_says_why_and_its_workspace_lives(one_machine, namespace, gpus, a_backend):
     backend = a_backend()
     path = [{"name": "PATH", "value": "/tmp/bin:/usr/local/bin:/usr/bin:/bin"}]
@@ -189,6 +195,7 @@ async def test_a_probe_that_cannot_tell_says_why_and_its_workspace_lives(one_mac
     assert [one.lease_id for one in await backend.workspaces()] == [A, B]
 
 
+@pytest.mark.slow
 async def test_only_the_workspaces_own_container_is_asked(one_machine, namespace, gpus, a_backend):
     sidecar = {"name": "a-sidecar", "image": "localhost/pause:1", "imagePullPolicy": "Never"}
     start(one_machine, namespace, "two", A, sidecars=[sidecar])
@@ -203,6 +210,7 @@ async def test_only_the_workspaces_own_container_is_asked(one_machine, namespace
     assert "HTTP 400" in (await other.probe(A, 1, (), 10.0)).problem
 
 
+@pytest.mark.slow
 async def test_a_pod_without_room_says_why_and_end_leaves_nothing(one_machine, namespace, gpus, a_backend):
     backend = a_backend()
     one_machine.start_pod(namespace, "train", IDLE, {"nvidia.com/gpu": "4"})
@@ -228,6 +236,7 @@ async def _only(backend, wanted):
     return [(one.lease_id, one.attempt) for one in await backend.workspaces()] == wanted
 
 
+@pytest.mark.slow
 async def test_shares_and_slices_are_kinds_of_their_own(one_machine, namespace, gpus, a_backend):
     backend = a_backend()
     await is_free(backend, 4)
@@ -269,6 +278,7 @@ async def _pools(backend, wanted):
 
 
 # A connection that is given up in its TLS handshake is left by Python's asyncio for the garbage collector to close.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_a_restart_of_the_api_server_is_seen_through(one_machine, namespace, gpus, a_backend):
     backend = a_backend(stale_seconds=1.0)

@@ -13,6 +13,8 @@ from tools.cluster import build
 from tools.cluster.recipes import Component
 from tools.progress import StepError
 
+pytestmark = pytest.mark.slow
+
 PART = Component("part", "example.org/part", "1.0.0", ("one", "two"), staging="0.1.0", link=("example.org/part.v=1",))
 GO = """#!/bin/sh
 echo "$@" >>"{log}"

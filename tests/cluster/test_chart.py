@@ -66,6 +66,7 @@ def test_a_user_starts_by_form_and_another_by_api_are_warned_and_one_is_stopped(
     assert hub.lease("ada")["id"] == leases["ada"]["id"], "who kept it has it"
 
 
+@pytest.mark.slow
 def test_a_hub_killed_in_an_upgrade_and_a_rollback_keep_leases_places_deadlines_and_the_secret(hub, release):
     for user in ("cem", "dee"):
         begin(hub, user, count=2)
@@ -116,6 +117,7 @@ def test_the_tutorials_doctor_finds_nothing_bad(hub, release, tmp_path):
     assert "good  exec: An exec in the pod jupyter-ada works" in found
 
 
+@pytest.mark.slow
 def test_a_changed_catalog_is_in_force_without_a_restart(hub, release):
     hub.add_user("fay")
     hub_pod = hub.kubectl("get", "pods", "--selector=component=hub", "--output=name")
@@ -152,6 +154,7 @@ def test_a_wrong_catalog_changes_nothing_and_helm_tells_what_is_wrong(hub, relea
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_the_pages_commands_back_up_and_restore_and_what_began_since_is_adopted(hub, release, tmp_path):
     page = (ROOT / "docs" / "how-to" / "keep.md").read_text()
     take, *put_back = re.findall(r"^    (kubectl .*)$", page, re.MULTILINE)
@@ -190,6 +193,7 @@ def may_read_output(hub):
         return False
 
 
+@pytest.mark.slow
 def test_without_the_right_to_read_output_its_user_is_told_so(hub, release):
     before, text = output_of_a_failure(hub, "")
     assert "told by the server" in text
@@ -231,6 +235,7 @@ WAYS_IN = {
 }
 
 
+@pytest.mark.slow
 def test_the_api_server_takes_all_that_is_rendered_by_each_way_in(release, hub, kinds_of_others):
     every = {
         "hub": {**release.values["hub"], "rights": {"kubespawner": True, "output": True}},
@@ -258,6 +263,7 @@ def test_the_api_server_takes_all_that_is_rendered_by_each_way_in(release, hub, 
     assert kinds == made, "each kind that the chart can make"
 
 
+@pytest.mark.slow
 def test_uninstalling_lets_requests_go_and_leaves_nothing_of_it_and_a_hub_that_works(release, hub, tmp_path):
     pod, kubectl = hub.pod("ada").metadata.uid, Typed(release.cluster, release.namespace)
 

@@ -7,6 +7,8 @@ import yaml
 from chart_release import NAME, Release
 from nodes import wait_for
 
+pytestmark = pytest.mark.slow
+
 SECRET = f"{NAME}-secret"
 
 

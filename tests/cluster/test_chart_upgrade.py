@@ -18,6 +18,8 @@ from nodes import ROOT
 from gpuspawner import __version__
 from tools.cluster.service import ensure_service_image
 
+pytestmark = pytest.mark.slow
+
 BEFORE, ITS_SCHEMA = "bec1078920d80ec55d622447953526f7b05f2b62", "0018"
 """The last commit of that schema; none was released."""
 PAGE = (ROOT / "docs" / "how-to" / "upgrade.md").read_text()

@@ -26,7 +26,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "chart"))
 
 from rendered import Z2JH, with_dependencies
 
-pytestmark = pytest.mark.skipif(not Z2JH, reason="GPUSPAWNER_TEST_Z2JH names no folder with the chart's source")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Z2JH, reason="GPUSPAWNER_TEST_Z2JH names no folder with the chart's source"),
+]
 WAIT_SECONDS = 300
 PORTS = {"hub": 8081, "proxy-api": 8001, "proxy-public": 80, NAME: 9470}
 SCOPES = ["admin:users", "admin:servers", "tokens", "custom:gpu:admin", "access:services"]

@@ -15,6 +15,8 @@ from tools.cluster.build import cache
 from tools.cluster.cluster import Cluster
 from tools.cluster.namespaces import CGROUPS, started_at
 
+pytestmark = pytest.mark.slow
+
 SLOW = """
 import sys
 from pathlib import Path

@@ -53,8 +53,6 @@ def east(one_machine):
     subprocess.run([*make, "stop"], cwd=ROOT, check=True)  # what a run that was killed left
     subprocess.run([*make, "start"], cwd=ROOT, check=True)
     other = TestCluster(Cluster.load(folder).kubeconfig, Cluster.load(folder))
-    kinds = (ensure_component(GATEWAY).parent / Path(name).name for name in GATEWAY.data)
-    other.own.kubectl("apply", "--server-side", *(f"--filename={file}" for file in kinds))
     try:
         with simulated(other, 2):
             yield other
@@ -169,6 +167,7 @@ def run_in(cluster, hub, *command):
     return printed.strip()
 
 
+@pytest.mark.slow
 def test_what_was_open_and_installed_in_a_home_comes_back_in_the_other_cluster(hub, east, one_machine, home):
     start(hub, "frank", HERE)
     hub.until("frank", "running", WAIT_SECONDS)
@@ -232,6 +231,7 @@ def test_workspaces_start_in_either_cluster_and_are_measured_there(hub, east, on
     measured(hub, "bob")
 
 
+@pytest.mark.slow
 def test_a_hub_that_starts_again_finds_workspaces_in_both(hub, east, one_machine):
     before = {user: hub.lease(user)["id"] for user in ("alice", "bob")}
     hub.kill_hub()
@@ -279,6 +279,7 @@ def test_one_cluster_away_its_workspaces_go_on_unknown_and_the_other_grants(hub,
     assert hub.audit(lease, "stop") == []
 
 
+@pytest.mark.slow
 def test_a_workspace_moves_to_the_other_cluster_on_asking(hub, east, one_machine):
     hub.stop("bob")
     hub.until_ended("bob", "stopped", WAIT_SECONDS)
@@ -291,7 +292,15 @@ def test_a_workspace_moves_to_the_other_cluster_on_asking(hub, east, one_machine
     assert [len(pods(one_machine, hub, "bob")), len(pods(east, hub, "bob"))] == [1, 0]
 
 
-def test_ingresses_and_routes_to_a_workspace_are_taken_and_go_with_its_pod(hub, east):
+@pytest.fixture
+def gateway(east):
+    """The kinds of the Gateway API."""
+    files = (ensure_component(GATEWAY).parent / Path(name).name for name in GATEWAY.data)
+    east.own.kubectl("apply", "--server-side", *(f"--filename={file}" for file in files))
+
+
+@pytest.mark.slow
+def test_ingresses_and_routes_to_a_workspace_are_taken_and_go_with_its_pod(hub, east, gateway):
     """No controller runs here: the API server takes them, and its garbage collector removes them."""
     pod = east.api.sanitize_for_serialization(pods(east, hub, "carol")[0])
     path = "/user/carol@example.org".replace("@", "%40")
@@ -310,6 +319,7 @@ def test_ingresses_and_routes_to_a_workspace_are_taken_and_go_with_its_pod(hub, 
     eventually(lambda: not left(), WAIT_SECONDS, "they are gone")
 
 
+@pytest.mark.slow
 def test_who_takes_either_gets_the_one_that_is_free(hub, east):
     # alice and bob hold both GPUs of eu-west
     start(hub, "erin", HERE, substitutes=[THERE])

@@ -45,6 +45,7 @@ def test_the_rights_of_the_manifest_are_enough_and_an_exec_works(service, gpus, 
     assert found["network policy"]["state"] == "unknown", "the service itself may not list them"
 
 
+@pytest.mark.slow
 def test_a_right_that_is_missing_is_named_and_so_is_the_exec_that_fails(service, gpus, capsys):
     service.grant(("Role", "pods/exec", "create"))
     start(service.cluster, service.namespace, "one", LEASE)

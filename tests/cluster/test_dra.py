@@ -1,4 +1,4 @@
-"""GPUs that pods claim, against a real scheduler, kubelet and containers: the fleet, the claims, and a hub.
+"""GPUs that pods claim, against a real scheduler, kubelet and containers: the fleet and the claims.
 
 The driver is a stand-in that speaks the kubelet's real interface (tools/cluster/dra_driver.py).
 """
@@ -8,7 +8,6 @@ import json
 import secrets
 
 import pytest
-from kube_hub import KubeHub
 from kubernetes import client
 from nodes import wait_for
 from workspaces import HUB, IDLE, NODE, eventually
@@ -23,6 +22,8 @@ from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.gpus.names import Group
 from gpuspawner.spawner.kubernetes.pods.claims import claim_of, name_claim, owned
 from tools.cluster.claims import Board, ClaimedGpus
+
+pytestmark = pytest.mark.slow
 
 GIB = 2**30
 WAIT_SECONDS = 300
@@ -251,53 +252,3 @@ async def test_what_is_asked_for_by_a_resource_that_claims_serve_is_counted_once
         claimed.boards[4].shares = 4
         claimed.publish()
         await found.close()
-
-
-CATALOG = """\
-version: 1
-gpus:
-  a100:
-    memory: 80GiB
-    claim:
-      device_class: gpu.nvidia.com
-      selectors: ["device.attributes['gpu.nvidia.com'].productName == 'NVIDIA A100-SXM4-80GB'"]
-templates:
-  lab:
-    gpus: {a100: 1-2}
-    bounds: {cpu: 0.1-2, memory: 128MiB-2GiB, lifetime: 1s-24h}
-    default: {cpu: 0.2, memory: 512MiB, lifetime: 8h}
-policies: {default: {mode: observe, lifetime: 1s-24h}}
-"""
-
-
-def test_a_workspace_of_a_real_hub_claims_its_gpus(one_machine, claimed, tmp_path):
-    """From Start to Stop: the claim is its pod's, the lease has what was allocated, and nothing is left."""
-    with one_machine.namespace() as namespace:
-        extra = 'c.KubeSpawner.cmd = ["python3", "-m", "http.server", "8888"]'
-        hub = KubeHub(tmp_path, cluster=one_machine, namespace=namespace, extra=extra)
-        hub.catalog.write_text(CATALOG)
-        try:
-            hub.start()
-            hub.add_user("ada", "grace")
-            wait_for(lambda: hub.gpu("/offers")["offers"][0]["free"] == 2, "two are offered")
-            hub.begin("ada", template="lab", gpu="a100", count=2)
-            lease = hub.until("ada", "running", WAIT_SECONDS)
-            assert [gpu["id"].rpartition("/")[0] for gpu in lease["gpus"]] == [f"{NODE}/gpu.nvidia.com/a100"] * 2
-            assert listed(one_machine, namespace, hub.pod("ada").metadata.name).count("UUID") == 2
-            own = [board.gpu.uuid for board in claimed.boards[:2]]
-            wait_for(
-                lambda: sorted(filter(None, [gpu["uuid"] for gpu in hub.lease("ada")["gpus"]])) == sorted(own),
-                "told which",
-            )
-            (claim,) = claims_in(one_machine, namespace)
-            assert claim["metadata"]["ownerReferences"][0]["name"] == hub.pod("ada").metadata.name
-            assert claim["metadata"]["labels"]["gpuspawner.io/lease"] == lease["id"]
-            hub.begin("grace", template="lab", gpu="a100", count=1)
-            waiting = hub.until("grace", "queued", WAIT_SECONDS)
-            assert (waiting["queue"]["place"], waiting["queue"]["of"]) == (1, 1)
-            hub.stop("ada")
-            hub.until("grace", "running", WAIT_SECONDS)
-            hub.stop("grace")
-            wait_for(lambda: not claims_in(one_machine, namespace), "their claims are gone")
-        finally:
-            hub.close()

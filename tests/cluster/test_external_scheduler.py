@@ -7,6 +7,8 @@ from kube_hub import KubeHub, eventually
 
 from tools.cluster.settings import NODE
 
+pytestmark = pytest.mark.slow
+
 WAIT_SECONDS = 300
 INVENTORY = """
 clusters:

@@ -1,8 +1,11 @@
 """Fake nodes stand beside the real one: pods are bound to them and run."""
 
+import pytest
 from fake_nodes import TOLERATION, fake_nodes
 
 from tools.cluster.settings import NODE, PAUSE_IMAGE
+
+pytestmark = pytest.mark.slow
 
 
 def test_pods_run_on_fake_nodes_and_the_real_one_is_left_alone(one_machine, namespace):

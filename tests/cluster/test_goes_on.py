@@ -7,6 +7,8 @@ import requests
 from gpus import simulated
 from kube_hub import KubeHub, eventually
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 300
 EXTRA = """
 c.KubeSpawner.volumes = {"home": {"name": "home", "persistentVolumeClaim": {"claimName": "home-{username}"}}}

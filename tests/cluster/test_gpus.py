@@ -4,6 +4,8 @@ import pytest
 from gpus import simulated
 from nodes import wait_for
 
+pytestmark = pytest.mark.slow
+
 ASK_FOR_NONE = ("sh", "-c", "command -v nvidia-smi; env | grep NVIDIA; ls -d /dev/nvidia*")
 
 

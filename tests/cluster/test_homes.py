@@ -8,6 +8,8 @@ from harness.hub import ADMIN_TOKEN
 from kube_hub import KubeHub, eventually
 from playwright.sync_api import expect
 
+pytestmark = pytest.mark.slow
+
 EXTRA = """
 c.KubeSpawner.cmd = ["python3", "-m", "http.server", "8888"]
 c.KubeSpawner.volumes = [{"name": "home", "persistentVolumeClaim": {"claimName": "home-{username}"}}]

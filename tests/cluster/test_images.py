@@ -16,7 +16,7 @@ from gpuspawner import __version__
 from tools.cluster import hub as hub_image
 from tools.cluster.layers import write_image
 
-pytestmark = NEEDED
+pytestmark = [pytest.mark.slow, NEEDED]
 WAIT_SECONDS = 300
 BASE, HUB_BASE = "localhost/gpuspawner-test/debian", "localhost/gpuspawner-test/hub"
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}

@@ -13,6 +13,8 @@ from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.schedulers.kueue.asks import name_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def kueue(one_machine):

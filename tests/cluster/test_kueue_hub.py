@@ -9,6 +9,8 @@ from kube_hub import KubeHub, eventually
 from tools.cluster.kueue import Kueue
 from tools.cluster.settings import NODE
 
+pytestmark = pytest.mark.slow
+
 API, RESOURCE = "kueue.x-k8s.io/v1beta2", "nvidia.com/gpu"
 HOST = "kubernetes.io/hostname"
 WAIT_SECONDS = 300

@@ -14,6 +14,8 @@ from gpuspawner.schedulers.base import Unfit
 from gpuspawner.schedulers.kueue.cluster import KueueCluster
 from tools.cluster.kueue import MANAGED
 
+pytestmark = pytest.mark.slow
+
 GROUP, VERSION = API.split("/")
 WHEN = "2026-11-26T12:00:00Z"
 CHECKS = {"nodes": "example.com/nodes", "far": "kueue.x-k8s.io/multikueue"}

@@ -12,6 +12,8 @@ from test_rights import Service
 from gpuspawner.backends.kubernetes import watches
 from gpuspawner.core.leases.lease import Phase
 
+pytestmark = pytest.mark.slow
+
 MANIFEST = ROOT / "hub_config" / "kubernetes-kueue-rbac.yaml"
 QUEUE = "guarded"
 GROUP, VERSION = API.split("/")

@@ -4,6 +4,8 @@ import pytest
 from kube_hub import KubeHub, eventually
 from nodes import wait_for
 
+pytestmark = pytest.mark.slow
+
 QUOTA = {"metadata": {"name": "team"}, "spec": {"hard": {"pods": "1", "limits.memory": "4Gi"}}}
 LIMIT = {"metadata": {"name": "each"}, "spec": {"limits": [{"type": "Container", "max": {"memory": "1Gi"}}]}}
 SCOPED = {

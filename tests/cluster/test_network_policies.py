@@ -20,6 +20,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "chart"))
 
 from rendered import Z2JH, with_dependencies
 
+pytestmark = pytest.mark.slow
+
 HUB, SERVER, SERVICE, OTHER = 8081, 8888, 9470, 9999
 LISTEN = f"for port in {HUB} {SERVER} {SERVICE} {OTHER}; do python3 -m http.server $port & done; wait"
 ASK = """

@@ -11,6 +11,8 @@ from kube_hub import KubeHub, eventually
 
 from tools.cluster.settings import NODE
 
+pytestmark = pytest.mark.slow
+
 WAIT_SECONDS = 300
 """Kubernetes itself calls a node lost after 50 s."""
 EXTRA = f"""

@@ -16,6 +16,8 @@ from kube_hub import eventually
 from nodes import ROOT, wait_for
 from test_requests import WAIT_SECONDS, ask, gone, seen, until
 
+pytestmark = pytest.mark.slow
+
 ELSEWHERE = 'c.KubeSpawner.gpu_cluster["operated_elsewhere"] = True\n'
 
 

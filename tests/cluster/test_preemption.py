@@ -6,6 +6,8 @@ from gpus import simulated
 from kube_hub import KubeHub, eventually
 from kubernetes import client
 
+pytestmark = pytest.mark.slow
+
 WAIT_SECONDS = 300
 GRACE_SECONDS = 20
 EXTRA = f"""
@@ -62,29 +64,6 @@ def until_train_runs(hub):
         return hub.cluster.core.read_namespaced_pod("train", hub.namespace).status.phase == "Running"
 
     eventually(runs, WAIT_SECONDS, "the training runs")
-
-
-def test_its_user_is_told_with_the_grace_that_is_left_and_it_returns_to_its_place(hub, train):
-    lease = up(hub, "alice", template="lab")
-    end = train()
-    warning = eventually(lambda: hub.lease("alice")["warning"], WAIT_SECONDS, "alice is told while hers still runs")
-    assert hub.lease("alice")["phase"] == "running"
-    assert warning["text"].startswith("The cluster needs its GPU for more important work. This workspace ends at ")
-    assert "It returns to the queue before later requests of its priority" in warning["text"]
-    (line,) = hub.audit(lease["id"], "disrupted")
-    assert 0 < warning["ends_at"] - line["at"] <= GRACE_SECONDS
-    ended = hub.until_ended("alice", "preempted", WAIT_SECONDS)
-    assert (ended["id"], ended["end"]["by"]) == (lease["id"], "cluster")
-    assert "more important work" in ended["end"]["message"]
-    back = eventually(lambda: hub.lease("alice"), WAIT_SECONDS, "alice is back in the queue")
-    assert back["asked_at"] == lease["asked_at"]
-    until_train_runs(hub)
-    assert hub.lease("alice")["phase"] in {"parked", "queued"}
-    end()
-    assert hub.until("alice", "running", WAIT_SECONDS)["id"] == back["id"]
-    hub.stop("alice")
-    hub.until_ended("alice", "stopped", WAIT_SECONDS)
-    eventually(lambda: hub.pod("alice") is None, WAIT_SECONDS, "alice's pod is gone")
 
 
 def test_where_its_policy_says_so_it_does_not_return(hub, train):

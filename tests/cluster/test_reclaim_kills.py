@@ -9,6 +9,8 @@ from gpus import simulated
 from kills import STEPS, arm, kills
 from kube_hub import KubeHub, eventually
 
+pytestmark = pytest.mark.slow
+
 WAIT_SECONDS = 300
 FAST = 10
 POLICIES = """

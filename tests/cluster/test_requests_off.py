@@ -8,6 +8,8 @@ from custom import Typed, installed, manifest
 
 from gpuspawner.backends.kubernetes.resources import FINALIZER
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def release(one_machine, tmp_path):

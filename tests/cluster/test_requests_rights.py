@@ -13,6 +13,8 @@ from gpuspawner.catalog.resources.definitions import API_GROUP, KINDS, POLICY, R
 from gpuspawner.catalog.resources.merging import Judged
 from gpuspawner.service.operator.entries import status_of
 
+pytestmark = pytest.mark.slow
+
 OWN = ("service-rights", "custom-resources")
 
 

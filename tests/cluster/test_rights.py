@@ -193,6 +193,7 @@ async def test_the_rights_suffice(service, gpus):
         assert not service.may(verb, resource, "default"), "the hub's own namespace is another one"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("without", "lost"),
     [

@@ -21,6 +21,8 @@ from demo.ports import pick_free
 from tools.cluster.cluster import Cluster
 from tools.cluster.hub import ensure_hub_image
 
+pytestmark = pytest.mark.slow
+
 MODULE = "demo.run_cluster"
 STARTS_WITHIN_SECONDS = 600  # the first run on a machine installs, and builds the images
 ENDS_WITHIN_SECONDS = 120

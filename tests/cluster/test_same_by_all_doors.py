@@ -1,5 +1,6 @@
 """One workspace asked for by form, by API and by kubectl: page, API and kubectl say the same of each."""
 
+import json
 import re
 from html import unescape
 
@@ -7,6 +8,7 @@ import pytest
 import requests
 from custom import Typed
 from kube_hub import eventually
+from nodes import wait_for
 from test_requests import WAIT_SECONDS, ask, gone, gpus, hub, names, seen, until  # noqa: F401 - some are fixtures
 
 from gpuspawner.core.leases.lease import Phase
@@ -165,3 +167,38 @@ def test_what_is_refused_is_refused_in_the_same_words(hub, kubectl, monkeypatch)
     assert said in " ".join(unescape(re.sub(r"<[^>]+>", "", sent.text)).split())
     kubectl("delete", "gvm", "asks-by-kubectl")
     gone(kubectl, "asks-by-kubectl")
+
+
+def test_applied_it_runs_edited_it_is_extended_deleted_it_stops(hub, kubectl):  # noqa: F811
+    hub.add_user("ada")
+    ask(kubectl, "train", user="ada", server="train", template="lab", gpu="a100", count=1, lifetime="8h")
+    status = until(kubectl, "train", "Running")
+    lease = hub.lease("ada", "train")
+    assert lease["phase"] == "running"
+    assert status["lease"] == lease["id"] == seen(kubectl, "train")["metadata"]["uid"].replace("-", "")
+    assert (status["allocation"]["summary"], status["allocation"]["count"]) == ("1 x a100", 1)
+    assert status["allocation"]["gpus"] == [gpu["id"] for gpu in lease["gpus"]]
+    ready = {one["type"]: (one["status"], one["observedGeneration"]) for one in status["conditions"]}
+    assert ready == {"Accepted": ("True", 1), "Ready": ("True", 1)}
+    assert [line["actor"] for line in hub.audit(lease["id"], "asked")] == ["ada"]
+    assert len(json.dumps(status)) < 8192
+    managers = {one["manager"] for one in seen(kubectl, "train")["metadata"].get("managedFields", [])}
+    assert managers <= {"gpuspawner", "kubectl-client-side-apply"}
+    kubectl("patch", "gvm", "train", "--type=merge", '--patch={"spec":{"lifetime":"10h"}}')
+    said = wait_for(
+        lambda: [one for one in seen(kubectl, "train")["status"]["conditions"] if one["type"] == "LifetimeExtended"],
+        "what came of it",
+    )
+    assert (said[0]["status"], said[0]["observedGeneration"]) == ("True", 2), said
+    assert hub.lease("ada", "train")["ends_at"] - lease["ends_at"] == pytest.approx(4 * 3600, abs=5)
+    kubectl("patch", "gvm", "train", "--type=merge", '--patch={"spec":{"lifetime":"1h"}}')
+    wait_for(
+        lambda: any("can only be raised" in one["message"] for one in seen(kubectl, "train")["status"]["conditions"]),
+        "why it is not shortened",
+    )
+    kubectl("delete", "gvm", "train", "--wait=false")
+    gone(kubectl, "train")
+    ended = hub.until_ended("ada", "stopped", WAIT_SECONDS)
+    assert ended["id"] == lease["id"]
+    assert hub.server("ada", "train") is None
+    assert hub.pod("ada") is None

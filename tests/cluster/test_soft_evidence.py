@@ -5,6 +5,8 @@ import json
 import pytest
 from kube_hub import KubeHub, eventually
 
+pytestmark = pytest.mark.slow
+
 POLICIES = """
 policies:
   default:

@@ -6,6 +6,8 @@ import pytest
 from kube_hub import KubeHub, eventually
 from kubernetes.client import NodeV1Api
 
+pytestmark = pytest.mark.slow
+
 PROFILES = """
 claim = {"name": "data", "persistentVolumeClaim": {"claimName": "there-is-none"}}
 config = {"name": "data", "configMap": {"name": "there-is-none"}}
@@ -26,7 +28,6 @@ c.KubeSpawner.profile_list = [
     {"display_name": "crash", "kubespawner_override": {"cmd": ["sh", "-c", "echo No licence found. >&2; exit 3"]}},
     {"display_name": "done", "kubespawner_override": {"cmd": ["true"]}},
     {"display_name": "runtime", "kubespawner_override": {"extra_pod_config": {"runtimeClassName": "NAMESPACE"}}},
-    {"display_name": "program", "kubespawner_override": {"cmd": ["there-is-none"]}},
     {"display_name": "claim", "kubespawner_override": {"volumes": [claim], "volume_mounts": mounts}},
     {"display_name": "config", "kubespawner_override": {"volumes": [config], "volume_mounts": mounts}},
     {"display_name": "secret", "kubespawner_override": {"environment": {"TOKEN": secret}}},
@@ -37,7 +38,7 @@ c.KubeSpawner.profile_list = [
 """
 TEMPLATES = "".join(
     f"  {name}: {{extends: cpu, profile: {name}}}\n"
-    for name in ("crash", "done", "runtime", "program", "claim", "config", "secret", "invalid", "root", "gpus")
+    for name in ("crash", "done", "runtime", "claim", "config", "secret", "invalid", "root", "gpus")
 )
 START_SECONDS = 120
 EVERY_POD = {"matchExpressions": [{"scopeName": "NotTerminating", "operator": "Exists"}]}
@@ -45,12 +46,9 @@ QUOTA = {"metadata": {"name": "small"}, "spec": {"hard": {"limits.memory": "7Gi"
 """Which pods it counts is for the API server to say: the service cannot refuse in advance."""
 
 FAILURES = {
-    "missing": "The node does not have the image localhost/there-is-none:1, and the settings forbid to pull it.",
     "crash": "Its server ended with exit code 3 each time it was started. Tell your administrator.",
     "done": "Its server ended before it answered, with exit code 0: its command is done",
     "runtime": "Its node does not have the container runtime that it asks for: ",
-    "program": "Its server cannot be run: a command was not found.",
-    "claim": "Its volume there-is-none is missing.",
     "config": 'Its volume data is missing: configmap "there-is-none" not found.',
     "secret": 'Its container cannot be made: secret "there-is-none" not found.',
     "invalid": "The cluster refuses this workspace: metadata.labels: Invalid value",

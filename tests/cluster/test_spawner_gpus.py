@@ -4,6 +4,8 @@ import pytest
 from gpus import simulated
 from kube_hub import KubeHub, eventually, python_of
 
+pytestmark = pytest.mark.slow
+
 WAIT_SECONDS = 300
 SOON = {"no_room_seconds": 5.0, "no_room_wait_seconds": 2.0}
 TINY = """

@@ -4,6 +4,8 @@ import pytest
 from gpus import simulated
 from kube_hub import KubeHub, eventually
 
+pytestmark = pytest.mark.slow
+
 WAIT_SECONDS = 300
 EXTRA = 'c.KubeSpawner.cmd = ["python3", "-m", "http.server", "8888"]'
 KINDS = """

@@ -8,6 +8,8 @@ from registry import OPEN, PRIVATE, pull_secret, push, registry
 
 from tools.cluster.layers import ensure_debian, write_image
 
+pytestmark = pytest.mark.slow
+
 EXTRA = """
 c.KubeSpawner.image_pull_policy = "IfNotPresent"
 c.KubeSpawner.cmd = ["python3", "-m", "http.server", "8888"]

@@ -13,6 +13,8 @@ from kube_hub import KubeHub, eventually
 from kubernetes import client
 from nodes import ROOT
 
+pytestmark = pytest.mark.slow
+
 TINY = """
 c.KubeSpawner.cmd = ["python3", "-m", "http.server", "8888"]
 c.KubeSpawner.priority_class_name = {priority!r}

@@ -7,6 +7,8 @@ from kube_hub import KubeHub, eventually
 
 from gpuspawner.spawner.kubernetes.pods.start import SETTLED_SECONDS
 
+pytestmark = pytest.mark.slow
+
 WAIT_SECONDS = 300
 EXTRA = """
 import asyncio

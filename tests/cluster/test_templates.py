@@ -6,6 +6,8 @@ from gpus import simulated
 from kube_hub import eventually
 from nodes import wait_for
 
+pytestmark = pytest.mark.slow
+
 WAIT_SECONDS = 300
 BIG = {"extends": "lab", "title": "Big lab", "gpus": {"a100": "1-2"}, "policy": "night"}
 DOORS = ("form", "program", "kay")

@@ -13,9 +13,12 @@ from tools.cluster.build import is_built
 from tools.cluster.recipes import VOLCANO
 from tools.cluster.volcano import TAKES_ALL, Volcano
 
-pytestmark = pytest.mark.skipif(
-    not is_built(VOLCANO), reason="Volcano is not built here: python -m tools.cluster volcano builds it, in minutes"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not is_built(VOLCANO), reason="Volcano is not built here: python -m tools.cluster volcano builds it, in minutes"
+    ),
+]
 
 QUEUE, RESOURCE = "workspaces", "nvidia.com/gpu"
 GROUP, VERSION = "scheduling.volcano.sh", "v1beta1"

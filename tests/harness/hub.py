@@ -147,7 +147,7 @@ class RealHub:
         """As a shutdown does."""
         assert self.hub is not None
         self.hub.terminate()
-        self.hub.wait(30)
+        self.hub.wait(120)  # a busy machine is no failure
         self.hub = None
 
     def service_pids(self) -> list[int]:

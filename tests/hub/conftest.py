@@ -81,12 +81,12 @@ def shared_hub(request, kept_hub, tmp_path_factory):
             hub.close()
 
 
-@pytest.fixture(params=["hub6", "hub5"], scope="module")
+@pytest.fixture(params=["hub6", pytest.param("hub5", marks=pytest.mark.slow)], scope="module")
 def python(request):
     """The interpreter of each JupyterHub that is supported: the newest here, the oldest where `make test` put it.
 
     All tests of a file on one of them come before those on the other: they may share a hub.
-    A test that is not worth its seconds on both names one: ``parametrize("python", ["hub6"], indirect=True)``.
+    `make test` runs a test on the oldest only where it says so: see versions.py.
     """
     if request.param == "hub6":
         return sys.executable

@@ -1,7 +1,19 @@
 """A service that dies at a named step of a stop: what to plant in it, and how to arm a step."""
 
+import pytest
+
 STEPS = ["before marking", "marked, stop not sent", "stop sent", "gone, end not written", "end written"]
 """In the order in which a stop takes them."""
+
+
+def some_steps(*names):
+    """Return all steps as parameters: `make test` kills the service at those named, `make test-all` at each.
+
+    service/test_reclaimer.py kills a service in memory at each.
+    """
+    return [step if step in names else pytest.param(step, marks=pytest.mark.slow) for step in STEPS]
+
+
 PLANTED = """
 import os, signal
 def armed(step):

@@ -186,6 +186,7 @@ def test_money_of_a_team_lasts_past_the_end_of_a_month_as_far_as_the_next_one_s_
     assert budget(hub, "olga", "vision")["used"] == pytest.approx(days[f"{first:%F}"])
 
 
+@pytest.mark.slow  # core/test_periods.py has such days
 def test_a_day_on_which_the_clock_changes_is_as_long_as_it_is(hub):
     day = datetime.fromtimestamp(hub.clock.now(), ZURICH).replace(hour=0, minute=0, second=0, microsecond=0)
     while (day + timedelta(days=1)).timestamp() - day.timestamp() != 23 * HOUR:  # local days, as the zone has them

@@ -3,9 +3,11 @@
 import concurrent.futures
 import time
 
+import pytest
 from harness.hub import eventually
 
 
+@pytest.mark.slow  # service/test_promises.py has the queue, core/test_queue.py its order
 def test_sixty_users_at_once_on_eight_gpus(new_hub):
     hub = new_hub(gpus=8, wait=300, slow_spawn_timeout=0.3)
     users = [f"user-{number:02}" for number in range(60)]

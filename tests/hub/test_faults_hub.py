@@ -4,11 +4,12 @@ import concurrent.futures
 
 import pytest
 from harness.hub import eventually
+from versions import both_hubs, newest_hub
 
 QUICK = {"slow_spawn_timeout": 0.3, "service_poll": 0.3}
 PARKS = {"wait": 0.5, "slow_spawn_timeout": 3, "failure_limit": 3}
-IDLE_SOON = {"fast": 60, "sample": "1m", "idle": "1m", "grace": "2h"}
-"""A second of idleness begins a grace of two minutes."""
+IDLE_SOON = {"fast": 60, "sample": "3m", "idle": "3m", "grace": "2h"}
+"""Three seconds of idleness, read at once, begin a grace of two minutes."""
 ACCEPTED = {201, 202}
 
 
@@ -49,7 +50,7 @@ def assert_disjoint_and_single(hub):
     assert len(hub.server_pids()) == len(running)
 
 
-@pytest.mark.parametrize("python", ["hub6"], indirect=True)  # both are killed, and ended, while one waits below
+@newest_hub  # both are killed, and ended, while one waits below
 def test_promise_2_hub_killed_while_a_user_is_queued_who_then_presses_start(shared_hub, python):
     hub = shared_hub(python=python, gpus=1, **QUICK)
     run(hub, "anna")
@@ -67,6 +68,7 @@ def test_promise_2_hub_killed_while_a_user_is_queued_who_then_presses_start(shar
     assert is_same(hub.until("cleo", "running"), cleo), "whom nobody listened for starts by itself"
 
 
+@both_hubs
 def test_cancel_by_page_and_by_api_while_waiting_and_while_starting(shared_hub, python):
     hub = shared_hub(python=python, gpus=1, **QUICK)
     begun = len(hub.log.read_text())
@@ -97,7 +99,7 @@ def cancel(hub, lease, by_page):
     eventually(lambda: hub.server(lease["user"]) is None, what="the hub has no server of it")
 
 
-@pytest.mark.parametrize("python", ["hub6"], indirect=True)
+@newest_hub
 def test_server_stopped_while_the_service_is_away_was_stopped_not_failed(shared_hub, python):
     hub = shared_hub(python=python, gpus=1, **QUICK)
     (anna,) = run(hub, "anna")
@@ -115,7 +117,7 @@ def test_server_stopped_while_the_service_is_away_was_stopped_not_failed(shared_
 
 @pytest.mark.parametrize(
     ("python", "died"),
-    [("hub6", "before-start"), ("hub6", "after-start"), ("hub5", "after-start")],
+    [pytest.param("hub6", "before-start", marks=pytest.mark.slow), ("hub6", "after-start"), ("hub5", "after-start")],
     ids=["6, no process yet", "6, process but state not saved", "5, process but state not saved"],
     indirect=["python"],
 )
@@ -137,7 +139,7 @@ def test_parked_lease_is_granted_and_its_start_answered_202_when_the_hub_dies(sh
     assert_disjoint_and_single(hub)
 
 
-@pytest.mark.parametrize("by", ["hub", "page"])
+@pytest.mark.parametrize("by", [pytest.param("hub", marks=pytest.mark.slow), "page"])
 def test_stop_during_grace_and_start_again_at_once(shared_hub, by):
     hub = shared_hub(gpus=1, **IDLE_SOON, **QUICK)
     (first,) = run(hub, "anna")
@@ -176,6 +178,7 @@ def test_start_repeated_after_a_time_out_leaves_one_process(new_hub, python):
     assert end["message"].endswith(" Start it again, or ask your administrator.")
 
 
+@both_hubs
 def test_parking_keeps_the_place_and_starts_by_itself(shared_hub, python):
     hub = shared_hub(python=python, gpus=1, **PARKS)
     run(hub, "anna")
@@ -214,6 +217,7 @@ def test_what_is_deleted_in_the_hub_while_it_is_parked_is_never_started(shared_h
     assert [lease["user"] for lease in hub.workspaces()] == ["cleo"]
 
 
+@both_hubs
 def test_six_refusals_and_six_parkings_in_a_row_do_not_abort_the_hub(shared_hub, python):
     hub = shared_hub(python=python, gpus=1, **PARKS)
     run(hub, "anna")
@@ -240,8 +244,8 @@ c.Spawner.pre_spawn_hook = hook
 
 @pytest.mark.parametrize(
     ("python", "cleanup_servers"),
-    [("hub6", True), ("hub6", None), ("hub5", None)],
-    ids=["6, servers stopped too", "6, servers left running", "5, servers left running"],
+    [*(pytest.param(*one, marks=pytest.mark.slow) for one in [("hub6", True), ("hub5", None)]), ("hub6", None)],
+    ids=["6, servers stopped too", "5, servers left running", "6, servers left running"],
     indirect=["python"],
 )
 def test_promise_2_hub_sigterm_in_each_phase(new_hub, python, cleanup_servers):
@@ -280,7 +284,6 @@ def test_promise_2_hub_sigterm_in_each_phase(new_hub, python, cleanup_servers):
         eventually(lambda: is_up(hub, last))
 
 
-@pytest.mark.parametrize("python", ["hub6", "hub5"], indirect=True)
 def test_hub_shut_down_with_its_servers_says_so_on_the_workspaces_page(new_hub, python):
     hub = new_hub(python=python, gpus=1, cleanup_servers=True, **QUICK)
     (anna,) = run(hub, "anna")

@@ -3,6 +3,7 @@
 import sqlite3
 import time
 
+import pytest
 from harness.hub import eventually
 
 QUICK = {"slow_spawn_timeout": 0.3}
@@ -59,6 +60,7 @@ def test_start_before_a_forgotten_process_is_ended_ends_it_first(new_hub):
     assert hub.server_pids(again["id"]) == [new]
 
 
+@pytest.mark.slow  # service/test_orphans.py has the bound
 def test_many_forgotten_at_once_are_left_alone_and_the_administrator_is_told(new_hub):
     hub = new_hub(gpus=5, settings={"orphan_seconds": 1}, **QUICK)
     leases = run(hub, "anna", "ben", "cleo", "dora")

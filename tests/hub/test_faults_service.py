@@ -13,7 +13,8 @@ import pytest
 import requests
 from harness.fork_server import start_python
 from harness.hub import eventually
-from kills import STEPS, arm, kills
+from kills import STEPS, arm, kills, some_steps
+from versions import oldest_hub
 
 QUICK = {"slow_spawn_timeout": 0.3}
 THREE = {"gpus": 3, "service_poll": 0.3, **QUICK}
@@ -171,6 +172,7 @@ def test_promise_2_store_lost_is_rebuilt_from_what_runs(shared_hub):
     hub.until("cleo", "running")
 
 
+@pytest.mark.slow  # service/test_reconciler.py counts silence from the service's start
 def test_service_away_for_longer_than_its_heartbeats_drops_no_start_under_way(new_hub):
     beat_fast = "import gpuspawner.spawner.mixin as mixin\nmixin.HEARTBEAT_SECONDS = 1.5"
     hub = new_hub(gpus=1, service_poll=0.3, extra=beat_fast, settings={"heartbeat_seconds": 3}, **QUICK)
@@ -188,6 +190,7 @@ def test_service_away_for_longer_than_its_heartbeats_drops_no_start_under_way(ne
     assert hub.audit(anna["id"], "parked") == []
 
 
+@pytest.mark.slow  # core/test_idleness_restart.py has the rule
 def test_service_restarted_every_20_minutes_of_policy_time_grace_passes_once_neither_never_nor_early(new_hub):
     # 20 policy minutes are four samples, 8 s; idleness takes 4 s, grace 10.
     scale = "import gpuspawner.core.idle.idleness as idleness\nidleness.LEAST_GRACE_SECONDS /= 150"
@@ -228,7 +231,7 @@ def reclaiming_hub(tmp_path_factory):
         hub.close()
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", some_steps("marked, stop not sent", "gone, end not written"))
 def test_promise_3_service_killed_at_each_step_of_a_reclaim_ends_it_once(reclaiming_hub, request, step):
     hub = reclaiming_hub
     request.node.hubs = [hub]
@@ -302,6 +305,7 @@ def _release(hub, lease):
         return "nobody"
 
 
+@pytest.mark.slow  # the hub's and the service's proofs have tests of their own
 def test_another_hubs_service_that_took_the_port_is_named_and_never_answers_for_this_hub(new_hub):
     hub = new_hub(gpus=1, service_poll=60, wait=5, slow_spawn_timeout=10)
     hub.add_user("anna")
@@ -346,7 +350,8 @@ def test_server_started_before_configure_is_adopted(new_hub):
     run(hub, "anna")
 
 
-@pytest.mark.parametrize("python", ["hub5"], indirect=True)
+@pytest.mark.slow  # it waits for the hub's own bound
+@oldest_hub
 def test_broken_store_at_the_services_start_is_waited_for_and_told(new_hub, python):
     hub = new_hub(gpus=1, python=python, **QUICK)
     (anna,) = run(hub, "anna")
@@ -372,6 +377,7 @@ def test_broken_store_at_the_services_start_is_waited_for_and_told(new_hub, pyth
     assert hub.service_pids() == service
 
 
+@pytest.mark.slow  # service/test_reclaimer.py has the race
 def test_start_cancelled_by_our_own_late_stop_is_parked_and_restarted_by_us(new_hub):
     late = """
     import asyncio, os

@@ -134,6 +134,7 @@ class Person:
         assert image.has_mine
 
 
+@pytest.mark.slow  # workspace/test_comes_back.py has each step
 def test_notebooks_and_packages_are_back_after_an_idle_stop(hub, image):
     ina = Person(hub, "ina")
     hub.begin("ina")
@@ -148,6 +149,7 @@ def test_notebooks_and_packages_are_back_after_an_idle_stop(hub, image):
     hub.stop("ina")
 
 
+@pytest.mark.slow  # service/test_on_stop.py has the hook's end
 def test_they_are_back_after_a_preemption_whose_hook_is_cut_at_its_time_and_its_output_is_on_the_page(hub, image):
     pia = Person(hub, "pia")
     hub.begin("pia", template="kept")

@@ -9,6 +9,7 @@ import time
 import pytest
 import requests
 from harness.hub import eventually
+from versions import both_hubs
 
 KEY, LINE = "k3y-0f-th3-h0use", "ModuleNotFoundError: No module named 'thesis'"
 ENDS = f"""
@@ -38,6 +39,7 @@ def output(hub, lease: str, token: str) -> dict:
     return hub.gpu(f"/workspaces/{lease}/output", token=token)
 
 
+@both_hubs
 def test_a_server_that_ends_before_it_answers_is_told_soon_and_why(hub):
     hub.add_user("fay", "eve")
     token, eves = (hub.api("POST", f"/users/{user}/tokens", {}).json()["token"] for user in ("fay", "eve"))
@@ -69,6 +71,7 @@ def test_a_server_that_ends_before_it_answers_is_told_soon_and_why(hub):
     assert [line["actor"] for line in hub.audit(lease, "shared")] == ["fay"]
 
 
+@both_hubs
 def test_a_stop_by_the_hub_tells_who_stopped_it(hub):
     hub.add_user("uma")
     for server, slow in ("quick", None), ("slow", 3.0):

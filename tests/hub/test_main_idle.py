@@ -4,6 +4,7 @@ All times of the policy are divided by FAST: two minutes of idleness and 100 s o
 """
 
 import html
+import re
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from harness.hub import RealHub, eventually
+from harness.hub import TINY, RealHub, eventually
 
 from gpuspawner.backends.local.nvidia import STAND_IN
 
@@ -29,7 +30,7 @@ policies:
   cpu: {extends: default, activity: {none_for: 2m, grace: 100s}}
   default:
     mode: enforce
-    idle: {below: 5%, for: 2m, sample: 20s, grace: 100s}
+    idle: {below: 5%, for: 2m, sample: 40s, grace: 100s}
     also_counts: {cpu: 20m}
 """
 IDLE_AND_GRACE_SECONDS = (120 + 100) / FAST
@@ -53,6 +54,12 @@ c.Spawner.args = ["--allow-root", "--ServerApp.jpserver_extensions=gpuspawner.wo
 c.Spawner.environment = {"PYTHONPATH": str(pathlib.Path(gpuspawner.__file__).parents[1])}
 c.Spawner.http_timeout = 60
 c.Spawner.start_timeout = 60
+
+def choose_server(spawner):
+    if spawner.user.name in ("bob", "nan", "cpu"):  # judged by what runs beside the server, and by their GPUs
+        spawner.cmd, spawner.args = [*spawner.cmd[:4], sys.executable, %r], []
+
+c.Spawner.pre_spawn_hook = choose_server
 """
 NO_ANSWER = f"""#!/bin/sh
 # As a board in an odd state answers: no utilization for the second GPU, all else as it is.
@@ -63,8 +70,8 @@ second=${{GPUSPAWNER_GPUS#*,}}
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
-    """JupyterLab's own server in each workspace."""
-    real = RealHub(tmp_path_factory.mktemp("idle"), fast=FAST, extra=REAL_SERVER)
+    """JupyterLab's own server in the workspaces of ina and nina, a tiny one in the others."""
+    real = RealHub(tmp_path_factory.mktemp("idle"), fast=FAST, extra=REAL_SERVER % str(TINY))
     real.catalog.write_text(CATALOG)
     try:
         yield real.start()
@@ -94,16 +101,6 @@ def start(hub, user: str, **options):
     return hub.until(user, "running", 60)
 
 
-def run_in(hub, lease, code: str) -> subprocess.Popen[bytes]:
-    """Run Python as the workspace's own process, with no browser near it."""
-    return subprocess.Popen(
-        [sys.executable, "-c", code],
-        env=hub.environment(lease["id"]),
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-
-
 def documents(hub, lease):
     path = f"/workspaces/{lease['id']}"
     return hub.gpu(path), hub.gpu(f"{path}/audit")["audit"], hub.gpu(f"{path}/readings")["readings"]
@@ -117,14 +114,36 @@ def idle_seconds(readings) -> float:
     return total
 
 
-def test_an_idle_workspace_is_reclaimed_although_its_page_is_polled(hub):
-    lease = start(hub, "ina")
+@pytest.fixture
+def run_in(hub):
+    """Return a function that runs Python as the workspace's own process, with no browser near it."""
+    begun = []
+
+    def run(lease, code: str) -> None:
+        environment = hub.environment(lease["id"])
+        command = [sys.executable, "-c", code]
+        begun.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, start_new_session=True))
+
+    yield run
+    for process in begun:
+        process.kill()
+        process.wait()
+
+
+def test_an_idle_workspace_is_reclaimed_although_its_page_is_polled_and_a_busy_and_an_unreadable_one_live(hub, run_in):
+    busy = start(hub, "bob")
+    run_in(busy, WORK)
+    folder = Path(hub.folder) / "homes" / "nan" / "bin"
+    folder.mkdir(parents=True)
+    (folder / "nvidia-smi").write_text(NO_ANSWER)
+    (folder / "nvidia-smi").chmod(0o755)
+    blind = start(hub, "nan", count=2)
+    lease = start(hub, "ina")  # the last of them: what it has ended for, the others had time for
     home = Path(hub.folder) / "homes" / "ina"
     (home / "thesis.txt").write_text("three years of work")
     (home / ".gpuspawner").mkdir(exist_ok=True)
-    (home / ".gpuspawner" / "on-stop").write_text(
-        'cp thesis.txt kept.txt && echo "kept, as it was $GPUSPAWNER_END_REASON"'
-    )
+    script = 'cp thesis.txt kept.txt && echo "kept, as it was $GPUSPAWNER_END_REASON"'
+    (home / ".gpuspawner" / "on-stop").write_text(script)
     poller = Poller(hub, "ina")
     poller.start()
     warned = hub.until("ina", "reclaiming", 90)
@@ -139,10 +158,13 @@ def test_an_idle_workspace_is_reclaimed_although_its_page_is_polled(hub):
     assert hub.server("ina") is None
     assert hub.workspace_pids(lease["id"]) == []
     assert (home / "kept.txt").read_text() == "three years of work", "its user's own script ran before the end"
-    page = hub.login("ina").get(f"{hub.url}/services/gpu/workspaces/{lease['id']}", timeout=20).text
-    assert "What it wrote before its end" in page
-    assert "kept, as it was idle" in page
+    assert_the_reason_and_its_readings_are_recorded(hub, lease, ended)
+    assert_its_user_reads_why_and_finds_the_files(hub, lease, ended)
+    assert_lives_because_it_works(hub, busy)
+    assert_lives_because_nobody_knows(hub, blind)
 
+
+def assert_the_reason_and_its_readings_are_recorded(hub, lease, ended):
     workspace, audit, readings = documents(hub, lease)
     assert workspace["end"]["by"] == "gpuspawner"
     stop = next(line for line in audit if line["action"] == "stop")
@@ -157,14 +179,17 @@ def test_an_idle_workspace_is_reclaimed_although_its_page_is_polled(hub):
     assert max(reading["utilization_percent"] for reading in readings if reading["kind"] == "idle") < 5
     assert ended["end"]["message"] in stop["why"]
 
-    session = hub.login("ina")
-    for page in ("/hub/spawn", f"/services/gpu/workspaces/{lease['id']}", "/user/ina/lab"):
-        assert ended["end"]["message"] in session.get(f"{hub.url}{page}", timeout=20).content.decode(), page
-    home = session.get(f"{hub.url}/hub/home", timeout=20)
-    assert home.status_code == 200
+
+def assert_its_user_reads_why_and_finds_the_files(hub, lease, ended):
+    session, own_page = hub.login("ina"), f"/services/gpu/workspaces/{lease['id']}"
+    page = session.get(f"{hub.url}{own_page}", timeout=20).text
+    assert "What it wrote before its end" in page
+    assert "kept, as it was idle" in page
+    for path in ("/hub/spawn", own_page, "/user/ina/lab"):
+        assert ended["end"]["message"] in session.get(f"{hub.url}{path}", timeout=20).content.decode(), path
+    assert session.get(f"{hub.url}/hub/home", timeout=20).status_code == 200
 
     start(hub, "ina")
-    assert (Path(hub.folder) / "homes" / "ina" / "thesis.txt").read_text() == "three years of work"
     token = hub.api("POST", "/users/ina/tokens", {"scopes": ["access:servers!user=ina"]}).json()["token"]
     contents = requests.get(
         f"{hub.url}/user/ina/api/contents/thesis.txt", headers={"Authorization": f"token {token}"}, timeout=20
@@ -173,45 +198,28 @@ def test_an_idle_workspace_is_reclaimed_although_its_page_is_polled(hub):
     hub.stop("ina")
 
 
-def test_the_busy_the_unreadable_and_the_cpu_bound_live(hub):
-    folder = Path(hub.folder) / "homes" / "nan" / "bin"
-    folder.mkdir(parents=True)
-    (folder / "nvidia-smi").write_text(NO_ANSWER)
-    (folder / "nvidia-smi").chmod(0o755)
-    work = []
-    try:
-        busy = start(hub, "bob")
-        work.append(run_in(hub, busy, WORK))
-        cpu = start(hub, "cpu")
-        work.append(run_in(hub, cpu, COMPUTE))
-        blind = start(hub, "nan", count=2)
-        enough = hub.lease("nan")["running_at"] + LONG_ENOUGH_SECONDS
-        while hub.lease("nan")["now"] < enough:
-            for user in ("bob", "cpu", "nan"):
-                assert hub.lease(user)["phase"] == "running", hub.lease(user)["idle"]
-            time.sleep(0.5)
-        assert_lives_because_it_works(hub, busy)
-        assert_lives_because_its_cpu_works(hub, cpu)
-        assert_lives_because_nobody_knows(hub, blind)
-    finally:
-        for process in work:
-            process.kill()
-            process.wait()
+@pytest.mark.slow  # core/test_idleness_perhaps.py has the rule
+def test_a_workspace_whose_processes_use_the_cpu_lives(hub, run_in):
+    lease = start(hub, "cpu")
+    run_in(lease, COMPUTE)
+    enough = lease["running_at"] + LONG_ENOUGH_SECONDS
+    while (now := hub.lease("cpu"))["now"] < enough:
+        assert now["phase"] == "running", now["idle"]
+        time.sleep(0.5)
+    workspace, audit, readings = documents(hub, lease)
+    # On a busy machine the processes may get too little to be counted as at work, and are believed to have worked.
+    assert re.search(r"CPU at |processes, of which some may have ended, at ", workspace["idle"]["because"])
+    assert max(reading["utilization_percent"] or 0 for reading in readings) < 5
+    assert "warned" not in {line["action"] for line in audit}
 
 
 def assert_lives_because_it_works(hub, lease):
-    workspace = documents(hub, lease)[0]
+    workspace, audit, _ = documents(hub, lease)
+    assert "warned" not in {line["action"] for line in audit}
     assert workspace["gpus"][0]["utilization_percent"] == 20
     assert (workspace["gpus"][0]["state"], workspace["idle"]["idle_seconds"]) == ("busy", 0)
     assert workspace["idle"]["because"] == "GPU 0 at 20 %"
     assert workspace["warning"] is None
-
-
-def assert_lives_because_its_cpu_works(hub, lease):
-    workspace, audit, readings = documents(hub, lease)
-    assert "CPU at " in workspace["idle"]["because"]
-    assert max(reading["utilization_percent"] or 0 for reading in readings) < 5
-    assert "warned" not in {line["action"] for line in audit}
 
 
 def assert_lives_because_nobody_knows(hub, lease):
@@ -229,6 +237,7 @@ def assert_lives_because_nobody_knows(hub, lease):
     assert "GPU 1 can't be read" in html.unescape(page.content.decode())
 
 
+@pytest.mark.slow  # core/test_activity.py has the rule
 def test_a_notebook_without_a_gpu_is_stopped_when_nothing_happens_in_it(hub):
     start(hub, "nina", template="notebook")
     end = hub.until_ended("nina", "idle", 120)["end"]

@@ -35,7 +35,7 @@ policies:
   idle:
     mode: enforce
     lifetime: 1s-24h
-    idle: {below: 5%, for: 20s, sample: 10s, grace: 2h}
+    idle: {below: 5%, for: 40s, sample: 20s, grace: 2h}
     keep: {times: 2, each: 80s}
 """
 

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from harness.hub import eventually
+from versions import newest_hub
 
 AUTHENTICATOR = """
 from jupyterhub.auth import DummyAuthenticator
@@ -22,8 +23,8 @@ c.JupyterHub.public_url = "http://127.0.0.1:{port}/"
 """
 
 
-@pytest.mark.parametrize("python", ["hub6"], indirect=True)  # apprise is not in the other's environment
-@pytest.mark.parametrize("notify", ["{email}", "{user}@example.org"])
+@newest_hub  # apprise is not in the other's environment
+@pytest.mark.parametrize("notify", ["{email}", pytest.param("{user}@example.org", marks=pytest.mark.slow)])
 def test_a_warning_comes_by_mail_and_its_link_asks(new_hub, python, mailbox, notify):
     to = "anna.lee@example.org" if notify == "{email}" else "anna@example.org"
     hub = new_hub(
@@ -60,6 +61,7 @@ def metrics(hub):
     return session.get(f"{hub.url}/services/gpu/metrics", headers=headers, timeout=30).text
 
 
+@pytest.mark.slow  # service/test_settings.py has the refusal
 def test_a_target_that_cannot_be_used_is_told_by_name_without_its_secret(new_hub):
     hub = new_hub(start=False, settings={"notify_users": "mailtox://{user}:s3cret@example.org"})
     hub.extra = f'c.JupyterHub.public_url = "{hub.url}/"'

@@ -17,6 +17,7 @@ def hub(tmp_path_factory):
         hub.close()
 
 
+@pytest.mark.slow  # the spawner's tests have the variables
 def test_a_workspace_is_told_what_its_template_opens_and_the_next_is_told_nothing_of_it(hub):
     hub.add_user("alice")
 

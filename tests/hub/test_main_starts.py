@@ -12,17 +12,19 @@ from pathlib import Path
 import pytest
 import requests
 from harness.hub import ADMIN_TOKEN, RealHub, eventually
+from versions import both_hubs
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory):
+def hub(python, tmp_path_factory):
     """Two GPUs; a user may hold two."""
     folder = tmp_path_factory.mktemp("starts")
     # The hub gives a silent server up after 8 s: well before the service would take its start for dropped.
     patient = {"heartbeat_seconds": 60.0}
     # A refusal that a busy machine answers late is told where the start is asked for all the same.
     extra = "c.Spawner.http_timeout = 8"
-    real = RealHub(folder, gpus=2, quota=2, lifetime="2h", extra=extra, settings=patient, slow_spawn_timeout=5.0)
+    limits = {"gpus": 2, "quota": 2, "lifetime": "2h"}
+    real = RealHub(folder, python=python, extra=extra, settings=patient, slow_spawn_timeout=5.0, **limits)
     try:
         yield real.start()
     finally:
@@ -66,6 +68,7 @@ class Events(threading.Thread):
         return [event.get("message", "") for event in self.events]
 
 
+@both_hubs
 def test_the_form_shows_itself_and_starts_only_when_it_is_sent(hub):
     session = hub.login("ann")
     page = session.get(f"{hub.url}/hub/spawn", timeout=20)
@@ -229,6 +232,7 @@ def test_a_link_that_asks_for_what_nobody_offers_says_so_and_what_is_chosen_inst
     assert "Starts now on 1 simulated A100" in page
 
 
+@both_hubs
 def test_who_waits_sees_the_place_and_gets_the_gpu_of_who_stops(hub):
     hub.add_user("fay", "fred", "fritz")
     hub.begin("fay", count=2)
@@ -260,6 +264,7 @@ def test_who_waits_sees_the_place_and_gets_the_gpu_of_who_stops(hub):
     assert len(gpus_of(hub.until("fritz", "running"))) == 1
 
 
+@both_hubs
 def test_the_hard_quota_refuses_alike_by_form_api_and_check(hub):
     hub.add_user("gil")
     hub.begin("gil")
@@ -297,6 +302,7 @@ def test_neither_a_link_nor_a_refusal_left_a_traceback_in_the_hubs_log(hub):
     assert [line for line in told if "allowed: 2 per user" not in line] == [], "each is told in its one line"
 
 
+@both_hubs
 def test_a_server_that_dies_by_itself_ends_as_failed_and_its_gpu_goes_to_the_next(hub):
     hub.add_user("hal", "hank")
     hub.begin("hal", count=2)
@@ -314,6 +320,7 @@ def test_a_server_that_dies_by_itself_ends_as_failed_and_its_gpu_goes_to_the_nex
     assert "Its server ended by itself." in form.text, "the next form says how the last one ended"
 
 
+@both_hubs
 def test_a_server_that_cannot_start_gives_its_gpu_back_and_says_so(hub):
     hub.add_user("ida", "ina")
     home = Path(hub.folder) / "homes" / "ida" / "fails"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import systemd
 from docker_daemon import Daemon
-from harness import TINY, eventually
+from harness.hub import TINY, eventually
 
 DOCKER = f"""
 c.JupyterHub.spawner_class = "docker"

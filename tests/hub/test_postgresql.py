@@ -1,8 +1,10 @@
 """The main job with its store on PostgreSQL: a start, a warning, a stop, while the service is killed between."""
 
+import pytest
 from databases import Database
 
 
+@pytest.mark.slow  # the store's contract runs on both databases
 def test_a_workspace_starts_is_warned_and_stopped_though_the_service_is_killed_between(new_hub):
     database = Database.postgresql()
     store = {"store": database.url, "store_password_file": str(database.password_file)}

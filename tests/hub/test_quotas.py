@@ -50,7 +50,7 @@ def cli(hub, *arguments):
     return done.stdout
 
 
-@pytest.mark.parametrize("ways", ["form and REST", "REST and REST"])
+@pytest.mark.parametrize("ways", ["form and REST", pytest.param("REST and REST", marks=pytest.mark.slow)])
 def test_promise_8_of_two_who_race_for_the_last_gpu_of_a_quota_one_gets_it_and_the_other_waits_for_it(hub, ways):
     racers = [f"{name}-{ways[:4].lower()}" for name in ("ada", "ben")]
     for user in ("first", *racers):

@@ -102,6 +102,7 @@ def installed(home):
     return next(folder.glob("python*/ray-*/bin"))
 
 
+@pytest.mark.slow  # it installs Ray
 def test_the_example_runs_on_a_ray_head_from_a_workspace_without_a_gpu(hub, start_head, tmp_path):
     hub.add_user("ada")
     hub.begin("ada", template="nightly", tools=["ray"])

@@ -8,6 +8,7 @@ import pytest
 import requests
 from apart import HubApart
 from harness.hub import eventually
+from versions import newest_hub
 
 from gpuspawner.core.leases.release import UNHEARD
 
@@ -68,7 +69,8 @@ def ask_all_the_time(hub, over, answers):
             time.sleep(0.1)
 
 
-@pytest.mark.parametrize("python", ["hub6"], indirect=True)
+@pytest.mark.slow  # ten restarts; the others are one at a time
+@newest_hub
 def test_promise_2_restarts_of_either_in_any_order_under_load_lose_nothing(hub):
     hub.start()
     begin(hub, "ada")

@@ -1,14 +1,13 @@
 """Teams and groups in a real hub: who sees and gets what, by form, REST and API, as the hub says who is in which."""
 
-import os
 import re
-import sys
 from html import unescape
 
 import pytest
 import requests
 from groups import MAY_CHANGE_GROUPS, gpu, join, leave, make_groups, token_of
 from harness.hub import ADMIN_TOKEN, RealHub, eventually
+from versions import both_hubs, newest_hub
 
 CATALOG = """
 version: 1
@@ -32,11 +31,10 @@ teams: {vision: {title: Vision lab}, speech: {title: Speech group}}
 HIDDEN = [("template", "lead"), ("gpu", "h100"), ("team", "speech")]
 
 
-@pytest.fixture(scope="module", params=["hub6", "hub5"])
-def hub(request, tmp_path_factory):
+@pytest.fixture(scope="module")
+def hub(python, tmp_path_factory):
     """One A100 and one H100; the hub of 5.5 too, whose rights tell what groups one may read."""
-    python = sys.executable if request.param == "hub6" else os.environ["GPUSPAWNER_HUB5_PYTHON"]
-    folder = tmp_path_factory.mktemp(request.param)
+    folder = tmp_path_factory.mktemp("teams")
     # On a busy machine a refusal takes over a second, and the hub would answer that the start is slow.
     real = RealHub(folder, python=python, wait=600.0, slow_spawn_timeout=5.0, extra=MAY_CHANGE_GROUPS)
     real.catalog.write_text(CATALOG)
@@ -75,6 +73,7 @@ def test_what_is_for_others_answers_by_every_way_as_a_name_that_does_not_exist(h
     assert "h100" not in gpu(hub, token, "/offers").text
 
 
+@both_hubs
 def test_the_form_shows_what_is_for_its_user_and_asks_who_is_in_several_teams(hub):
     for user, groups in {"eva": ("vision",), "lena": ("vision", "speech", "leads")}.items():
         join(hub, user, *groups)
@@ -84,6 +83,7 @@ def test_the_form_shows_what_is_for_its_user_and_asks_who_is_in_several_teams(hu
         assert page.count('name="team"') == (2 if "speech" in groups else 0)
 
 
+@both_hubs
 def test_who_starts_for_somebody_else_has_that_user_s_groups(hub):
     join(hub, "admin", "leads", "speech")
     join(hub, "mia", "vision")
@@ -113,7 +113,7 @@ def test_a_group_changed_in_the_hub_holds_for_the_next_request(hub):
     assert hub.begin("nico", template="lead").status_code == 400
 
 
-@pytest.mark.parametrize("hub", ["hub6"], indirect=True)  # both read groups alike by the tests before
+@newest_hub  # both read groups alike by the tests before
 def test_who_is_in_several_teams_says_for_which_and_then_the_last_one_is_taken(hub):
     join(hub, "sam", "vision", "speech")
     refused = hub.begin("sam", template="cpu")
@@ -145,7 +145,7 @@ def test_who_leaves_the_group_while_waiting_is_told_when_their_turn_comes(hub):
     assert hub.workspace_pids(waiting["id"]) == []
 
 
-@pytest.mark.parametrize("hub", ["hub6"], indirect=True)  # what the service alone does
+@newest_hub  # what the service alone does
 def test_promise_7_who_consents_while_waiting_is_given_another_gpu_and_reads_which(hub):
     join(hub, "paul", "vision")
     join(hub, "vera", "vision")
@@ -177,5 +177,6 @@ def test_promise_7_who_consents_while_waiting_is_given_another_gpu_and_reads_whi
         stop(hub, user)
 
 
+@both_hubs
 def test_administrators_are_told_which_groups_the_hub_lacks(hub):
     assert hub.gpu("/groups") == {"groups": ["leads", "speech", "vision"], "missing": []}

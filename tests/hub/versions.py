@@ -1,0 +1,11 @@
+"""Where a test with the fixture ``python`` runs; without one of these, `make test` takes the newest JupyterHub alone.
+
+What differs between JupyterHub 5 and 6 is tested on both by `make test`: a start by the REST API, a start that is
+refused or fails, its progress, stops, servers that are found again, the form, and who may see what.
+"""
+
+import pytest
+
+both_hubs = pytest.mark.parametrize("python", ["hub6", "hub5"], indirect=True)
+newest_hub = pytest.mark.parametrize("python", ["hub6"], indirect=True)
+oldest_hub = pytest.mark.parametrize("python", ["hub5"], indirect=True)

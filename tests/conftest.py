@@ -21,6 +21,16 @@ for name, examples in (("quick", 25), ("thorough", 100)):
 settings.load_profile("quick")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark as slow what repeats a test on PostgreSQL and is not part of the contract of the store."""
+    for item in items:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        on_postgresql = "postgresql" in (parameters.get("database"), parameters.get("kept_in"))
+        if on_postgresql and item.get_closest_marker("postgresql") is None:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="module")  # asynchronous tests may come after
 def browser():
     """Chromium, for the tests of a file."""

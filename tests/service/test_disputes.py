@@ -78,6 +78,7 @@ def test_the_readings_that_decided_stay_as_long_as_its_audit(world, gone):
     assert world.call(store.disputed, None) == []
 
 
+@pytest.mark.postgresql
 def test_the_api_says_the_same(world, gone):
     assert api(world, "alice", "disputes").json() == {"workspaces": [], "next": None}
     answer = api(world, "alice", "workspaces/gone/dispute", "POST", {"sentence": f"  {SENTENCE}\n\n"}).json()

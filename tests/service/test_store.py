@@ -21,6 +21,8 @@ from gpuspawner.service.leases.book import Book
 from gpuspawner.service.store import Store, schema, tables
 from gpuspawner.service.store.databases import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.postgresql
+
 
 def is_server(database):
     return database.name == "postgresql"

@@ -139,8 +139,7 @@ def test_after_it_forgot_all_a_cursor_is_refused(ask):
 
 
 @pytest.mark.parametrize(
-    ("kind", "done"),
-    [("error", False), ("error_after", True), ("cut", False), ("cut_after", True)],
+    ("kind", "done"), [("error", False), ("error_after", True), ("cut", False), ("cut_after", True)]
 )
 def test_a_fault_loses_the_request_or_the_answer(ask, kind, done):
     fault(ask, kind, only="PUT")

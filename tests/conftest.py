@@ -25,8 +25,17 @@ for name, examples in (("quick", 25), ("thorough", 100)):
 settings.load_profile("quick")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Run the files that took longest in the last run first, so that no worker is left with a long one at the end."""
+    """Mark repetitions on PostgreSQL as slow, unless they are part of the store's contract; run the longest file first.
+
+    Otherwise one worker would be left with a long file at the end.
+    """
+    for item in items:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        on_postgresql = "postgresql" in (parameters.get("database"), parameters.get("kept_in"))
+        if on_postgresql and item.get_closest_marker("postgresql") is None:
+            item.add_marker(pytest.mark.slow)
     noted = ROOT / DURATIONS
     seconds = json.loads(noted.read_text()) if noted.exists() else {}
     items.sort(key=lambda item: -seconds.get(".".join(item.path.relative_to(ROOT).with_suffix("").parts), 0.0))

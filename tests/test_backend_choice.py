@@ -21,10 +21,7 @@ from gpuspawner.schedulers.kubernetes import KubernetesScheduler
 CATALOG = load_catalog(
     {
         "version": 1,
-        "gpus": {
-            "a100": {"match": "*A100*", "memory": "80GiB"},
-            "half": {"of": "a100", "shares": 2},
-        },
+        "gpus": {"a100": {"match": "*A100*", "memory": "80GiB"}, "half": {"of": "a100", "shares": 2}},
         "templates": {"any": {"gpus": {"a100": "1"}, "default": {"gpu": "a100"}}},
         "policies": {"default": {}},
     }

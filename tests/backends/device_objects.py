@@ -97,9 +97,7 @@ def a_claim(devices, pod=None, name="claim", *, node="gpu-1", namespace="default
     status = {"allocation": {"devices": {"results": results}}}
     if pod is not None:
         namespace = pod["metadata"]["namespace"]
-        status["reservedFor"] = [
-            {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]},
-        ]
+        status["reservedFor"] = [{"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}]
     metadata = {"name": name, "namespace": namespace, "uid": f"claim-{next(_uids)}"}
     return {"kind": "ResourceClaim", "metadata": metadata, "spec": {}, "status": status}
 

@@ -5,17 +5,7 @@ import sys
 
 import pytest
 from cluster_objects import a_node, a_pod, a_workspace
-from device_objects import (
-    A100,
-    H100,
-    a_claim,
-    a_class,
-    a_gpu,
-    a_partitioned_gpu,
-    a_shared_gpu,
-    a_slice,
-    claiming,
-)
+from device_objects import A100, H100, a_claim, a_class, a_gpu, a_partitioned_gpu, a_shared_gpu, a_slice, claiming
 from kube_views import HUB, eventually, limits, running
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
@@ -115,8 +105,7 @@ async def test_claims_of_others_are_foreign_use_with_the_holders_name(api, watch
     await eventually(counts(backend), {"a100": (2, 4, 2)})
     note = "used by namespace team-a, team-b"
     await eventually(
-        held(backend),
-        [("a100", "RayCluster team-a/nightly", note), ("a100", "ResourceClaim team-b/kept", note)],
+        held(backend), [("a100", "RayCluster team-a/nightly", note), ("a100", "ResourceClaim team-b/kept", note)]
     )
     given = ((Group("gpu-1", "gpu.nvidia.com/a100"), 1),)
     await eventually(running(backend), [("a", 1, given)])

@@ -154,12 +154,7 @@ ALIKE = cluster_kinds(
     [
         pytest.param(
             "nvidia.com/gpu",
-            {
-                "gke": GKE,
-                "gke-4": GKE | FOUR_CLIENTS,
-                "gke-slice": SLICED,
-                "gke-slice-4": SLICED | FOUR_CLIENTS,
-            },
+            {"gke": GKE, "gke-4": GKE | FOUR_CLIENTS, "gke-slice": SLICED, "gke-slice-4": SLICED | FOUR_CLIENTS},
             id="GKE",
         ),
         pytest.param("nvidia.com/gpu", {"a100": A100, "half": SHARED, "slice": MIG_SINGLE}, id="GFD"),

@@ -105,10 +105,7 @@ def test_kernels(lines: list[str], active: bool | None, words: str) -> None:
     [
         pytest.param(["terminal /dev/pts/1 7 9"], True, "a terminal runs a program", id="a program in front"),
         pytest.param(
-            ["terminal /dev/pts/1 7 7", "now 900", "used /dev/pts/1 100 832"],
-            True,
-            "a terminal is in use",
-            id="typed",
+            ["terminal /dev/pts/1 7 7", "now 900", "used /dev/pts/1 100 832"], True, "a terminal is in use", id="typed"
         ),
         pytest.param(
             ["terminal /dev/pts/1 7 7", "now 900", "used /dev/pts/1 832 100"], True, "a terminal is in use", id="read"
@@ -123,10 +120,7 @@ def test_kernels(lines: list[str], active: bool | None, words: str) -> None:
             id="the clock went back",
         ),
         pytest.param(
-            ["terminal /dev/pts/1 7 -1", "now 900", "used /dev/pts/1 1 1"],
-            False,
-            "terminals quiet",
-            id="none",
+            ["terminal /dev/pts/1 7 -1", "now 900", "used /dev/pts/1 1 1"], False, "terminals quiet", id="none"
         ),
         pytest.param(
             ["terminal /dev/pts/1 7 7", "terminal /dev/pts/2 8 8", "now 900", "used /dev/pts/1 1 1"],

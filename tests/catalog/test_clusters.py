@@ -102,39 +102,37 @@ WRONG = {
         f"{{one: {{}}, two: {{{THERE}, ingress: {{url: 'http://i'}}}}}}": "in two ways. Keep one of nodes and ingress",
         "{one: {}, two: {kubeconfig: /k}}": "where its workspaces reach the hub is not said. Add hub: with",
     },
-    "clusters.two.gpus": {
-        f"{{one: {{}}, two: {{{THERE}, gpus: [a1]}}}}": "no GPU kind is called `a1`",
-    },
+    "clusters.two.gpus": {f"{{one: {{}}, two: {{{THERE}, gpus: [a1]}}}}": "no GPU kind is called `a1`"},
     "clusters.one.context": {
-        f"{{one: {{context: x}}, two: {{{THERE}}}}}": "of which kubeconfig is not said. Add kubeconfig:",
+        f"{{one: {{context: x}}, two: {{{THERE}}}}}": "of which kubeconfig is not said. Add kubeconfig:"
     },
     "clusters.two.price_factor": {
-        f"{{one: {{}}, two: {{{THERE}, price_factor: 0}}}}": "0 is no factor. Write a number above 0",
+        f"{{one: {{}}, two: {{{THERE}, price_factor: 0}}}}": "0 is no factor. Write a number above 0"
     },
     "clusters.two.nodes": {
-        "{one: {}, two: {kubeconfig: /k, hub: 'http://h', nodes: 'http://x:1'}}": "is no name or address of a host",
+        "{one: {}, two: {kubeconfig: /k, hub: 'http://h', nodes: 'http://x:1'}}": "is no name or address of a host"
     },
     "clusters.two.ingress": {
-        f"{{one: {{}}, two: {{{REACHED}, ingress: {{class_name: nginx}}}}}}": "its url is not said. Add url:",
+        f"{{one: {{}}, two: {{{REACHED}, ingress: {{class_name: nginx}}}}}}": "its url is not said. Add url:"
     },
     "clusters.two.gateway": {
-        f"{{one: {{}}, two: {{{REACHED}, gateway: {{url: 'http://g'}}}}}}": "its name is not said. Add name:",
+        f"{{one: {{}}, two: {{{REACHED}, gateway: {{url: 'http://g'}}}}}}": "its name is not said. Add name:"
     },
     "clusters.one.scheduler": {
         "{one: {scheduler: kueue}}": "'kueue' is not a mapping. Write keys and values",
         "{one: {scheduler: {kueue: {queue: a}, kai: {}}}}": "two schedulers can't own one queue. Keep one of kueue",
     },
     "clusters.one.scheduler.http": {
-        "{one: {scheduler: {http: {url: 'http://b'}}}}": "decides about one cluster alone. Name kueue, volcano or kai",
+        "{one: {scheduler: {http: {url: 'http://b'}}}}": "decides about one cluster alone. Name kueue, volcano or kai"
     },
     "clusters.one.scheduler.kueue": {
-        "{one: {scheduler: {kueue: {}}}}": "the queue of all is not said. Add queue: with the name of a LocalQueue",
+        "{one: {scheduler: {kueue: {}}}}": "the queue of all is not said. Add queue: with the name of a LocalQueue"
     },
     "clusters.one.scheduler.kueue.teams.ml": {
-        "{one: {scheduler: {kueue: {queue: a, teams: {ml: b}}}}}": "no team is called `ml`",
+        "{one: {scheduler: {kueue: {queue: a, teams: {ml: b}}}}}": "no team is called `ml`"
     },
     "scheduler": {
-        "{one: {}}\nscheduler: {kueue: {queue: a}}": "no queue of one scheduler. Write it in the cluster whose queue",
+        "{one: {}}\nscheduler: {kueue: {queue: a}}": "no queue of one scheduler. Write it in the cluster whose queue"
     },
 }
 

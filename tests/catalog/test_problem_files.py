@@ -17,14 +17,8 @@ FILES = {
         "1 version: missing. Begin the file with version: 1.",
         "1 templates: the catalog is empty. Write at least one, for example templates: {lab: {gpus: {a100: 1}}}.",
     ),
-    "a list": (
-        "- a\n",
-        "1 catalog: ['a'] is not a mapping. Write keys and values, for example version: 1.",
-    ),
-    "another version": (
-        "version: 2\ntemplates: {lab: }\n",
-        "1 version: version 2 is not known. Write version: 1.",
-    ),
+    "a list": ("- a\n", "1 catalog: ['a'] is not a mapping. Write keys and values, for example version: 1."),
+    "another version": ("version: 2\ntemplates: {lab: }\n", "1 version: version 2 is not known. Write version: 1."),
     "no templates": (
         "version: 1\ntemplates:\n",
         (
@@ -43,18 +37,9 @@ FILES = {
             "Check quotes, colons, brackets and indentation here and on the line before."
         ),
     ),
-    "an anchor": (
-        "version: 1\ntemplates:\n  lab: &lab {}\n  b: *lab\n",
-        f"3 catalog: {ANCHORS}",
-    ),
-    "a pattern without its quotes": (
-        "version: 1\ngpus: {t4: {memory: 16GiB, match: *T4}}\n",
-        f"2 catalog: {ANCHORS}",
-    ),
-    "a bomb": (
-        "a: &a [x, x]\n" + "".join(f"b{i}: &b{i} [*a, *a]\n" for i in range(30)),
-        f"1 catalog: {ANCHORS}",
-    ),
+    "an anchor": ("version: 1\ntemplates:\n  lab: &lab {}\n  b: *lab\n", f"3 catalog: {ANCHORS}"),
+    "a pattern without its quotes": ("version: 1\ngpus: {t4: {memory: 16GiB, match: *T4}}\n", f"2 catalog: {ANCHORS}"),
+    "a bomb": ("a: &a [x, x]\n" + "".join(f"b{i}: &b{i} [*a, *a]\n" for i in range(30)), f"1 catalog: {ANCHORS}"),
     "a tag": (
         "version: !!python/object/apply:os.system [exit]\n",
         "1 catalog: tags (!) are not read. Write the plain value; put text that begins with ! in quotes.",
@@ -71,10 +56,7 @@ FILES = {
         'version: "\\UFFFFFFFF"\n',
         "1 catalog: not YAML: an escape or directive holds an impossible number. Remove it.",
     ),
-    "a control character": (
-        "version: 1\nx: \x07\n",
-        "2 catalog: character '\\x07' is not allowed in YAML. Remove it.",
-    ),
+    "a control character": ("version: 1\nx: \x07\n", "2 catalog: character '\\x07' is not allowed in YAML. Remove it."),
 }
 
 

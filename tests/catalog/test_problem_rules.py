@@ -101,10 +101,7 @@ RULES = {
             "scheduler sends is signed with its token."
         ),
     ),
-    "zone that is a folder": (
-        "timezone: Etc\n",
-        "timezone: 'Etc' is no time zone. Did you mean `Etc/UTC`?",
-    ),
+    "zone that is a folder": ("timezone: Etc\n", "timezone: 'Etc' is no time zone. Did you mean `Etc/UTC`?"),
     "groups that are no list": (
         "  b: {groups: vision}\n",
         "templates.b.groups: 'vision' is no list of groups. Write for example [vision, speech].",

@@ -8,14 +8,8 @@ OPENS = "Write a list of lab, vscode and ssh, the default first, for example [la
 
 # Appended to the fixture `head`, which ends with line 5.
 ENTRIES = {
-    "unknown section": (
-        "tmplates: {}\n",
-        "6 tmplates: unknown key 'tmplates'. Did you mean `templates`?",
-    ),
-    "unknown key": (
-        "  b: {titel: B}\n",
-        "6 templates.b.titel: unknown key 'titel'. Did you mean `title`?",
-    ),
+    "unknown section": ("tmplates: {}\n", "6 tmplates: unknown key 'tmplates'. Did you mean `templates`?"),
+    "unknown key": ("  b: {titel: B}\n", "6 templates.b.titel: unknown key 'titel'. Did you mean `title`?"),
     "unknown key without a likeness": (
         "quotas: {u: {each: user, gpus: {hard: 2, zzz: 1}}}\n",
         "6 quotas.u.gpus.zzz: unknown key 'zzz'. Known: soft, hard.",
@@ -212,14 +206,8 @@ ENTRIES = {
             "Write registry, name and tag, for example registry.example.org/ml/pytorch:2.9."
         ),
     ),
-    "opens no list": (
-        "  b: {opens: lab}\n",
-        f"6 templates.b.opens: 'lab' is not what a workspace can open. {OPENS}",
-    ),
-    "opens nothing": (
-        "  b: {opens: []}\n",
-        f"6 templates.b.opens: [] is not what a workspace can open. {OPENS}",
-    ),
+    "opens no list": ("  b: {opens: lab}\n", f"6 templates.b.opens: 'lab' is not what a workspace can open. {OPENS}"),
+    "opens nothing": ("  b: {opens: []}\n", f"6 templates.b.opens: [] is not what a workspace can open. {OPENS}"),
     "opens what is not": (
         "  b: {opens: [lab, emacs]}\n",
         f"6 templates.b.opens: 'emacs' is not what a workspace can open. {OPENS}",
@@ -228,10 +216,7 @@ ENTRIES = {
         "  b: {opens: [{lab: 1}]}\n",
         f"6 templates.b.opens: {{'lab': 1}} is not what a workspace can open. {OPENS}",
     ),
-    "opens twice": (
-        "  b: {opens: [lab, ssh, lab]}\n",
-        f"6 templates.b.opens: lab stands there twice. {OPENS}",
-    ),
+    "opens twice": ("  b: {opens: [lab, ssh, lab]}\n", f"6 templates.b.opens: lab stands there twice. {OPENS}"),
     "opens ssh alone": (
         "  b: {opens: [ssh]}\n",
         "6 templates.b.opens: ssh alone leaves nothing for the browser to open. Write opens: [lab, ssh].",

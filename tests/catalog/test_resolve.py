@@ -131,15 +131,9 @@ def test_promise_10_a_bad_value_is_refused_with_value_bound_and_remedy(catalog, 
             "Workspace: 'pytorhc' asked; allowed: pytorch, pytorch-4x, cpu. Choose one of them.",
             id="no such template",
         ),
+        pytest.param({"cpu": 64}, "CPU cores: 64 asked; allowed: 2 to 32. Ask for 2 to 32.", id="above"),
         pytest.param(
-            {"cpu": 64},
-            "CPU cores: 64 asked; allowed: 2 to 32. Ask for 2 to 32.",
-            id="above",
-        ),
-        pytest.param(
-            {"memory": "1GiB"},
-            "Memory: '1GiB' asked; allowed: 8 GiB to 256 GiB. Ask for 8 GiB to 256 GiB.",
-            id="below",
+            {"memory": "1GiB"}, "Memory: '1GiB' asked; allowed: 8 GiB to 256 GiB. Ask for 8 GiB to 256 GiB.", id="below"
         ),
         pytest.param(
             {"memory": "64 boxes"},
@@ -172,9 +166,7 @@ def test_promise_10_a_bad_value_is_refused_with_value_bound_and_remedy(catalog, 
             id="a size below any",
         ),
         pytest.param(
-            {"cpu": "5000"},
-            "CPU cores: '5000' asked; allowed: 2 to 32. Ask for 2 to 32.",
-            id="cores beyond any",
+            {"cpu": "5000"}, "CPU cores: '5000' asked; allowed: 2 to 32. Ask for 2 to 32.", id="cores beyond any"
         ),
         pytest.param(
             {"cpu": 10**10},

@@ -127,11 +127,7 @@ def test_teams_hours_holds_and_the_rest(catalog):
         ClassHold("cs231", "t4", 8, Window(frozenset({3}), 9 * 60, 11 * 60), until=1801522800.0),
         ClassHold("cs231", "t4", 2, Window(frozenset({5, 6}), 0, 0)),
     )
-    assert (rules.make_room, rules.timezone, rules.contact) == (
-        MakeRoom(1800),
-        "Europe/Zurich",
-        "gpu-help@example.org",
-    )
+    assert (rules.make_room, rules.timezone, rules.contact) == (MakeRoom(1800), "Europe/Zurich", "gpu-help@example.org")
 
 
 def test_teams_that_are_charged_are_those_written_and_those_with_a_quota(catalog):

@@ -162,11 +162,7 @@ def test_unknown(seen: Sample, because: str) -> None:
             id="two at once",
         ),
         pytest.param(
-            sample(LOW, cpu_cores=2, soft=(KERNEL,)),
-            601,
-            SOFT,
-            "CPU at 2 cores, GPU 0 at 1 %",
-            id="one spent, one not",
+            sample(LOW, cpu_cores=2, soft=(KERNEL,)), 601, SOFT, "CPU at 2 cores, GPU 0 at 1 %", id="one spent, one not"
         ),
         pytest.param(
             sample(LOW, soft=(replace(QUIET, words="kernels quiet"),)),

@@ -191,9 +191,7 @@ def test_promise_4_gaps_do_not_count(gap_seconds: float, count: int) -> None:
 
 
 @given(KINDS)
-def test_promise_5_nothing_is_reclaimed_that_was_not_warned_in_the_same_streak(
-    kinds: list[tuple[str, float]],
-) -> None:
+def test_promise_5_nothing_is_reclaimed_that_was_not_warned_in_the_same_streak(kinds: list[tuple[str, float]]) -> None:
     warned = False
     for verdict in verdicts([*kinds, *20 * [("idle", 1.0)]]):
         if verdict is Verdict.RECLAIM:

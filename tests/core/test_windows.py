@@ -94,10 +94,7 @@ def test_a_window_without_days_never_opens():
 
 
 WINDOWS = st.builds(
-    Window,
-    st.frozensets(st.integers(0, 6), min_size=1),
-    st.integers(0, 24 * 60 - 1),
-    st.integers(0, 24 * 60 - 1),
+    Window, st.frozensets(st.integers(0, 6), min_size=1), st.integers(0, 24 * 60 - 1), st.integers(0, 24 * 60 - 1)
 )
 MOMENTS = st.floats(at("2020-01-01 00:00"), at("2030-01-01 00:00"))
 CHANGES = st.sampled_from([at("2026-03-29 03:00"), at("2026-10-25 03:00")]).flatmap(

@@ -24,8 +24,7 @@ def volcano(phase, message):
 
 
 VOLCANO_NO_ROOM = volcano(
-    "Inqueue",
-    f"{NOT_READY}. Origin reason is jupyter-a: 0/1 nodes are unavailable: 1 Insufficient nvidia.com/gpu.",
+    "Inqueue", f"{NOT_READY}. Origin reason is jupyter-a: 0/1 nodes are unavailable: 1 Insufficient nvidia.com/gpu."
 )
 VOLCANO_NOT_TAKEN = volcano("Pending", NOT_READY)
 

@@ -17,10 +17,7 @@ from gpuspawner.schedulers.kubernetes import KubernetesScheduler
 
 GPU = "nvidia.com/gpu"
 HERE, THERE = "a100", "a100@east"
-KINDS = {
-    HERE: GpuKind(HERE, "A100 in west", 80 * GIB),
-    THERE: GpuKind(THERE, "A100 in east", 80 * GIB, cluster="east"),
-}
+KINDS = {HERE: GpuKind(HERE, "A100 in west", 80 * GIB), THERE: GpuKind(THERE, "A100 in east", 80 * GIB, cluster="east")}
 
 
 class FakeCluster(FakeBackend):

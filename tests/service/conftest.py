@@ -31,7 +31,7 @@ ON_BOTH = {
     "ready_api",
     "usage_api",
 }
-"""Files whose tests ask most of the store run over both; all the others do too by that variable."""
+"""Files that run over both databases. `make test` does so with the tests that are marked `postgresql`."""
 
 
 def pytest_generate_tests(metafunc):

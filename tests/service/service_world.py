@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 
 from databases import Database
 
@@ -11,11 +12,11 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import FakeBackend, fake_gpus, probe_text
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.errors import Gone
-from gpuspawner.core.leases.lease import Key, Phase
+from gpuspawner.core.leases.lease import HOLDING, Key, Phase
 from gpuspawner.service.app import Options, application, load, wire
 from gpuspawner.service.door import Door
 from gpuspawner.service.fake import FakeHub, HandClock
-from gpuspawner.service.leases.adoption import lease_variables
+from gpuspawner.service.leases.adoption import claimed_slots, lease_variables
 from gpuspawner.service.leases.allocator import Ask
 from gpuspawner.service.settings import Settings
 
@@ -266,6 +267,16 @@ class World:
         self.backend.probes[lease.id] = [ProbeResult(result if text is None else text, problem)]
 
     # What is known
+
+    def overused(self):
+        """Return by GPU the shares of each lease or process that uses it, where they are more than the whole."""
+        users: dict[str, dict[str, Fraction]] = {}
+        uses = [(x.id, x.slots) for x in self.parts.store.live() if x.phase in HOLDING]
+        for name, slots in uses + [(r.lease_id, claimed_slots(r)) for r in self.backend.running.values()]:
+            for slot in slots:
+                shares = users.setdefault(slot.gpu, {})
+                shares[name] = max(shares.get(name, Fraction(0)), slot.share)
+        return {gpu: shares for gpu, shares in users.items() if sum(shares.values()) > 1}
 
     def now_of(self, lease):
         """A lease as it is stored now, live or ended."""

@@ -23,6 +23,7 @@ async def test_a_pending_server_is_not_adopted_and_a_lease_follows_its_user_s_ne
     assert world.now_of(lease).phase is Phase.RUNNING
 
 
+@pytest.mark.postgresql
 async def test_a_lease_ends_with_its_user_although_another_of_that_name_has_a_server(world):
     lease = await world.up("alice")
     world.backend.vanish(lease.id)
@@ -32,6 +33,7 @@ async def test_a_lease_ends_with_its_user_although_another_of_that_name_has_a_se
     assert world.now_of(lease).phase is Phase.ENDED
 
 
+@pytest.mark.postgresql
 async def test_what_ended_while_the_hub_s_list_was_on_its_way_is_not_adopted(world):
     lease = await world.up("alice")
     server = world.hub.listed["alice", ""]

@@ -62,6 +62,7 @@ def told(world, query="by=people"):
     ]
 
 
+@pytest.mark.postgresql
 def test_grants_corrections_and_lifts_that_were_refused_are_there_with_what_was_wrong(world):
     browser, grant = Browser(world, "admin"), {"user": "alice", "what": "2 GPUs", "until": "3d", "why": "a paper"}
     made = api(world, "admin", "quota-grants", "POST", grant).json()
@@ -88,6 +89,7 @@ def test_grants_corrections_and_lifts_that_were_refused_are_there_with_what_was_
         assert line["why"].startswith(words), line["why"]
 
 
+@pytest.mark.postgresql
 def test_claims_are_there_from_their_making_to_their_end_and_those_refused(world):
     asked = {"kind": "a100", "external": "train-77", "key": "once"}
     made = api(world, "admin", "preemptions", "POST", asked).json()
@@ -107,6 +109,7 @@ def test_claims_are_there_from_their_making_to_their_end_and_those_refused(world
     assert found(world, "what=claim+given+up")["audit"][0]["why"] == "1 A100 80 GB for train-77"
 
 
+@pytest.mark.postgresql
 def test_what_people_do_has_from_where_they_did_it(world):
     api(world, "alice", "workspaces", "POST", {"template": "pytorch", "server": "second"})
     login = requests.post(f"{world.home}api/v1/login?device=laptop", timeout=20).json()
@@ -151,6 +154,7 @@ def many(world, count=7):
     world.call(world.parts.book.save, audit=lines)
 
 
+@pytest.mark.postgresql
 def test_pages_by_cursor_hold_every_line_once_also_where_more_come_meanwhile(world):
     many(world)
     seen, before = [], ""
@@ -164,6 +168,7 @@ def test_pages_by_cursor_hold_every_line_once_also_where_more_come_meanwhile(wor
     assert seen == [f"w{n}" for n in reversed(range(7))]
 
 
+@pytest.mark.postgresql
 @pytest.mark.parametrize(
     ("query", "targets"),
     [
@@ -227,6 +232,7 @@ def test_page_csv_and_json_say_the_same_and_no_cell_is_calculated(world):
     assert "X-Next" not in response.headers
 
 
+@pytest.mark.postgresql
 def test_the_page_pages_and_begins_anew_with_another_filter(world):
     world.call(world.parts.book.save, audit=[AuditLine(NOW, f"w{n}", "", "admin", events.Started()) for n in range(60)])
     browser = Browser(world, "admin")

@@ -82,7 +82,7 @@ async def test_a_tool_that_hangs_is_unknown_and_stops_nobody(machine):
     machine.settings = replace(machine.settings, probe_deadline_seconds=1.0)
     machine.boot()
     machine.tool(lease, "sleep 61 & sleep 61")
-    for _ in range(3):
+    for _ in range(7):
         await machine.go_on(60)
         assert machine.streak(lease).because == "the workspace can't be read (the probe did not end within 1 s)"
     assert (machine.phase(lease), machine.hub.calls) == (Phase.RUNNING, [])

@@ -11,6 +11,8 @@ from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.leases.book import Book
 
+pytestmark = pytest.mark.postgresql
+
 
 async def test_the_book_refuses_a_second_live_lease_of_a_key(store):
     book = Book(store)

@@ -155,11 +155,11 @@ async def test_a_month_that_ends_meanwhile_takes_its_part_and_the_next_begins_wi
     end = datetime(2026, 12, 1, tzinfo=zurich).timestamp()  # a Tuesday
     world = make(a_budget(1000, Per.MONTH), at=end - 2 * HOUR)
     early = await world.up("alice")
-    await world.go_on(HOUR)
+    await world.go_on(HOUR, step=600)
     await stop(world, early)
     assert (of(world, per=Per.MONTH), of(world, per=Per.WEEK), of(world, per=Per.DAY)) == (1, 1, 1)
     late = await world.up("alice")
-    await world.go_on(3 * HOUR)
+    await world.go_on(3 * HOUR, step=600)
     assert (of(world, per=Per.MONTH), of(world, per=Per.WEEK), of(world, per=Per.DAY)) == (0, 1, 0)
     await stop(world, late)
     assert [line.day for line in lines(world, late)] == ["2026-11-30", "2026-12-01"]
@@ -267,7 +267,7 @@ async def test_the_next_week_has_its_own_budget(make):
     world = make(a_budget(3), at=monday - HOUR)
     lease = await world.up("alice")
     assert lease.deadline_at == pytest.approx(monday + 3 * HOUR, abs=1)
-    await world.go_on(4 * HOUR + 120)
+    await world.go_on(4 * HOUR + 120, step=300)
     assert world.now_of(lease).reason is Reason.BUDGET
 
 
@@ -299,7 +299,7 @@ async def test_what_was_adopted_is_charged_and_never_ended_by_a_budget(make):
         await lost.round()
     adopted = lost.book.get(lease.id)
     assert (adopted.adopted, adopted.phase, adopted.latest_end) == (True, Phase.RUNNING, None)
-    await lost.go_on(2 * HOUR)
+    await lost.go_on(2 * HOUR, step=600)
     assert lost.phase(lease) is Phase.RUNNING
     await stop(lost, lease)
     assert charged(lost, lease) == 2 * HOUR_MS
@@ -404,7 +404,7 @@ async def test_who_waits_for_a_budget_is_told_so_lets_others_pass_and_starts_whe
     assert "held back" in world.did(held)
     assert world.book.get(carol.id).phase is Phase.RESERVED
     await world.allocator.park(waiting.id, waiting.attempt)
-    await world.go_on(3 * HOUR)
+    await world.go_on(3 * HOUR, step=600)
     assert "granted" not in world.did(held)
     await world.go_on(HOUR + 120)
     assert "granted" in world.did(held)

@@ -103,6 +103,7 @@ def test_a_list_is_filtered_sorted_and_linked_by_its_address(world):
     assert users == ["alice", "bob"]
 
 
+@pytest.mark.postgresql
 def test_ended_ones_are_found_by_their_user_and_reason(world):
     assert asked(world, "console/ended.json?user=er&reason=idle").json()["found"] == 1
     assert asked(world, "console/ended.json?user=r").json()["found"] == 0

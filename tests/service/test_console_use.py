@@ -36,6 +36,7 @@ def world(make_web_world):
     return made
 
 
+@pytest.mark.postgresql
 def test_the_currency_stands_before_the_cost_as_everywhere(make_web_world):
     world = make_web_world(load_catalog({**page_world.CATALOG, "currency": "EUR"}))
     world.observe()
@@ -47,6 +48,7 @@ def asked(world, path, who="admin"):
     return requests.get(world.home + path, headers={"Authorization": f"token {world.token(who)}"}, timeout=20)
 
 
+@pytest.mark.postgresql
 def test_page_json_csv_report_api_and_metrics_tell_the_same(world, monkeypatch, capsys):
     monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token("admin"))
     for by in ("user", "team", "kind"):
@@ -114,6 +116,7 @@ def test_days_and_dimensions_that_can_t_be_are_told(world, query, said):
     assert said.removeprefix("write ") in answer.json()["error"]["message"]
 
 
+@pytest.mark.postgresql
 def test_a_person_is_shown_with_what_they_hold_used_and_were_told(world):
     people = {row["user"]: row for row in asked(world, "console/people.json").json()["rows"]}
     assert (people["alice"]["runs"], people["alice"]["gpus"]) == (1, 2)
@@ -125,6 +128,7 @@ def test_a_person_is_shown_with_what_they_hold_used_and_were_told(world):
     assert asked(world, "console/people/stranger").status_code == 404
 
 
+@pytest.mark.postgresql
 def test_what_was_used_before_sums_were_kept_is_summed_up_by_the_upgrade(world, tmp_path):
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415

@@ -93,11 +93,7 @@ def test_a_real_prometheus_tells_work_by_gpu_and_by_pod(tmp_path, honours):
     lines = [*LINES]
     with exporter(lines) as target:
         labels = {"pod": "dcgm-exporter-x", "namespace": "monitoring"}  # of the exporter itself
-        job = {
-            "job_name": "dcgm",
-            "honor_labels": honours,
-            "static_configs": [{"targets": [target], "labels": labels}],
-        }
+        job = {"job_name": "dcgm", "honor_labels": honours, "static_configs": [{"targets": [target], "labels": labels}]}
         with prometheus(tmp_path, job) as url:
             seen = Dcgm(InForce(url), Clock())
             until = time.monotonic() + 30
@@ -186,10 +182,7 @@ def test_five_thousand_workspaces_are_one_question_and_an_answer_of_a_megabyte(t
         for i in range(5000)
     ]
     job = {"job_name": "dcgm", "honor_labels": True}
-    with (
-        exporter(lines) as target,
-        prometheus(tmp_path, {**job, "static_configs": [{"targets": [target]}]}) as url,
-    ):
+    with exporter(lines) as target, prometheus(tmp_path, {**job, "static_configs": [{"targets": [target]}]}) as url:
         seen = Dcgm(InForce(url), Clock())
         eventually(seen, lambda _: len(seen._seen) == 2 * (5000 - 50))  # without those at 0, by GPU and by pod
         assert len(asyncio.run(dcgm._ask(seen._in_force.catalog.exporter))) < 2 * 2**20

@@ -57,10 +57,7 @@ def test_its_user_says_so_and_an_administrator_answers_on_the_same_page(world, g
     history = [(line.actor, line.event.action, line.event.why) for line in world.call(world.parts.store.audit, "gone")][
         :2
     ]
-    assert history == [
-        ("admin", "answered", "Sorry. The policy counts CPU now."),
-        ("alice", "disputed", SENTENCE),
-    ]
+    assert history == [("admin", "answered", "Sorry. The policy counts CPU now."), ("alice", "disputed", SENTENCE)]
 
 
 def test_the_readings_that_decided_stay_as_long_as_its_audit(world, gone):
@@ -78,6 +75,7 @@ def test_the_readings_that_decided_stay_as_long_as_its_audit(world, gone):
     assert world.call(store.disputed, None) == []
 
 
+@pytest.mark.postgresql
 def test_the_api_says_the_same(world, gone):
     assert api(world, "alice", "disputes").json() == {"workspaces": [], "next": None}
     answer = api(world, "alice", "workspaces/gone/dispute", "POST", {"sentence": f"  {SENTENCE}\n\n"}).json()

@@ -87,10 +87,7 @@ def test_a_running_workspace(make, lease, sentences):
     ("mode", "sentences"),
     [
         ("observe", [IDLE, "This policy stops nothing for being idle."]),
-        (
-            "warn",
-            [IDLE, "If nothing changes, a warning comes in 18 min.", "This policy stops nothing for being idle."],
-        ),
+        ("warn", [IDLE, "If nothing changes, a warning comes in 18 min.", "This policy stops nothing for being idle."]),
     ],
 )
 def test_a_policy_that_does_not_enforce_says_so(make, mode, sentences):
@@ -139,11 +136,7 @@ def test_waiting_starting_and_ended(make):
     world.save(page_world.reclaimed("gone"))
     api(world, "alice", "workspaces/gone/dispute", "POST", {"sentence": "It read data."})
     view = api(world, "alice", "workspaces/gone").json()
-    assert view["explained"] == [
-        view["end"]["why"],
-        "Its user called this wrong: “It read data.”",
-        "Not answered yet.",
-    ]
+    assert view["explained"] == [view["end"]["why"], "Its user called this wrong: “It read data.”", "Not answered yet."]
 
 
 def test_its_user_and_the_administrator_are_told_of_a_server_that_was_taken_over(make):

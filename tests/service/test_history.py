@@ -42,6 +42,7 @@ def read(store, rows, *, now=START + 3600.0, lease=None, since=0.0):
     return one, list(steps_of(one, POLICY.sample_seconds, now))
 
 
+@pytest.mark.postgresql
 def test_samples_are_what_was_measured(store):
     rows = [*rows_of([90.0, None, 0.0]), *rows_of([1.0, 2.0, 3.0], gpu="b")]
     one, steps = read(store, rows)
@@ -132,6 +133,7 @@ def test_a_shared_gpu_is_judged_by_its_holders_again(store):
     assert {classify(step.sample, POLICY, 0.0).kind for step in steps} == {SampleKind.IDLE}
 
 
+@pytest.mark.postgresql
 def test_reading_it_neither_writes_nor_supersedes_the_service(store):
     read(store, rows_of([1.0]))
     store.check_epoch()

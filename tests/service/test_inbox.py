@@ -105,6 +105,7 @@ def test_somebody_who_has_anothers_name_reads_nothing_of_theirs(world):
     assert not world.lease("gone").seen_by_user
 
 
+@pytest.mark.postgresql
 def test_what_is_read_stays_read_after_a_restart_and_what_is_older_than_a_month_is_gone(world):
     ended_idle(world)
     read(world, all=True)
@@ -194,6 +195,7 @@ def test_lines_of_a_message_stay_and_other_whitespace_goes():
         parse_text(None)
 
 
+@pytest.mark.postgresql
 def test_a_workspaces_document_has_the_messages_that_its_user_has_not_read(world):
     save(world, page_world.running("runs"))
     made = send(world, to="user:alice")

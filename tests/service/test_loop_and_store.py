@@ -18,6 +18,8 @@ from gpuspawner.core.leases.endings import End, Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.leases.book import Book
 
+pytestmark = pytest.mark.postgresql
+
 SLOW_SECONDS = [0.05, 2.0]
 LONGEST_GAP_SECONDS = 0.5
 """For how long the loop may not come round. Generous: this machine does other things too."""

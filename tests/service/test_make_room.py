@@ -99,6 +99,6 @@ async def test_a_victim_takes_nothing_back(shared):
     await world.create(world.now_of(bob))
     world.hub.answer("bob")
     world.shows(world.now_of(bob), 80)
-    await wait_on(world, bob, 4 * PROTECTED)
+    await world.go_on(4 * PROTECTED)
     assert world.now_of(bob).notice is None, "bob is within his share"
     assert world.parts.preemptions.live == ()

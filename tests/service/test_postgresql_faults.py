@@ -20,6 +20,8 @@ from gpuspawner.service.store import store as store_module
 from gpuspawner.service.store.databases import postgresql
 from tools.postgres import FAST, Server
 
+pytestmark = pytest.mark.postgresql
+
 
 @pytest.fixture
 def cable(postgres):

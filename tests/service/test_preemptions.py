@@ -298,12 +298,12 @@ async def test_promise_2_no_crash_between_warning_and_end_loses_or_doubles_anyth
     claim = a_claim(world, 2, key="once")
     with contextlib.suppress(Killed):
         await world.parts.preemptions.make(claim)
-    await world.go_on(NOTICE + 30, step=10)
+    await world.go_on(NOTICE + 90, step=30)
     world.boot()
     await world.round()
     await world.parts.preemptions.make(replace(claim, id="again"))  # its answer was lost: it is sent again
     assert len(world.parts.preemptions.live) == 1
-    await world.go_on(NOTICE + 30, step=10)
+    await world.go_on(NOTICE + 90, step=30)
     ended, back = world.now_of(alice), back_of(world, alice)
     assert (ended.reason, back.asked_at, back.phase) == (Reason.MADE_ROOM, alice.asked_at, Phase.PARKED)
     assert world.did(alice).count("warned of claim") == 1

@@ -35,6 +35,7 @@ def world(make_web_world):
     return make_web_world()
 
 
+@pytest.mark.postgresql
 def test_a_preset_is_saved_used_renamed_and_deleted_by_its_user_alone(world):
     assert save(world) == {"name": NAME, "options": NIGHTLY, "saved_at": NOW}
     save(world, NAME, template="pytorch", lifetime="1h30")  # in its place
@@ -75,6 +76,7 @@ def test_who_sees_a_form_for_somebody_else_has_none_of_their_presets(world):
         assert answer.status_code == status
 
 
+@pytest.mark.postgresql
 def test_the_presets_of_who_is_deleted_in_the_hub_are_forgotten_and_of_nobody_else(world):
     for who in ("alice", "bob"):
         save(world, who=who)
@@ -89,6 +91,7 @@ def test_the_presets_of_who_is_deleted_in_the_hub_are_forgotten_and_of_nobody_el
     assert names(world, "bob") == [NAME]
 
 
+@pytest.mark.postgresql
 def test_who_was_passed_over_as_another_was_deleted_keeps_theirs(world, monkeypatch):
     save(world)
     listed = [f"user {number}" for number in range(250)]

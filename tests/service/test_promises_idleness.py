@@ -9,6 +9,9 @@ from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.tell.views import lease_view
 
+LONG = 3 * (IDLE_FOR + GRACE)
+"""Seconds in which an idle workspace would have ended three times."""
+
 # 4. Unknown is never idle.
 
 UNKNOWN = {
@@ -24,7 +27,7 @@ UNKNOWN = {
 async def test_promise_4_a_gpu_that_can_t_be_read_is_not_idle(world, percent):
     lease = await world.up("alice", count=2)
     world.shows(lease, {lease.slots[0].gpu: 0, lease.slots[1].gpu: percent})
-    await world.go_on(7200)
+    await world.go_on(LONG)
     assert world.book.get(lease.id).phase is Phase.RUNNING
     assert "GPU 1" in world.book.get(lease.id).streak.because
     assert world.book.get(lease.id).streak.idle_seconds == 0
@@ -43,7 +46,7 @@ async def test_promise_4_a_probe_that_failed_is_not_idle(world, problem, cut):
     lease = await world.up("alice")
     text = probe_text({lease.slots[0].gpu: 0})
     world.shows(lease, 0, problem=problem, text=text[: int(len(text) * cut)])
-    await world.go_on(7200)
+    await world.go_on(LONG)
     assert world.book.get(lease.id).phase is Phase.RUNNING
     assert {row.kind for row in world.parts.store.readings(lease.id)} == {"unknown"}
 
@@ -52,7 +55,7 @@ async def test_promise_4_a_missing_nvidia_smi_is_not_idle(world):
     lease = await world.up("alice")
     text = probe_text({}).replace("reading 0", "reading 127\nsmi sh: nvidia-smi: not found")
     world.shows(lease, 0, text=text)
-    await world.go_on(7200)
+    await world.go_on(LONG)
     assert world.book.get(lease.id).phase is Phase.RUNNING
     assert "nvidia-smi is not there" in world.book.get(lease.id).streak.because
 
@@ -69,7 +72,7 @@ async def test_promise_4_only_known_minutes_count_and_a_gap_does_not(world):
 async def test_promise_4_one_busy_gpu_of_several_is_enough(world):
     lease = await world.up("alice", count=2)
     world.shows(lease, {lease.slots[0].gpu: 0, lease.slots[1].gpu: 50})
-    await world.go_on(7200)
+    await world.go_on(LONG)
     assert world.book.get(lease.id).phase is Phase.RUNNING
 
 
@@ -152,7 +155,7 @@ async def test_promise_5_a_deadline_that_passed_unseen_moves_once_to_give_notice
 async def test_promise_5_without_enforcement_nothing_is_stopped_for_idleness(make_world, mode):
     world = make_world(policy={"mode": mode})
     lease = await world.up("alice")
-    await world.go_on(7200)
+    await world.go_on(LONG)
     assert world.book.get(lease.id).phase is Phase.RUNNING
     actions = {"observe": ["would warn", "would stop"], "warn": ["warned", "would stop"]}[mode]
     assert world.did(lease)[3:] == actions

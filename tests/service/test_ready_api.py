@@ -24,6 +24,7 @@ def alice_of(world):
     return Owner("hub-1", "alice born")
 
 
+@pytest.mark.postgresql
 def test_a_terminal_lists_makes_resumes_and_removes_ones_own(world, cli):  # noqa: F811
     assert cli("ready").out.startswith("Nothing is to be ready at a time.")
     out = cli("ready", "pytorch", "--gpu", "a100", "--count", "2", "--at", "8:00", "--name", "train").out
@@ -100,6 +101,7 @@ def test_one_is_changed_paused_and_resumed_by_command_api_and_page(world, cli): 
     alice.submit("ready", 400, id=one["id"], act="change", at="soon")
 
 
+@pytest.mark.postgresql
 def test_what_would_be_refused_by_now_is_told_before_its_time(world):
     api(world, "alice", "ready", "POST", {"at": "8:00", "on": "daily", "count": 2})
     (one,) = world.call(world.parts.store.wishes.of, alice_of(world))

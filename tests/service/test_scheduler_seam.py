@@ -22,7 +22,6 @@ from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
 from gpuspawner.core.queue.snapshot import claim_of
 from gpuspawner.schedulers.base import Answer, Grant, Preempted
-from gpuspawner.service.leases.adoption import claimed_slots
 from gpuspawner.service.tell.views import lease_view
 
 
@@ -333,13 +332,7 @@ class Seam(RuleBasedStateMachine):
 
     @invariant()
     def promise_1_no_gpu_is_granted_twice(self):
-        users: dict[str, dict[str, Fraction]] = {}
-        uses = [(x.id, x.slots) for x in self.world.parts.store.live() if x.phase in HOLDING]
-        for name, slots in uses + [(r.lease_id, claimed_slots(r)) for r in self.world.backend.running.values()]:
-            for slot in slots:
-                shares = users.setdefault(slot.gpu, {})
-                shares[name] = max(shares.get(name, Fraction(0)), slot.share)
-        assert all(sum(shares.values()) <= 1 for shares in users.values()), users
+        assert self.world.overused() == {}
 
     @invariant()
     def a_grant_is_of_what_is_asked_now(self):

@@ -19,16 +19,7 @@ REASON = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
 def cluster(per_node=2, foreign=()):
     """GPUs of two nodes; ``foreign`` are the ids of those that others use."""
     return tuple(
-        Gpu(
-            group.gpu(index),
-            "a100",
-            node,
-            index,
-            "A100",
-            80 * 2**30,
-            foreign=group.gpu(index) in foreign,
-            group=group,
-        )
+        Gpu(group.gpu(index), "a100", node, index, "A100", 80 * 2**30, foreign=group.gpu(index) in foreign, group=group)
         for node, group in NODES.items()
         for index in range(per_node)
     )

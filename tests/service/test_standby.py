@@ -49,7 +49,16 @@ def ready(one):
     return answer is not None and answer.status_code == 200
 
 
-@pytest.mark.parametrize("ends_by", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("database", "ends_by"),
+    [
+        ("sqlite", signal.SIGTERM),
+        pytest.param("sqlite", signal.SIGKILL, marks=pytest.mark.slow),
+        ("postgresql", signal.SIGTERM),
+        pytest.param("postgresql", signal.SIGKILL, marks=pytest.mark.postgresql),
+    ],
+    indirect=["database"],
+)
 def test_one_works_and_the_other_says_why_it_waits_and_takes_over(service, ends_by):
     real = ends_by is signal.SIGKILL
     first = service(real=real)

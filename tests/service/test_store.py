@@ -19,6 +19,8 @@ from gpuspawner.service.leases.book import Book
 from gpuspawner.service.store import Store, schema
 from gpuspawner.service.store.databases import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.postgresql
+
 
 def test_opening_again_migrates_nothing_and_raises_the_epoch(store, database):
     store.save([a_lease()])

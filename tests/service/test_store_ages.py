@@ -4,6 +4,7 @@ import contextlib
 import sqlite3
 from dataclasses import replace
 
+import pytest
 import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,8 @@ from gpuspawner.core.leases.events import Asked, Stopped
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.store import AuditLine, Store
 from gpuspawner.service.store.ages import BUCKET_SECONDS, MAXIMA_SECONDS, RAW_SECONDS
+
+pytestmark = pytest.mark.postgresql
 
 DAY = 86400.0
 

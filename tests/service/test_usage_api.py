@@ -107,6 +107,7 @@ def test_a_workspace_says_what_it_was_charged_and_what_bounds_it(world):
     assert f"It {bound.words}." in view["explained"]
 
 
+@pytest.mark.postgresql
 def test_use_is_summed_by_user_team_kind_and_day(world):
     ended(world, minutes=120)
     ended(world, "other", "bob", minutes=60)
@@ -168,6 +169,7 @@ def test_a_grant_counts_at_once_is_audited_and_lapses(world):
     assert "nothing to take back" in refused(world, f"quota-grants/{made['id']}", status=409, method="DELETE", why="x")
 
 
+@pytest.mark.postgresql
 def test_a_grant_gives_back_what_a_budget_cut_and_taking_it_back_ends_nothing(world):
     ended(world, minutes=38 * 60)
     bound = LatestEnd(NOW + HOUR, "budget", "ends", "each-user")
@@ -251,6 +253,7 @@ def test_a_grant_that_cannot_be_is_refused_with_what_would_be_right(world, body,
     assert ask(world, "quota-grants", "admin")["grants"] == []
 
 
+@pytest.mark.postgresql
 def test_a_correction_is_a_line_of_its_own(world):
     ended(world, minutes=10 * 60)
     back = ask(world, "usage/corrections", "admin", 201, "POST", user="alice", amount="-3 GPU h", why="a broken image")

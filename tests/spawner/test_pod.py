@@ -107,12 +107,7 @@ def test_a_size_is_written_as_people_do_and_always_exactly(made, size_bytes, wri
 def test_the_hubs_own_limits_of_other_things_stay_and_the_request_replaces_cpu_and_memory(made):
     pod = patched(made(mem_guarantee=GIB, cpu_limit=1, extra_resource_limits={"nvidia.com/nic": "1"}))
     resources = pod["spec"]["containers"][0]["resources"]
-    assert resources["limits"] == {
-        "cpu": "8",
-        "memory": "64Gi",
-        "nvidia.com/gpu": "2",
-        "nvidia.com/nic": "1",
-    }
+    assert resources["limits"] == {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "2", "nvidia.com/nic": "1"}
     assert resources["requests"] == {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "2"}
 
 
@@ -154,10 +149,7 @@ def test_an_image_of_a_users_own_is_always_pulled_by_the_same_secrets_and_securi
 
 def test_shared_memory_is_a_volume_in_memory_of_a_size(made):
     spec = patched(made(volumes=[{"name": "home", "emptyDir": {}}]))["spec"]
-    assert spec["volumes"][-1] == {
-        "name": "gpuspawner-shm",
-        "emptyDir": {"medium": "Memory", "sizeLimit": "32Gi"},
-    }
+    assert spec["volumes"][-1] == {"name": "gpuspawner-shm", "emptyDir": {"medium": "Memory", "sizeLimit": "32Gi"}}
     assert spec["containers"][0]["volumeMounts"][-1] == {"name": "gpuspawner-shm", "mountPath": "/dev/shm"}
 
 

@@ -126,11 +126,7 @@ ENDS = {
         [],
         "Its node is being shut down.",
     ),
-    "node shut down": (
-        pod(phase="Failed", reason="NodeShutdown", message=SHUTDOWN),
-        [],
-        "Its node was shut down.",
-    ),
+    "node shut down": (pod(phase="Failed", reason="NodeShutdown", message=SHUTDOWN), [], "Its node was shut down."),
     "out of memory": (
         pod(state=terminated(137, "OOMKilled"), phase="Failed"),
         [],

@@ -7,8 +7,7 @@ from gpuspawner.spawner.kubernetes.pods.start import SETTLED_SECONDS, Stage, sta
 
 PULLING = event("Pulling", f'Pulling image "{IMAGE}"')
 PULLED = event(
-    "Pulled",
-    f'Successfully pulled image "{IMAGE}" in 41.2s (41.2s including waiting). Image size: 2254857830 bytes.',
+    "Pulled", f'Successfully pulled image "{IMAGE}" in 41.2s (41.2s including waiting). Image size: 2254857830 bytes.'
 )
 
 GONE = "no running task found: task 5b4d not found: not found"

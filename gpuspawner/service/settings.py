@@ -12,6 +12,7 @@ from typing import Any
 
 from gpuspawner.catalog.names import did_you_mean
 from gpuspawner.core.errors import quoted
+from gpuspawner.core.leases.lease import BACK_OFF_SECONDS
 
 
 class SettingsError(ValueError):
@@ -47,8 +48,8 @@ class Settings:
     """A stop that the hub was sent is sent again after this."""
     stop_race_seconds: float = 5.0
     """A start cancelled this soon after our own stop of the same workspace was cancelled by us: restart it."""
-    back_off_seconds: tuple[float, ...] = (60.0, 120.0, 300.0)
-    """After a dropped start, others pass for this long."""
+    back_off_seconds: tuple[float, ...] = BACK_OFF_SECONDS
+    """After a dropped start, others pass for this long. The third that is dropped ends the request."""
     probe_deadline_seconds: float = 20.0
     """A probe that takes longer says nothing. Driver start-up takes 1 to 3 s for each GPU that nobody holds."""
     probes_at_once: int = 8

@@ -121,7 +121,8 @@ def test_a_new_start_ends_the_back_off_and_keeps_the_count_of_failed_ones():
 
 def test_a_dropped_start_lets_others_pass_for_longer_each_time_and_the_third_ends_it():
     lease = a_lease(phase=Phase.RESERVED, held=SLOTS)
-    for number, wait_seconds in enumerate(BACK_OFF_SECONDS[: START_LIMIT - 1], 1):
+    assert len(BACK_OFF_SECONDS) == START_LIMIT - 1, "a wait that nothing reaches would be promised in vain"
+    for number, wait_seconds in enumerate(BACK_OFF_SECONDS, 1):
         parked = leases.drop_start(lease, LATER)
         assert (parked.phase, parked.failed_starts, parked.slots) == (Phase.PARKED, number, ())
         assert parked.not_before == LATER + wait_seconds

@@ -44,6 +44,23 @@ async def test_a_server_that_is_back_in_between_begins_the_five_minutes_anew(wor
     assert world.now_of(lease).phase is Phase.RUNNING
 
 
+@pytest.mark.parametrize("how", ["another process asks", "it was away"])
+async def test_a_hub_that_was_started_again_begins_the_five_minutes_anew(world, how):
+    (lease,) = await orphans(world, 1)
+    world.shows(lease, 50)
+    await world.go_on(200, step=5)
+    if how == "it was away":
+        world.hub.unreachable = "it boots"
+        await world.go_on(20, step=5)
+        world.hub.unreachable = ""
+    else:
+        await world.start("bob", boot_id="boot after that")
+    await world.go_on(200, step=5)
+    assert world.now_of(lease).phase is Phase.RUNNING, "each of two processes missed it for less than that"
+    await world.go_on(120, step=5)
+    assert world.now_of(lease).reason is Reason.ORPHANED
+
+
 async def test_an_orphan_is_looked_up_once_more_before_it_is_ended(world):
     (lease,) = await orphans(world, 1)
     server = world.hub.put("alice", "0", ready=True)

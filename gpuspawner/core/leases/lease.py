@@ -281,10 +281,10 @@ def lapse(lease: Lease, now: float) -> Lease:
 
 MOST_TRIED = 100
 """Nodes remembered where a start found no room. Arbitrary: as many tries take an hour and more."""
-BACK_OFF_SECONDS = (60.0, 120.0, 300.0)
-"""How long a lease whose start was dropped lets others pass: 1, 2, 5 minutes (design, section 6)."""
+BACK_OFF_SECONDS = (60.0, 120.0)
+"""How long a lease whose start was dropped lets others pass: after the first, and after the second."""
 START_LIMIT = 3
-"""So many dropped starts end the lease."""
+"""So many dropped starts end the lease: the last is followed by no wait."""
 
 
 def drop_start(lease: Lease, now: float, back_off_seconds: tuple[float, ...] = BACK_OFF_SECONDS) -> Lease:

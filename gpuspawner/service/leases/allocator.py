@@ -184,7 +184,7 @@ class Allocator:
                 limits could ever give.
             Conflict: an earlier workspace of this key still ends; ask again in a second.
         """
-        now = self.clock.now()
+        now, self.observed.boot_id = self.clock.now(), ask.boot_id or self.observed.boot_id
         lease = self.book.of_key(ask.key)
         if lease is None or lease.phase not in JOINABLE or lease.request != ask.request:
             self.check(ask.request, ask.key)  # what has its place keeps it, also when its last node goes

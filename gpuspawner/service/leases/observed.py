@@ -39,6 +39,8 @@ class Observed:
         self.kept: Callable[[], tuple[KeptGpus, ...]] = tuple
         """Tells which GPUs are kept for stronger claims."""
         self.hub_answers = False
+        self.boot_id = ""
+        """The hub process that asked for a lease last; "" before any did since this service started."""
         self.processes_known = False
         self.given_back = 0
         """How many grants were taken back since the service started, of which something may run."""

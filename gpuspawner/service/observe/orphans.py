@@ -41,15 +41,26 @@ class Orphans:
         self._drop, self._identity = drop, identity
         self._servers: Mapping[tuple[str, str], HubServer] = {}
         self._absent_since: dict[str, float] = {}
+        self._boot_id = ""
         self.alert = ""
 
-    async def round(self, running: Sequence[Running], servers: Mapping[tuple[str, str], HubServer]) -> None:
-        """End what a complete list of the hub lacked twice, ``orphan_seconds`` apart.
+    def begin_anew(self) -> None:
+        """Forget since when servers are absent: the hub was away, and may be another process when it answers again."""
+        self._absent_since = {}
+
+    async def round(
+        self, running: Sequence[Running], servers: Mapping[tuple[str, str], HubServer], boot_id: str
+    ) -> None:
+        """End what complete lists of one hub process lacked twice, ``orphan_seconds`` apart.
 
         Args:
             running: what the backend sees.
             servers: the hub's, all of them, by their user's ``created`` and their name.
+            boot_id: the hub process that asked for a lease last, "" before any did.
         """
+        if boot_id != self._boot_id:
+            self._boot_id = boot_id
+            self.begin_anew()
         self._servers = servers
         now = self._clock.now()
         absent = {one.lease_id: one for one in running if self._is_absent(one)}

@@ -123,8 +123,11 @@ class Reconciler:
         await self._allocator.end_what_is_not_offered()
         await self._take_steps()
         if self._view.servers is not None:
-            self._acts.offer("orphans", partial(self.orphans.round, self._running, self._view.servers))
+            boot_id = self._allocator.observed.boot_id
+            self._acts.offer("orphans", partial(self.orphans.round, self._running, self._view.servers, boot_id))
             self._tell_what_is_lost(self._view.servers)
+        else:
+            self.orphans.begin_anew()
         await self._allocator.lapse_expired()
         self._allocator.syncs.ask()
         await self._allocator.look_ahead()

@@ -162,6 +162,27 @@ def test_a_refused_configuration_ends_the_hub_by_its_words_alone(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param('c.JupyterHub.spawner_class = "gpu"', id="its short name"),
+        pytest.param('c.JupyterHub.spawner_class = "gpuspawner.spawner.LocalGPUSpawner"', id="its dotted name"),
+        pytest.param(
+            "from gpuspawner.spawner import LocalGPUSpawner as one; c.JupyterHub.spawner_class = one", id="its class"
+        ),
+    ],
+)
+def test_a_hub_with_our_spawner_and_without_configure_is_refused_with_the_lines_to_add(tmp_path, line):
+    started = start_jupyterhub(RealHub(tmp_path, configured=False, extra=line))
+    assert started.returncode == 1
+    told = (
+        r"gpuspawner: c\.JupyterHub\.spawner_class is (Local)?GPUSpawner, and configure\(\) was not called\. Add these "
+    )
+    assert re.search(told, started.stderr), started.stderr
+    assert '\n    configure(c, catalog="catalog.yaml")\n' in started.stderr
+    assert "Traceback" not in started.stderr
+
+
 @pytest.mark.parametrize("name", ["options_form", "options_from_form"])
 def test_an_own_form_is_refused_by_name(tmp_path, name):
     c = Config()

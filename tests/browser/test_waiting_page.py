@@ -31,7 +31,9 @@ def test_who_is_away_is_told_and_the_workspace_opens_once_they_look(hub, page, u
     page.click("button[type=submit]")
     expect(page.locator("#gs-sentence")).to_contain_text("Nothing else tells you when it starts: come back to look.")
     expect(page.locator("#gs-when")).to_contain_text(
-        re.compile(r"\d\d:\d\d if no workspace ends early, later if somebody extends or goes first\.")
+        re.compile(
+            r"\d\d:\d\d if no workspace ends early, later if somebody extends or goes first\..* Times are in UTC"
+        )
     )
     hub.until(user, "parked")
     expect(page.locator("#gs-progress[data-state=stopped]")).to_be_visible()  # the hub waits no more, its place stays

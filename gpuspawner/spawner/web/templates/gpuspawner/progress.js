@@ -82,7 +82,13 @@
   };
 
   let told = null; // what tells that it came
-  const clock = (at) => new Date((at - offset) * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+  const { zone } = root.dataset; // the service's, as its sentences have it
+  const inZone = (at, parts) => new Date(at * 1000).toLocaleString("en-GB", { timeZone: zone, ...parts });
+  const day = (at) => inZone(at, { weekday: "short", day: "2-digit", month: "short" }).replace(",", "");
+  const clock = (at) => {
+    const date = day(at) === day(Date.now() / 1000 + offset) ? "" : `${day(at)} `;
+    return date + inZone(at, { hour: "2-digit", minute: "2-digit" });
+  };
   const when = (queue) => {
     const { likely_start_at: likely, unchanged_start_at: unchanged } = queue ?? {};
     const words = [
@@ -92,7 +98,8 @@
     node.hidden = !words.length;
     const text = words.join(", ");
     const may = queue?.precedence ? ` ${queue.precedence}` : "";
-    setText(node, text && `${text[0].toUpperCase()}${text.slice(1)}, later if somebody extends or goes first.${may}`);
+    const sentence = text && `${text[0].toUpperCase()}${text.slice(1)}, later if somebody extends or goes first.`;
+    setText(node, text && `${sentence}${may} Times are in ${zone}.`);
   };
 
   const look = async () => {

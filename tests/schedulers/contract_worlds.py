@@ -10,8 +10,8 @@ from functools import partial
 
 import requests
 from cluster_objects import SHARED, a_node
+from conditions import until
 from fake_kueue import FakeKueue
-from harness.conditions import until
 from kube_api import KubeApi
 from late_scheduler import LateScheduler
 from lease_builders import KINDS

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
-from harness.conditions import until
+from conditions import until
 from lease_builders import a_lease
 
 from gpuspawner.core.errors import Unavailable

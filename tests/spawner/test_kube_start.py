@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from aiohttp import ServerDisconnectedError
-from harness.conditions import until
+from conditions import until
 from kubernetes_asyncio.client import ApiClient, ApiException, Configuration
 from kubespawner.objects import make_pod
 

@@ -1,9 +1,13 @@
 """The databases that a store is tried on: each test's own, on SQLite and on a real PostgreSQL."""
 
+from __future__ import annotations
+
+import contextlib
 import itertools
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import ClassVar
 
 import psycopg
 import sqlalchemy as sa
@@ -34,6 +38,19 @@ def new_store():
         return path.read_bytes()
 
 
+TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY tablename"
+SCHEMA = """
+SELECT relname, attname, atttypid, (SELECT version_num FROM alembic_version)
+FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
+WHERE relnamespace = 'public'::regnamespace AND attnum > 0 ORDER BY relname, attnum
+"""
+"""Each column of each table, index and sequence."""
+DISCONNECT_OTHERS = """
+SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+
+
 class Postgres:
     """A server for all tests of a process. A database of a test is a copy of one that has its tables."""
 
@@ -43,6 +60,9 @@ class Postgres:
         self.server.sql(f"CREATE DATABASE {TEMPLATE}")
         make_unused(self.server.url(TEMPLATE), self.server.password_file)
         self._numbers = itertools.count()
+        self._unused: list[str] = []
+        self._schema = self.run(SCHEMA, TEMPLATE)
+        self._empty = self._statements_that_empty()
 
     def run(self, statement, database="postgres"):
         """Run a statement outside of a transaction; return its rows, if there are."""
@@ -52,10 +72,31 @@ class Postgres:
             return found.fetchall() if found.description else []
 
     def database(self):
-        """Make one more; return its name."""
+        """Return the name of one with nothing in it."""
+        if self._unused:
+            return self._unused.pop()
         name = f"test_{next(self._numbers)}"
         self.run(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY FILE_COPY")
         return name
+
+    def give_back(self, name):
+        """Empty a database for the next test, unless this one changed its tables.
+
+        A copy costs 0.2 CPU seconds. To empty one costs 0.01.
+        """
+        with contextlib.suppress(psycopg.Error):
+            self.run(DISCONNECT_OTHERS, name)
+            if self.run(SCHEMA, name) == self._schema:
+                self.run(self._empty, name)
+                self._unused = sorted({*self._unused, name})
+
+    def _statements_that_empty(self):
+        names = [name for (name,) in self.run(TABLES, TEMPLATE)]
+        numbers = self.run("SELECT name, number FROM meta", TEMPLATE)
+        statements = [f"DELETE FROM {name}" for name in names if name != "alembic_version"]
+        statements += [f"INSERT INTO meta (name, number) VALUES ('{name}', {number})" for name, number in numbers]
+        sequences = self.run("SELECT sequencename FROM pg_sequences", TEMPLATE)
+        return "; ".join([*statements, *(f"ALTER SEQUENCE {name} RESTART" for (name,) in sequences)])
 
 
 @cache
@@ -85,9 +126,13 @@ class Database:
     of_worlds = "sqlite"
     """Which kind a test's service keeps what it stores in, where the test does not say: its fixture ``kept_in``."""
 
+    made_for_worlds: ClassVar[list[Database]] = []
+    """Those of the test that runs now. They are closed after it."""
+
     @classmethod
     def of_world(cls, path: Path):
-        return cls.sqlite(path) if cls.of_worlds == "sqlite" else cls.postgresql()
+        cls.made_for_worlds.append(cls.sqlite(path) if cls.of_worlds == "sqlite" else cls.postgresql())
+        return cls.made_for_worlds[-1]
 
     @property
     def name(self):
@@ -123,6 +168,8 @@ class Database:
     def close(self):
         for store in self._made:
             store.close()
+        if self.name == "postgresql" and self.url == postgres().server.url(name := self.url.rpartition("/")[2]):
+            postgres().give_back(name)
 
 
 class _Begun:

@@ -5,7 +5,7 @@ import contextlib
 import json
 
 from aiohttp import WSMsgType, web
-from harness.conditions import until
+from harness.waiting import until
 
 VERSION = "resourceVersion"
 

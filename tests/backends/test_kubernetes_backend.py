@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cluster_objects import A100, MIG_MIXED, SHARED, a_node, a_workspace
-from harness.conditions import until
+from harness.waiting import until
 from kube_api import ends_with, exit_status
 from kube_backends import make_backend
 

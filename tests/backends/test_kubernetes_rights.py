@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from cluster_objects import a_node, a_pod, a_workspace
-from harness.conditions import until
+from harness.waiting import until
 from kube_views import LIMITS, NODES, PODS, QUOTAS, eventually, free, limits, listed, lists, running
 
 from gpuspawner.backends.kubernetes import watches

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.conditions import until
 from harness.programs import needs
+from harness.waiting import until
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.local import nvidia, processes, run_probe
@@ -113,7 +113,7 @@ async def test_the_probe_is_no_part_of_the_workspace(
 ) -> None:
     process = start(SLEEP, **tool('env >"${0%/*}/seen"; exec sleep 60'))
     probe = asyncio.create_task(backend.probe(lease_id, 1, uuids, 2.0))
-    await asyncio.sleep(1.0)
+    await until((_tools(process.pid) / "seen").exists)
     assert [running.pids for running in await backend.workspaces() if running.lease_id == lease_id] == [(process.pid,)]
     assert (await backend.probe(lease_id, 1, uuids, 2.0)).problem == "the probe before has not ended yet"
     assert (await probe).problem == "the probe did not end within 2 s"

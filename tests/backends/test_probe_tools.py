@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.conditions import until
+from harness.waiting import until
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.local import nvidia, processes

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.conditions import until
+from harness.waiting import until
 
 from gpuspawner.backends.local import processes
 from gpuspawner.backends.local.backend import LocalBackend

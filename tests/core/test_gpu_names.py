@@ -3,7 +3,7 @@
 import pytest
 
 from gpuspawner.core.gpus.fleet import Slot
-from gpuspawner.core.gpus.names import Group, coming_group, group_of
+from gpuspawner.core.gpus.names import Group, coming_group, group_of, name_in, node_in, nodes_of, written_name
 
 
 @pytest.mark.parametrize("group", [Group("node-1", "nvidia.com/gpu"), Group("a.b-c", "amd.com/gpu"), Group("n", "gpu")])
@@ -21,3 +21,10 @@ def test_a_gpu_with_a_name_of_its_own_has_no_group(name):
 def test_a_node_that_is_coming_is_known_by_its_name_and_names_its_kind():
     group = coming_group("a100-half", 3, "nvidia.com/gpu")
     assert (Slot(group.gpu(0)).is_coming, group_of(group.gpu(0)).coming_kind) == (True, "a100-half")
+
+
+def test_nodes_and_kinds_of_several_clusters_are_told_apart_by_their_names():
+    assert (node_in("", "one"), node_in("east", "one")) == ("one", "east:one")
+    assert nodes_of("east", ["one", "east:one", "west:two"]) == {"one"}
+    assert nodes_of("", ["one", "east:one"]) == {"one"}
+    assert (name_in("east", "a100"), written_name("a100@east"), written_name("a100")) == ("a100@east", "a100", "a100")

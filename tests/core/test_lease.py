@@ -276,3 +276,18 @@ def test_what_runs_or_stops_is_not_found_again():
 )
 def test_an_end_is_judged_by_the_readings_that_decided(changes, since):
     assert deciding_since(replace(a_lease(phase=Phase.STOPPING), **changes), 600.0) == since
+
+
+@pytest.mark.parametrize(
+    ("reason", "outcome", "sent_at", "ends_as"),
+    [
+        pytest.param(Reason.MOVED, "stopped", None, Reason.STOPPED, id="stopped before our own stop"),
+        pytest.param(Reason.MOVED, "stopped", NOW, Reason.MOVED, id="our own stop"),
+        pytest.param(Reason.CHANGED, "died", None, Reason.CHANGED, id="it died"),
+        pytest.param(Reason.IDLE, "stopped", None, Reason.IDLE, id="it does not start again"),
+    ],
+)
+def test_what_was_to_start_again_and_is_stopped_in_the_hub_does_not(reason, outcome, sent_at, ends_as):
+    stopping = replace(a_lease(phase=Phase.STOPPING), reason=reason, stop_sent_at=sent_at)
+    assert coming_back.stopped_in_hub(stopping, outcome).reason is ends_as
+    assert not coming_back.stops_to_start_again(a_lease())

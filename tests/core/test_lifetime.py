@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.idle.policy import ExtendPolicy, KeepPolicy
 from gpuspawner.core.leases.lifetime import Due, deadline, due_warnings, extend, is_expired, keep
+from gpuspawner.core.rules import LatestEnd
 
 HOUR = 3600.0
 POLICY = ExtendPolicy()
@@ -132,3 +133,11 @@ def test_one_keep_too_many_is_refused_with_both_quantities_and_the_next_step(use
     assert str(refused.value) == (
         f"Keep: one more asked; {used} of 3 are used. Compute on the GPU, or save your work and stop; files are kept."
     )
+
+
+def test_an_extension_ends_at_the_bound_and_is_refused_where_that_leaves_less_than_ten_minutes() -> None:
+    bound = LatestEnd(END + HOUR, "hold", "ends before the class")
+    assert extend(END, 0, POLICY, END - 1, bound) == (END + HOUR, HOUR)
+    near = LatestEnd(END + 300, "hold", "ends before the class")
+    with pytest.raises(Conflict, match=r"4 h more asked, but this workspace ends before the class.* it ends in 30 min"):
+        extend(END, 0, POLICY, END - 1800, near)

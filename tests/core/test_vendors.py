@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuspawner.core.gpus.vendors import TAINTS, VENDORS, is_gpu_resource, reaches_gpus, vendor_of
+from gpuspawner.core.gpus.vendors import TAINTS, VENDORS, how_measured, is_gpu_resource, reaches_gpus, vendor_of
 
 COUNTED = [
     *sorted(name for vendor in VENDORS for name in vendor.gpus),
@@ -40,3 +40,12 @@ def test_taints_are_resources_and_labels_are_of_one_vendor():
     assert {vendor_of(key) for key in TAINTS} == set(VENDORS)
     labels = [label for vendor in VENDORS for label in (*vendor.products, *vendor.memories_mib, *vendor.memories_gib)]
     assert len(labels) == len(set(labels))
+
+
+@pytest.mark.parametrize(
+    ("resource", "words"),
+    [("", ""), ("nvidia.com/gpu", ""), ("amd.com/gpu", "Measured by amd-smi or"), ("fpga.example/x", "is not known")],
+)
+def test_who_reads_a_resource_is_told_how_it_is_measured(resource, words):
+    assert words in how_measured(resource)
+    assert bool(how_measured(resource)) == bool(words)

@@ -11,7 +11,7 @@ from functools import partial
 import requests
 from cluster_objects import SHARED, a_node
 from fake_kueue import FakeKueue
-from harness.conditions import until
+from harness.waiting import until
 from kube_api import KubeApi
 from late_scheduler import LateScheduler
 from lease_builders import KINDS

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from harness.conditions import until
+from harness.waiting import until
 from hypothesis import given
 from hypothesis import strategies as st
 from late_scheduler import LateScheduler

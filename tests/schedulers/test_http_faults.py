@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import requests
-from harness.conditions import until
+from harness.waiting import until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lease_builders import KINDS, NOW, a_lease, a_request

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pod_group_statuses as statuses
 import pytest
 from cluster_objects import a_node, a_workspace
-from harness.conditions import until
+from harness.waiting import until
 from kube_api import KubeApi
 from lease_builders import GIB, NOW, a_lease, a_request, slots
 

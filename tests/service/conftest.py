@@ -45,6 +45,9 @@ def pytest_generate_tests(metafunc):
 def kept_in(request, monkeypatch):
     """What a test's service keeps what it stores in."""
     monkeypatch.setattr(Database, "of_worlds", getattr(request, "param", KEPT_IN))
+    yield
+    while Database.made_for_worlds:
+        Database.made_for_worlds.pop().close()
 
 
 @pytest.fixture(autouse=True)

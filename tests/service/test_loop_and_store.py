@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
-from harness.conditions import until
+from harness.waiting import until
 from lease_builders import a_lease
 
 from gpuspawner.core.errors import Unavailable
@@ -20,7 +20,7 @@ from gpuspawner.service.leases.book import Book
 
 pytestmark = pytest.mark.postgresql
 
-SLOW_SECONDS = [0.05, 2.0]
+SLOW_SECONDS = [0.05, pytest.param(2.0, marks=pytest.mark.slow)]
 LONGEST_GAP_SECONDS = 0.5
 """For how long the loop may not come round. Generous: this machine does other things too."""
 

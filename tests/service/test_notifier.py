@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from harness.conditions import until
+from harness.waiting import until
 from prometheus_client import CollectorRegistry
 
 from gpuspawner.core.leases import events

@@ -148,7 +148,7 @@ def test_out_of_connections_is_told_with_what_to_do_and_over_once_there_are_some
     database.close()
 
 
-@pytest.mark.parametrize("slow_seconds", [0.05, 2.0])
+@pytest.mark.parametrize("slow_seconds", [0.05, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_a_slow_way_delays_and_fails_nothing(database, cable, slow_seconds):
     store = database.opened()
     store.save([a_lease()])

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from aiohttp import ServerDisconnectedError
-from harness.conditions import until
+from harness.waiting import until
 from kubernetes_asyncio.client import ApiClient, ApiException, Configuration
 from kubespawner.objects import make_pod
 
@@ -17,6 +17,7 @@ from gpuspawner.backends.kubernetes.reading.objects import DISRUPTIONS
 from gpuspawner.core.errors import Gone, Unavailable
 from gpuspawner.core.leases.request import Request
 from gpuspawner.spawner.attempt import Attempt
+from gpuspawner.spawner.kubernetes import private
 from gpuspawner.spawner.kubernetes import start as kube_start
 from gpuspawner.spawner.kubernetes.pods.output import NO_RIGHT
 from gpuspawner.spawner.kubernetes.pods.pod import START_MARK
@@ -131,7 +132,8 @@ def manifest(mark="", **settings):
 
 @pytest.fixture
 async def start(monkeypatch):
-    monkeypatch.setattr(kube_start, "ASK_SECONDS", 0.01)
+    for module in (kube_start, private):  # the latter has it by its own name
+        monkeypatch.setattr(module, "ASK_SECONDS", 0.01)
     async with ApiClient(Configuration()) as client:
         yield Start(client)
 

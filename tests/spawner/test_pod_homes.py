@@ -5,7 +5,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from harness.conditions import until
+from harness.waiting import until
 from kubernetes_asyncio.client import ApiException
 from test_kube_start import created, manifest, seen, start  # noqa: F401 - a fixture
 

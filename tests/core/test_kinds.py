@@ -1,0 +1,68 @@
+"""Kinds of GPUs as a request takes them: what a grant may turn into, and who waits for the same GPUs."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from lease_builders import A100, GIB, HALF, KINDS, T4, a_lease, a_request
+
+from gpuspawner.core.addresses import is_service_address
+from gpuspawner.core.gpus.claims import DeviceClaim
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.placement.kinds import also_given, counts_of, kinds_of, others_wait_for, pools_of
+from gpuspawner.core.rules import Limit, Quota, What, Whom
+
+CLAIM = DeviceClaim("gpu.example.org")
+CLAIMED = {name: replace(kind, claim=CLAIM) for name, kind in KINDS.items()}
+HELD = a_lease(phase=Phase.RUNNING, request=a_request(substitutes=("t4",)))
+
+
+def test_a_kind_that_left_the_catalog_is_taken_by_nobody_and_counts_one():
+    assert kinds_of(a_request(gpu="v100"), KINDS) == kinds_of(a_request(gpu=None), KINDS) == ()
+    assert pools_of(a_lease(request=a_request(gpu="v100")), KINDS) == ("v100",)
+    assert (counts_of(None), counts_of(HALF), counts_of(replace(T4, counts=Fraction(2)))) == (1, Fraction(1, 2), 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        pytest.param({}, ["t4"], id="claimed as the granted one"),
+        pytest.param({"claim": None}, [], id="not claimed"),
+        pytest.param({"cluster": "east"}, [], id="in another cluster"),
+        pytest.param({"counts": Fraction(2)}, [], id="counts more"),
+        pytest.param({"price_per_hour": 1.0}, [], id="costs more"),
+        pytest.param({"memory_bytes": GIB}, ["t4"], id="smaller, where nothing is needed"),
+    ],
+)
+def test_the_cluster_may_give_another_kind_that_its_user_takes_and_that_costs_no_more(changes, names):
+    kinds = {**CLAIMED, "t4": replace(CLAIMED["t4"], **changes)}
+    assert [kind.name for kind in also_given(HELD, kinds, ())] == names
+    named = Quota("few", Whom.EACH_USER, limits=(Limit(What.GPUS, kind="t4", hard=Fraction(1)),))
+    assert also_given(HELD, kinds, (named,)) == ()
+    assert also_given(HELD, KINDS, ()) == also_given(a_lease(), {}, ()) == ()
+
+
+def test_others_wait_for_a_lease_s_gpus_where_they_ask_for_its_pool():
+    waits = a_lease("waits", user="bob", request=a_request("bob", "half"))
+    assert others_wait_for(HELD, [HELD, waits], KINDS)
+    assert not others_wait_for(HELD, [HELD, replace(waits, request=a_request("bob", "t4"))], KINDS)
+    assert not others_wait_for(HELD, [a_lease("mine")], KINDS), "their own do not count"
+    assert not others_wait_for(HELD, [waits], {"t4": T4}), "its kind left the catalog"
+    assert A100.pool == HALF.pool
+
+
+@pytest.mark.parametrize(
+    ("url", "is_one"),
+    [
+        ("http://gpus:9470", True),
+        ("http://gpus/", True),
+        ("https://gpus:9470", False),
+        ("http://gpus:9470/api", False),
+        ("http://:9470", False),
+        ("http://gpus:0", False),
+        ("http://gpus:many", False),
+        (None, False),
+    ],
+)
+def test_an_address_of_the_service_is_http_with_a_host_and_without_a_path(url, is_one):
+    assert is_service_address(url) is is_one

@@ -16,6 +16,7 @@ from gpuspawner.core.quotas.charges import Charge, lines_until, rate_of
 from gpuspawner.core.rules import Lost, Used
 from gpuspawner.service.rules.daily_use import part_of_reclaim, parts_of_rest, parts_of_step
 from gpuspawner.service.store import ReadingRow
+from tools.monitoring.panels import WASTE
 
 ZURICH = ZoneInfo("Europe/Zurich")
 MIDNIGHT = 1_800_054_000.0
@@ -93,6 +94,12 @@ def test_a_first_sample_counts_no_time_before_its_workspace_ran():
     rows = [reading(lease, lease.slots[0].gpu, LATER + 5, 60.0, "idle")]
     (part,) = parts_of_step(lease, sampled, rows, ZURICH, node_of)
     assert (3600 * part.amounts.idle, part.amounts.not_measured) == (pytest.approx(5.0), 0.0)
+
+
+def test_the_dashboard_of_waste_counts_what_nobody_came_to():
+    (panel,) = (one for one in WASTE.panels if one.title == "Reclaimed, last day")
+    (asked,) = panel.expressions.values()
+    assert 'reason=~"idle|nobody came"' in asked
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ def fill(path: Path, now: float) -> float:
             (at - 600, name, user, "gpuspawner", "warned", "idle"),
             (at, name, user, "gpuspawner", "stop", "idle"),
         ]
-        used = Amounts(hours, 0, 2 * hours, hours * 0.6, hours * 0.3, 0, 1.0, 1.0)
+        used = Amounts(hours * 0.6, hours * 0.3, hours * 0.1, 1.0, 1.0, hours, 0.0, 2 * hours)
         sums.append(Part(day, created, user, team, kind, "lab", f"node-{random_.randrange(GPUS // 8)}", used))
     with sqlite3.connect(path) as connection:
         insert(

@@ -14,12 +14,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from heapq import merge
-from itertools import groupby
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from gpuspawner.catalog import Catalog, load_catalog
-from gpuspawner.core.calendar.periods import day_of, milliseconds
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.leases.endings import Reason
@@ -28,7 +26,7 @@ from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.quotas.charges import Line, lines_of_end, rate_of
 from gpuspawner.service.observe.sampler import reading_rows
-from gpuspawner.service.rules.daily_use import part_of_readings, parts_of_lines
+from gpuspawner.service.rules.daily_use import parts_of_lines, parts_of_step
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
 from gpuspawner.service.store.reports.use_sums import Part
 from gpuspawner.simulate.habits import Habits, Sharing, Work
@@ -109,10 +107,7 @@ def used_of(lease: Lease, charged: Sequence[Line], rows: Iterable[ReadingRow], z
         return "demo"
 
     yield from parts_of_lines(charged, {lease.id: lease}, node_of)
-    for _, of_day in groupby(rows, lambda row: day_of(milliseconds(row.at), zone)):
-        part = part_of_readings(lease, of_day, zone, node_of)
-        if part is not None:
-            yield part
+    yield from parts_of_step(replace(lease, phase=Phase.RUNNING), lease, rows, zone, node_of)
 
 
 def a_lease(user: str, kind: str, count: int, start: float, seconds: float, policy: LifecyclePolicy) -> Lease:

@@ -139,9 +139,9 @@ def test_an_administrator_sees_what_is_wrong_drains_tells_people_and_exports_who
     page.get_by_role("navigation", name="Console").get_by_role("link", name="Use").click()
     page.get_by_role("link", name="Last week").click()
     wasted = page.get_by_role("region", name="Held longest without use").get_by_role("listitem")
-    expect(wasted.first).to_contain_text(re.compile(r"bob 1\.\d GPU h of 2\.0 held"))
-    page.get_by_role("link", name="Idle while held").click()
-    expect(page.get_by_role("columnheader", name="Idle while held")).to_have_attribute("aria-sort", "descending")
+    expect(wasted.first).to_contain_text(re.compile(r"bob 1\.\d GPU h of 2\.0 allocated"))
+    page.get_by_role("link", name="Idle", exact=True).click()
+    expect(page.get_by_role("columnheader", name="Idle", exact=True)).to_have_attribute("aria-sort", "descending")
     with page.expect_download() as download:
         page.get_by_role("link", name="CSV").click()
     rows = list(csv.DictReader(download.value.path().read_text().splitlines()))

@@ -69,7 +69,7 @@ def test_from_a_kind_that_matches_nothing_to_a_drained_node_a_message_and_who_wa
 
     admin.get_by_role("navigation", name="Console").get_by_role("link", name="Use", exact=True).click()
     admin.get_by_role("link", name="This week").click()
-    admin.get_by_role("link", name="Idle while held").click()
+    admin.get_by_role("link", name="Idle", exact=True).click()
     with admin.expect_download() as download:
         admin.get_by_role("link", name="CSV").click()
     rows = list(csv.DictReader(download.value.path().read_text().splitlines()))

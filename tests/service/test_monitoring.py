@@ -76,7 +76,7 @@ def test_every_panel_draws_what_a_running_service_tells(make_web_world, tmp_path
     quota = {"each-user": {"each": "user", "gpus": {"hard": 4}}}
     world = make_web_world(load_catalog({**page_world.CATALOG, "quotas": quota}))
     world.observe()
-    world.parts.sampler.gpu_seconds["", "a100", "busy"] += 60
+    world.parts.allocator.accounting.gpu_seconds["", "a100", "active"] += 60
     lease = page_world.running("idles", streak=page_world.idle_streak(12), sampled_at=page_world.NOW - 70)
     world.save(lease, readings=page_world.readings(lease, [1] * 3))
     world.save(page_world.waiting())
@@ -94,7 +94,7 @@ def test_every_panel_draws_what_a_running_service_tells(make_web_world, tmp_path
         world.save(goes)
         world.save(replace(page_world.reclaimed("goes"), key=goes.key))
         world.parts.sampler.counts["idle"] += 3
-        world.parts.sampler.gpu_seconds["", "a100", "busy"] += 60
+        world.parts.allocator.accounting.gpu_seconds["", "a100", "active"] += 60
         world.parts.notifier.counts["sent"] += 1
         world.call(keep, world.parts)
         scraped(address, world, 5)

@@ -16,11 +16,13 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.cli.main import main
 from gpuspawner.core.rules import Rate
+from gpuspawner.service.rules.accounts import STATES
 from gpuspawner.service.tell.metrics.scraped import keep
 
 USE = {"alice": ((0, 1), 80), "bob": ((2,), 0)}
 """The GPUs of each, and how busy they are."""
 MINUTES = 20
+COLUMNS = ("allocated", "active", "idle", "not_measured", "reclaimed", "charged", "credited", "cost")
 
 
 @pytest.fixture
@@ -76,32 +78,34 @@ def test_pages_api_command_line_csv_and_metrics_tell_the_same_month(world, monke
 
     document = asked(world, "console/use.json?by=user").json()
     rows = {row["name"]: row for row in document["rows"]}
-    assert rows["alice"]["at_work"] == pytest.approx(2 * MINUTES / 60, abs=0.05), "what is compared is something"
+    assert rows["alice"]["active"] == pytest.approx(2 * MINUTES / 60, abs=0.05), "what is compared is something"
     assert rows["bob"]["idle"] == pytest.approx(MINUTES / 60, abs=0.05)
 
     assert json.loads(cli("report", "--by", "user", "--json")) == document
     for text in (asked(world, "console/use.csv?by=user").text, cli("report", "--by", "user", "--csv")):
         lines = {line["name"]: line for line in csv.DictReader(io.StringIO(text))}
-        for name in ("gpu_hours", "at_work", "idle", "cost"):
+        for name in COLUMNS:
             assert {who: float(line[name]) for who, line in lines.items()} == {who: rows[who][name] for who in rows}
 
     whole = api(world, "admin", "usage?by=user&all=1").json()
     assert json.loads(cli("usage", "--by", "user", "--all", "--json"))["rows"] == whole["rows"]
-    assert whole["gpu_hours"] == pytest.approx(document["total"]["gpu_hours"])
+    assert whole["charged_gpu_hours"] == pytest.approx(document["total"]["charged"])
     of_api = {row["name"]: row for row in whole["rows"]}
     people = counted(world, "metrics/people", "gpuspawner_user_gpu_seconds_total")
     page, printed = asked(world, "console/use?by=user").text, cli("report", "--by", "user")
     for who, row in rows.items():
-        assert (of_api[who]["gpu_hours"], of_api[who]["cost"]) == pytest.approx((row["gpu_hours"], row["cost"]))
-        assert (people[who, "busy"], people[who, "idle"]) == pytest.approx((row["at_work"], row["idle"]))
-        for name in ("gpu_hours", "at_work", "idle"):
+        assert (of_api[who]["charged_gpu_hours"], of_api[who]["cost"]) == pytest.approx((row["charged"], row["cost"]))
+        assert of_api[who]["credited_gpu_hours"] == pytest.approx(row["credited"])
+        assert row["allocated"] == pytest.approx(row["active"] + row["idle"] + row["not_measured"])
+        assert [people[who, state] for state in STATES] == pytest.approx([row[state] for state in STATES])
+        for name in ("allocated", "active", "idle", "not_measured", "charged", "credited"):
             shown = re.escape(f"{row[name]:.1f}")
             assert re.search(rf">{who}</a>.*?>\s*{shown}\s*<", page, re.DOTALL)
             assert re.search(rf"^{who} .*{shown}", printed, re.MULTILINE)
         own = json.loads(cli("usage", "--json", name=who))
-        assert (own["gpu_hours"], own["cost"]) == pytest.approx((row["gpu_hours"], row["cost"]))
+        assert (own["charged_gpu_hours"], own["cost"]) == pytest.approx((row["charged"], row["cost"]))
         for mine in ("", "quota"):
-            assert f"{row['gpu_hours']:.1f}" in Browser(world, who).look(mine).text
+            assert f"{row['charged']:.1f}" in Browser(world, who).look(mine).text
     kinds = counted(world, "metrics", "gpuspawner_lease_gpu_seconds_total")
     total = document["total"]
-    assert (kinds["a100", "busy"], kinds["a100", "idle"]) == pytest.approx((total["at_work"], total["idle"]))
+    assert [kinds["a100", state] for state in STATES] == pytest.approx([total[state] for state in STATES])

@@ -113,14 +113,15 @@ def test_use_is_summed_by_user_team_kind_and_day(world):
     ended(world, "other", "bob", minutes=60)
     runs(world, minutes=30)
     mine = ask(world, "usage?since=2027-01-15&by=day")
-    assert [(row["name"], row["gpu_hours"], row["cost"]) for row in mine["rows"]] == [("2027-01-15", 2.5, 5)]
-    assert (mine["gpu_hours"], mine["cost"], mine["since"], mine["until"]) == (2.5, 5, "2027-01-15", "2027-01-15")
+    assert [(row["name"], row["charged_gpu_hours"], row["cost"]) for row in mine["rows"]] == [("2027-01-15", 2.5, 5)]
+    assert (mine["charged_gpu_hours"], mine["cost"]) == (2.5, 5)
+    assert (mine["since"], mine["until"]) == ("2027-01-15", "2027-01-15")
     of_all = ask(world, "usage?by=user&all=1", "admin")
-    assert [(row["name"], row["gpu_hours"]) for row in of_all["rows"]] == [("alice", 2.5), ("bob", 1)]
+    assert [(row["name"], row["charged_gpu_hours"]) for row in of_all["rows"]] == [("alice", 2.5), ("bob", 1)]
     assert of_all["since"] == "2027-01-01"
     for by, name in (("team", "no team"), ("kind", "a100")):
         (row,) = ask(world, f"usage?by={by}&all=1", "admin")["rows"]
-        assert (row["name"], row["gpu_hours"]) == (name, 3.5)
+        assert (row["name"], row["charged_gpu_hours"]) == (name, 3.5)
     assert ask(world, "usage?until=2027-01-14")["rows"] == []
 
 
@@ -253,19 +254,24 @@ def test_a_grant_that_cannot_be_is_refused_with_what_would_be_right(world, body,
     assert ask(world, "quota-grants", "admin")["grants"] == []
 
 
+COST_STAYS = "The cost stays as it was: correct it by an amount of cost."
+TEAM_STAYS = "What team vision used stays as it was: name the team to correct both."
+
+
 @pytest.mark.postgresql
 def test_a_correction_is_a_line_of_its_own(world):
     ended(world, minutes=10 * 60)
     back = ask(world, "usage/corrections", "admin", 201, "POST", user="alice", amount="-3 GPU h", why="a broken image")
-    assert back["words"] == "3 GPU h given back to alice"
-    ask(world, "usage/corrections", "admin", 201, "POST", user="alice", amount="+5 cost", team="vision", why="storage")
+    assert (back["words"], back["note"]) == ("3 GPU h credited to alice", f"{COST_STAYS} {TEAM_STAYS}")
+    more = {"user": "alice", "amount": "+5 cost", "team": "vision", "why": "storage"}
+    assert ask(world, "usage/corrections", "admin", 201, "POST", **more)["note"] == ""
     answer = ask(world, "quota")
     assert answer["budgets"][0]["used"] == 7
     assert answer["budgets"][2]["used"] == 5
     (row,) = ask(world, "usage?by=user")["rows"]
-    assert (row["gpu_hours"], row["given_back_gpu_hours"], row["cost"]) == (7, 3, 25)
+    assert (row["charged_gpu_hours"], row["credited_gpu_hours"], row["cost"]) == (7, 3, 25)
     line = world.call(world.parts.store.audit)[1]
-    assert (line.event.action, line.event.why) == ("usage corrected", "3 GPU h given back to alice: a broken image")
+    assert (line.event.action, line.event.why) == ("usage corrected", "3 GPU h credited to alice: a broken image")
     used = world.call(lambda: world.parts.allocator.bounds.balances().of(Asker("alice", "alice born")))[0].used
     world.call(world.parts.allocator.accounting.load)
     assert world.call(lambda: world.parts.allocator.bounds.balances().of(Asker("alice", "alice born")))[0].used == used
@@ -296,8 +302,8 @@ def test_the_command_line_says_the_same(world, cli):
     assert json.loads(cli("quota", "--json", name="alice")[1]) == ask(world, "quota")
     assert json.loads(cli("quota", "--user", "alice", "--json")[1])["budgets"] == ask(world, "quota")["budgets"]
     code, out, _ = cli("usage", "--by", "user", "--all")
-    assert out.splitlines()[0] == "From 2027-01-01 to 2027-01-15, Europe/Zurich; what runs, up to now."
-    assert out.splitlines()[1].split() == ["USER", "GPU", "H", "GIVEN", "BACK", "COST"]
+    assert out.splitlines()[0] == "From 2027-01-01 to 2027-01-15, Europe/Zurich; what runs, up to now. GPU hours."
+    assert out.splitlines()[1].split() == ["USER", "CHARGED", "CREDITED", "COST"]
     assert out.splitlines()[2].split() == ["alice", "3.0", "0.0", "6.00"]
     assert out.splitlines()[3].split() == ["all", "3.0", "0.0", "6.00"]
     assert json.loads(cli("usage", "--json", name="alice")[1]) == ask(world, "usage")
@@ -323,7 +329,7 @@ def test_grants_are_given_listed_and_taken_back(world, cli):
     code, _, err = cli("grant", "alice", "4 GPUs", "--until", "Friday", "--why", "x", name="bob")
     assert (code, "Only administrators" in err) == (2, True)
     code, out, _ = cli("correct", "alice", "-3 GPU h", "--why", "a broken image")
-    assert (code, out) == (0, "3 GPU h given back to alice.\n")
+    assert (code, out) == (0, f"3 GPU h credited to alice.\n{COST_STAYS} {TEAM_STAYS}\n")
     code, out, _ = cli("grant", "--everybody", "2 GPUs", "--until", "3d", "--why", "x")
     assert "No entry of quotas bounds this for everybody" in out
     assert "Granted: 20 GPU h more for team vision" in cli("quota", name="alice")[1]

@@ -14,7 +14,7 @@ def sums(tmp_path):
     store = Store(f"sqlite:///{tmp_path / 's.sqlite'}")
     store.open()
     parts = [
-        Part(day, "anna born", "anna", "", "a100", "lab", "n1", Amounts(held=2.0**n)) for n, day in enumerate(USED)
+        Part(day, "anna born", "anna", "", "a100", "lab", "n1", Amounts(charged=2.0**n)) for n, day in enumerate(USED)
     ]
     with store.use_sums._transaction(writes=True) as connection:
         store.use_sums.write(connection, parts)
@@ -27,9 +27,9 @@ def test_any_days_have_what_was_used_on_them(sums):
         for last in (day for day in DAYS if day >= first):
             of_days = {day: 2.0**n for n, day in enumerate(USED) if first <= day <= last}
             found = sums.of_days("user", first, last)
-            assert sum(one.amounts.held for one in found) == sum(of_days.values()), (first, last)
+            assert sum(one.amounts.charged for one in found) == sum(of_days.values()), (first, last)
             by_day = sums.of_days("user", first, last, daily=True)
-            assert {one.span: one.amounts.held for one in by_day} == of_days
+            assert {one.span: one.amounts.charged for one in by_day} == of_days
 
 
 def test_a_month_of_now_is_read_as_one():
@@ -40,7 +40,7 @@ def test_a_month_of_now_is_read_as_one():
 
 def test_whoever_was_called_so_last_is_found_by_name(sums):
     def use(created, user, day):
-        return Part(day, created, user, "", "a100", "lab", "n1", Amounts(held=1.0))
+        return Part(day, created, user, "", "a100", "lab", "n1", Amounts(charged=1.0))
 
     with sums._transaction(writes=True) as connection:
         sums.write(connection, [use("bob born", "bob", "2026-10-02"), use("bob born", "robert", "2026-11-02")])

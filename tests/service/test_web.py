@@ -356,4 +356,4 @@ def test_home_tells_of_each_stopped_server_and_how_to_start_it_again(world):
     assert again == ["train", "nightly"]  # the default one runs; each once, however often it ended
     assert 'href="/hub/spawn/alice/nightly?opt-template=pytorch' in text
     assert len(re.findall(r'workspaces/often-\d"', text)) == 5
-    assert re.search(r"This month: <b>[\d.]+ GPU h</b>, cost [\d.]+\.", text)
+    assert re.search(r"This month: <b>[\d.]+ GPU h</b> charged, cost [\d.]+\.", text)

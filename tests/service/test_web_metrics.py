@@ -19,6 +19,7 @@ from gpuspawner.core.leases import events
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Notice, Rate
+from gpuspawner.service.rules.accounts import STATES
 from gpuspawner.service.tell.metrics import people
 from gpuspawner.service.tell.metrics.collector import ServiceCollector
 from gpuspawner.service.tell.metrics.scraped import keep
@@ -124,16 +125,16 @@ async def test_time_of_gpus_is_counted_by_what_was_read_of_each(make_world):
     world.shows(works, 90)
     world.shows(rests, 0)
     await world.sample()
-    before = dict(world.parts.sampler.gpu_seconds)
+    before = dict(world.parts.allocator.accounting.gpu_seconds)
     for _ in range(5):
         world.clock.at += 60
         await world.sample()
-    found = {key: value - before.get(key, 0) for key, value in world.parts.sampler.gpu_seconds.items()}
-    assert found == {("", "a100", "busy"): 300, ("", "half", "idle"): 150}, "half a GPU counts half"
+    found = {key: value - before.get(key, 0) for key, value in world.parts.allocator.accounting.gpu_seconds.items()}
+    assert found == {("", "a100", "active"): 300, ("", "half", "idle"): 150}, "half a GPU counts half"
     first, last = (f"{datetime.fromtimestamp(world.clock.at + days * 86400, timezone.utc).date()}" for days in (-2, 2))
     sums = await world.parts.store.read(world.parts.store.use_sums.of_days, "kind", first, last)
-    hours = {(one.key, state): getattr(one.amounts, state) for one in sums for state in ("busy", "idle")}
-    counted = {(kind, state): value for (_, kind, state), value in world.parts.sampler.gpu_seconds.items()}
+    hours = {(one.key, state): getattr(one.amounts, state) for one in sums for state in STATES}
+    counted = {(kind, state): value for (_, kind, state), value in world.parts.allocator.accounting.gpu_seconds.items()}
     told = {key: value * 3600 for key, value in hours.items() if value}
     assert told == pytest.approx(counted), "the console's hours are those of the metrics"
 
@@ -159,7 +160,7 @@ def test_the_document_tells_every_metric_with_its_labels_and_no_other(world):
         for row in re.findall(r"^\| (`gpuspawner_.*?) \|", OPERATING, re.MULTILINE)
         for name, labels in re.findall(r"`(\w+)(?:\{(.*?)\})?`", row)
     }
-    world.parts.sampler.user_gpu_seconds["alice", "a100", "busy"] += 60
+    world.parts.allocator.accounting.user_gpu_seconds["alice", "a100", "active"] += 60
     world.parts.counted.dropped["workspace_gpus"] += 1
     world.save(lease, readings=page_world.readings(lease, [1] * 3))
     world.call(keep, world.parts)
@@ -248,10 +249,13 @@ def test_people_stand_on_a_page_of_their_own_with_the_most_that_is_told_of_each(
     for number in range(3):
         lease = page_world.running(f"w{number}", f"user-{number}", gpus=(number,))
         world.save(lease, readings=page_world.readings(lease, [10 * number]))
-        world.parts.sampler.user_gpu_seconds[f"user-{number}", "a100", "busy"] += 60.0 * number
+    counted = world.parts.allocator.accounting.user_gpu_seconds
+    counted.clear()
+    for number in range(3):
+        counted[f"user-{number}", "a100", "active"] += 60.0 * number
     assert not [key for key in metrics(world, "admin") if "user-1" in key]
     found = metrics(world, "prometheus", "metrics/people")
-    assert found["gpuspawner_user_gpu_seconds_total", "a100", "busy", "user-2"] == 120
+    assert found["gpuspawner_user_gpu_seconds_total", "a100", "active", "user-2"] == 120
     shown = [key[-1] for key in found if key[0] == "gpuspawner_workspace_gpu_utilization_percent"]
     assert shown == ["user-2", "user-1"]
     again = metrics(world, "prometheus", "metrics/people")

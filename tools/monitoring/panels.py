@@ -143,28 +143,28 @@ WASTE = Dashboard(
     "gpuspawner: waste and reclaim",
     (
         Panel(
-            "GPU hours held but idle, last day",
+            "GPU hours allocated but idle, last day",
             {"": f'sum(avg_over_time(gpuspawner_gpus{{{HERE}, state="idle"}}[1d])) * 24'},
             "The average of what was scraped in the last day, times 24 hours.", GPU_HOURS, "stat", 8,
         ),
         Panel(
-            "GPU hours at work, last day",
+            "GPU hours active, last day",
             {"": f'sum(avg_over_time(gpuspawner_gpus{{{HERE}, state="busy"}}[1d])) * 24'},
             "The average of what was scraped in the last day, times 24 hours.", GPU_HOURS, "stat", 8,
         ),
         Panel(
-            "Taken back as idle, last day",
-            {"": f'sum(increase(gpuspawner_ends_total{{{HERE}, reason="idle"}}[1d]))'},
-            "Workspaces that an idle policy ended.", form="stat", columns=8,
+            "Reclaimed, last day",
+            {"": f'sum(increase(gpuspawner_ends_total{{{HERE}, reason=~"idle|nobody came"}}[1d]))'},
+            "Workspaces that ended as idle, or because nobody came to them.", form="stat", columns=8,
         ),
         Panel(
-            "Held but idle, by kind", {"{{kind}}": gpus("idle", " by (kind) ")},
+            "Allocated but idle, by kind", {"{{kind}}": gpus("idle", " by (kind) ")},
             "GPUs that nobody computes on, and nobody else can have.", form="areas",
         ),
         Panel(
             "What samples proved, in an hour",
             {"{{result}}": f"sum by (result) (increase(gpuspawner_samples_total{{{HERE}}}[1h]))"},
-            "A workspace whose samples prove nothing is never taken back as idle.", form="areas",
+            "A workspace whose samples prove nothing is never reclaimed as idle.", form="areas",
         ),
         Panel(
             "What came of warnings of idleness, in a day",
@@ -180,17 +180,17 @@ TEAMS = Dashboard(
         Panel(
             "GPU hours a day, by team",
             {"{{team}}": f"sum by (team) (increase(gpuspawner_lease_gpu_seconds_total{{{HERE}}}[1d])) / 3600"},
-            "GPU hours held in the day before each point.", GPU_HOURS, "areas", 24,
+            "GPU hours allocated in the day before each point.", GPU_HOURS, "areas", 24,
         ),
         Panel(
-            "Of them at work",
+            "Of them active",
             {
                 "{{team}}": (
-                    f'sum by (team) (increase(gpuspawner_lease_gpu_seconds_total{{{HERE}, state="busy"}}[1d]))'
+                    f'sum by (team) (increase(gpuspawner_lease_gpu_seconds_total{{{HERE}, state="active"}}[1d]))'
                     f" / sum by (team) (increase(gpuspawner_lease_gpu_seconds_total{{{HERE}}}[1d]) > 0)"
                 )
             },
-            "Share of the GPU hours held in which the workspace computed.", RATIO,
+            "Share of the allocated GPU hours in which the workspace computed.", RATIO,
         ),
         Panel(
             "Used of each quota",

@@ -55,10 +55,11 @@ def _print(answer: dict[str, Any], columns: tuple[Column, ...]) -> None:
     rows: list[tuple[str, ...]] = [tuple(column.title.upper() for column in columns)]
     rows += [tuple(_cell(column, row) for column in columns) for row in (*answer["rows"], {**total, "name": "all"})]
     print_table(rows)
-    waits, stops = answer["waits"], total["idle_stops"]
+    waits, stops = answer["waits"], total["reclaims"]
     if total["measured_percent"] is not None:
         print(f"{total['measured_percent']:.0f} % of it was measured.")
-    print(f"{stops} stopped as idle, {answer['called_wrong']} called wrong; {waits['count']} starts were waited for.")
+    why = "as idle, or because nobody came"
+    print(f"{stops} reclaimed {why}; {answer['called_wrong']} called wrong. {waits['count']} starts were waited for.")
 
 
 def _cell(column: Column, row: dict[str, Any]) -> str:

@@ -66,14 +66,12 @@ def _print_usage(answer: dict[str, Any]) -> None:
         print(f"Nothing was used from {since} to {until}.")
         return
     has_cost = answer["cost"] is not None
-    head = (answer["by"].upper(), "GPU H", "GIVEN BACK", *(("COST",) if has_cost else ()))
+    head = (answer["by"].upper(), "CHARGED", "CREDITED", *(("COST",) if has_cost else ()))
     rows: list[tuple[str, ...]] = [head]
-    whole = {"name": "all", "gpu_hours": answer["gpu_hours"], "cost": answer["cost"]}
-    whole["given_back_gpu_hours"] = sum(one["given_back_gpu_hours"] for one in answer["rows"])
-    for one in (*answer["rows"], whole):
+    for one in (*answer["rows"], {**answer, "name": "all"}):
         cost = (f"{one['cost']:.2f}",) if has_cost else ()
-        rows.append((one["name"], f"{one['gpu_hours']:.1f}", f"{one['given_back_gpu_hours']:.1f}", *cost))
-    print(f"From {since} to {until}, {answer['timezone']}; what runs, up to now.")
+        rows.append((one["name"], f"{one['charged_gpu_hours']:.1f}", f"{one['credited_gpu_hours']:.1f}", *cost))
+    print(f"From {since} to {until}, {answer['timezone']}; what runs, up to now. GPU hours.")
     print_table(rows)
 
 
@@ -96,3 +94,5 @@ def _print_grant(one: dict[str, Any]) -> None:
 
 def _print_correction(one: dict[str, Any]) -> None:
     print(shown(f"{one['words']}."))
+    if one["note"]:
+        print(shown(one["note"]))

@@ -103,7 +103,7 @@ def _print_whole(arguments: argparse.Namespace, one: dict[str, Any]) -> None:
         lines.append(("Extend", one["extend"]["why"] or f"by {show_duration(one['extend']['each_seconds'])}"))
     if one["charged"]:
         cost = "" if one["charged"]["cost"] is None else f", cost {one['charged']['cost']:.2f}"
-        lines.append(("Used", f"{one['charged']['gpu_hours']:.1f} GPU h{cost}"))
+        lines.append(("Charged", f"{one['charged']['gpu_hours']:.1f} GPU h{cost}"))
     lines.append(("Page", _address(arguments, one["page"])))
     print(f"{title(one)}")
     for name, text in lines:

@@ -152,11 +152,26 @@ class Granting:
             now, "", account, parts.hub_id, user, "", Charge.CORRECTION, day_of(at_ms, zone), at_ms, at_ms,
             sign * HOUR_MS, rate, person.name, why,
         )  # fmt: skip
-        words = f"{amount_text(Amount(amount.what, '', much))} {'given back to' if sign < 0 else 'charged to'} {user}"
+        words = f"{amount_text(Amount(amount.what, '', much))} {'credited to' if sign < 0 else 'charged to'} {user}"
+        note = await self._not_corrected(account, user, amount.what)  # before it is stored: the hub may be away
         await parts.allocator.accounting.correct(line, self._line(user, events.UsageCorrected(f"{words}: {why}")))
         await self._settle()
         view = {"user": user, "team": account.team or None, "amount": float(amount.number), "limit": amount.what.value}
-        return {**view, "why": why, "by": person.name, "at": now, "words": words}
+        return {**view, "why": why, "by": person.name, "at": now, "words": words, "note": note}
+
+    async def _not_corrected(self, account: Account, user: str, what: object) -> str:
+        """Return in sentences what a correction leaves as it was, though one might expect otherwise."""
+        parts, found = self.parts, list[str]()
+        if what is Used.GPU_HOURS and any(kind.price_per_hour is not None for kind in parts.catalog.gpus.values()):
+            found.append("The cost stays as it was: correct it by an amount of cost.")
+        if not account.team:
+            groups = await parts.members.lately(user, Owner(parts.hub_id, account.user_created))
+            teams = teams_of(parts.catalog.rules, groups)
+            if teams:
+                found.append(
+                    f"What team {' and team '.join(teams)} used stays as it was: name the team to correct both."
+                )
+        return " ".join(found)
 
     @asynccontextmanager
     async def _noting(self, asked: str) -> AsyncIterator[None]:

@@ -38,8 +38,8 @@ class Charging(Protocol):
     def add(self, lines: Sequence[Line]) -> None:
         """Count lines from now on: decisions count what is not stored yet."""
 
-    def keep(self, lines: Sequence[Line]) -> None:
-        """Note that lines, those added first, are stored."""
+    def keep(self, lines: Sequence[Line], parts: Sequence[Part]) -> None:
+        """Note that lines, those added first, are stored, and the parts of use with them."""
 
     def go_back(self) -> None:
         """Count nothing any more that is not stored."""
@@ -263,7 +263,7 @@ class Book:
             elif self._as_stored.pop(lease.id, None) is not None and lease.reason is not None:
                 self.ends[lease.reason, lease.request.team] += 1
         if self.charging is not None:
-            self.charging.keep(write.charges)
+            self.charging.keep(write.charges, write.used)
         self._forget(write)
         if not write.done.done():
             write.done.set_result(None)

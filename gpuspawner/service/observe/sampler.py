@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -88,10 +88,6 @@ class Sampler:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._newest: dict[str, dict[str, ReadingRow]] = {}
         self.counts: Counter[str] = Counter()
-        self.gpu_seconds: dict[tuple[str, str, str], float] = defaultdict(float)
-        """Seconds of GPUs, in their shares, that samples account for: by team, kind, and what was read of each GPU."""
-        self.user_gpu_seconds: dict[tuple[str, str, str], float] = defaultdict(float)
-        """The same by user, kind, and what was read."""
 
     def start_due(self) -> None:
         """Start a probe of every workspace that is due and not being probed. Returns at once."""
@@ -222,7 +218,6 @@ class Sampler:
         await self._book.save(lease, audit=[*lines, *more_lines, *news], readings=rows)
         self._newest[lease_id] = {row.gpu: row for row in rows}
         self.doubts.see(lease, told.sample, told.policy, at)
-        self._count_seconds(lease, rows)
         # Counted from the probe's start, and by what it told.
         self._due_at[lease_id] = told.asked_at + next_sample_seconds(streak, told.policy)
         if streak.kind is not None:
@@ -230,14 +225,6 @@ class Sampler:
         if verdict is Verdict.RECLAIM:
             return partial(self._lifecycle.reclaim, lease)
         return partial(self._lifecycle.arrivals.give_back, lease) if turn is Turn.NOBODY_CAME else None
-
-    def _count_seconds(self, lease: Lease, rows: Sequence[ReadingRow]) -> None:
-        shares = {slot.gpu: slot.share for slot in lease.slots}
-        for row in rows:
-            if row.gpu in shares:
-                seconds, kind = row.seconds * float(shares[row.gpu]), lease.kind or ""
-                self.gpu_seconds[lease.request.team, kind, row.kind] += seconds
-                self.user_gpu_seconds[lease.user, kind, row.kind] += seconds
 
 
 def _parsed(

@@ -16,11 +16,13 @@ from gpuspawner.core.quotas.entries import accounts_of
 from gpuspawner.core.rules import Account, Accounts, Per, QuotaGrant, Used
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
-from gpuspawner.service.rules.daily_use import NodeOf, part_of_readings, part_of_reclaim, parts_of_lines
+from gpuspawner.service.rules.daily_use import NodeOf, part_of_reclaim, parts_of_lines, parts_of_step
 from gpuspawner.service.store import AuditLine, ReadingRow
 from gpuspawner.service.store.ledger import GrantRow
 from gpuspawner.service.store.reports.use_sums import Part
 
+STATES = ("active", "idle", "not_measured")
+"""What allocated time is one of, as ``use_sums.Amounts`` calls it."""
 REMEMBERED_SECONDS = 20 * HALF_LIFE_SECONDS
 """Older use counts less than a millionth in the order."""
 
@@ -70,6 +72,10 @@ class Accounting:
         self._grants: list[GrantRow] = []
         self._added = 0
         """How many times lines were counted, since this service started."""
+        self.gpu_seconds: dict[tuple[str, str, str], float] = defaultdict(float)
+        """Allocated time of GPUs in seconds, since this service started: by team, kind and state, one of STATES."""
+        self.user_gpu_seconds: dict[tuple[str, str, str], float] = defaultdict(float)
+        """The same by user, kind and state."""
         book.charging = self
 
     @property
@@ -108,9 +114,9 @@ class Accounting:
         parts = [*parts_of_lines(lines, leases, self._node_of)]
         for before, after in steps:
             rows = [row for row in readings if row.lease == after.id]
-            sampled = part_of_readings(after, rows, zone, self._node_of)
-            saved = part_of_reclaim(before, after, zone, self._node_of)
-            parts += [part for part in (sampled, saved) if part is not None]
+            parts += parts_of_step(before, after, rows, zone, self._node_of)
+            reclaimed = part_of_reclaim(before, after, zone, self._node_of)
+            parts += [reclaimed] if reclaimed is not None else []
         return parts
 
     def add(self, lines: Sequence[Line]) -> None:
@@ -119,8 +125,13 @@ class Accounting:
             self._added += 1
             self._sums = self._with(self._known(), lines)
 
-    def keep(self, lines: Sequence[Line]) -> None:
-        """Note that lines are stored."""
+    def keep(self, lines: Sequence[Line], parts: Sequence[Part]) -> None:
+        """Note that lines are stored, and what they and their steps added to the sums of use."""
+        for part in parts:
+            for state in STATES:
+                if hours := getattr(part.amounts, state):
+                    self.gpu_seconds[part.team, part.kind, state] += 3600 * hours
+                    self.user_gpu_seconds[part.user, part.kind, state] += 3600 * hours
         if lines and self._as_stored is not None:
             self._as_stored = self._with(self._as_stored, lines)
 

@@ -126,7 +126,7 @@ use_sums = sa.Table(
     sa.Column("name", sa.String(255), nullable=False),
     *(
         sa.Column(name, sa.Float, nullable=False)
-        for name in ("held", "given_back", "cost", "busy", "idle", "unknown", "saved", "idle_stops")
+        for name in ("active", "idle", "not_measured", "reclaimed", "reclaims", "charged", "credited", "cost")
     ),
     sqlite_with_rowid=False,
 )

@@ -134,6 +134,7 @@ class WorkspacePage(PageHandler):
         rows = await parts.store.read(parts.store.readings, lease.id)
         lines = await parts.store.read(parts.store.audit, lease.id)
         output = await output_view(parts, lease, person)
+        charged = await story.charged_gpu_hours(parts, lease)
         going = going_on_view(parts, lease)
         outlook = await wait_words(parts, lease, await self.groups_shown()) if going and not going["why"] else ""
         view = lease_view(parts, lease)
@@ -144,7 +145,7 @@ class WorkspacePage(PageHandler):
             about=story.describe_request(parts, lease),
             chart=story.chart_of(parts, lease, rows, lines),
             history=[{**audit_view(line), "words": story.history_words(line)} for line in lines],
-            used_gpu_hours=story.used_gpu_hours(lease, parts.clock.now()),
+            charged_gpu_hours=charged,
             policy=lease.request.policy,
             problem=problem,
             typed=typed,

@@ -16,6 +16,8 @@ from gpuspawner.core.leases.events import Stopped, WarnedIdle
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.stored_events import Other
 from gpuspawner.core.leases.times import deciding_since
+from gpuspawner.core.quotas.charges import lines_until
+from gpuspawner.core.rules import Used
 from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_of
@@ -126,12 +128,11 @@ def history_words(line: AuditLine) -> str:
     return f"{words}: {event.why}" if event.why else words
 
 
-def used_gpu_hours(lease: Lease, now: float) -> float:
-    """Return the GPU hours that a lease has held so far, shares counted as the part that they are."""
-    if lease.granted_at is None:
-        return 0.0
-    until = lease.ended_at if lease.ended_at is not None else now
-    return float(sum(slot.share for slot in lease.slots)) * max(0.0, until - lease.granted_at) / 3600
+async def charged_gpu_hours(parts: Parts, lease: Lease) -> float:
+    """Return the GPU hours that a lease is charged: by the ledger, or so far where it runs."""
+    stored = await parts.store.read(parts.store.ledger.of_lease, lease.id)
+    lines = [*stored, *lines_until(lease, parts.clock.now(), parts.allocator.accounting.zone)]
+    return float(sum(line.amount(Used.GPU_HOURS) for line in lines))
 
 
 def ended_view(lease: Lease, *, mine: bool) -> dict[str, str]:

@@ -25,20 +25,32 @@ MONTH = len("2026-12")
 
 
 class Amounts(NamedTuple):
-    """What is summed up: GPU hours, but for ``cost`` (money) and ``idle_stops`` (how many workspaces).
+    """What is summed up: GPU hours as quotas count them, but for ``cost`` (money) and ``reclaims`` (workspaces).
 
-    ``held`` is what is charged, ``given_back`` of it not; ``busy``, ``idle`` and ``unknown`` are what samples read of
-    held GPUs. ``saved`` is from each stop for idleness to the end that was asked for.
+    Args:
+        active: allocated, and read as in use.
+        idle: allocated, and read as not in use.
+        not_measured: allocated, and not sampled or not readable. It is never counted as idle.
+        reclaimed: from each stop for idleness, or because nobody came, to the end that was asked for.
+        reclaims: how many such stops.
+        charged: what budgets count: allocated, less what was credited, with what administrators charged besides.
+        credited: what was given back, for lost time or by an administrator.
+        cost: money charged, less what was credited.
     """
 
-    held: float = 0.0
-    given_back: float = 0.0
-    cost: float = 0.0
-    busy: float = 0.0
+    active: float = 0.0
     idle: float = 0.0
-    unknown: float = 0.0
-    saved: float = 0.0
-    idle_stops: float = 0.0
+    not_measured: float = 0.0
+    reclaimed: float = 0.0
+    reclaims: float = 0.0
+    charged: float = 0.0
+    credited: float = 0.0
+    cost: float = 0.0
+
+    @property
+    def allocated(self) -> float:
+        """For how long GPUs were allocated: from when a server answers until its end is decided."""
+        return self.active + self.idle + self.not_measured
 
     def plus(self, other: Amounts) -> Amounts:
         """Return both together."""

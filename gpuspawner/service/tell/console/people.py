@@ -23,17 +23,17 @@ PEOPLE = Table(
         Column("waits", "Wait", "number"),
         Column("gpus", "GPUs held", "number"),
         Column("idle_gpus", "GPUs idle", "number"),
-        Column("gpu_hours", "GPU h this month", "hours"),
+        Column("allocated", "GPU h allocated this month", "hours"),
         Column("idle", "Idle GPU h", "hours"),
         Column("idle_percent", "Idle share", "percent"),
-        Column("idle_stops", "Stopped as idle", "number"),
+        Column("reclaims", "Reclaims", "number"),
     ),
     (
         Filter("find", "User", within=("user",)),
         Filter("team", "Team", within=("teams",)),
         Filter("now", "Now", (("runs", "runs something"), ("waits", "waits"), ("nothing", "has nothing"))),
     ),
-    sort="-gpu_hours",
+    sort="-allocated",
 )
 
 
@@ -52,7 +52,7 @@ def _person(parts: Parts, leases: list[Lease], name: str, used: Amounts, created
     user = leases[0].user if leases else name
     holds = [x for x in leases if x.phase in HOLDING]
     runs, waits = len(holds), sum(x.phase in WAITING for x in leases)
-    known = used.busy + used.idle
+    known = used.active + used.idle
     titles = dict.fromkeys(team_title(parts.catalog, x.request.team) or "" for x in leases)
     return {
         "id": created,
@@ -64,10 +64,10 @@ def _person(parts: Parts, leases: list[Lease], name: str, used: Amounts, created
         "now": "waits" if waits and not runs else "runs" if runs else "nothing",
         "gpus": sum(len(x.slots) for x in holds),
         "idle_gpus": sum(len(x.slots) for x in holds if x.phase in UP and x.streak.idle_seconds),
-        "gpu_hours": used.held,
+        "allocated": used.allocated,
         "idle": used.idle,
         "idle_percent": 100 * used.idle / known if known else None,
-        "idle_stops": round(used.idle_stops),
+        "reclaims": round(used.reclaims),
     }
 
 

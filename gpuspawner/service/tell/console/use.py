@@ -33,13 +33,14 @@ DAYS_CHARTED = 62
 NOT_KNOWN = "not known"
 
 AMOUNTS = (
-    Column("gpu_hours", "GPU h held", "hours"),
-    Column("at_work", "At work", "hours"),
-    Column("idle", "Idle while held", "hours"),
+    Column("allocated", "Allocated", "hours"),
+    Column("active", "Active", "hours"),
+    Column("idle", "Idle", "hours"),
     Column("not_measured", "Not measured", "hours"),
     Column("idle_percent", "Idle share", "percent"),
-    Column("saved", "Saved by reclaim", "hours"),
-    Column("given_back", "Given back", "hours"),
+    Column("reclaimed", "Reclaimed", "hours"),
+    Column("charged", "Charged", "hours"),
+    Column("credited", "Credited", "hours"),
 )
 COST = Column("cost", "Cost", "money")
 
@@ -48,7 +49,7 @@ def table_of(by: str, *, priced: bool) -> Table:
     """Return the table of use by one of BY; with its cost where prices are set."""
     columns = (Column("name", BY[by], "link" if by == "user" else "text"), *AMOUNTS, *((COST,) if priced else ()))
     filters = (Filter("find", BY[by], within=("name",)),)
-    return Table("use", columns, filters, "name" if by in OF_TIME else "-gpu_hours", ("by", "since", "until"))
+    return Table("use", columns, filters, "name" if by in OF_TIME else "-allocated", ("by", "since", "until"))
 
 
 @dataclass(frozen=True)
@@ -148,16 +149,17 @@ def _title(by: str, key: str, name: str, catalog: Catalog) -> str:
 
 
 def amounts_row(amounts: Amounts, *, priced: bool) -> dict[str, Any]:
-    """Return amounts as columns. What was held and neither read as busy nor as idle is not measured."""
-    known = amounts.busy + amounts.idle
+    """Return amounts as columns."""
+    known = amounts.active + amounts.idle
     row = {
-        "gpu_hours": amounts.held,
-        "at_work": amounts.busy,
+        "allocated": amounts.allocated,
+        "active": amounts.active,
         "idle": amounts.idle,
-        "not_measured": max(0.0, amounts.held - known),
+        "not_measured": amounts.not_measured,
         "idle_percent": 100 * amounts.idle / known if known else None,
-        "saved": amounts.saved,
-        "given_back": amounts.given_back,
+        "reclaimed": amounts.reclaimed,
+        "charged": amounts.charged,
+        "credited": amounts.credited,
     }
     return {**row, "cost": amounts.cost} if priced else row
 
@@ -180,7 +182,7 @@ def series_of(sums: Mapping[str, tuple[str, Amounts]], days: Days) -> list[tuple
 
 
 def wasted(sums: Mapping[str, tuple[str, Amounts]], count: int) -> list[tuple[str, Amounts]]:
-    """Return who held GPUs idle for longest, by name; not who did for so little that 0.0 is shown of it."""
+    """Return who had GPUs allocated idle for longest, by name; not who did for so little that 0.0 is shown of it."""
     found = [one for one in sums.values() if round(one[1].idle, 1) > 0]
     return sorted(found, key=lambda one: (-one[1].idle, one[0]))[:count]
 

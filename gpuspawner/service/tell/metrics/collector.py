@@ -110,10 +110,10 @@ class ServiceCollector(Collector):
         yield ends
         seconds = CounterMetricFamily(
             "gpuspawner_lease_gpu_seconds",
-            "Time of GPUs, as samples read them, by team, kind and state.",
+            "Allocated time of GPUs, by team, kind and state: active, idle or not measured.",
             labels=["team", "kind", "state"],
         )
-        for (team, kind, state), value in sorted(parts.sampler.gpu_seconds.items()):
+        for (team, kind, state), value in sorted(parts.allocator.accounting.gpu_seconds.items()):
             seconds.add_metric([team or NO_TEAM, kind or NO_KIND, state], value)
         yield seconds
         given = CounterMetricFamily(

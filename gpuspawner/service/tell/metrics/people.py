@@ -65,10 +65,10 @@ class PeopleCollector(Collector):
     def _seconds(self) -> Metric:
         told = CounterMetricFamily(
             "gpuspawner_user_gpu_seconds",
-            "Time of GPUs that a user held, as samples read them.",
+            "Time of GPUs that a user was allocated, by kind and state: active, idle or not measured.",
             labels=["user", "kind", "state"],
         )
-        for (user, kind, state), seconds in sorted(self._parts.sampler.user_gpu_seconds.items()):
+        for (user, kind, state), seconds in sorted(self._parts.allocator.accounting.user_gpu_seconds.items()):
             told.add_metric([user, kind or NO_KIND, state], seconds)
         return told
 

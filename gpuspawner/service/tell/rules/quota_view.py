@@ -130,7 +130,7 @@ async def usage_view(parts: Parts, by: str, first_day: str, last_day: str, owner
             groups[key].add(line.what, line.milliseconds, line.rate)
     priced = any(kind.price_per_hour is not None for kind in parts.catalog.gpus.values())
     rows = [_usage_row(by, key, use, priced=priced) for key, use in groups.items()]
-    rows.sort(key=lambda row: row["name"] if by == "day" else (-row["gpu_hours"], row["name"]))
+    rows.sort(key=lambda row: row["name"] if by == "day" else (-row["charged_gpu_hours"], row["name"]))
     return {
         "by": by,
         "since": first_day,
@@ -138,7 +138,8 @@ async def usage_view(parts: Parts, by: str, first_day: str, last_day: str, owner
         "timezone": parts.catalog.rules.timezone,
         "now": parts.clock.now(),
         "rows": rows,
-        "gpu_hours": sum(row["gpu_hours"] for row in rows),
+        "charged_gpu_hours": sum(row["charged_gpu_hours"] for row in rows),
+        "credited_gpu_hours": sum(row["credited_gpu_hours"] for row in rows),
         "cost": sum(row["cost"] for row in rows) if priced else None,
     }
 
@@ -159,7 +160,7 @@ def _usage_row(by: str, key: str, use: _Use, *, priced: bool) -> dict[str, Any]:
     names = {"user": use.user, "team": key or NO_TEAM, "kind": key or NO_KIND, "day": key}
     hours, money = (float(use.amounts[False, used] + use.amounts[True, used]) for used in (Used.GPU_HOURS, Used.COST))
     back = float(-use.amounts[True, Used.GPU_HOURS])
-    row = {"key": key, "name": names[by], "gpu_hours": hours, "given_back_gpu_hours": back}
+    row = {"key": key, "name": names[by], "charged_gpu_hours": hours, "credited_gpu_hours": back}
     return {**row, "cost": money if priced else None}
 
 

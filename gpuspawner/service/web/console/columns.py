@@ -52,15 +52,15 @@ class Columns:
 
 
 def columns_of(series: Sequence[tuple[str, Amounts]], *, weekly: bool) -> Columns:
-    """Return the columns of a series: at work, idle, not measured, from the bottom up."""
-    tops = [max(one.held, one.busy + one.idle) for _, one in series]
+    """Return the columns of a series: active, idle, not measured, from the bottom up."""
+    tops = [one.allocated for _, one in series]
     top, step = _scale(max([*tops, 0.0]))
     place = 100 / max(1, len(series))
     every = max(1, math.ceil(len(series) / LABELS))
     columns = []
     for number, (day, one) in enumerate(series):
         left = number * place
-        parts = (("work", one.busy), ("idle", one.idle), ("unknown", max(0.0, one.held - one.busy - one.idle)))
+        parts = (("work", one.active), ("idle", one.idle), ("unknown", one.not_measured))
         pieces, y = [], float(HEIGHT)
         for name, hours in parts:
             height = round(HEIGHT * hours / top, 2)
@@ -75,7 +75,7 @@ def columns_of(series: Sequence[tuple[str, Amounts]], *, weekly: bool) -> Column
     return Columns(tuple(columns), ticks, weekly)
 
 
-SAID = ("GPU h at work", "idle while held", "not measured")
+SAID = ("GPU h active", "idle", "not measured")
 
 
 def _short(day: str) -> str:

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpuspawner.core.calendar.until import parse_day
 from gpuspawner.core.quotas.charges import lines_until
 from gpuspawner.service.api.granting import refused_as
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.rules.daily_use import parts_of_lines
+from gpuspawner.service.rules.daily_use import counted_until, parts_of_lines, parts_of_rest
 from gpuspawner.service.store.estimates import Waits
 from gpuspawner.service.store.reports.use_sums import Amounts, Part, Sum
 from gpuspawner.service.tell.console import use
@@ -119,26 +119,44 @@ async def running_parts(parts: Parts) -> list[Part]:
     It is counted once in some seconds for all who look. What has ended meanwhile is left out: it is told once.
     """
     counted = await parts.queue.seldom_beside("running parts", lambda: _running_parts(parts))
-    return [part for lease in parts.book for part in counted.get(lease.id, ())]
+    now, zone, node_of = parts.clock.now(), parts.allocator.accounting.zone, parts.scheduler.fleet.node_of
+    found = []
+    for lease in parts.book:
+        one = counted.get(lease.id)
+        if one is None:
+            continue
+        # What a sample has added to the sums meanwhile is told once.
+        same = one.counted_until == counted_until(lease)
+        found += [*one.charged, *(one.rest if same else parts_of_rest(lease, now, zone, node_of))]
+    return found
 
 
-async def _running_parts(parts: Parts) -> dict[str, list[Part]]:
+class _Running(NamedTuple):
+    """What a workspace that runs has used and the sums do not have: what it is charged, and its time since a sample."""
+
+    counted_until: float
+    charged: list[Part]
+    rest: list[Part]
+
+
+async def _running_parts(parts: Parts) -> dict[str, _Running]:
     """Return them by the id of their lease. All else goes on meanwhile."""
     now, zone, node_of = parts.clock.now(), parts.allocator.accounting.zone, parts.scheduler.fleet.node_of
     found = {}
     for number, x in enumerate(tuple(parts.book)):
         if number % AT_A_TIME == 0:
             await let_others()
-        found[x.id] = list(parts_of_lines(lines_until(x, now, zone), {x.id: x}, node_of))
+        charged = list(parts_of_lines(lines_until(x, now, zone), {x.id: x}, node_of))
+        found[x.id] = _Running(counted_until(x), charged, list(parts_of_rest(x, now, zone, node_of)))
     return found
 
 
 def _of_all(total: Amounts) -> dict[str, Any]:
     """Return what is told of the whole alone: how much was measured, and how many stops saved what."""
-    known = total.busy + total.idle
+    known = total.active + total.idle
     return {
-        "measured_percent": min(100.0, 100 * known / total.held) if total.held > 0 else None,
-        "idle_stops": round(total.idle_stops),
+        "measured_percent": 100 * known / total.allocated if total.allocated > 0 else None,
+        "reclaims": round(total.reclaims),
     }
 
 

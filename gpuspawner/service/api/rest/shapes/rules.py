@@ -109,8 +109,9 @@ class UsageRow(Answer):
 
     key: str
     name: str
-    gpu_hours: float
-    given_back_gpu_hours: float
+    charged_gpu_hours: float
+    """What budgets count: allocated, less what was credited, with what administrators charged besides."""
+    credited_gpu_hours: float
     cost: float | None
 
 
@@ -123,7 +124,8 @@ class Usage(Answer):
     timezone: str
     now: float
     rows: list[UsageRow]
-    gpu_hours: float
+    charged_gpu_hours: float
+    credited_gpu_hours: float
     cost: float | None
 
 
@@ -138,6 +140,8 @@ class Correction(Answer):
     by: str
     at: float
     words: str
+    note: str
+    """What it leaves as it was: the cost, or the use of the user's teams."""
 
 
 class ClaimedGpu(Answer):

@@ -35,7 +35,7 @@ from gpuspawner.spawner.kubernetes.conflicts import conflicts, weakened
 from gpuspawner.spawner.kubernetes.profiles import menus
 from gpuspawner.spawner.kubernetes.settings import written
 from gpuspawner.spawner.mixin import GPUSpawnerMixin, LocalGPUSpawner
-from gpuspawner.spawner.web import pages, renewal, second
+from gpuspawner.spawner.web import confirm, domains, pages, renewal, second
 
 PORT, LAST_PORT = 9470, 65535
 NO_MENUS = (
@@ -98,7 +98,7 @@ def configure(
     url = known.url or _address(c, wrapped, address, port, data)
     prepare = partial(_prepared, c, wrapped, data if known.shared else None, fast, catalog)
     follower = followed(catalog, prepare, data)
-    _set_spawner(c.GPUSpawnerMixin, follower, url + prefix.rstrip("/"), prefix, known, data)
+    _set_spawner(c.GPUSpawnerMixin, follower, url + prefix.rstrip("/"), _seen(c, prefix), known, data)
     if service_url is None:
         variables = _service_variables(c, wrapped, service_settings, of_store)
         service.add_started(c, url, _command(data, follower.handed, fast), variables)
@@ -106,6 +106,11 @@ def configure(
         service.add_elsewhere(c, known)
     add_roles(c, service_settings or {})
     _set_up_hub(c, wrapped, loaded, prefix, url + prefix.rstrip("/"), known)
+
+
+def _seen(c: Any, prefix: str) -> str:
+    """Return the service's prefix as browsers ask for it: with its domain, where it has one of its own."""
+    return f"{domains.service_origin(c, SERVICE)}{prefix}"
 
 
 def _held(c: Any, data_dir: Path) -> Path:
@@ -148,11 +153,14 @@ def _set_up_hub(c: Any, wrapped: type, loaded: Catalog, prefix: str, url: str, k
     _set_limits(c, wrapped)
     _keep_servers(c)
     c.JupyterHub.template_paths = [*written_in(c.JupyterHub, "template_paths", []), *pages.template_paths()]
-    variables = pages.page_variables(loaded, prefix, url, known.secret_file)
+    seen = _seen(c, prefix)
+    variables = pages.page_variables(loaded, seen, url, known.secret_file)
     c.JupyterHub.template_vars = {**written_in(c.JupyterHub, "template_vars", {}), **variables}
     c.JupyterHub.extra_handlers = [
         *written_in(c.JupyterHub, "extra_handlers", []),
         *renewal.handlers(known.secret_file),
+        *confirm.handlers(known.secret_file, seen),
+        *domains.handlers(SERVICE, domains.service_origin(c, SERVICE)),
     ]
     second.route_first()
     tornado, hub = written_in(c.JupyterHub, "tornado_settings", {}), c.GPUSpawnerMixin
@@ -314,10 +322,10 @@ def _refuse_conflicts(c: Any, spawner: type, catalog: Catalog, *, started: bool)
 
 def _refuse_other_ways_to_the_service(c: Any, *, started: bool) -> None:
     """Refuse what would leave the service without an address, a name or a hub of its own."""
-    if c.JupyterHub.get("subdomain_host", ""):
+    if c.JupyterHub.get("subdomain_host", "") and not started:
         raise SystemExit(
-            "gpuspawner: c.JupyterHub.subdomain_host gives each service a host of its own, and the hub's pages do not "
-            "find the GPU service there. Remove it."
+            "gpuspawner: c.JupyterHub.subdomain_host needs a GPU service that the hub starts: one that is a process of "
+            "its own does not know the hub's domain. Take service_url out, or subdomain_host."
         )
     if c.JupyterHub.get("internal_ssl", False):
         raise SystemExit(

@@ -94,8 +94,10 @@ class ErrorPages(BaseHandler):
     def set_default_headers(self) -> None:
         """Add to the service's own headers those that protect a page."""
         super().set_default_headers()
+        hub_host = self.hub_auth.hub_host  # "" where hub and service share a domain
         for name, value in SECURITY_HEADERS.items():
-            self.set_header(name, value)
+            # Chromium judges by form-action where a form redirects to, too: a fresh sign-in is the hub's.
+            self.set_header(name, value.replace("form-action 'self'", f"form-action 'self' {hub_host}".rstrip()))
 
     def render_page(self, template: str, status: int = 200, **values: Any) -> None:
         """Answer with a template. ``values`` are what it shows besides what every page has."""

@@ -6,6 +6,7 @@ import os
 import sys
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
@@ -19,7 +20,7 @@ from traitlets.utils.importstring import import_item
 
 from gpuspawner.backends.ports import SERVICE as SERVICE_COMMAND
 from gpuspawner.catalog import Catalog, load_catalog, scaled
-from gpuspawner.catalog.file import Prepared
+from gpuspawner.catalog.file import IN_FORCE, Prepared
 from gpuspawner.catalog.requests.menus import write_menus
 from gpuspawner.catalog.warnings import needing_pods
 from gpuspawner.core.errors import CatalogError
@@ -87,7 +88,8 @@ def configure(
     Raises:
         SystemExit: the catalog or the configuration cannot be used, with what is wrong and how to mend it.
     """
-    loaded, wrapped = _loaded(catalog, fast), _wrapped(c.JupyterHub.get("spawner_class"))
+    wrapped = _wrapped(c.JupyterHub.get("spawner_class"))
+    loaded = _loaded(c, wrapped, catalog, fast, Path(data_dir) / IN_FORCE)
     of_store = {"store": store, "store_password_file": store_password_file}
     of_started = {"address": address, "port": None if port == PORT else port, "service_settings": service_settings}
     elsewhere = {"secret_file": secret_file, "token_file": token_file}
@@ -168,13 +170,39 @@ def _set_up_hub(c: Any, wrapped: type, loaded: Catalog, prefix: str, url: str, k
     c.JupyterHub.tornado_settings = {**tornado, "log_function": told}
 
 
-def _loaded(catalog: str | Path | Mapping[str, Any], fast: float | None) -> Catalog:
-    """Return the catalog as it will be used, or end with all that is wrong with it."""
+def _loaded(
+    c: Any, wrapped: type, catalog: str | Path | Mapping[str, Any], fast: float | None, last_good: Path
+) -> Catalog:
+    """Return the catalog as this start uses it: the last good one where the file is wrong at a restart.
+
+    Raises:
+        SystemExit: the catalog cannot be used, with all that is wrong with it, and no last good one is known.
+    """
     try:
         loaded = load_catalog(catalog)
+        if not isinstance(catalog, Mapping) and last_good.exists():
+            _refuse_catalog(c, wrapped, catalog, loaded)
+        return _judged(loaded, fast)
     except CatalogError as error:
+        with suppress(CatalogError):
+            if not isinstance(catalog, Mapping) and last_good.exists():
+                kept = load_catalog(last_good)
+                _refuse_catalog(c, wrapped, last_good, kept)
+                return _judged(kept, fast)
         raise SystemExit(f"gpuspawner: the hub does not start with this catalog:\n{error}") from None
-    return loaded if fast is None else _shortened(loaded, fast)
+
+
+def _judged(catalog: Catalog, fast: float | None) -> Catalog:
+    return catalog if fast is None else _shortened(catalog, fast)
+
+
+def _refuse_catalog(c: Any, wrapped: type, source: str | Path | Mapping[str, Any], catalog: Catalog) -> None:
+    """Raise CatalogError where a hub of this configuration does not start with a catalog."""
+    if not _is_pods(wrapped):
+        if refused := needing_pods(source, catalog):
+            raise CatalogError(refused)
+    else:
+        refuse(str(source), conflicts(c, wrapped, catalog))
 
 
 def _prepared(
@@ -192,12 +220,10 @@ def _prepared(
     Raises:
         CatalogError: a hub of this configuration would not start with it.
     """
-    catalog = written if fast is None else _shortened(written, fast)
+    catalog = _judged(written, fast)
+    _refuse_catalog(c, wrapped, source, catalog)
     if not _is_pods(wrapped):
-        if refused := needing_pods(source, catalog):
-            raise CatalogError(refused)
         return catalog, ()
-    refuse(str(source), conflicts(c, wrapped, catalog))
     catalog = replace(catalog, menus=menus(c, wrapped, catalog))
     if data is not None:
         write_menus(data, catalog.menus)

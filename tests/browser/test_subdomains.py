@@ -1,4 +1,4 @@
-"""A hub with ``subdomain_host``: its pages find the service, and no page of a user's server acts for who looks at it."""
+"""A hub with ``subdomain_host``: its pages find the service, and no page of a user's server acts for its visitor."""
 
 import re
 
@@ -57,7 +57,7 @@ def sign_in(hub, browser, name):
     page.fill("#username_input", name)
     page.fill("#password_input", "x")
     page.click("#login_submit")
-    page.wait_for_url("**/hub/**")
+    page.wait_for_url(lambda url: "/hub/login" not in url)
     return page
 
 
@@ -74,7 +74,10 @@ def test_the_hubs_pages_ask_the_service_on_its_own_domain_and_lead_there(browser
     expect(page).to_have_url(hub.service)
     page.goto(f"http://{hub.host}/services/gpu/workspaces/{lease['id']}")
     expect(page).to_have_url(f"{hub.service}workspaces/{lease['id']}")
-    page.get_by_role("button", name=re.compile("^Stop")).first.click()
+    page.get_by_role("link", name="Open Lab").first.click()
+    expect(page).to_have_url(re.compile(rf"^http://alice\.{hub.host}/user/alice/"))
+    page.go_back()
+    page.locator("form[action$='/stop']").evaluate("form => form.requestSubmit()")
     hub.until_ended("alice", "user")
 
 

@@ -122,7 +122,7 @@ def test_what_does_not_start_is_a_2_and_a_service_that_is_away_a_3(hub):
 def test_login_leads_to_the_page_behind_the_hub_s_own_address(hub):
     login = Command(hub, "bob").begin("login", "--no-browser")
     try:
-        assert login.stderr.readline().startswith(f"Open {hub.url}/services/gpu/login-code?code=")
+        assert login.stderr.readline() == f"Open {hub.url}/services/gpu/login-code\n"
     finally:
         login.kill()
         login.communicate()

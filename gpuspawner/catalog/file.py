@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -24,8 +25,13 @@ VERSION_LETTERS = 12
 
 IN_FORCE = "catalog-in-force.yaml"
 """Where the hub leaves the last good catalog for its service, as it was written."""
+OF_SERVICE = "catalog-of-service.yaml"
+"""Where a service that is a process of its own keeps its last good catalog, for a start with a wrong one."""
 PROBLEM = "catalog-problem"
 """Where it leaves what is wrong with what was written since; not there where nothing is."""
+
+CHANGED = "The catalog was changed and cannot be used: the one before stays in force."
+"""The service keeps the one before over its own restart, and the hub keeps it over that of both."""
 
 Prepared = tuple[Catalog, tuple[str, ...]]
 """A catalog as it is used at a place, and sentences on what of it only a restart can change."""
@@ -63,10 +69,7 @@ class InForce:
             return self.waits
         first, *others = self.problem.splitlines()
         more = f" All {len(others)} problems: gpuspawner check tells them." if len(others) > 1 else ""
-        return (
-            f"The catalog was changed and cannot be used: the one before stays in force. {first}{more}",
-            *self.waits,
-        )
+        return (f"{CHANGED} {first}{more}", *self.waits)
 
     @property
     def version(self) -> str:
@@ -85,6 +88,8 @@ class CatalogFile(InForce):
         prepare: makes of a catalog what is used; raises CatalogError where it cannot be used here.
         beside: other files that ``prepare`` reads.
         told: where somebody else who judges the catalog leaves what is wrong with it.
+        last_good: the last catalog that could be used, in force where the file cannot be used at the start.
+        keeps: whether ``last_good`` is written here, with each catalog that comes in force.
     """
 
     def __init__(
@@ -93,19 +98,50 @@ class CatalogFile(InForce):
         prepare: Callable[[Catalog], Prepared] = lambda catalog: (catalog, ()),
         beside: Sequence[Path] = (),
         told: Path | None = None,
+        last_good: Path | None = None,
+        *,
+        keeps: bool = False,
     ) -> None:
-        """Load the file. Raises CatalogError."""
+        """Load the file. Raises CatalogError where it cannot be used, and no last good one is known."""
         self._path, self._prepare, self._beside, self._told = path, prepare, beside, told
+        self._last_good, self._keeps = last_good, keeps
         raw, self._seen = self._look()
         self._waiting: Seen | None = None
         self.added: tuple[Added, ...] = ()
         """What custom resources add to the file; whoever sets it has it taken in at the next look."""
         self._merged: tuple[Added, ...] = ()
-        (catalog, waits), _, self.judged, _ = self._made(raw, self.added)
+        first, self._wrong = self._first(raw)
+        (catalog, waits), self.raw, self.judged, _ = first
         super().__init__(catalog)
-        self.waits, self.problem, self._wrong = waits, self._others(), ""
-        self.raw = _bytes(raw)
-        """What the file held when the catalog in force was read."""
+        self.waits, self.problem = waits, self._wrong or self._others()
+        self._keep()
+
+    def _first(self, raw: bytes | Document) -> tuple[News, str]:
+        """Return what is in force at the start, and what is wrong with the file. Raises CatalogError."""
+        try:
+            return self._made(raw, self.added), ""
+        except CatalogError as error:
+            kept = b"" if self._last_good is None else read_raw(self._last_good)
+            if not kept or not isinstance(kept, bytes):
+                raise
+            try:
+                last_good = self._made(kept, self.added)
+            except CatalogError:  # another configuration, or another version, took it
+                raise error from None
+            log.error("the catalog cannot be used, this start goes by the last good one:\n%s", error)  # noqa: TRY400 - a catalog is no error of the program
+            return last_good, str(error)
+
+    def _keep(self) -> None:
+        """Keep what is in force for a later start."""
+        if self._last_good is None or not self._keeps or not self.raw:
+            return
+        half = self._last_good.with_suffix(".half")
+        try:
+            with os.fdopen(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(self.raw)
+            half.replace(self._last_good)
+        except OSError as error:
+            log.error("the catalog in force cannot be kept over a restart: %s", error)  # noqa: TRY400
 
     @property
     def version(self) -> str:
@@ -157,6 +193,7 @@ class CatalogFile(InForce):
     def take(self, news: News) -> bool:
         """Put a catalog in force. Return whether it is another than the one before."""
         (catalog, self.waits), self.raw, self.judged, self.used = news
+        self._keep()
         for sentence in self.waits:
             log.warning(sentence)
         if catalog == self.catalog:

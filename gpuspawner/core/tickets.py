@@ -11,6 +11,12 @@ TICKET_SECONDS = 60.0
 """An open page asks the hub for a new one every half of it. After a logout none comes (see ``spawner.web.renewal``)."""
 
 
+CONFIRM_PATH = "/gpuspawner/confirm"
+"""Below the hub's prefix: where a user signs in anew for an administrator's token."""
+CONFIRMED_SECONDS = 120.0
+"""How long a fresh sign-in counts: its user presses one button meanwhile. Arbitrary."""
+
+
 class Holder(NamedTuple):
     """For whom a ticket is: the name is shown, ``created`` is who it is (see ``core.leases.lease.Owner``).
 
@@ -39,8 +45,25 @@ def ticket_holder(secret: bytes, ticket: str, now: float) -> Holder | None:
     return Holder(*holder) if now < good_until else None
 
 
-def _signer(secret: bytes) -> URLSafeSerializer:
+def sign_confirmation(secret: bytes, created: str, code: str, now: float) -> str:
+    """Return what says that a user signed in anew for a login, good for CONFIRMED_SECONDS from ``now``.
+
+    ``created`` is when the hub made the user, ``code`` the login's.
+    """
+    return str(_signer(secret, b"confirmation-1").dumps([created, code, int(now + CONFIRMED_SECONDS)]))
+
+
+def is_confirmed(secret: bytes, confirmation: str, created: str, code: str, now: float) -> bool:
+    """Return whether this user signed in anew for this login a moment ago."""
+    try:
+        user_created, of_code, good_until = _signer(secret, b"confirmation-1").loads(confirmation)
+    except (BadData, UnicodeError, ValueError, TypeError):
+        return False
+    return (user_created, of_code) == (created, code) and bool(now < good_until)
+
+
+def _signer(secret: bytes, salt: bytes = b"ticket-4") -> URLSafeSerializer:
     # The secret serves the spawner too: the salt keeps what is signed for one use from serving another, and a ticket
     # of the version before, which had other parts, from serving at all. The time of its end is one of its parts, and
     # not itsdangerous' own stamp, since ``now`` is an argument here.
-    return URLSafeSerializer(secret, salt=b"ticket-4", signer_kwargs={"digest_method": hashlib.sha256})
+    return URLSafeSerializer(secret, salt=salt, signer_kwargs={"digest_method": hashlib.sha256})

@@ -62,7 +62,7 @@ class PublicServer(HTTPServer):
         """Serve by ``request_callback``."""
         super().initialize(
             request_callback,
-            xheaders=True,
+            xheaders=False,  # anybody can write them, and no bound goes by an address that they name
             idle_connection_timeout=WAITING_SECONDS,
             body_timeout=BODY_SECONDS,
             max_header_size=LARGEST_HEADERS_BYTES,

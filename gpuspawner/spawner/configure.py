@@ -6,6 +6,7 @@ import os
 import sys
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
@@ -19,7 +20,7 @@ from traitlets.utils.importstring import import_item
 
 from gpuspawner.backends.ports import SERVICE as SERVICE_COMMAND
 from gpuspawner.catalog import Catalog, load_catalog, scaled
-from gpuspawner.catalog.file import Prepared
+from gpuspawner.catalog.file import IN_FORCE, Prepared
 from gpuspawner.catalog.requests.menus import write_menus
 from gpuspawner.catalog.warnings import needing_pods
 from gpuspawner.core.errors import CatalogError
@@ -35,7 +36,7 @@ from gpuspawner.spawner.kubernetes.conflicts import conflicts, weakened
 from gpuspawner.spawner.kubernetes.profiles import menus
 from gpuspawner.spawner.kubernetes.settings import written
 from gpuspawner.spawner.mixin import GPUSpawnerMixin, LocalGPUSpawner
-from gpuspawner.spawner.web import pages, renewal, second
+from gpuspawner.spawner.web import confirm, domains, pages, renewal, second
 
 PORT, LAST_PORT = 9470, 65535
 NO_MENUS = (
@@ -87,7 +88,8 @@ def configure(
     Raises:
         SystemExit: the catalog or the configuration cannot be used, with what is wrong and how to mend it.
     """
-    loaded, wrapped = _loaded(catalog, fast), _wrapped(c.JupyterHub.get("spawner_class"))
+    wrapped = _wrapped(c.JupyterHub.get("spawner_class"))
+    loaded = _loaded(c, wrapped, catalog, fast, Path(data_dir) / IN_FORCE)
     of_store = {"store": store, "store_password_file": store_password_file}
     of_started = {"address": address, "port": None if port == PORT else port, "service_settings": service_settings}
     elsewhere = {"secret_file": secret_file, "token_file": token_file}
@@ -98,7 +100,7 @@ def configure(
     url = known.url or _address(c, wrapped, address, port, data)
     prepare = partial(_prepared, c, wrapped, data if known.shared else None, fast, catalog)
     follower = followed(catalog, prepare, data)
-    _set_spawner(c.GPUSpawnerMixin, follower, url + prefix.rstrip("/"), prefix, known, data)
+    _set_spawner(c.GPUSpawnerMixin, follower, url + prefix.rstrip("/"), _seen(c, prefix), known, data)
     if service_url is None:
         variables = _service_variables(c, wrapped, service_settings, of_store)
         service.add_started(c, url, _command(data, follower.handed, fast), variables)
@@ -106,6 +108,11 @@ def configure(
         service.add_elsewhere(c, known)
     add_roles(c, service_settings or {})
     _set_up_hub(c, wrapped, loaded, prefix, url + prefix.rstrip("/"), known)
+
+
+def _seen(c: Any, prefix: str) -> str:
+    """Return the service's prefix as browsers ask for it: with its domain, where it has one of its own."""
+    return f"{domains.service_origin(c, SERVICE)}{prefix}"
 
 
 def _held(c: Any, data_dir: Path) -> Path:
@@ -148,11 +155,14 @@ def _set_up_hub(c: Any, wrapped: type, loaded: Catalog, prefix: str, url: str, k
     _set_limits(c, wrapped)
     _keep_servers(c)
     c.JupyterHub.template_paths = [*written_in(c.JupyterHub, "template_paths", []), *pages.template_paths()]
-    variables = pages.page_variables(loaded, prefix, url, known.secret_file)
+    seen = _seen(c, prefix)
+    variables = pages.page_variables(loaded, seen, url, known.secret_file)
     c.JupyterHub.template_vars = {**written_in(c.JupyterHub, "template_vars", {}), **variables}
     c.JupyterHub.extra_handlers = [
         *written_in(c.JupyterHub, "extra_handlers", []),
         *renewal.handlers(known.secret_file),
+        *confirm.handlers(known.secret_file, seen),
+        *domains.handlers(SERVICE, domains.service_origin(c, SERVICE)),
     ]
     second.route_first()
     tornado, hub = written_in(c.JupyterHub, "tornado_settings", {}), c.GPUSpawnerMixin
@@ -160,13 +170,39 @@ def _set_up_hub(c: Any, wrapped: type, loaded: Catalog, prefix: str, url: str, k
     c.JupyterHub.tornado_settings = {**tornado, "log_function": told}
 
 
-def _loaded(catalog: str | Path | Mapping[str, Any], fast: float | None) -> Catalog:
-    """Return the catalog as it will be used, or end with all that is wrong with it."""
+def _loaded(
+    c: Any, wrapped: type, catalog: str | Path | Mapping[str, Any], fast: float | None, last_good: Path
+) -> Catalog:
+    """Return the catalog as this start uses it: the last good one where the file is wrong at a restart.
+
+    Raises:
+        SystemExit: the catalog cannot be used, with all that is wrong with it, and no last good one is known.
+    """
     try:
         loaded = load_catalog(catalog)
+        if not isinstance(catalog, Mapping) and last_good.exists():
+            _refuse_catalog(c, wrapped, catalog, loaded)
+        return _judged(loaded, fast)
     except CatalogError as error:
+        with suppress(CatalogError):
+            if not isinstance(catalog, Mapping) and last_good.exists():
+                kept = load_catalog(last_good)
+                _refuse_catalog(c, wrapped, last_good, kept)
+                return _judged(kept, fast)
         raise SystemExit(f"gpuspawner: the hub does not start with this catalog:\n{error}") from None
-    return loaded if fast is None else _shortened(loaded, fast)
+
+
+def _judged(catalog: Catalog, fast: float | None) -> Catalog:
+    return catalog if fast is None else _shortened(catalog, fast)
+
+
+def _refuse_catalog(c: Any, wrapped: type, source: str | Path | Mapping[str, Any], catalog: Catalog) -> None:
+    """Raise CatalogError where a hub of this configuration does not start with a catalog."""
+    if not _is_pods(wrapped):
+        if refused := needing_pods(source, catalog):
+            raise CatalogError(refused)
+    else:
+        refuse(str(source), conflicts(c, wrapped, catalog))
 
 
 def _prepared(
@@ -184,12 +220,10 @@ def _prepared(
     Raises:
         CatalogError: a hub of this configuration would not start with it.
     """
-    catalog = written if fast is None else _shortened(written, fast)
+    catalog = _judged(written, fast)
+    _refuse_catalog(c, wrapped, source, catalog)
     if not _is_pods(wrapped):
-        if refused := needing_pods(source, catalog):
-            raise CatalogError(refused)
         return catalog, ()
-    refuse(str(source), conflicts(c, wrapped, catalog))
     catalog = replace(catalog, menus=menus(c, wrapped, catalog))
     if data is not None:
         write_menus(data, catalog.menus)
@@ -314,10 +348,10 @@ def _refuse_conflicts(c: Any, spawner: type, catalog: Catalog, *, started: bool)
 
 def _refuse_other_ways_to_the_service(c: Any, *, started: bool) -> None:
     """Refuse what would leave the service without an address, a name or a hub of its own."""
-    if c.JupyterHub.get("subdomain_host", ""):
+    if c.JupyterHub.get("subdomain_host", "") and not started:
         raise SystemExit(
-            "gpuspawner: c.JupyterHub.subdomain_host gives each service a host of its own, and the hub's pages do not "
-            "find the GPU service there. Remove it."
+            "gpuspawner: c.JupyterHub.subdomain_host needs a GPU service that the hub starts: one that is a process of "
+            "its own does not know the hub's domain. Take service_url out, or subdomain_host."
         )
     if c.JupyterHub.get("internal_ssl", False):
         raise SystemExit(

@@ -1,4 +1,4 @@
-"""Login of a real `gpuspawner login` in Chromium: the code compared, allowed, listed and ended; and the API's page."""
+"""Login of a real `gpuspawner login` in Chromium: the code typed, allowed, listed and ended; and the API's page."""
 
 import os
 import re
@@ -47,12 +47,18 @@ def shown(process):
     return address, CODE.search(process.stderr.readline())[0]
 
 
-def test_a_code_is_compared_allowed_by_keyboard_listed_and_ended(browser, world, command, assert_accessible):
+def type_code(page, code):
+    page.get_by_label("The code that gpuspawner login shows").fill(code)
+    page.keyboard.press("Enter")
+
+
+def test_a_code_is_typed_allowed_by_keyboard_listed_and_ended(browser, world, command, assert_accessible):
     login = command("login", "--no-browser")
     address, code = shown(login)
-    assert address.startswith(world.home)
+    assert address == f"{world.home}login-code"
     page = open_page(browser, world, address.removeprefix(world.home))
-    expect(page.get_by_text(code, exact=True)).to_be_visible()
+    type_code(page, code)
+    expect(page.get_by_text(f"A command line on {os.uname().nodename[:80]} wants to act")).to_be_visible()
     assert_accessible(page)
     assert login.poll() is None, "looking allows nothing"
 
@@ -79,14 +85,16 @@ def test_a_code_is_compared_allowed_by_keyboard_listed_and_ended(browser, world,
 
 def test_a_form_without_the_page_s_own_mark_allows_nothing_and_deny_ends_the_login(browser, world, command):
     login = command("login", "--no-browser")
-    address, _ = shown(login)
+    address, code = shown(login)
     page = open_page(browser, world, address.removeprefix(world.home))
+    type_code(page, code)
     page.locator("form[action$=login-code] [name=_xsrf]").evaluate("field => { field.value = 'of another site'; }")
     with page.expect_navigation() as answer:
         page.get_by_role("button", name="Allow").click()
     assert answer.value.status == 403
     assert login.poll() is None
     page.goto(address)
+    type_code(page, code)
     page.get_by_role("button", name="Deny").press("Enter")
     expect(page.get_by_role("status").filter(has_text="It was denied")).to_be_visible()
     _, err = login.communicate(timeout=60)
@@ -98,12 +106,10 @@ def test_a_code_is_typed_a_wrong_one_is_told_and_a_token_is_over_in_time(browser
     _, code = shown(login)
     page = open_page(browser, world, "login-code")
     assert_accessible(page)
-    page.get_by_label("The code that gpuspawner login shows").fill("BBBB-BBBB")
-    page.keyboard.press("Enter")
+    type_code(page, "BBBB-BBBB")
     expect(page.get_by_role("alert")).to_contain_text("No login waits with this code")
     assert_accessible(page)
-    page.get_by_label("The code that gpuspawner login shows").fill(code.replace("-", "").lower())
-    page.keyboard.press("Enter")
+    type_code(page, code.replace("-", "").lower())
     page.get_by_role("button", name="Allow").press("Enter")
     assert login.wait(60) == 0
     world.clock.at += TOKEN_SECONDS

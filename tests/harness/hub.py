@@ -66,6 +66,7 @@ class RealHub:
     environment_of_hub: dict[str, str] = field(default_factory=dict)
     real: bool = False
     """Whether hub and service execute Python instead of being forked: see harness.fork_server."""
+    proxy_options: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.port, self.hub_port, self.proxy_port, self.service_port = pick_free(4)
@@ -89,6 +90,7 @@ class RealHub:
         command = ["configurable-http-proxy", "--ip", "127.0.0.1", "--port", str(self.port)]
         command += ["--api-ip", "127.0.0.1", "--api-port", str(self.proxy_port)]
         command += ["--error-target", f"http://127.0.0.1:{self.hub_port}/hub/error"]
+        command += self.proxy_options
         with (self.folder / "proxy.log").open("ab") as log:
             self.proxy = subprocess.Popen(
                 command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True

@@ -295,7 +295,6 @@ def test_where_the_authenticator_manages_roles_nobody_is_given_one(tmp_path, cap
 @pytest.mark.parametrize(
     ("setting", "value", "words"),
     [
-        ("subdomain_host", "https://hub.example.org", "c.JupyterHub.subdomain_host gives each service a host of its"),
         ("internal_ssl", True, "c.JupyterHub.internal_ssl is not supported: the GPU service could not call the hub"),
         ("services", [{"name": "gpu", "url": "http://10.0.0.1"}], "c.JupyterHub.services has another service of the"),
     ],
@@ -305,6 +304,36 @@ def test_promise_10_what_would_leave_the_service_out_of_reach_is_refused_by_name
     c.JupyterHub[setting] = value
     with pytest.raises(SystemExit, match=f"^gpuspawner: {words}"):
         configure(c, catalog=CATALOG, data_dir=tmp_path)
+
+
+def test_a_service_that_is_a_process_of_its_own_takes_no_domain_of_its_own(tmp_path):
+    c = Config()
+    c.JupyterHub.subdomain_host = "https://hub.example.org"
+    with pytest.raises(
+        SystemExit, match=r"^gpuspawner: c\.JupyterHub\.subdomain_host needs a GPU service that the hub s"
+    ):
+        configure(c, catalog=CATALOG, data_dir=tmp_path, service_url="http://127.0.0.1:9470")
+
+
+@pytest.mark.parametrize(
+    ("settings", "prefix"),
+    [
+        ({}, "/services/gpu/"),
+        ({"subdomain_host": "https://hub.example.org"}, "https://gpu--service.hub.example.org/services/gpu/"),
+        ({"subdomain_host": "hub.example.org:444"}, "https://gpu--service.hub.example.org:444/services/gpu/"),
+        (
+            {"subdomain_host": "http://hub.example.org", "subdomain_hook": "legacy"},
+            "http://services.hub.example.org/services/gpu/",
+        ),
+        (
+            {"subdomain_host": "http://a.org", "subdomain_hook": lambda name, domain, kind: f"{kind}-{name}.{domain}"},
+            "http://service-gpu.a.org/services/gpu/",
+        ),
+    ],
+)
+def test_browsers_find_the_service_on_the_domain_that_the_hub_gives_it(configured, settings, prefix):
+    c = configured(**settings)
+    assert c.GPUSpawnerMixin.gpu_service_prefix == c.JupyterHub.template_vars["gpuspawner_prefix"] == prefix
 
 
 def test_configured_twice_it_is_there_once(tmp_path):

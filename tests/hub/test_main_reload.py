@@ -1,6 +1,8 @@
 """A catalog that is edited while hub, service and workspaces run: form and service follow, without a restart."""
 
 import html
+import subprocess
+import sys
 
 import requests
 from harness.hub import ADMIN_TOKEN, eventually
@@ -64,3 +66,29 @@ def test_promise_10_an_edited_catalog_is_in_force_within_seconds_and_a_broken_on
     eventually(lambda: "an hour" not in form_of(hub, alice), 15, "without a price again")
     assert hub.service_pids() == service, "nothing was restarted"
     assert hub.lease("bob")["id"] == running["id"]
+
+
+def test_promise_10_a_hub_that_restarts_with_a_wrong_catalog_goes_by_the_last_good_one_and_says_so(new_hub):
+    hub = new_hub()
+    hub.add_user("alice")
+    good = hub.catalog.read_text()
+    hub.terminate_hub()
+    broken = good.replace("memory: 80GiB}", "memory: 80GiB, prize: 3.10}")
+    hub.catalog.write_text(broken)
+    hub.start_hub()
+    told = f"{hub.catalog}:4: gpus.a100.prize: unknown key 'prize'. Did you mean `price`?"
+    hub.begin("alice")
+    hub.until("alice", "running")
+    assert f"the catalog cannot be used, this start goes by the last good one:\n{told}" in hub.log.read_text()
+    admin, alice = hub.login("admin"), hub.login("alice")
+    for page in ("", "quotas", "console/", "console/gpus"):
+        for session, is_told in ((admin, True), (alice, False)):
+            shown = html.unescape(session.get(f"{hub.url}/services/gpu/{page}", timeout=20).text)
+            assert (shown.count(told) == 1) is is_told, page
+    headers = {"Authorization": f"token {ADMIN_TOKEN}"}
+    metrics = requests.get(f"{hub.url}/services/gpu/metrics", headers=headers, timeout=20)
+    assert "gpuspawner_catalog_reload_success 0.0" in metrics.text
+    command = [sys.executable, "-m", "gpuspawner.cli", "check", str(hub.catalog)]
+    assert subprocess.run(command, capture_output=True, check=False, timeout=60).returncode == 1, "check stays strict"
+    hub.catalog.write_text(good)
+    eventually(lambda: told not in html.unescape(admin.get(f"{hub.url}/services/gpu/", timeout=20).text), 15, "mended")

@@ -12,8 +12,10 @@ from page_world import PEOPLE, Browser, api, running
 
 from gpuspawner.cli.main import main
 from gpuspawner.core.leases.lease import Owner
+from gpuspawner.core.tickets import CONFIRMED_SECONDS, sign_confirmation
 from gpuspawner.service.api.routes import document_of_all
-from gpuspawner.service.login.logins import LOGIN_SECONDS, MOST_BEGUN_EACH, MOST_TRIED_EACH, MOST_WAITING, Logins
+from gpuspawner.service.login import logins as logins_module
+from gpuspawner.service.login.logins import LOGIN_SECONDS, MOST_ALLOWED_EACH, MOST_TRIED_EACH, Logins
 from gpuspawner.service.login.tokens import ADMIN_SECONDS, TOKEN_SECONDS
 from gpuspawner.service.store import tables
 
@@ -42,7 +44,8 @@ def taken(world, begun, status=200):
 
 def signed_in(world, name="alice", **query):
     begun = begin(world, **query)
-    Browser(world, name).submit("login-code", code=begun["code"], answer="allow")
+    confirmed = sign_confirmation(b"s" * 32, f"{name} born", begun["code"], world.clock.at) if query else ""
+    Browser(world, name).submit("login-code", code=begun["code"], answer="allow", confirmed=confirmed)
     return taken(world, begun)["token"]
 
 
@@ -58,8 +61,8 @@ def test_a_code_that_its_user_allows_gets_a_token_once(world):
     assert re.fullmatch("[B-Z]{4}-[B-Z]{4}", begun["code"])
     assert taken(world, begun)["token"] is None
     alice = Browser(world, "alice")
-    page = alice.look(begun["page"].partition("/services/gpu/")[2])
-    assert begun["code"] in page.text
+    assert begun["page"] == f"{world.home}login-code", "no link has the code: it is typed"
+    page = alice.submit("login-code", code=begun["code"].lower())
     assert "laptop" in page.text
     assert taken(world, begun)["token"] is None, "looking allows nothing"
     assert (
@@ -115,39 +118,90 @@ def test_nothing_is_left_of_a_code_after_five_minutes(world):
     taken(world, allowed, 403)
 
 
-def test_codes_are_neither_begun_nor_tried_without_end(world):
-    codes = [begin(world)["code"] for _ in range(MOST_BEGUN_EACH)]
-    assert "try again in five minutes" in begin(world, 429)["error"]["message"]
+def test_no_link_shows_a_login_to_be_allowed_by_a_click(world):
+    begun = begin(world)
+    page = Browser(world, "alice").look(f"login-code?code={begun['code']}").text
+    assert ("laptop" in page, ">Allow<" in page) == (False, False)
+
+
+def test_codes_are_not_tried_without_end(world):
+    code = begin(world)["code"]
     bob = Browser(world, "bob")
     for _ in range(MOST_TRIED_EACH):
-        bob.look("login-code?code=BBBB-BBBB", 404)
-    assert "Too many wrong codes" in bob.look(f"login-code?code={codes[0]}", 404).text
-    assert codes[0] in Browser(world, "alice").look(f"login-code?code={codes[0]}").text
+        bob.submit("login-code", 404, code="BBBB-BBBB")
+    assert "Too many wrong codes" in bob.submit("login-code", 404, code=code).text
+    assert "laptop" in Browser(world, "alice").submit("login-code", code=code).text
+
+
+def test_logins_that_nobody_allows_lock_nobody_out_whatever_address_they_name(world):
+    """Behind the hub's proxy all have one address, and a header that names another may be forged."""
+    for number in range(40):
+        headers = {"X-Real-Ip": "10.0.0.9"} if number % 2 else {}
+        assert requests.post(f"{world.home}api/v1/login", headers=headers, timeout=20).status_code == 201
+    assert signed_in(world)
+
+
+def test_one_person_allows_only_so_many_logins_in_five_minutes(world):
+    for _ in range(MOST_ALLOWED_EACH):
+        signed_in(world)
+    begun = begin(world)
+    page = Browser(world, "alice").submit("login-code", 429, code=begun["code"], answer="allow").text
+    assert "You allowed many logins. Try again in five minutes." in page
+    assert taken(world, begun)["token"] is None
+    assert signed_in(world, "bob")
     world.clock.at += LOGIN_SECONDS
-    begin(world)
+    assert signed_in(world)
 
 
-def test_a_flood_from_any_addresses_takes_the_place_of_no_login_whose_page_is_open():
+def test_a_flood_takes_the_place_of_no_login_whose_page_is_open(monkeypatch):
+    monkeypatch.setattr(logins_module, "MOST_WAITING", 100)
     logins, alice = Logins(), Owner("hub-1", "alice born")
-    unseen, seen = (logins.begin("laptop", "10.0.0.1", 0.0, admin=False) for _ in range(2))
+    unseen, seen = (logins.begin("laptop", 0.0, admin=False) for _ in range(2))
     assert logins.find(seen.code, alice, 1.0).secret == seen.secret
-    for number in range(MOST_WAITING):
-        assert logins.begin("flood", f"2001:db8::{number:x}", 2.0, admin=False) is not None
-    assert (unseen.secret in logins.waiting, len(logins.waiting)) == (False, MOST_WAITING)
+    for _ in range(100):
+        logins.begin("flood", 2.0, admin=False)
+    assert (unseen.secret in logins.waiting, len(logins.waiting)) == (False, 100)
     logins.decide(logins.find(seen.code, alice, 3.0), alice, "alice")
     assert logins.of_secret(seen.secret, 4.0).user == "alice"
+
+
+def test_an_administrator_s_token_takes_a_fresh_sign_in_of_its_user_for_this_login(world):
+    begun, other = begin(world, admin=1), begin(world, admin=1)
+    admin, code = Browser(world, "admin"), begun["code"]
+    confirmed = {
+        "none": "",
+        "of another user": sign_confirmation(b"s" * 32, "alice born", code, world.clock.at),
+        "for another login": sign_confirmation(b"s" * 32, "admin born", other["code"], world.clock.at),
+        "over": sign_confirmation(b"s" * 32, "admin born", code, world.clock.at - CONFIRMED_SECONDS),
+        "forged": sign_confirmation(b"t" * 32, "admin born", code, world.clock.at),
+        "torn": "WyJh",
+    }
+    token = re.search(r'name="xsrf" content="([^"]*)"', admin.home.text)[1]
+    for what, one in confirmed.items():
+        body = {"_xsrf": token, "code": code, "answer": "allow", "confirmed": one}
+        answer = admin.post(f"{world.home}login-code", body, allow_redirects=False)
+        assert answer.status_code == 303, what
+        assert answer.headers["Location"] == f"/hub/gpuspawner/confirm?code={code}", what
+        if one:
+            assert "over" in admin.look(f"login-code?code={code}&confirmed={one}", 403).text, what
+    assert taken(world, begun)["token"] is None
+    good = sign_confirmation(b"s" * 32, "admin born", code, world.clock.at)
+    assert ">Allow<" in admin.look(f"login-code?code={code}&confirmed={good}").text
+    assert taken(world, begun)["token"] is None, "a GET allows nothing"
+    admin.submit("login-code", code=code, answer="allow", confirmed=good)
+    assert taken(world, begun)["about"]["admin_until"]
 
 
 def test_a_code_in_no_letters_of_ours_is_a_wrong_one(world):
     begin(world)
     bob = Browser(world, "bob")
     for code in ("ÄÖÜß-ÄÖÜß", "БББББББB"):
-        assert "No login waits" in bob.look(f"login-code?code={code}", 404).text
+        assert "No login waits" in bob.submit("login-code", 404, code=code).text
 
 
 def test_administrators_alone_allow_an_administrator_s_token_and_for_a_day_s_work(world, monkeypatch, capsys):
     begun = begin(world, admin=1)
-    page = Browser(world, "alice").look(f"login-code?code={begun['code']}").text
+    page = Browser(world, "alice").submit("login-code", code=begun["code"]).text
     assert "You are no administrator" in page
     assert ">Allow<" not in page
     Browser(world, "alice").submit("login-code", 403, code=begun["code"], answer="allow")
@@ -226,7 +280,7 @@ def test_the_command_line_signs_in_lists_and_signs_out(world, monkeypatch, tmp_p
     assert main(["login", "--url", url, "--no-browser"]) == 0
     thread.join()
     out, err = capsys.readouterr()
-    assert f"Open {world.home}login-code?code=" in err
+    assert f"Open {world.home}login-code\n" in err
     assert out.startswith("Signed in as alice until ")
     file = tmp_path / "gpuspawner" / "tokens.json"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600

@@ -76,3 +76,24 @@ def test_what_was_kept_and_cannot_be_read_is_nothing(hub, tmp_path):
 async def test_without_any_there_is_no_file(hub, tmp_path):
     await hub().take_added(Service())
     assert not (tmp_path / "gpu" / "catalog-added.json").exists()
+
+
+def test_a_wrong_file_at_a_restart_leaves_the_last_good_catalog_in_force_and_is_strict_at_the_first_start(tmp_path):
+    file, data = tmp_path / "catalog.yaml", tmp_path / "gpu"
+    data.mkdir()
+
+    def start():
+        return followed(file, lambda catalog: (catalog, ()), data)
+
+    file.write_text("version: 1\ntemplates: {lab: {prize: 1}}\n")
+    with pytest.raises(SystemExit, match="the hub does not start with this catalog"):
+        start()
+    file.write_text(yaml.safe_dump(FILE))
+    start()
+    file.write_text("version: 1\ntemplates: {lab: {prize: 1}}\n")
+    assert list(start().current().templates) == ["lab"]
+    assert "unknown key 'prize'" in (data / "catalog-problem").read_text()
+    assert list(start().current().templates) == ["lab"], "at the restart after it, too"
+    file.write_text(yaml.safe_dump({**FILE, "templates": {"new": {}}}))
+    assert list(start().current().templates) == ["new"]
+    assert not (data / "catalog-problem").exists()

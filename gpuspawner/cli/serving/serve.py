@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from gpuspawner.catalog import Catalog, HttpSchedulerAddress, load_catalog, scaled
-from gpuspawner.catalog.file import PROBLEM, CatalogFile, Prepared
+from gpuspawner.catalog.file import OF_SERVICE, PROBLEM, CatalogFile, Prepared
 from gpuspawner.catalog.requests import menus
 from gpuspawner.catalog.warnings import needing_pods
 from gpuspawner.cli.serving.backend import BackendError, Chosen, choose_backend
@@ -34,9 +34,9 @@ def serve(arguments: argparse.Namespace) -> int:
     """Run the service until it is stopped, superseded, or the hub that started it is gone."""
     begin_log()
     try:
-        catalog = load_catalog(arguments.catalog)
-        show_times_in(catalog.rules.timezone)  # before the first line is logged
         by_hub = not arguments.hub and "JUPYTERHUB_SERVICE_URL" in os.environ
+        catalog = _first_catalog(arguments, by_hub=by_hub)
+        show_times_in(catalog.rules.timezone)  # before the first line is logged
         started = started_by_hub(arguments, os.environ) if by_hub else started_by_hand(arguments, os.environ)
         chosen, file, settings = _prepare(arguments, started, catalog)
     except CatalogError as error:
@@ -54,6 +54,20 @@ def serve(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _first_catalog(arguments: argparse.Namespace, *, by_hub: bool) -> Catalog:
+    """Return the catalog of this start: the last good one where the file is wrong. Raises CatalogError."""
+    try:
+        return load_catalog(arguments.catalog)
+    except CatalogError as error:
+        last_good = Path(arguments.data) / OF_SERVICE
+        if by_hub or not last_good.exists():
+            raise
+        try:
+            return load_catalog(last_good)
+        except CatalogError:
+            raise error from None
+
+
 def _prepare(arguments: argparse.Namespace, started: Started, catalog: Catalog) -> tuple[Chosen, CatalogFile, Settings]:
     """Return where workspaces live, the catalog as it is followed, and the service's settings."""
     options, data = started.options, Path(arguments.data)
@@ -67,6 +81,8 @@ def _prepare(arguments: argparse.Namespace, started: Started, catalog: Catalog) 
         partial(_prepared, arguments, chosen),
         beside=[data / menus.FILE],
         told=data / PROBLEM if started.by_hub else None,  # which then judges the file
+        last_good=None if started.by_hub else data / OF_SERVICE,
+        keeps=True,
     )
     settings = changed(Settings(**chosen.settings), started.settings)
     check_targets(settings, options.public_url)

@@ -17,10 +17,10 @@ def add_signing(commands: Any) -> None:
     begin = add_command(
         commands,
         "login",
-        "sign in: shows a code, which you compare on a page of the hub",
+        "sign in: shows a code, which you type on a page of the hub",
         LOGIN,
         description=(
-            "Shows a code and an address. Open it where you are signed in to the hub, compare the code, and "
+            "Shows an address and a code. Open it where you are signed in to the hub, type the code, and "
             "press Allow. The token that this machine gets is for this service alone, for 30 days. $GPUSPAWNER_TOKEN, "
             "where it is set, goes before it."
         ),

@@ -24,7 +24,7 @@ def login(arguments: argparse.Namespace) -> None:
     query = urlencode({"device": socket.gethostname()[:80], "admin": int(arguments.admin)})
     api = f"{arguments.url.rstrip('/')}/api/v1"
     begun = call(f"{api}/login?{query}", "", "POST")
-    told = f"Open {begun['page']}\ncompare this code, and press Allow:  {begun['code']}"
+    told = f"Open {begun['page']}\ntype this code there, and press Allow:  {begun['code']}"
     print(shown_lines(told), file=sys.stderr, flush=True)
     if not arguments.no_browser and _has_browser():
         webbrowser.open(begun["page"])

@@ -9,6 +9,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
+from jupyterhub.utils import get_browser_protocol
 from tornado.httputil import HTTPHeaders
 from tornado.web import HTTPError, RequestHandler
 
@@ -100,7 +101,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
     @property
     def address(self) -> str:
         """The service's address as who asks has it, by what the proxies in front tell of it."""
-        return f"{self.request.protocol}://{self.request.host}{self.parts.prefix}".rstrip("/")
+        return f"{get_browser_protocol(self.request)}://{self.request.host}{self.parts.prefix}".rstrip("/")
 
     def _authorization(self) -> tuple[str, str]:
         return authorization(self.request.headers)
@@ -308,10 +309,30 @@ def _all_of(error: RequestRefused) -> dict[str, Any]:
 
 
 class ApiHandler(BaseHandler):
-    """A BaseHandler that answers in JSON, errors too."""
+    """A BaseHandler that answers in JSON, errors too.
+
+    Pages of the hub ask by a ticket. Where the hub has a domain of its own, browsers ask first whether they may.
+    """
+
+    def set_default_headers(self) -> None:
+        """Let pages of the hub's own domain read the answers, and no others."""
+        super().set_default_headers()
+        hub_host = self.hub_auth.hub_host  # "" where hub and service share a domain
+        if hub_host and self.request.headers.get("Origin") == hub_host:
+            self.set_header("Access-Control-Allow-Origin", hub_host)
+            self.set_header("Access-Control-Allow-Headers", "Authorization, Content-Type")
+            self.set_header("Access-Control-Allow-Methods", "GET, POST, PUT, DELETE")
+            self.set_header("Access-Control-Max-Age", "600")
+            self.set_header("Vary", "Origin")
+
+    def options(self, *_path: str) -> None:
+        """Answer a browser that asks whether a page may ask: the headers say so."""
+        self.set_status(204)
 
     async def prepare(self) -> None:
         """Know who asks; nobody is refused at once."""
+        if self.request.method == "OPTIONS":
+            return
         self.person = await self.find_person()
         self.must()
 

@@ -1,13 +1,15 @@
-"""Logins that wait for their user to press Allow: in memory alone, for five minutes, each used once.
+"""Logins that wait for their user to allow them: in memory alone, for five minutes, each used once.
 
-The command line shows a code and keeps a secret. Whoever reads the code over a shoulder can allow it with their own
-account, and gets nothing: only who has the secret gets the token.
+The command line shows a code and keeps a secret. Somebody who reads the code over a shoulder can allow it with their
+own account, and gets nothing: the token goes to the holder of the secret.
+
+Anybody may begin a login, and addresses bound nothing: behind a proxy all people have one, and headers that name
+another can be forged. The bounds are on the people who are signed in: how many codes each may try and allow.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from gpuspawner.core.leases.lease import Owner
@@ -16,12 +18,11 @@ LOGIN_SECONDS = 300.0
 LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
 """Consonants: no code is a word, and none is read as another (RFC 8628, 6.1)."""
 CODE_LETTERS = 8
-MOST_WAITING = 1000
-"""Beyond that the oldest gives way that nobody signed in has looked at. Arbitrary: more than a hub's people begin in
-five minutes."""
-MOST_BEGUN_EACH = 10
-"""From one address in five minutes. A stranger may tell any address where no proxy in front writes its own: so a flood
-of them takes the place of nobody whose page with the code is open."""
+MOST_WAITING = 20_000
+"""Beyond that the oldest one is forgotten that nobody signed in has looked at. Arbitrary: about 10 MB of memory, and a
+flood must send thousands of requests a second to reach somebody's login before they type its code."""
+MOST_ALLOWED_EACH = 10
+"""Logins that one person may allow in five minutes."""
 MOST_TRIED_EACH = 10
 """Wrong codes of one person in five minutes: nobody finds another's by trying."""
 
@@ -37,7 +38,6 @@ class Login:
     code: str
     device: str
     admin: bool
-    address: str
     at: float
     owner: Owner | None = None
     user: str = ""
@@ -57,17 +57,17 @@ class Logins:
 
     waiting: dict[str, Login] = field(default_factory=dict)
     _tried: list[tuple[float, Owner]] = field(default_factory=list)
+    _allowed: list[tuple[float, Owner]] = field(default_factory=list)
+    """When each allowed login began, and whose it is."""
 
-    def begin(self, device: str, address: str, now: float, *, admin: bool) -> Login | None:
-        """Return a new one; None where too many began from this address."""
+    def begin(self, device: str, now: float, *, admin: bool) -> Login:
+        """Return a new login."""
         self._forget(now)
-        if Counter(one.address for one in self.waiting.values())[address] >= MOST_BEGUN_EACH:
-            return None
         if len(self.waiting) >= MOST_WAITING:
             unseen = (name for name, one in self.waiting.items() if not one.looked_at)
             del self.waiting[next(unseen, next(iter(self.waiting)))]
         code = code_of("".join(secrets.choice(LETTERS) for _ in range(CODE_LETTERS)))
-        login = Login(secrets.token_urlsafe(32), code, device, admin, address, now)
+        login = Login(secrets.token_urlsafe(32), code, device, admin, now)
         self.waiting[login.secret] = login
         return login
 
@@ -88,8 +88,15 @@ class Logins:
         """Return how many more wrong codes one may write now."""
         return MOST_TRIED_EACH - sum(1 for _, one in self._tried if one == who)
 
+    def may_allow(self, who: Owner, now: float) -> bool:
+        """Return whether one may allow another login now."""
+        self._forget(now)
+        return sum(1 for _, one in self._allowed if one == who) < MOST_ALLOWED_EACH
+
     def decide(self, login: Login, owner: Owner | None, user: str = "") -> None:
         """Note whose it is; None for nobody's: it was denied."""
+        if owner is not None:
+            self._allowed.append((login.at, owner))
         self.waiting[login.secret] = replace(login, owner=owner, user=user, denied=owner is None)
 
     def of_secret(self, secret: str, now: float) -> Login | None:
@@ -103,4 +110,5 @@ class Logins:
 
     def _forget(self, now: float) -> None:
         self.waiting = {name: one for name, one in self.waiting.items() if one.at + LOGIN_SECONDS > now}
-        self._tried = [(at, who) for at, who in self._tried if at + LOGIN_SECONDS > now]
+        for kept in (self._tried, self._allowed):
+            kept[:] = [(at, who) for at, who in kept if at + LOGIN_SECONDS > now]

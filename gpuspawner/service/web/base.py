@@ -94,8 +94,10 @@ class ErrorPages(BaseHandler):
     def set_default_headers(self) -> None:
         """Add to the service's own headers those that protect a page."""
         super().set_default_headers()
+        hub_host = self.hub_auth.hub_host  # "" where hub and service share a domain
         for name, value in SECURITY_HEADERS.items():
-            self.set_header(name, value)
+            # Chromium judges by form-action where a form redirects to, too: a fresh sign-in is the hub's.
+            self.set_header(name, value.replace("form-action 'self'", f"form-action 'self' {hub_host}".rstrip()))
 
     def render_page(self, template: str, status: int = 200, **values: Any) -> None:
         """Answer with a template. ``values`` are what it shows besides what every page has."""
@@ -120,6 +122,7 @@ class ErrorPages(BaseHandler):
                 messages=[shown_view(one, self.parts.clock.now()) for one in self.inbox.messages],
                 fast=self.parts.catalog.fast,
                 shown_in=self.parts.catalog.rules.timezone,
+                catalog_trouble=self.parts.in_force.sentences[0] if admin and self.parts.in_force.problem else "",
                 now=self.parts.clock.now(),
                 # A page that tells of trouble reads nothing of a store that may be the trouble.
                 version=".".join(version_of(self.parts, self.person)) if self.person and status < SERVER_ERROR else "",

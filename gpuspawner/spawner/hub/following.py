@@ -31,7 +31,8 @@ def followed(catalog: str | Path | Mapping[str, Any], prepare: Callable[[Catalog
     """
     try:
         if not isinstance(catalog, Mapping):
-            return Follower(CatalogFile(Path(catalog).absolute(), prepare), data, data / IN_FORCE)
+            file = CatalogFile(Path(catalog).absolute(), prepare, last_good=data / IN_FORCE)
+            return Follower(file, data, data / IN_FORCE)
         prepare(load_catalog(catalog))  # what is wrong with it is told of a mapping
         path = data / "catalog.json"
         path.write_text(json.dumps(catalog, indent=1))  # JSON is YAML: the service reads both alike

@@ -34,7 +34,7 @@ class Begun(Answer):
     secret: str
     code: str
     page: str
-    """Where its user signs in to the hub, compares the code and presses Allow."""
+    """Where its user signs in to the hub, types the code and presses Allow."""
     seconds: float
     """How long it waits."""
     ask_every_seconds: float
@@ -74,15 +74,13 @@ class Begin(ApiHandler):
     async def prepare(self) -> None:
         """Ask nobody who they are: that is what this is for."""
 
-    @route(answer=Begun, status=201, everybody=True, keyed=False, refuses=(429,))
+    @route(answer=Begun, status=201, everybody=True, keyed=False)
     def post(self, *, query: LoginQuery) -> None:
         """Begin one."""
-        parts, address = self.parts, str(self.request.remote_ip)
+        parts = self.parts
         device = "".join(one for one in query.device if one.isprintable()) or "a machine without a name"
-        login = parts.logins.begin(device, address, parts.clock.now(), admin=query.admin)
-        if login is None:
-            raise HTTPError(429, reason="Too many logins were begun from here: try again in five minutes.")
-        told = {"secret": login.secret, "code": login.code, "page": f"{self.address}/login-code?code={login.code}"}
+        login = parts.logins.begin(device, parts.clock.now(), admin=query.admin)
+        told = {"secret": login.secret, "code": login.code, "page": f"{self.address}/login-code"}
         self.answer({**told, "seconds": LOGIN_SECONDS, "ask_every_seconds": ASK_SECONDS}, 201)
 
 

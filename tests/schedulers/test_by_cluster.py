@@ -4,11 +4,11 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from harness.waiting import eventually_async
 from hypothesis import given
 from hypothesis import strategies as st
 from late_scheduler import LateScheduler
 from lease_builders import GIB, NOW, a_lease, a_request, slots
-from waiting import until
 
 from gpuspawner.backends.clusters import ClustersBackend
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
@@ -233,7 +233,7 @@ async def test_what_stands_has_changed_by_leases_and_by_what_a_scheduler_tells_a
     assert [await changed_at(NOW + 4 + second, *line) for second in range(2)] == [NOW + 4, NOW + 4]
     batch.mode, batch.capabilities = "well", replace(batch.capabilities, answers_at_once=False)
     await changed_at(NOW + 6, *line)
-    await until(lambda: not world.asked.away)
+    await eventually_async(lambda: not world.asked.away)
     assert [await changed_at(NOW + 7 + second, *line) for second in range(2)] == [NOW + 7, NOW + 8], "as it tells"
     batch.mode = "old"
     assert await changed_at(NOW + 9, *line) == NOW + 9
@@ -255,9 +255,9 @@ async def test_one_that_always_takes_long_is_heard_as_well(world, monkeypatch):
     await told.heard()
     assert set(granted(await world.sync(waits("here", HERE), waits("there", THERE)))) == {"here", "there"}
     world.batch.mode = "away"
-    await until(lambda: world.asked._task is None)
+    await eventually_async(lambda: world.asked._task is None)
     await world.sync(waits("there", THERE))
-    await until(lambda: world.asked.away)
+    await eventually_async(lambda: world.asked.away)
     assert granted(await world.sync(waits("there", THERE))) == {}
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pod_group_statuses as statuses
 import pytest
 from cluster_objects import a_node, a_workspace
+from harness.waiting import eventually_async
 from kube_api import KubeApi
 from lease_builders import GIB, NOW, a_lease, a_request, slots
-from waiting import until
 
 from gpuspawner.backends.kubernetes import watches
 from gpuspawner.backends.kubernetes.api import ApiRefused
@@ -199,9 +199,9 @@ async def test_why_a_start_waits_is_told_until_its_pod_has_a_node(world):
     status = {"volcano": statuses.VOLCANO_NO_ROOM, "kai": statuses.KAI_NO_ROOM}[world.system]
     world.api.put(group(world, pod, status))
     told = f"it waits in {world.scheduler.capabilities.title}'s queue all. {NO_ROOM}"
-    await until(lambda: world.scheduler.start_words(lease) == told)
+    await eventually_async(lambda: world.scheduler.start_words(lease) == told)
     world.api.put({**pod, "spec": {**pod["spec"], "nodeName": "whole"}})
-    await until(lambda: world.scheduler.start_words(lease) == "")
+    await eventually_async(lambda: world.scheduler.start_words(lease) == "")
 
 
 async def test_without_the_right_to_see_podgroups_the_pod_tells_and_the_administrator_reads_it(
@@ -211,7 +211,9 @@ async def test_without_the_right_to_see_podgroups_the_pod_tells_and_the_administ
     api.refused.add(("get", WHERE))
     world = World(api, tmp_path, "volcano")
     await world.scheduler.observe(NOW)
-    await until(lambda: any("hub_config/kubernetes-podgroups-rbac.yaml" in words for words in world.scheduler.unseen))
+    await eventually_async(
+        lambda: any("hub_config/kubernetes-podgroups-rbac.yaml" in words for words in world.scheduler.unseen)
+    )
     await world.close()
 
 

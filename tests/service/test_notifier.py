@@ -1,9 +1,9 @@
 """Messages outside the pages: who is told what, once; and what becomes of targets that are slow, broken or secret."""
 
 import asyncio
-import time
 
 import pytest
+from harness.waiting import eventually_async
 from prometheus_client import CollectorRegistry
 
 from gpuspawner.core.leases import events
@@ -14,16 +14,8 @@ from gpuspawner.service.tell import notifier
 from gpuspawner.service.tell.metrics.collector import ServiceCollector
 from gpuspawner.service.tell.notifier import WAITING, Message, check_targets
 
-PATIENCE_SECONDS = 60.0
 SECRET = "s3cret-of-the-hook"
 HOUR = 3600.0
-
-
-async def eventually(check):
-    until = time.monotonic() + PATIENCE_SECONDS
-    while not check():
-        assert time.monotonic() < until, "not in time"
-        await asyncio.sleep(0.05)
 
 
 @pytest.fixture
@@ -65,9 +57,9 @@ async def test_an_idle_workspace_s_user_is_warned_by_mail_and_told_of_its_end(wo
     world.shows(lease, 0)
     await world.go_on(7 * 60)
     assert world.now_of(lease).phase is Phase.RECLAIMING
-    await eventually(lambda: mailbox.received("ann@example.org"))
+    await eventually_async(lambda: mailbox.received("ann@example.org"))
     await world.go_on(5 * 60)
-    await eventually(lambda: len(mailbox.received("ann@example.org")) == 2)
+    await eventually_async(lambda: len(mailbox.received("ann@example.org")) == 2)
     (warned, text), (ended, why) = mailbox.received("ann@example.org")
     assert (warned, ended) == ("Your workspace is idle", "Your workspace was ended")
     assert "GPU 0 has done nothing for 5 min" in text
@@ -75,7 +67,7 @@ async def test_an_idle_workspace_s_user_is_warned_by_mail_and_told_of_its_end(wo
     assert page(world, lease) in text
     assert "It was idle. GPU 0 has done nothing for" in why
     assert page(world, lease) in why
-    await eventually(lambda: counts(world) == {"sent": 2})  # the mail is there before its answer is
+    await eventually_async(lambda: counts(world) == {"sent": 2})  # the mail is there before its answer is
 
 
 async def test_a_coming_end_is_told_once_however_often_the_service_starts(world, mailbox, sending):
@@ -86,7 +78,7 @@ async def test_a_coming_end_is_told_once_however_often_the_service_starts(world,
         return [subject for subject, _ in mailbox.received("ann@example.org")]
 
     await world.go_on(1.6 * HOUR)
-    await eventually(lambda: len(told()) == 1)
+    await eventually_async(lambda: len(told()) == 1)
     world.boot()
     notifier = sending(world)
     await world.go_on(120)
@@ -98,10 +90,10 @@ async def test_each_threshold_is_told_and_an_extended_deadline_anew(world, mailb
     lease = await world.up("ann", lifetime="2h")
     world.shows(lease, 80)
     await world.go_on(1.9 * HOUR)
-    await eventually(lambda: len(mailbox.mails) == 2)
+    await eventually_async(lambda: len(mailbox.mails) == 2)
     await world.parts.lifecycle.extend(world.now_of(lease), "ann")
     await world.go_on(HOUR)
-    await eventually(lambda: len(mailbox.mails) == 4)
+    await eventually_async(lambda: len(mailbox.mails) == 4)
     subjects = [subject for subject, _ in mailbox.received("ann@example.org")]
     assert sorted(subjects) == [f"Your workspace ends in {left}" for left in ("10 min", "10 min", "30 min", "30 min")]
     assert "The lifetime of this workspace ends at" in mailbox.received("ann@example.org")[0][1]
@@ -115,7 +107,7 @@ async def test_a_queue_s_grant_is_told_to_whoever_does_not_wait_there_and_once(w
     world.hub.forget("cleo")
     await world.hub_stops(holders[0])
     await world.go_on(5)
-    await eventually(lambda: mailbox.received("cleo@example.org"))
+    await eventually_async(lambda: mailbox.received("cleo@example.org"))
     await world.go_on(10 * 60)  # its start is dropped, and granted again
     assert world.did(lease).count("granted") > 1
     mails = mailbox.received("cleo@example.org")  # after its third try it may have ended meanwhile, which is told too
@@ -135,10 +127,10 @@ async def test_of_one_person_a_message_waits_for_the_one_before(world, mailbox, 
     for user in ("ann", "bob"):
         for kind in ("granted", "ended"):
             world.parts.notifier.put(Message(f"lease of {user}", user, kind, f"It was {kind}", "Text"))
-    await eventually(lambda: len(mailbox.received("bob@example.org")) == 2)  # nobody else waits
+    await eventually_async(lambda: len(mailbox.received("bob@example.org")) == 2)  # nobody else waits
     assert mailbox.received("ann@example.org") == []
     slow.set()
-    await eventually(lambda: len(mailbox.received("ann@example.org")) == 2)
+    await eventually_async(lambda: len(mailbox.received("ann@example.org")) == 2)
     assert [subject for subject, _ in mailbox.received("ann@example.org")] == ["It was granted", "It was ended"]
 
 
@@ -146,7 +138,7 @@ async def test_who_stops_their_own_hears_nothing_who_is_stopped_by_another_does(
     own, others = await world.up("ann"), await world.up("bob")
     await world.parts.reclaimer.mark(own.id, End(Reason.STOPPED, "ann", "It was stopped by ann, from its page."))
     await world.parts.reclaimer.mark(others.id, End(Reason.STOPPED, "root", "It was stopped by root, from its page."))
-    await eventually(lambda: mailbox.received("bob@example.org"))
+    await eventually_async(lambda: mailbox.received("bob@example.org"))
     assert "It was stopped by root, from its page. Your files are kept." in mailbox.received("bob@example.org")[0][1]
     assert not mailbox.received("ann@example.org")
 
@@ -157,7 +149,7 @@ async def test_a_preemption_that_the_cluster_announces_is_told_at_once(world, ma
     lease = await world.up("ann")
     told = leases.disrupt(lease, "Training job train-77 needs its GPU.", world.clock.now() + 300)
     await world.book.save(told, audit=[world.allocator.line(lease, "cluster", events.Disrupted(told.disruption))])
-    await eventually(lambda: mailbox.received("ann@example.org"))
+    await eventually_async(lambda: mailbox.received("ann@example.org"))
     ((subject, text),) = mailbox.received("ann@example.org")
     assert subject == "Your workspace is about to be ended"
     assert "Training job train-77 needs its GPU. This workspace ends at" in text
@@ -168,10 +160,10 @@ async def test_a_target_that_fails_is_counted_and_logged_without_its_secret(worl
     mailbox.refuses, webhook.status = True, 500
     lease = await world.up("ann")
     await world.parts.reclaimer.mark(lease.id, End(Reason.EXPIRED, "gpuspawner", "Its lifetime was 8 h."))
-    await eventually(lambda: counts(world) == {"failed": 1})
+    await eventually_async(lambda: counts(world) == {"failed": 1})
     line = world.allocator.line(lease, "ann", events.Disputed("No."))
     await world.book.save(world.now_of(lease), audit=[line])
-    await eventually(lambda: counts(world) == {"failed": 2})
+    await eventually_async(lambda: counts(world) == {"failed": 2})
     assert f"not told: ann (ended of {lease.id}, by mailto): refused, or not reached" in caplog.text
     assert f"not told: the administrators (disputed of {lease.id}, by json)" in caplog.text
     assert SECRET not in caplog.text
@@ -185,7 +177,7 @@ async def test_a_target_that_hangs_holds_up_no_other_message(make_world, mailbox
     lease = await world.up("ann")
     await world.book.save(lease, audit=[world.allocator.line(lease, "ann", events.Disputed("No."))])
     await world.book.save(lease, audit=[world.allocator.line(lease, "root", events.Answered("Yes."))])
-    await eventually(lambda: counts(world) == {"failed": 2, "sent": 1})
+    await eventually_async(lambda: counts(world) == {"failed": 2, "sent": 1})
     assert "root answered: Yes." in mailbox.received("ann@example.org")[0][1]
 
 
@@ -205,7 +197,7 @@ async def test_mail_goes_where_the_hub_says_and_without_an_address_nowhere(make_
     for name in ("ann", "bob"):
         lease = await world.up(name)
         world.book.told(lease, world.allocator.line(lease, "root", events.Answered("Yes.")))
-    await eventually(lambda: counts(world) == {"sent": 1, "unaddressed": 1})
+    await eventually_async(lambda: counts(world) == {"sent": 1, "unaddressed": 1})
     assert len(mailbox.received("ann.lee+gpu@example.org")) == 1
 
 
@@ -217,7 +209,7 @@ async def test_a_name_cannot_change_where_a_message_goes(make_world, mailbox, se
     sending(world)
     lease = await world.up(name)
     world.book.told(lease, world.allocator.line(lease, "root", events.Answered("Yes.")))
-    await eventually(lambda: counts(world) == {"unaddressed": 1})
+    await eventually_async(lambda: counts(world) == {"unaddressed": 1})
     assert mailbox.mails == []
 
 
@@ -270,7 +262,7 @@ async def parked(world):
 
 
 async def told_of_its_end(mailbox, why):
-    await eventually(lambda: len(mailbox.received("bob@example.org")) == 2)
+    await eventually_async(lambda: len(mailbox.received("bob@example.org")) == 2)
     (granted, _), (ended, text) = mailbox.received("bob@example.org")
     assert (granted, ended) == ("Your workspace's turn has come", "Your workspace was ended")
     assert why in text
@@ -305,7 +297,7 @@ async def test_a_warning_that_a_killed_service_had_not_sent_is_sent_by_the_next(
     assert world.phase(lease) is Phase.RECLAIMING
     world.boot()
     sending(world)
-    await eventually(lambda: mailbox.received("ann@example.org"))
+    await eventually_async(lambda: mailbox.received("ann@example.org"))
     ((title, text),) = mailbox.received("ann@example.org")
     assert title == "Your workspace is idle"
     assert "GPU 0 has done nothing for 6 min" in text

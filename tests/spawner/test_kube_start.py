@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from aiohttp import ServerDisconnectedError
+from harness.waiting import eventually_async
 from kubernetes_asyncio.client import ApiClient, ApiException, Configuration
 from kubespawner.objects import make_pod
 
@@ -135,16 +136,8 @@ async def start(monkeypatch):
         yield Start(client)
 
 
-async def until(check):
-    async def checked():
-        while not check():
-            await asyncio.sleep(0.01)
-
-    await asyncio.wait_for(checked(), 10)
-
-
 async def seen(start, words):
-    await until(lambda: any(words in step for step in start.told))
+    await eventually_async(lambda: any(words in step for step in start.told))
 
 
 async def created(start):
@@ -275,9 +268,9 @@ async def test_a_start_that_its_hub_cancels_makes_way_at_once(start):
 async def thrown_out_once(start):
     """Let the node throw out the first pod of a start, and run the second."""
     task = asyncio.create_task(start._create())
-    await until(lambda: start.made)
+    await eventually_async(lambda: start.made)
     start.shows("Failed", reason="OutOfnvidia.com/gpu", message="Node didn't have enough resource: nvidia.com/gpu.")
-    await until(lambda: len(start.made) == 2)
+    await eventually_async(lambda: len(start.made) == 2)
     start.shows("Running", "2", conditions=[{"type": "PodScheduled", "status": "True"}])
     assert await asyncio.wait_for(task, 10) == "http://10.0.0.1:8888"
 
@@ -294,7 +287,7 @@ UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedul
 @pytest.mark.parametrize("looks", ["going", "gone"])
 async def test_promise_6_a_pod_without_room_that_the_service_deletes_sends_its_start_back(start, looks):
     task = asyncio.create_task(start._create())
-    await until(lambda: start.made)
+    await eventually_async(lambda: start.made)
     start.shows("Pending", conditions=[UNSCHEDULABLE])
     await seen(start, "No node fits now")
     if looks == "going":  # for some milliseconds, and then it is gone
@@ -302,7 +295,7 @@ async def test_promise_6_a_pod_without_room_that_the_service_deletes_sends_its_s
         await seen(start, "You keep your place in the queue.")
     else:
         start.pod_reflector.pods.clear()
-    await until(lambda: len(start.made) == 2)
+    await eventually_async(lambda: len(start.made) == 2)
     start.shows("Running", "3", conditions=[{"type": "PodScheduled", "status": "True"}])
     assert await asyncio.wait_for(task, 10) == "http://10.0.0.1:8888"
     assert any("You keep your place in the queue." in step for step in start.told)
@@ -311,14 +304,14 @@ async def test_promise_6_a_pod_without_room_that_the_service_deletes_sends_its_s
 @pytest.mark.parametrize("looks", ["going", "gone"])
 async def test_promise_6_a_pod_that_the_cluster_ends_before_it_runs_goes_back_and_says_why(start, leased, looks):
     task = asyncio.create_task(start._create())
-    await until(lambda: start.made)
+    await eventually_async(lambda: start.made)
     start.shows("Pending", conditions=[{"type": "PodScheduled", "status": "True"}])
     await seen(start, "Placed on node-7.")
     drained = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
     start.shows("Pending", "2", deleted="2026-11-23T02:00:00Z", conditions=[drained])
     if looks == "gone":
         start.pod_reflector.gone["hub/jupyter-alice"] = start.pod_reflector.pods.pop("hub/jupyter-alice")
-    await until(lambda: len(start.made) == 2)
+    await eventually_async(lambda: len(start.made) == 2)
     start.shows("Running", "3", conditions=[{"type": "PodScheduled", "status": "True"}])
     assert await asyncio.wait_for(task, 10) == "http://10.0.0.1:8888"
     ((_, _, why, node),) = leased.asked
@@ -329,7 +322,7 @@ async def test_promise_6_a_pod_that_the_cluster_ends_before_it_runs_goes_back_an
 async def test_a_start_whose_time_to_wait_is_over_parks(start):
     start._attempt = replace(start._attempt, waits_until=time.monotonic())
     task = asyncio.create_task(start._create())
-    await until(lambda: start.made)
+    await eventually_async(lambda: start.made)
     start.shows("Failed", reason="OutOfnvidia.com/gpu", message="")
     with pytest.raises(Exception, match="You keep your place in the queue; it starts by itself"):
         await asyncio.wait_for(task, 10)
@@ -431,7 +424,7 @@ async def test_a_server_is_up_once_it_answers_and_not_when_it_only_listens(start
 
 async def test_a_pod_that_is_deleted_under_its_start_is_told_at_once(start):
     task = asyncio.create_task(start._create())
-    await until(lambda: start.made)
+    await eventually_async(lambda: start.made)
     start.shows("Pending", conditions=[{"type": "PodScheduled", "status": "True"}])
     while "Placed on node-7." not in start.told:
         await asyncio.sleep(0.01)

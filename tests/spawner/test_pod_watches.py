@@ -2,6 +2,7 @@ import asyncio
 import json
 
 import pytest
+from harness.waiting import eventually_async
 from kubespawner.reflector import ResourceReflector
 from traitlets.config import SingletonConfigurable
 
@@ -73,14 +74,6 @@ def followed(monkeypatch):
     return begun
 
 
-async def until(check):
-    async def checked():
-        while not check():
-            await asyncio.sleep(0)
-
-    await asyncio.wait_for(checked(), 20)
-
-
 class Lagging(Lists):
     """Of several API servers the one that answers a list that need not be new: it does not know the pod yet."""
 
@@ -114,7 +107,7 @@ async def test_promise_1_a_list_that_lags_behind_what_was_seen_takes_no_pod_for_
     monkeypatch.setattr("kubespawner.reflector.watch.Watch", Breaks)
     memory = PodMemory(namespace="hub")
     await memory.start()
-    await until(lambda: api.asked > 5)
+    await eventually_async(lambda: api.asked > 5)
     assert (memory.resources, memory.gone) == ({"hub/alice": POD}, {})
     await memory.stop()
 
@@ -150,7 +143,7 @@ async def test_promise_2_a_first_list_that_fails_is_asked_for_until_it_comes(api
     api.answers = [ConnectionRefusedError("refused"), TimeoutError(), Refusal(), ConnectionRefusedError("refused")]
     watch = kind(namespace="hub")
     starting = asyncio.create_task(watch.start())
-    await until(lambda: api.asked > 5)
+    await eventually_async(lambda: api.asked > 5)
     assert not watch.first_load_future.done(), "what is not known is not empty"
     assert watch.trouble == "refused"
     api.answers = [Answer()]
@@ -164,7 +157,7 @@ async def test_promise_2_a_watch_that_gives_up_begins_again_and_ends_no_hub(api,
     ended = []
     watch = PodMemory(namespace="hub", on_failure=lambda: ended.append("the hub"))
     await watch.start()
-    await until(lambda: len(followed) == 3)
+    await eventually_async(lambda: len(followed) == 3)
     assert ended == []
     await watch.stop()
 
@@ -173,11 +166,11 @@ async def test_promise_2_a_start_that_is_cancelled_leaves_the_first_list_to_the_
     first, second = Watched(), Watched()
     api.answers = [ConnectionRefusedError("refused")]
     starts = [asyncio.create_task(one._start_watching_pods()) for one in (first, second)]
-    await until(lambda: api.asked > 2)
+    await eventually_async(lambda: api.asked > 2)
     starts[0].cancel()
-    await until(starts[0].done)
+    await eventually_async(starts[0].done)
     seen = api.asked
-    await until(lambda: api.asked > seen)
+    await eventually_async(lambda: api.asked > seen)
     assert not starts[1].done()
     api.answers = [Answer()]
     watch = await starts[1]

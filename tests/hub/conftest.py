@@ -46,8 +46,7 @@ def kept_hub():
     """The hub that tests share, by its settings: one at a time, as each costs the machine."""
     kept: dict[str, RealHub] = {}
     yield kept
-    for hub in kept.values():
-        hub.close()
+    close_all(kept)
 
 
 @pytest.fixture
@@ -62,8 +61,7 @@ def shared_hub(request, kept_hub, tmp_path_factory):
     def find(prepare=None, **settings) -> RealHub:
         known = repr((prepare and prepare.__qualname__, settings))
         if known not in kept_hub:
-            while kept_hub:
-                kept_hub.popitem()[1].close()
+            close_all(kept_hub)
             kept_hub[known] = RealHub(tmp_path_factory.mktemp("hub"), **settings)
             request.node.hubs.append(kept_hub[known])
             if prepare is not None:
@@ -79,6 +77,19 @@ def shared_hub(request, kept_hub, tmp_path_factory):
         except (AssertionError, OSError):  # it answers nobody, or something stays: its test failed
             del kept_hub[known]
             hub.close()
+    if not is_used_later(request, "shared_hub"):
+        close_all(kept_hub)
+
+
+def is_used_later(request, fixture):
+    """Return whether a later test of this file uses a fixture. A hub that nobody uses costs CPU time all the same."""
+    of_file = [item for item in request.session.items if item.path == request.path]
+    return any(fixture in item.fixturenames for item in of_file[of_file.index(request.node) + 1 :])
+
+
+def close_all(hubs):
+    while hubs:
+        hubs.popitem()[1].close()
 
 
 @pytest.fixture(params=["hub6", pytest.param("hub5", marks=pytest.mark.slow)], scope="module")

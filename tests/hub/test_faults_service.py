@@ -193,7 +193,12 @@ def test_service_away_for_longer_than_its_heartbeats_drops_no_start_under_way(ne
 @pytest.mark.slow  # core/test_idleness_restart.py has the rule
 def test_service_restarted_every_20_minutes_of_policy_time_grace_passes_once_neither_never_nor_early(new_hub):
     # 20 policy minutes are four samples, 8 s; idleness takes 4 s, grace 10.
-    scale = "import gpuspawner.core.idle.idleness as idleness\nidleness.LEAST_GRACE_SECONDS /= 150"
+    scale = """
+    from gpuspawner.core.idle import arrival, idleness
+    from gpuspawner.service.leases import lifecycle
+    for module in (arrival, idleness, lifecycle):  # each imported the number by its name
+        module.LEAST_GRACE_SECONDS /= 150
+    """
     policy = {"fast": 150, "sample": "5m", "idle": "10m", "grace": "25m"}
     hub = new_hub(gpus=1, service_poll=0.3, planted=scale, **policy, **QUICK)
     (anna,) = run(hub, "anna")
@@ -216,25 +221,14 @@ def samples(hub, lease) -> int:
     return len(hub.gpu(f"/workspaces/{lease['id']}/readings")["readings"])
 
 
-@pytest.fixture(scope="module")
-def reclaiming_hub(tmp_path_factory):
-    """A hub where a second of idleness begins a second of grace, and a service that dies at a named step."""
-    from harness.hub import RealHub  # noqa: PLC0415 - conftest finds it
-
-    folder = tmp_path_factory.mktemp("reclaims")
-    times = {"fast": 60, "sample": "1m", "idle": "1m", "grace": "1m", "service_poll": 0.3}
-    planted = kills(folder, "gpuspawner.backends.local.backend", "LocalBackend")
-    hub = RealHub(folder, gpus=1, planted=planted, settings={"stop_retry_seconds": 1}, **times, **QUICK)
-    try:
-        yield hub.start()
-    finally:
-        hub.close()
+def dies_at_a_step(hub):
+    hub.planted = kills(hub.folder, "gpuspawner.backends.local.backend", "LocalBackend")
 
 
 @pytest.mark.parametrize("step", some_steps("marked, stop not sent", "gone, end not written"))
-def test_promise_3_service_killed_at_each_step_of_a_reclaim_ends_it_once(reclaiming_hub, request, step):
-    hub = reclaiming_hub
-    request.node.hubs = [hub]
+def test_promise_3_service_killed_at_each_step_of_a_reclaim_ends_it_once(shared_hub, step):
+    times = {"fast": 60, "sample": "1m", "idle": "1m", "grace": "1m", "service_poll": 0.3}
+    hub = shared_hub(dies_at_a_step, gpus=1, settings={"stop_retry_seconds": 1}, **times, **QUICK)
     user = f"user-{STEPS.index(step)}"
     (lease,) = run(hub, user)
     armed = arm(hub.folder, step)

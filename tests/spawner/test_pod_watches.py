@@ -2,6 +2,7 @@ import asyncio
 import json
 
 import pytest
+from harness.waiting import until
 from kubespawner.reflector import ResourceReflector
 from traitlets.config import SingletonConfigurable
 
@@ -71,14 +72,6 @@ def followed(monkeypatch):
 
     monkeypatch.setattr(ResourceReflector, "_watch_and_update", gives_up)
     return begun
-
-
-async def until(check):
-    async def checked():
-        while not check():
-            await asyncio.sleep(0)
-
-    await asyncio.wait_for(checked(), 20)
 
 
 class Lagging(Lists):

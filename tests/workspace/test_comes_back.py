@@ -7,7 +7,6 @@ import os
 import stat
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 from a_wheel import make_wheel
 from conftest import ATTEMPT, LEASE, REPOSITORY, JupyterServer
+from harness.waiting import eventually
 
 from gpuspawner.workspace.home import comes_back
 from gpuspawner.workspace.home.comes_back import ComesBack
@@ -119,14 +119,6 @@ def send(server, path, body):
         return json.load(answer)
 
 
-def until(look, seconds=90):
-    end = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < end
-        time.sleep(0.2)
-    return found
-
-
 def test_terminals_are_open_again_in_their_folders_and_what_is_gone_is_told(tmp_path):
     home = tmp_path / "home"
     for name in ("work", "other"):
@@ -137,7 +129,7 @@ def test_terminals_are_open_again_in_their_folders_and_what_is_gone_is_told(tmp_
         assert first.get("gpuspawner/home") == (200, {"busy": "", "notes": [], "ask": None}), "nothing was there before"
         for name in ("work", "other"):
             send(first, "api/terminals", {"name": f"my {name}", "cwd": str(home / name)})
-        until(lambda: len(read_session(file).terminals) == 2)
+        eventually(lambda: len(read_session(file).terminals) == 2)
     finally:
         first.end()
     kept = read_session(file)

@@ -7,13 +7,13 @@ import pwd
 import shlex
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
 from harness.programs import needs
+from harness.waiting import eventually
 
 from gpuspawner.workspace.sshd import BadKeyError, NoSshdError, Sshd, public_key, set_env
 
@@ -183,10 +183,3 @@ def children(pid, program):
             if name == program and rest.split()[1] == str(pid):
                 found.append(stat.parent.name)
     return found
-
-
-def eventually(check, seconds=60):
-    until = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < until, check
-        time.sleep(0.1)

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import sys
 import tempfile
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import requests
 from axe_playwright_python.sync_playwright import Axe
 from chromium import chromium
 from harness.hub import RealHub, eventually
-from playwright.sync_api import Browser, BrowserContext, Error, Page, expect
+from playwright.sync_api import Browser, Error, Page, Route, expect
 
 expect.set_options(timeout=15_000)  # pages are told, or look, every 5 s, and this machine may be busy
 WIDTHS = {"wide": 1280, "phone": 390}
@@ -110,47 +111,49 @@ def all_taken(hub):
     eventually(lambda: all(lease["user"] != "hoarder" for lease in hub.workspaces()), 60, "the GPUs are free")
 
 
-def sign_in(hub, context: BrowserContext, name: str) -> Page:
-    """A page of somebody who has signed in."""
-    page = context.new_page()
-    page.goto(f"{hub.url}/hub/login")
-    page.fill("#username_input", name)
-    page.fill("#password_input", "x")
-    page.click("#login_submit")
-    page.wait_for_url("**/hub/**")
-    return page
+@pytest.fixture(scope="module")
+def logins() -> dict[tuple[str, str], list[Any]]:
+    """Cookies of a file's signed-in users, by the hub's address and the user's name."""
+    return {}
 
 
 @pytest.fixture
-def page(hub, browser: Browser, user: str):
-    """Their page, with JavaScript. A script error fails the test."""
-    context = browser.new_context(viewport={"width": WIDTHS["wide"], "height": 900})
-    signed_in = sign_in(hub, context, user)
+def open_as(hub, browser: Browser, logins):
+    """Return a function that opens a page of a signed-in user. A script error fails the test."""
     errors: list[str] = []
-    signed_in.on("pageerror", lambda error: errors.append(str(error)))
-    yield signed_in
-    context.close()
+    with contextlib.ExitStack() as contexts:
+
+        def open_page(name: str, **options: Any) -> Page:
+            context = browser.new_context(viewport={"width": WIDTHS["wide"], "height": 900}, **options)
+            contexts.callback(context.close)
+            if (hub.url, name) not in logins:  # by HTTP: the hub's page and its form would cost five times as much
+                found = [{"name": one.name, "value": one.value, "path": one.path} for one in hub.login(name).cookies]
+                logins[hub.url, name] = [{**one, "domain": "127.0.0.1"} for one in found]
+            context.add_cookies(logins[hub.url, name])
+            opened = context.new_page()
+            opened.on("pageerror", lambda error: errors.append(str(error)))
+            return opened
+
+        yield open_page
     assert errors == []
 
 
 @pytest.fixture
-def admin(hub, browser: Browser):
-    """The administrator's page. A script error fails the test."""
-    context = browser.new_context(viewport={"width": WIDTHS["wide"], "height": 900})
-    signed_in = sign_in(hub, context, "admin")
-    errors: list[str] = []
-    signed_in.on("pageerror", lambda error: errors.append(str(error)))
-    yield signed_in
-    context.close()
-    assert errors == []
+def page(open_as, user: str):
+    """The user's page, with JavaScript."""
+    return open_as(user)
 
 
 @pytest.fixture
-def plain_page(hub, browser: Browser, user: str):
-    """The same person's page without JavaScript."""
-    context = browser.new_context(java_script_enabled=False, viewport={"width": WIDTHS["wide"], "height": 900})
-    yield sign_in(hub, context, user)
-    context.close()
+def admin(open_as):
+    """The administrator's page."""
+    return open_as("admin")
+
+
+@pytest.fixture
+def plain_page(open_as, user: str):
+    """The user's page without JavaScript."""
+    return open_as(user, java_script_enabled=False)
 
 
 @pytest.fixture
@@ -167,46 +170,71 @@ def away(hub):
 
 def axe_problems(page: Page, within: str = "body", rules: Any = WCAG) -> list[str]:
     """What axe finds against WCAG 2 A and AA, or these rules, and whether the page is wider than the window."""
-    options = {"runOnly": rules, "resultTypes": ["violations"]}
-    found = Axe().run(page, context=within, options=options).response["violations"]
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(axe().axe_script)
+    options = {"runOnly": rules, "resultTypes": ["violations"], "preload": False}  # no page plays audio
+    run = "([within, options]) => axe.run(within, options).then(({ violations }) => violations)"
+    found = page.evaluate(run, [within, options])
     problems = [f"{v['id']}: {node['target']} {node['failureSummary']}" for v in found for node in v["nodes"]]
     if page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
         problems.append("the page is wider than its window")
     return problems
 
 
-@pytest.fixture
-def assert_accessible():
-    """Check a page at both widths, light and dark."""
+axe = cache(Axe)
 
+
+@pytest.fixture
+def assert_accessible(request):
+    """Return a function that checks a page: light and wide; ``phone=True`` on a phone too.
+
+    With the slow tests, each page is checked at both widths, in the light and in the dark scheme.
+    """
+    is_whole = "not slow" not in request.config.getoption("markexpr")
+
+    def check(page: Page, within: str = "body", *, phone: bool = False) -> None:
+        problems = []
+        # A scheme changes nothing but colours.
+        schemes = {"light": WCAG, "dark": OF_COLOURS} if is_whole else {"light": WCAG}
+        with stays_as_it_is(page):
+            for width in WIDTHS.values() if is_whole or phone else [WIDTHS["wide"]]:
+                page.set_viewport_size({"width": width, "height": 900})
+                for theme, rules in schemes.items():
+                    page.emulate_media(color_scheme=theme)
+                    page.evaluate(SHOW_THEME, theme)
+                    problems += [f"{width} {theme}: {problem}" for problem in axe_problems(page, within, rules)]
+        assert problems == []
+
+    return check
+
+
+SHOW_THEME = """theme => {
+    document.documentElement.setAttribute('data-bs-theme', theme);
+    // Bootstrap fades its colours, and scrolls smoothly: axe must not look before both are over.
+    for (const one of document.getAnimations()) if (one instanceof CSSTransition) one.finish();
+    scrollTo({ top: document.body.scrollHeight, behavior: 'instant' }); // what sticks lies in its place, over nothing
+}"""
+
+
+@contextlib.contextmanager
+def stays_as_it_is(page: Page) -> Iterator[None]:
+    """Hold back what the page loads in place of itself: axe would lose what it looks at."""
     held = []
 
-    def stay(route):
-        """Let the page stand as it is: some load themselves again, and axe would lose what it looks at."""
+    def stay(route: Route) -> None:
         if route.request.is_navigation_request():
             held.append(route.request.url)
             route.abort("aborted")
         else:
             route.continue_()
 
-    def check(page: Page, within: str = "body") -> None:
-        problems = []
-        page.route("**/*", stay)
-        for width in WIDTHS.values():
-            page.set_viewport_size({"width": width, "height": 900})
-            for theme, rules in (("light", WCAG), ("dark", OF_COLOURS)):  # a scheme changes nothing else
-                page.emulate_media(color_scheme=theme)
-                page.evaluate("theme => document.documentElement.setAttribute('data-bs-theme', theme)", theme)
-                page.wait_for_timeout(250)  # Bootstrap fades its colours
-                page.evaluate("scrollTo(0, document.body.scrollHeight)")  # what sticks lies in its place, over nothing
-                problems += [f"{width} {theme}: {problem}" for problem in axe_problems(page, within, rules)]
+    page.route("**/*", stay)
+    try:
+        yield
+    finally:
         page.unroute("**/*", stay)
-        if held:  # it loads again only now
-            try:
-                page.goto(held[-1])
-            except Error:  # it has just gone there by itself
-                page.wait_for_load_state()
-            held.clear()
-        assert problems == []
-
-    return check
+    if held:  # it loads again only now
+        try:
+            page.goto(held[-1])
+        except Error:  # it has just gone there by itself
+            page.wait_for_load_state()

@@ -26,6 +26,7 @@ def hub(tmp_path_factory):
         yield real
 
 
+@pytest.mark.slow  # test_administering_pages.py has the same story without a hub
 def test_from_a_kind_that_matches_nothing_to_a_drained_node_a_message_and_who_wasted_most(hub, page, user, admin):
     hub.begin(user, template="lab", gpu="a100", count=2)
     hub.until(user, "running")

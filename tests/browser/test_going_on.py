@@ -33,7 +33,7 @@ def test_while_its_own_script_still_runs_it_is_stopped_for_good(hub, page, user,
     first = hub.until(user, "running")
     script = Path(hub.folder) / "homes" / user / ".gpuspawner" / "on-stop"
     script.parent.mkdir(exist_ok=True)
-    script.write_text("echo saving; sleep 20; echo saved")
+    script.write_text("echo saving; until [ -e saved ]; do sleep 0.2; done; echo saved")
     show(page, hub, first)
     page.get_by_text("Go on without a GPU…").click()
     page.get_by_role("button", name="Go on without a GPU").click()
@@ -43,6 +43,7 @@ def test_while_its_own_script_still_runs_it_is_stopped_for_good(hub, page, user,
     stop.click()
     expect(page.get_by_label("The reason")).to_contain_text(f"It was stopped by {user}, from its page.")
     expect(stop).to_have_count(0)
+    (script.parents[1] / "saved").touch()
     hub.until_ended(user, "stopped", 90)
     assert [one for one in hub.workspaces() if one["user"] == user] == [], "it starts no more"
     show(page, hub, first)

@@ -91,14 +91,16 @@ def test_an_administrator_sees_whom_a_message_reaches_before_it_is_sent_and_with
     assert page.problems == []
 
 
-@pytest.mark.parametrize("width", [320, 2560])
-@pytest.mark.parametrize("path", ["", "inbox", "messages", "quota", "workspaces/gone"])
-def test_pages_fit_narrow_and_wide_screens(browser, world, width, path):
+def test_pages_fit_narrow_and_wide_screens(browser, world):
     send(world)
-    world.signing_in = "admin" if path == "messages" else "alice"
-    page = open_page(browser, world, path)
-    page.set_viewport_size({"width": width, "height": 800})
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page = open_page(browser, world, "")
+    for path in ("", "inbox", "messages", "quota", "workspaces/gone"):
+        world.signing_in = "admin" if path == "messages" else "alice"
+        page.context.clear_cookies()
+        page.goto(world.home + path)
+        for width in (320, 2560):
+            page.set_viewport_size({"width": width, "height": 800})
+            assert (path, page.evaluate("document.documentElement.scrollWidth") <= width) == (path, True)
 
 
 def test_light_or_dark_is_chosen_at_the_top_and_kept_for_every_page_of_hub_and_service(

@@ -83,6 +83,7 @@ def test_a_code_is_typed_allowed_by_keyboard_listed_and_ended(browser, world, co
     assert page.problems == []
 
 
+@pytest.mark.slow  # service/test_login.py has the rule
 def test_a_form_without_the_page_s_own_mark_allows_nothing_and_deny_ends_the_login(browser, world, command):
     login = command("login", "--no-browser")
     address, code = shown(login)
@@ -101,6 +102,7 @@ def test_a_form_without_the_page_s_own_mark_allows_nothing_and_deny_ends_the_log
     assert (login.returncode, "denied" in err) == (2, True), err
 
 
+@pytest.mark.slow  # service/test_login.py has the rule
 def test_a_code_is_typed_a_wrong_one_is_told_and_a_token_is_over_in_time(browser, world, command, assert_accessible):
     login = command("login", "--no-browser")
     _, code = shown(login)

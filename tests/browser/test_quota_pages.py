@@ -54,15 +54,15 @@ def world(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("who", "path", "heading"),
     [
-        ("alice", "", "What you may have"),
+        pytest.param("alice", "", "What you may have", marks=pytest.mark.slow),
         ("alice", "quota", "The rules that bind you"),
-        ("bob", "quota", "What you have, and what is left"),
+        pytest.param("bob", "quota", "What you have, and what is left", marks=pytest.mark.slow),
         ("alice", "workspaces/waits", "Asked and given"),
-        ("alice", "workspaces/claimed", "Asked and given"),
+        pytest.param("alice", "workspaces/claimed", "Asked and given", marks=pytest.mark.slow),
         ("admin", "quotas", "Stronger claims"),
     ],
 )
-def test_axe_finds_nothing_in_either_scheme_at_either_width(browser, world, assert_accessible, who, path, heading):
+def test_axe_finds_nothing_wrong(browser, world, assert_accessible, who, path, heading):
     world.signing_in = who
     page = open_page(browser, world, path)
     expect(page.get_by_role("heading", name=heading).first).to_be_visible()
@@ -91,7 +91,7 @@ def test_who_waits_reads_which_rule_holds_it_back_and_who_is_claimed_from_when_i
     expect(page.locator(".gs-big")).to_have_text(re.compile(r"^Ends at .* \(in 5 min\), for a stronger claim\.$"))
 
 
-@pytest.mark.parametrize("scripts", [True, False])
+@pytest.mark.parametrize("scripts", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_grant_is_made_corrected_and_taken_back_by_keyboard(browser, world, assert_accessible, scripts):
     world.signing_in = "admin"
     page = open_page(browser, world, "quotas", java_script_enabled=scripts)

@@ -60,6 +60,7 @@ def test_more_gpus_than_a_quota_gives_are_refused_and_what_it_says_instead_start
     assert starts(page, hub, user)["request"]["count"] == 2
 
 
+@pytest.mark.slow  # test_form_choices.py has it without a hub
 def test_what_a_template_bounds_is_told_of_every_field_at_once_and_the_allowed_starts(hub, page, user):
     sentence = show_form(page, hub)
     page.fill("#gs-memory", "64GB")
@@ -81,6 +82,7 @@ def test_what_a_template_bounds_is_told_of_every_field_at_once_and_the_allowed_s
     assert (asked["memory_bytes"], asked["lifetime_seconds"]) == (8 * 2**30, 12 * 3600)
 
 
+@pytest.mark.slow  # core/test_quotas.py has the rule
 def test_a_third_workspace_is_refused_and_starts_once_one_is_stopped(hub, page, user):
     hub.begin(user, template="lab", gpu="none")
     hub.begin(user, "second", template="lab", gpu="none")
@@ -120,6 +122,7 @@ def test_a_budget_that_is_set_aside_refuses_and_what_it_says_frees_it(hub, page,
     starts(page, hub, user, "second")
 
 
+@pytest.mark.slow  # tests/hub/test_teams.py has the rule
 def test_what_is_for_others_is_not_there_and_a_link_to_it_says_so(hub, page, user):
     sentence = show_form(page, hub, "?opt-gpu=h100")
     expect(page.locator("[data-kind=h100]")).to_have_count(0)
@@ -131,6 +134,7 @@ def test_what_is_for_others_is_not_there_and_a_link_to_it_says_so(hub, page, use
     expect(page.locator("input[name=gpu][value=h100]")).to_be_checked()
 
 
+@pytest.mark.slow  # catalog/test_own.py has the rule
 def test_a_password_in_the_address_of_a_repository_is_refused_beside_it(hub, page, user):
     show_form(page, hub)
     page.get_by_text("Repository, variables, start-up script").click()
@@ -151,6 +155,7 @@ def test_paused_grants_are_waited_for_with_the_reason_and_lifting_starts_it(hub,
     page.wait_for_url(f"**/user/{user}/**", timeout=40_000)
 
 
+@pytest.mark.slow  # core/test_restrictions.py has the rule
 def test_gpus_that_are_held_for_somebody_are_told_and_waited_for(hub, page, user):
     hub.add_user("guest")
     held = {"what": "reserve", "kind": "a100", "count": 4, "user": "guest", "until": "1h", "reason": "a demonstration"}

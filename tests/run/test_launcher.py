@@ -78,6 +78,7 @@ async def test_ctrl_c_ends_workspaces_and_the_jobs_they_left_and_a_second_run_kn
     assert again.sign_in("alice").get(f"{again.url}/hub/home").status_code == 200
 
 
+@pytest.mark.slow  # tests/hub/test_external_scheduler.py has the same story
 async def test_an_external_scheduler_grants_shows_its_queue_and_ends_with_the_rest(launch):
     launcher = launch(SCHEDULER="http")
     launcher.wait_until_it_runs()

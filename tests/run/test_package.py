@@ -71,6 +71,7 @@ def test_the_source_archive_holds_what_the_wheel_is_built_of(built):
         assert {name.partition("/")[2] for name in archive.getnames()} == due
 
 
+@pytest.mark.slow  # it installs what the package needs
 def test_what_runs_inside_a_workspace_has_no_hub_in_it(built, tmp_path):
     python = new_environment(tmp_path / "venv", sys._base_executable, f"{built[0]}[workspace]")
     hub_only = ("jupyterhub", "sqlalchemy", "alembic", "kubespawner", "prometheus_flask")
@@ -86,6 +87,7 @@ def test_what_runs_inside_a_workspace_has_no_hub_in_it(built, tmp_path):
     assert good.returncode == 0, good.stderr
 
 
+@pytest.mark.slow  # it installs what the package needs
 def test_the_wheel_runs_hub_service_and_workspace_on_another_python(built):
     """On one other than this test's, where there is one: ``python -m tools.package try`` does it for each."""
     own = "{}.{}".format(*sys.version_info)
@@ -110,6 +112,7 @@ print(gpuspawner.__file__, c.JupyterHub.spawner_class.__mro__[1].__name__, c.GPU
 """
 
 
+@pytest.mark.slow  # it installs what the package needs
 def test_a_hub_of_another_image_has_the_package_by_its_path_alone(built, tmp_path):
     """As the init container of ``gpuspawner z2jh-values`` brings it, and as docs/how-to/images.md has it by hand."""
     hub = new_environment(tmp_path / "hub", sys._base_executable, "jupyterhub-kubespawner>=7.1")

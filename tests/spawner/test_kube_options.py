@@ -102,6 +102,25 @@ async def test_the_tools_that_were_ticked_reach_the_workspace_with_their_package
     assert "GPUSPAWNER_TOOLS" not in spawner.get_env()
 
 
+@pytest.mark.parametrize(
+    ("opens", "page", "ssh"),
+    [
+        pytest.param("[vscode, ssh]", "/vscode/", "1", id="another page than the administrator's"),
+        pytest.param("[lab, vscode]", None, None, id="the administrator's page is within it"),
+        pytest.param("[vscode]", "/vscode/", None, id="no SSH"),
+    ],
+)
+async def test_a_template_s_first_page_opens_unless_the_administrator_s_own_is_within_it(a_spawner, opens, page, ssh):
+    catalog = load_text(f"version: 1\ntemplates: {{lab: {{image: 'own:1', opens: {opens}}}}}")
+    spawner = a_spawner({"template": "lab"}, catalog)
+    spawner.default_url = "/lab/tree/first.ipynb"
+    await spawner.load_user_options()
+    environment = spawner.get_env()
+    usual = spawner.default_url
+    assert environment.get("JUPYTERHUB_DEFAULT_URL", usual) == (page or usual)
+    assert environment.get("GPUSPAWNER_SSH") == ssh
+
+
 async def test_the_server_is_made_of_what_the_lease_says_whatever_the_hubs_catalog_says(a_spawner):
     catalog = load_text("version: 1\ntemplates: {lab: {image: 'own:2', opens: [vscode]}}")
     spawner = a_spawner({"template": "lab", "cpu": 1}, catalog)

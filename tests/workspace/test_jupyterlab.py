@@ -33,8 +33,7 @@ def lab_page(lab, running_service, browser):
 @pytest.fixture
 def page(lab_page, service):
     """Give the page a fresh look at a workspace that is busy and warned of nothing."""
-    with lab_page.expect_response("**/gpuspawner/state"):
-        look_again(lab_page)
+    look_again_and_show(lab_page)
     expect(lab_page.locator(".gpuspawner-text")).to_have_text("")
     expect(lab_page.locator(".gpuspawner-meter")).to_contain_text("78 %")
     return lab_page
@@ -42,6 +41,14 @@ def page(lab_page, service):
 
 def look_again(page):
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+
+def look_again_and_show(page):
+    """Have the page ask once more, and wait until it has shown the answer."""
+    with page.expect_response("**/gpuspawner/state") as answer:
+        look_again(page)
+    answer.value.finished()
+    page.evaluate("new Promise(requestAnimationFrame)")
 
 
 def warn(page, service, workspace, warning):
@@ -124,8 +131,7 @@ def test_the_warning_is_reached_and_answered_by_keyboard_alone(page, service, wo
     expect(button(page, "Keep 2 h (2 left)")).to_be_focused()
     page.keyboard.press("Tab")
     expect(button(page, "Extend 4 h")).to_be_focused()
-    look_again(page)
-    time.sleep(0.3)
+    look_again_and_show(page)
     expect(button(page, "Extend 4 h")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator(".gpuspawner-result")).to_have_text("Extended: ends in 8 h.")
@@ -311,8 +317,7 @@ def test_why_it_was_stopped_is_read_over_whatever_jupyterlab_says(stopped_page):
     page.keyboard.press("Escape")
     expect(ours).to_be_hidden()
     expect(page.get_by_role("alert")).to_have_text(WHY)
-    look_again(page)
-    page.wait_for_timeout(500)
+    look_again_and_show(page)
     expect(ours).to_be_hidden()  # told once
     page.evaluate("document.querySelector('.jp-Dialog').remove()")
 
@@ -371,8 +376,7 @@ def test_a_message_of_an_administrator_is_plain_text_and_stays_until_it_is_close
     expect(told.locator("b")).to_have_count(0)
     told.get_by_role("button", name="Close the message from admin").press("Enter")
     expect(told).to_have_count(0)
-    look_again(page)
-    page.wait_for_timeout(500)
+    look_again_and_show(page)
     expect(told).to_have_count(0)
     service.document = workspace(messages=[said, {**said, "id": "m2", "text": "It is over."}])
     look_again(page)

@@ -6,3 +6,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "hub"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "core"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "service"))
 sys.path.insert(0, str(Path(__file__).parent))
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def no_other_hubs(monkeypatch):
+    """Hubs of other tests run on this machine, too."""
+    for module in ("gpuspawner.cli.adopting.init", "gpuspawner.cli.doctor.command"):
+        monkeypatch.setattr(f"{module}.running_hubs", lambda: ())

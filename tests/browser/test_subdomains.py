@@ -76,9 +76,11 @@ def test_the_hubs_pages_ask_the_service_on_its_own_domain_and_lead_there(browser
     expect(page).to_have_url(f"{hub.service}workspaces/{lease['id']}")
     page.get_by_role("link", name="Open Lab").first.click()
     expect(page).to_have_url(re.compile(rf"^http://alice\.{hub.host}/user/alice/"))
-    page.go_back()
-    page.locator("form[action$='/stop']").evaluate("form => form.requestSubmit()")
-    hub.until_ended("alice", "user")
+    page.goto(f"{hub.service}workspaces/{lease['id']}")
+    page.get_by_text("Stop…").click()
+    page.get_by_role("button", name="Stop it now").click()
+    end = eventually(lambda: hub.last_end("alice"))
+    assert end["end"]["reason"] == "stopped", end
 
 
 def test_no_page_of_a_users_server_acts_for_an_administrator_who_looks_at_it(browser, subdomains):

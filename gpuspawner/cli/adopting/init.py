@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gpuspawner.cli.adopting.draft import render
 from gpuspawner.cli.adopting.found import Finding, to_draft
+from gpuspawner.cli.adopting.running_hub import REMEDY, running_hubs, warning_of
 from gpuspawner.cli.adopting.write import Refused, write_catalog
 from gpuspawner.cli.errors import AWAY, INVALID, REFUSED
 from gpuspawner.core.errors import GpuspawnerError, Unavailable
@@ -31,6 +32,9 @@ def init(arguments: argparse.Namespace) -> int:
         return AWAY if isinstance(error, Unavailable) else REFUSED
     for line in _report(finding, arguments.file):
         print(line, file=sys.stderr if arguments.file == "-" else sys.stdout)
+    for hub in running_hubs():
+        if hub.ends_servers is not False:
+            print(f"{warning_of(hub)} {REMEDY}", file=sys.stderr)
     return 0
 
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from gpuspawner import __version__
 from gpuspawner.backends.local import nvidia
 from gpuspawner.catalog import Catalog, load_catalog
+from gpuspawner.cli.adopting.running_hub import running_hubs
 from gpuspawner.cli.asking import token_of
 from gpuspawner.cli.doctor import of_hub
 from gpuspawner.cli.doctor.asking import answered
@@ -71,6 +72,7 @@ def _examined(arguments: argparse.Namespace, token: str) -> Iterator[Finding]:
         yield of_hub.scopes(person)
         yield of_hub.cullers(answered(f"{url}/services", token))
         yield of_hub.clock("The hub", hub)
+    yield from of_hub.restarts(running_hubs())
     service = arguments.service.rstrip("/")
     ready = answered(f"{service}/readyz")
     yield of_hub.service_ready(service, ready)

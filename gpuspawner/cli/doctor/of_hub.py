@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from gpuspawner.cli.adopting.running_hub import REMEDY as RESTART_REMEDY
+from gpuspawner.cli.adopting.running_hub import RunningHub, warning_of
 from gpuspawner.cli.doctor.findings import Answer, Finding, bad, good, unknown
 from gpuspawner.spawner.hub.cullers import CULLER, REMEDY
 from gpuspawner.spawner.hub.roles import SERVICE_SCOPES
@@ -80,6 +82,16 @@ def _culls(name: str, model: Any) -> bool:
     command = told.get("command") or []
     words = [command] if isinstance(command, str) else [str(word) for word in command]
     return any(CULLER.search(word) for word in (name, *words, *(told.get("roles") or ())))
+
+
+def restarts(hubs: Iterable[RunningHub]) -> Iterable[Finding]:
+    """Yield whether a restart ends the servers of each hub that runs on this machine."""
+    for hub in hubs:
+        if hub.ends_servers is False:
+            yield good("restart", f"{hub.words} leaves its servers running when it stops.")
+        else:
+            judged = unknown if hub.ends_servers is None else bad
+            yield judged("restart", warning_of(hub), RESTART_REMEDY)
 
 
 def clock(whose: str, answer: Answer) -> Finding:

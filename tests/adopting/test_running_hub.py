@@ -1,0 +1,91 @@
+"""Whether a hub that runs ends its servers at the restart that adopting it takes: said before, by init and doctor."""
+
+import os
+import time
+
+import pytest
+
+from gpuspawner.cli.adopting import running_hub
+from gpuspawner.cli.adopting.running_hub import running_hubs
+from gpuspawner.cli.doctor.findings import State
+from gpuspawner.cli.doctor.of_hub import restarts
+from gpuspawner.cli.main import main
+
+CONFIGURE = "from gpuspawner.spawner import configure\nconfigure(c, catalog='catalog.yaml')\n"
+COMMAND = ["/opt/hub/bin/python3", "/opt/hub/bin/jupyterhub"]
+
+
+@pytest.fixture
+def hub(tmp_path):
+    """Return a function that makes a process of a hub with a configuration; ``changed``: it was written later."""
+
+    def make(text, *arguments, changed=False, command=COMMAND, name="jupyterhub_config.py"):
+        folder = tmp_path / "proc" / "4242"
+        folder.mkdir(parents=True)
+        (folder / "cmdline").write_bytes("\0".join([*command, *arguments, ""]).encode())
+        (tmp_path / "srv").mkdir()
+        (folder / "cwd").symlink_to(tmp_path / "srv")
+        if text is not None:
+            (tmp_path / "srv" / name).write_text(text)
+        at = time.time() + (60 if changed else -60)
+        os.utime(folder, (time.time(), time.time()))
+        if text is not None:
+            os.utime(tmp_path / "srv" / name, (at, at))
+        return [one.ends_servers for one in running_hubs(tmp_path / "proc")]
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [
+        ("c.JupyterHub.port = 8000\n", True),
+        ("# c.JupyterHub.cleanup_servers = False\n", True),
+        ("c.JupyterHub.cleanup_servers = False\n", False),
+        ("c.JupyterHub.cleanup_servers = False\nc.JupyterHub.cleanup_servers = True\n", True),
+        (CONFIGURE, False),
+        (f"c.JupyterHub.cleanup_servers = True\n{CONFIGURE}", True),
+        ("load_subconfig('more.py')\n", None),
+        (None, None),
+    ],
+)
+def test_the_configuration_that_it_started_with_tells(hub, text, ends):
+    assert hub(text) == [ends]
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [(CONFIGURE, True), ("c.JupyterHub.cleanup_servers = False\n", None), ("c.JupyterHub.port = 8000\n", True)],
+)
+def test_what_was_written_since_it_started_is_not_in_force(hub, text, ends):
+    assert hub(text, changed=True) == [ends]
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "found"),
+    [
+        (COMMAND, ["-f", "other.py"], [False]),
+        (["/opt/hub/bin/python3", "-m", "jupyterhub"], ["--config=other.py"], [False]),
+        (["/opt/hub/bin/python3", "-m", "jupyterhub"], ["--JupyterHub.cleanup_servers=True", "-f", "other.py"], [True]),
+        (["/opt/hub/bin/python3", "/opt/hub/bin/jupyterhub-singleuser"], [], []),
+        (["vim", "jupyterhub_config.py"], [], []),
+    ],
+)
+def test_a_hub_is_found_by_its_command(hub, command, arguments, found):
+    assert hub("c.JupyterHub.cleanup_servers = False\n", *arguments, command=command, name="other.py") == found
+
+
+def test_doctor_names_it_with_the_way_that_keeps_the_servers(hub, tmp_path):
+    hub("c.JupyterHub.port = 8000\n")
+    (finding,) = restarts(running_hubs(tmp_path / "proc"))
+    assert (finding.state, finding.check) == (State.BAD, "restart")
+    assert "ends every server when it stops: c.JupyterHub.cleanup_servers is True" in finding.words
+    assert "Stop it by its API" in finding.remedy
+
+
+def test_init_says_it_before_the_restart(monkeypatch, hub, tmp_path, capsys):
+    hub("c.JupyterHub.port = 8000\n")
+    found = list(running_hubs(tmp_path / "proc"))
+    monkeypatch.setattr("gpuspawner.cli.adopting.init.running_hubs", lambda: found)
+    main(["init", str(tmp_path / "catalog.yaml")])
+    assert f"{running_hub.warning_of(found[0])} {running_hub.REMEDY}\n" in capsys.readouterr().err

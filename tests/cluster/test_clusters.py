@@ -25,17 +25,19 @@ from tools.cluster.build import ensure_component
 from tools.cluster.cluster import Cluster
 from tools.cluster.kueue import Kueue
 from tools.cluster.recipes import GATEWAY
+from tools.cluster.workspace import ensure_small_image
 
 WAIT_SECONDS = 400
 HERE, THERE = "a100", "a100@us-east"
 EXTRA = """
+c.KubeSpawner.image = {small!r}
 c.KubeSpawner.cmd = ["python3", "-c", {server!r}]
 c.KubeSpawner.http_timeout = c.KubeSpawner.start_timeout = 300
 
 
 def at_home(spawner):
     if spawner.user.name == "frank":  # JupyterLab, in a home that both clusters have; root may install into the image
-        spawner.cmd, spawner.uid = ["jupyterhub-singleuser", "--allow-root"], 0
+        spawner.cmd, spawner.uid, spawner.image = ["jupyterhub-singleuser", "--allow-root"], 0, {image!r}
         spawner.environment = {{"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/home/jovyan"}}
         spawner.volumes = {{"home": {{"name": "home", "persistentVolumeClaim": {{"claimName": "home-frank"}}}}}}
         spawner.volume_mounts = {{"home": {{"name": "home", "mountPath": "/home/jovyan"}}}}
@@ -83,15 +85,17 @@ def asking(east, namespace, reached):
 
 @pytest.fixture(scope="module")
 def hub(one_machine, east, namespace, reached, asking, tmp_path_factory):
-    assert east.image  # its node has it by now
+    small = {cluster.own.give_image(ensure_small_image(cluster.own.folder)) for cluster in (one_machine, east)}
     hub = KubeHub(
-        tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace, extra=EXTRA.format(server=SERVER),
+        tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace,
+        extra=EXTRA.format(server=SERVER, small=small.pop(), image=one_machine.image),
         settings={"no_room_seconds": 5.0, "no_room_wait_seconds": 2.0},
     )  # fmt: skip
     address = f"http://{one_machine.own.host_address}:{hub.hub_port}"
     there = f"{{kubeconfig: {reached}, hub: '{address}', nodes: {east.own.address}}}"
     clusters = f"clusters:\n  eu-west: {{}}\n  us-east: {there}\n"
-    hub.catalog.write_text(hub.catalog.read_text().replace("policies:\n", f"{clusters}policies:\n"))
+    catalog = hub.catalog.read_text().replace("policies:\n", f"{clusters}policies:\n")
+    hub.catalog.write_text(catalog.replace("mode: observe", "mode: observe, idle: {sample: 8s}"))
     try:
         yield hub.start()
     finally:
@@ -141,6 +145,7 @@ def give_home(cluster, namespace, folder):
 
 @pytest.fixture
 def home(hub, one_machine, east, tmp_path_factory):
+    assert east.image == one_machine.image  # both nodes have it by now
     folder = tmp_path_factory.mktemp("home")
     folder.chmod(0o777)  # the image's own user writes there
     for above in folder.parents[:2]:

@@ -36,9 +36,9 @@ GARBAGE_PERCENT = "300"
 """Go collects once a part's memory has grown by so much, by itself at 100: of a small cluster that is a tenth of what
 its parts compute."""
 WATCHES = Path("/proc/sys/fs/inotify/max_user_instances")
-WATCHES_AT_LEAST = 1024
-"""Linux allows 128 to each user, and the kubelet and containerd of one cluster take some dozens: of a third one the
-kubelet ended."""
+WATCHES_AT_LEAST = 8192
+"""Linux allows 128 to each user. The kubelet and containerd of one cluster take some dozens. Each process of the
+service's tests takes up to 400, one for each of aiohttp's resolvers. With none left, containerd starts without CRI."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 

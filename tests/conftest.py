@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -14,6 +15,9 @@ import databases
 from chromium import chromium
 from databases import Database
 from post import Mailbox, Webhook
+
+# A shell that runs the tests in the background makes them ignore Ctrl-C, and what they start ignores it too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No test is about time: this machine is noisy.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from post import Mailbox, Webhook
 
 from tools.install import ROOT
 from tools.suite import DURATIONS
+
+# A shell that runs the tests in the background makes them ignore Ctrl-C, and what they start ignores it too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No test is about time: this machine is noisy. `make test-all` asks for more by --hypothesis-profile=thorough.
 for name, examples in (("quick", 25), ("thorough", 100)):

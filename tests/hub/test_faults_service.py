@@ -301,7 +301,7 @@ def _release(hub, lease):
 
 @pytest.mark.slow  # the hub's and the service's proofs have tests of their own
 def test_another_hubs_service_that_took_the_port_is_named_and_never_answers_for_this_hub(new_hub):
-    hub = new_hub(gpus=1, service_poll=60, wait=5, slow_spawn_timeout=10)
+    hub = new_hub(gpus=1, service_poll=30, wait=5, slow_spawn_timeout=10)
     hub.add_user("anna")
     other = new_hub(start=False)
     other.service_port = hub.service_port
@@ -319,7 +319,7 @@ def test_another_hubs_service_that_took_the_port_is_named_and_never_answers_for_
     assert "this may be the GPU service of another hub" in theirs.text
     assert other.workspaces(ended=5) == [], "it was not asked for a workspace"
     said = f"port {hub.service_port} is taken by the GPU service of the hub whose data_dir is {other.folder}/gpu"
-    eventually(lambda: f"gpuspawner serve: {said}" in hub.log.read_text())
+    eventually(lambda: f"gpuspawner serve: {said}" in hub.log.read_text(), 90)
     assert "Traceback" not in hub.log.read_text()
     other.terminate_hub()
     eventually(lambda: hub.gpu("/"), 150, "this hub's own service answers")

@@ -86,6 +86,7 @@ def revision_of(database):
     return database.run("SELECT version_num FROM alembic_version")[0][0]
 
 
+@pytest.mark.postgresql
 def test_a_newer_version_migrates_under_load_and_takes_over_and_nothing_is_lost(database, older):
     assert revision_of(database) == OLDER
     newer = database.opened()
@@ -97,6 +98,7 @@ def test_a_newer_version_migrates_under_load_and_takes_over_and_nothing_is_lost(
     assert not [words for words in older.told if "is writing" not in words and "locked" not in words]
 
 
+@pytest.mark.postgresql
 def test_a_migration_that_fails_in_the_middle_leaves_the_older_one_at_work(database, older):
     newer = database.store()
 

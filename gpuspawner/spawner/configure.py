@@ -103,7 +103,7 @@ def configure(
     _set_spawner(c.GPUSpawnerMixin, follower, url + prefix.rstrip("/"), _seen(c, prefix), known, data)
     if service_url is None:
         variables = _service_variables(c, wrapped, service_settings, of_store)
-        service.add_started(c, url, _command(data, follower.handed, fast), variables)
+        service.add_started(c, url, known.token, _command(data, follower.handed, fast), variables)
     else:
         service.add_elsewhere(c, known)
     add_roles(c, service_settings or {})
@@ -272,7 +272,8 @@ def _name_cullers(c: Any, spawner: type) -> None:
     here = any(base.__name__ in ON_THIS_MACHINE for base in spawner.__mro__)
     folders = [Path(sys.prefix) / "etc" / "jupyter", *map(Path, CONFIG_FOLDERS)] if here else []
     arguments = dict(written(c, spawner, name, []) for name in ("args", "cmd"))
-    for sentence in other_cullers(services, c, arguments, folders):
+    roles = written_in(c.JupyterHub, "load_roles", [])
+    for sentence in other_cullers(services, roles, c, arguments, folders):
         print(f"gpuspawner: {sentence}", file=sys.stderr)  # noqa: T201 - the hub has no log yet
 
 

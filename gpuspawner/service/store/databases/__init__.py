@@ -20,7 +20,7 @@ IN_ADDRESS = (
     "It has a password in it, which lists of processes and logs would show. Write it into a file that only the service "
     "may read, and name that as the store's password file."
 )
-EXTRA = "This installation has no PostgreSQL client: pip install 'gpuspawner[postgresql]'."
+EXTRA = "This installation has no PostgreSQL client: pip install '.[postgresql]' in a checkout."
 
 
 def database_of(url: str, password_file: Path | None = None) -> Database:

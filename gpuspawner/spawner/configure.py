@@ -298,14 +298,14 @@ def _wrapped(configured: Any) -> type[Spawner]:
         return base  # type: ignore[no-any-return]
     if base is LocalProcessSpawner:
         return LocalGPUSpawner
-    mixin: Any = GPUSpawnerMixin
+    mixins: tuple[Any, ...] = (GPUSpawnerMixin,)
     if _is_pods(base):
         from gpuspawner.spawner.kubernetes.spawner import GPUSpawner, KubePods  # noqa: PLC0415 - needs an extra of the package
 
         if base in GPUSpawner.__bases__:
             return GPUSpawner
-        mixin = KubePods
-    return type(f"GPU{base.__name__}", (mixin, base), {"__doc__": f"{base.__name__} with GPU leases."})
+        mixins = (KubePods, GPUSpawnerMixin)
+    return type(f"GPU{base.__name__}", (*mixins, base), {"__doc__": f"{base.__name__} with GPU leases."})
 
 
 def _is_pods(spawner: type) -> bool:

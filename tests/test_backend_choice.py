@@ -148,7 +148,7 @@ def test_without_the_package_it_is_named(tmp_path, monkeypatch):
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "kubernetes_asyncio", None)
-    with pytest.raises(BackendError, match=r"pip install 'gpuspawner\[kubernetes\]'"):
+    with pytest.raises(BackendError, match=r"pip install '\.\[kubernetes\]' in a checkout"):
         choose_backend(CATALOG, tmp_path, "h", told(namespace="a"))
 
 

@@ -108,7 +108,7 @@ def _import(module: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in {"", "gpuspawner"}:
             raise
-        raise MissingError(f"{error.name} is not installed: pip install 'gpuspawner[hub]'.") from error
+        raise MissingError(f"{error.name} is not installed: pip install '.[hub]' in a checkout.") from error
     finally:
         gc.freeze()
         gc.enable()

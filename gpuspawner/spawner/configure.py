@@ -103,7 +103,7 @@ def configure(
     _set_spawner(c.GPUSpawnerMixin, follower, url + prefix.rstrip("/"), _seen(c, prefix), known, data)
     if service_url is None:
         variables = _service_variables(c, wrapped, service_settings, of_store)
-        service.add_started(c, url, _command(data, follower.handed, fast), variables)
+        service.add_started(c, url, known.token, _command(data, follower.handed, fast), variables)
     else:
         service.add_elsewhere(c, known)
     add_roles(c, service_settings or {})
@@ -272,7 +272,8 @@ def _name_cullers(c: Any, spawner: type) -> None:
     here = any(base.__name__ in ON_THIS_MACHINE for base in spawner.__mro__)
     folders = [Path(sys.prefix) / "etc" / "jupyter", *map(Path, CONFIG_FOLDERS)] if here else []
     arguments = dict(written(c, spawner, name, []) for name in ("args", "cmd"))
-    for sentence in other_cullers(services, c, arguments, folders):
+    roles = written_in(c.JupyterHub, "load_roles", [])
+    for sentence in other_cullers(services, roles, c, arguments, folders):
         print(f"gpuspawner: {sentence}", file=sys.stderr)  # noqa: T201 - the hub has no log yet
 
 
@@ -297,14 +298,14 @@ def _wrapped(configured: Any) -> type[Spawner]:
         return base  # type: ignore[no-any-return]
     if base is LocalProcessSpawner:
         return LocalGPUSpawner
-    mixin: Any = GPUSpawnerMixin
+    mixins: tuple[Any, ...] = (GPUSpawnerMixin,)
     if _is_pods(base):
         from gpuspawner.spawner.kubernetes.spawner import GPUSpawner, KubePods  # noqa: PLC0415 - needs an extra of the package
 
         if base in GPUSpawner.__bases__:
             return GPUSpawner
-        mixin = KubePods
-    return type(f"GPU{base.__name__}", (mixin, base), {"__doc__": f"{base.__name__} with GPU leases."})
+        mixins = (KubePods, GPUSpawnerMixin)
+    return type(f"GPU{base.__name__}", (*mixins, base), {"__doc__": f"{base.__name__} with GPU leases."})
 
 
 def _is_pods(spawner: type) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 from jupyterhub.spawner import LocalProcessSpawner
 from jupyterhub.utils import isoformat
 from traitlets import Float, Unicode
+from traitlets.config import LoggingConfigurable
 
 from gpuspawner.catalog import SSH, PodQueues, default_url
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
@@ -46,7 +47,7 @@ TOOLS_VARIABLE = "GPUSPAWNER_TOOLS"
 """Which packages `gpuspawner.workspace` makes kernels of: JSON, the template's name and packages by tool."""
 
 
-class GPUSpawnerMixin(ServerOutput):
+class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
     """What every gpuspawner spawner adds to the class it stands before in the order of bases."""
 
     user_options: dict[str, Any]

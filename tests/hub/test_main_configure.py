@@ -18,6 +18,7 @@ from harness.hub import RealHub
 from jupyterhub.spawner import LocalProcessSpawner, SimpleLocalProcessSpawner
 from traitlets.config import Config
 
+from gpuspawner.cli.main import main
 from gpuspawner.spawner import GPUSpawnerMixin, LocalGPUSpawner, configure
 from gpuspawner.spawner.hub import one_hub
 
@@ -445,3 +446,13 @@ def test_what_is_no_hub_id_is_refused_by_name(tmp_path, hub_id):
     with pytest.raises(SystemExit, match=r"configure\(hub_id=.*\) is no hub id\. Give the 32 hexadecimal digits"):
         configure(Config(), catalog=CATALOG, data_dir=tmp_path / "gpu", hub_id=hub_id)
     assert not (tmp_path / "gpu" / "hub-id").exists()
+
+
+def test_doctor_asks_a_service_that_the_hub_starts_by_the_secret_as_its_page_says(shared_hub, capsys):
+    hub = shared_hub()
+    where = ["--hub", f"http://127.0.0.1:{hub.hub_port}/hub/api", "--service", f"http://127.0.0.1:{hub.service_port}"]
+    secret = str(hub.folder / "gpu" / "secret")
+    main(["doctor", *where, "--secret-file", secret, "--catalog", str(hub.catalog)])
+    told = capsys.readouterr().out
+    assert "good  token: The hub knows the token: service gpu." in told
+    assert "good  scopes: The service gpu has the scopes that it needs." in told

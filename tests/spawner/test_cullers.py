@@ -123,3 +123,19 @@ def test_what_is_commented_or_off_is_not_named(named, machine, text):
     c.Spawner.args = ["--MappingKernelManager.cull_idle_timeout=0", "--MappingKernelManager.cull_interval=300"]
     c.MappingKernelManager.cull_busy = False
     assert named(c) == []
+
+
+def test_the_role_of_a_culler_is_named_with_it_and_a_role_of_a_missing_service_at_once(tmp_path, capsys):
+    c = Config()
+    c.JupyterHub.services = [{"name": "jupyterhub-idle-culler", "command": ["jupyterhub-idle-culler"]}]
+    c.JupyterHub.load_roles = [{"name": "culls", "services": ["jupyterhub-idle-culler"], "scopes": ["list:users"]}]
+    configure(c, catalog=CATALOG, data_dir=tmp_path)
+    told = capsys.readouterr().err
+    assert "Take it out of c.JupyterHub.load_roles, too ('culls'): the hub does not start otherwise." in told
+    assert "is not in c.JupyterHub.services" not in told
+    c.JupyterHub.services = []
+    configure(c, catalog=CATALOG, data_dir=tmp_path)
+    assert (
+        "gives the role 'culls' to the service 'jupyterhub-idle-culler', which is not in c.JupyterHub.services: the "
+        "hub does not start. Take it out of that role."
+    ) in capsys.readouterr().err

@@ -12,6 +12,7 @@ from gpuspawner.catalog import Cluster, Route
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.spawner.attempt import Attempt
 from gpuspawner.spawner.kubernetes import clusters
+from gpuspawner.spawner.mixin import GPUSpawnerMixin
 
 EAST = Cluster("us-east", "US East", kubeconfig="/none", hub="https://hub.example.org", nodes="10.9.0.1")
 POD = {
@@ -68,7 +69,7 @@ class Base(Kube):
         }
 
 
-class One(clusters.InCluster, Base):
+class One(clusters.InCluster, GPUSpawnerMixin, Base):
     def __init__(self):
         Base.__init__(self, None)
         self._gpu_attempt = Attempt()

@@ -22,6 +22,7 @@ from gpuspawner.spawner.kubernetes import start as kube_start
 from gpuspawner.spawner.kubernetes.pods.output import NO_RIGHT
 from gpuspawner.spawner.kubernetes.pods.pod import START_MARK
 from gpuspawner.spawner.kubernetes.private import PodRequests
+from gpuspawner.spawner.mixin import GPUSpawnerMixin
 from gpuspawner.spawner.refusals import StartEnded
 from gpuspawner.spawner.steps import Steps
 
@@ -94,7 +95,7 @@ class Kube:
 REQUEST = Request("alice", "lab", "default", "a100", 1, 2.0, 2**33, 3600)
 
 
-class Start(PodRequests, Kube):
+class Start(PodRequests, GPUSpawnerMixin, Kube):
     """A start whose grant has come."""
 
     def __init__(self, client):

@@ -9,6 +9,7 @@ from kubernetes_asyncio.client import ApiException
 
 from gpuspawner.spawner.attempt import Attempt
 from gpuspawner.spawner.kubernetes.spawner import KubePods
+from gpuspawner.spawner.mixin import GPUSpawnerMixin
 
 
 def refused(status):
@@ -35,7 +36,7 @@ class Kube:
         return True
 
 
-class Stop(KubePods, Kube):
+class Stop(KubePods, GPUSpawnerMixin, Kube):
     """A workspace of a lease."""
 
     def __init__(self, problem=None, lease="lease"):

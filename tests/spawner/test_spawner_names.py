@@ -11,9 +11,9 @@ from jupyterhub.spawner import LocalProcessSpawner, SimpleLocalProcessSpawner, S
 from kubespawner import KubeSpawner
 from sudospawner import SudoSpawner
 from systemdspawner import SystemdSpawner
-from traitlets.config import LoggingConfigurable
+from traitlets.config import Configurable, LoggingConfigurable
 
-from gpuspawner.spawner.kubernetes.spawner import KubePods
+from gpuspawner.spawner.kubernetes.spawner import GPUSpawner, KubePods
 from gpuspawner.spawner.mixin import GPUSpawnerMixin
 
 BATCH = [one for one in vars(batchspawner).values() if isinstance(one, type) and issubclass(one, Spawner)]
@@ -60,3 +60,13 @@ def test_what_is_not_kubespawners_own_is_named_as_ours(mixin):
 @pytest.mark.parametrize("spawner", SPAWNERS)
 def test_no_other_spawner_has_a_name_of_ours(spawner):
     assert not {name for name in names_in(spawner) if name.startswith(OURS)}
+
+
+def test_help_of_the_hub_lists_the_mixin_and_the_spawner_and_none_of_their_parts_each_setting_explained():
+    shown = [one for one in KubePods.__mro__ + GPUSpawner.__mro__ if issubclass(one, Configurable)]
+    assert {one.__name__ for one in shown if one.__module__.startswith("gpuspawner.")} == {
+        "GPUSpawner",
+        "GPUSpawnerMixin",
+    }
+    ours = {name: trait for name, trait in GPUSpawner.class_traits(config=True).items() if name.startswith("gpu_")}
+    assert [name for name, trait in ours.items() if not trait.help] == []

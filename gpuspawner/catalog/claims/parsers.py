@@ -35,7 +35,7 @@ def _check_syntax(expression: str) -> None:
         from celpy import Environment  # noqa: PLC0415 - an extra, and slow
         from celpy.celparser import CELParseError  # noqa: PLC0415
     except ImportError:
-        raise BadValue("selectors need a part that is not here", "pip install 'gpuspawner[kubernetes]'") from None
+        raise BadValue("selectors need a part that is not here", "pip install '.[kubernetes]' in a checkout") from None
     try:
         Environment().compile(expression)
     except CELParseError:

@@ -24,7 +24,7 @@ def init(arguments: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return REFUSED
     except ImportError as error:
-        print(f"{error.name} is not installed: pip install 'gpuspawner[kubernetes]'.", file=sys.stderr)
+        print(f"{error.name} is not installed: pip install '.[kubernetes]' in a checkout.", file=sys.stderr)
         return INVALID
     except GpuspawnerError as error:
         way = " Or name another way there: --kubeconfig FILE, --context NAME." if arguments.kubernetes else ""

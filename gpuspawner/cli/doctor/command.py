@@ -96,7 +96,7 @@ def _examined(arguments: argparse.Namespace, token: str) -> Iterator[Finding]:
     try:
         from gpuspawner.cli.doctor.asking_cluster import examined  # noqa: PLC0415 - an extra of the package
     except ImportError as error:
-        yield bad("API server", f"{error.name} is not installed.", "pip install 'gpuspawner[kubernetes]'")
+        yield bad("API server", f"{error.name} is not installed.", "pip install '.[kubernetes]' in a checkout")
         return
     findings, kubernetes = asyncio.run(examined(arguments, catalog))
     yield from findings

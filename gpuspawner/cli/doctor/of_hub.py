@@ -18,10 +18,11 @@ OLDEST_HUB, NEWEST_HUB = (5, 5), 7
 """As pyproject.toml has it: from this version on, below that one."""
 SKEW_SECONDS = 10.0
 """Between two clocks. A ticket of the hub's pages is good for 60 s, and HTTP tells whole seconds. Arbitrary below."""
+ITS_ROLE = "Take its role out of c.JupyterHub.load_roles, too: the hub does not start with a role of a missing service."
 AN_ADMINISTRATORS = "ask with an administrator's token: GPUSPAWNER_TOKEN, made on the hub's page Token with all scopes"
 THE_SERVICES = (
-    "Ask with the service's token: --secret-file, of the secret that hub and service share, or --token-file. A service "
-    f"that the hub starts has a token that nobody else knows: leave --secret-file out, and {AN_ADMINISTRATORS}."
+    "Ask with the service's token: --secret-file, of the secret that hub and service share, or --token-file. Is it the "
+    f"secret of this hub? To see the hub's other services, {AN_ADMINISTRATORS}."
 )
 
 
@@ -74,7 +75,11 @@ def cullers(answer: Answer) -> Finding:
     if not named:
         return good("cullers", "No other service of the hub culls servers.")
     words = f"The hub's service {', '.join(named)} stops servers without HTTP traffic, also while their GPUs compute."
-    return bad("cullers", words, f"{REMEDY} With Zero to JupyterHub that is cull: {{enabled: false}}.")
+    return bad(
+        "cullers",
+        words,
+        f"{REMEDY} {ITS_ROLE} With Zero to JupyterHub that is cull: {{enabled: false}}.",
+    )
 
 
 def _culls(name: str, model: Any) -> bool:

@@ -6,6 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from slugify import slugify
+
 from gpuspawner.cli.adopting.draft import render
 from gpuspawner.cli.adopting.write import Refused, write_catalog
 from gpuspawner.cli.errors import INVALID, REFUSED
@@ -18,11 +20,6 @@ NO_PROFILE = "No profile of it can be read: nothing was written."
 
 def import_profiles(arguments: argparse.Namespace) -> int:
     """Write a catalog of profiles; name everything that it could not turn over, one line each."""
-    try:
-        from slugify import slugify  # noqa: PLC0415 - KubeSpawner's own, an extra of the package
-    except ImportError as error:
-        print(f"{error.name} is not installed: pip install 'gpuspawner[kubernetes]'.", file=sys.stderr)
-        return INVALID
     try:
         found = imported(read_source(Path(arguments.source)), slugify)
         if found.profiles:

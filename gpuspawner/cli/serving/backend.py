@@ -163,7 +163,7 @@ def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str, believes: Bel
         from gpuspawner.core.gpus.vendors import is_gpu_resource  # noqa: PLC0415
         from gpuspawner.schedulers.kubernetes import KubernetesScheduler  # noqa: PLC0415
     except ImportError as error:
-        raise BackendError(f"{error.name} is not installed: pip install 'gpuspawner[kubernetes]'.") from error
+        raise BackendError(f"{error.name} is not installed: pip install '.[kubernetes]' in a checkout.") from error
     try:
         settings = cluster_settings(json.loads(text or "{}"))
     except ValueError as error:

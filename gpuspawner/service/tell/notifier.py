@@ -29,7 +29,7 @@ PAUSE_SECONDS = 0.2
 """Until it is looked again whether there is room for more of many messages. Arbitrary."""
 PLAIN = re.compile(r"[\w.+-]+(@[\w.-]+)?")
 """Names and mail addresses that mean themselves in an address: no second recipient, no option of a target."""
-EXTRA = "pip install 'gpuspawner[notify]'"
+EXTRA = "pip install '.[notify]' in a checkout"
 
 
 @dataclass(frozen=True)

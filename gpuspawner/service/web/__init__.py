@@ -13,6 +13,7 @@ from gpuspawner.service.api.actions import ACTIONS
 from gpuspawner.service.web import administering, console, inbox, quotas, ready
 from gpuspawner.service.web.base import NotFound, SignIn, Static
 from gpuspawner.service.web.pages import Act, Home, WorkspacePage
+from gpuspawner.service.web.programs import package
 from gpuspawner.service.web.programs import pages as programs
 
 __all__ = ["ROUTES", "STATIC", "NotFound", "Static"]
@@ -28,6 +29,7 @@ ROUTES: list[Any] = [
     *administering.ROUTES,
     *inbox.ROUTES,
     *programs.ROUTES,
+    *package.ROUTES,
     *ready.ROUTES,
     (r"/oauth_callback", SignIn),
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ REMEDY = "Take it out: the catalog's policies stop what is idle."
 
 def other_cullers(
     services: Iterable[Mapping[str, Any]],
+    roles: Sequence[Mapping[str, Any]],
     sections: Mapping[str, Any],
     arguments: Mapping[str, Any],
     folders: Iterable[Path],
@@ -37,6 +38,7 @@ def other_cullers(
 
     Args:
         services: ``c.JupyterHub.services``.
+        roles: ``c.JupyterHub.load_roles``.
         sections: the whole configuration, by section.
         arguments: what single-user servers are started with (``args``, ``cmd``), by where it is written.
         folders: where the single-user servers of this machine find configuration; none where they run elsewhere.
@@ -46,7 +48,7 @@ def other_cullers(
         if _culls(service):
             yield (
                 f"c.JupyterHub.services has the culler {service.get('name')!r}{value}. It stops servers without "
-                f"HTTP traffic, also while their GPUs compute, and warns nobody. {REMEDY}"
+                f"HTTP traffic, also while their GPUs compute, and warns nobody. {REMEDY}{_roles_of(service, roles)}"
             )
     for where, line in _settings(sections, arguments, folders):
         found = SETTING.search(line)
@@ -55,6 +57,14 @@ def other_cullers(
                 f"{where} sets {found[1]}={found[2]}: workspaces end what they run by themselves, also what a GPU "
                 f"computes, and warn nobody. {REMEDY}"
             )
+
+
+def _roles_of(service: Mapping[str, Any], roles: Sequence[Mapping[str, Any]]) -> str:
+    """Return what else goes with a service: JupyterHub does not start with a role of one that is not there."""
+    named = [repr(role.get("name")) for role in roles if service.get("name") in role.get("services", ())]
+    if not named:
+        return ""
+    return f" Take it out of c.JupyterHub.load_roles, too ({', '.join(named)}): the hub does not start otherwise."
 
 
 def _culls(service: Mapping[str, Any]) -> bool:

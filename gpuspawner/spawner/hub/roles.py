@@ -8,7 +8,7 @@ from typing import Any
 
 from traitlets.config.loader import Config
 
-from gpuspawner.spawner.hub.service import SERVICE
+from gpuspawner.spawner.hub.service import SERVICE, configured
 from gpuspawner.spawner.hub.written import written_in
 
 SERVICE_SCOPES = ["list:users", "read:users", "read:users:groups", "list:groups"]
@@ -63,7 +63,21 @@ def add_roles(c: Any, service_settings: Mapping[str, Any]) -> None:
                     *(x for x in role.get(field, []) if x not in named.get(field, [])),
                 ]
     c.JupyterHub.load_roles = roles
+    _name_missing_services(c, roles)
     _tell_who_administers(roles, managed=managed)
+
+
+def _name_missing_services(c: Any, roles: list[dict[str, Any]]) -> None:
+    """Say which roles are of services that are not configured: JupyterHub ends by that, unless its API made them."""
+    there = {one.get("name") for one in configured(c)}
+    for role in roles:
+        for service in role.get("services", ()):
+            if service not in there:
+                print(  # noqa: T201 - the hub has no log yet
+                    f"gpuspawner: c.JupyterHub.load_roles gives the role {role['name']!r} to the service {service!r}, "
+                    "which is not in c.JupyterHub.services: the hub does not start. Take it out of that role.",
+                    file=sys.stderr,
+                )
 
 
 def _tell_who_administers(roles: list[dict[str, Any]], *, managed: bool) -> None:

@@ -23,7 +23,7 @@ SHORTEST_TOKEN = 8
 class Known:
     """By what hub and service know each other. ``shared`` is whether they share the hub's data folder.
 
-    ``url`` is where the hub reaches a service that it does not start, ``token`` that one's of the hub.
+    ``url`` is where the hub reaches a service that it does not start, ``token`` the service's of the hub.
     """
 
     secret_file: Path
@@ -46,8 +46,10 @@ def known(
     Raises:
         SystemExit: what is given can't be used, and why.
     """
+    given = next((one.get("api_token") for one in configured(c) if one.get("name") == SERVICE), None)
     if url is None:
-        return Known(data / "secret", made_identity(data, hub_id)[1])
+        text, hub_id = made_identity(data, hub_id)
+        return Known(data / "secret", hub_id, token=given or hub_token(bytes.fromhex(text)))
     url = _checked(url)
     if secret_file is None:
         path, shared = data / "secret", True
@@ -57,7 +59,6 @@ def known(
         text = _read("secret_file", path)
         check_secret(path, text)
         hub_id = hub_id or hub_id_of(bytes.fromhex(text))
-    given = next((one.get("api_token") for one in configured(c) if one.get("name") == SERVICE), None)
     token = _read("token_file", Path(token_file)) if token_file else given or hub_token(bytes.fromhex(text))
     if len(token) < SHORTEST_TOKEN:
         raise SystemExit(
@@ -84,11 +85,11 @@ def refuse_together(*, service_url: str | None, **others: object) -> None:
         )
 
 
-def add_started(c: Any, url: str, command: list[str], environment: Mapping[str, str]) -> None:
-    """Have the hub start the service."""
+def add_started(c: Any, url: str, token: str, command: list[str], environment: Mapping[str, str]) -> None:
+    """Have the hub start the service. Its token is made of the secret: ``gpuspawner doctor`` asks with it, too."""
     # A managed service inherits only env_keep: a hub that finds gpuspawner by PYTHONPATH must pass it on.
     path = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
-    _add(c, {"url": url, "command": command, "environment": {**path, **environment}})
+    _add(c, {"url": url, "api_token": token, "command": command, "environment": {**path, **environment}})
 
 
 def add_elsewhere(c: Any, known: Known) -> None:

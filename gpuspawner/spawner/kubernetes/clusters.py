@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from aiohttp import ClientError
@@ -19,7 +19,11 @@ from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.catalog import Cluster, Route
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.spawner.kubernetes.ways import GATEWAY_API, http_route_of, ingress_of, service_of
-from gpuspawner.spawner.mixin import GPUSpawnerMixin
+
+if TYPE_CHECKING:
+    from gpuspawner.spawner.mixin import GPUSpawnerMixin as _Base
+else:
+    from traitlets import HasTraits as _Base  # it stands before the mixin in the order of bases: see web.options
 
 AGAIN_SECONDS = 5.0
 ASK_SECONDS, ASK_AGAIN_SECONDS = 10.0, 1.0
@@ -31,7 +35,7 @@ _clients: dict[tuple[Any, Cluster], CoreV1Api] = {}
 """By event loop, as KubeSpawner's own."""
 
 
-class InCluster(GPUSpawnerMixin):
+class InCluster(_Base):
     """What differs for a workspace that is not in the hub's own cluster."""
 
     _gpu_own_api: Any = None

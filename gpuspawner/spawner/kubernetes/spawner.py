@@ -21,11 +21,12 @@ from gpuspawner.spawner.kubernetes.pods.models import written_back
 from gpuspawner.spawner.kubernetes.pods.pod import PodSettings, with_lease
 from gpuspawner.spawner.kubernetes.private import PodRequests
 from gpuspawner.spawner.kubernetes.start import LOOK_SECONDS
+from gpuspawner.spawner.mixin import GPUSpawnerMixin
 from gpuspawner.spawner.refusals import ended_start
 
 
 class KubePods(PodRequests):
-    """What every gpuspawner spawner of pods adds, over KubeSpawner or a class made of it."""
+    """What every gpuspawner spawner of pods adds before the mixin, over KubeSpawner or a class made of it."""
 
     gpu_shared_memory_share = Float(
         0.5, min=0, max=1, help="The part of a workspace's memory that /dev/shm may take; 0: the runtime's 64 MiB."
@@ -211,5 +212,5 @@ class KubePods(PodRequests):
             self.log.warning("the pod of %s is not gone yet: the service sees to its end", self._log_name)
 
 
-class GPUSpawner(KubePods, KubeSpawner):
+class GPUSpawner(KubePods, GPUSpawnerMixin, KubeSpawner):
     """KubeSpawner with GPU leases."""

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub.user import User
 from jupyterhub.utils import isoformat
-from traitlets import Callable, Unicode, default, observe
-from traitlets.config import LoggingConfigurable
+from traitlets import Callable, HasTraits, Unicode, default, observe
 
 from gpuspawner.catalog import LINKED, Catalog, from_form, resolve, teams_of, tried, visible, without_defaults
 from gpuspawner.catalog.groups import named_groups, team_title
@@ -25,7 +24,9 @@ from gpuspawner.spawner.web.live import ServiceView
 if TYPE_CHECKING:
     from jupyterhub.spawner import Spawner as _Base
 else:
-    _Base = LoggingConfigurable  # JupyterHub's Spawner refuses subclasses that do not start servers themselves
+    # JupyterHub's Spawner refuses subclasses that do not start servers themselves. And `jupyterhub --help-all` lists
+    # each part of a spawner that is a Configurable, with all its settings again: only the mixin as a whole is one.
+    _Base = HasTraits
 
 
 class FormOptions(_Base):

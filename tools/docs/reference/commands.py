@@ -12,8 +12,8 @@ from gpuspawner.cli.main import parser_of_all
 HEAD = """\
 # Command line
 
-What `gpuspawner --help` and `gpuspawner COMMAND --help` print. `pip install gpuspawner` is enough for those that ask
-a hub's service; `gpuspawner[hub]` has the others.
+What `gpuspawner --help` and `gpuspawner COMMAND --help` print. The package that the service offers is enough for those
+that ask a hub's service. The others need the extra `hub`.
 """
 COLUMNS = "100"
 

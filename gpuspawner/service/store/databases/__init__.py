@@ -26,7 +26,7 @@ SHARED = (
     "Others may read {file}, which holds its password. Run chmod 600 {file}; in a pod, mount the Secret with "
     "defaultMode: 0440."
 )
-EXTRA = "This installation has no PostgreSQL client: pip install 'gpuspawner[postgresql]'."
+EXTRA = "This installation has no PostgreSQL client: pip install '.[postgresql]' in a checkout."
 
 
 def database_of(url: str, password_file: Path | None = None) -> Database:

@@ -122,9 +122,22 @@ def become(request, streams, connection):
     warnings._processoptions(sys.warnoptions)
     _open_streams(unbuffered=bool(environment.get("PYTHONUNBUFFERED")))
     os.getppid = _parent_of(connection)
+    _reread_prefix()
     connection.send(NUMBER.pack(os.getpid()))
     connection.close()
     _run_sitecustomize(found)
+
+
+def _reread_prefix():
+    """Have JupyterHub's classes know the service's path, which they read when they are imported.
+
+    Cookies of the service would be for all paths, the servers of users included.
+    """
+    auth = sys.modules["jupyterhub.services.auth"]
+    for cls in (auth.HubAuth, auth.HubOAuth):
+        prefix = os.environ.get("JUPYTERHUB_SERVICE_PREFIX") or "/"
+        cls.base_url.default_value = prefix
+        cls._static_immutable_initial_values["base_url"] = prefix
 
 
 def _open_streams(*, unbuffered):

@@ -47,7 +47,6 @@ def test_who_is_away_is_warned_nobody_comes_and_asking_again_joins_the_end(hub):
     assert (again["queue"]["place"], again["asked_at"] > ben["asked_at"]) == (1, True)
 
 
-@pytest.mark.slow  # service/test_came.py has who has come
 def test_who_waits_for_it_in_a_terminal_has_come_and_a_script_has_not(hub):
     hub.add_user("holder", "dora")
     token = hub.api("POST", "/users/dora/tokens", {}).json()["token"]

@@ -265,7 +265,7 @@ class Notice:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a waiting request was told first: when it would start, likely and at the latest, and the range told."""
+    """What a waiting request was told first: when it would start, likely and if nothing changed, and the range told."""
 
     told_at: float
     likely_at: float | None

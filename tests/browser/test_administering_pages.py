@@ -91,7 +91,8 @@ def used_last_week(world, name, user, gpus, percent):
     """A workspace that ran for two hours a week ago, and what was read of it."""
     ended_at = pages.NOW - 8 * 86400
     rate = Rate(Fraction(len(gpus)), Fraction(2 * len(gpus)))
-    lease = pages.running(name, user, gpus, minutes=8 * 1440 + 120, server=name, rate=rate, deadline_at=ended_at + 60)
+    times = {"minutes": 8 * 1440 + 120, "sampled_at": ended_at - 10, "deadline_at": ended_at + 60}
+    lease = pages.running(name, user, gpus, server=name, rate=rate, **times)
     world.save(lease, readings=pages.readings(lease, [percent] * 100, until=ended_at - 10))
     stops = pages.replace(lease, phase=pages.Phase.STOPPING, phase_since=ended_at, reason=pages.Reason.STOPPED)
     world.save(pages.replace(stops, ended_by=user))
@@ -138,7 +139,7 @@ def test_an_administrator_sees_what_is_wrong_drains_tells_people_and_exports_who
 
     page.get_by_role("navigation", name="Console").get_by_role("link", name="Use").click()
     page.get_by_role("link", name="Last week").click()
-    wasted = page.get_by_role("region", name="Held longest without use").get_by_role("listitem")
+    wasted = page.get_by_role("region", name="Allocated longest without use").get_by_role("listitem")
     expect(wasted.first).to_contain_text(re.compile(r"bob 1\.\d GPU h of 2\.0 allocated"))
     page.get_by_role("link", name="Idle", exact=True).click()
     expect(page.get_by_role("columnheader", name="Idle", exact=True)).to_have_attribute("aria-sort", "descending")

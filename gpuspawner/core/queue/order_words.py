@@ -2,47 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import nsmallest
 from math import inf
 
-from gpuspawner.core.leases.lease import WAITING, Lease
+from gpuspawner.core.leases.lease import WAITING, Lease, Phase
 from gpuspawner.core.placement.kinds import pools_of
 from gpuspawner.core.queue.order import Rank, Standing, policy_of
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
-from gpuspawner.core.queue.waiting import stands_aside
 from gpuspawner.core.units import show_duration
 
 MOST_TOLD = 5
 """Of so many that a grant passes it is told, of those that have waited longest. Arbitrary: each is a line to store."""
 
 
+def longest_waiting(seen: Snapshot, granted: Collection[Claim]) -> Mapping[str | None, Sequence[Claim]]:
+    """Return who has waited longest for GPUs of each pool, the earliest first, of those who could be granted some.
+
+    Args:
+        seen: everything as it was before the grants of a pass.
+        granted: whom this pass grants something; who asked after all of them is left out.
+    """
+    names, before = {claim.id for claim in granted}, max((claim.asked_at for claim in granted), default=0.0)
+    found: dict[str | None, list[Lease]] = {}
+    for lease in seen.leases:
+        if lease.asked_at >= before or lease.phase not in WAITING:
+            continue
+        if lease.id in names or lease.not_before > seen.now:
+            continue
+        if lease.held_back is not None or lease.impossible_since is not None:
+            continue
+        if lease.phase is not Phase.PARKED or seen.hub_answers:
+            for pool in pools_of(lease, seen.kinds):
+                found.setdefault(pool, []).append(lease)
+    first = {pool: nsmallest(MOST_TOLD, leases, key=_asked) for pool, leases in found.items()}
+    return {pool: [claim_of(lease) for lease in leases] for pool, leases in first.items()}
+
+
 def passed_by(
-    claim: Claim, seen: Snapshot, standing: Standing, granted: Collection[str]
-) -> Iterator[tuple[Lease, str]]:
-    """Yield which requests that were made earlier a grant goes before by the order, with why, the earliest first.
+    claim: Claim, waiting: Mapping[str | None, Sequence[Claim]], seen: Snapshot, standing: Standing
+) -> Iterator[tuple[str, str]]:
+    """Yield which requests that were made earlier a grant goes before by the order, by id, with why.
 
     Args:
         claim: what is granted.
+        waiting: what :func:`longest_waiting` returns.
         seen: everything as it was before the grants of this pass.
         standing: how all stand in it.
-        granted: the leases, by id, that this pass grants something.
     """
-    pools = frozenset(pools_of(claim, seen.kinds))
-
-    def is_earlier(lease: Lease) -> bool:
-        if lease.phase not in WAITING or lease.asked_at >= claim.asked_at or lease.id in granted:
-            return False
-        if lease.held_back is not None or lease.impossible_since is not None:
-            return False  # it could not have been granted either
-        other = claim_of(lease)
-        aside = stands_aside(other, seen.now, hub_answers=seen.hub_answers)
-        return not aside and not pools.isdisjoint(pools_of(other, seen.kinds))
-
+    others = {one.id: one for pool in pools_of(claim, seen.kinds) for one in waiting.get(pool, ())}
+    earlier = [one for one in others.values() if one.asked_at < claim.asked_at]
+    if not earlier:
+        return
     rank = standing.rank(claim)
-    for lease in nsmallest(MOST_TOLD, filter(is_earlier, seen.leases), key=lambda one: (one.asked_at, one.id)):
-        if rank < standing.rank(claim_of(lease)):
-            yield lease, goes_after(claim_of(lease), claim, standing, seen)
+    for one in nsmallest(MOST_TOLD, earlier, key=_asked):
+        if rank < standing.rank(one):
+            yield one.id, goes_after(one, claim, standing, seen)
+
+
+def _asked(one: Claim | Lease) -> tuple[float, str]:
+    return one.asked_at, one.id
 
 
 def goes_after(claim: Claim, ahead: Claim, standing: Standing, seen: Snapshot) -> str:

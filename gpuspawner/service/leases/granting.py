@@ -20,7 +20,7 @@ from gpuspawner.core.placement.placement import used_shares
 from gpuspawner.core.queue.acts import Passed
 from gpuspawner.core.queue.grants import Held
 from gpuspawner.core.queue.order import Standing
-from gpuspawner.core.queue.order_words import passed_by
+from gpuspawner.core.queue.order_words import longest_waiting, passed_by
 from gpuspawner.core.queue.preemption import is_of
 from gpuspawner.core.queue.shares import Uses
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
@@ -145,12 +145,17 @@ class Granting:
         if not ours:
             return []
         standing = Standing(seen, Tally(seen, self._observed.holdings(seen)), Uses(seen))
-        told: dict[str, list[AuditLine]] = {}
+        told: dict[str, list[str]] = {}
+        waiting = longest_waiting(seen, ours)
         for claim in ours:
-            for lease, why in passed_by(claim, seen, standing, {one.id for one in granted}):
-                told.setdefault(lease.id, []).append(self._line(lease, Passed(why)))
-        newest = ((self._book.get(name), lines) for name, lines in told.items())
-        return [self._book.save(lease, audit=lines) for lease, lines in newest if lease is not None]
+            for name, why in passed_by(claim, waiting, seen, standing):
+                told.setdefault(name, []).append(why)
+        newest = ((self._book.get(name), reasons) for name, reasons in told.items())
+        return [
+            self._book.save(lease, audit=[self._line(lease, Passed(why)) for why in reasons])
+            for lease, reasons in newest
+            if lease is not None
+        ]
 
     def _kept_from(self, lease: Lease) -> Mapping[str, Fraction]:
         """Return how much of each GPU is kept for stronger claims of others."""

@@ -1,4 +1,4 @@
-"""Signed tickets: how the hub's pages, which cannot share the service's cookie, say for whom they ask."""
+"""Signed tickets: how the hub's pages, and SSH by a login, say for whom they ask: they share no cookie with us."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from itsdangerous import BadData, URLSafeSerializer
 
 TICKET_SECONDS = 60.0
 """An open page asks the hub for a new one every half of it. After a logout none comes (see ``spawner.web.renewal``)."""
-
-
 CONFIRM_PATH = "/gpuspawner/confirm"
 """Below the hub's prefix: where a user signs in anew for an administrator's token."""
 CONFIRMED_SECONDS = 120.0
 """How long a fresh sign-in counts: its user presses one button meanwhile. Arbitrary."""
+PAGE_SALT, SSH_SALT = b"ticket-4", b"ssh-1"
 
 
 class Holder(NamedTuple):
@@ -62,7 +61,21 @@ def is_confirmed(secret: bytes, confirmation: str, created: str, code: str, now:
     return (user_created, of_code) == (created, code) and bool(now < good_until)
 
 
-def _signer(secret: bytes, salt: bytes = b"ticket-4") -> URLSafeSerializer:
+def sign_ssh_ticket(secret: bytes, lease: str, user: str, now: float) -> str:
+    """Return a ticket by which a user gets into a workspace by SSH, good for TICKET_SECONDS from ``now``."""
+    return str(_signer(secret, SSH_SALT).dumps([lease, user, int(now + TICKET_SECONDS)]))
+
+
+def ssh_ticket_user(secret: bytes, lease: str, ticket: str, now: float) -> str | None:
+    """Return whose ticket it is; None where it is forged, over, or of another workspace."""
+    try:
+        of, user, good_until = _signer(secret, SSH_SALT).loads(ticket)
+    except (BadData, UnicodeError):
+        return None
+    return str(user) if of == lease and now < good_until else None
+
+
+def _signer(secret: bytes, salt: bytes = PAGE_SALT) -> URLSafeSerializer:
     # The secret serves the spawner too: the salt keeps what is signed for one use from serving another, and a ticket
     # of the version before, which had other parts, from serving at all. The time of its end is one of its parts, and
     # not itsdangerous' own stamp, since ``now`` is an argument here.

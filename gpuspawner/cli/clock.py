@@ -23,8 +23,8 @@ class _Shown:
 def note_zone(headers: Mapping[str, str]) -> None:
     """Show times in the zone that an answer names, from now on; a service that names none leaves it as it is."""
     try:
-        _Shown.zone = ZoneInfo(headers[HEADER])
-    except (KeyError, ValueError, ZoneInfoNotFoundError):
+        _Shown.zone = ZoneInfo(headers.get(HEADER) or "")
+    except (OSError, ValueError, ZoneInfoNotFoundError):  # none, or no name of one that is known here
         return
 
 

@@ -6,12 +6,14 @@ import re
 import time
 from dataclasses import replace
 from datetime import datetime, timezone
+from email.message import Message
 from zoneinfo import ZoneInfo
 
 import pytest
 from page_world import CATALOG, NOW, Browser, running, waiting
 
 from gpuspawner.catalog import load_catalog
+from gpuspawner.cli import clock
 from gpuspawner.cli.main import main
 from gpuspawner.core.units import show_time
 
@@ -55,6 +57,16 @@ def test_columns_of_a_command_are_in_the_services_zone_which_is_named_once(world
 def test_what_shows_no_time_and_what_programs_read_names_no_zone(run):
     assert run("offers").err == ""
     assert run("list", "--json").err == ""
+
+
+@pytest.mark.parametrize("named", [None, "", "../etc", "Asia", "Nowhere/Land"])
+def test_an_answer_that_names_no_zone_changes_nothing(named, monkeypatch):
+    monkeypatch.setattr(clock._Shown, "zone", ZONE)
+    headers = Message()
+    if named is not None:
+        headers["Gpuspawner-Timezone"] = named
+    clock.note_zone(headers)
+    assert clock._Shown.zone is ZONE
 
 
 def test_pages_name_the_zone(world):

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from gpuspawner import __version__
+from gpuspawner.cli.clock import note_zone
 from gpuspawner.cli.errors import AwayError, RefusedError
 from gpuspawner.cli.signing.credentials import kept_token
 from gpuspawner.core.errors import label_of
@@ -127,6 +128,7 @@ def call(
     )
     try:
         with _OPENER.open(request, timeout=TIMEOUT_SECONDS) as response:
+            note_zone(response.headers)
             answer: dict[str, Any] = json.load(response)
             return answer
     except HTTPError as error:

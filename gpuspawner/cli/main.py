@@ -6,6 +6,7 @@ import argparse
 import gc
 import os
 import sys
+import time
 from collections.abc import Sequence
 from importlib import import_module
 from io import TextIOWrapper
@@ -17,6 +18,7 @@ from gpuspawner.cli.arguments import add_parsers
 from gpuspawner.cli.errors import INVALID, CommandError
 from gpuspawner.core.errors import quoted
 
+CLOCK = "gpuspawner.cli.clock"
 STDOUT = 1
 INTERRUPTED = 130
 """As shells have it: 128 and the number of the signal that Ctrl-C sends."""
@@ -59,6 +61,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # None where it is closed
             stream.reconfigure(errors="backslashreplace")  # names are in any script, and some terminals in one
+    code = _run(parsed)
+    if not (getattr(parsed, "json", False) or getattr(parsed, "csv", False)):
+        _name_zone()
+    return code
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    """Run the command; what ends it is told here, in one place."""
     try:
         module, _, function = parsed.run.partition(":")
         code = int(getattr(_import(module), function)(parsed) or 0)
@@ -72,6 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"gpuspawner: {words}", file=sys.stderr)
         return INVALID
     except CommandError as error:
+        if clock := sys.modules.get(CLOCK):
+            clock.note_time(str(error))
         print(error, file=sys.stderr)
         return error.code
     except UnicodeEncodeError as error:  # bytes of a terminal with another encoding, in what was to be sent
@@ -80,6 +92,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return code
+
+
+def _name_zone() -> None:
+    """Say once which zone the times were in; a command that asked nothing has shown none, and needs no such module."""
+    if (clock := sys.modules.get(CLOCK)) and (words := clock.zone_words(time.time())):
+        print(words, file=sys.stderr)
 
 
 def _import(module: str) -> ModuleType:

@@ -7,6 +7,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from gpuspawner.cli.clock import note_time
+
 
 def show(arguments: argparse.Namespace, answer: Any, printer: Callable[[Any], None]) -> None:
     """Print the answer as JSON where ``--json`` asks for it, else by ``printer``."""
@@ -18,4 +20,5 @@ def show(arguments: argparse.Namespace, answer: Any, printer: Callable[[Any], No
 
 def shown(text: str) -> str:
     """Return a text for a terminal: names are people's own, and may hold what moves its cursor."""
+    note_time(text)
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

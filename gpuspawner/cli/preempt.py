@@ -7,11 +7,12 @@ import time
 from typing import Any
 
 from gpuspawner.cli.asking import ID_LETTERS, ask, one_begins
+from gpuspawner.cli.clock import show_time
 from gpuspawner.cli.errors import InvalidError
 from gpuspawner.cli.output import show as show_answer
 from gpuspawner.cli.output import shown
 from gpuspawner.cli.table import print_table
-from gpuspawner.core.units import BadValue, parse_duration, show_time
+from gpuspawner.core.units import BadValue, parse_duration
 
 
 def take(arguments: argparse.Namespace) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timezone
 from fractions import Fraction
 from typing import TypeVar
 from zoneinfo import ZoneInfo
@@ -213,6 +213,11 @@ def show_time(at: float, now: float, zone: ZoneInfo | None = None) -> str:
     there, here = (datetime.fromtimestamp(moment, zone) for moment in (at, now))
     text = there.strftime("%H:%M:%S" if abs(at - now) < SECONDS_SHOWN_BELOW else "%H:%M")
     return text if there.date() == here.date() else there.strftime("%a %d %b ") + text
+
+
+def show_iso(at: float, zone: ZoneInfo | None = None) -> str:
+    """Write a time for programs, ISO 8601 with its offset, in this process's zone or another: see :func:`show_time`."""
+    return datetime.fromtimestamp(at, zone or timezone.utc).astimezone(zone).isoformat(timespec="seconds")
 
 
 def show_cpu(cores: float) -> str:

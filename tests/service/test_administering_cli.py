@@ -141,7 +141,8 @@ def test_a_hold_or_an_exemption_is_lifted_by_what_the_list_shows_where_that_mean
     assert run("exempt", "bob/train", "runs", "--until", "2h", "--reason", "demo")[0] == 0
     live = {one.whom: one for one in world.call(world.parts.restrictions.in_force)}
     code, _, err = run("hold", "--lift", "a100", "--reason", "done")
-    head, *choices = err.splitlines()
+    head, *choices, zone = err.splitlines()
+    assert zone.startswith("Times are in UTC")
     assert (code, head) == (
         2,
         "2 called 'a100', or with an id that begins so, to lift. Nothing was done; name one by its ID:",

@@ -16,6 +16,7 @@ from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.idle.evidence import SampleKind
 from gpuspawner.core.idle.idleness import Streak
 from gpuspawner.core.rules import Notice
+from gpuspawner.core.units import show_iso
 from gpuspawner.service.tell.console.exports import csv_text
 from gpuspawner.service.tell.console.listing import Column, Filter, Table, chosen, listed, read_wanted
 from gpuspawner.service.web.console import ROUTES
@@ -79,8 +80,12 @@ def test_page_json_and_csv_of_a_list_say_the_same(world):
         lines = list(csv.DictReader(io.StringIO(asked(world, f"console/{name}.csv").text)))
         assert len(lines) == document["found"] == page.count("data-key=")
         for line, row in zip(lines, document["rows"], strict=True):
-            assert line == {key: "" if value is None else str(value) for key, value in row.items()}
+            assert line == {key: as_cell(key, value) for key, value in row.items()}
             assert row["user"] in page
+
+
+def as_cell(key, value):
+    return "" if value is None else show_iso(value) if key.endswith("_at") else str(value)
 
 
 def test_what_nobody_came_to_is_no_work_and_what_is_claimed_ends_by_its_notice(world):

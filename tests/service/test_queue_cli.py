@@ -69,8 +69,7 @@ def test_of_others_the_api_says_neither_who_nor_why(world):
 
 def test_who_waits_for_nothing_is_told_so(world, queue):
     assert queue(name="bob")[1].splitlines()[0] == "You wait for nothing."
-    for name in ("mine", "carols"):
-        api(world, "admin", f"workspaces/{name}/stop", "POST")
+    api(world, "admin", "admin/workspaces/stop", "POST", {"ids": ["mine", "carols"], "reason": "over"})
     assert queue()[1] == "Nobody waits.\n"
 
 

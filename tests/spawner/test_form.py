@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -248,7 +249,7 @@ def test_the_quota_is_its_user_s_whoever_looks():
     ],
 )
 def test_how_the_last_one_ended_is_told_once(end, told):
-    view = PageView("alice", "/services/gpu/", None, ServiceView("", "t", b"s"))
+    view = PageView("alice", "/services/gpu/", None, ServiceView("", "t", b"s"), ZoneInfo("UTC"))
     over = {"end": {"dispute": None, **end}}
     assert view.unread(({"end": None}, over)) == (over if told else None)
     assert view.unread(None) is None

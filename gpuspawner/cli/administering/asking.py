@@ -7,10 +7,10 @@ from typing import Any
 from urllib.parse import quote
 
 from gpuspawner.cli.asking import ID_LETTERS, ask, ask_all
+from gpuspawner.cli.clock import show_time
 from gpuspawner.cli.errors import REFUSED, RefusedError
 from gpuspawner.cli.output import shown
 from gpuspawner.cli.table import print_table
-from gpuspawner.core.units import show_time
 
 FORBIDDEN = 403
 INSTEAD = (

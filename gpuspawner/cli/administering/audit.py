@@ -10,9 +10,9 @@ from typing import Any
 
 from gpuspawner.cli.administering.asking import ask_admin, query_of
 from gpuspawner.cli.asking import ID_LETTERS
+from gpuspawner.cli.clock import show_iso, show_time
 from gpuspawner.cli.errors import InvalidError
 from gpuspawner.cli.table import print_table
-from gpuspawner.core.units import show_time
 
 AT_ONCE = 1000
 """So many lines the API answers at once, at most."""
@@ -31,7 +31,7 @@ def show(arguments: argparse.Namespace) -> None:
     elif arguments.csv:
         writer = csv.writer(sys.stdout)
         writer.writerow(COLUMNS)
-        writer.writerows([_cell(line[name]) for name in COLUMNS] for line in lines)
+        writer.writerows([_cell({**line, "at": show_iso(line["at"])}[name]) for name in COLUMNS] for line in lines)
     elif not lines:
         print("Nothing matches.")
     else:

@@ -7,10 +7,10 @@ from typing import Any
 
 from gpuspawner.cli.administering.asking import ask_admin, code_of, ids_of, print_done
 from gpuspawner.cli.asking import ID_LETTERS
+from gpuspawner.cli.clock import show_time
 from gpuspawner.cli.errors import RefusedError
 from gpuspawner.cli.output import show, shown
 from gpuspawner.cli.table import print_table
-from gpuspawner.core.units import show_time
 
 TARGETS = {"drain": "node", "quarantine": "gpu", "pause": "kind", "hold": "kind"}
 

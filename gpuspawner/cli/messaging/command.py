@@ -7,9 +7,9 @@ import sys
 from typing import Any
 
 from gpuspawner.cli.asking import ID_LETTERS, ask, one_begins
+from gpuspawner.cli.clock import show_time
 from gpuspawner.cli.output import show, shown
 from gpuspawner.cli.table import print_table
-from gpuspawner.core.units import show_time
 
 TEXT_LETTERS = 60
 """How much of a text the list shows; --json has all of it."""

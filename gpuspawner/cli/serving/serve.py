@@ -16,7 +16,7 @@ from gpuspawner.catalog.requests import menus
 from gpuspawner.catalog.warnings import needing_pods
 from gpuspawner.cli.serving.backend import BackendError, Chosen, choose_backend
 from gpuspawner.cli.serving.started import Started, StartError, started_by_hand, started_by_hub
-from gpuspawner.cli.serving.zone import show_times_in
+from gpuspawner.cli.serving.zone import begin_log, show_times_in
 from gpuspawner.core.errors import CatalogError, NoPort, Unavailable
 from gpuspawner.schedulers.base import Unfit
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
@@ -32,9 +32,10 @@ INVALID = 1
 
 def serve(arguments: argparse.Namespace) -> int:
     """Run the service until it is stopped, superseded, or the hub that started it is gone."""
-    logging.basicConfig(level=logging.INFO, format="[gpu %(asctime)s %(levelname)s] %(message)s")
+    begin_log()
     try:
         catalog = load_catalog(arguments.catalog)
+        show_times_in(catalog.rules.timezone)  # before the first line is logged
         by_hub = not arguments.hub and "JUPYTERHUB_SERVICE_URL" in os.environ
         started = started_by_hub(arguments, os.environ) if by_hub else started_by_hand(arguments, os.environ)
         chosen, file, settings = _prepare(arguments, started, catalog)

@@ -8,14 +8,18 @@ import time
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.rules import Rules
-
+FORMAT = "[gpu %(asctime)s %(levelname)s] %(message)s"
 log = logging.getLogger("gpuspawner.catalog")
 
 
+def begin_log() -> None:
+    """Log in lines whose times name their offset."""
+    logging.basicConfig(level=logging.INFO, format=FORMAT, datefmt="%Y-%m-%d %H:%M:%S%z")
+
+
 def show_times_in(zone: str) -> None:
-    """Have all clock times, the log's too, be those of a zone. The machine's stay where the catalog names none."""
-    if zone == Rules.timezone or zone == os.environ.get("TZ"):
+    """Have all clock times, the log's too, be those of a zone: UTC where the catalog names none."""
+    if zone == os.environ.get("TZ"):
         return
     os.environ["TZ"] = zone
     time.tzset()

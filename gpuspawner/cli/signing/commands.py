@@ -12,11 +12,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 from gpuspawner.cli.asking import ID_LETTERS, ask, call, one_begins
+from gpuspawner.cli.clock import show_time
 from gpuspawner.cli.errors import RefusedError
 from gpuspawner.cli.output import show, shown
 from gpuspawner.cli.signing.credentials import file_of_tokens, keep_token, kept_token
 from gpuspawner.cli.table import print_table
-from gpuspawner.core.units import show_time
 
 
 def login(arguments: argparse.Namespace) -> None:

@@ -7,9 +7,10 @@ from collections import Counter
 from typing import Any
 
 from gpuspawner.cli.asking import ID_LETTERS, ask
+from gpuspawner.cli.clock import show_time
 from gpuspawner.cli.output import show, shown
 from gpuspawner.cli.table import print_table
-from gpuspawner.core.units import show_duration, show_time
+from gpuspawner.core.units import show_duration
 
 
 def show_queue(arguments: argparse.Namespace) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 from gpuspawner.cli.asking import ID_LETTERS, ask, ask_all, one_begins
+from gpuspawner.cli.clock import show_time
 from gpuspawner.cli.output import show, shown
 from gpuspawner.cli.table import print_table
-from gpuspawner.core.units import show_time
 
 
 def quota(arguments: argparse.Namespace) -> None:

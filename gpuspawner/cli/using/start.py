@@ -8,11 +8,11 @@ import time
 from typing import Any
 
 from gpuspawner.cli.asking import ID_LETTERS, ask
+from gpuspawner.cli.clock import show_time
 from gpuspawner.cli.errors import AwayError, RefusedError
 from gpuspawner.cli.meant import title
 from gpuspawner.cli.output import show, shown
 from gpuspawner.cli.using.workspaces import address_of, tell
-from gpuspawner.core.units import show_time
 
 ASK_SECONDS = 2.0
 OPTIONS = ("template", "gpu", "gpu_memory", "count", "cpu", "memory", "lifetime", "team", "repository", "own_image")

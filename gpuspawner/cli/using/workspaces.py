@@ -10,12 +10,13 @@ from urllib.parse import quote, urlsplit
 
 from gpuspawner.cli.administering.workspaces import act, ask_reason_to_stop, is_administrators
 from gpuspawner.cli.asking import ID_LETTERS, ask, ask_all
+from gpuspawner.cli.clock import show_time
 from gpuspawner.cli.errors import RefusedError
 from gpuspawner.cli.meant import meant, meant_to_change, title
 from gpuspawner.cli.output import show, shown
 from gpuspawner.cli.table import print_table
 from gpuspawner.core.leases.warned import DECIDED
-from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_time
+from gpuspawner.core.units import show_bytes, show_cpu, show_duration
 
 PATHS = {"lab": "lab", "vscode": "vscode/"}
 """Where a workspace's server has what it opens."""

@@ -270,6 +270,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         """Write a JSON text, with a proof that this hub's service wrote it, where one is asked for."""
         self.set_status(status)
         self.set_header("Content-Type", "application/json")
+        self.set_header("Gpuspawner-Timezone", self.parts.catalog.rules.timezone)
         nonce = self.request.headers.get(NONCE, "")
         if nonce:
             asked = Asked(str(self.request.method), str(self.request.uri))

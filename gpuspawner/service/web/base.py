@@ -119,6 +119,7 @@ class ErrorPages(BaseHandler):
                 unread=self.inbox.unread,
                 messages=[shown_view(one, self.parts.clock.now()) for one in self.inbox.messages],
                 fast=self.parts.catalog.fast,
+                shown_in=self.parts.catalog.rules.timezone,
                 now=self.parts.clock.now(),
                 # A page that tells of trouble reads nothing of a store that may be the trouble.
                 version=".".join(version_of(self.parts, self.person)) if self.person and status < SERVER_ERROR else "",

@@ -10,7 +10,6 @@ from zoneinfo import ZoneInfo
 
 from kubernetes_asyncio.client import ApiException
 
-from gpuspawner.core.rules import Rules
 from gpuspawner.core.units import show_time
 from gpuspawner.spawner.kubernetes.clusters import InCluster
 from gpuspawner.spawner.kubernetes.pods.homes import (
@@ -58,8 +57,7 @@ class HomeWaits(InCluster):
         return None if found is None else self._held_by(found, seconds)
 
     def _held_by(self, holder: Holder, seconds: float) -> Stage:
-        zone = self.catalog.rules.timezone
-        since = show_time(holder.since, time.time(), None if zone == Rules.timezone else ZoneInfo(zone))
+        since = show_time(holder.since, time.time(), ZoneInfo(self.catalog.rules.timezone))
         words, own = holder_words(holder, self.user.name, since), holder.user == self.user.name
         goes_on = f"{words} {'Stop that one, and this' if own else 'This'} start goes on by itself once it has ended."
         stop = f"Stop that one on its page, or by gpuspawner stop {holder.server or '-'}: then start this again."

@@ -118,6 +118,7 @@ def _of_catalog(catalog: Catalog, live: Live | None) -> dict[str, Any]:
         "own_images": any(one.own_images for one in templates),
         "tools": any(one.tools for one in templates),
         "fast": catalog.fast,
+        "timezone": catalog.rules.timezone,
     }
 
 

@@ -12,7 +12,6 @@ from zoneinfo import ZoneInfo
 from jupyterhub.utils import isoformat
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.rules import Rules
 from gpuspawner.core.tickets import sign_ticket
 from gpuspawner.core.units import show_time
 from gpuspawner.spawner.hub.service import SERVICE
@@ -43,8 +42,7 @@ def viewer(
     catalog: Catalog, service_prefix: str, service_url: str, secret_file: Path
 ) -> Callable[[Any], PageView | None]:
     """Return the function from the hub's user (None: nobody is signed in) to what pages may use."""
-    named = catalog.rules.timezone
-    zone = None if named == Rules.timezone else ZoneInfo(named)
+    zone = ZoneInfo(catalog.rules.timezone)
 
     def view(user: Any) -> PageView | None:
         if user is None:
@@ -64,8 +62,8 @@ class PageView:
     prefix: str
     fast: float | None
     service: ServiceView
-    zone: ZoneInfo | None = None
-    """The catalog's, None where it names none: then the hub's own clocks are shown."""
+    zone: ZoneInfo
+    """The catalog's, in which every page shows times."""
 
     @property
     def ticket(self) -> str:

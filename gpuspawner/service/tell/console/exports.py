@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from gpuspawner.core.units import show_iso
 from gpuspawner.service.tell.console.listing import Column, Row
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -19,14 +20,19 @@ def csv_text(columns: Sequence[Column], rows: Iterable[Row]) -> str:
     writer = csv.writer(out)
     writer.writerow([column.name for column in columns])
     for row in rows:
-        writer.writerow([_cell(row[column.name]) for column in columns])
+        writer.writerow([_cell(row[column.name], column.kind) for column in columns])
     return out.getvalue()
 
 
-def _cell(value: Any) -> Any:
-    """Return a value as a cell that is read and never calculated: before what would be, an apostrophe."""
+def _cell(value: Any, kind: str) -> Any:
+    """Return a value as a cell that is read and never calculated: before what would be, an apostrophe.
+
+    Times are in ISO 8601, with their offset.
+    """
     if value is None:
         return ""
+    if kind == "time":
+        return show_iso(value)
     text = str(value)
     return f"'{text}" if isinstance(value, str) and text.startswith(FORMULA) else value
 

@@ -38,7 +38,7 @@ function tellSignedOut() {
   const link = document.createElement('a');
   link.href = url;
   link.textContent = 'Sign in again';
-  note.append(`You are signed out. These numbers are from ${refreshedAt.toLocaleTimeString('en-GB')}. `, link, ' to go on.');
+  note.append(`You are signed out. These numbers are from ${refreshedAt.toLocaleTimeString('en-GB', {timeZone: document.body.dataset.zone})}. `, link, ' to go on.');
   main.prepend(note);
 }
 
@@ -54,7 +54,7 @@ async function refresh() {
     page = new DOMParser().parseFromString(await response.text(), 'text/html');
   } catch (error) {
     const why = error instanceof TypeError ? 'the service does not answer' : error.message;
-    stale.textContent = `These numbers are from ${refreshedAt.toLocaleTimeString('en-GB')}: ${why}.`;
+    stale.textContent = `These numbers are from ${refreshedAt.toLocaleTimeString('en-GB', {timeZone: document.body.dataset.zone})}: ${why}.`;
     return;
   }
   refreshedAt = new Date();

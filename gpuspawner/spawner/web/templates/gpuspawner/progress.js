@@ -82,14 +82,20 @@
   };
 
   let told = null; // what tells that it came
-  const clock = (at) => new Date((at - offset) * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+  const { zone } = root.dataset; // the service's, as its sentences have it
+  const inZone = (at, parts) => new Date(at * 1000).toLocaleString("en-GB", { timeZone: zone, ...parts });
+  const day = (at) => inZone(at, { weekday: "short", day: "2-digit", month: "short" }).replace(",", "");
+  const clock = (at) => {
+    const date = day(at) === day(Date.now() / 1000 + offset) ? "" : `${day(at)} `;
+    return date + inZone(at, { hour: "2-digit", minute: "2-digit" });
+  };
   const when = (queue) => {
     const { likely_start_at: likely, latest_start_at: latest } = queue ?? {};
     const words = [likely ? `Probable start ${clock(likely)}` : "", latest ? `latest start ${clock(latest)}` : ""].filter(Boolean);
     const node = document.getElementById("gs-when");
     node.hidden = !words.length;
     const text = words.join(", ");
-    setText(node, text && `${text[0].toUpperCase()}${text.slice(1)}, unless somebody extends.`);
+    setText(node, text && `${text[0].toUpperCase()}${text.slice(1)}, unless somebody extends. Times are in ${zone}.`);
   };
 
   const look = async () => {

@@ -153,10 +153,10 @@ def test_paused_grants_are_waited_for_with_the_reason_and_lifting_starts_it(hub,
 
 def test_gpus_that_are_held_for_somebody_are_told_and_waited_for(hub, page, user):
     hub.add_user("guest")
-    held = {"what": "hold", "kind": "a100", "count": 4, "user": "guest", "until": "1h", "reason": "a demonstration"}
+    held = {"what": "reserve", "kind": "a100", "count": 4, "user": "guest", "until": "1h", "reason": "a demonstration"}
     made = hub.gpu("/admin/restrictions", "POST", held)["restrictions"][0]
     sentence = show_form(page, hub)
-    expect(sentence).to_contain_text("4 A100 are held for guest until ")
+    expect(sentence).to_contain_text("4 A100 are reserved for guest until ")
     expect(page.locator("[data-kind=a100] [data-free]")).to_contain_text("0 of 4 free")
     page.click(START)
     hub.until(user, "queued")

@@ -30,7 +30,9 @@ def test_who_is_away_is_told_and_the_workspace_opens_once_they_look(hub, page, u
     page.goto(f"{hub.url}/hub/spawn")
     page.click("button[type=submit]")
     expect(page.locator("#gs-sentence")).to_contain_text("Nothing else tells you when it starts: come back to look.")
-    expect(page.locator("#gs-when")).to_contain_text(re.compile(r"[Ll]atest start (\w+ \d\d \w+ )?\d\d:\d\d, .* Times are in UTC"))
+    expect(page.locator("#gs-when")).to_contain_text(
+        re.compile(r"[Ll]atest start (\w+ \d\d \w+ )?\d\d:\d\d, .* Times are in UTC")
+    )
     hub.until(user, "parked")
     expect(page.locator("#gs-progress[data-state=stopped]")).to_be_visible()  # the hub waits no more, its place stays
     page.click("text=Notify me here when it is ready")

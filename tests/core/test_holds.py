@@ -107,7 +107,7 @@ def test_who_is_no_member_gets_what_is_not_held_with_the_whole_lifetime():
 def test_where_only_held_gpus_are_free_the_end_is_before_the_hold_and_said_so():
     (grant,) = decide(seen(waiting(count=2))).grants
     assert (grant.latest_end.at, grant.latest_end.rule, grant.latest_end.name) == (NINE, "hold", "cs231")
-    assert grant.latest_end.words.endswith(", when 2 A100 80 GB are held for cs231")
+    assert grant.latest_end.words.endswith(", when 2 A100 80 GB are reserved for cs231")
     (short,) = decide(seen(waiting(count=2, hours=2))).grants
     assert short.latest_end is None, "it ends by itself before"
 
@@ -117,7 +117,7 @@ def test_under_the_least_lifetime_nothing_is_granted_and_it_is_told_why():
     assert decision.grants == ()
     told = decision.held_back["asks"]
     assert told.rule == "hold"
-    assert told.words.startswith("2 A100 80 GB are held for cs231 from ")
+    assert told.words.startswith("2 A100 80 GB are reserved for cs231 from ")
     assert len(decide(seen(waiting(count=2), now=NINE - 1800)).grants) == 1
 
 
@@ -170,8 +170,8 @@ def test_what_is_held_now_is_counted_as_far_as_it_is_free_and_noted_with_whom_it
     of_class, halves = held_now(world)
     assert [free_of(of_class, KINDS[kind], world) for kind in ("a100", "half")] == [1, 2], "its member has the other"
     assert free_of(halves, KINDS["half"], world) == 2, "whole GPUs are held"
-    assert of_class.note(1, NINE) == f"1 held for cs231 until {show_time(NINE + 2 * HOUR, NINE)}"
-    assert halves.note(2, NINE) == f"2 held for team vision until {show_time(NINE + HOUR, NINE)}"
+    assert of_class.note(1, NINE) == f"1 reserved for cs231 until {show_time(NINE + 2 * HOUR, NINE)}"
+    assert halves.note(2, NINE) == f"2 reserved for team vision until {show_time(NINE + HOUR, NINE)}"
 
 
 @pytest.mark.parametrize(

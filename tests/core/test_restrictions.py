@@ -144,14 +144,14 @@ def test_a_substitute_is_given_while_the_kind_asked_for_is_paused():
 
 
 def test_gpus_held_for_somebody_go_to_them_alone_until_the_time_said():
-    hold = closing(Measure.HOLD, "a100", NOW + HOUR, count=6, account=Account("", "alice born"), whom="alice")
+    hold = closing(Measure.RESERVE, "a100", NOW + HOUR, count=6, account=Account("", "alice born"), whom="alice")
     mine, other = a_lease("mine"), a_lease("other", user="bob")
     assert [x.claim.id for x in decide(seen(mine, other, restrictions=[hold])).grants] == ["mine"]
     held = decide(seen(other, restrictions=[hold])).held_back["other"]
-    assert "6 A100 80 GB are held for alice" in held.words
+    assert "6 A100 80 GB are reserved for alice" in held.words
     later = seen(other, now=NOW + HOUR, restrictions=[hold])
     assert [x.claim.id for x in decide(later).grants] == ["other"]
-    team = closing(Measure.HOLD, "a100", NOW + HOUR, count=6, account=Account("vision"), whom="vision")
+    team = closing(Measure.RESERVE, "a100", NOW + HOUR, count=6, account=Account("vision"), whom="vision")
     of_team = a_lease("team", user="carol", request=a_request("carol", team="vision"))
     assert [x.claim.id for x in decide(seen(of_team, mine, restrictions=[team])).grants] == ["team"]
 

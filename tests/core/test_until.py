@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.calendar.until import day_begins, day_ends, parse_day, parse_until
+from gpuspawner.core.calendar.until import day_begins, day_ends, parse_day, parse_from, parse_until
 from gpuspawner.core.units import BadValue
 
 ZURICH = ZoneInfo("Europe/Zurich")
@@ -89,3 +89,26 @@ def test_a_day_that_is_read_begins_and_ends(day):
     except BadValue:
         return
     assert day_begins(read, ZURICH) < day_ends(read, ZURICH)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("now", "2026-11-26 10:00"),
+        ("today", "2026-11-26 10:00"),
+        ("tomorrow", "2026-11-27 00:00"),
+        ("Friday", "2026-11-27 00:00"),
+        ("2026-12-24", "2026-12-24 00:00"),
+        ("2026-12-24 18:00", "2026-12-24 18:00"),
+        ("2h", "2026-11-26 12:00"),
+    ],
+)
+def test_what_begins_on_a_day_begins_with_it(text, expected):
+    now = datetime(2026, 11, 26, 10, tzinfo=ZURICH).timestamp()
+    assert datetime.fromtimestamp(parse_from(text, now, ZURICH), ZURICH).strftime("%Y-%m-%d %H:%M") == expected
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-11-25", "this week", None, 3, "9999-12-31"])
+def test_what_is_no_beginning_is_refused(text):
+    with pytest.raises(BadValue):
+        parse_from(text, datetime(2026, 11, 26, 10, tzinfo=ZURICH).timestamp(), ZURICH)

@@ -113,8 +113,8 @@ def test_gpus_are_kept_for_a_class_and_others_are_told_before_start_and_end_in_t
     join(hub, "iris")
     join(hub, "jan", "cs231")
     told = check(hub, "iris", gpu="t4")
-    assert "Ends at 09:00, when 1 T4 is held for cs231." in told, "by the clocks of the catalog's zone"
-    assert "held for" not in check(hub, "jan", gpu="t4")
+    assert "Ends at 09:00, when 1 T4 is reserved for cs231." in told, "by the clocks of the catalog's zone"
+    assert "reserved for" not in check(hub, "jan", gpu="t4")
     begin(hub, "iris", gpu="t4")
     lease = hub.until("iris", "running")
     assert lease["ends_at"] == begins
@@ -125,7 +125,7 @@ def test_gpus_are_kept_for_a_class_and_others_are_told_before_start_and_end_in_t
     join(hub, "karl")
     assert hub.begin("karl", gpu="t4").status_code in {201, 202}
     held = eventually(lambda: hub.lease("karl")["queue"]["held_back"], what="it is kept from others")
-    assert "held for cs231" in held["words"]
+    assert "reserved for cs231" in held["words"]
     assert hub.begin("jan", gpu="t4").status_code in {201, 202}
     hub.until("jan", "running")
     assert hub.lease("karl")["phase"] == "queued", "who waited before keeps nothing from the class"

@@ -45,7 +45,7 @@ def test_what_can_not_be_done_is_told_beside_its_field_and_the_form_is_kept(worl
     assert "Nothing was done." in page.text
     assert 'id="act-node-error"' in page.text
     assert 'value="dust"' in page.text
-    many = browser.submit("console/act/hold", 400, kind="a100", count="9" * 5000, user="bob", until="2h", reason="x")
+    many = browser.submit("console/act/reserve", 400, kind="a100", count="9" * 5000, user="bob", until="2h", reason="x")
     assert "1 to 4, as many as there are" in many.text
     conflict = browser.submit("console/act/extend", 409, ids="runs", until="1h", reason="x", step="look")
     assert "Name a later time" in conflict.text

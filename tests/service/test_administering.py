@@ -304,14 +304,14 @@ def test_while_grants_are_paused_who_waits_reads_why(world, kind):
 
 def test_gpus_are_held_for_a_user_until_then(world):
     world.save(waiting("waits", "carol", count=1))
-    restrict(world, "hold", kind="a100", count=4, user="dora", until="2h")
+    restrict(world, "reserve", kind="a100", count=4, user="dora", until="2h")
     give(world)
     assert world.lease("waits").phase is Phase.PARKED
     world.save(waiting("mine", "dora", count=1, asked_at=NOW))
     give(world)
     assert world.lease("mine").phase is Phase.RESERVED
-    assert "until" in restrict(world, "hold", 400, kind="a100", count=1, user="bob")["error"]["message"]
-    over = restrict(world, "hold", 400, kind="a100", count=9, user="bob", until="2h")["error"]["message"]
+    assert "until" in restrict(world, "reserve", 400, kind="a100", count=1, user="bob")["error"]["message"]
+    over = restrict(world, "reserve", 400, kind="a100", count=9, user="bob", until="2h")["error"]["message"]
     assert "1 to 4" in over
 
 
@@ -343,11 +343,11 @@ def test_an_exemption_of_several_leaves_out_those_that_have_ended(world):
         pytest.param("quarantine", {"gpu": "none"}, GPUS[0].id, id="a GPU that is not there"),
         pytest.param("pause", {"kind": "h100"}, "a100, t4", id="a kind that is none"),
         pytest.param("pause", {"node": NODE}, "does not take", id="a field of another"),
-        pytest.param("hold", {"kind": "a100", "count": 1, "until": "2h"}, "either user or team", id="for nobody"),
+        pytest.param("reserve", {"kind": "a100", "count": 1, "until": "2h"}, "either user or team", id="for nobody"),
         pytest.param("exempt", {"user": "alice"}, "until", id="without an end"),
         pytest.param("exempt", {"user": "\ud800", "until": "2h"}, "Name one as the hub does", id="half of a letter"),
-        pytest.param("break", {}, "drain, quarantine, pause, hold, exempt", id="nothing we do"),
-        pytest.param("\ud800", {}, "drain, quarantine, pause, hold, exempt", id="no text at all"),
+        pytest.param("break", {}, "drain, quarantine, pause, reserve, exempt", id="nothing we do"),
+        pytest.param("\ud800", {}, "drain, quarantine, pause, reserve, exempt", id="no text at all"),
     ],
 )
 def test_what_can_not_be_restricted_is_refused_with_what_can(world, what, body, words):
@@ -362,3 +362,40 @@ def test_what_was_granted_on_a_node_and_not_started_waits_again(world):
     restrict(world, "drain", node=NODE)
     lease = world.lease("waits")
     assert (lease.phase, lease.slots) == (Phase.PARKED, ())
+
+
+def test_a_reservation_says_first_that_what_its_team_uses_counts(world):
+    dry = restrict(world, "reserve", 200, kind="a100", count=2, user="alice", until="2h", dry_run=True)["words"]
+    assert dry.startswith("2 A100 80 GB are reserved for alice until ")
+    assert "Alice has 2 " in dry
+    assert "So no other is kept free. To keep 2 more free, reserve 4." in dry
+    assert dry.endswith("Nothing was done yet.")
+    assert world.call(world.parts.restrictions.live) == ()
+    more = restrict(world, "reserve", kind="a100", count=4, user="alice", until="2h")["words"]
+    assert "1 is free and kept free from then on. 1 is in use by others, and kept once free." in more
+
+
+def test_a_restriction_holds_from_its_beginning_on(world):
+    world.save(waiting("waits", "carol", count=1))
+    made = restrict(world, "pause", begins="1h", until="3h")
+    assert (made["restrictions"][0]["state"], made["restrictions"][0]["begins_at"]) == ("to come", NOW + 3600)
+    assert " from " in made["restrictions"][0]["title"]
+    (listed,) = api(world, "admin", "admin/restrictions").json()["restrictions"]
+    assert listed["state"] == "to come"
+    give(world)
+    assert world.lease("waits").phase is Phase.RESERVED
+    world.clock.at += 3600
+    world.save(waiting("later", "dora", count=1))
+    give(world)
+    assert world.lease("later").phase is Phase.PARKED
+    wrong = restrict(world, "drain", 400, node=NODE, begins="3h", until="2h")["error"]["message"]
+    assert "after it begins" in wrong
+    assert "has passed" in restrict(world, "drain", 400, node=NODE, begins="2001-01-01")["error"]["message"]
+
+
+def test_a_reservation_to_come_is_known_to_who_would_run_into_it(world):
+    restrict(world, "reserve", kind="a100", count=4, user="dora", begins="2h", until="5h")
+    asked = {"gpu": "a100", "lifetime": "8h", "server": "second"}
+    told = api(world, "alice", "check", "POST", asked).json()["sentence"]
+    assert "are reserved for dora" in told
+    assert "Ends at" in told

@@ -109,6 +109,19 @@ def test_a_terminal_is_asked_for_the_reason_and_whether_to_do_it(world, run, mon
     assert run("move", "runs", "--reason", "noise", "--yes")[0] == 0
 
 
+def test_a_reservation_is_told_at_a_terminal_before_it_is_made(world, run, monkeypatch):
+    asked = ["reserve", "a100", "1", "--user", "alice", "--from", "1h", "--until", "2h", "--reason", "demo"]
+    monkeypatch.setattr("sys.stdin", Typed("n\n"))
+    code, _, err = run(*asked)
+    assert (code, "Alice has 1 A100 80 GB in use, which count. So no other is kept free." in err) == (2, True)
+    assert world.call(world.parts.restrictions.live) == ()
+    monkeypatch.setattr("sys.stdin", Typed("y\n"))
+    assert run(*asked)[0] == 0
+    (one,) = world.call(world.parts.restrictions.live)
+    assert (one.begins_at, one.until, world.call(world.parts.restrictions.in_force)) == (NOW + 3600, NOW + 7200, ())
+    assert "  to come  " in run("reserve", "--list")[1]
+
+
 def test_what_can_not_be_done_to_some_is_listed_and_the_others_are_done(world, run):
     world.save(waiting("waits", "carol"))
     code, out, _ = run("move", "runs", "waits", "--reason", "noise")
@@ -120,27 +133,27 @@ def test_what_can_not_be_done_to_some_is_listed_and_the_others_are_done(world, r
 
 def test_grants_are_paused_gpus_held_and_users_exempt(world, run):
     assert run("pause", "a100", "--reason", "repair")[0] == 0
-    assert run("hold", "a100", "2", "--user", "bob", "--until", "2h", "--reason", "demo")[0] == 0
+    assert run("reserve", "a100", "2", "--user", "bob", "--until", "2h", "--reason", "demo")[0] == 0
     assert run("exempt", "--user", "alice", "--until", "2h", "--reason", "demo")[0] == 0
     assert run("exempt", "bob/train", "--until", "2h", "--reason", "demo")[0] == 0
     live = world.call(world.parts.restrictions.in_force)
     assert [(x.measure.value, x.target, x.count, x.whom) for x in live] == [
         ("pause", "a100", 0, ""),
-        ("hold", "a100", 2, "bob"),
+        ("reserve", "a100", 2, "bob"),
         ("exempt", "", 0, "alice"),
         ("exempt", "other", 0, "bob: train"),
     ]
-    code, _, err = run("hold", "a100", "99", "--user", "bob", "--until", "2h", "--reason", "demo")
+    code, _, err = run("reserve", "a100", "99", "--user", "bob", "--until", "2h", "--reason", "demo")
     assert (code, "1 to 4" in err) == (2, True)
 
 
 def test_a_hold_or_an_exemption_is_lifted_by_what_the_list_shows_where_that_means_one(world, run):
     for_bob = ["--user", "bob", "--until", "2h", "--reason", "demo"]
-    assert run("hold", "a100", "1", *for_bob)[0] == 0
-    assert run("hold", "a100", "2", "--user", "alice", "--until", "2h", "--reason", "demo")[0] == 0
+    assert run("reserve", "a100", "1", *for_bob)[0] == 0
+    assert run("reserve", "a100", "2", "--user", "alice", "--until", "2h", "--reason", "demo")[0] == 0
     assert run("exempt", "bob/train", "runs", "--until", "2h", "--reason", "demo")[0] == 0
     live = {one.whom: one for one in world.call(world.parts.restrictions.in_force)}
-    code, _, err = run("hold", "--lift", "a100", "--reason", "done")
+    code, _, err = run("reserve", "--lift", "a100", "--reason", "done")
     head, *choices, zone = err.splitlines()
     assert zone.startswith("Times are in UTC")
     assert (code, head) == (
@@ -148,10 +161,10 @@ def test_a_hold_or_an_exemption_is_lifted_by_what_the_list_shows_where_that_mean
         "2 called 'a100', or with an id that begins so, to lift. Nothing was done; name one by its ID:",
     )
     assert sorted(line.split()[0] for line in choices) == sorted(live[name].id[:8] for name in ("alice", "bob"))
-    assert any(line.endswith(f"are held for alice until {until(live['alice'])}") for line in choices)
-    assert run("hold", "--lift", "carol", "--reason", "done")[0] == 2
-    assert run("hold", "--lift", "bob", "--reason", "done")[1].startswith("Lifted: 1 A100 80 GB is held for bob")
-    assert run("hold", "--lift", "a100", "--reason", "done")[0] == 0
+    assert any(line.endswith(f"are reserved for alice until {until(live['alice'])}") for line in choices)
+    assert run("reserve", "--lift", "carol", "--reason", "done")[0] == 2
+    assert run("reserve", "--lift", "bob", "--reason", "done")[1].startswith("Lifted: 1 A100 80 GB is reserved for bob")
+    assert run("reserve", "--lift", "a100", "--reason", "done")[0] == 0
     assert run("exempt", "--lift", "bob/train", "--reason", "done")[0] == 0
     assert run("exempt", "--lift", "alice/-", "--reason", "done")[0] == 0
     assert world.call(world.parts.restrictions.in_force) == ()

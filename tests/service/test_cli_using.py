@@ -204,7 +204,7 @@ def test_every_command_that_asks_takes_json_and_a_service_that_is_away_is_a_3(mo
     }
     why = ["--reason", "it must be"]
     words |= {"move": ["x", *why], "drain": ["n", *why], "quarantine": ["g", *why], "pause": why}
-    words |= {"hold": ["a100", "1", "--user", "u", "--until", "1h", *why], "exempt": ["x", "--until", "1h", *why]}
+    words |= {"reserve": ["a100", "1", "--user", "u", "--until", "1h", *why], "exempt": ["x", "--until", "1h", *why]}
     asking = [name for name, parser in below(parser_of_all()).items() if "--url" in parser.format_help()]
     asking = [name for name in asking if name not in {"ssh", "logout", "preempt"}]
     assert len(asking) > 14

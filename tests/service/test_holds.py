@@ -19,7 +19,7 @@ HOUR = 3600.0
 
 @pytest.fixture
 def with_class(make_world):
-    """A world of two GPUs, both held for cs231 each day for two hours, which begin in so many hours."""
+    """A world of two GPUs, both reserved for cs231 each day for two hours, which begin in so many hours."""
 
     def make(hours, **settings):
         world = make_world(**settings)
@@ -42,13 +42,13 @@ async def test_a_lifetime_is_shortened_before_start_and_ends_at_the_hold(with_cl
     assert would.latest_end.at == begins
     sentence = starts_now(bob.request, world.catalog, None, world.clock.now(), None, would.latest_end)
     assert "Ends at " in sentence
-    assert sentence.endswith(", when 2 A100 80 GB are held for cs231.")
+    assert sentence.endswith(", when 2 A100 80 GB are reserved for cs231.")
     alice = await world.up("alice")
     assert (alice.deadline_at, alice.latest_end.rule) == (begins, "hold")
     world.shows(alice, 80)
-    with pytest.raises(Conflict, match="when 2 A100 80 GB are held for cs231"):
+    with pytest.raises(Conflict, match="when 2 A100 80 GB are reserved for cs231"):
         await world.parts.lifecycle.extend(alice, "alice")
-    assert any(why.endswith("are held for cs231.") for _, did, why in world.audit(alice) if did == "bounded")
+    assert any(why.endswith("are reserved for cs231.") for _, did, why in world.audit(alice) if did == "bounded")
 
 
 async def test_who_would_get_less_than_the_least_waits_and_is_told_until_when(with_class):
@@ -58,7 +58,7 @@ async def test_who_would_get_less_than_the_least_waits_and_is_told_until_when(wi
     assert alice.phase is Phase.QUEUED
     await world.round()
     told = lease_view(world.parts, world.now_of(alice))["queue"]["sentence"]
-    assert told.startswith("2 A100 80 GB are held for cs231 from ")
+    assert told.startswith("2 A100 80 GB are reserved for cs231 from ")
     world.clock.advance(2.5 * HOUR)
     await world.allocator.hear(alice.id, alice.attempt)
     await world.round()
@@ -92,7 +92,9 @@ async def test_what_runs_into_it_is_told_once_in_time_and_goes_on(with_class):
     warning = lease_view(world.parts, warned)["warning"]
     assert (warning["kind"], warning["ends_at"], warning["actions"]) == ("hold", None, [])
     assert "Nothing ends it for that, and it can't be extended." in warning["text"]
-    with pytest.raises(Conflict, match=r"can't run beyond .* by an extension, when 2 A100 80 GB are held for cs231"):
+    with pytest.raises(
+        Conflict, match=r"can't run beyond .* by an extension, when 2 A100 80 GB are reserved for cs231"
+    ):
         await world.parts.lifecycle.extend(warned, "alice")
     await world.go_on(2.4 * HOUR, step=120)
     after = world.now_of(alice)

@@ -15,7 +15,7 @@ def world(make_web_world):
     world = make_web_world(load_catalog({**CATALOG, "timezone": "UTC", "quotas": VISION}))
     world.groups["bob"] = ["vision"]
     world.observe()
-    hold = {"what": "hold", "kind": "a100", "count": 2, "team": "vision", "until": "2h", "reason": "a demonstration"}
+    hold = {"what": "reserve", "kind": "a100", "count": 2, "team": "vision", "until": "2h", "reason": "a demonstration"}
     assert api(world, "admin", "admin/restrictions", "POST", hold).status_code == 201
     return world
 
@@ -31,7 +31,7 @@ def until(world):
 
 
 def test_what_is_held_for_a_team_is_free_to_its_members_alone(world):
-    assert offered(world, "alice") == (2, 4, f"2 held for team vision until {until(world)}")
+    assert offered(world, "alice") == (2, 4, f"2 reserved for team vision until {until(world)}")
     assert offered(world, "admin")[0] == 2, "an administrator gets none of them either"
     assert offered(world, "bob") == (4, 4, "")
     world.save(running("theirs", "bob", gpus=(0,)))
@@ -42,13 +42,13 @@ def test_what_is_held_for_a_team_is_free_to_its_members_alone(world):
 
 
 def test_home_command_line_and_the_sentence_of_start_say_the_same_number(world, monkeypatch, capsys):
-    told = f"2 of 4; 2 held for team vision until {until(world)}"
+    told = f"2 of 4; 2 reserved for team vision until {until(world)}"
     assert told in Browser(world, "alice").home.text
     monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token("alice"))
     main(["offers", "--url", world.home.rstrip("/")])
     row = capsys.readouterr().out.splitlines()[1]
     assert "2 of 4" in row
-    assert f"2 held for team vision until {until(world)}" in row
+    assert f"2 reserved for team vision until {until(world)}" in row
     options = {"template": "pytorch", "gpu": "a100", "count": 1, "lifetime": "1h"}
     assert "(2 free)" in api(world, "alice", "check", "POST", options).json()["sentence"]
     assert "(4 free)" in api(world, "bob", "check", "POST", options).json()["sentence"]
@@ -58,7 +58,7 @@ def test_home_command_line_and_the_sentence_of_start_say_the_same_number(world, 
 def test_who_waits_reads_that_what_is_held_for_others_is_not_free_to_them(world):
     world.save(running("theirs", "erin", gpus=(0, 1)))
     world.save(waiting("waits", "alice", count=3))
-    held = f"2 held for team vision until {until(world)}"
+    held = f"2 reserved for team vision until {until(world)}"
     told = api(world, "alice", "workspaces/waits").json()["queue"]["sentence"]
     assert told.startswith(f"0 of 4 simulated A100 80 GB are free, {held}, and you ask for 3. You are 1st in line; ")
     options = {"template": "pytorch", "gpu": "a100", "count": 3, "lifetime": "1h", "server": "second"}
@@ -81,7 +81,7 @@ def test_prices_of_what_is_free_have_their_currency(make_web_world, monkeypatch,
 
 
 def test_an_administrator_reads_that_they_are_held_for_a_team(world):
-    title = f"2 A100 80 GB are held for team vision until {until(world)}"
+    title = f"2 A100 80 GB are reserved for team vision until {until(world)}"
     assert [one["title"] for one in api(world, "admin", "admin/restrictions").json()["restrictions"]] == [title]
     assert title in Browser(world, "admin").look("console/restrictions").text
 

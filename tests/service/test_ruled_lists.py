@@ -11,6 +11,7 @@ from page_world import CATALOG, GPUS, NOW, Browser, api, running
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.rules import Rate
+from gpuspawner.core.units import show_iso
 
 QUOTAS = {
     "each-user": {"each": "user", "gpus": {"soft": 1, "hard": 4}, "gpu_hours": {"per": "week", "hard": 40}},
@@ -103,7 +104,8 @@ def test_page_json_and_csv_say_the_same(world, name):
     lines = list(csv.DictReader(io.StringIO(asked(world, f"console/{name}.csv").text)))
     assert len(lines) == document["found"] == page.count("data-key=") > 0
     for line, row in zip(lines, document["rows"], strict=True):
-        shown = {key: "" if value is None else str(value) for key, value in row.items()}
+        times = {key: show_iso(value) for key, value in row.items() if isinstance(value, float) and value > NOW - 1}
+        shown = {key: "" if value is None else str(value) for key, value in row.items()} | times
         assert line == {key: f"'{value}" if value.startswith("=") else value for key, value in shown.items()}
     assert re.search(rf'href="[^"]*console/{name}\.csv', page)
 

@@ -30,10 +30,10 @@ EXAMPLES = {
   gpuspawner pause --reason "the storage is away"
   gpuspawner pause --lift --reason "it is back"
 """,
-    "hold": """\
-  gpuspawner hold a100 4 --team vision --until Friday --reason "the demonstration"
-  gpuspawner hold --list
-  gpuspawner hold --lift vision --reason "done"
+    "reserve": """\
+  gpuspawner reserve a100 4 --team vision --from tomorrow --until Friday --reason "the demonstration" --dry-run
+  gpuspawner reserve --list
+  gpuspawner reserve --lift vision --reason "done"
 """,
     "audit": """\
   gpuspawner audit --by people --since 2026-11-01
@@ -45,6 +45,8 @@ WORKSPACE = "its ID as list shows it, or USER/SERVER (USER/- for the one without
 REASON = "the reason, which the user reads"
 LIFTED = "lift the one that --list shows with this ID, or its beginning, or with this user, team, kind or USER/SERVER"
 UNTIL = 'such as Friday, "2026-12-24 18:00", 2h or 3d'
+
+FROM = 'such as tomorrow, "2026-12-24 18:00" or 2h (default: now)'
 
 
 def add_administering(commands: Any) -> None:
@@ -62,28 +64,30 @@ def add_administering(commands: Any) -> None:
     quarantining.add_argument("target", metavar="GPU", nargs="?", default="", help="its id, as the console shows it")
     pausing = _command(commands, "pause", "grant none of a kind of GPU, or nothing at all (administrators)")
     pausing.add_argument("target", metavar="KIND", nargs="?", default="", help="as the catalog calls it")
-    holding = _command(commands, "hold", "keep GPUs free for a user or a team (administrators)")
-    holding.add_argument("target", metavar="KIND", nargs="?", default="", help="as the catalog calls it")
-    holding.add_argument("count", metavar="COUNT", nargs="?", type=int, help="how many")
-    whom = holding.add_mutually_exclusive_group()
+    reserving = _command(commands, "reserve", "keep GPUs free for a user or a team (administrators)")
+    reserving.add_argument("target", metavar="KIND", nargs="?", default="", help="as the catalog calls it")
+    reserving.add_argument("count", metavar="COUNT", nargs="?", type=int, help="how many")
+    whom = reserving.add_mutually_exclusive_group()
     whom.add_argument("--user", metavar="NAME", default="", help="for this user")
     whom.add_argument("--team", metavar="NAME", default="", help="for this team of the catalog")
     moving.set_defaults(run=f"{RUN}.workspaces:move")
     for parser in (draining, quarantining, pausing):
         parser.add_argument("--lift", action="store_true", help="lift what is in force of it")
         parser.set_defaults(run=f"{RUN}.restrictions:restrict")
-    for parser in (exempting, holding):
+    for parser in (exempting, reserving):
         parser.add_argument("--lift", metavar="NAME", default="", help=LIFTED)
         parser.set_defaults(run=f"{RUN}.restrictions:restrict")
-    for parser in (exempting, draining, quarantining, pausing, holding):
+    for parser in (exempting, draining, quarantining, pausing, reserving):
         parser.add_argument("--list", action="store_true", help="list what is in force")
-    for parser in (exempting, draining, quarantining, pausing, holding):
+    for parser in (exempting, draining, quarantining, pausing, reserving):
+        parser.add_argument("--from", dest="begins", metavar="TIME", default="", help=FROM)
         parser.add_argument("--until", metavar="TIME", default="", help=UNTIL)
+    add_yes(reserving)
     auditing = _audit(commands)
-    for parser in (moving, exempting, draining, quarantining, pausing, holding):
+    for parser in (moving, exempting, draining, quarantining, pausing, reserving):
         parser.add_argument("--reason", metavar="TEXT", default="", help=REASON)
         parser.add_argument("--dry-run", action="store_true", help="say what it would do, and do nothing")
-    for parser in (moving, exempting, draining, quarantining, pausing, holding, auditing):
+    for parser in (moving, exempting, draining, quarantining, pausing, reserving, auditing):
         options(parser)
 
 

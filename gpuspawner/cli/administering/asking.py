@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 from urllib.parse import quote
 
@@ -59,6 +60,19 @@ def print_done(answer: dict[str, Any]) -> None:
         rows.append((one["id"][:ID_LETTERS], one["user"], one["server"] or "-", ends, one["words"]))
     if len(rows) > 1:
         print_table(rows)
+
+
+def confirm(would: str) -> None:
+    """Ask at the terminal whether to do what is told. Raises RefusedError where the answer is not yes."""
+    print(would, file=sys.stderr)
+    if typed("Do it? [y/N] ").lower() not in {"y", "yes"}:
+        raise RefusedError("Nothing was done.")
+
+
+def typed(prompt: str) -> str:
+    """Return a line that is typed at the terminal; "" where its input ends."""
+    print(prompt, end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip()
 
 
 def code_of(answer: dict[str, Any]) -> int:

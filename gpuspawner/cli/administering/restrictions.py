@@ -1,18 +1,19 @@
-"""``gpuspawner drain``, ``quarantine``, ``pause``, ``hold`` and ``exempt``: made, listed and lifted."""
+"""``gpuspawner drain``, ``quarantine``, ``pause``, ``reserve`` and ``exempt``: made, listed and lifted."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
-from gpuspawner.cli.administering.asking import ask_admin, code_of, ids_of, print_done
+from gpuspawner.cli.administering.asking import ask_admin, code_of, confirm, ids_of, print_done
 from gpuspawner.cli.asking import ID_LETTERS
 from gpuspawner.cli.clock import show_time
 from gpuspawner.cli.errors import RefusedError
 from gpuspawner.cli.output import show, shown
 from gpuspawner.cli.table import print_table
 
-TARGETS = {"drain": "node", "quarantine": "gpu", "pause": "kind", "hold": "kind"}
+TARGETS = {"drain": "node", "quarantine": "gpu", "pause": "kind", "reserve": "kind"}
 
 
 def restrict(arguments: argparse.Namespace) -> int:
@@ -22,7 +23,10 @@ def restrict(arguments: argparse.Namespace) -> int:
     elif arguments.lift:
         show(arguments, _lift(arguments), lambda lifted: print(shown(f"Lifted: {lifted['title']}.")))
     else:
-        made = ask_admin(arguments, "/restrictions", "POST", _body(arguments))
+        body = _body(arguments)
+        if arguments.command == "reserve" and not (arguments.dry_run or arguments.yes) and sys.stdin.isatty():
+            confirm(shown(ask_admin(arguments, "/restrictions", "POST", {**body, "dry_run": True})["words"]))
+        made = ask_admin(arguments, "/restrictions", "POST", body)
         show(arguments, made, print_done)
         return code_of(made)
     return 0
@@ -33,14 +37,16 @@ def _body(arguments: argparse.Namespace) -> dict[str, Any]:
     body: dict[str, Any] = {"what": what, "reason": arguments.reason, "dry_run": arguments.dry_run}
     if what in TARGETS and arguments.target:
         body[TARGETS[what]] = arguments.target
-    if what == "hold":
+    if what == "reserve":
         body |= {"count": arguments.count, "team": arguments.team}
-    if what in {"hold", "exempt"}:
+    if what in {"reserve", "exempt"}:
         body["user"] = arguments.user
     if what == "exempt" and arguments.names:
         body["ids"] = ids_of(arguments)
     if arguments.until:
         body["until"] = arguments.until
+    if arguments.begins:
+        body["begins"] = arguments.begins
     return {name: value for name, value in body.items() if value is not None and value != ""}
 
 
@@ -76,8 +82,8 @@ def _print_list(answer: dict[str, Any]) -> None:
     if not answer["restrictions"]:
         print("None is in force.")
         return
-    rows: list[tuple[str, ...]] = [("ID", "WHAT", "BY", "SINCE", "REASON")]
+    rows: list[tuple[str, ...]] = [("ID", "WHAT", "STATE", "BY", "MADE", "REASON")]
     for one in answer["restrictions"]:
         since = show_time(one["since"], answer["now"])
-        rows.append((one["id"][:ID_LETTERS], one["title"], one["by"], since, one["reason"]))
+        rows.append((one["id"][:ID_LETTERS], one["title"], one["state"], one["by"], since, one["reason"]))
     print_table(rows)

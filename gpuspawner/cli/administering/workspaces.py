@@ -6,9 +6,9 @@ import argparse
 import sys
 from typing import Any
 
-from gpuspawner.cli.administering.asking import ask_admin, code_of, ids_of, print_done
+from gpuspawner.cli.administering.asking import ask_admin, code_of, confirm, ids_of, print_done, typed
 from gpuspawner.cli.asking import ask
-from gpuspawner.cli.errors import InvalidError, RefusedError
+from gpuspawner.cli.errors import InvalidError
 from gpuspawner.cli.meant import title
 from gpuspawner.cli.output import show, shown
 
@@ -30,23 +30,11 @@ def act(arguments: argparse.Namespace, action: str, body: dict[str, Any]) -> int
     """
     path, asked = f"/workspaces/{action}", {**body, "reason": arguments.reason}
     if action in ENDING and not arguments.dry_run and not arguments.yes and sys.stdin.isatty():
-        _confirm(ask_admin(arguments, path, "POST", {**asked, "dry_run": True}))
+        would = ask_admin(arguments, path, "POST", {**asked, "dry_run": True})
+        confirm("\n".join(shown(f"{title(one)}: {one['words']}") for one in would["affected"]))
     answer = ask_admin(arguments, path, "POST", {**asked, "dry_run": arguments.dry_run})
     show(arguments, answer, print_done)
     return code_of(answer)
-
-
-def _confirm(would: dict[str, Any]) -> None:
-    for one in would["affected"]:
-        print(shown(f"{title(one)}: {one['words']}"), file=sys.stderr)
-    if _typed("Do it? [y/N] ").lower() not in {"y", "yes"}:
-        raise RefusedError("Nothing was done.")
-
-
-def _typed(prompt: str) -> str:
-    """Return a line that is typed at the terminal; "" where its input ends."""
-    print(prompt, end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip()
 
 
 def ask_reason_to_stop(arguments: argparse.Namespace, one: dict[str, Any]) -> None:
@@ -58,7 +46,7 @@ def ask_reason_to_stop(arguments: argparse.Namespace, one: dict[str, Any]) -> No
     if arguments.reason or one["user"] == ask(arguments, "/")["user"]:
         return
     if sys.stdin.isatty():
-        arguments.reason = _typed(f"Why do you stop {title(one)}? Its user reads it: ")
+        arguments.reason = typed(f"Why do you stop {title(one)}? Its user reads it: ")
     if not arguments.reason:
         words = f"{title(one)} is not yours. Say why you stop it, which its user reads: --reason TEXT."
         raise InvalidError(shown(words))

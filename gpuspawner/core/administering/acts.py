@@ -35,10 +35,10 @@ class GrantsPaused(Text):
     name, words = "grants paused", "Paused grants"
 
 
-class GpusHeld(Text):
+class GpusReserved(Text):
     """An administrator keeps GPUs free for somebody."""
 
-    name, words = "gpus held", "Held GPUs"
+    name, words = "gpus reserved", "Reserved GPUs"
 
 
 class Exempted(Text):

@@ -1,7 +1,7 @@
-"""What administrators keep from being given, or from being judged, for a time: nodes, GPUs, kinds, holds, exemptions.
+"""What administrators restrict for a time: drains, quarantines, pauses, reservations, exemptions.
 
-Pure. One is in force from its making until its time is over or it is lifted; what it was stays known. Who runs on a GPU
-that is closed goes on: nothing is ended for a restriction.
+Pure. One is in force from its beginning until its time is over or it is lifted; what it was stays known. A workspace
+on a GPU that is closed goes on: nothing is ended for a restriction.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Measure(str, Enum):
     DRAIN = "drain"
     QUARANTINE = "quarantine"
     PAUSE = "pause"
-    HOLD = "hold"
+    RESERVE = "reserve"
     EXEMPT = "exempt"
 
 
@@ -34,14 +34,15 @@ class Restriction:
     Args:
         id: its own.
         measure: what it does.
-        target: a node to drain; a GPU, by id, to quarantine; a kind to hold, or to pause (``snapshot.ALL_KINDS``:
+        target: a node to drain; a GPU, by id, to quarantine; a kind to reserve, or to pause (``snapshot.ALL_KINDS``:
             everything); a workspace, by id, that is exempt, "" where a user is.
         reason: why, as people read it.
         by: who made it.
-        since: when.
+        since: when it was made.
         until: when it is over by itself; None until it is lifted.
-        count: how many GPUs are held.
-        account: for whom they are held, or whose workspaces are exempt.
+        begins_at: from when on it holds; 0 for as soon as it is made.
+        count: how many GPUs are reserved.
+        account: for whom they are reserved, or whose workspaces are exempt.
         whom: how people call the account.
         lifted_at: when it was lifted, by ``lifted_by``, for ``lifted_why``; None where it was not.
     """
@@ -53,6 +54,7 @@ class Restriction:
     by: str
     since: float
     until: float | None = None
+    begins_at: float = 0.0
     count: int = 0
     account: Account = EVERYBODY
     whom: str = ""
@@ -60,9 +62,13 @@ class Restriction:
     lifted_by: str = ""
     lifted_why: str = ""
 
+    def is_over(self, now: float) -> bool:
+        """Whether it holds no more: somebody has lifted it, or its time is over."""
+        return self.lifted_at is not None or (self.until is not None and now >= self.until)
+
     def is_in_force(self, now: float) -> bool:
-        """Whether it holds: nobody has lifted it, and its time is not over."""
-        return self.lifted_at is None and (self.until is None or now < self.until)
+        """Whether it holds: it has begun, and is not over."""
+        return self.begins_at <= now and not self.is_over(now)
 
     def closes(self, gpu: Gpu) -> bool:
         """Whether a GPU is given to nobody new by it."""
@@ -94,12 +100,13 @@ def _closed(gpu: Gpu, closing: Mapping[str, Restriction]) -> Gpu:
 
 
 def holds_of(restrictions: Iterable[Restriction]) -> tuple[ClassHold, ...]:
-    """Return the GPUs that administrators hold for somebody, as the catalog's holds for classes."""
-    return tuple(
-        ClassHold(one.whom, one.target, one.count, None, one.until, one.since, one.account)
-        for one in restrictions
-        if one.measure is Measure.HOLD
-    )
+    """Return the GPUs that administrators reserve for somebody, as the catalog's holds for classes."""
+    return tuple(hold_of(one) for one in restrictions if one.measure is Measure.RESERVE)
+
+
+def hold_of(one: Restriction) -> ClassHold:
+    """Return a reservation as a hold, also one that has not begun: what would run into it is known before."""
+    return ClassHold(one.whom, one.target, one.count, None, one.until, max(one.since, one.begins_at), one.account)
 
 
 def exempt_until(lease: Lease, restrictions: Iterable[Restriction]) -> float | None:

@@ -13,6 +13,8 @@ from gpuspawner.core.units import MOST_SECONDS, BadValue, OutOfRange, parse_dura
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 RIGHT = "write a day (Friday, tomorrow, 2026-12-24), a time (2026-12-24 18:00), this week, this month, or 3d"
 
+RIGHT_FROM = "write now, a day (Friday, tomorrow, 2026-12-24), a time (2026-12-24 18:00), or 3d"
+
 
 def parse_until(value: object, now: float, zone: ZoneInfo) -> float:
     """Read until when something lasts; a day means its end, a weekday the next one, today included.
@@ -36,23 +38,50 @@ def parse_until(value: object, now: float, zone: ZoneInfo) -> float:
     return until
 
 
+def parse_from(value: object, now: float, zone: ZoneInfo) -> float:
+    """Read from when on something holds; a day means its beginning, a weekday the next one, today included.
+
+    Raises:
+        BadValue: anything else, a moment that has passed, or one that is more than a year ahead.
+    """
+    text = " ".join(value.lower().split()) if isinstance(value, str) else ""
+    if text == "now":
+        return now
+    day = _day(text, now, zone)
+    if day is None:
+        if text in {f"this {per.value}" for per in Per}:
+            raise BadValue(f"{quoted(value)} is no time to begin", RIGHT_FROM)
+        return parse_until(value, now, zone)
+    parse_until(value, now, zone)  # one that is over, or too far ahead, is refused
+    return max(now, datetime.combine(day, time(), zone).timestamp())
+
+
 def _end(text: str, now: float, zone: ZoneInfo) -> float | None:
-    at_ms = milliseconds(now)
     if text in {f"this {per.value}" for per in Per}:
-        return period_of(at_ms, next(per for per in Per if text.endswith(per.value)), zone).end
-    today = datetime.fromtimestamp(now, zone).date()
-    weekday = next((number for number, day in enumerate(DAYS) if text in {day, day[:3]}), None)
-    if weekday is not None:
-        return _end_of(today + timedelta(days=(weekday - today.weekday()) % 7), zone)
-    if text in {"today", "tomorrow"}:
-        return _end_of(today + timedelta(days=text == "tomorrow"), zone)
+        return period_of(milliseconds(now), next(per for per in Per if text.endswith(per.value)), zone).end
+    day = _day(text, now, zone)
+    if day is not None:
+        return _end_of(day, zone)
     try:
-        if len(text) == len("2026-12-24"):
-            return _end_of(date.fromisoformat(text), zone)
         moment = datetime.fromisoformat(text.upper())
         return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp()
     except (ValueError, OverflowError):
         return None
+
+
+def _day(text: str, now: float, zone: ZoneInfo) -> date | None:
+    """Return the day that a text names; None where it names none."""
+    today = datetime.fromtimestamp(now, zone).date()
+    weekday = next((number for number, day in enumerate(DAYS) if text in {day, day[:3]}), None)
+    if weekday is not None:
+        return today + timedelta(days=(weekday - today.weekday()) % 7)
+    if text in {"today", "tomorrow"}:
+        return today + timedelta(days=text == "tomorrow")
+    try:
+        day = date.fromisoformat(text) if len(text) == len("2026-12-24") else None
+    except ValueError:
+        return None
+    return day if day is None or MINYEAR < day.year < MAXYEAR else None
 
 
 def _end_of(day: date, zone: ZoneInfo) -> float:

@@ -42,14 +42,14 @@ class HeldGpus(NamedTuple):
 
     @property
     def are_held(self) -> str:
-        """How many of which GPUs are held for whom, as people read it."""
+        """How many of which GPUs are reserved for whom, as people read it."""
         one = self.hold.count == 1
         return f"{self.hold.count} {self.title} {'is' if one else 'are'} {self._for}"
 
     @property
     def _for(self) -> str:
         account = self.hold.account or Account()
-        return f"held for {account.called(self.hold.group)}"
+        return f"reserved for {account.called(self.hold.group)}"
 
     def _until(self, now: float) -> str:
         return "" if self.opening.ends_at == inf else f" until {show_time(self.opening.ends_at, now)}"
@@ -105,7 +105,7 @@ def held_gpus(seen: Snapshot) -> tuple[HeldGpus, ...]:
         if when is None or kind is None:
             continue
         others = {slot.gpu for x in found if _overlap(x.opening, when) for slot in x.slots}
-        free_at, own = _free_at(hold, seen), _of_members(hold, seen)
+        free_at, own = _free_at(hold, seen), members_gpus(hold, seen)
         gpus = [x for x in seen.fleet.gpus if x.pool == kind.pool and _may_be_held(x) and x.id not in others]
         gpus.sort(key=lambda gpu: (gpu.id not in own, free_at.get(gpu.id, 0.0), gpu.node, gpu.index, gpu.id))
         chosen = gpus[: ceil(hold.count / kind.shares)]
@@ -196,8 +196,8 @@ def _free_at(hold: ClassHold, seen: Snapshot) -> dict[str, float]:
     return free_at
 
 
-def _of_members(hold: ClassHold, seen: Snapshot) -> frozenset[str]:
-    """Return the GPUs that members use: they are held for them already."""
+def members_gpus(hold: ClassHold, seen: Snapshot) -> frozenset[str]:
+    """Return the GPUs, by id, that members use: they are held for them already."""
     theirs = (x for x in seen.leases if x.phase in HOLDING and is_member(x, hold))
     return frozenset(slot.gpu for lease in theirs for slot in lease.slots)
 

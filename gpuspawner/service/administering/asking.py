@@ -8,7 +8,7 @@ from typing import Any
 
 from tornado.web import HTTPError
 
-from gpuspawner.core.calendar.until import parse_until
+from gpuspawner.core.calendar.until import parse_from, parse_until
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.lease import Lease
@@ -53,6 +53,19 @@ class Act:
         """Return until when. Raises RequestRefused where that is not said, or none."""
         zone = self.parts.allocator.accounting.zone
         return float(refused_as("until", parse_until, body.get("until"), self.now, zone))
+
+    def times(self, body: Body, *, ends: bool) -> tuple[float, float | None]:
+        """Return from when until when; ``ends``: the end must be said.
+
+        Raises:
+            RequestRefused: one is no time, or the end is not after the beginning.
+        """
+        zone = self.parts.allocator.accounting.zone
+        begins = refused_as("begins", parse_from, body["begins"], self.now, zone) if body.get("begins") else 0.0
+        until = self.until(body) if body.get("until") or ends else None
+        if until is not None and until <= begins:
+            raise RequestRefused("until", quoted(body["until"]), "after it begins", "End it after it begins.")
+        return float(begins), until
 
     async def leases(self, body: Body) -> list[Lease]:
         """Return the workspaces that are asked for, each once, in that order."""

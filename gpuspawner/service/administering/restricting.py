@@ -1,4 +1,4 @@
-"""Drain, quarantine, pause, hold, exempt, and lift: what it does is said first, and is the same when it is done."""
+"""Drain, quarantine, pause, reserve, exempt, and lift: what it does is said first, and is the same when it is done."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease, Phase
 from gpuspawner.core.placement.placement import count_all
 from gpuspawner.core.rules import Account
 from gpuspawner.service.administering.asking import Act, Body, flag_of, reason_of
+from gpuspawner.service.administering.reserving import reserved_words
 from gpuspawner.service.administering.views import affected_view, name_of, restriction_view, title_of
 from gpuspawner.service.api.granting import owner_of
 from gpuspawner.service.leases.book import all_stored
@@ -27,21 +28,21 @@ FIELDS = {
     Measure.DRAIN: ("node",),
     Measure.QUARANTINE: ("gpu",),
     Measure.PAUSE: ("kind",),
-    Measure.HOLD: ("kind", "count", "user", "team"),
+    Measure.RESERVE: ("kind", "count", "user", "team"),
     Measure.EXEMPT: ("ids", "user"),
 }
 """What each is asked with, beside OF_ALL."""
-OF_ALL = ("what", "reason", "until", "dry_run")
+OF_ALL = ("what", "reason", "begins", "until", "dry_run")
 EVENTS: Mapping[Measure, type[events.Text]] = {
     Measure.DRAIN: acts.Drained,
     Measure.QUARANTINE: acts.Quarantined,
     Measure.PAUSE: acts.GrantsPaused,
-    Measure.HOLD: acts.GpusHeld,
+    Measure.RESERVE: acts.GpusReserved,
     Measure.EXEMPT: acts.Exempted,
 }
 KNOWN_SHOWN = 12
 """How many names a refusal tells. Arbitrary: what a person reads."""
-NEEDS_END = frozenset({Measure.HOLD, Measure.EXEMPT})
+NEEDS_END = frozenset({Measure.RESERVE, Measure.EXEMPT})
 CLOSES = frozenset({Measure.DRAIN, Measure.QUARANTINE})
 
 
@@ -76,10 +77,10 @@ class Restricting:
         made = await self._understood(measure, body)
         for one in made:
             self._must_be_new(one)
+        words = " ".join(f"{title_of(self._parts, one)}.{reserved_words(self._parts, one)}" for one in made)
         affected = [found for one in made for found in self._affected(one)]
         for one in made if not dry_run else ():
             await self._carry_out(one)
-        words = " ".join(f"{title_of(self._parts, one)}." for one in made)
         return {
             "restrictions": [restriction_view(self._parts, one) for one in made],
             "words": f"{words} Nothing was done yet." if dry_run else words,
@@ -105,9 +106,9 @@ class Restricting:
                     quoted(name), f"a field that {measure.value} does not take", known, "Leave it out."
                 )
         reason, now, by = reason_of(body), self._act.now, self._act.person.name
-        until = self._act.until(body) if body.get("until") or measure in NEEDS_END else None
+        begins, until = self._act.times(body, ends=measure in NEEDS_END)
         return [
-            Restriction(uuid.uuid4().hex, measure, x.target, reason, by, now, until, x.count, x.account, x.whom)
+            Restriction(uuid.uuid4().hex, measure, x.target, reason, by, now, until, begins, x.count, x.account, x.whom)
             for x in await self._asked(measure, body)
         ]
 
@@ -119,7 +120,7 @@ class Restricting:
             return [self._gpu(body)]
         if measure is Measure.PAUSE:
             return [Asked(_one_of("kind", body, kinds) if body.get("kind") else "")]
-        if measure is Measure.HOLD:
+        if measure is Measure.RESERVE:
             kind = _one_of("kind", body, kinds)
             account, whom = await self._account(body)
             return [Asked(kind, self._count(kind, body), account, whom)]
@@ -150,7 +151,7 @@ class Restricting:
         most = count_all(parts.scheduler.kinds[kind], parts.scheduler.fleet)
         if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most:
             return value
-        raise RequestRefused("count", quoted(value), f"1 to {most}, as many as there are", "Say how many to hold.")
+        raise RequestRefused("count", quoted(value), f"1 to {most}, as many as there are", "Say how many to reserve.")
 
     async def _account(self, body: Body) -> tuple[Account, str]:
         """Return for whom it is, a user or a team, and how people call that."""
@@ -165,7 +166,7 @@ class Restricting:
     def _must_be_new(self, one: Restriction) -> None:
         if one.measure in NEEDS_END:
             return  # a second one only adds to the first
-        for other in self._parts.restrictions.in_force():
+        for other in self._parts.restrictions.live():
             if (other.measure, other.target) == (one.measure, one.target):
                 raise Conflict(f"{title_of(self._parts, other)} already, by {other.by}. Lift that first.")
 
@@ -180,7 +181,8 @@ class Restricting:
         if one.measure in CLOSES and self._is_on(one, lease):
             if lease.phase in UP:
                 return "It goes on. Its user is told, and offered a move."
-            return "It waits again, at its old place." if lease.phase is Phase.RESERVED else "It goes on."
+            waits = lease.phase is Phase.RESERVED and one.is_in_force(self._act.now)
+            return "It waits again, at its old place." if waits else "It goes on."
         if one.measure is Measure.PAUSE and lease.phase in WAITING:
             return "It waits until grants go on." if one.target in {"", lease.request.gpu} else ""
         return "It is not judged as idle meanwhile." if one.spares(lease) and lease.phase in UP else ""
@@ -204,9 +206,9 @@ class Restricting:
         if one.measure in CLOSES and self._is_on(one, lease):
             if lease.phase in UP:
                 return book.save(lease, audit=[self._act.line_of(lease, acts.GpuClosed(why))])
-            if lease.phase is Phase.RESERVED:  # nothing of it was created yet
+            if lease.phase is Phase.RESERVED and one.is_in_force(now):  # nothing of it was created yet
                 return book.save(leases.lapse(lease, now), audit=[self._act.line_of(lease, events.Requeued(why))])
-        elif one.spares(lease) and lease.phase is Phase.RECLAIMING:
+        elif one.spares(lease) and one.is_in_force(now) and lease.phase is Phase.RECLAIMING:
             kept = leases.end_grace(replace(lease, streak=without_idle_time(lease.streak)), now)
             return book.save(kept, audit=[self._act.line_of(kept, events.GraceEnded(why))])
         return None

@@ -55,15 +55,15 @@ class Restrictions(AdministratorHandler):
 
     @route(answer=shapes.RestrictionList, admins=ADMINS)
     async def get(self, *, query: shapes.PastQuery) -> None:
-        """Answer the restrictions in force, with ``past`` also those that are over, the newest first."""
+        """Answer the restrictions in force or to come, with ``past`` also those that are over, the newest first."""
         restrictions = self.parts.restrictions
-        found = await restrictions.last(LISTED) if query.past else list(reversed(restrictions.in_force()))
+        found = await restrictions.last(LISTED) if query.past else list(reversed(restrictions.live()))
         view = [restriction_view(self.parts, one) for one in found]
         self.answer({"restrictions": view, "now": self.parts.clock.now()})
 
     @route(answer=shapes.Restricted, status=201, also=200, body=shapes.RestrictionBody, admins=ADMINS)
     async def post(self) -> None:
-        """Drain, quarantine, pause, hold or exempt, and answer whom it concerns; with ``dry_run`` nothing is done."""
+        """Drain, quarantine, pause, reserve or exempt, and answer whom it concerns; ``dry_run`` does nothing."""
         body, act = self.fields(*shapes.RestrictionBody.model_fields), self.act()
         try:
             made = await Restricting(act).make(body)

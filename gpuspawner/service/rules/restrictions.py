@@ -18,12 +18,13 @@ from gpuspawner.service.tell.sentences import gpu_title
 
 
 class Restrictions:
-    """Those that are in force. What is derived of them is kept until one comes, goes, or its time is over."""
+    """Those in force or to come. What is derived of them is kept until one comes, begins, goes, or is over."""
 
     def __init__(self, store: Store, clock: Clock, catalog: Callable[[], Catalog]) -> None:
         """Know none before :meth:`load`."""
         self._store, self._clock, self._catalog = store, clock, catalog
         self._live: tuple[Restriction, ...] = ()
+        self._in_force: tuple[Restriction, ...] = ()
         self._fleet: tuple[Fleet, tuple[Restriction, ...], Fleet] | None = None
         self._rules: tuple[Rules, tuple[Restriction, ...], Rules] | None = None
 
@@ -34,8 +35,16 @@ class Restrictions:
     def in_force(self) -> tuple[Restriction, ...]:
         """Return those that hold now, the oldest first: the same object while nothing changes."""
         now = self._clock.now()
-        if not all(one.is_in_force(now) for one in self._live):
-            self._live = tuple(one for one in self._live if one.is_in_force(now))
+        found = tuple(one for one in self.live() if one.is_in_force(now))
+        if found != self._in_force:
+            self._in_force = found
+        return self._in_force
+
+    def live(self) -> tuple[Restriction, ...]:
+        """Return those that hold now or will, the oldest first: the same object while nothing changes."""
+        now = self._clock.now()
+        if any(one.is_over(now) for one in self._live):
+            self._live = tuple(one for one in self._live if not one.is_over(now))
         return self._live
 
     async def last(self, limit: int) -> list[Restriction]:
@@ -47,7 +56,7 @@ class Restrictions:
         return await self._store.read(self._store.restrictions.of, name)
 
     async def add(self, one: Restriction, line: AuditLine) -> None:
-        """Store one; it holds from now on, and no more where it can't be stored."""
+        """Store one; it holds from its beginning on, and no more where it can't be stored."""
         await self._change((*self._live, one), one, [line])
 
     async def lift(self, one: Restriction, by: str, why: str, line: AuditLine) -> Restriction:
@@ -58,7 +67,7 @@ class Restrictions:
         """
         if one.lifted_at is not None:
             return one  # a second click
-        if not one.is_in_force(self._clock.now()):
+        if one.is_over(self._clock.now()):
             raise Conflict("Its time is over already: there is nothing to lift.")
         lifted = replace(one, lifted_at=self._clock.now(), lifted_by=by, lifted_why=why)
         await self._change(tuple(x for x in self._live if x.id != one.id), lifted, [line])
@@ -89,8 +98,8 @@ class Restrictions:
         return frozenset(one.target for one in self.in_force() if one.measure is Measure.DRAIN)
 
     def ruled(self, rules: Rules) -> Rules:
-        """Return the catalog's rules with the GPUs that administrators hold."""
-        now = self.in_force()
+        """Return the catalog's rules with the GPUs that administrators reserve, now or later."""
+        now = self.live()
         if self._rules is None or self._rules[0] is not rules or self._rules[1] is not now:
             holds = holds_of(now)
             self._rules = rules, now, replace(rules, holds=(*rules.holds, *holds)) if holds else rules

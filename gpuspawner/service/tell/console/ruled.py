@@ -65,7 +65,8 @@ RESTRICTIONS = Table(
         Column("what", "Kind of act"),
         Column("state", "State"),
         Column("by", "By"),
-        Column("since", "Since", "time"),
+        Column("since", "Made", "time"),
+        Column("begins_at", "From", "time"),
         Column("until", "Until", "time", absent="until it is lifted"),
         Column("lifted_by", "Lifted by"),
         Column("lifted_at", "Lifted", "time", absent="not lifted"),
@@ -75,7 +76,7 @@ RESTRICTIONS = Table(
     (
         Filter("find", "On what, for whom, by whom", within=("title", "by")),
         Filter("what", "Kind of act", tuple((measure.value, measure.value) for measure in Measure)),
-        Filter("state", "State", tuple((x, x) for x in ("in force", "over", "lifted"))),
+        Filter("state", "State", tuple((x, x) for x in ("in force", "to come", "over", "lifted"))),
     ),
     sort="-since",
 )
@@ -128,7 +129,10 @@ def restriction_rows(views: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
     """Return a row for each restriction, of its view."""
     return [
         {
-            **{name: view[name] for name in ("id", "title", "what", "state", "by", "since", "until", "reason")},
+            **{
+                name: view[name]
+                for name in ("id", "title", "what", "state", "by", "since", "begins_at", "until", "reason")
+            },
             "lifted_by": view["lifted"]["by"] if view["lifted"] else "",
             "lifted_at": view["lifted"]["at"] if view["lifted"] else None,
             "lifted_reason": view["lifted"]["reason"] if view["lifted"] else "",

@@ -58,7 +58,7 @@ ACTS: Mapping[str, Dialog] = {
     "exempt": Dialog(
         "Exempt from idleness",
         "What is chosen, or all that a user runs, is not judged as idle until then.",
-        ("ids", "user", "until"),
+        ("ids", "user", "begins", "until"),
         "Exempt",
     ),
     "message": Dialog(
@@ -70,23 +70,26 @@ ACTS: Mapping[str, Dialog] = {
     "drain": Dialog(
         "Drain a node",
         "Nothing new starts there. Who runs there goes on, is told, and is offered a move.",
-        ("node", "until"),
+        ("node", "begins", "until"),
         "Drain",
     ),
     "quarantine": Dialog(
         "Put a GPU in quarantine",
         "It is given to nobody new. Who has it goes on, is told, and is offered a move.",
-        ("gpu", "until"),
+        ("gpu", "begins", "until"),
         "Put in quarantine",
     ),
     "pause": Dialog(
-        "Pause grants", "Nobody is given one. Who waits keeps the place, and reads why.", ("kind", "until"), "Pause"
+        "Pause grants",
+        "Nobody is given one. Who waits keeps the place, and reads why.",
+        ("kind", "begins", "until"),
+        "Pause",
     ),
-    "hold": Dialog(
-        "Hold GPUs",
-        "They go to whom they are held for alone, as soon as they come free. Nobody is ended for it.",
-        ("kind", "count", "user", "team", "until"),
-        "Hold",
+    "reserve": Dialog(
+        "Reserve GPUs",
+        "Only those they are reserved for get them, as they come free. GPUs they use already count. No workspace ends.",
+        ("kind", "count", "user", "team", "begins", "until"),
+        "Reserve",
     ),
 }
 """By their names in addresses."""
@@ -201,7 +204,7 @@ class RestrictionsPage(ListPage):
         self.show(
             "console_restrictions.html",
             listing=listing,
-            live=[restriction_view(self.parts, one) for one in reversed(self.parts.restrictions.in_force())],
+            live=[restriction_view(self.parts, one) for one in reversed(self.parts.restrictions.live())],
             acts=[(measure.value, ACTS[measure.value].title) for measure in Measure if measure in OF_MEASURES],
             **{"problem": "", **values},
         )

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from gpuspawner.service.api.rest.models import Answer, Body, Query
 
-Measures = Literal["drain", "quarantine", "pause", "hold", "exempt"]
+Measures = Literal["drain", "quarantine", "pause", "reserve", "exempt"]
 
 
 class AdministerBody(Body):
@@ -52,21 +52,23 @@ class RestrictionBody(Body):
 
     what: Measures
     reason: str = Field(min_length=1, max_length=500)
+    begins: str | None = None
+    """From when on, such as tomorrow, 2026-12-24 18:00, or 2h; now where it is left out."""
     until: str | None = None
-    """Such as Friday, 2026-12-24 18:00, or 3d; needed by ``hold`` and ``exempt``."""
+    """Such as Friday, 2026-12-24 18:00, or 3d; needed by ``reserve`` and ``exempt``."""
     dry_run: bool = False
     node: str | None = None
     """Of ``drain``."""
     gpu: str | None = None
     """Of ``quarantine``: its id."""
     kind: str | None = None
-    """Of ``hold``, and of ``pause``, where none means everything."""
+    """Of ``reserve``, and of ``pause``, where none means everything."""
     count: int | None = None
-    """Of ``hold``."""
+    """Of ``reserve``."""
     user: str | None = None
-    """Of ``hold`` and ``exempt``."""
+    """Of ``reserve`` and ``exempt``."""
     team: str | None = None
-    """Of ``hold``."""
+    """Of ``reserve``."""
     ids: list[str] | None = None
     """Of ``exempt``: workspaces."""
 
@@ -91,9 +93,11 @@ class Restriction(Answer):
     reason: str
     by: str
     since: float
+    """When it was made."""
+    begins_at: float
     until: float | None
     lifted: Lifted | None
-    state: Literal["in force", "over", "lifted"]
+    state: Literal["in force", "to come", "over", "lifted"]
 
 
 class Restricted(Answer):

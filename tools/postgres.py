@@ -41,6 +41,7 @@ class Server:
         self.data, self.log = self.folder / "data", self.folder / "log"
         self.password_file = self.folder / "password"
         self.password_file.write_text(PASSWORD)
+        self.password_file.chmod(0o600)
         self.port, self._settings = pick_free(1)[0], settings
         self._as: dict[str, Any] = {}
         if os.geteuid() == 0:

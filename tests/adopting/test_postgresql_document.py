@@ -21,6 +21,7 @@ def test_its_commands_copy_back_up_and_restore_a_store(postgres, tmp_path):
     named = ["createdb", "gpuspawner", "pg_dump", "createdb", "pg_restore", "gpuspawner", "gpuspawner"]
     assert [line.split()[0] for line in lines] == named
     (tmp_path / "store-password").write_text(PASSWORD)
+    (tmp_path / "store-password").chmod(0o600)
     (tmp_path / "gpuspawner-data").mkdir()
     store = Store(f"sqlite:///{tmp_path}/gpuspawner-data/gpuspawner.sqlite")
     store.open()

@@ -177,7 +177,8 @@ def test_on_postgresql_there_is_no_claim_and_a_second_service_may_stand_by(chart
         pod["containers"][0]["args"]
     )
     volumes = {one.pop("name"): one for one in pod["volumes"]}
-    assert volumes["store"]["secret"] == {"secretName": "gpu-store", "items": [{"key": "password", "path": "password"}]}
+    secret = {"secretName": "gpu-store", "defaultMode": 0o440, "items": [{"key": "password", "path": "password"}]}
+    assert volumes["store"]["secret"] == secret
     assert volumes["data"] == {"emptyDir": {}}
     allowed = [rule["ports"] for rule in made["NetworkPolicy", "gpuspawner"]["spec"]["egress"] if "to" not in rule]
     assert [{"port": 5433}] in allowed

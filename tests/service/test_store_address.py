@@ -46,6 +46,18 @@ def test_without_an_address_it_is_a_file_of_the_folder_which_has_no_password(tmp
         store_of(written(store_password_file="password"))
 
 
+@pytest.mark.parametrize("mode", [0o644, 0o602, 0o604])
+def test_a_password_file_that_others_may_use_is_refused(tmp_path, mode):
+    file = tmp_path / "password"
+    file.write_text("geheim")
+    file.chmod(mode)
+    with pytest.raises(StartError, match=f"Others may read {file}, which holds its password. Run chmod 600") as told:
+        store_of(written(store="postgresql://gpu@db/gpu", store_password_file=str(file)))
+    assert "geheim" not in str(told.value)
+    file.chmod(0o440)
+    store_of(written(store="postgresql://gpu@db/gpu", store_password_file=str(file)))
+
+
 def test_the_password_is_read_at_each_connection_and_told_to_nobody(postgres, tmp_path):
     file = tmp_path / "password"
     url = postgres.server.url(postgres.database())
@@ -77,6 +89,7 @@ def test_what_the_server_refuses_is_told_with_what_to_do(postgres, tmp_path, spo
     postgres.run("CREATE ROLE gpu LOGIN PASSWORD 'gpu'")
     file = tmp_path / "password"
     file.write_text("gpu")
+    file.chmod(0o600)
     for one in spoil.format(name=name).split("; "):
         postgres.run(one)
     store = Store(postgres.server.url(name).replace("gpuspawner@", "gpu@"), file)
@@ -94,6 +107,7 @@ def test_a_role_that_may_make_no_tables_is_told_so_and_so_is_another_encoding(po
     postgres.run("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
     file = tmp_path / "password"
     file.write_text("gpu")
+    file.chmod(0o600)
     for name, says in (("bare", "GRANT ALL ON SCHEMA public"), ("latin", "Its encoding is LATIN1")):
         store = Store(postgres.server.url(name).replace("gpuspawner@", "gpu@"), file)
         with pytest.raises(Unavailable, match=says):

@@ -5,6 +5,8 @@ Belongs here: each difference once. Never here: a query of a table, which is the
 
 from __future__ import annotations
 
+import contextlib
+import stat
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -19,6 +21,10 @@ POSTGRESQL = ("postgresql", "postgres")
 IN_ADDRESS = (
     "It has a password in it, which lists of processes and logs would show. Write it into a file that only the service "
     "may read, and name that as the store's password file."
+)
+SHARED = (
+    "Others may read {file}, which holds its password. Run chmod 600 {file}; in a pod, mount the Secret with "
+    "defaultMode: 0440."
 )
 EXTRA = "This installation has no PostgreSQL client: pip install 'gpuspawner[postgresql]'."
 
@@ -39,6 +45,8 @@ def database_of(url: str, password_file: Path | None = None) -> Database:
     if scheme not in POSTGRESQL:
         raise ValueError("It is no address of a database. Write it like postgresql://USER@HOST/DATABASE.")
     _refuse_password(url)
+    if password_file is not None:
+        _refuse_shared(password_file)
     try:
         from gpuspawner.service.store.databases.postgresql import Postgresql  # noqa: PLC0415 - its driver is an extra
     except ImportError as error:
@@ -56,6 +64,13 @@ def engine_to_read(url: str, password_file: Path | None = None) -> sa.Engine:
         return database_of(url, password_file).engine
     where = sa.URL.create("sqlite", database=f"file:{quote(path)}", query={"mode": "ro", "uri": "true"})
     return sa.create_engine(where)
+
+
+def _refuse_shared(password_file: Path) -> None:
+    """Refuse a file that every user of the machine may read; one that is not there is told at the connection."""
+    with contextlib.suppress(OSError):
+        if password_file.stat().st_mode & stat.S_IRWXO:
+            raise ValueError(SHARED.format(file=password_file))
 
 
 def _refuse_password(url: str) -> None:

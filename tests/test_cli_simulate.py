@@ -23,6 +23,7 @@ from gpuspawner.core.idle.arrival import Arrival
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
+from gpuspawner.service.store.copies.address import note_address
 
 DONE, INVALID, REFUSED, AWAY = 0, 1, 2, 3
 NOW = 1_800_000_000.0
@@ -44,6 +45,16 @@ def draft(tmp_path):
     path = tmp_path / "draft.yaml"
     path.write_text(DRAFT)
     return str(path)
+
+
+def test_a_file_that_the_service_left_for_another_store_is_no_history(draft, data, capsys):
+    note_address(Path(data), "postgresql://gpu@db/gpu")
+    assert main(["simulate", draft, "--data", data]) == INVALID
+    told = capsys.readouterr().err
+    assert "keeps its store at postgresql://gpu@db/gpu. A file in the folder is out of date. Name the store by" in told
+    assert main(["store", "backup", f"{data}/copy", "--data", data]) == REFUSED
+    note_address(Path(data), f"sqlite:///{data}/gpuspawner.sqlite")
+    assert main(["simulate", draft, "--data", data]) == DONE
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,7 @@ def test_a_workspace_starts_is_warned_and_stopped_though_the_service_is_killed_b
     assert [said.count(one) for one in ("granted", "warned", "stop")] == [1, 1, 1], said
     assert database.run("SELECT number > 2 FROM meta WHERE name = 'epoch'") == [(True,)]
     assert not list((hub.folder / "gpu").glob("*.sqlite*"))
+    assert (hub.folder / "gpu" / "store-address").read_text() == f"{database.url}\n"
     password = database.password_file.read_text()
     assert password not in hub.log.read_text()
     database.close()

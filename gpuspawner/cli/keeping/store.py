@@ -17,6 +17,7 @@ from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.units import show_bytes
 from gpuspawner.service.standby import LOOK_SECONDS, SILENT_SECONDS
 from gpuspawner.service.store import Store
+from gpuspawner.service.store.copies.address import must_be_here
 from gpuspawner.service.store.copies.backups import DATABASE, SECRET, back_up, condition, go_back, restore
 from gpuspawner.service.store.copies.condition import Condition, steps_back
 from gpuspawner.service.store.copies.elsewhere import condition_elsewhere, go_back_elsewhere
@@ -30,6 +31,7 @@ def backup(arguments: argparse.Namespace) -> int:
     """Write a backup: whole, or not at all."""
     data, target = Path(arguments.data), arguments.file
     try:
+        must_be_here(data)
         if target == STDOUT:
             names = back_up(data, sys.stdout.buffer)
         else:

@@ -23,6 +23,7 @@ from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.service.app import Options, Service
 from gpuspawner.service.garbage import look_seldom
 from gpuspawner.service.settings import Settings, SettingsError, changed
+from gpuspawner.service.store.copies.address import note_address
 from gpuspawner.service.tell.notifier import check_targets
 
 log = logging.getLogger("gpuspawner")
@@ -46,12 +47,23 @@ def serve(arguments: argparse.Namespace) -> int:
         print(f"gpuspawner serve: {error}", file=sys.stderr)
         return INVALID
     look_seldom()
+    _note_store(started.options)
     try:
         asyncio.run(_run(started.options, chosen, file, settings))
     except (BackendError, NoPort) as error:
         print(f"gpuspawner serve: {error}", file=sys.stderr)
         return INVALID
     return 0
+
+
+def _note_store(options: Options) -> None:
+    """Note in the folder where the store is; commands that read the folder are told. It may be read-only."""
+    if options.data is None:
+        return
+    try:
+        note_address(options.data, options.store_url)
+    except OSError as error:
+        log.warning("%s cannot be written (%s): where the store is stands nowhere.", options.data, error.strerror)
 
 
 def _prepare(arguments: argparse.Namespace, started: Started, catalog: Catalog) -> tuple[Chosen, CatalogFile, Settings]:

@@ -12,7 +12,8 @@ from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.cli.arguments import DAYS
 from gpuspawner.cli.simulation import simulate_cases, simulate_page, simulate_report
 from gpuspawner.cli.simulation.simulate_cases import Case, NothingRecorded
-from gpuspawner.core.errors import CatalogError, Unavailable
+from gpuspawner.core.errors import CatalogError, Conflict, Unavailable
+from gpuspawner.service.store.copies.address import must_be_here
 from gpuspawner.service.store.databases import engine_to_read
 
 INVALID, REFUSED, AWAY = 1, 2, 3
@@ -84,6 +85,10 @@ def _store(arguments: argparse.Namespace) -> tuple[str, str]:
             raise _WrongError(f"--store: {error} --data takes a folder.") from error
         return arguments.store, "the recorded history"
     folder = Path(arguments.data)
+    try:
+        must_be_here(folder)
+    except Conflict as error:
+        raise _WrongError(f"{error} Name the store by --store, without --data.") from error
     path = folder / "gpuspawner.sqlite"
     if not path.is_file():
         is_file = folder.is_file()

@@ -47,3 +47,24 @@ async def test_why_the_hub_takes_no_server_of_that_name_is_told(hub, words, monk
 
     monkeypatch.setattr(SignInPage, "do_POST", post, raising=False)
     assert await hub.start("anna", "x", {}) == words
+
+
+@pytest.mark.parametrize(
+    ("state", "address"),
+    [
+        ({"email": "anna@example.org", "manager": {"email": "boss@example.org"}}, "anna@example.org"),
+        ({"manager": {"email": "boss@example.org"}}, None),
+        ({"manager": {"email": "boss@example.org"}, "github_user": {"email": "anna@example.org"}}, "anna@example.org"),
+        ({"user": {"email": "anna@example.org"}}, "anna@example.org"),
+        ({"oauth_user": {"email": None, "manager": {"email": "boss@example.org"}}}, None),
+        (None, None),
+    ],
+)
+async def test_mail_goes_to_the_user_and_to_nobody_else_whom_the_authenticator_knows(hub, state, address, monkeypatch):
+    def get(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"name": "anna", "auth_state": state}).encode())
+
+    monkeypatch.setattr(SignInPage, "do_GET", get)
+    assert await hub.email("anna") == address

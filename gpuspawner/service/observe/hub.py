@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -19,6 +20,8 @@ STRICT_SINCE = 6
 """The version of JupyterHub that restricts the names of servers."""
 OF_NAMES = ("named servers", "server_name")
 """In what the hub says where the name is in the way."""
+OF_USER = re.compile(r"user|\w+_user")
+"""Where authenticators keep what they know of a user: oauth_user, github_user. Others, such as manager, are others'."""
 LONGEST_MESSAGE = 300
 """Characters of what the hub says. Arbitrary: a sentence or two."""
 
@@ -103,8 +106,8 @@ class Hub:
         except _NotFoundError:
             return None
         state = model.get("auth_state") or {}
-        inner = [value for value in state.values() if isinstance(value, Mapping)]  # such as oauth_user
-        found = [str(one["email"]) for one in (state, *inner) if one.get("email")]
+        inner = [value for key, value in state.items() if OF_USER.fullmatch(key) and isinstance(value, Mapping)]
+        found = [one["email"] for one in (state, *inner) if isinstance(one.get("email"), str)]
         return next((address for address in (*found, user) if "@" in address), None)
 
     async def name_of(self, user_created: str, last_known: str) -> str | None:

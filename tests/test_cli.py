@@ -141,6 +141,20 @@ quotas: {each-user: {each: user, gpus: {hard: 4}}}
 """
 
 
+def test_check_warns_of_a_hold_of_more_gpus_than_there_are(tmp_path, capsys):
+    file = tmp_path / "catalog.yaml"
+    file.write_text(
+        "version: 1\ngpus: {a100: {title: A100, match: 'A100*', memory: 80GiB}}\ntemplates: {lab: {gpus: {a100: 1}}}\n"
+        "simulated: {a100: 4}\nholds:\n- {group: cs231, gpu: a100, count: 9, when: 'Thu 09:00-11:00'}\n"
+    )
+    assert main(["check", str(file)]) == 0
+    told = f"warning: {file}:6: holds.0.count: 9 a100 are held, and there are 4. Write at most 4."
+    assert told in capsys.readouterr().err
+    file.write_text(file.read_text().replace("count: 9", "count: 4"))
+    assert main(["check", str(file)]) == 0
+    assert "are held" not in capsys.readouterr().err
+
+
 def test_check_asks_the_hub_for_the_groups_that_the_catalog_names_where_it_can(hub, ask, tmp_path):
     file = tmp_path / "catalog.yaml"
     file.write_text(TEAMS)

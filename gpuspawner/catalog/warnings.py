@@ -50,6 +50,20 @@ def without_effect(source: Source, catalog: Catalog) -> tuple[Problem, ...]:
     return _located(source, found)
 
 
+def held_beyond(source: Source, catalog: Catalog, there: Mapping[str, int]) -> tuple[Problem, ...]:
+    """Return the holds of more GPUs of a kind than there are, by ``there``; a kind that is not in it is not known."""
+    found = [
+        Issue(
+            ("holds", number, "count"),
+            f"{hold.count} {hold.kind} are held, and there are {there[hold.kind]}",
+            f"write at most {there[hold.kind]}",
+        )
+        for number, hold in enumerate(catalog.rules.holds)
+        if hold.count > there.get(hold.kind, hold.count)
+    ]
+    return _located(source, found)
+
+
 def unknown_groups(source: Source, catalog: Catalog, there: frozenset[str]) -> tuple[Problem, ...]:
     """Return the groups that the catalog names and the hub, which has those of ``there``, does not have."""
     found = missing_groups(catalog, there).items()

@@ -6,11 +6,12 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.catalog.groups import named_groups
-from gpuspawner.catalog.warnings import needing_pods, unknown_groups, without_effect
+from gpuspawner.catalog.warnings import held_beyond, needing_pods, unknown_groups, without_effect
 from gpuspawner.cli.asking import call, token_of
 from gpuspawner.cli.errors import AwayError, RefusedError
 from gpuspawner.core.errors import CatalogError
@@ -27,10 +28,12 @@ def check(arguments: argparse.Namespace) -> int:
             print(error, file=sys.stderr)
         return 1
     warnings, of_pods = list(without_effect(arguments.file, catalog)), needing_pods(arguments.file, catalog)
-    not_asked = ""
+    gpus, not_asked = catalog.simulated, ""
     if named_groups(catalog):
-        there, not_asked = _groups_of_hub(arguments.hub)
+        there, known, not_asked = _asked_of_hub(arguments.hub)
         warnings += [] if there is None else unknown_groups(arguments.file, catalog, there)
+        gpus = {**gpus, **known}
+    warnings += held_beyond(arguments.file, catalog, gpus)
     counts = (
         _count(len(catalog.templates), "template", "templates"),
         _count(len(catalog.gpus), "GPU kind", "GPU kinds"),
@@ -51,17 +54,19 @@ def check(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _groups_of_hub(url: str | None) -> tuple[frozenset[str] | None, str]:
-    """Return the groups that the hub has; or None, and why they are not known."""
+def _asked_of_hub(url: str | None) -> tuple[frozenset[str] | None, Mapping[str, int], str]:
+    """Return the groups that the hub has and how many GPUs there are of each kind; or None, and why it is not known."""
     asked = url or os.environ.get("GPUSPAWNER_URL", "")
     if not asked or (url is None and not os.environ.get("GPUSPAWNER_TOKEN")):
         how = "set GPUSPAWNER_URL (or --hub) and GPUSPAWNER_TOKEN, an administrator's, to ask it"
-        return None, f"Whether the hub has the groups that it names was not looked at: {how}."
+        return None, {}, f"Whether the hub has the groups that it names was not looked at: {how}."
     try:
         answer = call(f"{asked.rstrip('/')}/api/v1/groups", token_of())
+        offers = call(f"{asked.rstrip('/')}/api/v1/offers", token_of())["offers"]
     except (RefusedError, AwayError) as error:
-        return None, f"Whether the hub has the groups that it names is not known: {error}"
-    return frozenset(answer["groups"]), ""
+        return None, {}, f"Whether the hub has the groups that it names is not known: {error}"
+    totals = {one["kind"]: one["total"] for one in offers if one["total"] is not None}
+    return frozenset(answer["groups"]), totals, ""
 
 
 def _count(number: int, one: str, many: str) -> str:

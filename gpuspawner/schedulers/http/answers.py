@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer
 
+from gpuspawner.core.plain import plain_text
+
 
 def written(at: float) -> str:
     """Return a moment, in seconds since the epoch, as the contract writes it."""
@@ -24,6 +26,8 @@ def _in_years(at: datetime) -> datetime:
     return at
 
 
+Words = Annotated[str, AfterValidator(plain_text)]
+"""What people read."""
 Time = Annotated[AwareDatetime, AfterValidator(_in_years), PlainSerializer(lambda at: written(at.timestamp()))]
 
 
@@ -37,7 +41,7 @@ class Capabilities(Told):
     """What it is and can do."""
 
     contract: str
-    name: str = Field(min_length=1, max_length=60)
+    name: Words = Field(min_length=1, max_length=60)
     version: str = Field(max_length=60)
     positions: bool
     estimates: bool
@@ -67,8 +71,8 @@ class StockList(Told):
 class Reason(Told):
     """Why something waits, or was refused, in its own words."""
 
-    code: str = Field(max_length=100)
-    words: str = Field(max_length=2000)
+    code: Words = Field(max_length=100)
+    words: Words = Field(max_length=2000)
 
 
 class Offer(Told):
@@ -128,7 +132,7 @@ class Preemption(Told):
     """It must end by then."""
 
     deadline: Time
-    words: str = Field(max_length=2000)
+    words: Words = Field(max_length=2000)
     acknowledged: bool
 
 
@@ -171,4 +175,4 @@ class Error(Told):
     """Why it refused a request."""
 
     error: str = Field(max_length=100)
-    words: str = Field(max_length=2000)
+    words: Words = Field(max_length=2000)

@@ -10,6 +10,7 @@ from typing import Any
 from gpuspawner.backends.kubernetes.reading.models import HOSTNAME
 from gpuspawner.core.gpus.fleet import GpuKind, Slot
 from gpuspawner.core.placement.placement import place
+from gpuspawner.core.plain import plain_text
 from gpuspawner.core.queue.forecast.estimates import Place
 from gpuspawner.core.queue.grants import Held
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
@@ -99,7 +100,7 @@ def place_of(workload: Workload | None, queue: Queue, stands: Pending | None, to
         return Place(1, None, None, None, says=f"{TITLE} set quota aside for it {where}: {_checks(workload)}")
     number = None if stands is None else stands.place
     at = f"it waits {where}" if number is None else f"place {number} {where}"
-    message = str(workload.conditions.get("QuotaReserved", {}).get("message") or "").rstrip(". ")
+    message = plain_text(str(workload.conditions.get("QuotaReserved", {}).get("message") or "")).rstrip(". ")
     code = code_of(workload, queue)
     more = f" ({message}.)" if message and code not in {"Deactivated", "Suspended"} else ""
     beside = f" {told}" if told and number is None else ""
@@ -117,7 +118,7 @@ def why_evicted(workload: Workload) -> str:
     told, preempted = workload.conditions["Evicted"], workload.conditions.get("Preempted", {})
     if told.get("reason") == "Preempted" and preempted.get("reason") == RECLAIMED:
         return f"{TITLE}: its GPUs were borrowed, and those who lent them need them back."
-    return f"{TITLE}: {EVICTED.get(str(told.get('reason')), str(told.get('message') or 'it was evicted.'))}"
+    return f"{TITLE}: {EVICTED.get(str(told.get('reason')), plain_text(str(told.get('message') or 'it was evicted.')))}"
 
 
 def given(

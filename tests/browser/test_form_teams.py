@@ -105,6 +105,18 @@ def test_what_else_is_taken_follows_workspace_and_gpu_and_is_remembered(asked, a
     expect(box).to_be_hidden()
 
 
+def test_another_kind_is_offered_for_as_many_gpus_as_its_template_gives_of_it(asked):
+    page, _ = asked
+    page.get_by_label("Vision lab").check()
+    box = page.get_by_label("Also take H100 80 GB")
+    box.check()
+    page.fill("#gs-count", "3")  # of four A100, and two H100
+    expect(box).to_be_hidden()
+    assert sent(page, "substitutes") == []
+    page.fill("#gs-count", "2")
+    expect(box).to_be_checked()
+
+
 def test_consent_of_the_last_time_is_ticked_for_its_workspace_alone(asked):
     page, _ = asked
     box = page.get_by_label("Also take H100 80 GB")

@@ -10,10 +10,15 @@ from gpuspawner.catalog.prices import prices
 from gpuspawner.spawner.web.live import Live
 
 
-def offered(catalog: Catalog, template: Template) -> dict[str, list[str]]:
-    """Return by kind what may be given in its place, at the number that a form fills in."""
-    found = {kind: offered_instead(catalog, template, kind, template.default_count(kind)) for kind in template.gpus}
-    return {kind: list(others) for kind, others in found.items() if others}
+def offered(catalog: Catalog, template: Template) -> dict[str, dict[str, tuple[int, int]]]:
+    """Return by kind what may be given in its place, each with the least and the most GPUs for which it may."""
+    found: dict[str, dict[str, tuple[int, int]]] = {}
+    for kind, (least, most) in template.gpus.items():
+        for count in range(least, most + 1):
+            for other in offered_instead(catalog, template, kind, count):
+                first, _ = found.setdefault(kind, {}).get(other, (count, count))
+                found[kind][other] = (first, count)
+    return found
 
 
 def rows(catalog: Catalog, template: Template, chosen: Mapping[str, Any], live: Live | None) -> list[dict[str, Any]]:

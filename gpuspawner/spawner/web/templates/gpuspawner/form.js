@@ -50,7 +50,11 @@
       if (!said.has(box)) box.checked = consents[chosen("template")]?.includes(dataset.given) ?? false;
     }
     const asked = chosen("gpu");
-    const any = only(rows, ({ dataset }) => dataset.asked === asked && (now.substitutes[asked] ?? []).includes(dataset.given));
+    const count = Number(input("count").value);
+    const any = only(rows, ({ dataset }) => {
+      const [least, most] = (dataset.asked === asked && now.substitutes[asked]?.[dataset.given]) || [1, 0];
+      return least <= count && count <= most;
+    });
     const all = root.querySelector("#gs-instead");
     if (all) all.hidden = !any;
   };

@@ -49,6 +49,17 @@ def test_a_terminal_lists_makes_resumes_and_removes_ones_own(world, cli):  # noq
     assert list(world.parts.book) == []
 
 
+def test_a_second_click_on_have_it_ready_makes_no_second_one(world):
+    body = {"template": "pytorch", "gpu": "a100", "at": "8:00", "on": "weekdays"}
+    first, again = (api(world, "alice", "ready", "POST", body) for _ in range(2))
+    assert (first.status_code, again.status_code, again.json()["id"]) == (201, 201, first.json()["id"])
+    assert len(api(world, "alice", "ready").json()["ready"]) == 1
+    api(world, "alice", "ready", "POST", {**body, "at": "9:00"})
+    api(world, "alice", "ready", "POST", {**body, "server": "train"})
+    assert len(api(world, "alice", "ready").json()["ready"]) == 3
+    assert len(world.call(world.parts.store.audit)) == 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -66,7 +77,7 @@ def test_what_can_not_be_is_refused_in_words(world, cli, arguments, words):  # n
 
 def test_there_are_at_most_some_of_each_user(world):
     body = {"at": "8:00", "on": "daily"}
-    answers = [api(world, "alice", "ready", "POST", body) for _ in range(MOST + 1)]
+    answers = [api(world, "alice", "ready", "POST", {**body, "at": f"{hour}:00"}) for hour in range(8, 9 + MOST)]
     assert [one.status_code for one in answers] == [201] * MOST + [403]
     assert f"up to {MOST}" in answers[-1].json()["error"]["message"]
     assert api(world, "bob", "ready", "POST", body).status_code == 201

@@ -62,6 +62,11 @@ class Wish:
     paused: bool = False
     start_seconds: float = 0.0
 
+    def asks_the_same(self, other: Wish) -> bool:
+        """Whether both ask for the same workspace, with the same options, at the same times."""
+        mine, others = ((one.server, dict(one.options), one.minute, tuple(one.days)) for one in (self, other))
+        return mine == others
+
     @property
     def words(self) -> str:
         """When it is to be ready: ``weekdays 8:00``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from gpuspawner.core.calendar import acts
@@ -64,9 +65,11 @@ async def make(parts: Parts, key: Key, user: str, said: Mapping[str, Any], where
     await parts.allocator.asking.resolve(options, user, key.owner, groups)  # what is wrong is told now
     one = Wish(name or uuid.uuid4().hex, user, key.server, options, minute, days, parts.clock.now())
     line = _line(parts, user, acts.ReadyWished(one.words), where, one.id)
-    if not await parts.store.write(parts.store.wishes.make, key.owner, one, MOST, line):
+    make_once = partial(parts.store.wishes.make, once=not name)
+    made = await parts.store.write(make_once, key.owner, one, MOST, line)
+    if made is None:
         raise RequestRefused("ready", str(MOST + 1), f"up to {MOST}", "Remove one: gpuspawner ready lists them.", 403)
-    return one
+    return made
 
 
 async def remove(parts: Parts, owner: Owner, user: str, name: str, where: str) -> bool:

@@ -38,17 +38,23 @@ class Wishes:
             found = [_json.validate_python(document) for document in connection.scalars(query)]
         return sorted(found, key=lambda one: (one.made_at, one.id))
 
-    def make(self, owner: Owner, one: Wish, most: int, line: AuditLine) -> bool:
-        """Write one, and that it was made; False where the user has ``most`` already."""
+    def make(self, owner: Owner, one: Wish, most: int, line: AuditLine, *, once: bool = False) -> Wish | None:
+        """Write one, and that it was made, and return it; None where the user has ``most`` already.
+
+        With ``once`` one that asks for the same at the same times is returned instead: a second click.
+        """
         t = tables.wishes
         with self._transaction(writes=True) as connection:
-            count = connection.scalar(sa.select(sa.func.count()).select_from(t).where(_theirs(owner)))
-            if (count or 0) >= most:
-                return False
+            documents = connection.scalars(sa.select(t.c.document).where(_theirs(owner)))
+            known = [_json.validate_python(document) for document in documents]
+            if once and (same := next((other for other in known if other.asks_the_same(one)), None)):
+                return same
+            if len(known) >= most:
+                return None
             row = {"id": one.id, "hub": owner.hub, "user_created": owner.user_created, "document": _document(one)}
             connection.execute(t.insert(), row)
             connection.execute(tables.audit.insert(), row_of_line(line))
-        return True
+        return one
 
     def change(self, owner: Owner, name: str, how: Callable[[Wish], Wish], *audit: AuditLine) -> Wish | None:
         """Write what ``how`` makes of one as it is by now, with its audit; None where its user has removed it."""

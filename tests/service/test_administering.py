@@ -202,6 +202,21 @@ def test_extend_moves_the_end_beyond_what_its_user_could(world):
     assert "Name a later time" in earlier
 
 
+def test_what_an_administrator_extended_runs_as_long_where_it_was_preempted_meanwhile(world):
+    post(world, "workspaces/extend", ids=["runs"], until="3d")
+    post(world, "workspaces/move", ids=["runs"], now=True)
+    world.call(world.parts.reclaimer.drive, "runs")
+    (back,) = [x for x in world.call(lambda: list(world.parts.book)) if x.user == "alice"]
+    up = running(back.id, "alice", gpus=(3,), granted_until=back.granted_until)
+    world.save(up)
+    assert up.deadline_at < NOW + 86400
+    world.call(world.parts.lifecycle.deadlines)
+    lease = world.lease(back.id)
+    assert (back.id != "runs", lease.deadline_at) == (True, NOW + 3 * 86400)
+    assert lease.deadline_at == lease.running_at + lease.request.lifetime_seconds + lease.extended_seconds
+    assert audit_of(world, back.id)[0] == ("gpuspawner", "extended", "", "")
+
+
 def test_several_are_extended_together_by_no_more_than_a_budget_leaves(make_web_world):
     budget = Budget(Used.GPU_HOURS, Per.MONTH, hard=Fraction(30))
     rules = Rules(quotas=(Quota("each-user", Whom.EACH_USER, budgets=(budget,)),))

@@ -75,6 +75,7 @@ def again(lease: Lease, name: str, now: float) -> Lease:
         unattended=True,
         waiting_since=now,
         tried_nodes=lease.tried_nodes if lease.reason is Reason.MOVED else (),
+        granted_until=None if changed else lease.granted_until,
         came_back=lease.reason is not Reason.MADE_ROOM and not changed,
         made_room_at=now if lease.reason is Reason.MADE_ROOM else lease.made_room_at,
     )

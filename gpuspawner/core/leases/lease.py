@@ -135,6 +135,7 @@ class Lease:
     arrival: Arrival | None = None  # it came while its user was away, and nobody has come to it so far
     claimed_at: float | None = None  # when somebody came to one that had come so
     unclaimed: bool = False  # nobody came to one within its time to come in, as is known of nearly all of that
+    granted_until: float | None = None  # an administrator has it run until then, also where it came back meanwhile
     ready_at: float | None = None  # its user wished it for then, and is not to come before
     goes_on: Next | None = None  # of what its user stops to go on with or without a GPU
     follows: str = ""  # the lease that it goes on from: its user did not ask for it anew

@@ -179,6 +179,7 @@ class Workspaces:
                 newest,
                 deadline_at=until,
                 extended_seconds=newest.extended_seconds + more,
+                granted_until=until,
                 warned_seconds=(),
                 latest_end=latest,
             )

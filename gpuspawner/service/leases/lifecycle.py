@@ -177,6 +177,9 @@ class Lifecycle:
                 log.warning("deadline of %s waits: %s", lease.id, error)
         for lease_id, failure in (await not_stored(steps)).items():
             log.warning("deadline of %s waits: %s", lease_id, failure)
+        for lease in self._book:
+            if lease.phase in UP and lease.deadline_at is not None and lease.deadline_at < (lease.granted_until or 0.0):
+                await self._extend_again(lease, lease.deadline_at, lease.granted_until or 0.0)
         try:
             await self._holds.look()
             await self._allocator.lost_time.look()
@@ -200,6 +203,24 @@ class Lifecycle:
                 how = endings.budget_used_up(bounds.used_up(lease))
             return self._reclaimer.mark(lease.id, how, lambda newest: newest.deadline_at == deadline_at)
         return None
+
+    async def _extend_again(self, lease: Lease, deadline_at: float, until: float) -> None:
+        """Have what came back run until an administrator's extension of it ends, as far as budgets leave it."""
+        latest = self._allocator.bounds.of_extension(lease, until - deadline_at)
+        end = until if latest is None else min(until, latest.at)
+        if end <= deadline_at:
+            return
+        try:
+            await self._allocator.scheduler.extend(lease, end)
+            newest = self._book.get(lease.id)
+            if newest is None or newest.phase not in UP or newest.deadline_at != deadline_at:
+                return
+            extended = newest.extended_seconds + end - deadline_at
+            longer = replace(newest, deadline_at=end, extended_seconds=extended, warned_seconds=(), latest_end=latest)
+            event = events.Extended(end - deadline_at, "as an administrator had extended it before")
+            await self._book.save(longer, audit=[self._allocator.line(longer, "gpuspawner", event)])
+        except (Conflict, Unavailable) as error:
+            log.warning("%s is not extended again yet: %s", lease.id, error)
 
     def kept_until(self, lease: Lease) -> float | None:
         """Return until when no idle time counts: its user keeps it, or an administrator exempts it; None for never."""

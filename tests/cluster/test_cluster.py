@@ -22,15 +22,17 @@ import sys
 from pathlib import Path
 from tools.cluster import __main__, settings
 
+name, seconds = sys.argv.pop(1), sys.argv.pop(1)
+
 def slow(*arguments):
-    daemon = commands(*arguments)["containerd"]
-    script = f'sleep 5; PATH=$PATH:{Path(daemon[0]).parent} exec "$@"'
-    return {**commands(*arguments), "containerd": ["/bin/sh", "-c", script, "sh", *daemon]}
+    daemon = commands(*arguments)[name]
+    script = f'sleep {seconds}; PATH=$PATH:{Path(daemon[0]).parent} exec "$@"'
+    return {**commands(*arguments), name: ["/bin/sh", "-c", script, "sh", *daemon]}
 
 commands, settings.commands = settings.commands, slow
 sys.exit(__main__.main())
 """
-"""`make cluster` whose containerd begins five seconds late."""
+"""`make cluster` with a part that begins so many seconds late."""
 
 
 THREAD = """
@@ -143,11 +145,11 @@ def test_it_refuses_to_start_twice_and_leaves_nothing(one_machine, tmp_path):
     assert make("stop", folder).returncode == 0
 
 
-def test_a_containerd_that_is_slow_on_a_full_machine_is_waited_for(one_machine, tmp_path):
+@pytest.mark.parametrize(("part", "seconds"), [("containerd", "5"), ("kube-apiserver", "20")])
+def test_a_part_that_is_slow_on_a_full_machine_is_waited_for(one_machine, tmp_path, part, seconds):
     folder = tmp_path / "cluster"
-    started = subprocess.run(
-        [sys.executable, "-c", SLOW, "start", "--folder", folder], check=False, cwd=ROOT, capture_output=True, text=True
-    )
+    command = [sys.executable, "-c", SLOW, part, seconds, "start", "--folder", folder]
+    started = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
     try:
         assert started.returncode == 0, started.stdout + started.stderr
         assert Cluster.load(folder).address != one_machine.own.address

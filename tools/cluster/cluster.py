@@ -30,6 +30,8 @@ from tools.progress import StepError
 
 START_SECONDS = 120
 """Ten times what it takes on two idle cores: a busy machine is no failure."""
+FIRST = ("containerd", "etcd", "kube-apiserver")
+"""The other parts end by themselves where these do not answer yet, some after 15 s, as on a busy machine."""
 ASKED_SECONDS = 0.3
 """Between two looks: each is a run of kubectl, beside parts that need the processor to start."""
 GARBAGE_PERCENT = "300"
@@ -122,12 +124,13 @@ class Cluster:
             authority = self._make_certificates()
             settings.write(self.folder, self.address, self.number, self.link)
             commands = settings.commands(self, authority, programs)
-            kubelet = commands.pop("kubelet")  # it ends where containerd does not answer yet
+            self._write_tools(programs)
+            for name in FIRST:
+                self.start_process(name, commands.pop(name))
+            self._import_pause(programs)
+            self._wait_for_api_server()
             for name, command in commands.items():
                 self.start_process(name, command)
-            self._write_tools(programs)
-            self._import_pause(programs)
-            self.start_process("kubelet", kubelet)
             self.wait_until_ready()
         except BaseException as error:
             if isinstance(error, Exception):  # and not because its end was asked for
@@ -173,7 +176,7 @@ class Cluster:
         Raises:
             StepError: that took too long, with the log of the part that is late.
         """
-        self._wait(lambda: self._says("get", "--raw=/readyz") == "ok", "the API server is not ready", "kube-apiserver")
+        self._wait_for_api_server()
         account = ("get", "serviceaccount", "default", "--output=name")
         self._wait(
             lambda: bool(self._says(*account)),
@@ -272,6 +275,9 @@ class Cluster:
         }.items():
             (self.folder / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
             (self.folder / name).chmod(0o755)
+
+    def _wait_for_api_server(self) -> None:
+        self._wait(lambda: self._says("get", "--raw=/readyz") == "ok", "the API server is not ready", "kube-apiserver")
 
     def _import_pause(self, programs: Programs) -> None:
         def answers() -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.units import show_duration
+from gpuspawner.service.failures import Failure
 from gpuspawner.service.observe.unmatched import unmatched, unmeasured
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import idle_policy_of
@@ -38,6 +39,7 @@ def troubles(parts: Parts, ended: Iterable[Lease], disputed: Iterable[Lease]) ->
     """Return all that does not work. ``ended`` are the last ones, ``disputed`` those called wrong and not answered."""
     found = [
         *_of_service(parts),
+        *_of_steps(parts),
         *_of_catalog(parts),
         *_unmeasured(parts),
         *_of_templates(parts, ended),
@@ -71,6 +73,21 @@ def _of_service(parts: Parts) -> Iterator[Trouble]:
     dcgm = (parts.sampler.dcgm.trouble, *parts.sampler.doubts.sentences(now))
     for sentence in (*parts.reconciler.lost_identities, *parts.members.missing(), *filter(None, dcgm)):
         yield Trouble(sentence)
+
+
+def _of_steps(parts: Parts) -> Iterator[Trouble]:
+    """Yield a trouble for each step that fails by a fault of the service, with the leases that it fails for."""
+    failing: dict[str, list[Failure]] = {}
+    for one in parts.book.failures.now():
+        failing.setdefault(one.step, []).append(one)
+    remedy = "It is retried, and the others go on. The service's log has the traceback: please report it."
+    for step, found in failing.items():
+        first, of_all = found[0], any(not one.subject for one in found)
+        leases = [lease for one in found if (lease := parts.book.get(one.subject)) is not None]
+        whose = f" for {len(leases)} workspace{'' if len(leases) == 1 else 's'}" if leases else ""
+        since = f"for {show_duration(first.since)}"
+        what = f"An error of the service: “{step}” fails{whose} {since} ({first.why})."
+        yield Trouble(what, remedy, grave=of_all, pages=_pages(parts, leases))
 
 
 def _of_catalog(parts: Parts) -> Iterator[Trouble]:

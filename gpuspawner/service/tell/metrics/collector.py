@@ -90,6 +90,12 @@ class ServiceCollector(Collector):
         for found in MISMATCHES:
             wrong.add_metric([found], book.mismatches[found])
         yield wrong
+        failed = CounterMetricFamily(
+            "gpuspawner_step_failures", "Steps that failed by a fault of the service, by step.", labels=["step"]
+        )
+        for step, count in sorted(book.failures.counts.items()):
+            failed.add_metric([step], count)
+        yield failed
         errors = CounterMetricFamily(
             "gpuspawner_scheduler_errors", "What the scheduler did not do.", labels=["adapter", "reason"]
         )

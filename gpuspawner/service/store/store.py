@@ -25,6 +25,7 @@ from gpuspawner.service.store.ages import Ages
 from gpuspawner.service.store.clients.answers import Answers
 from gpuspawner.service.store.clients.tokens import Tokens
 from gpuspawner.service.store.clients.wishes import Wishes
+from gpuspawner.service.store.damaged import DamagedLeases, rows_of
 from gpuspawner.service.store.databases import database_of
 from gpuspawner.service.store.databases.statements import Upsert
 from gpuspawner.service.store.estimates import Estimates
@@ -101,7 +102,8 @@ class Store:
         self.preemptions = PreemptionRows(self._transaction)
         self.restrictions = RestrictionRows(self._transaction)
         self.use_sums = UseSums(self._transaction)
-        self.lookups = Lookups(self._transaction)
+        self.damaged = DamagedLeases()
+        self.lookups = Lookups(self._transaction, self.damaged)
         self.audit_search = AuditSearch(self._transaction)
         self.inbox = InboxRows(self._transaction)
         self.messages = MessageRows(self._transaction)
@@ -340,28 +342,28 @@ class Store:
         if before is not None:
             at, name = before
             where &= (t.ended_at < at) | ((t.ended_at == at) & (t.id > name))
-        return self._leases(where, order=t.ended_at.desc(), limit=limit)
+        return self._readable(where, order=t.ended_at.desc(), limit=limit)
 
     def last_ended(self, key: Key) -> Lease | None:
         """Return the lease of a key that ended last."""
         t = tables.leases.c
         of_key = (t.server == key.server) & (t.phase == Phase.ENDED.value)
-        found = self._leases(_owned(of_key, key.owner), order=t.ended_at.desc(), limit=1)
+        found = self._readable(_owned(of_key, key.owner), order=t.ended_at.desc(), limit=1)
         return found[0] if found else None
 
     def disputed(self, owner: Owner | None, limit: int = 100) -> list[Lease]:
         """Return the leases of ``owner`` (None: of all) whose end was called wrong and not answered, in that order."""
         where = _owned(tables.leases.c.disputed_at.is_not(None), owner)
-        return self._leases(where, order=tables.leases.c.disputed_at, limit=limit)
+        return self._readable(where, order=tables.leases.c.disputed_at, limit=limit)
 
-    def _leases(
-        self, where: sa.ColumnElement[bool], order: sa.ColumnElement[object] | None = None, limit: int | None = None
-    ) -> list[Lease]:
-        query = sa.select(tables.leases.c.document).where(where).limit(limit)
-        if order is not None:
-            query = query.order_by(order, tables.leases.c.id)
+    def _leases(self, where: sa.ColumnElement[bool]) -> list[Lease]:
         with self._transaction() as connection:
-            return [lease_of(document) for document in connection.scalars(query)]
+            return [lease_of(one) for one in connection.scalars(sa.select(tables.leases.c.document).where(where))]
+
+    def _readable(self, where: sa.ColumnElement[bool], order: sa.ColumnElement[object], limit: int) -> list[Lease]:
+        query = sa.select(tables.leases.c.document).where(where).order_by(order, tables.leases.c.id).limit(limit)
+        with self._transaction() as connection:
+            return self.damaged.readable(connection, query)
 
     def readings(self, lease_id: str, since: float = 0.0) -> list[ReadingRow]:
         """Return the readings of one lease, oldest first."""
@@ -381,7 +383,7 @@ class Store:
         if lease_id is not None:
             query = query.where(tables.audit.c.lease == lease_id)
         with self._transaction() as connection:
-            rows = connection.execute(query).all()
+            rows = rows_of(connection, query, tables.audit.c.fields)
         return [
             AuditLine(
                 row.at, row.lease, row.user, row.actor, event_of(row.action, row.fields, row.why), row.via, row.target

@@ -61,6 +61,10 @@ def _of_service(parts: Parts) -> Iterator[Trouble]:
     if parts.allocator.syncs.away:
         remedy = "Nothing is granted meanwhile; places stay. Look at the scheduler's log, or ask gpuspawner doctor."
         yield Trouble(parts.allocator.syncs.away, remedy, grave=True)
+    if damaged := sorted(parts.store.damaged.found):
+        named = ", ".join(damaged[:NAMES_SHOWN])
+        what = f"{len(damaged)} ended workspaces can't be read from the store: {named}. Lists leave them out."
+        yield Trouble(what, "The service's log says why. Restore the store from a backup, or delete these rows.")
     for sentence in parts.scheduler.unseen:
         yield Trouble(sentence, grave=not fleet.complete)
     if fleet.complete and now - fleet.observed_at > OLD_SECONDS:

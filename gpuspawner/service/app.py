@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -44,6 +44,7 @@ from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.lifecycle import Lifecycle
 from gpuspawner.service.leases.reclaimer import Reclaimer
 from gpuspawner.service.listening import listen
+from gpuspawner.service.loops import Loops
 from gpuspawner.service.observe.dcgm import LOOK_SECONDS as DCGM_SECONDS
 from gpuspawner.service.observe.dcgm import Dcgm
 from gpuspawner.service.observe.hub import Hub
@@ -62,6 +63,7 @@ from gpuspawner.service.rules.reload import reload_of
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.standby import Heart, stand_by
 from gpuspawner.service.store import AuditLine, Store
+from gpuspawner.service.store.outbox import OutboxRow
 from gpuspawner.service.tell.messages import message_of
 from gpuspawner.service.tell.metrics import scraped
 from gpuspawner.service.tell.metrics.counted import Counted
@@ -73,8 +75,6 @@ from gpuspawner.service.web import STATIC, NotFound, Static
 
 log = logging.getLogger("gpuspawner")
 
-LOOPS_SECONDS = 30.0
-"""Loops of this period or a shorter one must go on: all that watches, gives, measures and stops."""
 GROUPS_SECONDS = 60.0
 """How often it is looked which groups the hub has: administrators see which of the catalog's are missing."""
 THIN_SECONDS = 600.0
@@ -150,12 +150,13 @@ def wire(
     allocator.places = queue.places
     parts = Parts(
         store, book, in_force, scheduler, allocator, queue,
-        lifecycle, reclaimer, reconciler, sampler, Notifier(hub, settings),
+        lifecycle, reclaimer, reconciler, sampler, Notifier(hub, settings, store, clock),
         clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"), KnownUsers(hub, clock),
         members, preemptions, board, Inboxes(store, book, board, allocator.accounting, members, clock),
         Counted(store, clock),
     )  # fmt: skip
-    book.told = partial(_tell, parts)
+    book.messages_of = partial(_messages, parts)
+    book.told = lambda _lease, _line: parts.notifier.wake()
     scheduler.listen(allocator.syncs.ask)
     return parts
 
@@ -171,12 +172,9 @@ async def load(parts: Parts) -> None:
     await parts.lifecycle.resume()
 
 
-def _tell(parts: Parts, lease: Lease, line: AuditLine) -> None:
-    """Have people told of a step that is stored. Whatever goes wrong here, the step stands."""
-    try:
-        parts.notifier.put(message_of(parts, lease, line))
-    except Exception:
-        log.exception("nobody was told of %s of %s", line.event.name, lease.id)
+def _messages(parts: Parts, lease: Lease, line: AuditLine) -> list[OutboxRow]:
+    """Return what is to be sent about a step of a lease."""
+    return parts.notifier.rows_of(message_of(parts, lease, line))
 
 
 def application(parts: Parts, hub_auth: Mapping[str, Any] | None = None, health: Health | None = None) -> Application:
@@ -230,6 +228,7 @@ class Service:
         self._stopped = asyncio.Event()
         self._opened_at: float | None = None
         self._unmatched: tuple[str, ...] = ()
+        self._loops_of = Loops(self.health, self.parts.book.failures, self.stop)
         self._wall = WallWatch(self.parts.clock)
 
     def stop(self, why: str) -> None:
@@ -250,7 +249,7 @@ class Service:
         most_strangers = min(MOST_STRANGERS, raise_descriptor_limit() // 2)
         server = PublicServer(self._door, partial(is_spawner, self._options.secret), most_strangers)
         bound, stopped = asyncio.create_task(self._listen(server)), asyncio.create_task(self._stopped.wait())
-        tasks = [bound, stopped, asyncio.create_task(self._every(0.5, self._watch))]
+        tasks = [bound, stopped, asyncio.create_task(self._loops_of.every(0.5, self._watch))]
         try:
             await self._open()
             await asyncio.wait({bound, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -278,22 +277,22 @@ class Service:
             self.parts.store.close()
 
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
-        period = self._settings.tick_seconds
-        operating = [] if self._operator is None or self._relay else [self._every(ROUND_SECONDS, self._operator.round)]
+        period, every = self._settings.tick_seconds, self._loops_of.every
+        operating = [] if self._operator is None or self._relay else [every(ROUND_SECONDS, self._operator.round)]
         return [
             *operating,
-            self._every(self._settings.fleet_seconds, self._observe_fleet),
-            self._every(period, self.parts.reconciler.round),
-            self._every(min(period, 0.5), self._sample),
-            self._every(min(period, 0.5), self.parts.lifecycle.deadlines),
-            self._every(min(period, 0.5), self.parts.preemptions.step),
-            self._every(min(period, NOTICES_SECONDS), self._notices.look),
-            self._every(GROUPS_SECONDS, self._look_for_groups),
-            self._every(DCGM_SECONDS, self.parts.sampler.dcgm.look),
-            self._every(THIN_SECONDS, partial(forget, self.parts)),
-            self._every(READY_SECONDS, partial(ready_round, self.parts)),
-            self._every(COUNTED_SECONDS, partial(scraped.keep, self.parts)),
-            self._every(LOOK_SECONDS, self._look_at_catalog),
+            every(self._settings.fleet_seconds, self._observe_fleet),
+            every(period, self.parts.reconciler.round),
+            every(min(period, 0.5), self._sample),
+            every(min(period, 0.5), self.parts.lifecycle.deadlines),
+            every(min(period, 0.5), self.parts.preemptions.step),
+            every(min(period, NOTICES_SECONDS), self._notices.look),
+            every(GROUPS_SECONDS, self._look_for_groups),
+            every(DCGM_SECONDS, self.parts.sampler.dcgm.look),
+            every(THIN_SECONDS, partial(forget, self.parts)),
+            every(READY_SECONDS, partial(ready_round, self.parts)),
+            every(COUNTED_SECONDS, partial(scraped.keep, self.parts)),
+            every(LOOK_SECONDS, self._look_at_catalog),
             self.parts.notifier.run(),
         ]
 
@@ -337,22 +336,6 @@ class Service:
     async def _listen(self, server: PublicServer) -> None:
         address = self._options.listen or self._options.service_url
         await listen(server, address, lambda: self._opened_at, by_hub=not self._options.stands_by)
-
-    async def _every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
-        name = getattr(step, "func", step).__qualname__  # a partial has none itself
-        while True:
-            if seconds <= LOOPS_SECONDS:
-                self.health.went_round(name, seconds)
-            try:
-                await step()
-            except Superseded as error:
-                self.stop(str(error))
-            except Unavailable as error:
-                log.warning("%s", error)
-            except Exception:
-                # A step that fails is tried again: ending here would take the hub with it.
-                log.exception("a step failed and is tried again")
-            await asyncio.sleep(seconds)
 
     async def _observe_fleet(self) -> None:
         try:

@@ -12,9 +12,13 @@ from collections.abc import Callable
 
 from tornado.web import RequestHandler
 
+from gpuspawner.service.failures import Failure
+
 HANGS_SECONDS = 120.0
-"""A loop without a whole round for so long hangs, or for ten of its periods. Arbitrary: each call that a round makes
-has a deadline of half a minute or less."""
+"""A loop without a whole round for so long hangs, or for ten of its periods. So does one whose rounds all fail for so
+long. Arbitrary: each call that a round makes has a deadline of half a minute or less."""
+FAILS_OFTEN = 3
+"""A step that failed less often in a row may just not have been needed since. Arbitrary."""
 ALIVE, READY = "/healthz", "/readyz"
 
 
@@ -25,21 +29,41 @@ class Health:
         """``waits_for`` says in a few words what is missing, "" where nothing is."""
         self.waits_for, self._clock = waits_for, clock
         self._due: dict[str, float] = {}
+        self._failed: dict[str, tuple[int, str]] = {}
+        """How many rounds of a loop failed in a row, and by what type of error."""
         self._stuck: dict[str, Callable[[], float]] = {}
+        self.failures: Callable[[], list[Failure]] = list
+        """Returns the steps that fail now."""
 
     def watch(self, what: str, stuck_seconds: Callable[[], float]) -> None:
         """Have something count as a loop, which says itself for how long it has come no further by its own fault."""
         self._stuck[what] = stuck_seconds
 
     def went_round(self, loop: str, period_seconds: float) -> None:
-        """Note that a loop begins, or has gone round. A step that failed in time is a round too."""
+        """Note that a loop begins, or has gone round. A round that waits for a store or a hub is a round too."""
         self._due[loop] = self._clock() + max(HANGS_SECONDS, 10 * period_seconds)
+        self._failed.pop(loop, None)
+
+    def failed_round(self, loop: str, error: BaseException) -> None:
+        """Note that a round of a loop ended by a fault of ours: no round at all."""
+        self._failed[loop] = (self._failed.get(loop, (0, ""))[0] + 1, type(error).__name__)
 
     def hanging(self) -> list[str]:
-        """Return the loops that hang."""
+        """Return the loops that hang or fail, and the steps of all leases that fail, each with the reason.
+
+        A step that fails for single leases is none of them: it is retried, and a restart would not help it.
+        """
         now = self._clock()
         stuck = [what for what, seconds in self._stuck.items() if seconds() > HANGS_SECONDS]
-        return sorted([*stuck, *(loop for loop, due in self._due.items() if now > due)])
+        loops = [self._with_reason(loop) for loop, due in self._due.items() if now > due]
+        found = (one for one in self.failures() if not one.subject and one.count >= FAILS_OFTEN)
+        failing = [one for one in found if one.since > HANGS_SECONDS]
+        steps = [f"{one.step} (failed {one.count} times, last by {one.why})" for one in failing]
+        return sorted([*stuck, *loops, *steps])
+
+    def _with_reason(self, loop: str) -> str:
+        count, error = self._failed.get(loop, (0, ""))
+        return f"{loop} ({count} rounds failed, the last by {error})" if count else loop
 
 
 class Probe(RequestHandler, ABC):
@@ -73,12 +97,11 @@ class Probe(RequestHandler, ABC):
 
 
 class Alive(Probe):
-    """Liveness: rounds go on. Whoever waits for a store, a hub or another service lives: a restart would not help."""
+    """Liveness: rounds go on. A service that waits for a store, a hub or another service lives all the same."""
 
     def wrong(self) -> str:
-        """Return which loops hang."""
-        hanging = self.health.hanging()
-        return f"no whole round: {', '.join(hanging)}" if hanging else ""
+        """Return which loops hang or fail."""
+        return _hanging(self.health)
 
 
 class Ready(Probe):
@@ -88,9 +111,14 @@ class Ready(Probe):
     """
 
     def wrong(self) -> str:
-        """Return what a grant waits for."""
+        """Return what a grant waits for, or which loops hang or fail."""
         missing = self.health.waits_for()
-        return f"waits for {missing}" if missing else ""
+        return f"waits for {missing}" if missing else _hanging(self.health)
+
+
+def _hanging(health: Health) -> str:
+    hanging = health.hanging()
+    return f"no whole round: {', '.join(hanging)}" if hanging else ""
 
 
 ROUTES = ((ALIVE, Alive), (READY, Ready))

@@ -15,14 +15,14 @@ async def test_every_loop_goes_round_and_has_a_name_of_its_own(tmp_path, monkeyp
         monkeypatch.setenv(f"JUPYTERHUB_{name}", "http://127.0.0.1:9/hub/api" if name == "API_URL" else "x")
     url = "http://127.0.0.1:9"
     options = Options(f"sqlite:///{tmp_path / 'x.sqlite'}", b"s" * 32, "1" * 32, url, "t", url, "/gpu/", None)
-    service, named = Service(options, a_catalog(), FakeBackend(), Settings()), []
+    service = Service(options, a_catalog(), FakeBackend(), Settings())
     service.parts.store.open()
-    monkeypatch.setattr(service.health, "went_round", lambda name, _seconds: named.append(name))
     tasks = [asyncio.create_task(one) for one in service._loops()]
     await asyncio.sleep(0)
     ended = [task for task in tasks if task.done()]
     await cancelled(tasks)
     service.parts.store.close()
     assert ended == []
+    named = service._loops_of.names
     assert len(named) == len(set(named)), named
     assert {"Notices.look", "Dcgm.look", "keep"} <= set(named)

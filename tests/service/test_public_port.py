@@ -21,7 +21,7 @@ from tornado.testing import bind_unused_port
 
 from gpuspawner.backends.fake import fake_gpus
 from gpuspawner.core.leases.lease import Key, Phase
-from gpuspawner.core.proof import new_nonce, request_headers
+from gpuspawner.core.proof import Asked, new_nonce, request_headers
 from gpuspawner.core.tickets import sign_ticket
 from gpuspawner.service import connections
 from gpuspawner.service.api.base import is_spawner
@@ -150,7 +150,7 @@ def test_large_bodies_of_nobody_are_not_held(service, port):
 
 def as_spawner(target="/", method="GET"):
     """The lines by which a request, without a body, is the hub's spawner's."""
-    headers = request_headers(b"s" * 32, new_nonce(), method, target, b"")
+    headers = request_headers(b"s" * 32, new_nonce(), NOW, Asked(method, target), b"")
     return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
 
 

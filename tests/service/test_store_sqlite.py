@@ -7,11 +7,14 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 from lease_builders import a_lease
-from store_builders import NOW
+from store_builders import FULL_LEASE, NOW
 
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.leases.events import Stopped
+from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.leases.book import Book
-from gpuspawner.service.store import Store
+from gpuspawner.service.store import AuditLine, Store
+from gpuspawner.service.store.reports.audit_search import Sought
 
 
 @pytest.fixture
@@ -100,3 +103,26 @@ def test_a_write_that_changes_nothing_does_not_hide_a_full_disk(store):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     store.ages.forget_ended(NOW)
     assert store.trouble == ""
+
+
+@pytest.mark.parametrize(
+    "damage", ["'{not what it was'", "'[]'", "replace(document, 'enforce', 'later')"], ids=["text", "shape", "value"]
+)
+def test_lists_leave_out_a_damaged_row_and_say_so_once(store, path, damage, caplog):
+    owner = FULL_LEASE.key.owner
+    ended = [replace(FULL_LEASE, id=name, phase=Phase.ENDED, ended_at=1.0) for name in ("whole", "damaged")]
+    store.save(ended, [AuditLine(1.0, x.id, x.user, "root", Stopped("idle", "why")) for x in ended])
+    with sqlite3.connect(path) as raw:
+        raw.execute(f"UPDATE leases SET document = {damage}, disputed_at = 1 WHERE id = 'damaged'")
+        raw.execute("UPDATE audit SET fields = '{not' WHERE lease = 'damaged'")
+    for _ in range(2):
+        assert [x.id for x in store.ended(None)] == ["whole"]
+        assert [x.id for x in store.ended(owner)] == ["whole"]
+        assert store.disputed(None) == []
+        assert store.last_ended(FULL_LEASE.key) is None
+        assert [x.id for x in store.lookups.ended("", "", 0, 10)[0]] == ["whole"]
+        assert [x.id for x in store.lookups.ended_of_user(FULL_LEASE.user, 10)] == ["whole"]
+        assert [x.lease for x in store.audit()] == ["damaged", "whole"]
+        assert len(store.audit_search.find(Sought(), None, 10)) == len(store.inbox.of(owner, 2.0)[0]) == 2
+    assert list(store.damaged.found) == ["damaged"]
+    assert caplog.text.count("the lease damaged can't be read") == 1

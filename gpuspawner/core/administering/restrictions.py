@@ -109,6 +109,7 @@ def hold_of(one: Restriction) -> ClassHold:
     return ClassHold(one.whom, one.target, one.count, None, one.until, max(one.since, one.begins_at), one.account)
 
 
-def exempt_until(lease: Lease, restrictions: Iterable[Restriction]) -> float | None:
-    """Return until when a workspace is not judged as idle; None where nothing spares it."""
-    return max((one.until for one in restrictions if one.spares(lease) and one.until is not None), default=None)
+def exemption_of(lease: Lease, restrictions: Iterable[Restriction]) -> Restriction | None:
+    """Return the restriction by which a workspace is not judged as idle for longest; None where nothing spares it."""
+    found = (one for one in restrictions if one.spares(lease) and one.until is not None)
+    return max(found, key=lambda one: one.until or 0.0, default=None)

@@ -40,11 +40,11 @@ def fields_of(event: events.Event) -> dict[str, Any] | None:
 
 
 def event_of(name: str, fields: Mapping[str, Any] | None, text: str) -> events.Event:
-    """Return a stored event; ``fields`` None where an older version stored it, by its text alone."""
+    """Return a stored event; ``fields`` None where an older version stored it, or they are damaged: by its text."""
     kind = EVENTS.get(name)
     if kind is None:
         return Other(called=name, said=text)
-    if fields is None:
+    if not isinstance(fields, Mapping):
         return kind(said=text)
     known: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
     try:

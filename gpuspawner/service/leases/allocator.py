@@ -28,10 +28,11 @@ from gpuspawner.core.quotas.quotas import check_quotas
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Offer, Scheduler
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.book import Book, all_stored
+from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.granting import Granting
 from gpuspawner.service.leases.observed import Observed
 from gpuspawner.service.leases.prospects import Prospects
+from gpuspawner.service.leases.steps import step_each
 from gpuspawner.service.leases.stoppers import Stoppers
 from gpuspawner.service.leases.syncs import Syncs
 from gpuspawner.service.rules.accounts import Accounting
@@ -96,7 +97,7 @@ class Allocator:
         self.granting = Granting(
             book, self.observed, self.bounds, self.foretold, lambda: self.catalog, clock, self.finish
         )
-        self.syncs = Syncs(scheduler, self.observed.snapshot, self.granting.take, book.store)
+        self.syncs = Syncs(scheduler, self.observed.snapshot, self.granting.take, book.store, book.failures)
         self.places: Callable[[], Mapping[str, Place]] = dict
         """Tells where everybody who waits stands."""
         self.stoppers = Stoppers(book, clock)
@@ -133,8 +134,13 @@ class Allocator:
         for lease in self.book:
             if lease.phase is not Phase.QUEUED:
                 self.book.note_heard(lease.id, now)
-        if changed := [after for lease in self.book if (after := self._resumed(lease, now)) is not lease]:
-            await self.book.save(*changed)
+
+        def resume(lease: Lease) -> asyncio.Future[None] | None:
+            after = self._resumed(lease, now)
+            return None if after is lease else self.book.save(after)
+
+        if (away := await step_each("going on after a restart", self.book, resume, self.book.failures)) is not None:
+            raise away
         return ahead_seconds
 
     def _resumed(self, lease: Lease, now: float) -> Lease:
@@ -149,18 +155,19 @@ class Allocator:
 
         Consent to what may no longer be given instead is dropped, and the place kept.
         """
-        stored = []
-        for lease in self.book:
-            if lease.phase not in WAITING:
-                continue
-            request = without_lost_consent(self.catalog, lease.request)
-            if request != lease.request:
-                options = {**lease.options, "substitutes": ",".join(request.substitutes)}
-                lease = replace(lease, request=request, options=options)  # noqa: PLW2901 - the one that goes on
-                stored.append(self.book.save(lease))
-            if why := self.offered_no_more(lease):
-                stored.append(self.finish(lease, endings.not_offered(why)))
-        await all_stored(stored)
+        waiting = [lease for lease in self.book if lease.phase in WAITING]
+        step = "looking whether it is still offered"
+        if (away := await step_each(step, waiting, self._end_if_not_offered, self.book.failures)) is not None:
+            raise away
+
+    def _end_if_not_offered(self, lease: Lease) -> asyncio.Future[None] | None:
+        stored, request = None, without_lost_consent(self.catalog, lease.request)
+        if request != lease.request:
+            options = {**lease.options, "substitutes": ",".join(request.substitutes)}
+            lease = replace(lease, request=request, options=options)
+            stored = self.book.save(lease)
+        why = self.offered_no_more(lease)
+        return self.finish(lease, endings.not_offered(why)) if why else stored
 
     def offered_no_more(self, lease: Lease) -> str:
         """Return why a request can never be granted by the present catalog; "" where it can.

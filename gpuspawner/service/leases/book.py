@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -15,7 +15,11 @@ from gpuspawner.core.leases.lease import Key, Lease, Owner
 from gpuspawner.core.leases.warned import settled
 from gpuspawner.core.queue.live import Leases, LiveLeases
 from gpuspawner.core.quotas.charges import Line
+from gpuspawner.service.failures import Failures
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
+from gpuspawner.service.store.clients.answers import AnswerRow
+from gpuspawner.service.store.clients.keyed import context_of_no_act, take_key
+from gpuspawner.service.store.outbox import OutboxRow
 from gpuspawner.service.store.reports.use_sums import Part
 from gpuspawner.service.tell.start_times import StartTimes
 
@@ -51,12 +55,15 @@ class _Write:
 
     leases: tuple[Lease, ...]
     lines: tuple[AuditLine, ...]
+    tells: tuple[AuditLine, ...]
     readings: tuple[ReadingRow, ...]
     charges: tuple[Line, ...]
     kept: tuple[tuple[str, float], ...]
     used: tuple[Part, ...]
+    key: AnswerRow | None
     moves: bool
     done: asyncio.Future[None]
+    outbox: tuple[OutboxRow, ...] = ()
 
 
 class Book:
@@ -80,8 +87,12 @@ class Book:
         self.mismatches: Counter[str] = Counter()
         """How often what ran was not as leases say: one of MISMATCHES."""
         self.start_times = StartTimes()
+        self.failures = Failures()
+        """Steps of leases that fail by a fault of ours."""
         self.failed_to_write = False
         """Whether a write failed that nobody has made up for: see ``Lifecycle.catch_up``."""
+        self.messages_of: Callable[[Lease, AuditLine], Sequence[OutboxRow]] = lambda _lease, _line: ()
+        """Returns the messages about a step of a lease, just before both are stored in one transaction."""
         self.told: Callable[[Lease, AuditLine], None] = lambda _lease, _line: None
         """Hears each step of a lease, once it is stored."""
         self.charging: Charging | None = None
@@ -143,11 +154,12 @@ class Book:
         readings: Iterable[ReadingRow] = (),
         charges: Iterable[Line] = (),
         kept: Iterable[tuple[str, float]] = (),
+        tells: Iterable[AuditLine] = (),
     ) -> asyncio.Future[None]:
         """Change leases at once, and have it written: await what is returned before anything is told or done.
 
         A lease that another step changed meanwhile must be read again by the caller. ``kept`` is as ``Store.save`` has
-        it.
+        it. ``tells`` are lines of which people are told again, and which are not audited.
 
         Raises:
             Conflict: at once; another live lease has the key of one of these.
@@ -172,11 +184,13 @@ class Book:
         self.changes += moves
         for lease in leases:
             self._remember(lease)
-        write = _Write(leases, tuple(audit), rows, tuple(charged), tuple(kept), tuple(used), moves, done)
+        write = _Write(
+            leases, tuple(audit), tuple(tells), rows, tuple(charged), tuple(kept), tuple(used), take_key(), moves, done
+        )
         self._newest.update(dict.fromkeys(_names(write), write))
         self._waiting.append(write)
         if self._task is None:
-            self._task = asyncio.create_task(self._write_all())
+            self._task = context_of_no_act().run(asyncio.create_task, self._write_all())
         return asyncio.shield(done)  # whoever is cancelled meanwhile takes nothing back
 
     def _remember(self, lease: Lease) -> None:
@@ -208,16 +222,40 @@ class Book:
                 await asyncio.sleep(0)  # what follows from a change in the same turn of the loop is written with it
                 some, self._waiting = self._waiting, []
                 try:
-                    written, error = await self.store.write(self._write, some)
-                except Exception as closed:  # noqa: BLE001 - nothing is written any more
-                    written, error = 0, closed
-                for write in some[:written]:
-                    self._note_stored(write)
-                if error is not None:
-                    self._go_back(error, [*some[written:], *self._waiting])
-                self._wake(some)
+                    await self._write_some(some)
+                finally:
+                    self._resolve(some)
         finally:
             self._task = None
+
+    async def _write_some(self, some: list[_Write]) -> None:
+        for write in some:
+            write.outbox = tuple(self._messages(write))
+        try:
+            written, error = await self.store.write(self._write, some)
+        except Exception as closed:  # noqa: BLE001 - nothing is written any more
+            written, error = 0, closed
+        for write in some[:written]:
+            self._note_stored(write)
+        if error is not None:
+            self._go_back(error, [*some[written:], *self._waiting])
+        self._wake(some)
+
+    def _messages(self, write: _Write) -> Iterator[OutboxRow]:
+        """Yield the messages about a write. A fault in the words of one keeps nothing from being stored."""
+        of_id = {lease.id: lease for lease in write.leases}
+        for line in (*write.lines, *write.tells):
+            if line.lease in of_id:
+                with self.failures.isolating("telling of a step", line.lease, raises=()):
+                    yield from self.messages_of(of_id[line.lease], line)
+
+    def _resolve(self, some: Sequence[_Write]) -> None:
+        """Fail each write that is still open: a fault of ours, or the end of the service, came between."""
+        for write in some:
+            if not write.done.done():
+                self._forget(write)
+                write.done.set_exception(Unavailable(BEFORE_IT))
+                write.done.exception()  # those that await it are told; nobody need await it
 
     def _write(self, some: Sequence[_Write]) -> tuple[int, BaseException | None]:
         """Write in one transaction; return how many are stored, and why not the others.
@@ -249,42 +287,57 @@ class Book:
             [line for write in some for line in write.charges],
             [one for write in some for one in write.kept],
             [one for write in some for one in write.used],
+            [write.key for write in some if write.key is not None],
+            [one for write in some for one in write.outbox],
         )
 
     def _note_stored(self, write: _Write) -> None:
-        """Tell whoever hears of what is stored, in the order of saving."""
+        """Take in that a write is stored, and tell those who listen, in the order of saving.
+
+        It is stored whatever they do: the fault of one of them is recorded, and holds up neither this write nor others.
+        """
+        before = {lease.id: self._as_stored.get(lease.id) for lease in write.leases}
         for lease in write.leases:
-            before = self._as_stored.get(lease.id)
-            self.start_times.note(before, lease)
-            self.saves[lease.key.owner] += 1
-            self.warnings.update(settled(before, lease) if before is not None else ())
             if lease.live:
                 self._as_stored[lease.id] = lease
             elif self._as_stored.pop(lease.id, None) is not None and lease.reason is not None:
                 self.ends[lease.reason, lease.request.team] += 1
-        if self.charging is not None:
-            self.charging.keep(write.charges, write.used)
+            self.saves[lease.key.owner] += 1
+        with self.failures.isolating("charging what is stored", raises=()):
+            if self.charging is not None:
+                self.charging.keep(write.charges, write.used)
         self._forget(write)
         if not write.done.done():
             write.done.set_result(None)
+        with self.failures.isolating("counting what is stored", raises=()):
+            for lease in write.leases:
+                self._count(before[lease.id], lease)
         of_id = {lease.id: lease for lease in write.leases}
         for line in write.lines:
             if (found := _mismatch(line.event)) is not None:
                 self.mismatches[found] += 1
             if line.lease in of_id:
-                self.told(of_id[line.lease], line)
+                with self.failures.isolating("telling of a step", line.lease, raises=()):
+                    self.told(of_id[line.lease], line)
+
+    def _count(self, before: Lease | None, lease: Lease) -> None:
+        self.start_times.note(before, lease)
+        self.warnings.update(settled(before, lease) if before is not None else ())
 
     def _go_back(self, error: BaseException, lost: Sequence[_Write]) -> None:
         """Be as the store is: what could not be written is undone, and all that was changed on top of it."""
         self._waiting = []
         self.failed_to_write |= isinstance(error, Unavailable)
         self._take_stored()
-        if self.charging is not None:
-            self.charging.go_back()
+        with self.failures.isolating("charging what is stored", raises=()):
+            if self.charging is not None:
+                self.charging.go_back()
         self.changes += 1
         concerns_all = isinstance(error, (Unavailable, Superseded)) or not isinstance(error, Exception)
         for number, write in enumerate(lost):
             self._forget(write)
+            if write.done.done():
+                continue
             write.done.set_exception(error if concerns_all or number == 0 else Unavailable(BEFORE_IT))
         self._wake(lost)
 
@@ -315,16 +368,6 @@ class Book:
 async def all_stored(steps: Iterable[asyncio.Future[None] | None]) -> None:
     """Return once all of these are stored. Where one is not, its error is raised; None changed nothing."""
     await asyncio.gather(*filter(None, steps))
-
-
-async def not_stored(steps: Mapping[str, asyncio.Future[None] | None]) -> dict[str, Unavailable]:
-    """Return, once all of these are over, which could not be stored for now, and why."""
-    names = [name for name, step in steps.items() if step is not None]
-    found = await asyncio.gather(*filter(None, steps.values()), return_exceptions=True)
-    for error in found:
-        if error is not None and not isinstance(error, Unavailable):
-            raise error
-    return {name: error for name, error in zip(names, found, strict=True) if isinstance(error, Unavailable)}
 
 
 def _mismatch(event: events.Event) -> str | None:

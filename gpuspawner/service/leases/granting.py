@@ -29,8 +29,10 @@ from gpuspawner.core.rules import Notice
 from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import SCHEDULER, Answer, Grant, Preempted
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.failures import Failures
 from gpuspawner.service.leases.book import Book, all_stored
 from gpuspawner.service.leases.observed import Observed
+from gpuspawner.service.leases.steps import begin_each, end_each
 from gpuspawner.service.rules.bounds import Bounds
 from gpuspawner.service.rules.foretold import Foretold
 from gpuspawner.service.rules.policies import policy_of
@@ -40,6 +42,7 @@ log = logging.getLogger("gpuspawner.allocator")
 
 EXPIRED = "The scheduler's grant expired before the start took it."
 GPUSPAWNER = "gpuspawner"
+HELD_BACK, PREEMPTED = "noting what holds it back", "noting that its scheduler ends it"
 
 
 class Granting:
@@ -69,6 +72,7 @@ class Granting:
 
     async def take(self, answer: Answer) -> None:
         """Do what an answer says: all at once, and return when it is stored."""
+        failures, begun = self._book.failures, dict[str, dict[str, asyncio.Future[None]]]()
         stored = [
             self._finish(lease, endings.refused(refusal.why))
             for refusal in answer.refused
@@ -81,12 +85,21 @@ class Granting:
                 used, tally = dict(used_shares(seen.leases, seen.others)), Tally(seen, self._observed.holdings(seen))
                 for grant in grants:
                     before = self._book.get(grant.claim.id)
-                    if before is not None and (done := self._grant(grant, seen, used, tally)) is not None:
+                    if before is None or not failures.may_try("grant", before.id):
+                        continue
+                    done = None
+                    with failures.isolating("grant", before.id):
+                        done = self._grant(grant, seen, used, tally)
+                    if done is not None:
                         stored.append(done)
                         granted.append(before)
-                stored += self._note_passed(granted, seen)
-            stored += self._note_held_back(answer.held_back())
-        stored += self._note_preempted({one.lease_id: one for one in answer.preempted})
+                with failures.isolating("noting who goes first"):
+                    stored += self._note_passed(granted, seen)
+            held = answer.held_back()
+            begun[HELD_BACK] = begin_each(HELD_BACK, self._book, lambda x: self._hold_back(held.get(x.id), x), failures)
+        taken = {one.lease_id: one for one in answer.preempted}
+        begun[PREEMPTED] = begin_each(PREEMPTED, self._book, lambda x: self._preempt(taken.get(x.id), x), failures)
+        stored += [asyncio.ensure_future(_all_ended(begun, failures))]
         await all_stored(stored)
         for lease in granted:
             await self._foretold.came(lease)
@@ -169,44 +182,47 @@ class Granting:
             return None
         return lease
 
-    def _note_held_back(self, held: Mapping[str, Held]) -> list[asyncio.Future[None]]:
-        """Store which rule holds each request back, where that has changed."""
-        now, stored = self._clock.now(), []
-        for lease in self._book:
-            if lease.phase not in WAITING:
-                continue
-            by, before = held.get(lease.id), lease.held_back
-            if by is None and before is not None:
-                line = self._line(lease, events.LetGo(before.rule))
-                stored.append(self._book.save(let_go(lease, now), audit=[line]))
-            elif by is not None and (before is None or before.rule != by.rule):
-                line = self._line(lease, events.HeldBackBy(by.rule, by.words))
-                stored.append(self._book.save(hold_back(lease, by.rule, by.words, now), audit=[line]))
-        return stored
+    def _hold_back(self, by: Held | None, lease: Lease) -> asyncio.Future[None] | None:
+        """Store which rule holds a request back, where that has changed."""
+        now, before = self._clock.now(), lease.held_back
+        if lease.phase not in WAITING:
+            return None
+        if by is None and before is not None:
+            line = self._line(lease, events.LetGo(before.rule))
+            return self._book.save(let_go(lease, now), audit=[line])
+        if by is not None and (before is None or before.rule != by.rule):
+            line = self._line(lease, events.HeldBackBy(by.rule, by.words))
+            return self._book.save(hold_back(lease, by.rule, by.words, now), audit=[line])
+        return None
 
-    def _note_preempted(self, preempted: Mapping[str, Preempted]) -> list[asyncio.Future[None]]:
-        """Tell those whose workspaces a scheduler ends that owns the queue, and those whom it spares after all."""
-        now, stored = self._clock.now(), list[asyncio.Future[None]]()
-        for lease in self._book:
-            one, notice = preempted.get(lease.id), lease.notice
-            if lease.phase not in UP:
-                continue
-            by = self._observed.decides(lease)
-            if one is None and notice is not None and notice.preemption == SCHEDULER:
-                spared = replace(lease, notice=None)
-                event: events.Event = events.ClaimGone(f"{by} does not need its GPUs any more.")
-                stored.append(self._book.save(spared, audit=[self._line(spared, event)]))
-            elif one is not None and (notice is None or notice.preemption != SCHEDULER or notice.at != one.at):
-                why, ends = one.why, f"It ends at {show_time(one.at, now)}."
-                if one.at <= now:
-                    why, ends = f"{why} {by} told of it when its time was over: there was no notice.", "It ends now."
-                warned = replace(lease, notice=Notice(SCHEDULER, one.at, why, by))
-                event = events.WarnedOfClaim(f"{why} {ends}")
-                stored.append(self._book.save(warned, audit=[self._line(warned, event)]))
-        return stored
+    def _preempt(self, one: Preempted | None, lease: Lease) -> asyncio.Future[None] | None:
+        """Tell a user whose workspace a scheduler ends that owns the queue, or spares after all."""
+        now, notice = self._clock.now(), lease.notice
+        if lease.phase not in UP:
+            return None
+        by = self._observed.decides(lease)
+        if one is None and notice is not None and notice.preemption == SCHEDULER:
+            spared = replace(lease, notice=None)
+            event: events.Event = events.ClaimGone(f"{by} does not need its GPUs any more.")
+            return self._book.save(spared, audit=[self._line(spared, event)])
+        if one is not None and (notice is None or notice.preemption != SCHEDULER or notice.at != one.at):
+            why, ends = one.why, f"It ends at {show_time(one.at, now)}."
+            if one.at <= now:
+                why, ends = f"{why} {by} told of it when its time was over: there was no notice.", "It ends now."
+            warned = replace(lease, notice=Notice(SCHEDULER, one.at, why, by))
+            event = events.WarnedOfClaim(f"{why} {ends}")
+            return self._book.save(warned, audit=[self._line(warned, event)])
+        return None
 
     def _line(self, lease: Lease, event: events.Event) -> AuditLine:
         return AuditLine(self._clock.now(), lease.id, lease.user, GPUSPAWNER, event)
+
+
+async def _all_ended(begun: Mapping[str, Mapping[str, asyncio.Future[None]]], failures: Failures) -> None:
+    """Await what was begun of each step. Raises Unavailable where some of it could not be stored."""
+    for step, futures in begun.items():
+        if (away := await end_each(step, futures, failures)) is not None:
+            raise away
 
 
 def _is_closed(grant: Grant, seen: Snapshot) -> bool:

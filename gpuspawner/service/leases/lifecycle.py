@@ -18,8 +18,9 @@ from gpuspawner.schedulers.base import SCHEDULER
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.arrivals import Arrivals
-from gpuspawner.service.leases.book import Book, all_stored, not_stored
+from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.reclaimer import Reclaimer
+from gpuspawner.service.leases.steps import step_each
 from gpuspawner.service.rules.holds import Holds
 from gpuspawner.service.rules.policies import fingerprint, idle_policy_of, policy_of
 from gpuspawner.service.store import AuditLine
@@ -60,42 +61,43 @@ class Lifecycle:
 
     async def resume(self) -> None:
         """After a restart: enough of a grace that ran is left for its user to object, and none passed meanwhile."""
-        now, stored, warned = self._clock.now(), [], []
-        for lease in self._book:
-            policy = idle_policy_of(self._allocator.catalog, lease, now)
-            if lease.arrival is not None and policy is not None:
-                awaited, line = self.arrivals.resumed(lease, policy)
-                stored.append(self._book.save(awaited))
-                if line is not None:
-                    warned.append((awaited, line))
-            if lease.phase is not Phase.RECLAIMING:
-                continue
-            if policy is None:  # the catalog judges it no more
-                stored.append(self._book.save(leases.end_grace(replace(lease, streak=kept(lease.streak)), now)))
-            elif not grace_stands(lease.streak, policy, mode := policy_of(self._allocator.catalog, lease, now).mode):
-                streak = replace(lease.streak, mode=mode, countdown_seconds=None)
-                line = self._allocator.line(lease, "gpuspawner", events.GraceEnded(CHANGED))
-                stored.append(self._book.save(leases.end_grace(replace(lease, streak=streak), now), audit=[line]))
-            else:
-                resumed = replace(lease, streak=after_restart(lease.streak, policy), sampled_at=now)
-                stored.append(self._book.save(resumed))
-                # Its end has moved; and a message that a killed service had not sent yet is told after all.
-                told = events.WarnedIdle(measured(resumed, policy))
-                warned.append((resumed, self._allocator.line(resumed, "gpuspawner", told)))
-        await all_stored(stored)
-        for lease, line in warned:
-            self._book.told(lease, line)
+        failures = self._book.failures
+        if (away := await step_each("going on after a restart", self._book, self._resume, failures)) is not None:
+            raise away
+
+    def _resume(self, lease: Lease) -> asyncio.Future[None] | None:
+        """Let the grace or the arrival of a lease go on. Its user is told again: the end has moved."""
+        now, stored = self._clock.now(), None
+        policy = idle_policy_of(self._allocator.catalog, lease, now)
+        if lease.arrival is not None and policy is not None:
+            awaited, arrived = self.arrivals.resumed(lease, policy)
+            stored = self._book.save(awaited, tells=[] if arrived is None else [arrived])
+        if lease.phase is not Phase.RECLAIMING:
+            return stored
+        if policy is None:  # the catalog judges it no more
+            return self._book.save(leases.end_grace(replace(lease, streak=kept(lease.streak)), now))
+        mode = policy_of(self._allocator.catalog, lease, now).mode
+        if not grace_stands(lease.streak, policy, mode):
+            streak = replace(lease.streak, mode=mode, countdown_seconds=None)
+            line = self._allocator.line(lease, "gpuspawner", events.GraceEnded(CHANGED))
+            return self._book.save(leases.end_grace(replace(lease, streak=streak), now), audit=[line])
+        resumed = replace(lease, streak=after_restart(lease.streak, policy), sampled_at=now)
+        told = events.WarnedIdle(measured(resumed, policy))
+        return self._book.save(resumed, tells=[self._allocator.line(resumed, "gpuspawner", told)])
 
     async def follow(self) -> None:
         """Judge by the catalog in force what another one judged: after a full idle period from now on."""
-        now, stored = self._clock.now(), []
-        for lease in self._book:
-            if lease.phase in UP:
-                policy, mode = self._judges(lease)
-                anew, lines = self.under(lease, policy, mode, now)
-                if anew != lease:
-                    stored.append(self._book.save(anew, audit=lines))
-        await all_stored(stored)
+        now = self._clock.now()
+
+        def judged_anew(lease: Lease) -> asyncio.Future[None] | None:
+            policy, mode = self._judges(lease)
+            anew, lines = self.under(lease, policy, mode, now)
+            return None if anew == lease else self._book.save(anew, audit=lines)
+
+        up = [lease for lease in self._book if lease.phase in UP]
+        away = await step_each("following the catalog", up, judged_anew, self._book.failures)
+        if away is not None:
+            raise away
 
     def _judges(self, lease: Lease) -> tuple[IdlePolicy | None, Mode]:
         catalog, now = self._allocator.catalog, self._clock.now()
@@ -163,29 +165,35 @@ class Lifecycle:
 
     async def deadlines(self) -> None:
         """Tell and carry out what the deadlines say. Expiry acts in every mode. Note what time was lost."""
-        now, steps = self._clock.now(), dict[str, asyncio.Future[None] | None]()
+        now, failures = self._clock.now(), self._book.failures
+        up = [lease for lease in self._book if lease.phase in UP]
+        await step_each("deadline", up, lambda lease: self._due(lease, now), failures)
         for lease in self._book:
-            if lease.phase not in UP:
+            until = lease.granted_until or 0.0
+            if lease.phase not in UP or lease.deadline_at is None or lease.deadline_at >= until:
                 continue
-            notice = lease.notice
+            if failures.may_try("extending again", lease.id):
+                with failures.isolating("extending again", lease.id):
+                    await self._extend_again(lease, lease.deadline_at, until)
+        for what, look in (
+            ("looking who runs into a class", self._holds.look),
+            ("noting lost time", self._allocator.lost_time.look),
+            ("giving back what a budget cut", self._allocator.bounds.catch_up),
+        ):
+            if not failures.may_try(what):
+                continue
             try:
-                if notice is not None and not notice.preemption and notice.at <= now:
-                    steps[lease.id] = self._announced(lease, notice)
-                elif lease.deadline_at is not None:
-                    steps[lease.id] = self._deadline(lease, lease.deadline_at, now)
-            except Conflict as error:
-                log.warning("deadline of %s waits: %s", lease.id, error)
-        for lease_id, failure in (await not_stored(steps)).items():
-            log.warning("deadline of %s waits: %s", lease_id, failure)
-        for lease in self._book:
-            if lease.phase in UP and lease.deadline_at is not None and lease.deadline_at < (lease.granted_until or 0.0):
-                await self._extend_again(lease, lease.deadline_at, lease.granted_until or 0.0)
-        try:
-            await self._holds.look()
-            await self._allocator.lost_time.look()
-            await self._allocator.bounds.catch_up()
-        except Unavailable as error:
-            log.warning("what time is lost, granted, or runs into a class is noted later: %s", error)
+                with failures.isolating(what):
+                    await look()
+            except Unavailable as error:
+                log.warning("%s waits: %s", what, error)
+
+    def _due(self, lease: Lease, now: float) -> asyncio.Future[None] | None:
+        """Carry out what is due for a running workspace."""
+        notice = lease.notice
+        if notice is not None and not notice.preemption and notice.at <= now:
+            return self._announced(lease, notice)
+        return None if lease.deadline_at is None else self._deadline(lease, lease.deadline_at, now)
 
     def _deadline(self, lease: Lease, deadline_at: float, now: float) -> asyncio.Future[None] | None:
         extend = policy_of(self._allocator.catalog, lease, now).extend

@@ -18,7 +18,8 @@ from gpuspawner.core.leases.lease import WAITING, Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.schedulers.base import Offer, Scheduler
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.book import Book, all_stored
+from gpuspawner.service.leases.book import Book
+from gpuspawner.service.leases.steps import step_each
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.tell.sentences import gpu_title
 
@@ -74,9 +75,11 @@ class Prospects:
         self._fleet = self._scheduler.fleet
         offers = tuple(offers)
         await self._note(offers)
-        waiting = (lease for lease in self._book if lease.phase in WAITING)
-        stored = [self._judge(lease, offers) for lease in waiting]
-        await all_stored(stored)
+        waiting = [lease for lease in self._book if lease.phase in WAITING]
+        step = "looking whether it could start"
+        away = await step_each(step, waiting, lambda lease: self._judge(lease, offers), self._book.failures)
+        if away is not None:
+            raise away
 
     def _most_seen(self, kind: str) -> int:
         most, at = self._seen.get(kind, (0, 0.0))

@@ -11,12 +11,16 @@ from typing import Any, TypeVar
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.schedulers.base import Answer, Scheduler
+from gpuspawner.service.failures import OF_ALL, Failures
 from gpuspawner.service.store import Store
+from gpuspawner.service.store.clients.keyed import context_of_no_act
 
 log = logging.getLogger("gpuspawner.allocator")
 
 ERRORS = ("not seen", "no answer", "failed")
 """The view of the GPUs was not had; it did not answer; its answer could not be taken."""
+
+STEP = "taking what the scheduler answers"
 
 T = TypeVar("T")
 
@@ -45,11 +49,13 @@ class Syncs:
         snapshot: Callable[[], Snapshot],
         take: Callable[[Answer], Awaitable[None]],
         store: Store,
+        failures: Failures,
     ) -> None:
         """Ask nothing yet. ``take`` acts by an answer, and checks each grant against the claim as it stands then.
 
-        ``store`` tells whether this service still owns it.
+        ``store`` tells whether this service still owns it. ``failures`` records what can't be taken.
         """
+        self._failures = failures
         self._scheduler, self._snapshot, self._take, self._store = scheduler, snapshot, take, store
         self._task: asyncio.Task[None] | None = None
         self._again = False
@@ -68,7 +74,7 @@ class Syncs:
         """Have the scheduler asked about all that is claimed now."""
         self._again = True
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task = context_of_no_act().run(asyncio.create_task, self._run())
 
     def answered(self) -> asyncio.Future[None]:
         """Ask, and return what may be awaited: of a scheduler that answers at once, that what it grants is stored."""
@@ -115,10 +121,11 @@ class Syncs:
             return error
         except asyncio.CancelledError:
             raise
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - recorded, and raised where the answer is awaited
             self.errors["failed"] += 1
-            log.exception("what the scheduler answered could not be taken; it is asked again")
+            self._failures.note(STEP, OF_ALL, error)
             return error
+        self._failures.clear(STEP)
         return None
 
     async def _sync(self) -> None:

@@ -62,15 +62,17 @@ class Adopting:
     async def rebuild(self, seen: Sequence[Running]) -> None:
         """Rebuild leases that the store does not know from what runs, each from its newest attempt."""
         now, stored = self._clock.now(), []
+        failures, step = self._book.failures, "rebuilding a lease"
         for running in reversed(seen):
-            if self._book.get(running.lease_id) is not None:
+            if self._book.get(running.lease_id) is not None or not failures.may_try(step, running.lease_id):
                 continue
-            lease = rebuilt_lease(running, self._identity, now)
-            if lease is None or await self._book.find(lease.id) or self._book.of_key(lease.key):
-                continue
-            lease = self._allocator.bounds.rated(lease)
-            line = self._allocator.line(lease, "gpuspawner", events.Adopted("rebuilt from what runs"))
-            stored.append(self._book.save(lease, audit=[line]))
+            with failures.isolating(step, running.lease_id):
+                lease = rebuilt_lease(running, self._identity, now)
+                if lease is None or await self._book.find(lease.id) or self._book.of_key(lease.key):
+                    continue
+                lease = self._allocator.bounds.rated(lease)
+                line = self._allocator.line(lease, "gpuspawner", events.Adopted("rebuilt from what runs"))
+                stored.append(self._book.save(lease, audit=[line]))
         await all_stored(stored)
 
     def found(self, lease: Lease, server: HubServer, processes: Sequence[Running]) -> asyncio.Future[None]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuspawner.backends.base import Backend, Running
-from gpuspawner.core.errors import Conflict, Unavailable
+from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.autoscale import PATIENCE
 from gpuspawner.core.leases import endings, events
 from gpuspawner.core.leases import lease as leases
@@ -19,9 +19,10 @@ from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.adoption import Identity, lost_identities
 from gpuspawner.service.leases.allocator import Allocator
-from gpuspawner.service.leases.book import Book, all_stored, not_stored
+from gpuspawner.service.leases.book import Book, all_stored
 from gpuspawner.service.leases.reclaimer import Reclaimer
 from gpuspawner.service.leases.seating import corrected, seated
+from gpuspawner.service.leases.steps import step_each
 from gpuspawner.service.observe.adopting import Adopting
 from gpuspawner.service.observe.hub import Hub
 from gpuspawner.service.observe.hub_view import HubView, answers, as_it_stands, is_its
@@ -117,7 +118,8 @@ class Reconciler:
         found = seated(self._running, self._book)
         self._allocator.observed.see(((one.lease_id, slot) for one, slots in found for slot in slots), given_back)
         pools = {gpu.group: gpu.pool for gpu in gpus if gpu.group}
-        await self._correct([self._allocator.bounds.rated(x) for x in corrected(found, self._book, pools)])
+        with self._book.failures.isolating("correcting which GPUs are held"):
+            await self._correct([self._allocator.bounds.rated(x) for x in corrected(found, self._book, pools)])
         if self._view.is_due():
             self._acts.offer("the list of the hub's servers", self._list_servers)
         await self._allocator.end_what_is_not_offered()
@@ -128,9 +130,11 @@ class Reconciler:
             self._tell_what_is_lost(self._view.servers)
         else:
             self.orphans.begin_anew()
-        await self._allocator.lapse_expired()
+        with self._book.failures.isolating("taking expired grants back"):
+            await self._allocator.lapse_expired()
         self._allocator.syncs.ask()
-        await self._allocator.look_ahead()
+        with self._book.failures.isolating("looking ahead"):
+            await self._allocator.look_ahead()
 
     def _is_false(self, one: Running) -> bool:
         """Whether it says that it is of a lease of ours, and of another hub: that one's is never the same."""
@@ -139,15 +143,10 @@ class Reconciler:
 
     async def _take_steps(self) -> None:
         """Move each lease by at most one step: all at once, so that they are written together."""
-        self._started &= {(lease.id, lease.granted_at) for lease in self._book}
-        steps = dict[str, asyncio.Future[None] | None]()
-        for lease in self._book:
-            try:
-                steps[lease.id] = self._step(lease)
-            except Conflict as error:
-                log.warning("lease %s waits: %s", lease.id, error)
-        for lease_id, failure in (await not_stored(steps)).items():
-            log.warning("lease %s waits: %s", lease_id, failure)
+        live = list(self._book)
+        self._started &= {(lease.id, lease.granted_at) for lease in live}
+        self._book.failures.forget_others({lease.id for lease in live})
+        await step_each("round", live, self._step, self._book.failures)
 
     async def _list_servers(self) -> None:
         leased = {lease.key for lease in self._book}

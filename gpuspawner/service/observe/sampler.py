@@ -93,9 +93,11 @@ class Sampler:
         """Start a probe of every workspace that is due and not being probed. Returns at once."""
         now = self._clock.now()
         up = {lease.id: lease for lease in self._book if lease.phase in UP}
-        policies = {
-            name: policy for name, lease in up.items() if (policy := idle_policy_of(self._in_force.catalog, lease, now))
-        }
+        policies: dict[str, IdlePolicy] = {}
+        for name, lease in up.items():
+            with self._book.failures.isolating("choosing its policy", name):
+                if policy := idle_policy_of(self._in_force.catalog, lease, now):
+                    policies[name] = policy
         for gone in set(self._due_at) - set(policies):
             self._due_at.pop(gone)
             self._tables.pop(gone, None)
@@ -136,9 +138,11 @@ class Sampler:
                 await end()
         except Unavailable as error:
             log.warning("no sample of %s kept: %s", lease_id, error)
-        except Exception:
+        except Exception as error:  # noqa: BLE001 - recorded, with its traceback
             # One workspace's bad probe must not end the sampling of the others; nothing is judged by it.
-            log.exception("sampling %s failed", lease_id)
+            self._book.failures.note("sampling", lease_id, error)
+        else:
+            self._book.failures.clear("sampling", lease_id)
 
     async def _probe(self, lease_id: str) -> _Told | None:
         lease = self._book.get(lease_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -27,7 +28,8 @@ from gpuspawner.core.quotas.charges import BUDGET, rate_of
 from gpuspawner.core.rules import LatestEnd, Rate
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.book import Book, all_stored
+from gpuspawner.service.leases.book import Book
+from gpuspawner.service.leases.steps import step_each
 from gpuspawner.service.rules.accounts import Accounting
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine
@@ -172,24 +174,26 @@ class Bounds:
 
     async def lengthen(self) -> None:
         """Give those back what a budget cut off, as far as budgets now leave it: a grant has come."""
-        self._owes, stored = True, []
-        for lease in self._book:
-            bound, deadline_at = lease.latest_end, lease.deadline_at
-            if lease.phase not in UP or bound is None or bound.rule != BUDGET:
-                continue
-            if deadline_at is None or lease.running_at is None:
-                continue
-            asked_end = lease.running_at + lease.request.lifetime_seconds + lease.extended_seconds
-            latest = self.of_extension(lease, asked_end - deadline_at) if asked_end > deadline_at else bound
-            end = asked_end if latest is None else min(asked_end, latest.at)
-            if end > deadline_at:
-                longer = replace(lease, deadline_at=end, latest_end=latest, warned_seconds=())
-                line = AuditLine(
-                    self._clock.now(), lease.id, lease.user, "gpuspawner", events.Extended(end - deadline_at)
-                )
-                stored.append(self._book.save(longer, audit=[line]))
-        await all_stored(stored)
+        self._owes = True
+        away = await step_each("giving back what a budget cut", self._book, self._lengthened, self._book.failures)
+        if away is not None:
+            raise away
         self._owes = False
+
+    def _lengthened(self, lease: Lease) -> asyncio.Future[None] | None:
+        bound, deadline_at = lease.latest_end, lease.deadline_at
+        if lease.phase not in UP or bound is None or bound.rule != BUDGET:
+            return None
+        if deadline_at is None or lease.running_at is None:
+            return None
+        asked_end = lease.running_at + lease.request.lifetime_seconds + lease.extended_seconds
+        latest = self.of_extension(lease, asked_end - deadline_at) if asked_end > deadline_at else bound
+        end = asked_end if latest is None else min(asked_end, latest.at)
+        if end <= deadline_at:
+            return None
+        longer = replace(lease, deadline_at=end, latest_end=latest, warned_seconds=())
+        line = AuditLine(self._clock.now(), lease.id, lease.user, "gpuspawner", events.Extended(end - deadline_at))
+        return self._book.save(longer, audit=[line])
 
     async def catch_up(self) -> None:
         """Give back what could not be stored when a grant came."""

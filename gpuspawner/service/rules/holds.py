@@ -14,7 +14,8 @@ from gpuspawner.core.rules import LatestEnd
 from gpuspawner.core.units import show_time
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
-from gpuspawner.service.leases.book import Book, all_stored
+from gpuspawner.service.leases.book import Book
+from gpuspawner.service.leases.steps import step_each
 from gpuspawner.service.rules.policies import policy_of
 
 LOOK_SECONDS = 30.0
@@ -37,14 +38,18 @@ class Holds:
         self._looked_at = now
         seen = self._allocator.observed.snapshot()
         reaching = reaching_into(seen) if seen.rules.holds else {}
-        stored = []
-        for lease in self._book:
+
+        def look_at(lease: Lease) -> asyncio.Future[None] | None:
             held = reaching.get(lease.id)
             if held is not None and lease.phase in UP and self._is_time(lease, held):
-                stored.append(self._tell(lease, held))
-            elif held is None and lease.reaches_into is not None:
-                stored.append(self._book.save(replace(lease, reaches_into=None)))
-        await all_stored(stored)
+                return self._tell(lease, held)
+            if held is None and lease.reaches_into is not None:
+                return self._book.save(replace(lease, reaches_into=None))
+            return None
+
+        step = "looking who runs into a class"
+        if (away := await step_each(step, self._book, look_at, self._book.failures)) is not None:
+            raise away
 
     def bound_of(self, lease: Lease, until: float) -> LatestEnd | None:
         """Return the bound on an extension until then; None where no hold lacks GPUs for it."""

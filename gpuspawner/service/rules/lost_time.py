@@ -6,6 +6,7 @@ answer.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from fractions import Fraction
 
@@ -15,6 +16,7 @@ from gpuspawner.core.rules import Lost
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
+from gpuspawner.service.leases.steps import step_each
 
 AWAY_SECONDS = 60.0
 """A service that is away for less hinders nobody for long."""
@@ -62,9 +64,13 @@ class LostTime:
                 await self._away(self._unstored_since, now)
                 self._unstored_since = None
         now = self._clock.now()
-        changed = [after for lease in self._charged() if (after := self._seen(lease, now)) is not lease]
-        if changed:
-            await self._book.save(*changed)
+
+        def note(lease: Lease) -> asyncio.Future[None] | None:
+            after = self._seen(lease, now)
+            return None if after is lease else self._book.save(after)
+
+        if (away := await step_each("noting lost time", self._charged(), note, self._book.failures)) is not None:
+            raise away
 
     async def _note(self, now: float) -> None:
         await self._book.store.write(self._book.store.ledger.note_alive, now)

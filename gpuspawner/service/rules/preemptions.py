@@ -39,6 +39,7 @@ from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book, all_stored
 from gpuspawner.service.leases.reclaimer import Reclaimer
+from gpuspawner.service.leases.steps import step_each
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.tell.rules.claims import claim_title, why_words
@@ -174,20 +175,24 @@ class Preemptions:
 
     async def _bring_about(self) -> None:
         await self._make_room()
+        failures, step = self._book.failures, "carrying out a claim"
         for claim in self.live:
             seen = self._allocator.observed.snapshot()
-            if seen.fleet.complete and seen.processes_known:
-                await self._step(claim, seen)
-        stored: list[asyncio.Future[None] | None] = []
-        for lease in self._book:
-            notice = lease.notice
-            if notice is None or not notice.preemption or lease.phase not in UP:
-                continue  # an administrator's is the lifecycle's to carry out
-            if notice.preemption not in self._live and notice.preemption != SCHEDULER:
-                stored.append(self._spare(lease))
-            elif notice.at <= self._clock.now():
-                stored.append(self._end(lease, notice))
-        await all_stored(stored)
+            if seen.fleet.complete and seen.processes_known and failures.may_try(step, claim.id):
+                with failures.isolating(step, claim.id):
+                    await self._step(claim, seen)
+        away = await step_each("notice of a claim", self._book, self._carry_out, failures)
+        if away is not None:
+            raise away
+
+    def _carry_out(self, lease: Lease) -> asyncio.Future[None] | None:
+        """Spare a workspace whose claim is over, or end it at the end of its notice."""
+        notice = lease.notice
+        if notice is None or not notice.preemption or lease.phase not in UP:
+            return None  # an administrator's is the lifecycle's to carry out
+        if notice.preemption not in self._live and notice.preemption != SCHEDULER:
+            return self._spare(lease)
+        return self._end(lease, notice) if notice.at <= self._clock.now() else None
 
     async def _make_room(self) -> None:
         """Claim room for who is within the soft share and has waited long enough, from who is over theirs."""

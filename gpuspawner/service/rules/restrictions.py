@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.administering.restrictions import Measure, Restriction, exempt_until, holds_of, with_closed
+from gpuspawner.core.administering.restrictions import Measure, Restriction, exemption_of, holds_of, with_closed
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.leases.lease import Lease
@@ -55,9 +55,17 @@ class Restrictions:
         """Return one by its id, also one that is over."""
         return await self._store.read(self._store.restrictions.of, name)
 
-    async def add(self, one: Restriction, line: AuditLine) -> None:
-        """Store one; it holds from its beginning on, and no more where it can't be stored."""
-        await self._change((*self._live, one), one, [line])
+    async def add(self, made: Sequence[Restriction], lines: Sequence[AuditLine]) -> None:
+        """Store some, all or none; they hold from their beginning on, and no more where they can't be stored.
+
+        They hold before they are stored: nothing is given in between that should not be.
+        """
+        self._live = (*self._live, *made)
+        try:
+            await self._store.write(self._store.restrictions.save, made, lines)
+        except BaseException:
+            self._live = tuple(x for x in self._live if x not in made)
+            raise
 
     async def lift(self, one: Restriction, by: str, why: str, line: AuditLine) -> Restriction:
         """Store that one is lifted, and return it as it is then.
@@ -70,21 +78,9 @@ class Restrictions:
         if one.is_over(self._clock.now()):
             raise Conflict("Its time is over already: there is nothing to lift.")
         lifted = replace(one, lifted_at=self._clock.now(), lifted_by=by, lifted_why=why)
-        await self._change(tuple(x for x in self._live if x.id != one.id), lifted, [line])
+        await self._store.write(self._store.restrictions.save, [lifted], [line])
+        self._live = tuple(x for x in self._live if x.id != one.id)  # only now: it holds until that is stored
         return lifted
-
-    async def _change(self, live: tuple[Restriction, ...], one: Restriction, lines: Iterable[AuditLine]) -> None:
-        """Close at once, and open once it is stored: nothing is given in between that should not be."""
-        before = self._live
-        if one.lifted_at is None:
-            self._live = live
-        try:
-            await self._store.write(self._store.restrictions.save, one, list(lines))
-        except BaseException:
-            self._live = tuple(x for x in self._live if x.id != one.id) if one.lifted_at is None else before
-            raise
-        if one.lifted_at is not None:
-            self._live = tuple(x for x in self._live if x.id != one.id)
 
     def closed(self, fleet: Fleet) -> Fleet:
         """Return the fleet with the GPUs closed that nobody new is given."""
@@ -112,7 +108,12 @@ class Restrictions:
 
     def exempt_until(self, lease: Lease) -> float | None:
         """Return until when a workspace is not judged as idle; None where nothing spares it."""
-        return exempt_until(lease, self.in_force())
+        one = self.exemption_of(lease)
+        return None if one is None else one.until
+
+    def exemption_of(self, lease: Lease) -> Restriction | None:
+        """Return by which restriction a workspace is not judged as idle for longest; None where nothing spares it."""
+        return exemption_of(lease, self.in_force())
 
 
 def _pauses(one: Restriction) -> bool:

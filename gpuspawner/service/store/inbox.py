@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -10,6 +11,8 @@ from gpuspawner.core.inbox.notices import KEPT_SECONDS, Marks, Step
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.leases.stored_events import event_of
 from gpuspawner.service.store import tables
+from gpuspawner.service.store.damaged import rows_of
+from gpuspawner.service.store.databases.statements import IsJson
 from gpuspawner.service.store.outputs import Transactions
 
 MOST_STEPS = 2000
@@ -31,15 +34,15 @@ class InboxRows:
         a, x, since = tables.audit.c, tables.leases.c, now - KEPT_SECONDS
         own = (x.hub == owner.hub) & (x.user_created == owner.user_created)
         recent = own & (sa.func.coalesce(x.ended_at, since) >= since) & (a.at >= since)
-        seen = x.document["seen_by_user"].as_boolean()
+        seen = sa.case((IsJson(x.document), x.document["seen_by_user"].as_boolean()), else_=False).label("seen")
         what = sa.select(
             a.number, a.at, a.lease, x.server, x.user, x.asked_at, seen, a.actor, a.action, a.fields, a.why
         )
         what = what.join(tables.leases, x.id == a.lease).where(recent).order_by(a.number.desc()).limit(MOST_STEPS)
         with self._transaction() as connection:
-            rows = connection.execute(what).all()
+            rows = rows_of(connection, what, a.fields)
             marks = self._marks(connection, owner)
-        return [Step(*row[:6], bool(row[6]), row[7], event_of(*row[8:])) for row in rows], marks
+        return [_step(row) for row in rows], marks
 
     def marks(self, owner: Owner) -> Marks:
         """Return what an owner has read."""
@@ -76,6 +79,11 @@ class InboxRows:
         t = tables.inbox_read
         with self._transaction(writes=True) as connection:
             connection.execute(t.delete().where(t.c.at < now - 2 * KEPT_SECONDS, t.c.notice != ALL))
+
+
+def _step(row: Any) -> Step:
+    event = event_of(row.action, row.fields, row.why)
+    return Step(row.number, row.at, row.lease, row.server, row.user, row.asked_at, bool(row.seen), row.actor, event)
 
 
 def _own(owner: Owner) -> sa.ColumnElement[bool]:

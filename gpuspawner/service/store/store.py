@@ -22,15 +22,18 @@ from gpuspawner.core.leases.stored_events import event_of
 from gpuspawner.core.quotas.charges import Line
 from gpuspawner.service.store import schema, tables
 from gpuspawner.service.store.ages import Ages
-from gpuspawner.service.store.clients.answers import Answers
+from gpuspawner.service.store.clients.answers import AnswerRow, Answers
+from gpuspawner.service.store.clients.keyed import take_key
 from gpuspawner.service.store.clients.tokens import Tokens
 from gpuspawner.service.store.clients.wishes import Wishes
+from gpuspawner.service.store.damaged import DamagedLeases, rows_of
 from gpuspawner.service.store.databases import database_of
 from gpuspawner.service.store.databases.statements import Upsert
 from gpuspawner.service.store.estimates import Estimates
 from gpuspawner.service.store.inbox import InboxRows
 from gpuspawner.service.store.ledger import Ledger
 from gpuspawner.service.store.messages import MessageRows
+from gpuspawner.service.store.outbox import Outbox, OutboxRow
 from gpuspawner.service.store.outputs import Outputs
 from gpuspawner.service.store.preemptions import PreemptionRows
 from gpuspawner.service.store.presets import Presets
@@ -90,6 +93,8 @@ class Store:
         self.epoch = 0
         self._beats = self._writes = 0
         self._unsure = False
+        self._key: AnswerRow | None = None
+        """The idempotency key that the next transaction of the writing thread stores."""
         self._writer = ThreadPoolExecutor(1, "gpuspawner-writes")
         self._readers = ThreadPoolExecutor(READERS, "gpuspawner-reads")
         self._database = database_of(url, password_file)
@@ -101,10 +106,12 @@ class Store:
         self.preemptions = PreemptionRows(self._transaction)
         self.restrictions = RestrictionRows(self._transaction)
         self.use_sums = UseSums(self._transaction)
-        self.lookups = Lookups(self._transaction)
+        self.damaged = DamagedLeases()
+        self.lookups = Lookups(self._transaction, self.damaged)
         self.audit_search = AuditSearch(self._transaction)
         self.inbox = InboxRows(self._transaction)
-        self.messages = MessageRows(self._transaction)
+        self.outbox = Outbox(self._transaction)
+        self.messages = MessageRows(self._transaction, self.outbox)
         self.presets = Presets(self._transaction)
         self.answers = Answers(self._transaction)
         self.tokens = Tokens(self._transaction)
@@ -155,8 +162,19 @@ class Store:
         return asked.result()
 
     async def write(self, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Return what a method that writes returns, called beside the loop, after all writes that were asked before."""
-        return await asyncio.get_running_loop().run_in_executor(self._writer, partial(step, *arguments, **named))
+        """Return what a method that writes returns, called beside the loop, after all writes that were asked before.
+
+        Its first transaction also stores the idempotency key of the request that it is done for.
+        """
+        call = partial(self._write_with, take_key(), partial(step, *arguments, **named))
+        return await asyncio.get_running_loop().run_in_executor(self._writer, call)
+
+    def _write_with(self, key: AnswerRow | None, step: Callable[[], T]) -> T:
+        self._key = key
+        try:
+            return step()
+        finally:
+            self._key = None
 
     def check_epoch(self) -> None:
         """Raise Superseded where a newer service has opened the store."""
@@ -247,9 +265,11 @@ class Store:
             self._unsure &= not writes  # it did not arrive: what comes now is written in its place
             yield connection
             if writes:
+                if self._key is not None:
+                    self.answers.write(connection, self._key)
                 connection.execute(_COUNTED, {WRITES: known + 1})
         if writes:
-            self._writes = known + 1
+            self._writes, self._key = known + 1, None
 
     def _check_marks(self, epoch: int, writes: int, known: int) -> None:
         if epoch > self.epoch:
@@ -302,10 +322,13 @@ class Store:
         charges: Iterable[Line] = (),
         kept: Iterable[tuple[str, float]] = (),
         used: Iterable[Part] = (),
+        keys: Iterable[AnswerRow] = (),
+        outbox: Iterable[OutboxRow] = (),
     ) -> None:
         """Write leases, audit lines, readings, lines of the ledger and use in one transaction: all of it or nothing.
 
         ``kept`` are leases, by id, and since when their readings stay as long as their audit: those behind a stop.
+        ``keys`` are the idempotency keys of the requests that this was done for, ``outbox`` the messages about it.
         """
         # What ends goes first: a key may pass from a lease that ends to a new one in the same transaction.
         found = [row_of_lease(lease) for lease in sorted(leases, key=lambda x: x.live)]
@@ -318,6 +341,9 @@ class Store:
                 connection.execute(tables.readings.insert(), rows)
             self.ledger.write(connection, charges)
             self.use_sums.write(connection, used)
+            self.outbox.write(connection, outbox)
+            for key in keys:
+                self.answers.write(connection, key)
             for lease_id, since in kept:
                 readings_since = (tables.readings.c.lease == lease_id) & (tables.readings.c.at >= since)
                 connection.execute(tables.readings.update().where(readings_since).values(kept=True))
@@ -340,28 +366,28 @@ class Store:
         if before is not None:
             at, name = before
             where &= (t.ended_at < at) | ((t.ended_at == at) & (t.id > name))
-        return self._leases(where, order=t.ended_at.desc(), limit=limit)
+        return self._readable(where, order=t.ended_at.desc(), limit=limit)
 
     def last_ended(self, key: Key) -> Lease | None:
         """Return the lease of a key that ended last."""
         t = tables.leases.c
         of_key = (t.server == key.server) & (t.phase == Phase.ENDED.value)
-        found = self._leases(_owned(of_key, key.owner), order=t.ended_at.desc(), limit=1)
+        found = self._readable(_owned(of_key, key.owner), order=t.ended_at.desc(), limit=1)
         return found[0] if found else None
 
     def disputed(self, owner: Owner | None, limit: int = 100) -> list[Lease]:
         """Return the leases of ``owner`` (None: of all) whose end was called wrong and not answered, in that order."""
         where = _owned(tables.leases.c.disputed_at.is_not(None), owner)
-        return self._leases(where, order=tables.leases.c.disputed_at, limit=limit)
+        return self._readable(where, order=tables.leases.c.disputed_at, limit=limit)
 
-    def _leases(
-        self, where: sa.ColumnElement[bool], order: sa.ColumnElement[object] | None = None, limit: int | None = None
-    ) -> list[Lease]:
-        query = sa.select(tables.leases.c.document).where(where).limit(limit)
-        if order is not None:
-            query = query.order_by(order, tables.leases.c.id)
+    def _leases(self, where: sa.ColumnElement[bool]) -> list[Lease]:
         with self._transaction() as connection:
-            return [lease_of(document) for document in connection.scalars(query)]
+            return [lease_of(one) for one in connection.scalars(sa.select(tables.leases.c.document).where(where))]
+
+    def _readable(self, where: sa.ColumnElement[bool], order: sa.ColumnElement[object], limit: int) -> list[Lease]:
+        query = sa.select(tables.leases.c.document).where(where).order_by(order, tables.leases.c.id).limit(limit)
+        with self._transaction() as connection:
+            return self.damaged.readable(connection, query)
 
     def readings(self, lease_id: str, since: float = 0.0) -> list[ReadingRow]:
         """Return the readings of one lease, oldest first."""
@@ -381,7 +407,7 @@ class Store:
         if lease_id is not None:
             query = query.where(tables.audit.c.lease == lease_id)
         with self._transaction() as connection:
-            rows = connection.execute(query).all()
+            rows = rows_of(connection, query, tables.audit.c.fields)
         return [
             AuditLine(
                 row.at, row.lease, row.user, row.actor, event_of(row.action, row.fields, row.why), row.via, row.target

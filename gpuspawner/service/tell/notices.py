@@ -28,6 +28,7 @@ SAME_SECONDS = 5.0
 """An end that moves by less is the same: it is estimated anew at each sample."""
 RUN_SECONDS, RETRY_SECONDS = 20.0, 60.0
 """How long a write may take, and after what time one that failed is tried again."""
+STEP = "writing its notice file"
 AT_ONCE = 16
 """So many are written side by side: whoever drains many nodes warns many. Arbitrary."""
 WRITE = """\
@@ -92,14 +93,18 @@ class Notices:
         self._written = {id_: notice for id_, notice in self._written.items() if id_ in live}
         self._not_before = {id_: at for id_, at in self._not_before.items() if id_ in live and at > now}
         for lease in (one for one in live.values() if one.id not in self._writing):
-            notice = notice_of(parts, lease) if _may_end(lease) else None
-            written = lease.id in self._written and _same(notice, self._written[lease.id])
-            if not written and lease.id not in self._not_before:
-                self._writing[lease.id] = asyncio.create_task(self._write(lease, notice))
+            if parts.book.failures.may_try(STEP, lease.id):
+                with parts.book.failures.isolating(STEP, lease.id):
+                    self._begin(lease, notice_of(parts, lease) if _may_end(lease) else None)
         if self._writing:
             await asyncio.wait(self._writing.values(), timeout=NOTICES_SECONDS)
         ended = [id_ for id_, task in self._writing.items() if task.done()]
         await asyncio.gather(*(self._writing.pop(id_) for id_ in ended))
+
+    def _begin(self, lease: Lease, notice: dict[str, Any] | None) -> None:
+        written = lease.id in self._written and _same(notice, self._written[lease.id])
+        if not written and lease.id not in self._not_before:
+            self._writing[lease.id] = asyncio.create_task(self._write(lease, notice))
 
     async def _write(self, lease: Lease, notice: dict[str, Any] | None) -> None:
         await self._parts.book.stored(lease.id)

@@ -27,6 +27,23 @@ def _floor(element: Whole, compiler: Any, **how: Any) -> str:
     return f"CAST(floor({compiler.process(element.clauses, **how)}) AS BIGINT)"
 
 
+class IsJson(sa.sql.functions.GenericFunction[bool]):
+    """Whether a stored document is JSON: SQLite's is text, and its functions fail on a damaged one."""
+
+    inherit_cache = True
+    type = sa.Boolean()
+
+
+@compiles(IsJson, "sqlite")
+def _validated(element: IsJson, compiler: Any, **how: Any) -> str:
+    return f"json_valid({compiler.process(element.clauses, **how)})"
+
+
+@compiles(IsJson, "postgresql")
+def _certain(element: IsJson, compiler: Any, **how: Any) -> str:
+    return f"({compiler.process(element.clauses, **how)}) IS NOT NULL"
+
+
 def take_long(connection: sa.Connection) -> None:
     """Let a transaction live that does much between its statements, as migrations do on a busy machine.
 

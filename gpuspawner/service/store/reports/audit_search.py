@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from gpuspawner.core.leases.stored_events import event_of
 from gpuspawner.service.store import tables
+from gpuspawner.service.store.damaged import rows_of
 from gpuspawner.service.store.outputs import Transactions
 from gpuspawner.service.store.rows import AuditLine
 
@@ -54,7 +55,7 @@ class AuditSearch:
         if before is not None:
             query = query.where(t.number < before)
         with self._transaction() as connection:
-            rows = connection.execute(query).all()
+            rows = rows_of(connection, query, t.fields)
         return [
             Numbered(
                 row.number,

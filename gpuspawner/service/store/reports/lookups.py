@@ -10,8 +10,9 @@ from gpuspawner.core.leases.events import Disputed
 from gpuspawner.core.leases.lease import Lease, Phase
 from gpuspawner.core.leases.stored_events import event_of
 from gpuspawner.service.store import tables
+from gpuspawner.service.store.damaged import DamagedLeases, rows_of
 from gpuspawner.service.store.outputs import Transactions
-from gpuspawner.service.store.rows import AuditLine, lease_of
+from gpuspawner.service.store.rows import AuditLine
 
 LAST_LETTER = "\U0010ffff"
 """Sorts after every text that goes on otherwise."""
@@ -20,9 +21,9 @@ LAST_LETTER = "\U0010ffff"
 class Lookups:
     """Reads leases and audit. Raises what ``store.Store`` raises."""
 
-    def __init__(self, transaction: Transactions) -> None:
-        """Read by the store's transactions."""
-        self._transaction = transaction
+    def __init__(self, transaction: Transactions, damaged: DamagedLeases) -> None:
+        """Read by the store's transactions. ``damaged`` records leases that can't be read."""
+        self._transaction, self._damaged = transaction, damaged
 
     def ended(self, user: str, reason: str, first: int, count: int, sort: str = "-ended_at") -> tuple[list[Lease], int]:
         """Return some leases that ended, the newest first, and how many there are of users whose name begins so.
@@ -44,21 +45,21 @@ class Lookups:
         query = sa.select(t.document).where(where).order_by(*order, t.id).offset(first).limit(count)
         with self._transaction() as connection:
             found = connection.scalar(sa.select(sa.func.count(t.ended_at)).where(where)) or 0
-            return [lease_of(document) for document in connection.scalars(query)], found
+            return self._damaged.readable(connection, query), found
 
     def ended_of_user(self, user: str, limit: int) -> list[Lease]:
         """Return the leases of whoever is, or was, called so that ended last, the newest first."""
         t = tables.leases.c
         query = sa.select(t.document).where(t.user == user, t.phase == Phase.ENDED.value)
         with self._transaction() as connection:
-            return [lease_of(one) for one in connection.scalars(query.order_by(t.ended_at.desc(), t.id).limit(limit))]
+            return self._damaged.readable(connection, query.order_by(t.ended_at.desc(), t.id).limit(limit))
 
     def audit_of_user(self, user: str, actions: Collection[str], limit: int) -> list[AuditLine]:
         """Return some of the audit of a user's workspaces, the newest first: ``actions`` are names of events."""
         t = tables.audit.c
         query = sa.select(tables.audit).where(t.user == user, t.action.in_(actions))
         with self._transaction() as connection:
-            rows = connection.execute(query.order_by(t.number.desc()).limit(limit)).all()
+            rows = rows_of(connection, query.order_by(t.number.desc()).limit(limit), t.fields)
         return [
             AuditLine(row.at, row.lease, row.user, row.actor, event_of(row.action, row.fields, row.why)) for row in rows
         ]

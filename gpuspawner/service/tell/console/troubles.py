@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.units import show_duration
+from gpuspawner.service.failures import Failure
 from gpuspawner.service.observe.unmatched import unmatched, unmeasured
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import idle_policy_of
+from gpuspawner.service.tell.notifier import USER
 
 FAILS_TOLD, OF_LAST = 2, 5
 """A template is told of whose starts failed so many times, of the last so many. Arbitrary: once is an accident."""
@@ -38,6 +40,7 @@ def troubles(parts: Parts, ended: Iterable[Lease], disputed: Iterable[Lease]) ->
     """Return all that does not work. ``ended`` are the last ones, ``disputed`` those called wrong and not answered."""
     found = [
         *_of_service(parts),
+        *_of_steps(parts),
         *_of_catalog(parts),
         *_unmeasured(parts),
         *_of_templates(parts, ended),
@@ -59,6 +62,10 @@ def _of_service(parts: Parts) -> Iterator[Trouble]:
     if parts.allocator.syncs.away:
         remedy = "Nothing is granted meanwhile; places stay. Look at the scheduler's log, or ask gpuspawner doctor."
         yield Trouble(parts.allocator.syncs.away, remedy, grave=True)
+    if damaged := sorted(parts.store.damaged.found):
+        named = ", ".join(damaged[:NAMES_SHOWN])
+        what = f"{len(damaged)} ended workspaces can't be read from the store: {named}. Lists leave them out."
+        yield Trouble(what, "The service's log says why. Restore the store from a backup, or delete these rows.")
     for sentence in parts.scheduler.unseen:
         yield Trouble(sentence, grave=not fleet.complete)
     if fleet.complete and now - fleet.observed_at > OLD_SECONDS:
@@ -71,6 +78,21 @@ def _of_service(parts: Parts) -> Iterator[Trouble]:
     dcgm = (parts.sampler.dcgm.trouble, *parts.sampler.doubts.sentences(now))
     for sentence in (*parts.reconciler.lost_identities, *parts.members.missing(), *filter(None, dcgm)):
         yield Trouble(sentence)
+
+
+def _of_steps(parts: Parts) -> Iterator[Trouble]:
+    """Yield a trouble for each step that fails by a fault of the service, with the leases that it fails for."""
+    failing: dict[str, list[Failure]] = {}
+    for one in parts.book.failures.now():
+        failing.setdefault(one.step, []).append(one)
+    remedy = "It is retried, and the others go on. The service's log has the traceback: please report it."
+    for step, found in failing.items():
+        first, of_all = found[0], any(not one.subject for one in found)
+        leases = [lease for one in found if (lease := parts.book.get(one.subject)) is not None]
+        whose = f" for {len(leases)} workspace{'' if len(leases) == 1 else 's'}" if leases else ""
+        since = f"for {show_duration(first.since)}"
+        what = f"An error of the service: “{step}” fails{whose} {since} ({first.why})."
+        yield Trouble(what, remedy, grave=of_all, pages=_pages(parts, leases))
 
 
 def _of_catalog(parts: Parts) -> Iterator[Trouble]:
@@ -135,10 +157,15 @@ def _of_templates(parts: Parts, ended: Iterable[Lease]) -> Iterator[Trouble]:
 
 
 def _of_messages(parts: Parts) -> Iterator[Trouble]:
-    counts = parts.notifier.counts
-    lost = {name: counts[name] for name in ("failed", "dropped", "unaddressed") if counts[name]}
+    now, counts = parts.clock.now(), parts.notifier.counts
+    for channel, trouble in sorted(parts.notifier.troubles.items()):
+        whose = "users" if channel == USER else "administrators"
+        what = f"Messages to {whose} are not delivered for {show_duration(now - trouble.since)} ({trouble.why})."
+        waiting = f"{parts.notifier.waiting} wait in the store, and are tried again for a day."
+        yield Trouble(what, f"{waiting} Look at service_settings.notify_users and notify_admins, and at their server.")
+    lost = {name: counts[name] for name in ("dropped", "unaddressed") if counts[name]}
     if lost:
-        total = sum(counts.values())
+        total = sum(counts.values()) - counts["failed"]
         told = ", ".join(f"{count} {name}" for name, count in lost.items())
         words = f"{sum(lost.values())} of {total} messages were not delivered since the service started ({told})."
         remedy = (

@@ -59,6 +59,11 @@ class ServiceCollector(Collector):
             told.add_metric([result], self._parts.notifier.counts[result])
         yield told
         yield GaugeMetricFamily(
+            "gpuspawner_notifications_waiting",
+            "Messages that wait in the store to be sent, as of the last look.",
+            value=self._parts.notifier.waiting,
+        )
+        yield GaugeMetricFamily(
             "gpuspawner_catalog_reload_success",
             "1 while the catalog in force is as its file says, 0 while what was written there cannot be used.",
             value=0 if self._parts.in_force.problem else 1,
@@ -90,6 +95,12 @@ class ServiceCollector(Collector):
         for found in MISMATCHES:
             wrong.add_metric([found], book.mismatches[found])
         yield wrong
+        failed = CounterMetricFamily(
+            "gpuspawner_step_failures", "Steps that failed by a fault of the service, by step.", labels=["step"]
+        )
+        for step, count in sorted(book.failures.counts.items()):
+            failed.add_metric([step], count)
+        yield failed
         errors = CounterMetricFamily(
             "gpuspawner_scheduler_errors", "What the scheduler did not do.", labels=["adapter", "reason"]
         )

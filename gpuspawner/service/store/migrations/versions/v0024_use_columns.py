@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0024"
-down_revision = "0022"
+down_revision = "0023"
 
 NAMES = {
     "held": "charged",

@@ -1,0 +1,95 @@
+"""Failures of steps by faults of ours: each is logged once, counted, shown, and retried with a growing pause.
+
+Belongs here: which step failed for which lease, since when, and when it may be tried again.
+Never here: what a step does.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from gpuspawner.core.errors import Conflict, RequestRefused, Superseded, Unavailable
+
+log = logging.getLogger("gpuspawner.failures")
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
+"""The pause doubles with each failure. Arbitrary: a warning comes at most a minute late once the cause is gone."""
+EXPECTED = (Conflict, RequestRefused, Superseded, Unavailable)
+"""Errors that a step tells its caller: no fault of ours."""
+OF_ALL = ""
+"""The subject of a step that is about no single lease."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A step that fails for one subject: a lease by its id, or OF_ALL. Times are of a monotonic clock."""
+
+    step: str
+    subject: str
+    why: str
+    since: float
+    count: int
+    retry_at: float
+
+
+class Failures:
+    """The steps that fail now, and how often each step failed since the service started."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Start with none."""
+        self._clock = clock
+        self._failing: dict[tuple[str, str], Failure] = {}
+        self.counts: Counter[str] = Counter()
+
+    def may_try(self, step: str, subject: str = OF_ALL) -> bool:
+        """Return whether a step may be tried: it did not fail, or its pause is over."""
+        failure = self._failing.get((step, subject))
+        return failure is None or self._clock() >= failure.retry_at
+
+    def note(self, step: str, subject: str, error: BaseException) -> None:
+        """Record a failure. Only the first of a row of failures is logged with its traceback."""
+        now, before = self._clock(), self._failing.get((step, subject))
+        self.counts[step] += 1
+        count = 1 if before is None else before.count + 1
+        pause_seconds = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(count - 1, 30))
+        # The text of an error may hold what a user wrote, or a secret: only its type is shown.
+        why = type(error).__name__
+        since = now if before is None else before.since
+        self._failing[step, subject] = Failure(step, subject, why, since, count, now + pause_seconds)
+        if before is None or before.why != why:
+            where = f" for the lease {subject}" if subject else ""
+            log.error("%s failed%s; it is retried, and the others go on", step, where, exc_info=error)
+
+    def clear(self, step: str, subject: str = OF_ALL) -> None:
+        """Record that a step succeeded."""
+        if (failure := self._failing.pop((step, subject), None)) is not None:
+            log.warning("%s works again for %s after %s failures", step, subject or "all", failure.count)
+
+    def forget_others(self, subjects: Collection[str]) -> None:
+        """Forget failures of leases that have ended, and of claims that are over."""
+        self._failing = {key: one for key, one in self._failing.items() if not key[1] or key[1] in subjects}
+
+    def now(self) -> list[Failure]:
+        """Return what fails now, with the seconds since it began in place of its time; the longest first."""
+        now = self._clock()
+        found = (replace(one, since=now - one.since) for one in self._failing.values())
+        return sorted(found, key=lambda one: -one.since)
+
+    @contextmanager
+    def isolating(
+        self, step: str, subject: str = OF_ALL, raises: tuple[type[Exception], ...] = EXPECTED
+    ) -> Iterator[None]:
+        """Record a fault of ours instead of raising it. The errors of ``raises`` are raised."""
+        try:
+            yield
+        except raises:
+            raise
+        except Exception as error:  # noqa: BLE001 - recorded, with its traceback
+            self.note(step, subject, error)
+        else:
+            self.clear(step, subject)

@@ -82,10 +82,11 @@ def test_the_parent_of_a_forked_process_is_the_one_that_started_it_until_that_on
         parent = start_python(python(code), stdout=told, start_new_session=True)
     lines = (tmp_path / "told").read_text
     child, its_parent = map(int, eventually(lambda: lines().splitlines()[0]).split())
-    assert its_parent == parent.pid
-    parent.kill()
     try:
+        assert its_parent == parent.pid
+        parent.kill()
         eventually(lambda: lines().endswith(f"\n{child} 1\n"))
     finally:
         os.kill(child, signal.SIGKILL)
+        parent.kill()
         parent.wait(20)

@@ -119,6 +119,7 @@ def test_a_code_is_typed_a_wrong_one_is_told_and_a_token_is_over_in_time(browser
     expect(page.get_by_text("None yet.")).to_be_visible()
 
 
+@pytest.mark.slow  # service/test_openapi.py has what it says
 def test_the_api_s_page_is_read_by_keyboard_and_on_a_phone(browser, world, assert_accessible):
     page = open_page(browser, world, "")
     page.get_by_role("link", name="Command line").press("Enter")

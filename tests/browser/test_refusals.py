@@ -110,6 +110,7 @@ def test_a_team_that_is_full_is_waited_for_and_it_starts_when_a_colleague_stops(
     page.wait_for_url(f"**/user/{user}/**", timeout=40_000)
 
 
+@pytest.mark.slow  # tests/hub/test_budgets.py has the rule
 def test_a_budget_that_is_set_aside_refuses_and_what_it_says_frees_it(hub, page, user):
     join(hub, user, "speech")
     hub.begin(user, template="lab", gpu="a100", lifetime="2h")
@@ -145,6 +146,7 @@ def test_a_password_in_the_address_of_a_repository_is_refused_beside_it(hub, pag
     expect(page.locator("#gs-repository-wrong")).to_be_hidden()
 
 
+@pytest.mark.slow  # core/test_restrictions.py has the rule
 def test_paused_grants_are_waited_for_with_the_reason_and_lifting_starts_it(hub, page, user):
     paused = {"what": "pause", "kind": "a100", "reason": "the network is repaired", "until": "1h"}
     made = hub.gpu("/admin/restrictions", "POST", paused)["restrictions"][0]

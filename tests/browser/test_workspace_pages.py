@@ -47,7 +47,7 @@ def seed(world):
     [
         "",
         "workspaces/busy",
-        "workspaces/warned",
+        pytest.param("workspaces/warned", marks=pytest.mark.slow),
         "workspaces/waits",
         pytest.param("workspaces/failing", marks=pytest.mark.slow),
         "workspaces/gone",
@@ -221,9 +221,9 @@ def test_a_change_of_place_stands_in_the_live_region_that_was_there(browser, wor
     page = open_page(browser, world, "workspaces/mine")
     live = page.locator("[aria-live=polite].gs-big")
     page.evaluate("live => (window.live_before = live)", live.element_handle())
-    expect(live).to_contain_text("at most 20 min")
+    expect(live).to_contain_text("about 20 min")
     world.save(pages.running("a", user="carol", gpus=(0, 1, 2, 3), deadline_at=NOW + 900))
-    expect(live).to_contain_text("at most 15 min", timeout=12_000)
+    expect(live).to_contain_text("about 15 min", timeout=12_000)
     assert page.evaluate("live => window.live_before === live", live.element_handle())
 
 

@@ -1,0 +1,84 @@
+"""Which requests a grant goes before though they were made earlier, and why; what comes back stands by which rule."""
+
+from dataclasses import replace
+
+import pytest
+from lease_builders import A100, GIB, HALF, KINDS, NOW, a_lease, a_request, fleet, gpu
+
+from gpuspawner.core.gpus.sharing import USED_UP, memory_words
+from gpuspawner.core.leases.coming_back import is_by_share
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.queue.order import Standing
+from gpuspawner.core.queue.order_words import MOST_TOLD, longest_waiting, passed_by
+from gpuspawner.core.queue.shares import Uses
+from gpuspawner.core.queue.snapshot import Snapshot, claim_of
+from gpuspawner.core.quotas.quotas import Tally
+from gpuspawner.core.rules import HeldBack, Notice
+from gpuspawner.core.units import show_wait
+
+
+def waits(name, asked_at, priority=0, **changes):
+    request = a_request(name, changes.pop("gpu", "a100"), priority=priority)
+    return a_lease(name, changes.pop("phase", Phase.QUEUED), asked_at=asked_at, user=name, request=request, **changes)
+
+
+def passed(granted, *others, **more):
+    seen = Snapshot(NOW + 100, KINDS, [granted, *others], fleet(gpu(0)), **more)
+    tally = Tally(seen)
+    standing, claim = Standing(seen, tally, Uses(seen)), claim_of(granted)
+    return list(passed_by(claim, longest_waiting(seen, [claim]), seen, standing))
+
+
+def test_who_was_made_earlier_and_stands_behind_is_passed_and_reads_why():
+    (told,) = passed(waits("late", NOW + 10, 1), waits("early", NOW), waits("later", NOW + 20))
+    assert told == ("early", "Goes after a request: priority 1 goes before 0.")
+    assert passed(waits("late", NOW + 10), waits("early", NOW)) == [], "it was granted beside it, not before it"
+    assert passed(waits("first", NOW), waits("late", NOW + 1)) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"held_back": HeldBack("quota x", "Because.", NOW)},
+        {"impossible_since": NOW},
+        {"not_before": NOW + 1000},
+        {"phase": Phase.PARKED},
+        {"phase": Phase.RESERVED},
+        {"gpu": "t4"},
+    ],
+    ids=["held back", "impossible", "backs off", "parked while the hub is away", "granted", "another pool"],
+)
+def test_what_could_not_have_been_granted_is_not_passed(changes):
+    assert passed(waits("late", NOW + 10, 1), waits("early", NOW, **changes), hub_answers=False) == []
+
+
+def test_of_many_those_are_told_that_have_waited_longest():
+    told = passed(waits("late", NOW + 90, 1), *(waits(f"w{number:02}", NOW + number) for number in range(20)))
+    assert [name for name, _ in told] == [f"w{number:02}" for number in range(MOST_TOLD)]
+    assert longest_waiting(Snapshot(NOW, KINDS, [waits("one", NOW)]), []) == {}
+
+
+def test_who_makes_room_by_share_is_known_before_and_after_its_end():
+    lease, notice = a_lease("a", Phase.RUNNING), Notice("claim", NOW, "Because.", "gpuspawner")
+    assert not is_by_share(lease)
+    assert is_by_share(replace(lease, notice=notice))
+    assert not is_by_share(replace(lease, notice=replace(notice, by="root")))
+    assert not is_by_share(replace(lease, notice=replace(notice, preemption="")))
+    ended = a_lease("a", Phase.ENDED, reason=Reason.MADE_ROOM, ended_by="gpuspawner", notice=notice)
+    assert is_by_share(ended)
+    assert not is_by_share(replace(ended, reason=Reason.IDLE))
+
+
+def test_memory_that_nothing_enforces_is_called_so():
+    assert list(memory_words(A100)) == ["80 GiB each"]
+    assert list(memory_words(HALF)) == ["40 GiB each is not enforced", USED_UP]
+    assert list(memory_words(replace(HALF, memory_enforced=True))) == ["40 GiB each"]
+    assert (A100.own_memory_bytes, HALF.own_memory_bytes) == (80 * GIB, 0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.4, "5 s"), (42, "40 s"), (1530, "26 min"), (42240, "11 h 40 min"), (42000, "11 h 40 min")]
+)
+def test_a_wait_is_rounded_alike_everywhere(seconds, words):
+    assert show_wait(seconds) == words

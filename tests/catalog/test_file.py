@@ -192,3 +192,24 @@ def test_promise_10_whatever_is_written_the_last_good_one_is_in_force(tmp_path_f
         assert (price(file), changed) == (expected, expected != good)
         assert bool(file.problem) == ("price" not in text)
         good = expected
+
+
+def test_a_service_of_its_own_keeps_the_last_good_catalog_for_a_start_with_a_wrong_one(tmp_path):
+    file, kept = tmp_path / "catalog.yaml", tmp_path / "kept.yaml"
+
+    def start():
+        return CatalogFile(file, last_good=kept, keeps=True)
+
+    wrong = "version: 1\ntemplates: {lab: {prize: 1}}\n"
+    file.write_text(wrong)
+    with pytest.raises(CatalogError):
+        start()
+    file.write_text("version: 1\ntemplates: {lab: {title: Lab}}\n")
+    start()
+    file.write_text(wrong)
+    again = start()
+    assert (list(again.catalog.templates), again.problem.count("unknown key 'prize'")) == (["lab"], 1)
+    assert again.sentences[0].startswith("The catalog was changed and cannot be used: the one before stays in force.")
+    kept.write_text(wrong)
+    with pytest.raises(CatalogError):
+        start()

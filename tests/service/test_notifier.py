@@ -191,7 +191,7 @@ async def test_a_target_that_fails_is_counted_and_logged_without_its_secret(worl
 async def test_a_target_that_hangs_holds_up_no_other_message(make_world, mailbox, webhook, sending):
     webhook.open.clear()
     hangs = [webhook.address(str(number)) for number in range(2)]
-    world = make_world(notify_users=mailbox.address("{user}@example.org"), notify_admins=hangs, notify_seconds=0.5)
+    world = make_world(notify_users=mailbox.address("{user}@example.org"), notify_admins=hangs, notify_seconds=3.0)
     sending(world)
     lease = await world.up("ann")
     await world.book.save(lease, audit=[world.allocator.line(lease, "ann", events.Disputed("No."))])

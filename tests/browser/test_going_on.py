@@ -17,7 +17,7 @@ def test_it_goes_on_without_a_gpu_and_back_from_its_page(hub, page, user):
     page.get_by_text("Go on without a GPU…").click()
     expect(page.locator("#go-on")).to_contain_text("Running kernels and what they hold in memory are lost: save first.")
     page.get_by_role("button", name="Go on without a GPU").click()
-    expect(page.get_by_role("heading", name="Why it was stopped")).to_be_visible()
+    expect(page.get_by_role("heading", name="You restarted this workspace without a GPU")).to_be_visible()
     without = eventually(lambda: (one := hub.until(user, "running"))["id"] != first["id"] and one)
     assert (without["request"]["gpu"], without["gpus"]) == (None, [])
     show(page, hub, without)

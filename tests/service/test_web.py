@@ -357,3 +357,11 @@ def test_home_tells_of_each_stopped_server_and_how_to_start_it_again(world):
     assert 'href="/hub/spawn/alice/nightly?opt-template=pytorch' in text
     assert len(re.findall(r'workspaces/often-\d"', text)) == 5
     assert re.search(r"This month: <b>[\d.]+ GPU h</b>, cost [\d.]+\.", text)
+
+
+@pytest.mark.parametrize(("name", "who"), [("alice", "You"), ("admin", "alice")])
+def test_what_its_user_restarted_was_not_stopped(world, name, who):
+    world.save(page_world.reclaimed("gone", reason=Reason.CHANGED, ended_by="alice"))
+    text = Browser(world, name).look("workspaces/gone").text
+    assert f"<h1>{who} restarted this workspace without a GPU" in text
+    assert "Why it was stopped" not in text

@@ -155,6 +155,7 @@ class WorkspacePage(PageHandler):
             mine=mine,
             up=lease.phase in UP,
             starts_again=stops_to_start_again(lease),
+            restarted=story.restarted_words(lease, mine=mine),
             waiting=lease.phase in WAITING,
             starting=lease.phase in {Phase.RESERVED, Phase.STARTING},
             open_links=story.open_links(self.hub_prefix, lease, view["opens"]),

@@ -149,6 +149,16 @@ def ended_view(lease: Lease, *, mine: bool) -> dict[str, str]:
     return {"by": by, "lost": lost, "kept": "All files, as they were last saved. They are there when it starts again."}
 
 
+def restarted_words(lease: Lease, *, mine: bool) -> str:
+    """Return the headline of a workspace that its user restarts without a GPU, or with one; "" of any other."""
+    if lease.reason is not Reason.CHANGED:
+        return ""
+    how = "without a GPU" if lease.request.gpu else "with a GPU"
+    if lease.live:
+        return f"Restarting {how}"
+    return f"{'You' if mine else lease.user} restarted this workspace {how}"
+
+
 def start_again_links(hub_prefix: str, lease: Lease, user: str) -> dict[str, str]:
     """Return links to the hub's form, prefilled as this workspace was asked for; the form waits for the click.
 

@@ -327,7 +327,7 @@ def test_an_administrators_own_comes_before_everybodys_and_ended_it_is_still_mea
     own = hub.until("admin", "running")["id"][:8]
     assert ask("the admin", "explain", *arguments).stdout.startswith(f"admin: default workspace ({own}). Running")
     stopped = ask("the admin", "stop", "-")
-    assert stopped.stdout.startswith(f"admin: default workspace ({own}): Stopping"), stopped.stderr
+    assert stopped.stdout.startswith(f"admin: default workspace ({own}): Ended."), stopped.stderr
     eventually(lambda: hub.last_end("admin")["id"].startswith(own), what="it has ended")
     told = ask("the admin", "explain", *arguments)
     assert told.returncode == DONE, told.stderr

@@ -12,7 +12,7 @@ from wcwidth import wcswidth
 
 from gpuspawner.cli.main import main, parser_of_all
 from gpuspawner.cli.table import print_table
-from gpuspawner.cli.using import start
+from gpuspawner.cli.using import start, workspaces
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Notice
@@ -49,6 +49,33 @@ def test_start_asks_as_the_form_does_and_detached_says_where_it_stands(world, cl
     waits = json.loads(cli("start", "--json", "--detach").out)
     assert (waits["phase"], waits["queue"]["place"]) == ("parked", 1)
     assert json.loads(cli("start", "--json", "--detach").out)["id"] == waits["id"], "what waits for the same is that"
+
+
+def test_where_the_workspace_without_a_name_runs_start_says_how_to_start_another_one(world, cli):
+    world.save(running("up"))
+    told = cli("start", code=2).err
+    assert told.endswith("To start another one beside it: gpuspawner start --name NAME.\n")
+    assert "--name NAME" in cli("start", "--dry-run", code=2).err
+    world.save(running("train", server="train", gpus=(1,)))
+    assert "--name NAME" not in cli("start", "--name", "train", code=2).err
+
+
+def test_stop_ends_once_the_name_can_be_started_again(world, cli, monkeypatch):
+    world.servers[""] = {"name": "", "started": "then", "ready": True, "pending": None, "url": "/"}
+    world.save(running("up"))
+
+    def sleep(_seconds):
+        assert world.lease("up").phase is Phase.STOPPING
+        world.servers.clear()
+        world.call(world.parts.reclaimer.drive, "up")
+
+    monkeypatch.setattr(workspaces.time, "sleep", sleep)
+    cli("stop", "up")
+    assert world.lease("up").phase is Phase.ENDED
+    assert cli("start", "--detach").out.startswith("alice: default workspace")
+    world.save(running("more", server="more", gpus=(1,)))
+    monkeypatch.setattr(workspaces.time, "sleep", lambda _seconds: pytest.fail("it waits"))
+    cli("stop", "more", "--detach")
 
 
 def test_a_start_waits_for_a_scheduler_that_can_not_say_beforehand_what_it_would_do(world, cli, monkeypatch):

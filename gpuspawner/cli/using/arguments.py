@@ -163,6 +163,8 @@ def _add_acts(commands: Any) -> None:
     for name, text in known.items():
         parser = add_command(commands, name, text, f"  gpuspawner {name} train\n")
         add_name(parser)
+        if name == "stop":
+            parser.add_argument("--detach", action="store_true", help="do not wait until it has ended")
         if name != "keep":
             add_reason(parser, until=name == "extend")
         options(parser)

@@ -15,6 +15,7 @@ from gpuspawner.cli.output import show, shown
 from gpuspawner.cli.using.workspaces import address_of, tell
 
 ASK_SECONDS = 2.0
+CONFLICT = 409
 OPTIONS = ("template", "gpu", "gpu_memory", "count", "cpu", "memory", "lifetime", "team", "repository", "own_image")
 UP = {"running", "reclaiming"}
 
@@ -26,11 +27,11 @@ def start(arguments: argparse.Namespace) -> None:
     """
     asked = {**asked_options(arguments), "server": arguments.name}
     if arguments.dry_run:
-        told = ask(arguments, "/check", "POST", asked)
+        told = _ask_to_start(arguments, "/check", asked)
         show(arguments, told, lambda outlook: print(shown(outlook["sentence"])))
         return
     sentence = _outlook(arguments, asked)
-    one = ask(arguments, "/workspaces", "POST", asked)
+    one = _ask_to_start(arguments, "/workspaces", asked)
     if sentence:
         tell(sentence)
     if not arguments.detach:
@@ -38,6 +39,17 @@ def start(arguments: argparse.Namespace) -> None:
         if one["arrival"] and sys.stdin.isatty():  # no script's wait is a person's
             one = ask(arguments, f"/workspaces/{one['id']}/came", "POST")
     show(arguments, one, lambda told: _print(arguments, told))
+
+
+def _ask_to_start(arguments: argparse.Namespace, path: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer; where the workspace without a name is there already, say how to start another one."""
+    try:
+        return ask(arguments, path, "POST", asked)
+    except RefusedError as error:
+        if error.status != CONFLICT or arguments.name:
+            raise
+        words = f"{error} To start another one beside it: gpuspawner start --name NAME."
+        raise RefusedError(words, CONFLICT) from error
 
 
 def _outlook(arguments: argparse.Namespace, asked: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 import webbrowser
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -18,6 +19,8 @@ from gpuspawner.cli.table import print_table
 from gpuspawner.core.leases.warned import DECIDED
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration
 
+ASK_SECONDS = 1.0
+"""How often it is looked whether a workspace has ended. It takes seconds."""
 PATHS = {"lab": "lab", "vscode": "vscode/"}
 """Where a workspace's server has what it opens."""
 
@@ -165,6 +168,9 @@ def stop(arguments: argparse.Namespace) -> int:
     if is_administrators(arguments, "now", "dry_run"):
         return act(arguments, "stop", {"ids": [one["id"]], "now": arguments.now})
     answer = ask(arguments, f"/workspaces/{one['id']}/stop", "POST")
+    while answer["phase"] != "ended" and not arguments.detach:  # before, its name could not be started again
+        time.sleep(ASK_SECONDS)
+        answer = ask(arguments, f"/workspaces/{one['id']}")
     show(arguments, answer, lambda told: print(f"{title(one)}: {shown(told['words'])}. Its files stay."))
     return 0
 

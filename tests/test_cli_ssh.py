@@ -1,12 +1,15 @@
 """`gpuspawner ssh` from a person's machine to a workspace: a real hub, proxy, single-user server, ssh, scp and sshd."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
+import requests
 
 sys.path.insert(0, str(Path(__file__).parent / "hub"))
 
@@ -120,13 +123,69 @@ def test_the_printed_configuration_serves_ssh_and_scp_without_the_environment(pe
     assert alice.run("ssh", "-F", str(config), "gpu-default", "exit 5").returncode == 5
 
 
+@pytest.fixture
+def signed_in(hub, person):
+    """Make a person who has signed in by `gpuspawner login`, without any token of the hub."""
+
+    def make(user):
+        one = person(user)
+        one.environment.pop("GPUSPAWNER_TOKEN")
+        command = [sys.executable, "-m", "gpuspawner.cli", "login", "--no-browser"]
+        login = subprocess.Popen(command, env=one.environment, stdout=PIPE, stderr=PIPE, text=True)
+        page = login.stderr.readline().split()[1]
+        session = hub.login(user)
+        assert session.get(page, timeout=20).status_code == 200
+        xsrf = session.cookies.get("_xsrf", path="/services/gpu/")
+        answer = {"_xsrf": xsrf, "code": page.partition("code=")[2], "answer": "allow"}
+        assert "Allowed." in session.post(page.partition("?")[0], data=answer, timeout=20).text
+        out, err = login.communicate(timeout=60)
+        assert login.returncode == DONE, (out, err)
+        return one
+
+    return make
+
+
+def test_one_login_serves_ssh_and_scp_and_leads_to_nobody_else_s_workspace(hub, signed_in, tmp_path):
+    alice = signed_in("alice")
+    done = alice.ssh("-", "echo $GPUSPAWNER_LEASE_ID; exit 7")
+    assert (done.returncode, done.stdout.strip()) == (7, hub.lease("alice")["id"]), done.stderr
+    printed = alice.ssh("--config", "-")
+    assert printed.returncode == DONE, printed.stderr
+    (tmp_path / "config").write_text(printed.stdout)
+    (tmp_path / "there").write_text("mine")
+    copied = alice.run("scp", "-F", str(tmp_path / "config"), str(tmp_path / "there"), "gpu-default:by-login")
+    assert copied.returncode == DONE, copied.stderr
+    assert (hub.folder / "homes" / "alice" / "by-login").read_text() == "mine"
+    other = signed_in("bob").ssh("alice/-", "true")
+    assert (other.returncode, other.stderr.startswith("By a login you open your own workspaces.")) == (REFUSED, True)
+
+
+def test_promise_9_a_ticket_is_for_one_workspace_and_its_user(hub, signed_in):
+    files = [signed_in(user).home / ".config/gpuspawner/tokens.json" for user in ("alice", "bob")]
+    alice, bob = (next(iter(json.loads(file.read_text())["tokens"].values()))["token"] for file in files)
+    lease, plain = (hub.lease("alice", name)["id"] for name in ("", "plain"))
+
+    def ask(token, name):
+        address, headers = f"{hub.url}/services/gpu/api/v1/workspaces/{name}/ssh", {"Authorization": f"token {token}"}
+        return requests.post(address, headers=headers, timeout=20)
+
+    def send(ticket):
+        address, keys = f"{hub.url}/user/alice/gpuspawner/ssh", {"keys": ["ssh-ed25519 x"]}
+        return requests.post(address, json=keys, headers={"Authorization": f"ticket {ticket}"}, timeout=20).status_code
+
+    assert (ask(bob, lease).status_code, ask(alice, plain).status_code) == (404, 409)
+    ticket = ask(alice, lease).json()["ticket"]
+    assert send(ticket) == 400, "it lets in: what is refused is the key"
+    assert (send(f"{ticket}x"), send(alice), send("")) == (403, 403, 403)
+
+
 def test_promise_9_another_user_s_token_is_refused_in_words(person):
     done = person("bob").ssh("alice/-", "true")
     assert (done.returncode, done.stdout) == (REFUSED, "")
     assert done.stderr.startswith("Refused (403): your token may not open workspace `alice/-`.")
     none = person("alice", *USE).ssh("-", "true")
     assert none.returncode == REFUSED
-    assert "with the scope access:servers, from the hub's page Token." in none.stderr
+    assert "Run gpuspawner login as its user, or take a token of theirs" in none.stderr
 
 
 def test_what_is_not_there_does_not_run_or_has_no_ssh_is_told(hub, person):

@@ -42,7 +42,7 @@ Opens a shell in a workspace, or runs a command there. What follows the name goe
   gpuspawner ssh train -L 6006:localhost:6006
 
 For scp, rsync and VS Code Remote, let ssh know the workspace; it is then called gpu-train:
-  gpuspawner ssh --config --token-file ~/.gpu-token train >> ~/.ssh/config
+  gpuspawner ssh --config train >> ~/.ssh/config
   scp model.pt gpu-train:
 """
 

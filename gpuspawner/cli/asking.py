@@ -20,6 +20,8 @@ from gpuspawner.cli.signing.credentials import kept_token
 from gpuspawner.core.errors import label_of
 
 TIMEOUT_SECONDS = 20.0
+WITH_BODY = {"token", "ticket"}
+"""How who asks says so, where a body is read."""
 OF_OTHERS = {403, 404, 405}
 """What a hub, a proxy or another server answers where the service is not. The service's own have words."""
 SERVER_ERROR = 500
@@ -119,7 +121,7 @@ def call(
     request = Request(  # noqa: S310 - the scheme is checked above
         url,
         method=method,
-        data=_sent(method, body) if scheme == "token" and token else _nothing(method),
+        data=_sent(method, body) if scheme in WITH_BODY and token else _nothing(method),
         headers={
             **({"Authorization": f"{scheme} {token}"} if token else {}),
             "Content-Type": "application/json",

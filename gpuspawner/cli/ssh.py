@@ -1,7 +1,7 @@
 """``gpuspawner ssh``: the machine's own ``ssh``, through the hub's proxy, into a workspace.
 
-The hub lets in by the user's token, sshd by the user's own key, which is sent ahead; and the workspace's host key comes
-by the same authenticated way, so that nobody is asked whether to trust it.
+A login lets in by a ticket of the GPU service, a token of the hub by itself. sshd lets in by the user's own key, which
+is sent ahead. The workspace's host key comes by the same authenticated way: nobody is asked whether to trust it.
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ class Reached:
     address: str
     user: str
     known_hosts: Path
+    scheme: str
+    credential: str
+    """What lets in there: a token of the hub, or a ticket of the service for the next minute."""
 
 
 def ssh(arguments: argparse.Namespace) -> int:
@@ -53,15 +56,10 @@ def ssh(arguments: argparse.Namespace) -> int:
     if program is None:
         raise InvalidError("There is no ssh on this machine. Install OpenSSH (Debian: apt-get install openssh-client).")
     token = token_of(arguments.token_file, arguments.url)
-    if token.startswith(OWN_TOKEN):
-        raise RefusedError(
-            "A login lets this machine act at the GPU service alone, and ssh goes through the hub: it takes a token of "
-            "yours from the hub's page Token, with the scope access:servers, in GPUSPAWNER_TOKEN or --token-file."
-        )
     workspace = reach(arguments, token)
     if arguments.proxy:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C is ssh's: this ends with it, without a word
-        asyncio.run(relay(f"{workspace.address}gpuspawner/ssh/connect", token))
+        asyncio.run(relay(f"{workspace.address}gpuspawner/ssh/connect", workspace.credential, workspace.scheme))
         return 0
     host, settings = f"gpu-{alias(workspace.name)}", options(workspace, arguments)
     if arguments.config:
@@ -83,21 +81,27 @@ def reach(arguments: argparse.Namespace, token: str) -> Reached:
     asker = str(call(f"{service}/api/v1/", token)["user"])
     owner, slash, server = arguments.name.rpartition("/")
     name, owner = ("" if server == DEFAULT_SERVER else server), (owner if slash else asker)
+    scheme, credential = "token", token
     if owner == asker:
-        _check(call(f"{service}/api/v1/workspaces", token)["workspaces"], name)
+        found = _checked(call(f"{service}/api/v1/workspaces", token)["workspaces"], name)
+        if token.startswith(OWN_TOKEN):
+            told = call(f"{service}/api/v1/workspaces/{found['id']}/ssh", token, "POST")
+            scheme, credential = "ticket", str(told["ticket"])
+    elif token.startswith(OWN_TOKEN):
+        raise RefusedError("By a login you open your own workspaces. Name one as gpuspawner list shows it.")
     keys = public_keys(arguments.key)
     base = service.rpartition("/services/")[0]
     address = f"{base}/user/{quote(owner, safe='@~')}/" + (f"{quote(name, safe='@~')}/" if name else "")
-    answer = _send(f"{address}gpuspawner/ssh", token, keys, called=f"`{arguments.name}`")
+    answer = _send(f"{address}gpuspawner/ssh", credential, keys, scheme, called=f"`{arguments.name}`")
     user, host_key = (answer.get(name) if isinstance(answer, dict) else None for name in ("user", "host_key"))
     # A workspace says them, and they go into files that ssh believes.
     if not (isinstance(user, str) and USER.fullmatch(user) and isinstance(host_key, str) and KEY.fullmatch(host_key)):
         raise RefusedError(f"Workspace `{arguments.name}` did not say whom ssh should sign in as. Start it again.")
-    return Reached(arguments.name, address, user, _known_hosts(address, host_key))
+    return Reached(arguments.name, address, user, _known_hosts(address, host_key), scheme, credential)
 
 
-def _check(workspaces: list[dict[str, Any]], name: str) -> None:
-    """Say what is in the way, as far as the service knows it."""
+def _checked(workspaces: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    """Return the workspace of a name, or say what is in the way, as far as the service knows it."""
     called = f"`{name or DEFAULT_SERVER}`"
     found = next((workspace for workspace in workspaces if workspace["server"] == name), None)
     if found is None:
@@ -115,17 +119,18 @@ def _check(workspaces: list[dict[str, Any]], name: str) -> None:
             f"Workspace {called} does not open SSH: its template {template} has no ssh in `opens`. Choose one that "
             "has, or ask your administrator."
         )
+    return found
 
 
-def _send(address: str, token: str, keys: list[str], called: str) -> Mapping[str, Any]:
+def _send(address: str, credential: str, keys: list[str], scheme: str, called: str) -> Mapping[str, Any]:
     try:
-        return call(address, token, "POST", {"keys": keys}, wordless=WORDLESS)
+        return call(address, credential, "POST", {"keys": keys}, wordless=WORDLESS, scheme=scheme)
     except RefusedError as error:
         if error.status != FORBIDDEN:
             raise RefusedError(f"Workspace {called} lets nobody in by SSH: {error}", error.status) from error
         raise RefusedError(
-            f"Refused (403): your token may not open workspace {called}. It takes a token of its user, with the scope "
-            "access:servers, from the hub's page Token.",
+            f"Refused (403): your token may not open workspace {called}. Run gpuspawner login as its user, or take "
+            "a token of theirs from the hub's page Token.",
             FORBIDDEN,
         ) from error
     except AwayError as error:

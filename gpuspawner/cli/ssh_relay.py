@@ -15,7 +15,7 @@ CHUNK_BYTES = 65_536
 CONNECT_SECONDS = 20.0
 
 
-async def relay(address: str, token: str) -> None:
+async def relay(address: str, token: str, scheme: str = "token") -> None:
     """Connect, and pass bytes on both ways until one side ends; no faster than the other side takes them.
 
     Raises:
@@ -23,7 +23,9 @@ async def relay(address: str, token: str) -> None:
         AwayError: it did not answer.
     """
     request = HTTPRequest(
-        address.replace("http", "ws", 1), headers={"Authorization": f"token {token}"}, connect_timeout=CONNECT_SECONDS
+        address.replace("http", "ws", 1),
+        headers={"Authorization": f"{scheme} {token}"},
+        connect_timeout=CONNECT_SECONDS,
     )
     try:
         socket = await websocket_connect(request)

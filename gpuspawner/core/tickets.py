@@ -1,4 +1,4 @@
-"""Signed tickets: how the hub's pages, which cannot share the service's cookie, say for whom they ask."""
+"""Signed tickets: how the hub's pages, and SSH by a login, say for whom they ask: they share no cookie with us."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from itsdangerous import BadData, URLSafeSerializer
 
 TICKET_SECONDS = 60.0
 """An open page asks the hub for a new one every half of it. After a logout none comes (see ``spawner.web.renewal``)."""
+
+
+PAGE_SALT, SSH_SALT = b"ticket-4", b"ssh-1"
 
 
 class Holder(NamedTuple):
@@ -39,8 +42,22 @@ def ticket_holder(secret: bytes, ticket: str, now: float) -> Holder | None:
     return Holder(*holder) if now < good_until else None
 
 
-def _signer(secret: bytes) -> URLSafeSerializer:
+def sign_ssh_ticket(secret: bytes, lease: str, user: str, now: float) -> str:
+    """Return a ticket by which a user gets into a workspace by SSH, good for TICKET_SECONDS from ``now``."""
+    return str(_signer(secret, SSH_SALT).dumps([lease, user, int(now + TICKET_SECONDS)]))
+
+
+def ssh_ticket_user(secret: bytes, lease: str, ticket: str, now: float) -> str | None:
+    """Return whose ticket it is; None where it is forged, over, or of another workspace."""
+    try:
+        of, user, good_until = _signer(secret, SSH_SALT).loads(ticket)
+    except (BadData, UnicodeError):
+        return None
+    return str(user) if of == lease and now < good_until else None
+
+
+def _signer(secret: bytes, salt: bytes = PAGE_SALT) -> URLSafeSerializer:
     # The secret serves the spawner too: the salt keeps what is signed for one use from serving another, and a ticket
     # of the version before, which had other parts, from serving at all. The time of its end is one of its parts, and
     # not itsdangerous' own stamp, since ``now`` is an argument here.
-    return URLSafeSerializer(secret, salt=b"ticket-4", signer_kwargs={"digest_method": hashlib.sha256})
+    return URLSafeSerializer(secret, salt=salt, signer_kwargs={"digest_method": hashlib.sha256})

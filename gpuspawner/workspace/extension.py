@@ -114,7 +114,7 @@ def _load_jupyter_server_extension(server_app: Any) -> None:
             (url_path_join(base, "state"), StateHandler, {"client": client}),
             (url_path_join(base, "home"), HomeHandler, {"notes": notes, "comes_back": comes_back}),
             (url_path_join(base, "(keep|extend)"), ActHandler, {"client": client}),
-            (url_path_join(base, "ssh"), KeysHandler, {"sshd": sshd}),
-            (url_path_join(base, "ssh/connect"), ConnectHandler, {"sshd": sshd}),
+            (url_path_join(base, "ssh"), KeysHandler, {"sshd": sshd, "client": client}),
+            (url_path_join(base, "ssh/connect"), ConnectHandler, {"sshd": sshd, "client": client}),
         ],
     )

@@ -60,7 +60,11 @@ class ServiceClient:
         """Carry out ``keep`` or ``extend``; return the service's answer."""
         return await self._ask("POST", f"{self._address}/{action}")
 
-    async def _ask(self, method: str, address: str) -> Reply:
+    async def check_ssh_ticket(self, ticket: str) -> Reply:
+        """Return whose ticket for SSH it is, as ``user``; 403 where it is none of this workspace."""
+        return await self._ask("POST", f"{self._address}/ssh/check", json.dumps({"ticket": ticket}))
+
+    async def _ask(self, method: str, address: str, body: str = "") -> Reply:
         try:
             # A client of its own: a shared one queues behind whatever else this server fetches.
             response = await AsyncHTTPClient(force_instance=True).fetch(
@@ -68,7 +72,7 @@ class ServiceClient:
                 raise_error=False,
                 method=method,
                 headers=self._headers,
-                body="" if method == "POST" else None,
+                body=body if method == "POST" else None,
                 connect_timeout=DEADLINE_SECONDS,
                 request_timeout=DEADLINE_SECONDS,
                 follow_redirects=False,  # the token goes to the service's own address only

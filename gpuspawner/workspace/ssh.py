@@ -1,6 +1,7 @@
 """The way to the workspace's sshd: ``/gpuspawner/ssh`` takes public keys, ``/gpuspawner/ssh/connect`` connects.
 
 Both let in whom the Jupyter server lets in and its authorizer allows terminals: who may open none gets no shell here.
+They also let in the holder of a ticket that the GPU service gave to the workspace's user, who signed in there.
 """
 
 from __future__ import annotations
@@ -11,34 +12,77 @@ import json
 from asyncio.subprocess import PIPE, Process
 from typing import Any
 
-from jupyter_server.auth.decorator import authorized
+from jupyter_server.auth import User
 from jupyter_server.base.handlers import APIHandler, JupyterHandler
 from jupyter_server.base.websocket import WebSocketMixin
 from jupyter_server.utils import ensure_async
 from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
+from gpuspawner.workspace.service import ServiceClient
 from gpuspawner.workspace.sshd import BadKeyError, NoSshdError, Sshd
 
 CHUNK_BYTES = 65_536
 END_SECONDS = 10.0
 """How long an sshd may take to end once its connection has. Arbitrary: it takes milliseconds."""
 RESOURCE = "terminals"
+OK = 200
 
 
-class KeysHandler(APIHandler):
+class Ticketed(JupyterHandler):
+    """Lets in by a ticket of the GPU service where one is sent, else as the Jupyter server does."""
+
+    by_ticket = False
+
+    def initialize(self, sshd: Sshd | None, client: ServiceClient | None) -> None:
+        """Keep the sshd, None where the template opens none, and the way to the service, None where there is none."""
+        self.sshd, self.client = sshd, client
+
+    async def prepare(self, *args: Any, **kwargs: Any) -> None:
+        """Find out who asks."""
+        ticket = self._ticket()
+        if not ticket:
+            await ensure_async(super().prepare(*args, **kwargs))
+            return
+        if not self.check_host() or self.client is None:
+            raise web.HTTPError(403)
+        reply = await self.client.check_ssh_ticket(ticket)
+        if "away" in reply.body:
+            raise web.HTTPError(503, reply.body["message"])
+        if reply.status != OK:
+            raise web.HTTPError(403, str(reply.body["error"]["message"]))
+        self.by_ticket = True
+        self.current_user = self._jupyter_current_user = User(str(reply.body["user"]))
+
+    def check_xsrf_cookie(self) -> None:
+        """Need no cookie with a ticket: no page of another site can send one."""
+        if not self._ticket():
+            super().check_xsrf_cookie()
+
+    async def must_be_allowed(self) -> None:
+        """Raise 403 where who asks may open no terminal."""
+        user = self.current_user
+        if not user:
+            raise web.HTTPError(403)
+        if not self.by_ticket and not await ensure_async(
+            self.authorizer.is_authorized(self, user, "execute", RESOURCE)
+        ):
+            raise web.HTTPError(403)
+
+    def _ticket(self) -> str:
+        scheme, _, ticket = self.request.headers.get("Authorization", "").partition(" ")
+        return ticket if scheme.lower() == "ticket" else ""
+
+
+class KeysHandler(Ticketed, APIHandler):
     """POST ``{"keys": [...]}``: let in the holders of these keys; answer the user's name and the server's host key."""
 
     auth_resource = RESOURCE
 
-    def initialize(self, sshd: Sshd | None) -> None:
-        """Keep the sshd, None where the template opens none."""
-        self.sshd = sshd
-
     @web.authenticated
-    @authorized
     async def post(self) -> None:
         """Authorize the keys, until this server ends."""
+        await self.must_be_allowed()
         body = self.get_json_body()
         keys = body.get("keys") if isinstance(body, dict) else None
         if self.sshd is None:
@@ -58,24 +102,20 @@ class KeysHandler(APIHandler):
         self.finish(json.dumps({"error": {"message": message}}))
 
 
-class ConnectHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
+class ConnectHandler(Ticketed, WebSocketMixin, WebSocketHandler, JupyterHandler):
     """A WebSocket to an sshd of its own, whose bytes are the SSH connection's."""
 
     auth_resource = RESOURCE
 
-    def initialize(self, sshd: Sshd | None) -> None:
-        """Keep the sshd, None where the template opens none."""
-        self.sshd = sshd
+    def initialize(self, sshd: Sshd | None, client: ServiceClient | None) -> None:
+        """Keep the sshd and the way to the service."""
+        super().initialize(sshd, client)
         self._process: Process | None = None
         self._pump: asyncio.Task[None] | None = None
 
     async def get(self, *args: Any, **kwargs: Any) -> None:
         """Connect whom this server lets in, once their key was sent."""
-        user = self.current_user
-        if not user:
-            raise web.HTTPError(403)
-        if not await ensure_async(self.authorizer.is_authorized(self, user, "execute", self.auth_resource)):
-            raise web.HTTPError(403)
+        await self.must_be_allowed()
         if self.sshd is None or not self.sshd.command:
             raise web.HTTPError(404)
         await ensure_async(super().get(*args, **kwargs))

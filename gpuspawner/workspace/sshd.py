@@ -15,7 +15,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 MOST_KEYS = 100
@@ -36,9 +36,18 @@ AuthenticationMethods publickey
 UsePAM no
 PidFile none
 PrintMotd no
-Subsystem sftp internal-sftp
+Subsystem sftp {sftp}
 SetEnv {variables}
 """
+SESSION = """\
+#!/bin/sh
+# Sessions begin in the home of the workspace, which need not be the one that the system knows of its user.
+cd "$HOME" || exit 1
+if [ -n "$SSH_ORIGINAL_COMMAND" ]; then exec "$SHELL" -c "$SSH_ORIGINAL_COMMAND"; fi
+exec "$SHELL" -l
+"""
+SFTP = ("/usr/lib/openssh", "/usr/libexec/openssh", "/usr/lib/ssh", "/usr/libexec")
+"""Where sftp-server lies, by distribution."""
 
 
 class BadKeyError(Exception):
@@ -112,11 +121,26 @@ class Sshd:
         subprocess.run(  # noqa: S603 - found above
             [keygen, "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", folder / "host_key"], check=True
         )
-        (folder / "sshd_config").write_text(CONFIG.format(folder=folder, variables=set_env(self._environ)))
+        (folder / "sshd_config").write_text(self._config(folder))
         self.host_key = (folder / "host_key.pub").read_text().strip()
         self.command = [str(Path(sshd).resolve()), "-i", "-e", "-f", f"{folder}/sshd_config"]
         self._folder = held
         return folder
+
+    def _config(self, folder: Path) -> str:
+        """Return the configuration; where the workspace has a home of its own, every session begins there."""
+        home, variables = self._environ.get("HOME", ""), set_env(self._environ)
+        if not home or Path(home) == Path(pwd.getpwuid(os.getuid()).pw_dir):
+            return CONFIG.format(folder=folder, sftp="internal-sftp", variables=variables)
+        variables = f"{variables} {set_env({'HOME': home}, frozenset())}"
+        server = shutil.which("sftp-server", path=os.pathsep.join(SFTP))
+        if server is None:  # the one inside sshd can't be run by a command of ours
+            return CONFIG.format(folder=folder, sftp=f"internal-sftp -d {quoted(home)}", variables=variables)
+        session = folder / "session"
+        session.write_text(SESSION)
+        session.chmod(0o700)
+        config = CONFIG.format(folder=folder, sftp=server, variables=variables)
+        return f"{config}ForceCommand {session}\n"
 
 
 def public_key(text: object) -> str:
@@ -140,15 +164,20 @@ def public_key(text: object) -> str:
     return f"{kind} {parts[1]}"
 
 
-def set_env(environ: Mapping[str, str]) -> str:
+def set_env(environ: Mapping[str, str], left_out: Collection[str] = SET_BY_SSHD) -> str:
     """Return an environment for sshd's ``SetEnv``, all on one line: of more lines only the first counts.
 
-    Left out are what sshd sets itself, whatever holds a token, and what cannot stand on a line.
+    Left out are ``left_out``, which sshd sets itself, whatever holds a token, and what cannot stand on a line.
     """
     told = []
     for name, value in sorted(environ.items()):
-        known = name in SET_BY_SSHD or "TOKEN" in name or not VARIABLE.fullmatch(name)
+        known = name in left_out or "TOKEN" in name or not VARIABLE.fullmatch(name)
         if not known and value.isprintable():
-            escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-            told.append(f'"{name}={escaped}"')
+            told.append(quoted(f"{name}={value}"))
     return " ".join(told)
+
+
+def quoted(text: str) -> str:
+    """Return a text as one word of sshd's configuration."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

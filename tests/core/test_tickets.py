@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.tickets import TICKET_SECONDS, Holder, sign_ticket, ticket_holder
+from gpuspawner.core.tickets import (
+    TICKET_SECONDS,
+    Holder,
+    sign_ssh_ticket,
+    sign_ticket,
+    ssh_ticket_user,
+    ticket_holder,
+)
 
 SECRET, NOW = b"s" * 32, 1000.5
 BORN = "2026-11-21T12:00:00.000001Z"
@@ -48,3 +55,13 @@ def test_a_ticket_of_the_version_that_knew_no_owner_is_none():
     body = base64.urlsafe_b64encode(json.dumps(["alice", int(NOW + TICKET_SECONDS)]).encode()).decode()
     signature = hmac.new(SECRET, f"ticket:{body}".encode(), hashlib.sha256).hexdigest()
     assert ticket_holder(SECRET, f"{body}.{signature}", NOW) is None
+
+
+def test_promise_9_a_ticket_for_ssh_is_good_for_one_workspace_and_a_minute():
+    ticket = sign_ssh_ticket(SECRET, "lease-1", "alice", NOW)
+    assert ssh_ticket_user(SECRET, "lease-1", ticket, NOW) == "alice"
+    assert ssh_ticket_user(SECRET, "lease-2", ticket, NOW) is None
+    assert ssh_ticket_user(SECRET, "lease-1", ticket, NOW + TICKET_SECONDS) is None
+    assert ssh_ticket_user(b"another", "lease-1", ticket, NOW) is None
+    assert ssh_ticket_user(SECRET, "lease-1", sign_ticket(SECRET, "alice", "born", NOW), NOW) is None
+    assert ticket_holder(SECRET, ticket, NOW) is None

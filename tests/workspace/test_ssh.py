@@ -99,6 +99,24 @@ def test_files_go_both_ways_whole(client, singleuser, tmp_path):
     assert (tmp_path / "back").read_bytes() == data == (singleuser.home / "copied").read_bytes()
 
 
+def test_sessions_and_copies_begin_in_the_workspace_s_home_and_not_in_its_system_user_s(client, singleuser, tmp_path):
+    assert Path(pwd.getpwuid(os.getuid()).pw_dir) != singleuser.home
+    done = client.run("ssh", f"{ME}@workspace", 'pwd; echo "$HOME"')
+    assert done.stdout.split() == [str(singleuser.home)] * 2, done.stderr
+    (tmp_path / "there").write_text("mine")
+    for way in ([], ["-O"]):  # by sftp, and as it was before
+        assert client.run("scp", *way, str(tmp_path / "there"), f"{ME}@workspace:here{len(way)}").returncode == 0
+        assert (singleuser.home / f"here{len(way)}").read_text() == "mine"
+    command, environment = (
+        client.command("ssh", "-tt", f"{ME}@workspace"),
+        {**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    )
+    shell = subprocess.run(
+        command, input="pwd\nexit 7\n", capture_output=True, text=True, env=environment, timeout=60, check=False
+    )
+    assert (shell.returncode, str(singleuser.home) in shell.stdout) == (7, True), shell.stderr
+
+
 def test_promise_9_a_key_that_was_not_sent_opens_nothing(client, singleuser, tmp_path):
     stranger = Client(tmp_path, singleuser)
     (tmp_path / "known_hosts").write_text((client.folder / "known_hosts").read_text())

@@ -195,7 +195,7 @@ def test_what_is_not_there_does_not_run_or_has_no_ssh_is_told(hub, person):
     hub.until("alice", "starting", 60, server="slow")
     for name, words in (
         ("slow", "Workspace `slow` does not run now: "),
-        ("plain", "Workspace `plain` does not open SSH: its template cpu has no ssh in `opens`. Choose one that has"),
+        ("plain", "Workspace `plain` does not open SSH: its template cpu has no ssh in `opens`, or its image"),
         ("lost", "You have no workspace `lost`. Yours: -, plain"),
     ):
         done = alice.ssh(name, "true")

@@ -116,8 +116,8 @@ def _checked(workspaces: list[dict[str, Any]], name: str) -> dict[str, Any]:
     if "ssh" not in found["opens"]:
         template = found["request"]["template"]
         raise RefusedError(
-            f"Workspace {called} does not open SSH: its template {template} has no ssh in `opens`. Choose one that "
-            "has, or ask your administrator."
+            f"Workspace {called} does not open SSH: its template {template} has no ssh in `opens`, or its image no "
+            "sshd. Choose one that has, or ask your administrator."
         )
     return found
 

@@ -15,6 +15,7 @@ from gpuspawner.workspace.home.comes_back import ANSWERS, ComesBack
 from gpuspawner.workspace.home.notes import Notes
 from gpuspawner.workspace.home.start import LEASE_VARIABLE, begin
 from gpuspawner.workspace.kernels import watch
+from gpuspawner.workspace.lacking import tell_lacking
 from gpuspawner.workspace.service import Reply, ServiceClient
 from gpuspawner.workspace.ssh import ConnectHandler, KeysHandler
 from gpuspawner.workspace.sshd import Sshd
@@ -106,6 +107,8 @@ def _load_jupyter_server_extension(server_app: Any) -> None:
     kernel_folders = getattr(server_app.kernel_spec_manager, "kernel_dirs", None)
     server_app.io_loop.add_callback(begin, os.environ, notes, kernel_folders)
     client = ServiceClient.from_environment(os.environ, server_app.log)
+    if client is not None:
+        server_app.io_loop.add_callback(tell_lacking, client, os.environ)
     sshd = Sshd(os.environ) if os.environ.get(SSH_VARIABLE) else None
     base = url_path_join(server_app.web_app.settings["base_url"], "gpuspawner")
     server_app.web_app.add_handlers(

@@ -60,6 +60,10 @@ class ServiceClient:
         """Carry out ``keep`` or ``extend``; return the service's answer."""
         return await self._ask("POST", f"{self._address}/{action}")
 
+    async def tell_lacking(self, lacks: list[str]) -> Reply:
+        """Tell what can't be opened here of what a template may open."""
+        return await self._ask("POST", f"{self._address}/lacking", json.dumps({"lacks": lacks}))
+
     async def check_ssh_ticket(self, ticket: str) -> Reply:
         """Return whose ticket for SSH it is, as ``user``; 403 where it is none of this workspace."""
         return await self._ask("POST", f"{self._address}/ssh/check", json.dumps({"ticket": ticket}))

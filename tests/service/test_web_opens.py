@@ -4,9 +4,11 @@ import re
 
 import page_world
 import pytest
+import requests
 from page_world import Browser, api
 
 from gpuspawner.catalog import load_catalog
+from gpuspawner.service.leases.allocator import hash_token
 
 
 def opening(*what):
@@ -53,3 +55,21 @@ def test_where_the_template_does_not_say_the_hub_s_default_opens(world_opening):
     page = Browser(world, "alice").look("workspaces/live").text
     assert offered(page) == [("/user/alice/", "Open Lab")]
     assert "gpuspawner ssh" not in page
+
+
+def test_what_the_image_lacks_is_offered_nowhere_and_told_by_the_workspace_alone(world_opening):
+    world = world_opening("lab", "vscode", "ssh")
+    token = "gpuws-0123456789"
+    world.save(page_world.running("runs", token_hash=hash_token(token)))
+
+    def tell(credential, lacks):
+        headers = {"Authorization": f"token {credential}"}
+        address = f"{world.home}api/v1/workspaces/runs/lacking"
+        return requests.post(address, json={"lacks": lacks}, headers=headers, timeout=20).status_code
+
+    assert tell(world.token("alice"), ["vscode"]) == 403
+    assert tell(token, ["everything"]) == 400
+    assert tell(token, ["vscode", "ssh"]) == 200
+    page = Browser(world, "alice").look("workspaces/runs").text
+    assert (offered(page), "gpuspawner ssh" in page) == ([("/user/alice/lab", "Open Lab")], False)
+    assert api(world, "alice").json()["workspaces"][0]["opens"] == ["lab"]

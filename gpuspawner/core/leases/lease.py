@@ -135,6 +135,7 @@ class Lease:
     arrival: Arrival | None = None  # it came while its user was away, and nobody has come to it so far
     claimed_at: float | None = None  # when somebody came to one that had come so
     unclaimed: bool = False  # nobody came to one within its time to come in, as is known of nearly all of that
+    lacks: tuple[str, ...] = ()  # what its image has not of what its template opens, as the workspace told
     granted_until: float | None = None  # an administrator has it run until then, also where it came back meanwhile
     ready_at: float | None = None  # its user wished it for then, and is not to come before
     goes_on: Next | None = None  # of what its user stops to go on with or without a GPU
@@ -207,6 +208,7 @@ def join(
         boot_id=boot_id,
         heard_at=now,
         unattended=False,
+        lacks=(),
         unwatched=lease.phase not in WAITING and (lease.unattended or lease.unwatched),
         not_before=0.0 if lease.failed_starts else lease.not_before,  # pressing Start again makes no room
     )

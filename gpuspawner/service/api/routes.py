@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuspawner.service.api import administering, events, inbox, preemptions, presets, public, usage
 from gpuspawner.service.api.base import BaseHandler
-from gpuspawner.service.api.programs import ready, signing_in, ssh, starting
+from gpuspawner.service.api.programs import lacking, ready, signing_in, ssh, starting
 from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.document import document
 
@@ -33,6 +33,7 @@ ROUTES: list[tuple[str, type]] = [
     *ready.ROUTES,
     *signing_in.ROUTES,
     *ssh.ROUTES,
+    *lacking.ROUTES,
     (r"/api/openapi.json", Document),
 ]
 

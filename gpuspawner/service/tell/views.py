@@ -126,10 +126,14 @@ def _node_words(parts: Parts, lease: Lease) -> str:
 
 
 def opens_of(parts: Parts, lease: Lease) -> list[str]:
-    """Return what a workspace opens, the default first; empty where the hub's configuration alone says it."""
+    """Return what a workspace opens, the default first; empty where the hub's configuration alone says it.
+
+    What its image lacks is left out.
+    """
     template = parts.catalog.templates.get(lease.request.template)
     older = template.opens if template else ()  # of a request that was stored without
-    return list(older if lease.request.opens is None else lease.request.opens)
+    opens = older if lease.request.opens is None else lease.request.opens
+    return [one for one in opens if one not in lease.lacks]
 
 
 def is_simulated(parts: Parts, lease: Lease) -> bool:

@@ -1,0 +1,41 @@
+"""What an image lacks of what a template may open: found by its programs, and told to the service."""
+
+import importlib.util
+
+import pytest
+
+from gpuspawner.workspace import lacking
+from gpuspawner.workspace.service import Reply
+
+
+def make(folder, *programs):
+    for name in programs:
+        (folder / name).write_text("#!/bin/sh\n")
+        (folder / name).chmod(0o755)
+    return {"PATH": str(folder)}
+
+
+@pytest.mark.parametrize("proxy", [None, object()], ids=["without its proxy", "with it"])
+def test_each_needs_its_programs_where_the_workspace_looks_for_them(tmp_path, monkeypatch, proxy):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: proxy)
+    monkeypatch.setattr(lacking, "SBIN", ())
+    assert lacking.lacking({"PATH": str(tmp_path)}) == ["vscode", "ssh"]
+    has_all = make(tmp_path, "code-server", "sshd", "ssh-keygen")
+    assert lacking.lacking(has_all) == ([] if proxy else ["vscode"])
+
+
+async def test_it_is_told_again_while_the_service_is_away_and_nothing_where_nothing_lacks(monkeypatch):
+    told = []
+
+    class Client:
+        async def tell_lacking(self, lacks):
+            told.append(lacks)
+            return Reply(200, {"away": True} if len(told) < 2 else {"lacks": lacks})
+
+    monkeypatch.setattr(lacking, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(lacking, "lacking", lambda _environ: ["ssh"])
+    await lacking.tell_lacking(Client(), {})
+    assert told == [["ssh"], ["ssh"]]
+    monkeypatch.setattr(lacking, "lacking", lambda _environ: [])
+    await lacking.tell_lacking(Client(), {})
+    assert len(told) == 2

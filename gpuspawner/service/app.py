@@ -63,6 +63,7 @@ from gpuspawner.service.rules.reload import reload_of
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.standby import Heart, stand_by
 from gpuspawner.service.store import AuditLine, Store
+from gpuspawner.service.store.outbox import OutboxRow
 from gpuspawner.service.tell.messages import message_of
 from gpuspawner.service.tell.metrics import scraped
 from gpuspawner.service.tell.metrics.counted import Counted
@@ -149,12 +150,13 @@ def wire(
     allocator.places = queue.places
     parts = Parts(
         store, book, in_force, scheduler, allocator, queue,
-        lifecycle, reclaimer, reconciler, sampler, Notifier(hub, settings),
+        lifecycle, reclaimer, reconciler, sampler, Notifier(hub, settings, store, clock),
         clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"), KnownUsers(hub, clock),
         members, preemptions, board, Inboxes(store, book, board, allocator.accounting, members, clock),
         Counted(store, clock),
     )  # fmt: skip
-    book.told = partial(_tell, parts)
+    book.messages_of = partial(_messages, parts)
+    book.told = lambda _lease, _line: parts.notifier.wake()
     scheduler.listen(allocator.syncs.ask)
     return parts
 
@@ -170,12 +172,9 @@ async def load(parts: Parts) -> None:
     await parts.lifecycle.resume()
 
 
-def _tell(parts: Parts, lease: Lease, line: AuditLine) -> None:
-    """Have people told of a step that is stored. Whatever goes wrong here, the step stands."""
-    try:
-        parts.notifier.put(message_of(parts, lease, line))
-    except Exception:
-        log.exception("nobody was told of %s of %s", line.event.name, lease.id)
+def _messages(parts: Parts, lease: Lease, line: AuditLine) -> list[OutboxRow]:
+    """Return what is to be sent about a step of a lease."""
+    return parts.notifier.rows_of(message_of(parts, lease, line))
 
 
 def application(parts: Parts, hub_auth: Mapping[str, Any] | None = None, health: Health | None = None) -> Application:

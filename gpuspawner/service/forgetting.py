@@ -11,6 +11,7 @@ from gpuspawner.service.api.rest.keys import KEPT_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.clients.wishes import Wishes
 from gpuspawner.service.store.presets import Presets
+from gpuspawner.service.tell.notifier import KEPT_SECONDS as OUTBOX_SECONDS
 
 THIN_AT_ONCE_SECONDS = 86400.0
 PAUSE_SECONDS = 0.05
@@ -38,6 +39,7 @@ async def forget(parts: Parts) -> None:
     await store.write(store.ledger.forget, used_since_ms)
     await store.write(store.use_sums.forget, day_of(used_since_ms, parts.allocator.accounting.zone))
     await store.write(store.answers.forget, now - KEPT_SECONDS)
+    await store.write(store.outbox.forget, now - OUTBOX_SECONDS)
     await store.write(store.tokens.forget, now)
     await store.write(store.preemptions.forget, ended_before)
     await store.write(store.restrictions.forget, ended_before)

@@ -53,7 +53,7 @@ def test_what_can_fail_around_the_service_is_told_with_its_remedy(world):
     world.parts.reconciler.orphans.alert = "5 of 9 workspaces run that the hub does not know: nothing is ended."
     world.parts.reconciler.lost_identities = ("2 workspaces of this hub run under another id.",)
     world.parts.in_force.problem = "catalog.yaml:3: gpus: nonsense"
-    world.parts.notifier.counts.update(sent=5, failed=2)
+    world.parts.notifier.counts.update(sent=5, failed=9, dropped=2)
     told = section(now_page(world), "troubles")
     for sentence in (
         "The store does not answer (disk is full).",
@@ -61,7 +61,7 @@ def test_what_can_fail_around_the_service_is_told_with_its_remedy(world):
         "5 of 9 workspaces run that the hub does not know",
         "2 workspaces of this hub run under another id.",
         "The catalog was changed and cannot be used: the one before stays in force.",
-        "2 of 7 messages were not delivered since the service started (2 failed).",
+        "2 of 7 messages were not delivered since the service started (2 dropped).",
     ):
         assert sentence in told
     graves = re.findall(r'gs-alert (gs-\w+)"', told)

@@ -6,13 +6,15 @@ import time
 import pytest
 from prometheus_client import CollectorRegistry
 
+from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.endings import End, Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.settings import Settings, SettingsError
 from gpuspawner.service.tell import notifier
+from gpuspawner.service.tell.console.troubles import troubles
 from gpuspawner.service.tell.metrics.collector import ServiceCollector
-from gpuspawner.service.tell.notifier import WAITING, Message, check_targets
+from gpuspawner.service.tell.notifier import GIVEN_UP_SECONDS, Message, check_targets
 
 PATIENCE_SECONDS = 60.0
 SECRET = "s3cret-of-the-hook"
@@ -56,6 +58,23 @@ def counts(world):
     return {s.labels["result"]: s.value for s in samples if s.value}
 
 
+def waiting(world):
+    """How many messages wait in the store."""
+    return world.parts.store.outbox.count_waiting()
+
+
+async def put(world, *messages):
+    """Store messages, and have them sent."""
+    rows = [row for message in messages for row in world.parts.notifier.rows_of(message)]
+    await world.parts.store.write(world.parts.store.outbox.put, rows)
+    world.parts.notifier.wake()
+
+
+async def answer(world, lease):
+    """Do something that the user of a lease is told of."""
+    await world.book.save(lease, audit=[world.allocator.line(lease, "root", events.Answered("Yes."))])
+
+
 def page(world, lease):
     return f"{world.parts.public_url}/workspaces/{lease.id}"
 
@@ -88,9 +107,9 @@ async def test_a_coming_end_is_told_once_however_often_the_service_starts(world,
     await world.go_on(1.6 * HOUR)
     await eventually(lambda: len(told()) == 1)
     world.boot()
-    notifier = sending(world)
+    sending(world)
     await world.go_on(120)
-    assert notifier._queue.empty()
+    assert waiting(world) == 0
     assert (counts(world), len(told())) == ({}, 1)
 
 
@@ -134,7 +153,7 @@ async def test_of_one_person_a_message_waits_for_the_one_before(world, mailbox, 
     monkeypatch.setattr(notifier, "_sent", held_up)
     for user in ("ann", "bob"):
         for kind in ("granted", "ended"):
-            world.parts.notifier.put(Message(f"lease of {user}", user, kind, f"It was {kind}", "Text"))
+            await put(world, Message(f"lease of {user}", user, kind, f"It was {kind}", "Text"))
     await eventually(lambda: len(mailbox.received("bob@example.org")) == 2)  # nobody else waits
     assert mailbox.received("ann@example.org") == []
     slow.set()
@@ -180,7 +199,7 @@ async def test_a_target_that_fails_is_counted_and_logged_without_its_secret(worl
 async def test_a_target_that_hangs_holds_up_no_other_message(make_world, mailbox, webhook, sending):
     webhook.open.clear()
     hangs = [webhook.address(str(number)) for number in range(2)]
-    world = make_world(notify_users=mailbox.address("{user}@example.org"), notify_admins=hangs, notify_seconds=0.5)
+    world = make_world(notify_users=mailbox.address("{user}@example.org"), notify_admins=hangs, notify_seconds=3.0)
     sending(world)
     lease = await world.up("ann")
     await world.book.save(lease, audit=[world.allocator.line(lease, "ann", events.Disputed("No."))])
@@ -189,13 +208,75 @@ async def test_a_target_that_hangs_holds_up_no_other_message(make_world, mailbox
     assert "root answered: Yes." in mailbox.received("ann@example.org")[0][1]
 
 
-async def test_more_than_can_wait_are_dropped_and_counted(make_world, mailbox):
+async def test_a_message_is_sent_once_its_server_answers_again_and_only_once(world, mailbox):
+    mailbox.refuses = True
+    await answer(world, await world.up("ann"))
+    await eventually(lambda: counts(world).get("failed") == 1)
+    (told,) = [one for one in troubles(world.parts, [], []) if "Messages to users" in one.what]
+    assert "mailto: refused, or not reached" in told.what
+    assert told.remedy.startswith("1 wait in the store")
+    mailbox.refuses = False
+    world.clock.advance(60)
+    world.parts.notifier.wake()
+    await eventually(lambda: waiting(world) == 0)
+    world.clock.advance(3600)
+    world.parts.notifier.wake()
+    await answer(world, await world.up("bob"))
+    await eventually(lambda: mailbox.received("bob@example.org"))
+    assert len(mailbox.received("ann@example.org")) == 1
+    assert not any("Messages to" in one.what for one in troubles(world.parts, [], []))
+
+
+async def test_a_message_that_was_stored_is_sent_by_the_next_service(make_world, mailbox, sending):
     world = make_world(notify_users=mailbox.address("{user}@example.org"))
+    await answer(world, await world.up("ann"))
+    world.boot()
+    sending(world)
+    await eventually(lambda: mailbox.received("ann@example.org"))
+    await eventually(lambda: waiting(world) == 0)
+    world.boot()
+    sending(world)
+    await answer(world, await world.up("bob"))
+    await eventually(lambda: mailbox.received("bob@example.org"))
+    assert len(mailbox.received("ann@example.org")) == 1
+
+
+async def test_a_message_is_not_sent_again_while_what_came_of_it_cannot_be_stored(world, mailbox, monkeypatch):
+    note, away = world.parts.store.outbox.note, [True]
+
+    def store(rows):
+        if away:
+            raise Unavailable("The disk is full.")
+        note(rows)
+
+    monkeypatch.setattr(world.parts.store.outbox, "note", store)
+    await answer(world, await world.up("ann"))
+    await eventually(lambda: counts(world) == {"sent": 1})
+    for _ in range(3):
+        with pytest.raises(Unavailable):
+            await world.parts.notifier.send_due()
+    away.clear()
+    await world.parts.notifier.send_due()
+    assert (waiting(world), len(mailbox.received("ann@example.org"))) == (0, 1)
+
+
+async def test_a_step_that_is_not_stored_is_told_to_nobody(world, mailbox, monkeypatch):
     lease = await world.up("ann")
-    line = world.allocator.line(lease, "root", events.Answered("Yes."))
-    for _ in range(WAITING + 3):
-        world.book.told(lease, line)
-    assert counts(world) == {"dropped": 3}
+    monkeypatch.setattr(world.parts.store.ledger, "write", lambda *_: (_ for _ in ()).throw(Unavailable("away")))
+    with pytest.raises(Unavailable):
+        await answer(world, lease)
+    monkeypatch.undo()
+    assert (waiting(world), mailbox.mails) == (0, [])
+
+
+async def test_a_message_that_cannot_be_sent_for_a_day_is_given_up_and_counted(world, mailbox):
+    mailbox.refuses = True
+    await answer(world, await world.up("ann"))
+    await eventually(lambda: counts(world).get("failed") == 1)
+    world.clock.advance(GIVEN_UP_SECONDS)
+    world.parts.notifier.wake()
+    await eventually(lambda: counts(world) == {"failed": 2, "dropped": 1})
+    assert waiting(world) == 0
 
 
 async def test_mail_goes_where_the_hub_says_and_without_an_address_nowhere(make_world, mailbox, sending):
@@ -204,7 +285,7 @@ async def test_mail_goes_where_the_hub_says_and_without_an_address_nowhere(make_
     world.hub.emails["ann"] = "ann.lee+gpu@example.org"
     for name in ("ann", "bob"):
         lease = await world.up(name)
-        world.book.told(lease, world.allocator.line(lease, "root", events.Answered("Yes.")))
+        await answer(world, lease)
     await eventually(lambda: counts(world) == {"sent": 1, "unaddressed": 1})
     assert len(mailbox.received("ann.lee+gpu@example.org")) == 1
 
@@ -216,7 +297,7 @@ async def test_a_name_cannot_change_where_a_message_goes(make_world, mailbox, se
     world = make_world(notify_users=mailbox.address("{user}@example.org"))
     sending(world)
     lease = await world.up(name)
-    world.book.told(lease, world.allocator.line(lease, "root", events.Answered("Yes.")))
+    await answer(world, lease)
     await eventually(lambda: counts(world) == {"unaddressed": 1})
     assert mailbox.mails == []
 
@@ -224,8 +305,8 @@ async def test_a_name_cannot_change_where_a_message_goes(make_world, mailbox, se
 async def test_without_a_target_nothing_waits(make_world):
     world = make_world()
     lease = await world.up("ann")
-    world.book.told(lease, world.allocator.line(lease, "root", events.Answered("Yes.")))
-    assert world.parts.notifier._queue.empty()
+    await answer(world, lease)
+    assert waiting(world) == 0
 
 
 async def test_what_cannot_be_told_keeps_nothing_from_being_done(world, monkeypatch, caplog):
@@ -233,7 +314,7 @@ async def test_what_cannot_be_told_keeps_nothing_from_being_done(world, monkeypa
     lease = await world.up("ann")
     await world.parts.reclaimer.mark(lease.id, End(Reason.EXPIRED, "gpuspawner", "Its lifetime was 8 h."))
     assert world.now_of(lease).phase is Phase.STOPPING
-    assert f"nobody was told of stop of {lease.id}" in caplog.text
+    assert f"telling of a step failed for the lease {lease.id}" in caplog.text
 
 
 @pytest.mark.parametrize(

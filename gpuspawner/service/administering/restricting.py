@@ -22,6 +22,7 @@ from gpuspawner.service.administering.asking import Act, Body, flag_of, reason_o
 from gpuspawner.service.administering.views import affected_view, name_of, restriction_view, title_of
 from gpuspawner.service.api.granting import owner_of
 from gpuspawner.service.leases.book import all_stored
+from gpuspawner.service.store.clients.keyed import announce
 
 FIELDS = {
     Measure.DRAIN: ("node",),
@@ -75,16 +76,18 @@ class Restricting:
         for one in made:
             self._must_be_new(one)
         affected = [found for one in made for found in self._affected(one)]
-        for one in made if not dry_run else ():
-            await self._carry_out(one)
         words = " ".join(f"{title_of(self._parts, one)}." for one in made)
-        return {
+        view = {
             "restrictions": [restriction_view(self._parts, one) for one in made],
             "words": f"{words} Nothing was done yet." if dry_run else words,
             "affected": affected,
             "dry_run": dry_run,
             "now": self._act.now,
         }
+        if not dry_run:
+            announce(view)
+            await self._carry_out(made)
+        return view
 
     async def lift(self, one: Restriction, body: Body) -> dict[str, Any]:
         """Lift one, and return it as it is then. Repeating it is harmless."""
@@ -186,12 +189,16 @@ class Restricting:
         gpus = (known.get(slot.gpu) for slot in (lease.slots if lease.phase in HOLDING else ()))
         return any(gpu is not None and one.closes(gpu) for gpu in gpus)
 
-    async def _carry_out(self, one: Restriction) -> None:
-        parts, title = self._parts, title_of(self._parts, one)
-        why = f"{title}: {one.reason}"
-        await parts.restrictions.add(one, self._act.line(_user_of(one), EVENTS[one.measure](why), one.target))
-        stored = [self._tell(one, lease, why) for lease in parts.book]
-        await all_stored(stored)
+    async def _carry_out(self, made: Sequence[Restriction]) -> None:
+        parts = self._parts
+        whys = [f"{title_of(parts, one)}: {one.reason}" for one in made]
+        lines = [
+            self._act.line(_user_of(one), EVENTS[one.measure](why), one.target)
+            for one, why in zip(made, whys, strict=True)
+        ]
+        await parts.restrictions.add(made, lines)
+        for one, why in zip(made, whys, strict=True):
+            await all_stored([self._tell(one, lease, why) for lease in parts.book])
         await parts.allocator.give()
 
     def _tell(self, one: Restriction, lease: Lease, why: str) -> asyncio.Future[None] | None:

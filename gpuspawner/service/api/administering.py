@@ -16,6 +16,7 @@ from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.api.granting import refusal
 from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.shapes import administering as shapes
+from gpuspawner.service.store.clients.keyed import give_up_key
 from gpuspawner.service.tell.console.listing import read_wanted
 
 LISTED = 200
@@ -33,13 +34,14 @@ class AdministratorHandler(ApiHandler):
 
 async def note_refusal(act: Act, asked: str, error: Conflict | RequestRefused) -> None:
     """Note an act that was refused."""
+    give_up_key()
     await act.parts.book.save(audit=[act.line("", refusal(asked, error))])
 
 
 class OfWorkspaces(AdministratorHandler):
     """What administrators do to several workspaces at once."""
 
-    @route(answer=shapes.Done, body=shapes.AdministerBody, admins=ADMINS)
+    @route(answer=shapes.Done, body=shapes.AdministerBody, admins=ADMINS, repeatable=True)
     async def post(self, action: str) -> None:
         """Stop, move or extend workspaces, or with ``dry_run`` say what that does; 409 where one of them can't be."""
         body, act = self.fields(*FIELDS[action]), self.act()

@@ -29,6 +29,7 @@ from gpuspawner.service.api.base import Person
 from gpuspawner.service.api.rest import Body
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
+from gpuspawner.service.store.clients.keyed import announce, give_up_key
 from gpuspawner.service.store.ledger import GrantRow
 from gpuspawner.service.tell.rules.quota_view import grant_view
 
@@ -120,6 +121,7 @@ class Granting:
             now,
         )
         view = grant_view(parts, row)
+        announce(view)
         event = events.QuotaGranted(f"{view['words']}: {why}")
         await parts.allocator.accounting.give(row, self._line(user or account.team, event))
         await self._settle()
@@ -135,8 +137,10 @@ class Granting:
         words = grant_view(parts, row)["words"]
         taken = replace(row, taken_back_at=now, taken_back_by=person.name, taken_back_why=why)
         event = events.QuotaTakenBack(f"{words}: {why}")
+        view = grant_view(parts, taken)
+        announce(view)
         await parts.allocator.accounting.take_back(taken, self._line(row.user or row.team, event))
-        return grant_view(parts, taken)
+        return view
 
     async def _correct(self, body: Sent) -> dict[str, Any]:
         person, parts = self.person, self.parts
@@ -153,10 +157,12 @@ class Granting:
             sign * HOUR_MS, rate, person.name, why,
         )  # fmt: skip
         words = f"{amount_text(Amount(amount.what, '', much))} {'given back to' if sign < 0 else 'charged to'} {user}"
+        view = {"user": user, "team": account.team or None, "amount": float(amount.number), "limit": amount.what.value}
+        view |= {"why": why, "by": person.name, "at": now, "words": words}
+        announce(view)
         await parts.allocator.accounting.correct(line, self._line(user, events.UsageCorrected(f"{words}: {why}")))
         await self._settle()
-        view = {"user": user, "team": account.team or None, "amount": float(amount.number), "limit": amount.what.value}
-        return {**view, "why": why, "by": person.name, "at": now, "words": words}
+        return view
 
     @asynccontextmanager
     async def _noting(self, asked: str) -> AsyncIterator[None]:
@@ -164,6 +170,7 @@ class Granting:
         try:
             yield
         except (Conflict, RequestRefused) as error:
+            give_up_key()
             await self.parts.book.save(audit=[self._line("", refusal(asked, error))])
             raise
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from pydantic import Field
@@ -274,6 +275,10 @@ class Act(ApiHandler):
         said = body.get(with_it or "", "")
         await act(self.parts, self.must(), await self.own(workspace), action, self.where, said)
         self.answer(lease_view(self.parts, await self.own(workspace)))
+
+    async def replay(self, _about: str, workspace: str, _action: str) -> None:
+        """Answer the workspace as it is now: what a repeated request did before is in it."""
+        self.send(200, json.dumps(lease_view(self.parts, await self.own(workspace))))
 
 
 ROUTES: list[Any] = [

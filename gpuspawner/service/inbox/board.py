@@ -10,6 +10,7 @@ from gpuspawner.core.inbox.messages import Message
 from gpuspawner.core.inbox.notices import KEPT_SECONDS
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.store import AuditLine, Store
+from gpuspawner.service.store.outbox import OutboxRow
 
 
 class Board:
@@ -45,9 +46,9 @@ class Board:
         """Return one by its id."""
         return next((one for one in self._messages if one.id == name), None)
 
-    async def add(self, one: Message, audit: Sequence[AuditLine]) -> None:
-        """Store a new one, which is shown from then on."""
-        await self._store.write(self._store.messages.save, one, audit)
+    async def add(self, one: Message, audit: Sequence[AuditLine], outbox: Sequence[OutboxRow] = ()) -> None:
+        """Store a new one, which is shown from then on, with what is sent of it."""
+        await self._store.write(self._store.messages.save, one, audit, outbox)
         self._messages = [one, *self._messages]
         self.changes += 1
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
@@ -22,12 +21,11 @@ from gpuspawner.service.inbox.views import message_view
 from gpuspawner.service.observe.hub import HubUser
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
+from gpuspawner.service.store.clients.keyed import announce
+from gpuspawner.service.store.outbox import OutboxRow
 from gpuspawner.service.tell.notifier import Message as Mail
 
 log = logging.getLogger("gpuspawner")
-
-_mailing: set[asyncio.Task[None]] = set()
-"""What is being handed to the notifier: kept, as the loop itself keeps no task."""
 
 
 class Sending:
@@ -55,13 +53,17 @@ class Sending:
         reached = await self._reached(whom, users or (name,))
         recipients = frozenset() if whom is Whom.ALL else frozenset(one.created for one in reached)
         one = Message("" if dry_run else uuid.uuid4().hex, whom, name, recipients, text, self.person.name, now, until)
+        mailed = len(reached) if parts.settings.notify_users else 0
+        view = {**message_view(one, now), "reaches": len(reached), "mailed": mailed, "dry_run": dry_run}
         if not dry_run:
             said = f"to {one.to_words} until {show_time(until, now)}: {text}"
             told = [user.name for user in reached] if whom is Whom.USERS else [name]
-            await parts.board.add(one, [self._line(MessageSent(said), user) for user in told])
-            self._mail(one, reached)
-        mailed = len(reached) if parts.settings.notify_users else 0
-        return {**message_view(one, now), "reaches": len(reached), "mailed": mailed, "dry_run": dry_run}
+            announce(view)
+            await parts.board.add(
+                one, [self._line(MessageSent(said), user) for user in told], self._mails(one, reached)
+            )
+            parts.notifier.wake()
+        return view
 
     async def withdraw(self, name: str) -> dict[str, Any]:
         """Take one from the pages, and out of inboxes. Raises 404 for one that does not exist."""
@@ -88,10 +90,9 @@ class Sending:
             raise RequestRefused("to", quoted(f"{whom.value}:{', '.join(names)}"), limit, "Name one as the hub does.")
         return users
 
-    def _mail(self, one: Message, reached: list[HubUser]) -> None:
+    def _mails(self, one: Message, reached: list[HubUser]) -> list[OutboxRow]:
+        """Return what is sent of a message: a mail to each whom it reaches."""
         until = show_time(one.until, one.made_at)
         text = f"{one.text}\n\n{one.by}, for everybody concerned until {until}.\n\n{self.parts.public_url}/inbox\n"
         mails = [Mail("", user.name, "message", f"Message from {one.by}", text) for user in reached]
-        task = asyncio.get_running_loop().create_task(self.parts.notifier.put_all(mails))
-        _mailing.add(task)
-        task.add_done_callback(_mailing.discard)
+        return [row for mail in mails for row in self.parts.notifier.rows_of(mail)]

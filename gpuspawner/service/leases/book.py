@@ -17,6 +17,9 @@ from gpuspawner.core.queue.live import Leases, LiveLeases
 from gpuspawner.core.quotas.charges import Line
 from gpuspawner.service.failures import Failures
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
+from gpuspawner.service.store.clients.answers import AnswerRow
+from gpuspawner.service.store.clients.keyed import context_of_no_act, take_key
+from gpuspawner.service.store.outbox import OutboxRow
 from gpuspawner.service.store.reports.use_sums import Part
 from gpuspawner.service.tell.start_times import StartTimes
 
@@ -52,12 +55,15 @@ class _Write:
 
     leases: tuple[Lease, ...]
     lines: tuple[AuditLine, ...]
+    tells: tuple[AuditLine, ...]
     readings: tuple[ReadingRow, ...]
     charges: tuple[Line, ...]
     kept: tuple[tuple[str, float], ...]
     used: tuple[Part, ...]
+    key: AnswerRow | None
     moves: bool
     done: asyncio.Future[None]
+    outbox: tuple[OutboxRow, ...] = ()
 
 
 class Book:
@@ -85,6 +91,8 @@ class Book:
         """Steps of leases that fail by a fault of ours."""
         self.failed_to_write = False
         """Whether a write failed that nobody has made up for: see ``Lifecycle.catch_up``."""
+        self.messages_of: Callable[[Lease, AuditLine], Sequence[OutboxRow]] = lambda _lease, _line: ()
+        """Returns the messages about a step of a lease, just before both are stored in one transaction."""
         self.told: Callable[[Lease, AuditLine], None] = lambda _lease, _line: None
         """Hears each step of a lease, once it is stored."""
         self.charging: Charging | None = None
@@ -146,11 +154,12 @@ class Book:
         readings: Iterable[ReadingRow] = (),
         charges: Iterable[Line] = (),
         kept: Iterable[tuple[str, float]] = (),
+        tells: Iterable[AuditLine] = (),
     ) -> asyncio.Future[None]:
         """Change leases at once, and have it written: await what is returned before anything is told or done.
 
         A lease that another step changed meanwhile must be read again by the caller. ``kept`` is as ``Store.save`` has
-        it.
+        it. ``tells`` are lines of which people are told again, and which are not audited.
 
         Raises:
             Conflict: at once; another live lease has the key of one of these.
@@ -175,11 +184,13 @@ class Book:
         self.changes += moves
         for lease in leases:
             self._remember(lease)
-        write = _Write(leases, tuple(audit), rows, tuple(charged), tuple(kept), tuple(used), moves, done)
+        write = _Write(
+            leases, tuple(audit), tuple(tells), rows, tuple(charged), tuple(kept), tuple(used), take_key(), moves, done
+        )
         self._newest.update(dict.fromkeys(_names(write), write))
         self._waiting.append(write)
         if self._task is None:
-            self._task = asyncio.create_task(self._write_all())
+            self._task = context_of_no_act().run(asyncio.create_task, self._write_all())
         return asyncio.shield(done)  # whoever is cancelled meanwhile takes nothing back
 
     def _remember(self, lease: Lease) -> None:
@@ -218,6 +229,8 @@ class Book:
             self._task = None
 
     async def _write_some(self, some: list[_Write]) -> None:
+        for write in some:
+            write.outbox = tuple(self._messages(write))
         try:
             written, error = await self.store.write(self._write, some)
         except Exception as closed:  # noqa: BLE001 - nothing is written any more
@@ -227,6 +240,14 @@ class Book:
         if error is not None:
             self._go_back(error, [*some[written:], *self._waiting])
         self._wake(some)
+
+    def _messages(self, write: _Write) -> Iterator[OutboxRow]:
+        """Yield the messages about a write. A fault in the words of one keeps nothing from being stored."""
+        of_id = {lease.id: lease for lease in write.leases}
+        for line in (*write.lines, *write.tells):
+            if line.lease in of_id:
+                with self.failures.isolating("telling of a step", line.lease, raises=()):
+                    yield from self.messages_of(of_id[line.lease], line)
 
     def _resolve(self, some: Sequence[_Write]) -> None:
         """Fail each write that is still open: a fault of ours, or the end of the service, came between."""
@@ -266,6 +287,8 @@ class Book:
             [line for write in some for line in write.charges],
             [one for write in some for one in write.kept],
             [one for write in some for one in write.used],
+            [write.key for write in some if write.key is not None],
+            [one for write in some for one in write.outbox],
         )
 
     def _note_stored(self, write: _Write) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
-from functools import partial
 
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.idle.idleness import LEAST_GRACE_SECONDS, Verdict, after_restart, grace_stands, kept
@@ -62,22 +61,17 @@ class Lifecycle:
 
     async def resume(self) -> None:
         """After a restart: enough of a grace that ran is left for its user to object, and none passed meanwhile."""
-        warned: list[tuple[Lease, AuditLine]] = []
-        resume, failures = partial(self._resume, warned), self._book.failures
-        if (away := await step_each("going on after a restart", self._book, resume, failures)) is not None:
+        failures = self._book.failures
+        if (away := await step_each("going on after a restart", self._book, self._resume, failures)) is not None:
             raise away
-        for lease, line in warned:
-            self._book.told(lease, line)
 
-    def _resume(self, warned: list[tuple[Lease, AuditLine]], lease: Lease) -> asyncio.Future[None] | None:
-        """Let the grace or the arrival of a lease go on. Add to ``warned`` what its user is told of it."""
+    def _resume(self, lease: Lease) -> asyncio.Future[None] | None:
+        """Let the grace or the arrival of a lease go on. Its user is told again: the end has moved."""
         now, stored = self._clock.now(), None
         policy = idle_policy_of(self._allocator.catalog, lease, now)
         if lease.arrival is not None and policy is not None:
             awaited, arrived = self.arrivals.resumed(lease, policy)
-            stored = self._book.save(awaited)
-            if arrived is not None:
-                warned.append((awaited, arrived))
+            stored = self._book.save(awaited, tells=[] if arrived is None else [arrived])
         if lease.phase is not Phase.RECLAIMING:
             return stored
         if policy is None:  # the catalog judges it no more
@@ -88,10 +82,8 @@ class Lifecycle:
             line = self._allocator.line(lease, "gpuspawner", events.GraceEnded(CHANGED))
             return self._book.save(leases.end_grace(replace(lease, streak=streak), now), audit=[line])
         resumed = replace(lease, streak=after_restart(lease.streak, policy), sampled_at=now)
-        # Its end has moved; and a message that a killed service had not sent yet is told after all.
         told = events.WarnedIdle(measured(resumed, policy))
-        warned.append((resumed, self._allocator.line(resumed, "gpuspawner", told)))
-        return self._book.save(resumed)
+        return self._book.save(resumed, tells=[self._allocator.line(resumed, "gpuspawner", told)])
 
     async def follow(self) -> None:
         """Judge by the catalog in force what another one judged: after a full idle period from now on."""

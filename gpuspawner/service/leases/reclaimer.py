@@ -32,6 +32,7 @@ from gpuspawner.service.leases.book import Book
 from gpuspawner.service.observe.hub import Hub, HubServer
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine
+from gpuspawner.service.store.clients.keyed import context_of_no_act
 from gpuspawner.service.store.outputs import OutputRow
 
 log = logging.getLogger("gpuspawner.reclaimer")
@@ -144,7 +145,8 @@ class Reclaimer:
         if sent_at is None and current.running_at is not None:
             before = self._before_stops.get(lease.id)
             if before is None:
-                before = self._before_stops[lease.id] = asyncio.create_task(self._run_on_stop(current))
+                run = self._run_on_stop(current)
+                before = self._before_stops[lease.id] = context_of_no_act().run(asyncio.create_task, run)
                 await asyncio.wait({before}, timeout=AT_ONCE_SECONDS)
                 return before.done() and await self._stop_in_hub(current)  # the server may be another by now
             if not before.done():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from gpuspawner.catalog import Catalog
@@ -46,9 +46,17 @@ class Restrictions:
         """Return one by its id, also one that is over."""
         return await self._store.read(self._store.restrictions.of, name)
 
-    async def add(self, one: Restriction, line: AuditLine) -> None:
-        """Store one; it holds from now on, and no more where it can't be stored."""
-        await self._change((*self._live, one), one, [line])
+    async def add(self, made: Sequence[Restriction], lines: Sequence[AuditLine]) -> None:
+        """Store some, all or none; they hold from now on, and no more where they can't be stored.
+
+        They hold before they are stored: nothing is given in between that should not be.
+        """
+        self._live = (*self._live, *made)
+        try:
+            await self._store.write(self._store.restrictions.save, made, lines)
+        except BaseException:
+            self._live = tuple(x for x in self._live if x not in made)
+            raise
 
     async def lift(self, one: Restriction, by: str, why: str, line: AuditLine) -> Restriction:
         """Store that one is lifted, and return it as it is then.
@@ -61,21 +69,9 @@ class Restrictions:
         if not one.is_in_force(self._clock.now()):
             raise Conflict("Its time is over already: there is nothing to lift.")
         lifted = replace(one, lifted_at=self._clock.now(), lifted_by=by, lifted_why=why)
-        await self._change(tuple(x for x in self._live if x.id != one.id), lifted, [line])
+        await self._store.write(self._store.restrictions.save, [lifted], [line])
+        self._live = tuple(x for x in self._live if x.id != one.id)  # only now: it holds until that is stored
         return lifted
-
-    async def _change(self, live: tuple[Restriction, ...], one: Restriction, lines: Iterable[AuditLine]) -> None:
-        """Close at once, and open once it is stored: nothing is given in between that should not be."""
-        before = self._live
-        if one.lifted_at is None:
-            self._live = live
-        try:
-            await self._store.write(self._store.restrictions.save, one, list(lines))
-        except BaseException:
-            self._live = tuple(x for x in self._live if x.id != one.id) if one.lifted_at is None else before
-            raise
-        if one.lifted_at is not None:
-            self._live = tuple(x for x in self._live if x.id != one.id)
 
     def closed(self, fleet: Fleet) -> Fleet:
         """Return the fleet with the GPUs closed that nobody new is given."""

@@ -22,19 +22,22 @@ class RestrictionRows:
         """Read and write by the store's transactions."""
         self._transaction = transaction
 
-    def save(self, one: Restriction, audit: Iterable[AuditLine]) -> None:
-        """Write one, in place of what was stored of it, with its audit."""
+    def save(self, some: Iterable[Restriction], audit: Iterable[AuditLine]) -> None:
+        """Write some, in place of what was stored of them, with their audit."""
         t = tables.restrictions
-        row = {
-            "id": one.id,
-            "since": one.since,
-            "until": one.until,
-            "lifted_at": one.lifted_at,
-            "document": _json.dump_python(one, mode="json"),
-        }
+        rows = [
+            {
+                "id": one.id,
+                "since": one.since,
+                "until": one.until,
+                "lifted_at": one.lifted_at,
+                "document": _json.dump_python(one, mode="json"),
+            }
+            for one in some
+        ]
         with self._transaction(writes=True) as connection:
-            connection.execute(t.delete().where(t.c.id == one.id))
-            connection.execute(t.insert(), row)
+            connection.execute(t.delete().where(t.c.id.in_([row["id"] for row in rows])))
+            connection.execute(t.insert(), rows)
             connection.execute(tables.audit.insert(), [row_of_line(line) for line in audit])
 
     def in_force(self, now: float) -> list[Restriction]:

@@ -22,7 +22,8 @@ from gpuspawner.core.leases.stored_events import event_of
 from gpuspawner.core.quotas.charges import Line
 from gpuspawner.service.store import schema, tables
 from gpuspawner.service.store.ages import Ages
-from gpuspawner.service.store.clients.answers import Answers
+from gpuspawner.service.store.clients.answers import AnswerRow, Answers
+from gpuspawner.service.store.clients.keyed import take_key
 from gpuspawner.service.store.clients.tokens import Tokens
 from gpuspawner.service.store.clients.wishes import Wishes
 from gpuspawner.service.store.damaged import DamagedLeases, rows_of
@@ -32,6 +33,7 @@ from gpuspawner.service.store.estimates import Estimates
 from gpuspawner.service.store.inbox import InboxRows
 from gpuspawner.service.store.ledger import Ledger
 from gpuspawner.service.store.messages import MessageRows
+from gpuspawner.service.store.outbox import Outbox, OutboxRow
 from gpuspawner.service.store.outputs import Outputs
 from gpuspawner.service.store.preemptions import PreemptionRows
 from gpuspawner.service.store.presets import Presets
@@ -91,6 +93,8 @@ class Store:
         self.epoch = 0
         self._beats = self._writes = 0
         self._unsure = False
+        self._key: AnswerRow | None = None
+        """The idempotency key that the next transaction of the writing thread stores."""
         self._writer = ThreadPoolExecutor(1, "gpuspawner-writes")
         self._readers = ThreadPoolExecutor(READERS, "gpuspawner-reads")
         self._database = database_of(url, password_file)
@@ -106,7 +110,8 @@ class Store:
         self.lookups = Lookups(self._transaction, self.damaged)
         self.audit_search = AuditSearch(self._transaction)
         self.inbox = InboxRows(self._transaction)
-        self.messages = MessageRows(self._transaction)
+        self.outbox = Outbox(self._transaction)
+        self.messages = MessageRows(self._transaction, self.outbox)
         self.presets = Presets(self._transaction)
         self.answers = Answers(self._transaction)
         self.tokens = Tokens(self._transaction)
@@ -157,8 +162,19 @@ class Store:
         return asked.result()
 
     async def write(self, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Return what a method that writes returns, called beside the loop, after all writes that were asked before."""
-        return await asyncio.get_running_loop().run_in_executor(self._writer, partial(step, *arguments, **named))
+        """Return what a method that writes returns, called beside the loop, after all writes that were asked before.
+
+        Its first transaction also stores the idempotency key of the request that it is done for.
+        """
+        call = partial(self._write_with, take_key(), partial(step, *arguments, **named))
+        return await asyncio.get_running_loop().run_in_executor(self._writer, call)
+
+    def _write_with(self, key: AnswerRow | None, step: Callable[[], T]) -> T:
+        self._key = key
+        try:
+            return step()
+        finally:
+            self._key = None
 
     def check_epoch(self) -> None:
         """Raise Superseded where a newer service has opened the store."""
@@ -249,9 +265,11 @@ class Store:
             self._unsure &= not writes  # it did not arrive: what comes now is written in its place
             yield connection
             if writes:
+                if self._key is not None:
+                    self.answers.write(connection, self._key)
                 connection.execute(_COUNTED, {WRITES: known + 1})
         if writes:
-            self._writes = known + 1
+            self._writes, self._key = known + 1, None
 
     def _check_marks(self, epoch: int, writes: int, known: int) -> None:
         if epoch > self.epoch:
@@ -304,10 +322,13 @@ class Store:
         charges: Iterable[Line] = (),
         kept: Iterable[tuple[str, float]] = (),
         used: Iterable[Part] = (),
+        keys: Iterable[AnswerRow] = (),
+        outbox: Iterable[OutboxRow] = (),
     ) -> None:
         """Write leases, audit lines, readings, lines of the ledger and use in one transaction: all of it or nothing.
 
         ``kept`` are leases, by id, and since when their readings stay as long as their audit: those behind a stop.
+        ``keys`` are the idempotency keys of the requests that this was done for, ``outbox`` the messages about it.
         """
         # What ends goes first: a key may pass from a lease that ends to a new one in the same transaction.
         found = [row_of_lease(lease) for lease in sorted(leases, key=lambda x: x.live)]
@@ -320,6 +341,9 @@ class Store:
                 connection.execute(tables.readings.insert(), rows)
             self.ledger.write(connection, charges)
             self.use_sums.write(connection, used)
+            self.outbox.write(connection, outbox)
+            for key in keys:
+                self.answers.write(connection, key)
             for lease_id, since in kept:
                 readings_since = (tables.readings.c.lease == lease_id) & (tables.readings.c.at >= since)
                 connection.execute(tables.readings.update().where(readings_since).values(kept=True))

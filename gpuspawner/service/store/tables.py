@@ -227,7 +227,32 @@ answers = sa.Table(
     sa.Column("asked", sa.String(64), nullable=False),
     sa.Column("status", sa.Integer, nullable=False),
     sa.Column("text", sa.Text, nullable=False),
+    # A digest of the person: how much is kept of each is bounded.
+    sa.Column("person", sa.String(64), nullable=False, server_default=""),
+    # What the act made, such as the id of a workspace.
+    sa.Column("about", sa.String(64), nullable=False, server_default=""),
     sa.Index("ix_answers_at", "at"),
+    sa.Index("ix_answers_person", "person", "at"),
+)
+
+outbox = sa.Table(
+    "outbox",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    # In the order of making: messages of one person are sent in it.
+    sa.Column("at", sa.Float, nullable=False),
+    # To whom: "user", or "admins" with the number of the target in the settings.
+    sa.Column("channel", sa.String(32), nullable=False),
+    # The workspace and the kind of message: a newer one takes the place of one that waits.
+    sa.Column("subject", sa.String(128), nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("not_before", sa.Float, nullable=False),
+    # When it was sent or given up, and what came of it; kept for a while.
+    sa.Column("over_at", sa.Float),
+    sa.Column("result", sa.String(16), nullable=False),
+    sa.Column("document", sa.JSON, nullable=False),
+    sa.Index("ix_outbox_over_at", "over_at", "not_before"),
+    sa.Index("ix_outbox_subject", "subject"),
 )
 
 tokens = sa.Table(

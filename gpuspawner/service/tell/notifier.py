@@ -1,4 +1,7 @@
-"""Sends messages by mail, chat or webhook, beside the service's loop: slow or broken, a target holds up nothing."""
+"""Sends messages by mail, chat or webhook, beside the service's loop: slow or broken, a target holds up nothing.
+
+Messages wait in the store, written in the same transaction as what they tell of: none is lost with the process.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +10,41 @@ import contextlib
 import logging
 import re
 import threading
+import uuid
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
 from urllib.parse import quote
-from weakref import WeakValueDictionary
 
 from gpuspawner.core.errors import Unavailable, quoted
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.ending import cancelled
 from gpuspawner.service.observe.hub import Hub
 from gpuspawner.service.settings import Settings, SettingsError
+from gpuspawner.service.store import Store
+from gpuspawner.service.store.outbox import OutboxRow
 
 log = logging.getLogger("gpuspawner.notifier")
 
 RESULTS = ("sent", "failed", "dropped", "unaddressed")
-"""Sent to a target; not; not even tried, as too many waited; of a user whose address is not known."""
-WAITING = 1000
-"""Messages that wait. Arbitrary: at the end of a lecture a few hundred; more means that a target takes none."""
+"""Sent to a target; an attempt failed; given up after GIVEN_UP_SECONDS; of a user whose address is not known."""
 AT_ONCE = 4
-PAUSE_SECONDS = 0.2
-"""Until it is looked again whether there is room for more of many messages. Arbitrary."""
+"""So many messages are sent on one channel at the same time."""
+DUE_AT_ONCE = 1000
+"""So many messages are read from the outbox at once. Arbitrary."""
+LOOK_SECONDS, IDLE_SECONDS = 2.0, 60.0
+"""How often it is looked for messages whose pause is over, where some wait, and where none do. Arbitrary."""
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 20.0, 900.0
+"""Between two attempts; the pause doubles with each. Arbitrary: a mail server restarts within a minute."""
+GIVEN_UP_SECONDS = 86400.0
+"""A message that could not be sent for so long is given up: it tells of what is long over."""
+KEPT_SECONDS = 86400.0
+"""How long it is kept in the store what came of a message."""
+NO_ANSWER = "no answer"
+USER, ADMINS = "user", "admins"
+"""Channels: each user's own, and those of administrators, by their number in the settings."""
 PLAIN = re.compile(r"[\w.+-]+(@[\w.-]+)?")
 """Names and mail addresses that mean themselves in an address: no second recipient, no option of a target."""
 EXTRA = "pip install 'gpuspawner[notify]'"
@@ -84,18 +102,38 @@ def _apprise() -> Any:
     return apprise
 
 
-class Notifier:
-    """Takes messages at any time, and sends each to its targets once."""
+@dataclass(frozen=True)
+class Trouble:
+    """A channel that does not take messages: since when, and why."""
 
-    def __init__(self, hub: Hub, settings: Settings) -> None:
+    since: float
+    why: str
+
+
+class Notifier:
+    """Sends what waits in the store's outbox, once each, and tries again what could not be sent.
+
+    A message is sent again only if the service is killed between the sending and the storing of that.
+    """
+
+    def __init__(self, hub: Hub, settings: Settings, store: Store, clock: Clock) -> None:
         """Send nothing where no target is set. ``hub`` knows mail addresses."""
-        self._hub, self._settings = hub, settings
-        self._queue: asyncio.Queue[Message] = asyncio.Queue(WAITING)
-        self._granted: set[str] = set()
+        self._hub, self._settings, self._store, self._clock = hub, settings, store, clock
         self._addressed: dict[str, bool] = {}
         """Whether a user had a mail address when it was last asked for."""
-        self._sending: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._at_once: dict[str, asyncio.Semaphore] = {}
+        self._under_way: dict[tuple[str, str], asyncio.Task[None]] = {}
+        """What is being sent, by channel and person."""
+        self._stored = asyncio.Event()
+        self._came: dict[str, OutboxRow] = {}
+        """What came of attempts, until that is stored."""
+        self._hangs_until: dict[str, float] = {}
+        """Until when nothing is tried on a channel that gave no answer: one that hangs must not hold up the others."""
         self.counts: Counter[str] = Counter()
+        self.troubles: dict[str, Trouble] = {}
+        """The channels that do not take messages now."""
+        self.waiting = 0
+        """How many messages waited to be sent when it was last looked."""
 
     def reaches(self, user: str) -> bool | None:
         """Whether messages reach a user; None where that hangs on a mail address that nobody has asked for yet."""
@@ -104,85 +142,153 @@ class Notifier:
             return False
         return self._addressed.get(user) if "{email}" in template else True
 
-    def put(self, message: Message | None) -> None:
-        """Have a message sent soon. A lease that is granted again, as its start was dropped, is told of once."""
-        if message is None or not (self._settings.notify_admins if message.to_admins else self._settings.notify_users):
-            return
-        if message.kind == "granted":
-            if message.lease in self._granted:
-                return
-            self._granted.add(message.lease)
-        elif message.kind == "ended":
-            self._granted.discard(message.lease)
-        try:
-            self._queue.put_nowait(message)
-        except asyncio.QueueFull:
-            self.counts["dropped"] += 1
+    def rows_of(self, message: Message | None) -> list[OutboxRow]:
+        """Return what is to be stored of a message: a row for each channel."""
+        if message is None:
+            return []
+        channels = [USER] if self._settings.notify_users else []
+        if message.to_admins:
+            channels = [f"{ADMINS} {number}" for number in range(len(self._settings.notify_admins))]
+        at, document = self._clock.now(), asdict(message)
+        subject = f"{message.lease} {message.kind}" if message.lease else ""
+        return [OutboxRow(uuid.uuid4().hex, at, channel, subject, document) for channel in channels]
 
-    async def put_all(self, messages: Sequence[Message]) -> None:
-        """Have many messages sent, some at a time: others find room between them."""
-        for message in messages if self._settings.notify_users else ():
-            while self._queue.qsize() > WAITING // 2:  # noqa: ASYNC110 - no event tells how many wait
-                await asyncio.sleep(PAUSE_SECONDS)
-            self.put(message)
+    def wake(self) -> None:
+        """Have what was stored sent soon."""
+        self._stored.set()
 
     async def run(self) -> None:
         """Send what comes, some at once, for ever."""
-        await asyncio.gather(*(self._work() for _ in range(AT_ONCE)))
+        try:
+            while True:
+                self._stored.clear()
+                try:
+                    await self.send_due()
+                except Unavailable as error:
+                    log.warning("messages wait: %s", error)
+                except Exception:
+                    log.exception("messages could not be sent; they are tried again")
+                with contextlib.suppress(TimeoutError, asyncio.TimeoutError):  # two classes before Python 3.11
+                    await asyncio.wait_for(self._stored.wait(), LOOK_SECONDS if self.waiting else IDLE_SECONDS)
+        finally:
+            await cancelled(list(self._under_way.values()))
 
-    async def _work(self) -> None:
-        while True:
-            message = await self._queue.get()
-            try:
-                await self._tell(message)
-            except Exception as error:  # noqa: BLE001 - one message must not end the sending of others
-                self._failed(message, "", type(error).__name__)
+    async def send_due(self) -> None:
+        """Begin to send what is due: of one person in order, and beside what is being sent to others."""
+        outbox = self._store.outbox
+        await self._note()
+        busy = set(self._under_way)  # before it is read: what is being sent meanwhile may be in it
+        due = await self._store.read(outbox.due, self._clock.now(), DUE_AT_ONCE)
+        of_person: dict[tuple[str, str], list[OutboxRow]] = {}
+        for row in due:
+            of_person.setdefault((row.channel, row.document["user"] if row.channel == USER else ""), []).append(row)
+        for person, rows in of_person.items():
+            if person not in busy | self._under_way.keys():
+                self._under_way[person] = asyncio.create_task(self._send_in_order(rows))
+                self._under_way[person].add_done_callback(partial(self._end_sending, person))
+        if due or self.waiting:
+            self.waiting = await self._store.read(outbox.count_waiting)
 
-    async def _tell(self, message: Message) -> None:
-        if message.to_admins:
-            await self._send(message, self._settings.notify_admins)
-            return
-        async with self._sending.setdefault(message.user, asyncio.Lock()):  # of one person, in order
-            target = await self._target(message.user)
-            if target is not None:
-                await self._send(message, [target])
+    def _end_sending(self, person: tuple[str, str], task: asyncio.Task[None]) -> None:
+        del self._under_way[person]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("messages could not be sent; they are tried again", exc_info=error)
+        self.wake()  # there may be more of this person
+
+    async def _note(self, *rows: OutboxRow) -> None:
+        """Store what came of attempts. What can't be stored now is not sent again: it is stored before the next one."""
+        self._came.update((row.id, row) for row in rows)
+        if came := list(self._came.values()):
+            await self._store.write(self._store.outbox.note, came)
+            for row in came:
+                if self._came.get(row.id) is row:
+                    del self._came[row.id]
+
+    async def _send_in_order(self, rows: Sequence[OutboxRow]) -> None:
+        """Send messages of one channel and person, until one can't be sent."""
+        for number, row in enumerate(rows):
+            async with self._at_once.setdefault(row.channel, asyncio.Semaphore(AT_ONCE)):
+                hangs_until = self._hangs_until.get(row.channel, 0.0)
+                hangs = self._clock.now() < hangs_until
+                after = replace(row, not_before=hangs_until) if hangs else await self._attempt(row)
+            left = [] if after.over_at is not None else rows[number + 1 :]  # those after it wait for it
+            with contextlib.suppress(Unavailable):  # it is tried again before the next look
+                await self._note(after, *(replace(one, not_before=after.not_before) for one in left))
+            if after.over_at is None:
                 return
-        self.counts["unaddressed"] += 1
-        log.warning("not told: %s (%s of %s): no mail address is known", message.user, message.kind, message.lease)
 
-    async def _send(self, message: Message, targets: Sequence[str]) -> None:
-        for target in targets:
-            try:
-                sent = await asyncio.wait_for(_sent(target, message), self._settings.notify_seconds)
-            except (TimeoutError, asyncio.TimeoutError):  # two classes before Python 3.11
-                self._failed(message, target, f"no answer in {self._settings.notify_seconds:g} s")
-                continue
-            if sent:
+    async def _attempt(self, row: OutboxRow) -> OutboxRow:
+        """Try to send a message, and return what is to be stored of it."""
+        message, now = Message(**row.document), self._clock.now()
+        target = await self._address(row, message)
+        if isinstance(target, Refusal):
+            why = target.why
+            if target.for_good:
+                self.counts["unaddressed"] += 1
+                log.warning("not told: %s (%s of %s): %s", _whom(message), message.kind, message.lease, why)
+                return replace(row, over_at=now, result="unaddressed")
+        else:
+            why = await self._sent_or_why(target, message)
+            by = target.partition("://")[0] if "://" in target else "no target"
+            if not why:
                 self.counts["sent"] += 1
-            else:
-                self._failed(message, target, "refused, or not reached")
+                self.troubles.pop(row.channel, None)
+                return replace(row, attempts=row.attempts + 1, over_at=now, result="sent")
+            self.troubles.setdefault(row.channel, Trouble(now, f"{by}: {why}"))
+            # Without the address: a password may stand in it.
+            log.warning("not told: %s (%s of %s, by %s): %s", _whom(message), message.kind, message.lease, by, why)
+        self.counts["failed"] += 1
+        attempts = row.attempts + 1
+        if now - row.at >= GIVEN_UP_SECONDS:
+            self.counts["dropped"] += 1
+            return replace(row, attempts=attempts, over_at=now, result="dropped")
+        pause_seconds = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(row.attempts, 30))
+        if why.startswith(NO_ANSWER):
+            self._hangs_until[row.channel] = now + pause_seconds
+        return replace(row, attempts=attempts, not_before=now + pause_seconds)
 
-    async def _target(self, user: str) -> str | None:
-        """Return where a user's messages go; None where it is not known, or could be read as another place."""
+    async def _address(self, row: OutboxRow, message: Message) -> str | Refusal:
+        """Return where a message goes, or why it goes nowhere now."""
+        if row.channel == USER:
+            return await self._target(message.user)
+        number = int(row.channel.removeprefix(ADMINS))
+        targets = self._settings.notify_admins
+        return targets[number] if number < len(targets) else Refusal("its target was removed", for_good=True)
+
+    async def _sent_or_why(self, target: str, message: Message) -> str:
+        try:
+            sent = await asyncio.wait_for(_sent(target, message), self._settings.notify_seconds)
+        except (TimeoutError, asyncio.TimeoutError):  # two classes before Python 3.11
+            return f"{NO_ANSWER} in {self._settings.notify_seconds:g} s"
+        except Exception as error:  # noqa: BLE001 - one message must not end the sending of others
+            return type(error).__name__
+        return "" if sent else "refused, or not reached"
+
+    async def _target(self, user: str) -> str | Refusal:
+        """Return where a user's messages go, or why nowhere: it could be read as another place, or is not known."""
         template, email = self._settings.notify_users, None
         if "{email}" in template:
             try:
                 email = await self._hub.email(user)
             except Unavailable:
-                return None
+                return Refusal("the hub does not say the mail address now", for_good=False)
             self._addressed[user] = email is not None and bool(PLAIN.fullmatch(email))
             if not self._addressed[user]:
-                return None
-        if not _fits(template, user):
-            return None
+                return Refusal("no mail address is known", for_good=True)
+        if not template or not _fits(template, user):
+            return Refusal("no mail address is known", for_good=True)
         return template.replace("{user}", quote(user, safe="@")).replace("{email}", quote(email or "", safe="@"))
 
-    def _failed(self, message: Message, target: str, why: str) -> None:
-        """Count it and say it, without the address: a password may stand in it."""
-        self.counts["failed"] += 1
-        who = "the administrators" if message.to_admins else message.user
-        by = target.partition("://")[0] if "://" in target else "no target"
-        log.warning("not told: %s (%s of %s, by %s): %s", who, message.kind, message.lease, by, why)
+
+class Refusal(NamedTuple):
+    """Why a message has no address, and whether it never will."""
+
+    why: str
+    for_good: bool
+
+
+def _whom(message: Message) -> str:
+    return "the administrators" if message.to_admins else message.user
 
 
 def _fits(template: str, user: str) -> bool:

@@ -12,6 +12,7 @@ from gpuspawner.service.api.programs.starting import read_server
 from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.shapes import ready as shapes
 from gpuspawner.service.ready import telling
+from gpuspawner.service.store.clients.keyed import announce
 
 
 class ReadyHandler(ApiHandler):
@@ -63,6 +64,7 @@ class OneReady(ReadyHandler):
         """Remove it, and answer its id. What was asked for by it goes on."""
         person = self.user()
         self.fields()
+        announce({"id": name})
         if not await telling.remove(self.parts, person.owner, person.name, name, self.where):
             raise self.missing(name)
         self.answer({"id": name})

@@ -6,6 +6,7 @@ asks: a program of theirs needs no right in the hub at all. The hub's own limits
 
 from __future__ import annotations
 
+import json
 import uuid
 from typing import Any
 
@@ -19,6 +20,7 @@ from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.shapes.options import StartBody
 from gpuspawner.service.api.rest.shapes.workspaces import Workspace
 from gpuspawner.service.leases.allocator import Ask
+from gpuspawner.service.store.clients.keyed import announce_about
 from gpuspawner.service.tell.views import lease_view
 
 LONGEST_NAME = 60
@@ -50,8 +52,16 @@ class Workspaces(Listed):
             raise Conflict(
                 f"You have a workspace {called} already ({lease.id[:8]}): open or stop it, or name another one."
             )
-        ask = Ask(key, person.name, request, options, uuid.uuid4().hex, "", unattended=True, where=self.where)
+        name = uuid.uuid4().hex
+        ask = Ask(
+            key, person.name, request, options, uuid.uuid4().hex, "", unattended=True, where=self.where, lease_id=name
+        )
+        announce_about(name)
         self.answer(lease_view(parts, await parts.allocator.acquire(ask)), 202)
+
+    async def replay(self, about: str) -> None:
+        """Answer the workspace that a repeated request asked for before, as it is now."""
+        self.send(202, json.dumps(lease_view(self.parts, await self.own(about))))
 
     def _starter(self) -> Person:
         person = self.must()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tornado.web import HTTPError
 
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable, quoted
 from gpuspawner.service.store.clients.answers import AnswerRow
+from gpuspawner.service.store.clients.keyed import begin
 
 log = logging.getLogger("gpuspawner.api")
 
@@ -19,18 +21,33 @@ LONGEST_KEY = 255
 KEPT_SECONDS = 86400.0
 """For how long an answer is kept. Arbitrary: more than any client goes on trying."""
 USED = "This Idempotency-Key was sent with another request before. Make a new one for each thing to be done."
+LOST = (
+    "The request with this Idempotency-Key was done, or begun, and the service ended before it answered. Look at what "
+    "is there now; make a new key to do something more."
+)
 UNDER_WAY = "The request with this Idempotency-Key is still under way. Ask again in a second."
 
 
-async def once(handler: Any, key: str, act: Callable[[], Awaitable[None]]) -> None:
+async def once(
+    handler: Any, key: str, status: int, act: Callable[[], Awaitable[None]], path: Sequence[str], *, repeatable: bool
+) -> None:
     """Do what a request asks for, unless it was done by this key before; answer as then.
 
-    Only what was done is kept: who was refused may try again by the same key.
+    The key is stored in the transaction of the act's first write, with its answer where that is known by then. Only
+    what was done is kept: a request that was refused may be sent again by the same key.
+
+    Args:
+        handler: the handler of the request. One with a method ``replay`` answers by it where the answer was lost.
+        key: the idempotency key.
+        status: the status of a success.
+        act: does it.
+        path: the arguments in the address, for ``replay``.
+        repeatable: whether doing it twice is as doing it once: it is done again where the answer was lost.
 
     Raises:
         RequestRefused: it is no key.
         HTTPError: 422, the key was used for something else.
-        Conflict: the same is under way.
+        Conflict: the same is under way; or it was done, and its answer was lost.
     """
     if not 0 < len(key) <= LONGEST_KEY or not key.isprintable():
         right = f"1 to {LONGEST_KEY} printable letters"
@@ -38,26 +55,53 @@ async def once(handler: Any, key: str, act: Callable[[], Awaitable[None]]) -> No
     person, parts, request = handler.must(), handler.parts, handler.request
     asked = hashlib.sha256(f"{request.method} {request.uri}\n".encode() + request.body).hexdigest()
     # Not by the token: a script that signs in anew meanwhile is the same person.
-    of = hashlib.sha256("\n".join([*person.owner, person.name, key]).encode()).hexdigest()
+    who = "\n".join([*person.owner, person.name])
+    of = hashlib.sha256(f"{who}\n{key}".encode()).hexdigest()
     if of in parts.under_way:
         raise Conflict(UNDER_WAY)
     parts.under_way.add(of)
     try:
         known = await parts.store.read(parts.store.answers.of, of)
-        if known is not None:
-            if known.asked != asked:
-                raise HTTPError(422, reason=USED)
-            handler.set_header(REPLAYED, "true")
-            handler.send(known.status, known.text)
+        if known is not None and known.asked != asked:
+            raise HTTPError(422, reason=USED)
+        if known is not None and (known.text or not repeatable):
+            await _replay(handler, known, path)
             return
-        handler.holds = True
-        await act()
-        status, text = handler.held
-        try:
-            await parts.store.write(parts.store.answers.keep, AnswerRow(of, parts.clock.now(), asked, status, text))
-        except Unavailable as error:  # it is done: who asked is to know
-            log.warning("what was answered by an Idempotency-Key is not kept: %s", error)
+        row = AnswerRow(of, hashlib.sha256(who.encode()).hexdigest(), parts.clock.now(), asked, status)
+        await _act(handler, row, act)
     finally:
         handler.holds = False
         parts.under_way.discard(of)
-    handler.send(status, text)
+    handler.send(*handler.held)
+
+
+async def _replay(handler: Any, known: AnswerRow, path: Sequence[str]) -> None:
+    """Answer what was answered, or what is so now of what was done."""
+    handler.set_header(REPLAYED, "true")
+    if known.text:
+        handler.send(known.status, known.text)
+    elif hasattr(handler, "replay"):
+        await handler.replay(known.about, *path)
+    else:
+        raise Conflict(LOST)
+
+
+async def _act(handler: Any, row: AnswerRow, act: Callable[[], Awaitable[None]]) -> None:
+    """Do it, holding its answer back until that is stored."""
+    answers, keyed = handler.parts.store.answers, begin(row)
+    handler.holds = True
+    try:
+        await act()
+    except (Conflict, RequestRefused, HTTPError):
+        if keyed.stored:
+            await handler.parts.store.write(answers.drop, row.of)
+        raise
+    finally:
+        keyed.taken = True
+    status, text = handler.held
+    if keyed.stored and (status, text) == (keyed.row.status, keyed.row.text):
+        return  # with the act
+    try:
+        await handler.parts.store.write(answers.keep, replace(keyed.row, status=status, text=text))
+    except Unavailable as error:  # it is done: its sender is to know
+        log.warning("what was answered by an Idempotency-Key is not kept: %s", error)

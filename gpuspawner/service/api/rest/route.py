@@ -64,6 +64,7 @@ def route(
     query: type[Query] | None = None,
     admins: str = "",
     keyed: bool = True,
+    repeatable: bool = False,
     everybody: bool = False,
     refuses: tuple[int, ...] = (),
 ) -> Callable[[Method], Method]:
@@ -71,7 +72,7 @@ def route(
 
     Its parameters ``body`` and ``query`` are models: what was sent is read as them, and refused with 400 where it is
     none. A method that reads what is sent by itself names the models here instead. ``everybody``: it asks nobody who
-    they are.
+    they are. ``repeatable``: doing it twice is as doing it once.
     """
 
     def declare(method: Method) -> Method:
@@ -89,7 +90,7 @@ def route(
                     await done
 
             key = handler.request.headers.get(KEY) if keyed and handler.request.method in {"POST", "DELETE"} else None
-            await (act() if key is None else once(handler, key, act))
+            await (act() if key is None else once(handler, key, status, act, path, repeatable=repeatable))
 
         run.route = declared  # type: ignore[attr-defined]  # where `route_of` finds it
         return run

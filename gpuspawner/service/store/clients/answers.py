@@ -1,4 +1,4 @@
-"""What was answered by an idempotency key, for as long as it may be asked again."""
+"""Idempotency keys that were used, each with its answer, for as long as they may be sent again."""
 
 from __future__ import annotations
 
@@ -9,16 +9,26 @@ import sqlalchemy as sa
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.outputs import Transactions
 
+MOST_KEYS = 500
+"""So many keys of one person are kept, the newest. Arbitrary: a client repeats within minutes."""
+MOST_CHARACTERS = 500_000
+"""So much of the answers of one person is kept, the newest; of the others only that they were given. Arbitrary."""
+
 
 @dataclass(frozen=True)
 class AnswerRow:
-    """One answer. ``of`` is the digest of who asked and their key, ``asked`` that of what they asked."""
+    """One key. ``of`` is the digest of person and key, ``person`` that of the person, ``asked`` that of the request.
+
+    ``about`` names what the act made. ``text`` is "" where the service ended before the answer was known.
+    """
 
     of: str
+    person: str
     at: float
     asked: str
     status: int
-    text: str
+    about: str = ""
+    text: str = ""
 
 
 class Answers:
@@ -28,10 +38,30 @@ class Answers:
         """Read and write by the store's transactions."""
         self._transaction = transaction
 
+    def write(self, connection: sa.Connection, row: AnswerRow) -> None:
+        """Write a key in the transaction of its act, and drop what is too much of its person."""
+        t = tables.answers
+        connection.execute(t.delete().where(t.c.of == row.of))
+        connection.execute(t.insert(), asdict(row))
+        sizes = sa.select(t.c.of, sa.func.length(t.c.text)).where(t.c.person == row.person)
+        total, without_text = 0, []
+        found = connection.execute(sizes.order_by(t.c.at.desc(), t.c.of)).all()
+        for of, size in found[:MOST_KEYS]:
+            total += size
+            if size and total > MOST_CHARACTERS and of != row.of:
+                without_text.append(of)
+        connection.execute(t.update().where(t.c.of.in_(without_text)).values(text=""))
+        connection.execute(t.delete().where(t.c.of.in_([of for of, _ in found[MOST_KEYS:]])))
+
     def keep(self, row: AnswerRow) -> None:
-        """Write one."""
+        """Write one, in place of what was stored of its key."""
         with self._transaction(writes=True) as connection:
-            connection.execute(tables.answers.insert(), asdict(row))
+            self.write(connection, row)
+
+    def drop(self, of: str) -> None:
+        """Forget a key: its request was refused, and may be sent again."""
+        with self._transaction(writes=True) as connection:
+            connection.execute(tables.answers.delete().where(tables.answers.c.of == of))
 
     def of(self, of: str) -> AnswerRow | None:
         """Return the one of a key, None where there is none."""

@@ -12,6 +12,7 @@ from gpuspawner.service.failures import Failure
 from gpuspawner.service.observe.unmatched import unmatched, unmeasured
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import idle_policy_of
+from gpuspawner.service.tell.notifier import USER
 
 FAILS_TOLD, OF_LAST = 2, 5
 """A template is told of whose starts failed so many times, of the last so many. Arbitrary: once is an accident."""
@@ -156,10 +157,15 @@ def _of_templates(parts: Parts, ended: Iterable[Lease]) -> Iterator[Trouble]:
 
 
 def _of_messages(parts: Parts) -> Iterator[Trouble]:
-    counts = parts.notifier.counts
-    lost = {name: counts[name] for name in ("failed", "dropped", "unaddressed") if counts[name]}
+    now, counts = parts.clock.now(), parts.notifier.counts
+    for channel, trouble in sorted(parts.notifier.troubles.items()):
+        whose = "users" if channel == USER else "administrators"
+        what = f"Messages to {whose} are not delivered for {show_duration(now - trouble.since)} ({trouble.why})."
+        waiting = f"{parts.notifier.waiting} wait in the store, and are tried again for a day."
+        yield Trouble(what, f"{waiting} Look at service_settings.notify_users and notify_admins, and at their server.")
+    lost = {name: counts[name] for name in ("dropped", "unaddressed") if counts[name]}
     if lost:
-        total = sum(counts.values())
+        total = sum(counts.values()) - counts["failed"]
         told = ", ".join(f"{count} {name}" for name, count in lost.items())
         words = f"{sum(lost.values())} of {total} messages were not delivered since the service started ({told})."
         remedy = (

@@ -59,6 +59,11 @@ class ServiceCollector(Collector):
             told.add_metric([result], self._parts.notifier.counts[result])
         yield told
         yield GaugeMetricFamily(
+            "gpuspawner_notifications_waiting",
+            "Messages that wait in the store to be sent, as of the last look.",
+            value=self._parts.notifier.waiting,
+        )
+        yield GaugeMetricFamily(
             "gpuspawner_catalog_reload_success",
             "1 while the catalog in force is as its file says, 0 while what was written there cannot be used.",
             value=0 if self._parts.in_force.problem else 1,

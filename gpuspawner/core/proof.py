@@ -14,6 +14,11 @@ SCHEME = "spawner"
 """Of ``Authorization``, before the proof of a request."""
 NONCE = "Gpuspawner-Nonce"
 """The header by which whoever asks wants a proof: a text that no answer before can have been signed for."""
+TIME = "Gpuspawner-Time"
+"""The header of when a request was signed, in whole seconds since the epoch."""
+WINDOW_SECONDS = 60
+"""A signed request is good for so long, and so far may the clocks of hub and service differ. Arbitrary: as long as a
+ticket of the hub's pages; NTP keeps clocks within a second."""
 DIGEST = "Gpuspawner-Digest"
 """The header of what a request asks, all of it."""
 PROOF = "Gpuspawner-Proof"
@@ -37,19 +42,20 @@ def digest(method: str, target: str, body: bytes) -> str:
     return _hashed(method, target, body).hex()
 
 
-def prove_request(secret: bytes, nonce: str, of_request: str) -> str:
-    """Return what shows that the hub of this secret sends the request of this ``digest``.
+def prove_request(secret: bytes, nonce: str, signed_at: str, of_request: str) -> str:
+    """Return what shows that the hub of this secret sends the request of this ``digest``, signed at a time.
 
-    It is checked by the headers alone, before a body is read; then the body must have that digest.
+    It is checked by the headers alone, before a body is read; then the body must have that digest. Whether the time is
+    within WINDOW_SECONDS and the nonce is new is for the service to check: else the request may be a replay.
     """
-    return _signature(secret, "request-1", nonce, of_request)
+    return _signature(secret, "request-2", nonce, signed_at, of_request)
 
 
-def request_headers(secret: bytes, nonce: str, method: str, target: str, body: bytes) -> dict[str, str]:
-    """Return the headers by which the service of this secret takes a request for its hub's."""
-    of_request = digest(method, target, body)
-    proof = prove_request(secret, nonce, of_request)
-    return {"Authorization": f"{SCHEME} {proof}", NONCE: nonce, DIGEST: of_request}
+def request_headers(secret: bytes, nonce: str, at: float, asked: Asked, body: bytes) -> dict[str, str]:
+    """Return the headers by which the service of this secret takes a request for its hub's, at a time."""
+    of_request, signed_at = digest(*asked, body), str(int(at))
+    proof = prove_request(secret, nonce, signed_at, of_request)
+    return {"Authorization": f"{SCHEME} {proof}", NONCE: nonce, TIME: signed_at, DIGEST: of_request}
 
 
 def prove_answer(secret: bytes, nonce: str, asked: Asked, status: int, body: bytes) -> str:

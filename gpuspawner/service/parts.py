@@ -9,6 +9,7 @@ from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.file import InForce
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.schedulers.base import Scheduler
+from gpuspawner.service.api.signed import SignedRequests
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.inbox.board import Board
 from gpuspawner.service.inbox.inboxes import Inboxes
@@ -63,6 +64,8 @@ class Parts:
     """How many pages of each person listen to events."""
     logins: Logins = field(default_factory=Logins)
     """Logins of the command line that wait for their user."""
+    signed_requests: SignedRequests = field(default_factory=SignedRequests)
+    """Signed requests of the hub that were served."""
     under_way: set[str] = field(default_factory=set)
     """Of which idempotency keys something is done now."""
 

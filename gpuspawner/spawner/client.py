@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -28,12 +29,15 @@ OPERATE_SECONDS = 60.0
 class LeaseClient:
     """Talks to ``url`` (the service with its prefix) as the hub's spawner. The secret is used, and never sent.
 
+    ``wall`` tells the time that calls are signed with, in seconds since the epoch.
+
     Every method raises RequestRefused for a 4xx with its reason, Gone for a 410, Conflict for a 409, and
     Unavailable where the service does not answer, does not prove that it is this hub's, or has an error of its own.
     """
 
     url: str
     secret: bytes
+    wall: Callable[[], float] = time.time
 
     async def acquire(self, ask: Mapping[str, Any]) -> dict[str, Any]:
         """Ask for the lease of a start. Repeating it is harmless."""
@@ -99,7 +103,7 @@ class LeaseClient:
     ) -> dict[str, Any]:
         url, nonce = f"{self.url}{path}{'?' if arguments else ''}{urlencode(arguments or {})}", new_nonce()
         sent = json.dumps(body or {}) if method == "POST" else None
-        headers = request_headers(self.secret, nonce, method, target_of(url), (sent or "").encode())
+        headers = request_headers(self.secret, nonce, self.wall(), Asked(method, target_of(url)), (sent or "").encode())
         response = await ask_service(self.secret, method, url, nonce, headers, sent, seconds)
         answer: dict[str, Any] = json.loads(response.body)
         if response.code != 200:  # noqa: PLR2004 - HTTP's own number

@@ -7,6 +7,7 @@ from gpuspawner.core.proof import (
     DIGEST,
     NONCE,
     SCHEME,
+    TIME,
     Asked,
     digest,
     is_same,
@@ -32,12 +33,14 @@ def test_a_part_that_ends_where_another_begins_is_another_request():
 @given(REQUESTS)
 def test_the_service_of_the_secret_takes_the_headers_and_no_other_does(request_):
     nonce = new_nonce()
-    headers = request_headers(SECRET, nonce, *request_)
+    headers = request_headers(SECRET, nonce, 1_800_000_000.9, Asked(*request_[:2]), request_[2])
     scheme, _, proof = headers["Authorization"].partition(" ")
     assert (scheme, headers[NONCE], headers[DIGEST]) == (SCHEME, nonce, digest(*request_))
-    assert is_same(proof, prove_request(SECRET, nonce, headers[DIGEST]))
-    assert not is_same(proof, prove_request(b"t" * 32, nonce, headers[DIGEST]))
-    assert not is_same(proof, prove_request(SECRET, new_nonce(), headers[DIGEST]))
+    due = (SECRET, nonce, "1800000000", headers[DIGEST])
+    assert headers[TIME] == "1800000000"
+    assert is_same(proof, prove_request(*due))
+    for index, other in enumerate([b"t" * 32, new_nonce(), "1800000001", "0" * 64]):
+        assert not is_same(proof, prove_request(*due[:index], other, *due[index + 1 :]))
 
 
 def test_an_answer_proves_its_status_its_body_and_its_question():
@@ -48,5 +51,5 @@ def test_an_answer_proves_its_status_its_body_and_its_question():
     others = [(*due[:i], other, *due[i + 1 :]) for i, other in enumerate(instead)]
     others.append((SECRET, "nonce", Asked("GET", "/b"), 200, b"{}"))
     assert not any(is_same(proof, prove_answer(*other)) for other in others)
-    assert not is_same(proof, prove_request(SECRET, "nonce", "200"))
+    assert not is_same(proof, prove_request(SECRET, "nonce", "0", "200"))
     assert not is_same("ü", proof)

@@ -21,7 +21,7 @@ import requests
 from hub_configuration import BEFORE_CONFIGURE, CATALOG, CONFIG, CONFIGURE, FAST
 
 from demo.ports import pick_free
-from gpuspawner.core.proof import new_nonce, request_headers
+from gpuspawner.core.proof import Asked, new_nonce, request_headers
 from gpuspawner.core.tickets import sign_ticket
 
 REPO = Path(__file__).parents[2]
@@ -241,7 +241,7 @@ class RealHub:
         target = f"/services/gpu/internal{path}{'?' if arguments else ''}{urlencode(arguments)}"
         sent = json.dumps(body or {}) if method == "POST" else ""
         url = f"http://127.0.0.1:{self.service_port}{target}"
-        headers = request_headers(secret, new_nonce(), method, target, sent.encode())
+        headers = request_headers(secret, new_nonce(), time.time(), Asked(method, target), sent.encode())
         return requests.request(method, url, headers=headers, data=sent or None, timeout=30)
 
     def ticket(self, user: str) -> str:

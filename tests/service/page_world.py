@@ -28,7 +28,7 @@ from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.leases.stored_events import event_of
-from gpuspawner.core.proof import new_nonce, request_headers
+from gpuspawner.core.proof import Asked, new_nonce, request_headers
 from gpuspawner.service.app import Options, wire
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine, ReadingRow
@@ -298,7 +298,7 @@ def api(world, name, path="workspaces?ended=5", method="GET", body=None):
 def spawner(world, path, body=None, method="POST"):
     """What the service answers to the hub's spawner."""
     target, sent = f"{PREFIX}/internal/{path}", json.dumps(body or {}) if method == "POST" else ""
-    headers = request_headers(b"s" * 32, new_nonce(), method, target, sent.encode())
+    headers = request_headers(b"s" * 32, new_nonce(), world.clock.wall(), Asked(method, target), sent.encode())
     return requests.request(method, world.url + target, headers=headers, data=sent or None, timeout=20)
 
 

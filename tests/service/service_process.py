@@ -7,7 +7,7 @@ import time
 
 import requests
 
-from gpuspawner.core.proof import new_nonce, request_headers
+from gpuspawner.core.proof import Asked, new_nonce, request_headers
 
 SERVE = """
 import asyncio, logging, os, sys
@@ -72,7 +72,8 @@ class Process:
 def call(port, path, method="POST", body=None):
     """Ask as the hub's spawner; None where nobody answers. Redirects are not followed."""
     target, text = f"/services/gpu/{path}", json.dumps(body or {}) if method == "POST" else ""
-    headers = request_headers(b"s" * 32, new_nonce(), method, target, text.encode()) if method == "POST" else {}
+    asked = b"s" * 32, new_nonce(), time.time(), Asked(method, target), text.encode()
+    headers = request_headers(*asked) if method == "POST" else {}
     url = f"http://127.0.0.1:{port}{target}"
     try:
         return requests.request(method, url, headers=headers, data=text or None, timeout=20, allow_redirects=False)

@@ -13,7 +13,7 @@ BIG = Added("u-1", "templates", "big", {"extends": "pytorch"}, "2026-11-26T08:00
 def test_promise_9_the_spawner_alone_is_told_what_is_added_and_that_once(make_web_world):
     web_world = make_web_world()
     url = web_world.home.rstrip("/")
-    client = LeaseClient(url, web_world.parts.secret)
+    client = LeaseClient(url, web_world.parts.secret, web_world.clock.wall)
     nothing = asyncio.run(client.added(""))
     assert nothing["added"] == []
     web_world.parts.in_force.used = (BIG,)

@@ -37,7 +37,8 @@ class Client:
         text = body if isinstance(body, (str, bytes)) else None if body is None else json.dumps(body)
         text = "" if method == "POST" and text is None else text
         if who == SPAWNER:
-            headers = request_headers(SECRET, new_nonce(), method, PREFIX.rstrip("/") + path, utf8(text or ""))
+            asked = Asked(method, PREFIX.rstrip("/") + path)
+            headers = request_headers(SECRET, new_nonce(), self.world.clock.wall(), asked, utf8(text or ""))
         request = HTTPRequest(self.url + path, method, headers, text, allow_nonstandard_methods=True)
         client = SimpleAsyncHTTPClient(force_instance=True)
         response = await client.fetch(request, raise_error=False)
@@ -393,7 +394,9 @@ async def test_promise_6_the_spawners_client_names_the_node_that_had_no_room(wor
     await world.round()
     lease = await world.start("alice")
     await world.acknowledge(lease)
-    await LeaseClient(call.url, SECRET).requeue(lease.id, 1, "Its node had no room after all.", "node-7")
+    await LeaseClient(call.url, SECRET, world.clock.wall).requeue(
+        lease.id, 1, "Its node had no room after all.", "node-7"
+    )
     assert world.now_of(lease).tried_nodes == ("node-7",)
 
 
@@ -431,7 +434,7 @@ async def test_what_another_hubs_service_answers_is_told_from_ones_own(world, ca
     lease = await world.up("alice")
     ticket = call.ticket("alice").removeprefix("ticket ")
     for secret, ours in ((SECRET, True), (b"x" * 32, False)):
-        client = LeaseClient(call.url, secret)
+        client = LeaseClient(call.url, secret, world.clock.wall)
         with pytest.raises(Gone if ours else Unavailable, match=None if ours else NOT_OURS):
             await client.heartbeat(lease.id, 7)
         found = await ServiceView(call.url, ticket, secret).workspaces()

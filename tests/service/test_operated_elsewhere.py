@@ -166,7 +166,7 @@ async def test_it_is_asked_over_http_by_proof_and_takes_more_than_a_person_may_s
     url = f"http://127.0.0.1:{socket.getsockname()[1]}{PREFIX.rstrip('/')}"
     try:
         apart.cluster.apply("train")
-        apart.process = Rounds(apart.cluster, LeaseClient(url, SECRET))
+        apart.process = Rounds(apart.cluster, LeaseClient(url, SECRET, world.clock.wall))
         await apart.rounds()
         assert apart.leases() == ["uidtrain"]
         assert apart.cluster.there["train"].status["lease"] == "uidtrain"
@@ -175,7 +175,9 @@ async def test_it_is_asked_over_http_by_proof_and_takes_more_than_a_person_may_s
         await apart.rounds()
         assert apart.cluster.there["new"].phase == "Pending"
         with pytest.raises(Unavailable, match=NOT_OURS):
-            await LeaseClient(url, b"another").operate({"who": "a", "requests": [], "refuses": "", "going": False})
+            await LeaseClient(url, b"another", world.clock.wall).operate(
+                {"who": "a", "requests": [], "refuses": "", "going": False}
+            )
     finally:
         server.stop()
         await server.close_all_connections()

@@ -21,7 +21,7 @@ from tornado.testing import bind_unused_port
 
 from gpuspawner.backends.fake import fake_gpus
 from gpuspawner.core.leases.lease import Key, Phase
-from gpuspawner.core.proof import new_nonce, request_headers
+from gpuspawner.core.proof import Asked, new_nonce, request_headers
 from gpuspawner.core.tickets import sign_ticket
 from gpuspawner.service import connections
 from gpuspawner.service.api.base import is_spawner
@@ -150,7 +150,7 @@ def test_large_bodies_of_nobody_are_not_held(service, port):
 
 def as_spawner(target="/", method="GET"):
     """The lines by which a request, without a body, is the hub's spawner's."""
-    headers = request_headers(b"s" * 32, new_nonce(), method, target, b"")
+    headers = request_headers(b"s" * 32, new_nonce(), NOW, Asked(method, target), b"")
     return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
 
 
@@ -224,7 +224,7 @@ def test_nobody_takes_all_the_time_that_they_like_to_send_headers_or_a_body(worl
 
 def test_a_flood_from_one_address_ends_its_own_connections_and_none_of_the_spawner_s_nor_of_other_addresses(world):
     path = "/services/gpu/internal/leases/gone?attempt=1"
-    ask = f"GET {path} HTTP/1.1\r\nHost: gpu\r\n{as_spawner(path)}\r\n"
+    ask, again = (f"GET {path} HTTP/1.1\r\nHost: gpu\r\n{as_spawner(path)}\r\n" for _ in range(2))
     with served(world) as port, contextlib.ExitStack() as stack:
         spawner = stack.enter_context(connect(port, ask))
         assert spawner.recv(1000).startswith(b"HTTP/1.1 410 ")
@@ -234,5 +234,5 @@ def test_a_flood_from_one_address_ends_its_own_connections_and_none_of_the_spawn
             assert one.recv(1) == b"", "an old one of the flood is closed"
         other.sendall(b" HTTP/1.1\r\nHost: gpu\r\n\r\n")
         assert other.recv(1000).startswith(b"HTTP/1.1 403 ")
-        spawner.sendall(ask.encode())
+        spawner.sendall(again.encode())
         assert spawner.recv(1000).startswith(b"HTTP/1.1 410 ")

@@ -74,6 +74,8 @@ def _examined(arguments: argparse.Namespace, token: str) -> Iterator[Finding]:
     service = arguments.service.rstrip("/")
     ready = answered(f"{service}/readyz")
     yield of_hub.service_ready(service, ready)
+    if ready.status:
+        yield of_hub.clock("The service", ready)
     base = urlsplit(url).path.removesuffix("/hub/api") if hub.status else ""
     version = answered(f"{service}{base}/services/gpu/api/v1/", token) if ready.status else Answer(0)
     yield from of_hub.below_prefix(base, version) if ready.ok else ()

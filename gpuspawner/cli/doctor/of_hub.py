@@ -15,7 +15,8 @@ FORBIDDEN = {401, 403}
 OLDEST_HUB, NEWEST_HUB = (5, 5), 7
 """As pyproject.toml has it: from this version on, below that one."""
 SKEW_SECONDS = 10.0
-"""Between two clocks. A ticket of the hub's pages is good for 60 s, and HTTP tells whole seconds. Arbitrary below."""
+"""Between two clocks. Tickets of the hub's pages, and the hub's signed calls of the service, are good for 60 s, and
+HTTP tells whole seconds. Arbitrary below."""
 AN_ADMINISTRATORS = "ask with an administrator's token: GPUSPAWNER_TOKEN, made on the hub's page Token with all scopes"
 THE_SERVICES = (
     "Ask with the service's token: --secret-file, of the secret that hub and service share, or --token-file. A service "
@@ -90,7 +91,7 @@ def clock(whose: str, answer: Answer) -> Finding:
     if abs(skew) <= SKEW_SECONDS:
         return good("clock", f"{whose}'s clock is this machine's.")
     ahead = "ahead of" if skew > 0 else "behind"
-    words = f"{whose}'s clock is {abs(skew):.0f} s {ahead} this machine's: tickets of pages are good for 60 s."
+    words = f"{whose}'s clock is {abs(skew):.0f} s {ahead} this machine's: tickets and signed calls are good for 60 s."
     return bad("clock", words, "Have both set by NTP: chronyc tracking, or timedatectl, tells which is off.")
 
 

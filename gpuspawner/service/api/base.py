@@ -16,7 +16,7 @@ from tornado.web import HTTPError, RequestHandler
 from gpuspawner.catalog import AllRefused, Catalog, teams_of, visible, what_is_wrong
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Superseded, Unavailable, quoted
 from gpuspawner.core.leases.lease import NOBODY, Lease, Owner
-from gpuspawner.core.proof import DIGEST, NONCE, PROOF, SCHEME, Asked, is_same, prove_answer, prove_request
+from gpuspawner.core.proof import DIGEST, NONCE, PROOF, SCHEME, TIME, Asked, is_same, prove_answer, prove_request
 from gpuspawner.core.queue.holds import Asker
 from gpuspawner.core.tickets import ticket_holder
 from gpuspawner.service.leases.allocator import WORKSPACE_TOKEN_PREFIX, hash_token
@@ -45,7 +45,8 @@ def is_spawner(secret: bytes, headers: HTTPHeaders) -> bool:
     """Whether a request's headers prove that it comes from the hub's spawner."""
     scheme, proof = authorization(headers)
     nonce = headers.get(NONCE, "")
-    return scheme == SCHEME and bool(nonce) and is_same(proof, prove_request(secret, nonce, headers.get(DIGEST, "")))
+    due = prove_request(secret, nonce, headers.get(TIME, ""), headers.get(DIGEST, ""))
+    return scheme == SCHEME and bool(nonce) and is_same(proof, due)
 
 
 @dataclass(frozen=True)

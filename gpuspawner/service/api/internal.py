@@ -73,6 +73,8 @@ class SpawnerHandler(ApiHandler):
         asked = digest(str(request.method), str(request.uri), request.body)
         if not is_spawner(self.parts.secret, request.headers) or request.headers[DIGEST] != asked:
             raise HTTPError(403, reason="Only the hub's spawner may ask this.")
+        if why := self.parts.signed_requests.refuse(request.headers, self.parts.clock.wall()):
+            raise HTTPError(403, reason=why)
 
     def attempt(self) -> int:
         """Return the attempt that the request names."""

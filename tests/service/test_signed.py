@@ -1,0 +1,76 @@
+"""The hub's signed calls: each is served once, and only within a time of its signing."""
+
+import json
+
+import pytest
+import requests
+from page_world import PREFIX, spawner
+
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.proof import NONCE, TIME, WINDOW_SECONDS, Asked, new_nonce, request_headers
+from gpuspawner.service.api.signed import REPLAYED, SignedRequests
+from gpuspawner.spawner.client import LeaseClient
+
+
+@pytest.fixture
+def web_world(make_web_world):
+    return make_web_world()
+
+
+TARGET, BODY = f"{PREFIX}/internal/added", b'{"known": ""}'
+
+
+def send(world, headers):
+    response = requests.post(world.url + TARGET, headers=headers, data=BODY, timeout=20)
+    return response.status_code, response.json().get("error", {}).get("message", "")
+
+
+def signed(world, ahead_seconds=0.0):
+    at = world.clock.wall() + ahead_seconds
+    return request_headers(world.parts.secret, new_nonce(), at, Asked("POST", TARGET), BODY)
+
+
+def test_a_call_that_was_served_is_not_served_again(web_world):
+    headers = signed(web_world)
+    assert send(web_world, headers)[0] == 200
+    assert send(web_world, headers) == (403, REPLAYED)
+    assert spawner(web_world, "added", json.loads(BODY)).status_code == 200
+
+
+def test_a_call_that_was_recorded_is_too_old_once_its_nonce_is_forgotten(web_world):
+    headers, kept = signed(web_world), []
+    assert send(web_world, headers)[0] == 200
+    for _ in range(4):
+        web_world.clock.at += WINDOW_SECONDS / 2
+        kept.append(send(web_world, headers)[0])
+        assert send(web_world, signed(web_world))[0] == 200
+    assert kept == [403] * 4
+    assert len(web_world.parts.signed_requests._expires_at) < 5
+
+
+@pytest.mark.parametrize("name", [NONCE, TIME])
+def test_neither_nonce_nor_time_of_a_recorded_call_can_be_changed(web_world, name):
+    other = signed(web_world, 5)[name]
+    assert send(web_world, {**signed(web_world), name: other})[0] == 403
+
+
+@pytest.mark.parametrize("ahead_seconds", [-200, 200])
+async def test_clocks_that_differ_are_told_by_both_sides(web_world, caplog, ahead_seconds):
+    client = LeaseClient(web_world.url + PREFIX, web_world.parts.secret, lambda: web_world.clock.wall() + ahead_seconds)
+    for _ in range(2):
+        with pytest.raises(
+            Unavailable, match="clocks of the hub and of the GPU service differ by 3 min 20 s, and at most"
+        ):
+            await client.added("")
+    told = [record for record in caplog.records if "clocks of the hub" in record.getMessage()]
+    assert len(told) == 1, "the log is not filled by it"
+
+
+@pytest.mark.parametrize("ahead_seconds", [-55, 55])
+async def test_clocks_that_differ_by_less_than_the_window_are_no_hindrance(web_world, ahead_seconds):
+    client = LeaseClient(web_world.url + PREFIX, web_world.parts.secret, lambda: web_world.clock.wall() + ahead_seconds)
+    await client.added("")
+
+
+def test_a_call_without_a_time_is_refused():
+    assert "does not say when" in SignedRequests().refuse({NONCE: "x", TIME: ""}, 0.0)

@@ -14,6 +14,7 @@ from gpuspawner.core.quotas.entries import entries_in_force
 from gpuspawner.service.administering.asking import Act
 from gpuspawner.service.api.granting import CorrectionBody, GrantBody, Granting
 from gpuspawner.service.api.preemptions import claim_line
+from gpuspawner.service.rules.preemptions import whom_of
 from gpuspawner.service.tell.rules.claim_views import claim_view
 from gpuspawner.service.tell.rules.quota_view import grant_view, quota_view
 from gpuspawner.service.tell.rules.rule_words import rules_view
@@ -79,7 +80,8 @@ class Quotas(PageHandler):
             raise HTTPError(403, reason="Only administrators (scope custom:gpu:admin) see everybody's quotas.")
         rows = [grant_view(parts, row) for row in reversed(parts.allocator.accounting.rows())]
         live = [row for row in rows if row["state"] in {"in force", "to come"}]
-        claims = [claim_view(parts, one) for one in await parts.preemptions.last(CLAIMS_SHOWN)]
+        found = await parts.preemptions.last(CLAIMS_SHOWN)
+        claims = [{**claim_view(parts, one), "whom": whom_of(one)} for one in found]
         typed = {name: self.get_body_argument(name, "") for name in self.request.body_arguments if name != "_xsrf"}
         catalog = parts.catalog
         self.render_page(

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
-from gpuspawner.core.administering.restrictions import Measure, Restriction, exempt_until, holds_of, with_closed
+from gpuspawner.core.administering.restrictions import Measure, Restriction, exemption_of, holds_of, with_closed
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
 from gpuspawner.core.placement.placement import count_away, count_free, largest_fit
 from gpuspawner.core.queue.forecast.estimates import queue_places
@@ -161,9 +161,9 @@ def test_an_exemption_is_of_a_workspace_or_of_all_of_a_user():
     of_lease = closing(Measure.EXEMPT, "one", NOW + 50)
     of_user = closing(Measure.EXEMPT, "", NOW + 90, account=Account("", "alice born"))
     of_other = closing(Measure.EXEMPT, "", NOW + 900, account=Account("", "bob born"))
-    assert exempt_until(lease, [of_lease, of_other]) == NOW + 50
-    assert exempt_until(lease, [of_lease, of_user, of_other]) == NOW + 90
-    assert exempt_until(lease, [of_other, closing(Measure.DRAIN, "one")]) is None
+    assert exemption_of(lease, [of_lease, of_other]) is of_lease
+    assert exemption_of(lease, [of_lease, of_user, of_other]) is of_user
+    assert exemption_of(lease, [of_other, closing(Measure.DRAIN, "one")]) is None
 
 
 def test_one_holds_until_its_time_is_over_or_it_is_lifted():

@@ -1,12 +1,16 @@
 """What administrators do over HTTP: rights, a dry run that says what is done, several at once, and their audit."""
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from page_world import CATALOG, GPUS, NOW, api, in_grace, running, waiting
+from page_world import CATALOG, GPUS, NOW, Browser, api, in_grace, running, waiting
 
 from gpuspawner.catalog import load_catalog
+from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Budget, Per, Quota, Rate, Rules, Used, Whom
@@ -298,6 +302,10 @@ def test_what_is_exempt_is_not_judged_and_its_grace_ends(world, whom):
     assert world.call(world.parts.lifecycle.kept_until, lease) == NOW + 7200
     idle = api(world, "admin", "workspaces/warned").json()["idle"]
     assert (idle["state"], idle["kept_until"]) == ("kept", NOW + 7200)
+    assert f"by admin: {WHY}" in idle["words"]
+    assert idle["words"].startswith("exempt until ")
+    (row,) = Browser(world, "admin").look("console/workspaces.json?use=exempt").json()["rows"]
+    assert (row["user"], f"by admin: {WHY}" in row["because"]) == ("carol", True)
     lift(world, made)
     assert world.call(world.parts.lifecycle.kept_until, world.lease("warned")) is None
 
@@ -328,3 +336,43 @@ def test_what_was_granted_on_a_node_and_not_started_waits_again(world):
     restrict(world, "drain", node=NODE)
     lease = world.lease("waits")
     assert (lease.phase, lease.slots) == (Phase.PARKED, ())
+
+
+def held_up(world):
+    """Have writes of restrictions wait until what is returned is set."""
+    let_go, save = threading.Event(), world.parts.store.restrictions.save
+    world.parts.store.restrictions.save = lambda *some: let_go.wait(20) and save(*some)
+    return let_go
+
+
+def closed(world):
+    return world.call(lambda: {gpu.note for gpu in world.parts.allocator.observed.fleet.gpus if gpu.closed})
+
+
+def test_promise_1_a_node_is_closed_before_that_is_stored_and_opened_only_after_that_is(world):
+    let_go = held_up(world)
+    with ThreadPoolExecutor(1) as beside:
+        made = beside.submit(restrict, world, "drain", node=NODE)
+        wait_until(lambda: closed(world))
+        assert world.parts.store.restrictions.in_force(NOW) == []
+        let_go.set()
+        let_go = made.result() and held_up(world)
+        lifting = beside.submit(lift, world, made.result())
+        time.sleep(0.2)
+        assert closed(world), "it holds until its end is stored"
+        let_go.set()
+        lifting.result()
+    assert not closed(world)
+
+
+def test_a_node_whose_drain_cannot_be_stored_is_not_closed(world):
+    world.parts.store.restrictions.save = lambda *_: (_ for _ in ()).throw(Unavailable("The disk is full."))
+    restrict(world, "drain", 503, node=NODE)
+    assert not closed(world)
+
+
+def wait_until(check, seconds=20):
+    until = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < until
+        time.sleep(0.02)

@@ -52,7 +52,38 @@ def world(make_world, path):
 
 def reload_of(world):
     parts = world.parts
-    return Reload(parts.in_force, parts.scheduler, parts.allocator, parts.lifecycle)
+    return Reload(parts.in_force, parts.scheduler, parts.allocator, parts.lifecycle, parts.book, parts.clock)
+
+
+def audited(world):
+    """What the audit tells of the catalog, the oldest first: by whom, from where, what, and the version in force."""
+    lines = [line for line in reversed(world.parts.store.audit()) if line.event.name == "catalog changed"]
+    return [(line.actor, line.where, line.event.why, line.target) for line in lines]
+
+
+async def test_a_change_of_the_catalog_is_in_the_audit_with_the_entries_that_differ(world, path):
+    reload, first = reload_of(world), world.parts.in_force.version
+    await reload.look()
+    write(path, policy={"keep": {"times": 9}}, pytorch=PYTORCH, small={"gpus": {"half": 1}})
+    assert await reload.look()
+    second = world.parts.in_force.version
+    assert audited(world) == [
+        ("gpuspawner", "the catalog's file", "the first that the audit tells of", first),
+        ("gpuspawner", "the catalog's file", "templates: added small; policies: changed default", second),
+    ]
+    await reload.look()
+    await reload_of(world).look()  # the service starts again
+    assert len(audited(world)) == 2
+
+
+async def test_a_catalog_that_changed_while_no_service_ran_is_in_the_audit(world, path):
+    await reload_of(world).look()
+    write(path, pytorch=PYTORCH, small={"gpus": {"half": 1}})
+    world.catalog = CatalogFile(path)
+    world.boot()
+    await reload_of(world).look()
+    told = ("it differs from the one before the service started", world.parts.in_force.version)
+    assert audited(world)[-1][2:] == told
 
 
 async def test_nothing_follows_from_what_has_not_changed(world):

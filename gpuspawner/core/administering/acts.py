@@ -53,6 +53,12 @@ class Lifted(Text):
     name, words = "lifted", "Lifted a restriction"
 
 
+class CatalogChanged(Text):
+    """Another catalog is in force; ``text`` is which entries differ."""
+
+    name, words = "catalog changed", "Changed the catalog"
+
+
 class ActRefused(Text):
     """An administrator asked for what was refused; ``text`` is what and why."""
 

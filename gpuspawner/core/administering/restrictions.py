@@ -102,6 +102,7 @@ def holds_of(restrictions: Iterable[Restriction]) -> tuple[ClassHold, ...]:
     )
 
 
-def exempt_until(lease: Lease, restrictions: Iterable[Restriction]) -> float | None:
-    """Return until when a workspace is not judged as idle; None where nothing spares it."""
-    return max((one.until for one in restrictions if one.spares(lease) and one.until is not None), default=None)
+def exemption_of(lease: Lease, restrictions: Iterable[Restriction]) -> Restriction | None:
+    """Return the restriction by which a workspace is not judged as idle for longest; None where nothing spares it."""
+    found = (one for one in restrictions if one.spares(lease) and one.until is not None)
+    return max(found, key=lambda one: one.until or 0.0, default=None)

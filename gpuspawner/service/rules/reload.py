@@ -6,12 +6,18 @@ import asyncio
 import time
 
 from gpuspawner.backends.resources import Resources
+from gpuspawner.catalog.changes import changes_words
 from gpuspawner.catalog.file import CatalogFile, InForce
+from gpuspawner.core.administering.acts import CatalogChanged
 from gpuspawner.schedulers.base import Scheduler
+from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
+from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.lifecycle import Lifecycle
 from gpuspawner.service.operator.entries import Entries
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.store import AuditLine
+from gpuspawner.service.store.reports.audit_search import Sought
 
 
 class Reload:
@@ -23,9 +29,12 @@ class Reload:
         scheduler: Scheduler,
         allocator: Allocator,
         lifecycle: Lifecycle,
+        book: Book,
+        clock: Clock,
         entries: Entries | None = None,
     ) -> None:
-        """Look at nothing yet: what is in force is what all else was made by."""
+        """Look at nothing yet: what is in force is what all else was made by. Changes are audited in ``book``."""
+        self._book, self._clock, self._is_start_noted = book, clock, False
         self._entries = entries
         self._in_force, self._scheduler = in_force, scheduler
         self._allocator, self._lifecycle = allocator, lifecycle
@@ -40,6 +49,7 @@ class Reload:
 
     async def look(self) -> bool:
         """Take in what was written since. Return whether everything follows another catalog now."""
+        await self.audit_start()
         await self._take()
         changed = await self._follow()
         if self._entries is not None:
@@ -64,8 +74,27 @@ class Reload:
         await self._allocator.accounting.follow()
         await self._allocator.end_what_is_not_offered()
         await self._lifecycle.follow()
+        await self._audit(changes_words(before, catalog))
         self._followed = catalog
         return True
+
+    async def _audit(self, words: str) -> None:
+        """Store that another catalog is in force. Who wrote the file is not known here."""
+        version = self._in_force.version
+        line = AuditLine(self._clock.now(), "", "", "gpuspawner", CatalogChanged(words), "the catalog's file", version)
+        await self._book.save(audit=[line])
+
+    async def audit_start(self) -> None:
+        """Store that this service started with another catalog than the last one that the audit tells of."""
+        version, store = self._in_force.version, self._book.store
+        if not version or self._is_start_noted:
+            return
+        last = await store.read(store.audit_search.find, Sought(actions=(CatalogChanged.name,)), None, 1)
+        if not last:
+            await self._audit("the first that the audit tells of")
+        elif last[0].line.target != version:
+            await self._audit("it differs from the one before the service started")
+        self._is_start_noted = True
 
 
 def reload_of(parts: Parts, resources: Resources | None = None) -> Reload:
@@ -73,4 +102,4 @@ def reload_of(parts: Parts, resources: Resources | None = None) -> Reload:
     file, entries = parts.in_force, None
     if resources is not None and isinstance(file, CatalogFile):
         entries = Entries(file, resources, parts.clock)
-    return Reload(file, parts.scheduler, parts.allocator, parts.lifecycle, entries)
+    return Reload(file, parts.scheduler, parts.allocator, parts.lifecycle, parts.book, parts.clock, entries)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.administering.restrictions import Measure, Restriction, exempt_until, holds_of, with_closed
+from gpuspawner.core.administering.restrictions import Measure, Restriction, exemption_of, holds_of, with_closed
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.leases.lease import Lease
@@ -99,7 +99,12 @@ class Restrictions:
 
     def exempt_until(self, lease: Lease) -> float | None:
         """Return until when a workspace is not judged as idle; None where nothing spares it."""
-        return exempt_until(lease, self.in_force())
+        one = self.exemption_of(lease)
+        return None if one is None else one.until
+
+    def exemption_of(self, lease: Lease) -> Restriction | None:
+        """Return by which restriction a workspace is not judged as idle for longest; None where nothing spares it."""
+        return exemption_of(lease, self.in_force())
 
 
 def _pauses(one: Restriction) -> bool:

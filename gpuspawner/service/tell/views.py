@@ -24,6 +24,7 @@ from gpuspawner.service.leases.prospects import KEPT_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
 from gpuspawner.service.tell.arrivals import arrival_view, awaited_words, reach_words, unclaimed_warning
+from gpuspawner.service.tell.exemptions import kept_words
 from gpuspawner.service.tell.explanation import explained
 from gpuspawner.service.tell.rules.charged import charged_view, why_it_ends
 from gpuspawner.service.tell.rules.claims import notice_words, reaches_into_words
@@ -233,9 +234,8 @@ def _idle(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     words = idle_words(seen, None if grace_ends_at is None else show_time(grace_ends_at, now))
     if lease.arrival is not None:
         words = awaited_words(lease, seen.because, now)
-    elif kept and kept_until is not None:
-        until = f"kept until {show_time(kept_until, now)}"
-        words = f"{until}; {seen.because}" if seen.because else f"{until}; not measured yet"
+    elif kept:
+        words = kept_words(parts, lease, seen.because)
     return {
         "state": "awaited" if lease.arrival is not None else "kept" if kept else seen.state.value,
         "mode": mode.value,

@@ -12,6 +12,7 @@ from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import idle_policy_of
 from gpuspawner.service.tell.console.listing import Column, Filter, Table
+from gpuspawner.service.tell.exemptions import exemption_words
 from gpuspawner.service.tell.sentences import gpus_asked
 from gpuspawner.service.tell.views import is_simulated, standing_view
 
@@ -21,6 +22,7 @@ USES = (
     ("idle", "idle"),
     ("warned", "warned"),
     ("kept", "kept by its user"),
+    ("exempt", "exempt by an administrator"),
     ("not known", "not known"),
     ("not judged", "not judged"),
 )
@@ -105,8 +107,15 @@ def _workspace(parts: Parts, lease: Lease, now: float) -> dict[str, Any]:
         "running_seconds": None if lease.running_at is None else now - lease.running_at,
         "ends_at": lease.deadline_at if lease.notice is None else lease.notice.at,
         "template": template.title if template else request.template or "not known",
-        "because": lease.streak.because if lease.phase in UP else lease.message,
+        "because": _because(parts, lease, now),
     }
+
+
+def _because(parts: Parts, lease: Lease, now: float) -> str:
+    if lease.phase not in UP:
+        return lease.message
+    one = parts.restrictions.exemption_of(lease)
+    return lease.streak.because if one is None else f"{exemption_words(one, now)}; {lease.streak.because}".rstrip("; ")
 
 
 def _use(parts: Parts, lease: Lease, now: float) -> str:
@@ -114,6 +123,8 @@ def _use(parts: Parts, lease: Lease, now: float) -> str:
         return "not judged"
     if lease.kept_until is not None and lease.kept_until > now:
         return "kept"
+    if parts.restrictions.exemption_of(lease) is not None:
+        return "exempt"
     if lease.phase is Phase.RECLAIMING:
         return "warned"
     kind = lease.streak.kind

@@ -17,6 +17,7 @@ from gpuspawner.cli.main import main
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Rate
+from gpuspawner.service.web.console import use as use_page
 
 
 @pytest.fixture
@@ -141,3 +142,25 @@ def test_what_was_used_before_sums_were_kept_is_summed_up_by_the_upgrade(world, 
     assert after["gpu_hours"] == pytest.approx(before["gpu_hours"])
     assert after["cost"] == pytest.approx(before["cost"])
     assert asked(world, "console/ended.json?reason=idle").json()["found"] == 1
+
+
+def test_what_runs_is_read_after_the_store_so_that_an_end_between_them_is_counted_once_at_most(world, monkeypatch):
+    before = asked(world, "console/use.json?by=user").json()
+    runs = use_page.running_parts
+
+    async def ends_first(parts):
+        stopping = replace(parts.book.get("other"), phase=Phase.STOPPING, phase_since=NOW, reason=Reason.STOPPED)
+        await parts.book.save(stopping)
+        await parts.book.save(replace(stopping, phase=Phase.ENDED, ended_at=NOW))
+        return await runs(parts)
+
+    monkeypatch.setattr(use_page, "running_parts", ends_first)
+    between = asked(world, "console/use.json?by=user").json()
+    monkeypatch.setattr(use_page, "running_parts", runs)
+    after = asked(world, "console/use.json?by=user").json()
+
+    def of_erin(document):
+        return [row["gpu_hours"] for row in document["rows"] if row["name"] == "erin"]
+
+    assert of_erin(before) == of_erin(after)
+    assert of_erin(between) in ([], [0.0]), "it is told at the next look"

@@ -164,3 +164,11 @@ def test_softer_evidence_is_judged_again_as_it_was_recorded(store):
     assert seen[0].because == "kernel a.ipynb busy, GPU 0 at 0 %"
     assert not_recorded(one) == frozenset()
     assert not_recorded(replace(one, rows=one.rows[2:])) == {"kernel", "terminal", "ssh", "editor"}
+
+
+def test_a_reading_keeps_since_when_the_workspaces_monitor_has_missed_nothing():
+    seen = GpuReading("a", 0.0, 2**20, 2**30, 1, 0.0, monitor=MonitorReading(80.0, 90.0))
+    unwatched = GpuReading("b", 0.0, 2**20, 2**30, 1, 0.0)
+    rows = reading_rows(a_lease(), Sample(("a", "b"), (seen, unwatched), 60.0, 600.0), POLICY, 1_000.0)
+    told = {row.gpu: (row.monitor_percent, row.monitor_since) for row in rows}
+    assert told == {"a": (80.0, 910.0), "b": (None, None)}

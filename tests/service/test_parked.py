@@ -208,3 +208,20 @@ async def test_a_hub_that_does_not_say_who_is_in_which_group_starts_nothing_and_
     world.clock.advance(2.0)
     await world.round()
     assert [call[:2] for call in world.hub.calls] == [("start", "bob")]
+
+
+async def test_a_grant_whose_hub_goes_away_before_its_start_is_parked_and_counts_as_no_failed_start(world):
+    world.backend.complete = False
+    await world.round()
+    lease = await world.start("alice")
+    await world.allocator.park(lease.id, 1)
+    world.hub.forget("alice")
+    world.backend.complete = True
+    while world.phase(lease) is not Phase.RESERVED:
+        await world.round()
+    world.hub.unreachable = "The hub does not answer."  # between the grant and the start of its server
+    world.parts.reconciler._view._listed_at = float("-inf")
+    await world.go_on(5, step=1)
+    found = world.now_of(lease)
+    assert (found.phase, found.failed_starts, found.asked_at) == (Phase.PARKED, 0, lease.asked_at)
+    assert "parked" not in world.did(lease), "no start failed"

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -103,7 +103,7 @@ def _kind(pid: int) -> str:
     name = Path(words[0].partition(" ")[0]).name
     if name.startswith(("python", "node", "sh")):
         told = [Path(word).name for word in words[1:] if word and not word.startswith("-")]
-        name += f" {' '.join(told[:2])[:40]}"
+        name += f" {' '.join(told[:2])[:40].partition(chr(10))[0]}"
     return name
 
 
@@ -120,7 +120,7 @@ class Plugin:
         self.accounting = accounting
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Count the test with its fixtures."""
         before, begun = self.accounting.total_seconds(), time.monotonic()
         try:

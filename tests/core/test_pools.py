@@ -8,7 +8,7 @@ from lease_builders import A100, GIB, HALF, T4, fleet, gpu
 
 from gpuspawner.core.gpus.fleet import Beside
 from gpuspawner.core.placement.fragmentation import Ask, Demand
-from gpuspawner.core.placement.placement import UNKNOWN, place
+from gpuspawner.core.placement.placement import UNKNOWN, free_of, place
 from gpuspawner.core.placement.pools import Pools
 
 A, NEEDS = frozenset({"a100"}), st.builds(Beside, st.integers(0, 12000), st.integers(0, 48 * GIB))
@@ -71,3 +71,7 @@ def test_what_is_found_is_what_place_says(case, steps, demand):
 def test_of_a_fleet_that_was_not_seen_whole_nothing_is_found():
     assert Pools(fleet(gpu(0), complete=False), {}).find(A100, 1) is None
     assert Pools(fleet(gpu(0)), {}).find(T4, 1) is None
+
+
+def test_a_device_with_more_reserved_than_is_free_counts_as_full():
+    assert free_of(gpu(0), {"a100-0": Fraction(3, 2)}) == 0

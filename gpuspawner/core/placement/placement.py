@@ -154,9 +154,12 @@ def look_of(pool: str, gpus: Iterable[Gpu], used: Mapping[str, Fraction], left: 
 
 
 def free_of(gpu: Gpu, used: Mapping[str, Fraction]) -> float:
-    """Return what is free of a device. Equal fractions are equal floats, and a smaller one is none that is greater."""
+    """Return the free share of a device, from 0 to 1. Equal fractions give equal floats, smaller ones never larger.
+
+    More than a whole device may be in use: what is reserved on one counts beside what is used now.
+    """
     share = used.get(gpu.id)
-    return 1.0 if share is None else (share.denominator - share.numerator) / share.denominator
+    return 1.0 if share is None else max(0, share.denominator - share.numerator) / share.denominator
 
 
 def devices(gpus: Iterable[Gpu], used: Mapping[str, Fraction], taken: Sequence[float]) -> list[Gpu]:

@@ -38,6 +38,9 @@ JOURNEYS = ("tests/browser", "tests/hub", "tests/run", "tests/workspace", "tests
 """Tests in hubs, browsers and servers of their own, which mostly wait."""
 CLUSTER = "tests/cluster"
 NOT_SLOW = ("-m", "not slow")
+THOROUGH = ("--hypothesis-profile=thorough",)
+MANY = {"GPUSPAWNER_TEST_REQUESTS": "1000"}
+"""How many custom resources tests/cluster/test_requests.py makes at once in `make test-all`."""
 ONLY_IN_ALL = (
     "Only `make test-all` runs: both JupyterHub versions in full, every page in both colour schemes, Volcano, network "
     "policies, image builds, 1,000 requests, and Python 3.10 to 3.14."
@@ -61,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with_cluster = can_run_cluster(required=what == "cluster")
         results: dict[str, Result] = {}
         if what == "cluster":
-            env |= _prepare(steps, python, env, with_cluster=True)
+            env |= _prepare(steps, python, env, slow=True, with_cluster=True)
             results = _run(steps, "Tests on Kubernetes", python, env, [cluster_stage(slow=True)])
         else:
             results = _check_all(steps, python, env, slow=what == "all", with_cluster=with_cluster)
@@ -82,7 +85,7 @@ def _check_all(steps: Steps, python: Path, env: dict[str, str], *, slow: bool, w
     check(steps, "Format", [tools / "ruff", "format", "--check", "--quiet"], env)
     check(steps, "Imports go one way", [tools / "lint-imports"], env)
     with _beside([tools / "mypy"], env) as types:
-        env |= _prepare(steps, python, env, with_cluster=with_cluster)
+        env |= _prepare(steps, python, env, slow=slow, with_cluster=with_cluster)
         results = _run(steps, "Tests of the decisions", python, env, [decisions_stage(slow=slow)])
         with steps.step("Types", streams=True):
             _require_success("Types", types)
@@ -96,12 +99,12 @@ def _check_all(steps: Steps, python: Path, env: dict[str, str], *, slow: bool, w
 
 def decisions_stage(*, slow: bool) -> Stage:
     """Return the stage that measures coverage. It runs first: the others do not need what that costs."""
-    return Stage("Decisions", (*DECISIONS, *(() if slow else NOT_SLOW)), 1, ("--cov-append",))
+    return Stage("Decisions", (*DECISIONS, *(THOROUGH if slow else NOT_SLOW)), 1, ("--cov-append",))
 
 
 def stages(*, slow: bool, with_cluster: bool) -> list[Stage]:
     """Return the stages that run beside each other. Most of their six processes wait, so they keep two cores busy."""
-    chosen = () if slow else NOT_SLOW
+    chosen = THOROUGH if slow else NOT_SLOW
     separate = [f"--ignore={folder}" for folder in (CLUSTER, DECISIONS[0], *JOURNEYS)]
     return [
         *([cluster_stage(slow=slow)] if with_cluster else []),
@@ -113,7 +116,7 @@ def stages(*, slow: bool, with_cluster: bool) -> list[Stage]:
 def cluster_stage(*, slow: bool) -> Stage:
     """Return the stage on Kubernetes: one cluster, or two of which each runs a file at a time."""
     workers = 2 if slow and not os.environ.get(NAMED_CLUSTER) else 0
-    return Stage("Kubernetes", (CLUSTER, *(() if slow else NOT_SLOW)), workers)
+    return Stage("Kubernetes", (CLUSTER, *(THOROUGH if slow else NOT_SLOW)), workers)
 
 
 def can_run_cluster(*, required: bool) -> bool:
@@ -137,8 +140,8 @@ def _environment(python: Path) -> dict[str, str]:
     return {**kept, "VIRTUAL_ENV": str(VENV), "PATH": f"{python.parent}:{os.environ.get('PATH', os.defpath)}"}
 
 
-def _prepare(steps: Steps, python: Path, env: Mapping[str, str], *, with_cluster: bool) -> dict[str, str]:
-    """Install and build what the tests need. Return the variable that names the oldest hub's Python."""
+def _prepare(steps: Steps, python: Path, env: Mapping[str, str], *, slow: bool, with_cluster: bool) -> dict[str, str]:
+    """Install and build what the tests need. Return the variables that tell the tests about it."""
     with steps.step("JupyterHub 5.5, the oldest that is supported"):
         hub5 = ensure_environment(VENV_HUB5, ["hub", "workspace"], requirements=HUB5)
     wanted = [*programs.PACKAGES, *(programs.CLUSTER_PACKAGES if with_cluster else ())]
@@ -147,8 +150,9 @@ def _prepare(steps: Steps, python: Path, env: Mapping[str, str], *, with_cluster
     for name in missing:
         say(f"     Tests that need {name} do not run. To install it: {programs.remedy([name])}")
     if with_cluster and not os.environ.get(NAMED_CLUSTER):
-        check(steps, "Programs of the cluster", [python, "-m", "tools.cluster", "build"], env)
-    return {"GPUSPAWNER_HUB5_PYTHON": str(hub5)}
+        action = "build-all" if slow else "build"
+        check(steps, "Programs of the cluster", [python, "-m", "tools.cluster", action], env)
+    return {"GPUSPAWNER_HUB5_PYTHON": str(hub5), **(MANY if slow else {})}
 
 
 def _run(steps: Steps, title: str, python: Path, env: Mapping[str, str], chosen: Sequence[Stage]) -> dict[str, Result]:

@@ -16,7 +16,7 @@ from tools.cluster.volcano import TAKES_ALL, Volcano
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        not is_built(VOLCANO), reason="Volcano is not built here: python -m tools.cluster volcano builds it, in minutes"
+        not is_built(VOLCANO), reason="Volcano is not built here: python -m tools.cluster build-all builds it"
     ),
 ]
 

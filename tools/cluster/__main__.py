@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from tools.cluster.build import cache, ensure_component, forget_sources, is_built, one_at_a_time
@@ -24,7 +25,7 @@ FOLDER = ROOT / ".run" / "cluster"
 def main() -> int:
     """Start or stop; 0 when done."""
     parser = argparse.ArgumentParser(prog="python -m tools.cluster", description=__doc__)
-    actions = {"build": build, "start": start, "stop": stop, "image": image, "volcano": volcano}
+    actions = {"build": build, "build-all": build_all, "start": start, "stop": stop, "image": image}
     parser.add_argument("action", choices=actions)
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where the cluster's state lies")
     arguments = parser.parse_args()
@@ -86,21 +87,24 @@ def stop(folder: Path) -> None:
 
 
 def build(_folder: Path) -> None:
-    """Build what a cluster and its workspaces need, and start none."""
+    """Build what `make test` needs of a cluster, and start none."""
+    _build((KUEUE, HELM))
+
+
+def build_all(_folder: Path) -> None:
+    """Build also what only `make test-all` needs: Volcano, fake nodes and network policies."""
+    _build((KUEUE, HELM, KWOK, KUBE_ROUTER, VOLCANO))
+
+
+def _build(components: Iterable[Component]) -> None:
     steps = Steps()
     _programs(steps)
-    for component in (KUEUE, KWOK, HELM, KUBE_ROUTER):
+    for component in components:
         _component(steps, component)
     forget_sources()
     with steps.step("Images of hub and workspaces", streams=True):
         ensure_layers()
         ensure_hub_layers()
-
-
-def volcano(_folder: Path) -> None:
-    """Build Volcano, which takes minutes: its tests are skipped without it."""
-    _component(Steps(), VOLCANO)
-    forget_sources()
 
 
 def image(folder: Path) -> None:

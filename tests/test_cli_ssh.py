@@ -136,11 +136,12 @@ def signed_in(hub, person):
         command = [sys.executable, "-m", "gpuspawner.cli", "login", "--no-browser"]
         login = subprocess.Popen(command, env=one.environment, stdout=PIPE, stderr=PIPE, text=True)
         page = login.stderr.readline().split()[1]
+        code = login.stderr.readline().split()[-1]
         session = hub.login(user)
         assert session.get(page, timeout=20).status_code == 200
         xsrf = session.cookies.get("_xsrf", path="/services/gpu/")
-        answer = {"_xsrf": xsrf, "code": page.partition("code=")[2], "answer": "allow"}
-        assert "Allowed." in session.post(page.partition("?")[0], data=answer, timeout=20).text
+        answer = {"_xsrf": xsrf, "code": code, "answer": "allow"}
+        assert "Allowed." in session.post(page, data=answer, timeout=20).text
         out, err = login.communicate(timeout=60)
         assert login.returncode == DONE, (out, err)
         return one

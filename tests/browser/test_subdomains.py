@@ -4,7 +4,7 @@ import re
 
 import pytest
 import requests
-from harness import RealHub, eventually
+from harness.hub import RealHub, eventually
 from playwright.sync_api import expect
 
 ATTACK = """

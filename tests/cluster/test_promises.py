@@ -146,7 +146,7 @@ def hub(one_machine, gpus, claimed, kept, tmp_path_factory):
 def nothing_is_left(hub):
     yield
     for lease in hub.workspaces():
-        hub.gpu(f"/workspaces/{lease['id']}/stop", "POST")
+        hub.end(lease["id"])
     pods = hub.cluster.core.list_namespaced_pod
     eventually(lambda: not hub.workspaces() and not pods(hub.namespace).items, WAIT_SECONDS, "all have ended")
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 import requests
-from harness import eventually
+from harness.hub import eventually
 
 PASSWORD = """
 c.DummyAuthenticator.password = "x"

@@ -66,7 +66,7 @@ def test_a_container_that_ends_by_itself_gives_its_gpu_back(hub, daemon):
 def test_a_container_is_removed_when_its_user_stops_it_on_our_pages(hub, daemon):
     hub.begin("alice", gpu="a100", count=1)
     lease = hub.until("alice", "running")
-    hub.gpu(f"/workspaces/{lease['id']}/stop", "POST")
+    hub.act("alice", lease["id"], "stop")
     eventually(lambda: not daemon.kept, 60, "the container is removed")
     eventually(lambda: hub.server("alice") is None, 60, "the hub knows")
 

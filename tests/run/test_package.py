@@ -55,6 +55,7 @@ def test_the_wheel_holds_the_package_and_what_jupyter_looks_for_and_nothing_else
     assert {re.split(r"[<>=]", one)[0] for one in of_all} == {
         "argcomplete",
         "pydantic",
+        "python-slugify",
         "pyyaml",
         "tornado",
         "tzdata",

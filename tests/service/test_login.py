@@ -210,7 +210,7 @@ def test_administrators_alone_allow_an_administrator_s_token_and_for_a_day_s_wor
     assert len(ask(world, token, "workspaces?all=1")["workspaces"]) == 2
     monkeypatch.setenv("GPUSPAWNER_TOKEN", token)
     assert main(["report", "--by", "user", "--url", world.home]) == 0
-    assert "Nothing was used" in capsys.readouterr().out
+    assert "USER   ALLOCATED" in capsys.readouterr().out
     monkeypatch.setenv("GPUSPAWNER_TOKEN", plain)
     assert main(["report", "--url", world.home]) == 2
     assert "for administrators" in capsys.readouterr().err

@@ -26,8 +26,8 @@ def catalog():
 def test_before_start_it_is_told_what_the_cloud_may_do_and_what_follows(catalog):
     words = spot_words(catalog, "t4-spot", LifecyclePolicy("default"))
     assert words == (
-        "Spot: the cloud may take its node back at any time, two minutes before or less; it then goes back to its "
-        "place in the queue, and starts again by itself."
+        "Spot: the cloud may take its node back at any time, two minutes before or less; it then returns to the "
+        "queue before later requests, and starts again by itself."
     )
     assert spot_words(catalog, "t4-spot", LifecyclePolicy("default", back_in_queue=False)).endswith("it then ends.")
     assert spot_words(catalog, "t4", LifecyclePolicy("default")) == ""

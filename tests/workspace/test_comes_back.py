@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 from a_wheel import make_wheel
-from conftest import ATTEMPT, LEASE, REPOSITORY, JupyterServer
 from harness.waiting import eventually
+from workspace_server import ATTEMPT, LEASE, REPOSITORY, JupyterServer
 
 from gpuspawner.workspace.home import comes_back
 from gpuspawner.workspace.home.comes_back import ComesBack

@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from conftest import REPOSITORY
+from workspace_server import REPOSITORY
 
 pytest.importorskip("torch")
 

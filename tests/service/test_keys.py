@@ -58,7 +58,7 @@ ALICES = {"user": "alice", "until": "1d", "reason": "x"}
 ACTS = {
     "grant": ("admin", "POST", "quota-grants", {"what": "4 GPUs", "user": "alice", "until": "1d", "why": "x"}),
     "correction": ("admin", "POST", "usage/corrections", {"user": "alice", "amount": "-3 GPU h", "why": "x"}),
-    "hold": ("admin", "POST", "admin/restrictions", {"what": "hold", "kind": "a100", "count": 1, **ALICES}),
+    "reserve": ("admin", "POST", "admin/restrictions", {"what": "reserve", "kind": "a100", "count": 1, **ALICES}),
     "exempt": ("admin", "POST", "admin/restrictions", {"what": "exempt", **ALICES}),
     "extend": ("alice", "POST", "workspaces/runs/extend", {}),
     "message": ("admin", "POST", "messages", {"to": "all", "text": "Hello", "until": "2h"}),

@@ -28,6 +28,7 @@ def line(action="did"):
 FULL_LEASE = a_lease(
     "full",
     Phase.RECLAIMING,
+    asked_at=NOW - 3600.0,
     held=slots("a100-0", "a100-1", share="1/3"),
     request=a_request(gpu="half", count=2, cpu_cores=0.5),
     key=Key("hub", "2026-01-01T00:00:00Z", "named"),

@@ -164,7 +164,10 @@ def test_what_runs_is_read_after_the_store_so_that_an_end_between_them_is_counte
     after = asked(world, "console/use.json?by=user").json()
 
     def of_erin(document):
-        return [row["gpu_hours"] for row in document["rows"] if row["name"] == "erin"]
+        (row,) = [row for row in document["rows"] if row["name"] == "erin"]
+        return row["allocated"], row["charged"]
 
     assert of_erin(before) == of_erin(after)
-    assert of_erin(between) in ([], [0.0]), "it is told at the next look"
+    allocated, charged = of_erin(between)
+    assert charged == 0.0, "it is told at the next look"
+    assert 0.0 < allocated < of_erin(before)[0], "its samples had added most of its time to the sums"

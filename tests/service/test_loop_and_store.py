@@ -16,6 +16,7 @@ from lease_builders import a_lease
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.endings import End, Reason
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.ending import cancelled
 from gpuspawner.service.leases.book import Book
 
 pytestmark = pytest.mark.postgresql
@@ -49,8 +50,7 @@ class Gaps:
             self.longest_seconds, at = max(self.longest_seconds, time.monotonic() - at), time.monotonic()
 
     async def __aexit__(self, *_error):
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await cancelled([self._task])
 
 
 def test_what_a_part_of_the_service_asks_of_the_store_in_the_loop_is_seen(store, transactions_in_the_loop):

@@ -10,6 +10,7 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.endings import End, Reason
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.ending import cancelled
 from gpuspawner.service.settings import Settings, SettingsError
 from gpuspawner.service.tell import notifier
 from gpuspawner.service.tell.console.troubles import troubles
@@ -30,9 +31,7 @@ async def sending():
         return world.parts.notifier
 
     yield send
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await cancelled(tasks)
 
 
 @pytest.fixture

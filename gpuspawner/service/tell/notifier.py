@@ -10,6 +10,7 @@ import contextlib
 import logging
 import re
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Sequence
@@ -151,7 +152,7 @@ class Notifier:
             channels = [f"{ADMINS} {number}" for number in range(len(self._settings.notify_admins))]
         at, document = self._clock.now(), asdict(message)
         subject = f"{message.lease} {message.kind}" if message.lease else ""
-        return [OutboxRow(uuid.uuid4().hex, at, channel, subject, document) for channel in channels]
+        return [OutboxRow(_new_id(), at, channel, subject, document) for channel in channels]
 
     def wake(self) -> None:
         """Have what was stored sent soon."""
@@ -278,6 +279,11 @@ class Notifier:
         if not template or not _fits(template, user):
             return Refusal("no mail address is known", for_good=True)
         return template.replace("{user}", quote(user, safe="@")).replace("{email}", quote(email or "", safe="@"))
+
+
+def _new_id() -> str:
+    """Return the id of a row: in the order of their making, so that messages of one moment keep their order."""
+    return f"{time.time_ns():020d}-{uuid.uuid4().hex[:16]}"
 
 
 class Refusal(NamedTuple):

@@ -165,18 +165,13 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
 
     async def _gpu_wait_for_grant(self) -> None:
         """Acquire, wait and acknowledge; park when the time is over. Every call may be repeated."""
-        client, start_id, begun, until = (
-            self._gpu_client(),
-            uuid.uuid4().hex,
-            time.monotonic(),
-            self._gpu_attempt.waits_until,
-        )
+        client, begun, until = self._gpu_client(), time.monotonic(), self._gpu_attempt.waits_until
         ask = {
             **self._gpu_key(),
             "user": self.user.name,
             "by": self.gpu_actor(),
             "options": self.user_options or {},
-            "start_id": start_id,
+            "start_id": uuid.uuid4().hex,
             "boot_id": self.gpu_boot_id,
         }
         self._gpu_step(5, "Asking for a GPU" if self._gpu_asks_for_gpu() else "Asking for a place")

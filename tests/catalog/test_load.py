@@ -181,6 +181,13 @@ def test_the_smallest_catalog_has_the_built_in_policy_and_no_quota():
     assert catalog.templates["lab"].default.gpu == "a100"
 
 
+@pytest.mark.parametrize("section", ["activity:", "activity: {}", "activity: {none_for: 2h}"])
+def test_an_activity_section_turns_judging_on_even_if_it_is_empty(section):
+    catalog = load_text(f"{SMALLEST}policies: {{default: {{{section}}}, night: {{extends: default}}}}\n")
+    assert catalog.policies["default"].activity == ActivityPolicy()
+    assert catalog.policies["night"].activity == ActivityPolicy()
+
+
 def test_a_dict_loads_as_its_file_does(catalog, text):
     assert load_catalog(yaml.safe_load(text)) == catalog
 
@@ -225,6 +232,17 @@ def test_scaled_divides_every_time_and_nothing_else(catalog):
     assert (template.bounds.cpu_cores, template.gpus) == ((2, 32), catalog.templates["pytorch"].gpus)
     assert (fast.fast, fast.gpus, fast.rules) == (30, catalog.gpus, catalog.rules)
     assert scaled(fast, 2).fast == 60
+
+
+def test_scaled_does_not_shorten_times_that_a_real_program_needs():
+    text = SMALLEST + "  saving: {on_stop: {command: save, timeout: 2m}}\n"
+    text += "scheduler: {http: {url: http://batch:8080, timeout: 3s}}\n"
+    catalog = load_text(text)
+    fast = scaled(catalog, 60)
+    assert fast.templates["saving"].on_stop_seconds == catalog.templates["saving"].on_stop_seconds == 120
+    assert fast.templates["lab"].on_stop_seconds == 60
+    assert fast.scheduler == catalog.scheduler
+    assert fast.scheduler.timeout_seconds == 3
 
 
 @pytest.mark.parametrize("factor", [0, -1, 0.5, float("nan"), float("inf"), 1e9])

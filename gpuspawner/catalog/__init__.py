@@ -5,7 +5,21 @@ that turns what a user asked into a request.
 Never here: what is free, queued or in use, JupyterHub, HTTP, SQL, a clock.
 """
 
+from gpuspawner.catalog.cluster_models import Cluster, HttpSchedulerAddress, KueueQueues, PodQueues, Route
 from gpuspawner.catalog.load import check, load_catalog, load_text
+from gpuspawner.catalog.models import (
+    ANY_GPU,
+    NO_GPU,
+    PAGES,
+    SSH,
+    Bounds,
+    Catalog,
+    Defaults,
+    Exporter,
+    Guarantee,
+    Template,
+    default_url,
+)
 from gpuspawner.catalog.requests.picks import offered_instead
 from gpuspawner.catalog.requests.resolve import (
     LINKED,
@@ -22,26 +36,8 @@ from gpuspawner.catalog.requests.resolve import (
     without_lost_consent,
 )
 from gpuspawner.catalog.requests.tried import AllRefused, all_at_once, all_words, tried, understood, what_is_wrong
-from gpuspawner.catalog.rules.visible import charging_teams, teams_of, visible
-from gpuspawner.catalog.values import (
-    ANY_GPU,
-    NO_GPU,
-    PAGES,
-    SSH,
-    Bounds,
-    Catalog,
-    Cluster,
-    Defaults,
-    Exporter,
-    Guarantee,
-    HttpSchedulerAddress,
-    KueueQueues,
-    PodQueues,
-    Route,
-    Template,
-    default_url,
-    scaled,
-)
+from gpuspawner.catalog.scaling import scaled
+from gpuspawner.catalog.visible import charging_teams, teams_of, visible
 
 __all__ = [
     "ANY_GPU",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 
-from gpuspawner.catalog.values import Catalog
+from gpuspawner.catalog.models import Catalog
 
 NAMES_SHOWN = 8
 """So many names are told of one section. Arbitrary: what a line of the audit holds."""

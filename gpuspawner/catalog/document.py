@@ -8,7 +8,7 @@ Anchors, aliases, tags and second documents are refused: ``extends`` says the sa
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,24 @@ class Issue:
     meant: Loc | None = None
 
 
+@dataclass(frozen=True)
+class WrongPaths:
+    """The paths that are known to be wrong, and the paths around them."""
+
+    at: frozenset[Loc]
+    around: frozenset[Loc]
+
+    @classmethod
+    def of(cls, locs: Iterable[Loc]) -> WrongPaths:
+        """Return the paths of ``locs`` with those around them."""
+        at = frozenset(locs)
+        return cls(at, frozenset(loc[:end] for loc in at for end in range(len(loc))))
+
+    def touch(self, loc: Loc) -> bool:
+        """Return whether something at this path, around it or in it is wrong."""
+        return loc in self.around or any(loc[:end] in self.at for end in range(len(loc) + 1))
+
+
 @dataclass
 class Document:
     """A catalog read so far. ``data`` is None where nothing could be read."""
@@ -51,6 +69,22 @@ class Document:
     data: Any = None
     lines: dict[Loc, int] = field(default_factory=dict)
     issues: list[Issue] = field(default_factory=list)
+
+    def wrong_paths(self) -> list[Loc]:
+        """Return the paths of all issues, and the keys that misspelt keys were meant to be."""
+        return [loc for issue in self.issues for loc in (issue.loc, issue.meant) if loc is not None]
+
+    def remove(self, loc: Loc, stand_in: Any) -> None:
+        """Remove a wrong value, or put ``stand_in`` in its place if that is not None."""
+        holder: Any = self.data
+        for part in loc[:-1]:  # the entry is gone already if it was wrong as a whole
+            holder = holder[int(part)] if isinstance(holder, list) else holder.get(part, {})
+        if isinstance(holder, list):
+            holder[int(loc[-1])] = {} if stand_in is None else stand_in  # the other items keep their numbers
+        elif stand_in is None:
+            holder.pop(loc[-1], None)
+        else:
+            holder[loc[-1]] = stand_in
 
     def line_of(self, loc: Loc) -> int | None:
         """Return the line of an entry, or of the closest one around it that was written; None without lines."""

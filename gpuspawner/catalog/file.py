@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuspawner.catalog.document import Document, read_raw
+from gpuspawner.catalog.models import Catalog
 from gpuspawner.catalog.resources.merging import Added, Judged, merge
-from gpuspawner.catalog.values import Catalog
 from gpuspawner.core.errors import CatalogError
 
 log = logging.getLogger("gpuspawner.catalog")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpuspawner.catalog.values import Catalog, Template
+from gpuspawner.catalog.models import Catalog, Template
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.rules import Whom
 

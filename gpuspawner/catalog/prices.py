@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuspawner.catalog.values import Catalog
+from gpuspawner.catalog.models import Catalog
 from gpuspawner.core.units import show_money
 
 

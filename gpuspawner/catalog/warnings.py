@@ -8,10 +8,10 @@ from pathlib import Path
 from gpuspawner.catalog.document import Document, Issue, read_file
 from gpuspawner.catalog.groups import MAKE_IT, NOBODY_IN_IT, missing_groups
 from gpuspawner.catalog.load import DICT_NAME, problems
-from gpuspawner.catalog.names import did_you_mean
-from gpuspawner.catalog.values import Catalog
+from gpuspawner.catalog.models import Catalog
 from gpuspawner.core.errors import Problem
 from gpuspawner.core.rules import Used
+from gpuspawner.core.suggestions import did_you_mean
 from gpuspawner.core.units import show_duration
 
 Source = str | Path | Mapping[str, object]

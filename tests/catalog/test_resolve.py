@@ -14,9 +14,10 @@ from gpuspawner.catalog import (
     what_is_wrong,
     without_defaults,
 )
+from gpuspawner.core.calendar.windows import Window
 from gpuspawner.core.errors import RequestRefused, TooLarge
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.rules import ClassHold, Rules, Window
+from gpuspawner.core.rules import ClassHold, Rules
 
 GIB = 2**30
 DEFAULT = Request(

@@ -391,8 +391,13 @@ def test_what_is_wrong_is_told_before_anything_is_made(chart, values, told):
 
 def test_the_schema_takes_what_the_catalog_takes(chart):
     catalog = yaml.safe_load((ROOT / "hub_config" / "catalog.yaml").read_text())
+    config = {
+        "driver": "gpu.nvidia.com",
+        "parameters": {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"},
+    }
+    catalog["gpus"]["claimed"] = {"memory": "80GiB", "claim": {"device_class": "gpu.nvidia.com", "config": [config]}}
     chart.text({"catalog": catalog})
-    assert json.loads(chart_schema.SCHEMA.read_text())["$defs"]["TemplateEntry"]["additionalProperties"] is False
+    assert json.loads(chart_schema.SCHEMA.read_text())["$defs"]["Template"]["additionalProperties"] is False
 
 
 def test_metrics_that_name_people_are_scraped_where_that_is_asked_for(chart):

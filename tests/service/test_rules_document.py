@@ -14,7 +14,7 @@ from page_world import api, waiting
 
 from gpuspawner.catalog import load_catalog, load_text
 from gpuspawner.catalog.file import InForce
-from gpuspawner.catalog.rules.visible import choose_team
+from gpuspawner.catalog.visible import choose_team
 from gpuspawner.core.calendar.windows import opening
 from gpuspawner.core.errors import CatalogError, RequestRefused
 from gpuspawner.core.leases.lease import Phase

@@ -1,73 +1,75 @@
-"""What a workspace's custom resource asks for: the options of a start, and whose it is.
+"""The spec of a DevGPUVMRequest: its user and the options of a start.
 
-What each option means, and whether it may be, :mod:`gpuspawner.catalog.requests.resolve` says.
+:mod:`gpuspawner.catalog.requests.resolve` checks the options.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
-
-from gpuspawner.catalog.entry import Entry
-from gpuspawner.catalog.parsers import (
+from gpuspawner.core.fields import Reader, SchemaDefault, list_reader, section, text_reader, whole_number_reader
+from gpuspawner.core.text_fields import (
+    GROUP,
     LONGEST_IMAGE,
-    TextOf,
-    WholeNumber,
-    parse_asked_kind,
-    parse_asked_kinds,
-    parse_group,
-    parse_kinds,
-    parse_name,
+    NAME,
+    REQUESTED_KIND,
+    REQUESTED_KINDS,
+    GroupName,
 )
 
 LONGEST_SERVER = 255
-"""Of a workspace's name, as JupyterHub 5 has it: each server of the hub has a request. Asking bounds it closer."""
-Text = Annotated[str | None, BeforeValidator(TextOf(LONGEST_IMAGE))]
-Written = Annotated[Any, BeforeValidator(lambda value: value)]
-"""A size or a time as people write it."""
+"""Characters in the name of a server: as many as JupyterHub 5 stores. A start allows fewer."""
+_TEXT = text_reader(LONGEST_IMAGE)
+_TOOLS = list_reader(NAME, "tools", "[nlp]")
+_AS_WRITTEN = Reader(lambda value: value, "a size or a time")
+"""A size or a time that the resolution of the request reads, as in a form."""
 
 
-class ReadyEntry(Entry):
+@dataclass(frozen=True)
+class ScheduleSpec:
     """When a workspace is to be ready, in the catalog's time zone."""
 
-    time: Annotated[str, BeforeValidator(TextOf(5))]
+    __pydantic_config__ = section()
+    time: Annotated[str, text_reader(5)]
     """The time of day, such as "8:00"."""
-    days: Annotated[str, BeforeValidator(TextOf(100))] = "weekdays"
+    days: Annotated[str, text_reader(100), SchemaDefault] = "weekdays"
     """Days of the week: weekdays, weekend, daily, or some such as "mon, wed". Default: weekdays."""
 
 
-class RequestEntry(Entry):
+@dataclass(frozen=True)
+class RequestSpec:
     """The workspace that is asked for. What is left out is as the template has it."""
 
-    user: Annotated[str, BeforeValidator(parse_group)]
+    __pydantic_config__ = section()
+    user: GroupName
     """Whose it is, as the hub calls them. It must be written."""
-    server: Annotated[str, BeforeValidator(TextOf(LONGEST_SERVER))] = ""
+    server: Annotated[str, text_reader(LONGEST_SERVER), SchemaDefault] = ""
     """The name of the workspace. Default: empty, the one without a name."""
-    template: Annotated[str | None, BeforeValidator(parse_name)] = None
+    template: Annotated[str | None, NAME] = None
     """What it is. Default: the catalog's first."""
-    gpu: Annotated[str | None, BeforeValidator(parse_asked_kind)] = None
+    gpu: Annotated[str | None, REQUESTED_KIND] = None
     """A kind of GPU as the catalog calls it, of another cluster KIND@CLUSTER, or `any`, or `none`."""
-    count: Annotated[int | None, BeforeValidator(WholeNumber(0, 1024))] = None
+    count: Annotated[int | None, whole_number_reader(0, 1024)] = None
     """How many GPUs."""
-    cpu: Written = None
+    cpu: Annotated[Any, _AS_WRITTEN] = None
     """Cores, such as 4 or "0.5"."""
-    memory: Written = None
+    memory: Annotated[Any, _AS_WRITTEN] = None
     """As people write it, such as 64GiB."""
-    lifetime: Written = None
+    lifetime: Annotated[Any, _AS_WRITTEN] = None
     """How long it lives, such as 8h. Raised while it runs it extends the workspace, by the same rules as everywhere."""
-    team: Annotated[str | None, BeforeValidator(parse_group)] = None
+    team: Annotated[str | None, GROUP] = None
     """Which team is charged."""
-    substitutes: Annotated[list[str] | None, BeforeValidator(parse_asked_kinds)] = Field(default=None)
+    substitutes: Annotated[tuple[str, ...] | None, REQUESTED_KINDS] = None
     """Kinds of GPU that may be given instead, the dearest to the user first."""
-    gpu_memory: Written = None
+    gpu_memory: Annotated[Any, _AS_WRITTEN] = None
     """What a substitute must have at least, such as 40GiB."""
-    repository: Text = None
+    repository: Annotated[str | None, _TEXT] = None
     """What is cloned into the home: an address of https or ssh, without a password."""
-    own_image: Text = None
+    own_image: Annotated[str | None, _TEXT] = None
     """An image of one's own, where the template takes any."""
-    tools: Annotated[list[str] | None, BeforeValidator(parse_kinds)] = None
+    tools: Annotated[tuple[str, ...] | None, _TOOLS] = None
     """Tools of the template to tick."""
-    ready_at: ReadyEntry | None = None
+    ready_at: ScheduleSpec | None = None
     """Days and a time at which it is to be ready: it is asked for early enough on each, and not before. The request
     stays when its workspace has ended."""

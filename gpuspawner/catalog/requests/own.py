@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gpuspawner.catalog.parsers import parse_image
-from gpuspawner.catalog.rules.visible import listed
-from gpuspawner.catalog.values import Template
+from gpuspawner.catalog.models import Template
+from gpuspawner.catalog.visible import listed
 from gpuspawner.core.errors import RequestRefused, quoted
+from gpuspawner.core.text_fields import IMAGE
 from gpuspawner.core.units import BadValue
 
 LONGEST_ADDRESS = 300
@@ -54,7 +54,7 @@ def own_image(template: Template, asked: Mapping[str, Any]) -> str:
     if not template.own_images:
         raise RequestRefused("own_image", quoted(value), "none", f"Leave it out: {template.title} has its own image.")
     try:
-        name = parse_image(value.strip() if isinstance(value, str) else value)
+        name = str(IMAGE.read(value.strip() if isinstance(value, str) else value))
     except BadValue:
         name = ""
     if not name or not matches(template.own_images, name):

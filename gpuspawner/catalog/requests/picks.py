@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from gpuspawner.catalog.rules.visible import listed
-from gpuspawner.catalog.values import ANY_GPU, NO_GPU, Catalog, Template
+from gpuspawner.catalog.models import ANY_GPU, NO_GPU, Catalog, Template
+from gpuspawner.catalog.visible import listed
 from gpuspawner.core.as_written import read_bytes
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.units import BadValue, OutOfRange, parse_count, show_bytes
@@ -55,7 +55,7 @@ def pick(catalog: Catalog, template: Template, asked: Mapping[str, Any]) -> Pick
     count = _count(catalog, template, kind, asked)
     others = offered_instead(catalog, template, kind, count, least)
     chosen = _substitutes(_many(count, catalog.gpus[kind].title), others, asked, usual=())
-    return Picked(kind, count, chosen, max(template.needs_memory_bytes, least or 0))
+    return Picked(kind, count, chosen, max(template.needs.memory_bytes, least or 0))
 
 
 def offered_instead(
@@ -78,7 +78,7 @@ def offered_instead(
 
 
 def _any(catalog: Catalog, template: Template, asked: Mapping[str, Any], least: int | None) -> Picked:
-    floor = max(template.needs_memory_bytes, least or 0)
+    floor = max(template.needs.memory_bytes, least or 0)
     fitting = [kind for kind in _by_size(catalog, template.gpus) if catalog.gpus[kind].own_memory_bytes >= floor]
     if "count" in asked:
         bounds = (min(template.gpus[kind][0] for kind in fitting), max(template.gpus[kind][1] for kind in fitting))

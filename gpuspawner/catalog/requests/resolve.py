@@ -6,16 +6,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from gpuspawner.catalog.names import closest
+from gpuspawner.catalog.models import NO_GPU, Catalog, Guarantee, Template
 from gpuspawner.catalog.requests.menus import PROFILE, Menu, check_choices, field_of
 from gpuspawner.catalog.requests.own import own_image, repository, tools
 from gpuspawner.catalog.requests.picks import ends, offered_instead, pick, refused
-from gpuspawner.catalog.rules.visible import choose_team, listed, visible
-from gpuspawner.catalog.values import NO_GPU, Catalog, Guarantee, Template
+from gpuspawner.catalog.visible import choose_team, listed, visible
 from gpuspawner.core.as_written import read_bytes, read_cpu, read_duration
 from gpuspawner.core.errors import LARGEST_REQUEST_BYTES, RequestRefused, TooLarge, quoted
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.holds import classes_of
+from gpuspawner.core.suggestions import closest
 from gpuspawner.core.units import BadValue, show_bytes, show_cpu, show_duration
 
 T = TypeVar("T", int, float)
@@ -97,7 +97,7 @@ def resolve(
         team=choose_team(asked, catalog.rules, groups, last_team),
         substitutes=gpus.substitutes,
         needs_memory_bytes=gpus.needs_memory_bytes,
-        needs_compute=template.needs_compute if gpus.gpu else "",
+        needs_compute=template.needs.compute if gpus.gpu else "",
         priority=template.priority,
         classes=classes_of(catalog.rules.holds, groups or ()),
         least_lifetime_seconds=bounds.lifetime_seconds[0],

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuspawner.catalog.entry import Entry
-from gpuspawner.catalog.models import PolicyEntry, TemplateEntry
-from gpuspawner.catalog.requests.models import RequestEntry
-from gpuspawner.catalog.resources.schema import schema_of
+from gpuspawner.catalog.keys import keys_of, schema_of
+from gpuspawner.catalog.models import Template
+from gpuspawner.catalog.quota_models import QuotaLimits
+from gpuspawner.catalog.requests.models import RequestSpec
 from gpuspawner.catalog.resources.status import OF_ENTRY, OF_REQUEST
-from gpuspawner.catalog.rules.models import QuotaEntry
+from gpuspawner.core.idle.policy import LifecyclePolicy
 
 API_GROUP = "gpuspawner.io"
 API_VERSION = "v1alpha1"
@@ -24,7 +24,7 @@ POLICY = f"{REQUESTS}.{API_GROUP}"
 """The name of the ValidatingAdmissionPolicy, and of its binding."""
 FINGERPRINT = f"{API_GROUP}/schema"
 """An annotation: which version of the schema is there."""
-FIXED = tuple(name for name in RequestEntry.model_fields if name != "lifetime")
+FIXED = tuple(name for name in keys_of(RequestSpec) if name != "lifetime")
 """What of a request stays as it was made: another workspace is another request."""
 
 Rule = dict[str, str]
@@ -36,7 +36,7 @@ class Kind:
 
     name: str
     short: str
-    model: type[Entry]
+    model: type
     status: Mapping[str, Any]
     columns: Mapping[str, str]
     """What a list shows, and where it stands: each is text."""
@@ -66,7 +66,7 @@ KINDS = (
     Kind(
         "DevGPUVMRequest",
         "gvm",
-        RequestEntry,
+        RequestSpec,
         OF_REQUEST,
         {
             "User": ".spec.user",
@@ -89,7 +89,7 @@ KINDS = (
     Kind(
         "DevGPUVMTemplate",
         "gvmt",
-        TemplateEntry,
+        Template,
         OF_ENTRY,
         {"Title": ".spec.title", "Policy": ".spec.policy", **ENTRY_COLUMNS},
         "What a workspace can be: an entry of the catalog's templates, by the name of this resource.",
@@ -99,7 +99,7 @@ KINDS = (
     Kind(
         "DevGPUVMLifecyclePolicy",
         "gvmp",
-        PolicyEntry,
+        LifecyclePolicy,
         OF_ENTRY,
         {"Mode": ".spec.mode", **ENTRY_COLUMNS},
         "What becomes of workspaces: an entry of the catalog's policies, by the name of this resource.",
@@ -108,7 +108,7 @@ KINDS = (
     Kind(
         "DevGPUVMQuota",
         "gvmq",
-        QuotaEntry,
+        QuotaLimits,
         OF_ENTRY,
         {"User": ".spec.user", "Group": ".spec.group", "GPUs": ".spec.gpus.hard", **ENTRY_COLUMNS},
         "What is held at once, and used in a period, at most: an entry of the catalog's quotas.",

@@ -11,11 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpuspawner.catalog.building.build import build
 from gpuspawner.catalog.document import LARGEST_BYTES, Document, Issue, read_bytes, read_mapping
-from gpuspawner.catalog.explain import checked
-from gpuspawner.catalog.load import load_raw
-from gpuspawner.catalog.values import Catalog
+from gpuspawner.catalog.load import load_document, load_raw
+from gpuspawner.catalog.models import Catalog
 
 Spec = Mapping[str, Any]
 
@@ -70,8 +68,8 @@ def merge(raw: bytes | Document, file: str, added: Iterable[Added]) -> tuple[Cat
             trying[uid] = good
     while True:
         document = read_mapping(_together(data, those, trying))
-        found = build(checked(document), document.issues, empty=False)
-        if not document.issues:
+        found = load_document(document)
+        if found is not None:
             return found, Judged(refused, trying)
         for uid, issues in _whose(document.issues, those, trying).items():
             refused.setdefault(uid, " ".join(_words(issue, those[uid]) for issue in issues))

@@ -7,64 +7,84 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+from gpuspawner.core.fields import Internal, Required, section, whole_number_reader
 from gpuspawner.core.gpus.claims import DeviceClaim
 from gpuspawner.core.gpus.names import Group, group_of
+from gpuspawner.core.number_fields import COUNTS, PRICE, Bytes, ComputeCapability, Flag, GpuCount, PositiveDuration
+from gpuspawner.core.text_fields import NAME, GroupNames, Labels, ResourceName, Title
 
 
 @dataclass(frozen=True)
 class Autoscale:
-    """A pool of nodes that a cluster's autoscaler starts when a pod waits for one.
+    """Nodes that a cluster starts once a pod waits for one: ``max`` GPUs in all, ``each`` on one node."""
 
-    ``most`` GPUs in all, those that are there included, ``each`` on one node, which takes about ``start_seconds``.
-    ``labels`` are those by which a pod asks for such a node; none where the resource alone finds it.
-    """
-
-    most: int
-    each: int
-    start_seconds: float
-    labels: tuple[tuple[str, str], ...] = ()
+    __pydantic_config__ = section(most="max")
+    most: Annotated[
+        GpuCount, Required(8, "how many GPUs there may be is not said", "add {key}: with all that the pool may have")
+    ]
+    """The most GPUs of this kind that such nodes have together."""
+    each: GpuCount = 1
+    """How many one such node has."""
+    start_seconds: Annotated[
+        PositiveDuration,
+        Required(
+            "4m", "how long a node takes to start is not said", "add {key}: with its usual time, for example {example}"
+        ),
+    ] = 0.0
+    """How long a node takes until its GPUs can be used."""
+    labels: Labels = ()
+    """What labels the new nodes will have. Default: nvidia.com/gpu.product, as `match` names it."""
 
 
 @dataclass(frozen=True)
 class GpuKind:
-    """What people may ask for: an entry of the catalog's ``gpus``.
+    """A kind of GPU. A share has ``of`` and ``shares``; any other has ``memory``.
 
-    A share is a kind of its own, counted whole: ``of`` names the kind whose devices it divides into ``shares``. Where
-    the cluster divides devices by itself, each part is a device: such a kind has ``replicas`` instead.
+    Pods ask for a resource, or they claim devices: never both.
     """
 
-    name: str
-    title: str
-    memory_bytes: int
-    compute: str = ""
-    match: str = ""
-    price_per_hour: float | None = None
-    of: str | None = None
-    shares: int = 1
-    resource: str = ""
-    """What a Kubernetes node calls these GPUs and a pod asks for; "" for any whole GPU, and for local processes.
+    __pydantic_config__ = section()
+    name: Annotated[str, Internal] = ""
+    title: Title = ""
+    """What people read. Default: the kind's own name."""
+    memory_bytes: Bytes = 0
+    """Of one GPU. Default: of a share, its part of the whole GPU's."""
+    compute: ComputeCapability = ""
+    """Its compute capability. Default: of a share, the whole GPU's."""
+    match: Title = ""
+    """The name that `nvidia-smi -L` shows, or on Kubernetes the label nvidia.com/gpu.product; `*` is any characters."""
+    price_per_hour: Annotated[float | None, PRICE] = None
+    """Of an hour of one. Money is shown only where a price is set."""
+    of: Annotated[str | None, NAME] = None
+    """The kind whose GPUs it divides, where it is a share."""
+    shares: Annotated[int, whole_number_reader(2, 64)] = 1
+    """Into how many shares one of those GPUs is divided. Default: it is no share."""
+    memory_enforced: Flag = False
+    """Whether something bounds the memory of each share, such as limits of MPS or HAMi: only then it meets a need for
+    memory."""
+    resource: ResourceName = ""
+    """What nodes call it, where it is no whole GPU or no label tells its kind. Default: nvidia.com/gpu.
 
     Where ``claim`` says that they are claimed, it is what they are counted as, and no pod asks for it.
     """
-    replicas: int = 1
+    replicas: Annotated[int, Internal] = 1
     """Into how many the cluster divides the devices that serve it: time-slicing, MPS."""
     autoscale: Autoscale | None = None
-    """The nodes that a cluster starts for it; None where it only has those that are there."""
-    groups: frozenset[str] = frozenset()
-    """The hub's groups whose members it exists for; none for everybody."""
-    counts: Fraction | None = None
-    """How much one counts in quotas and GPU hours; None for its share of a device."""
-    cluster: str = ""
+    """The nodes that the cluster's autoscaler starts for it."""
+    groups: GroupNames = frozenset()
+    """The groups of the hub that alone see it; for others it does not exist. Default: everybody."""
+    counts: Annotated[Fraction | None, COUNTS] = None
+    """How much one counts in quotas and GPU hours. Default: 1; of a share, its part; of MIG, its slices of seven."""
+    cluster: Annotated[str, Internal] = ""
     """The cluster whose GPUs these are; "" where there is but one, or it is the hub's own."""
     claim: DeviceClaim | None = None
-    """How pods claim these GPUs; None where they ask for a resource."""
-    spot: bool = False
-    """Whether its GPUs are on spot nodes, which the cloud may take back at any time; others are on none."""
-    memory_enforced: bool = False
-    """Whether something bounds how much each workspace takes of the memory of a device that several share."""
-    where: str = ""
+    """How pods claim it (dynamic resource allocation), in place of match and resource. Default: they do not."""
+    spot: Flag = False
+    """Whether its GPUs are those of spot nodes, which the cloud may take back at any time: given to those alone who
+    ask for this kind or tick it. Kinds without it have none of them."""
+    where: Annotated[str, Internal] = ""
     """That cluster as people read it, with which ``title`` ends: "" where there is but one."""
 
     @property

@@ -397,7 +397,10 @@ class Allocator:
         By its policy, and where the catalog still offers what it had.
         """
         returns = ENDINGS[lease.reason or Reason.PREEMPTED].returns
-        if returns is Return.BY_POLICY and not policy_of(self.catalog, lease, self.clock.now()).back_in_queue:
+        if (
+            returns is Return.BY_POLICY
+            and not policy_of(self.catalog, lease, self.clock.now()).preemption.back_in_queue
+        ):
             return False
         asked_by_user = returns is not Return.NEVER and bool(lease.request.template)
         return asked_by_user and not self.offered_no_more(coming_back.as_next(lease))

@@ -283,7 +283,7 @@ def _gpu_memory(catalog: Catalog, template: Template) -> dict[str, Any]:
     """Return the field for the memory that any GPU is to have at least."""
     sizes = sorted({catalog.gpus[kind].own_memory_bytes for kind in template.gpus} - {0})
     hint = f"at least; up to {show_bytes(sizes[-1])}" if sizes else "none"
-    return _field(show_bytes(max(sizes[0], template.needs_memory_bytes)) if sizes else "", hint, map(show_bytes, sizes))
+    return _field(show_bytes(max(sizes[0], template.needs.memory_bytes)) if sizes else "", hint, map(show_bytes, sizes))
 
 
 def _sized(

@@ -32,7 +32,7 @@ def instead(catalog: Catalog, request: Request) -> tuple[str, ...]:
     template = catalog.templates.get(request.template)
     if template is None or request.gpu is None:
         return ()
-    said = request.needs_memory_bytes > template.needs_memory_bytes  # else it is what the template needs
+    said = request.needs_memory_bytes > template.needs.memory_bytes  # else it is what the template needs
     least_bytes = request.needs_memory_bytes if said else None
     offered = offered_instead(catalog, template, request.gpu, request.count, least_bytes)
     return tuple(dict.fromkeys(kind for kind in (*offered, *request.substitutes) if kind in catalog.gpus))

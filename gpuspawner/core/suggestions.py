@@ -1,4 +1,4 @@
-"""Which known name somebody meant who wrote another."""
+"""Suggest the known name that somebody probably meant."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the remedy for a name that is not known: the closest one that is, or all of them."""
+    """Return the remedy for an unknown name: the closest known name, or all known names."""
     names = list(known)
     if close := closest(name, names):
         return f"did you mean `{close}`?"
@@ -15,5 +15,5 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def closest(name: str, known: Sequence[str], most: int = 100) -> str:
-    """Return the known name that ``name`` is most like, ``""`` where it is like none. ``most`` are looked at."""
-    return "".join(difflib.get_close_matches(name[:100], known[:most], n=1))  # bounded: it is slow
+    """Return the known name that is most like ``name``, or ``""``. Only the first ``most`` names are compared."""
+    return "".join(difflib.get_close_matches(name[:100], known[:most], n=1))  # bounded, because it is slow

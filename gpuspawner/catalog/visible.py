@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
-from gpuspawner.catalog.values import Catalog, Template
+from gpuspawner.catalog.models import Catalog, Template
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.rules import Rules, Whom
 
@@ -30,10 +29,10 @@ def visible(catalog: Catalog, groups: Collection[str] | None) -> Catalog:
         return catalog
     return replace(
         catalog,
-        gpus=MappingProxyType(kinds),
-        templates=MappingProxyType(templates),
-        simulated=MappingProxyType({name: count for name, count in catalog.simulated.items() if name in kinds}),
-        menus=MappingProxyType({name: menu for name, menu in catalog.menus.items() if name in templates}),
+        gpus=kinds,
+        templates=templates,
+        simulated={name: count for name, count in catalog.simulated.items() if name in kinds},
+        menus={name: menu for name, menu in catalog.menus.items() if name in templates},
     )
 
 
@@ -54,7 +53,7 @@ def _with_kinds(template: Template, kinds: Mapping[str, object]) -> Template:
         gpu = next(iter(gpus), None)
         least, most = gpus[gpu] if gpu is not None else (0, 0)
         default = replace(default, gpu=gpu, count=min(max(default.count, least), most))
-    return replace(template, gpus=MappingProxyType(gpus), substitutes=MappingProxyType(others), default=default)
+    return replace(template, gpus=gpus, substitutes=others, default=default)
 
 
 def charging_teams(rules: Rules) -> tuple[str, ...]:

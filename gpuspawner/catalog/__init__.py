@@ -6,6 +6,7 @@ Never here: what is free, queued or in use, JupyterHub, HTTP, SQL, a clock.
 """
 
 from gpuspawner.catalog.cluster_models import Cluster, HttpSchedulerAddress, KueueQueues, PodQueues, Route
+from gpuspawner.catalog.gpu_choice import kinds_instead
 from gpuspawner.catalog.load import check, load_catalog, load_text
 from gpuspawner.catalog.models import (
     ANY_GPU,
@@ -20,23 +21,22 @@ from gpuspawner.catalog.models import (
     Template,
     default_url,
 )
-from gpuspawner.catalog.requests.picks import offered_instead
-from gpuspawner.catalog.requests.resolve import (
-    LINKED,
-    OPTIONS,
+from gpuspawner.catalog.resolution import (
     RESERVED,
-    TICKED,
+    AllRefused,
+    Resolution,
+    all_words,
     completed,
-    from_form,
-    keys_of_form,
     resolve,
+    resolve_all,
     template_of,
-    to_options,
+    understood,
+    what_is_wrong,
     without_defaults,
     without_lost_consent,
 )
-from gpuspawner.catalog.requests.tried import AllRefused, all_at_once, all_words, tried, understood, what_is_wrong
 from gpuspawner.catalog.scaling import scaled
+from gpuspawner.catalog.start_options import LINKED, OPTIONS, TICKED, from_form, keys_of_form, to_options
 from gpuspawner.catalog.visible import charging_teams, teams_of, visible
 
 __all__ = [
@@ -58,9 +58,9 @@ __all__ = [
     "HttpSchedulerAddress",
     "KueueQueues",
     "PodQueues",
+    "Resolution",
     "Route",
     "Template",
-    "all_at_once",
     "all_words",
     "charging_teams",
     "check",
@@ -68,15 +68,15 @@ __all__ = [
     "default_url",
     "from_form",
     "keys_of_form",
+    "kinds_instead",
     "load_catalog",
     "load_text",
-    "offered_instead",
     "resolve",
+    "resolve_all",
     "scaled",
     "teams_of",
     "template_of",
     "to_options",
-    "tried",
     "understood",
     "visible",
     "what_is_wrong",

@@ -6,7 +6,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -80,13 +80,14 @@ def _typed(key: Key, hint: Any) -> Key:
 @cache
 def descriptions_of(model: type) -> Mapping[str, str]:
     """Return the documentation of each key: the first paragraph below its field, with the default."""
-    (body,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
-    assert isinstance(body, ast.ClassDef)
-    texts = {}
-    for one, below in zip(body.body, body.body[1:], strict=False):
-        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and isinstance(below, ast.Expr):
-            paragraph = inspect.cleandoc(ast.literal_eval(below.value)).partition("\n\n")[0]
-            texts[one.target.id] = " ".join(paragraph.split())
+    texts: dict[str, str] = {}
+    for base in filter(is_dataclass, model.__mro__):
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assert isinstance(body, ast.ClassDef)
+        for one, below in zip(body.body, body.body[1:], strict=False):
+            if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and isinstance(below, ast.Expr):
+                paragraph = inspect.cleandoc(ast.literal_eval(below.value)).partition("\n\n")[0]
+                texts[one.target.id] = " ".join(paragraph.split())
     return {name: _with_default(texts[key.field], key) for name, key in keys_of(model).items()}
 
 

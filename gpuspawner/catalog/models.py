@@ -17,8 +17,8 @@ from gpuspawner.catalog.cluster_models import (
     PodQueues,
     SchedulerChoice,
 )
+from gpuspawner.catalog.profile_options import Menu
 from gpuspawner.catalog.quota_models import Hold, QuotaLimits
-from gpuspawner.catalog.requests.menus import Menu
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.fields import Internal, Reader, Required, section, text_reader, write_nothing
 from gpuspawner.core.gpus.fleet import GpuKind

@@ -67,7 +67,7 @@ def teams_of(rules: Rules, groups: Collection[str] | None) -> tuple[str, ...]:
     return tuple(team for team in charging_teams(rules) if groups is None or team in groups)
 
 
-def choose_team(asked: Mapping[Any, Any], rules: Rules, groups: Collection[str] | None, last_team: str) -> str:
+def choose_team(rules: Rules, groups: Collection[str] | None, last_team: str, asked: Mapping[Any, Any]) -> str:
     """Return the team that a request is charged to; "" for none, which only who is in no team may have.
 
     1. The one that is asked for. 2. The one that was used last. 3. The only one.

@@ -6,11 +6,10 @@ from jupyterhub import orm
 from gpuspawner import __version__
 from gpuspawner.catalog.keys import keys_of
 from gpuspawner.catalog.models import Template
+from gpuspawner.catalog.own_software import LONGEST_ADDRESS
 from gpuspawner.catalog.quota_models import QuotaLimits
-from gpuspawner.catalog.requests.models import RequestSpec
-from gpuspawner.catalog.requests.own import LONGEST_ADDRESS
-from gpuspawner.catalog.requests.resolve import OPTIONS
-from gpuspawner.catalog.resources.definitions import FIXED, KINDS, definition
+from gpuspawner.catalog.resources.definitions import FIXED, KINDS, RequestSpec, definition
+from gpuspawner.catalog.start_options import OPTIONS
 from gpuspawner.cli.chart.crd import text
 from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.text_fields import LONGEST_IMAGE

@@ -6,14 +6,16 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from gpuspawner.catalog.keys import keys_of, schema_of
 from gpuspawner.catalog.models import Template
 from gpuspawner.catalog.quota_models import QuotaLimits
-from gpuspawner.catalog.requests.models import RequestSpec
 from gpuspawner.catalog.resources.status import OF_ENTRY, OF_REQUEST
+from gpuspawner.catalog.start_options import StartOptions
+from gpuspawner.core.fields import SchemaDefault, section, text_reader
 from gpuspawner.core.idle.policy import LifecyclePolicy
+from gpuspawner.core.text_fields import GroupName
 
 API_GROUP = "gpuspawner.io"
 API_VERSION = "v1alpha1"
@@ -24,6 +26,35 @@ POLICY = f"{REQUESTS}.{API_GROUP}"
 """The name of the ValidatingAdmissionPolicy, and of its binding."""
 FINGERPRINT = f"{API_GROUP}/schema"
 """An annotation: which version of the schema is there."""
+LONGEST_SERVER = 255
+"""Characters in the name of a server: as many as JupyterHub 5 stores. A start allows fewer."""
+
+
+@dataclass(frozen=True)
+class ScheduleSpec:
+    """When a workspace is to be ready, in the catalog's time zone."""
+
+    __pydantic_config__ = section()
+    time: Annotated[str, text_reader(5)]
+    """The time of day, such as "8:00"."""
+    days: Annotated[str, text_reader(100), SchemaDefault] = "weekdays"
+    """Days of the week: weekdays, weekend, daily, or some such as "mon, wed". Default: weekdays."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestSpec(StartOptions):
+    """The workspace that is asked for. What is left out is as the template has it."""
+
+    __pydantic_config__ = section()
+    user: GroupName
+    """Whose it is, as the hub calls them. It must be written."""
+    server: Annotated[str, text_reader(LONGEST_SERVER), SchemaDefault] = ""
+    """The name of the workspace. Default: empty, the one without a name."""
+    ready_at: ScheduleSpec | None = None
+    """Days and a time at which it is to be ready: it is asked for early enough on each, and not before. The request
+    stays when its workspace has ended."""
+
+
 FIXED = tuple(name for name in keys_of(RequestSpec) if name != "lifetime")
 """What of a request stays as it was made: another workspace is another request."""
 

@@ -10,9 +10,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from gpuspawner.catalog import Catalog, HttpSchedulerAddress, load_catalog, scaled
+from gpuspawner.catalog import Catalog, HttpSchedulerAddress, load_catalog, profile_options, scaled
 from gpuspawner.catalog.file import OF_SERVICE, PROBLEM, CatalogFile, Prepared
-from gpuspawner.catalog.requests import menus
 from gpuspawner.catalog.warnings import needing_pods
 from gpuspawner.cli.serving.backend import BackendError, Chosen, choose_backend
 from gpuspawner.cli.serving.started import Started, StartError, started_by_hand, started_by_hub
@@ -91,7 +90,7 @@ def _prepare(arguments: argparse.Namespace, started: Started, catalog: Catalog) 
     file = CatalogFile(
         Path(arguments.catalog),
         partial(_prepared, arguments, chosen),
-        beside=[data / menus.FILE],
+        beside=[data / profile_options.FILE],
         told=data / PROBLEM if started.by_hub else None,  # which then judges the file
         last_good=None if started.by_hub else data / OF_SERVICE,
         keeps=True,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
-from gpuspawner.catalog import all_at_once, resolve, teams_of, to_options
+from gpuspawner.catalog import resolve, teams_of, to_options
 from gpuspawner.catalog.file import InForce
 from gpuspawner.catalog.groups import lost_group
 from gpuspawner.core.errors import Conflict, Gone, Unavailable
@@ -87,15 +87,10 @@ class Asking:
         """Return the request that options mean for who is in these groups.
 
         Raises:
-            RequestRefused: they are no options.
             AllRefused: all that is wrong with them.
         """
-        last_team, catalog = await self.last_team(owner, groups), self._in_force.catalog
-
-        def resolved(options: object) -> Request:
-            return resolve(catalog, options, user, groups=groups, last_team=last_team)
-
-        return all_at_once(resolved, options) if isinstance(options, Mapping) else resolved(options)
+        last_team = await self.last_team(owner, groups)
+        return resolve(self._in_force.catalog, options, user, groups=groups, last_team=last_team)
 
     async def last_team(self, owner: Owner, groups: Groups) -> str:
         """Return the team that a user's last workspace was charged to, where they are in several; "" for none."""

@@ -13,7 +13,7 @@ from traitlets import Bool, Dict, Enum, Float, Integer, Unicode, default
 
 from gpuspawner.backends.kubernetes.names import ANNOTATIONS, ATTEMPT_LABEL, HUB_LABEL, LEASE_LABEL
 from gpuspawner.catalog import PodQueues
-from gpuspawner.catalog.requests.menus import choices_of
+from gpuspawner.catalog.profile_options import choices_of
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.gpus.autoscale import PATIENCE
 from gpuspawner.spawner.kubernetes.pods.end import before_restart, has_ended, outcome_of, restarts, why_ended

@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from gpuspawner.backends.local.nvidia import has_devices
 from gpuspawner.catalog import ANY_GPU, LINKED, NO_GPU, OPTIONS, TICKED, Catalog, Guarantee, Template, keys_of_form
 from gpuspawner.catalog.prices import price_words
-from gpuspawner.catalog.requests.menus import LONGEST_CHOICE
+from gpuspawner.catalog.profile_options import LONGEST_CHOICE
 from gpuspawner.core.errors import label_of, quoted
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.gpus.sharing import memory_words

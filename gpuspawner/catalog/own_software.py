@@ -1,4 +1,4 @@
-"""What a user brings along or ticks: a repository to clone, an image of their own, tools of the template."""
+"""The software that a user adds to a start: a repository to clone, an image of their own, tools of the template."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpuspawner.core.text_fields import IMAGE
 from gpuspawner.core.units import BadValue
 
 LONGEST_ADDRESS = 300
-"""Characters. Arbitrary: longer ones are pasted by mistake."""
+"""Characters in an address. Arbitrary: a longer text was pasted by mistake."""
 FORMS = "https://host/path or ssh://user@host/path, without a password"
 _HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?"
 _USER = r"[A-Za-z0-9_][A-Za-z0-9._-]*@"
@@ -22,11 +22,11 @@ _ADDRESS = re.compile(rf"https://{_HOST}{_PATH}|ssh://(?:{_USER})?{_HOST}{_PATH}
 _AS_SSH_HAS_IT = re.compile(rf"({_USER}[A-Za-z0-9.-]+):([^/].*)")
 
 
-def repository(asked: Mapping[str, Any]) -> str:
-    """Return the address of a repository to clone, "" for none. ``git@host:path`` is read as ``ssh://git@host/path``.
+def read_repository(asked: Mapping[str, Any]) -> str:
+    """Return the address of the repository to clone, or "". ``git@host:path`` means ``ssh://git@host/path``.
 
     Raises:
-        RequestRefused: any other address. One that may hold a password is not quoted.
+        RequestRefused: any other address. The message does not quote an address that may contain a password.
     """
     value = asked.get("repository")
     if value in (None, ""):
@@ -42,11 +42,11 @@ def repository(asked: Mapping[str, Any]) -> str:
     return text
 
 
-def own_image(template: Template, asked: Mapping[str, Any]) -> str:
-    """Return the user's own image, "" for the template's.
+def read_own_image(template: Template, asked: Mapping[str, Any]) -> str:
+    """Return the user's own image, or "" for the template's image.
 
     Raises:
-        RequestRefused: the template takes none, or its pattern does not match all of the name.
+        RequestRefused: the template allows no image, or its pattern does not match the whole name.
     """
     value = asked.get("own_image")
     if value in (None, ""):
@@ -63,11 +63,11 @@ def own_image(template: Template, asked: Mapping[str, Any]) -> str:
     return name
 
 
-def tools(template: Template, asked: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the template's tools that are ticked: of a list of names, or a text with commas.
+def choose_tools(template: Template, asked: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the tools that the user ticked, from a list of names or a text with commas.
 
     Raises:
-        RequestRefused: something else, or a tool that the template does not offer.
+        RequestRefused: it is neither, or the template does not offer a tool.
     """
     value = asked.get("tools")
     names = value.split(",") if isinstance(value, str) else [] if value is None else value
@@ -83,5 +83,5 @@ def tools(template: Template, asked: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether a pattern, in which ``*`` is any characters, matches all of an image's name."""
+    """Return whether a pattern matches the whole name of an image. ``*`` in it means any characters."""
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name) is not None

@@ -1,6 +1,6 @@
-"""What a template lets people choose beside GPUs and sizes: the options of its profile, named as KubeSpawner does.
+"""The options of a template's profile, with the names that KubeSpawner gives them.
 
-An option has listed choices, takes a value that is not listed (``NAME--unlisted-choice``), or both.
+An option has listed choices, or takes a value that is not listed (``NAME--unlisted-choice``), or both.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ FILE = "menus.json"
 PROFILE = "profile"
 UNLISTED = "--unlisted-choice"
 LONGEST_CHOICE = 500
-"""Characters of a value that is not listed. Arbitrary: the longest name of an image that is taken."""
+"""Characters of a value that is not listed. Arbitrary: as many as the name of an image may have."""
 
 
 @dataclass(frozen=True)
 class Unlisted:
-    """A value that is not listed: what it is called, what all of it must match, and what to say where it does not."""
+    """A value that is not listed: its title, the pattern that it must match, and the message if it does not."""
 
     title: str = "Other"
     pattern: str = ""
@@ -33,7 +33,7 @@ class Unlisted:
 
 @dataclass(frozen=True)
 class MenuOption:
-    """One option: the titles of its choices by their keys, and which holds where none is chosen ("" for none)."""
+    """One option: the titles of its choices by their keys, and the default choice, or "" if the user must choose."""
 
     name: str
     title: str
@@ -44,19 +44,19 @@ class MenuOption:
 
 @dataclass(frozen=True)
 class Menu:
-    """The profile of a template, by its slug, and the options that it has."""
+    """The slug of a template's profile, and the options of that profile."""
 
     profile: str
     options: tuple[MenuOption, ...] = ()
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys that options of a user may have for it."""
+        """The keys that a start may have for this profile."""
         return tuple(key for option in self.options for key in keys_of(option))
 
 
 def keys_of(option: MenuOption) -> Iterator[str]:
-    """Yield the keys by which an option is chosen."""
+    """Yield the keys that choose a value of an option."""
     if option.choices:
         yield option.name
     if option.unlisted:
@@ -64,7 +64,7 @@ def keys_of(option: MenuOption) -> Iterator[str]:
 
 
 def check_choices(menu: Menu, asked: Mapping[str, Any]) -> None:
-    """Raise RequestRefused for what an option does not offer, and for an option without a default left empty."""
+    """Raise RequestRefused for a choice that is not offered, and for an empty option without a default."""
     for option in menu.options:
         chosen, written = asked.get(option.name), asked.get(f"{option.name}{UNLISTED}")
         if written and option.unlisted:
@@ -74,22 +74,22 @@ def check_choices(menu: Menu, asked: Mapping[str, Any]) -> None:
 
 
 def choices_of(menu: Menu, asked: Mapping[str, Any]) -> dict[str, str]:
-    """Return a user's options, which were checked, as KubeSpawner takes them."""
+    """Return checked options as KubeSpawner takes them."""
     return {PROFILE: menu.profile, **{key: str(asked[key]) for key in menu.keys if asked.get(key)}}
 
 
 def field_of(menu: Menu, key: str) -> str:
-    """Return the name of a form's field for a key, as KubeSpawner's own form has it."""
+    """Return the name of the form's field for a key. KubeSpawner's own form uses the same name."""
     return f"profile-option-{menu.profile}--{key}"
 
 
 def write_menus(folder: Path, menus: Mapping[str, Menu]) -> None:
-    """Leave the menus of templates for the service. Raises OSError where the folder takes none."""
+    """Write the menus of templates for the service. Raises OSError if the folder cannot be written."""
     (folder / FILE).write_bytes(_menus.dump_json(dict(menus)))
 
 
 def read_menus(folder: Path) -> dict[str, Menu]:
-    """Return the menus of templates that the hub left; none where there is no file.
+    """Return the menus of templates that the hub wrote, or an empty mapping if there is no file.
 
     Raises:
         ValueError: the file is not what :func:`write_menus` writes.

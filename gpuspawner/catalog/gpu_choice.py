@@ -1,4 +1,4 @@
-"""Which GPUs a request means: a kind and how many, what else its user takes instead, and the least that it must be."""
+"""The GPUs that the options of a start mean: kind, number, substitutes and memory."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ T = TypeVar("T", int, float)
 
 
 @dataclass(frozen=True)
-class Picked:
-    """The GPUs of a request: ``gpu`` is None exactly when ``count`` is 0."""
+class GpuChoice:
+    """The GPUs of a request. ``gpu`` is None exactly when ``count`` is 0."""
 
     gpu: str | None
     count: int
@@ -25,15 +25,15 @@ class Picked:
     needs_memory_bytes: int = 0
 
 
-def pick(catalog: Catalog, template: Template, asked: Mapping[str, Any]) -> Picked:
-    """Return what a user's options say of GPUs.
+def choose_gpus(catalog: Catalog, template: Template, asked: Mapping[str, Any]) -> GpuChoice:
+    """Return the GPUs that a user's options mean.
 
-    ``gpu: any`` is the smallest of the template's kinds with at least ``gpu_memory``, the cheapest of equal ones, and
-    consent to the others. Beside a kind by name, ``gpu_memory`` lets people consent to each of the template's kinds
-    that has as much.
+    ``gpu: any`` means the smallest kind of the template with at least ``gpu_memory``, the cheapest of equal ones. It is
+    also consent to the other kinds. With a kind by name, ``gpu_memory`` offers each kind of the template that has as
+    much memory as a substitute.
 
     Raises:
-        RequestRefused: some of it cannot be.
+        RequestRefused: the template does not offer this.
     """
     wants_memory = asked.get("gpu_memory") not in (None, "")
     kind = _kind(template, asked, ANY_GPU if wants_memory else template.default.gpu)
@@ -41,7 +41,7 @@ def pick(catalog: Catalog, template: Template, asked: Mapping[str, Any]) -> Pick
         for key in ("gpu_memory", "substitutes"):
             if asked.get(key) not in (None, "", [], ()):
                 raise RequestRefused(key, quoted(asked[key]), "none", "Choose a GPU, or leave it out.")
-        return Picked(None, _count(catalog, template, None, asked))
+        return GpuChoice(None, _count(catalog, template, None, asked))
     least = _least(catalog, template, asked) if wants_memory else None
     if kind == ANY_GPU:
         return _any(catalog, template, asked, least)
@@ -53,17 +53,18 @@ def pick(catalog: Catalog, template: Template, asked: Mapping[str, Any]) -> Pick
         remedy = f"Choose a larger GPU than {catalog.gpus[kind].title}, or write {ANY_GPU} for the GPU."
         raise RequestRefused("gpu_memory", quoted(asked["gpu_memory"]), f"up to {has}", remedy)
     count = _count(catalog, template, kind, asked)
-    others = offered_instead(catalog, template, kind, count, least)
+    others = kinds_instead(catalog, template, kind, count, least)
     chosen = _substitutes(_many(count, catalog.gpus[kind].title), others, asked, usual=())
-    return Picked(kind, count, chosen, max(template.needs.memory_bytes, least or 0))
+    return GpuChoice(kind, count, chosen, max(template.needs.memory_bytes, least or 0))
 
 
-def offered_instead(
+def kinds_instead(
     catalog: Catalog, template: Template, kind: str, count: int, least_bytes: int | None = None
 ) -> tuple[str, ...]:
-    """Return the kinds that a user may take instead of so many of ``kind``, in the order in which they are given.
+    """Return the kinds that a user may accept instead of ``count`` GPUs of ``kind``, the first to be given first.
 
-    Those of the template's ``substitutes``; then, where the memory is said, each kind of the template that has it.
+    These are the template's ``substitutes``. With ``least_bytes``, each kind of the template that has as much memory
+    follows.
     """
     others = list(template.substitutes.get(kind, ()))
     if least_bytes is not None:
@@ -77,7 +78,7 @@ def offered_instead(
     )
 
 
-def _any(catalog: Catalog, template: Template, asked: Mapping[str, Any], least: int | None) -> Picked:
+def _any(catalog: Catalog, template: Template, asked: Mapping[str, Any], least: int | None) -> GpuChoice:
     floor = max(template.needs.memory_bytes, least or 0)
     fitting = [kind for kind in _by_size(catalog, template.gpus) if catalog.gpus[kind].own_memory_bytes >= floor]
     if "count" in asked:
@@ -85,19 +86,19 @@ def _any(catalog: Catalog, template: Template, asked: Mapping[str, Any], least: 
         count = _counted(asked, *bounds)
         fitting = [kind for kind in fitting if count is not None and _allows(template, kind, count)]
         if not fitting:
-            limit = ends(*bounds, str)
+            limit = range_words(*bounds, str)
             raise RequestRefused("count", quoted(asked["count"]), limit, f"Ask for {limit}, or for a GPU by its name.")
     gpu = fitting[0]
     count = _count(catalog, template, gpu, asked)
     floor = max(floor, catalog.gpus[gpu].own_memory_bytes if least is None else 0)
-    others = offered_instead(catalog, template, gpu, count, floor)
+    others = kinds_instead(catalog, template, gpu, count, floor)
     others = tuple(one for one in others if catalog.gpus[one].memory_bytes >= catalog.gpus[gpu].memory_bytes)
     chosen = _substitutes(_many(count, catalog.gpus[gpu].title), others, asked, usual=others, itself=gpu)
-    return Picked(gpu, count, chosen, floor)
+    return GpuChoice(gpu, count, chosen, floor)
 
 
 def _by_size(catalog: Catalog, kinds: Iterable[str]) -> list[str]:
-    """Return kinds from the smallest to the largest; of equal ones the cheapest first, without a price last."""
+    """Return kinds from the smallest to the largest, and equal ones from the cheapest to those without a price."""
 
     def size(name: str) -> tuple[int, bool, float]:
         kind = catalog.gpus[name]
@@ -112,7 +113,7 @@ def _allows(template: Template, kind: str, count: int) -> bool:
 
 
 def _kind(template: Template, asked: Mapping[str, Any], usual: str | None) -> str | None:
-    """Return the kind asked for. ``none`` or null asks for none, which every template allows."""
+    """Return the kind that is asked for. ``none`` or null means no GPU, which every template allows."""
     kind = asked.get("gpu", usual)
     if kind is None or kind == NO_GPU:
         return None
@@ -124,7 +125,7 @@ def _kind(template: Template, asked: Mapping[str, Any], usual: str | None) -> st
 
 
 def _least(catalog: Catalog, template: Template, asked: Mapping[str, Any]) -> int:
-    """Return the memory that each GPU must have, which one of the template's kinds has."""
+    """Return the memory that each GPU must have. At least one kind of the template has it."""
     value = asked["gpu_memory"]
     most = max(catalog.gpus[kind].own_memory_bytes for kind in template.gpus)
     if not most:
@@ -134,7 +135,7 @@ def _least(catalog: Catalog, template: Template, asked: Mapping[str, Any]) -> in
     try:
         least = read_bytes(value)
     except BadValue as error:
-        raise refused("gpu_memory", value, limit, error, show_bytes(most)) from None
+        raise refuse_value("gpu_memory", value, limit, error, show_bytes(most)) from None
     if least > most:
         remedy = f"Ask for at most {show_bytes(most)}: {template.title} offers no larger GPU."
         raise RequestRefused("gpu_memory", quoted(value), limit, remedy)
@@ -147,20 +148,20 @@ def _count(catalog: Catalog, template: Template, gpu: str | None, asked: Mapping
     least, most = (0, 0) if gpu is None else template.gpus[gpu]
     count = _counted(asked, least, most)
     if count is None or not least <= count <= most:
-        fewer = f"Ask for {ends(least, most, str)} {catalog.gpus[gpu].title}." if gpu else ""
+        fewer = f"Ask for {range_words(least, most, str)} {catalog.gpus[gpu].title}." if gpu else ""
         remedy = fewer or "Choose a GPU, or leave the number out."
-        raise RequestRefused("count", quoted(asked["count"]), ends(least, most, str), remedy)
+        raise RequestRefused("count", quoted(asked["count"]), range_words(least, most, str), remedy)
     return count
 
 
 def _counted(asked: Mapping[str, Any], least: int, most: int) -> int | None:
-    """Return how many are asked for, None for more than any template has."""
+    """Return the number that is asked for, or None if it is more than any template offers."""
     try:
         return parse_count(asked["count"])
     except OutOfRange:
         return None
     except BadValue as error:
-        raise refused("count", asked["count"], ends(least, most, str), error, str(most)) from None
+        raise refuse_value("count", asked["count"], range_words(least, most, str), error, str(most)) from None
 
 
 def _many(count: int, title: str) -> str:
@@ -170,7 +171,7 @@ def _many(count: int, title: str) -> str:
 def _substitutes(
     title: str, others: tuple[str, ...], asked: Mapping[str, Any], usual: tuple[str, ...], itself: str = ""
 ) -> tuple[str, ...]:
-    """Return the kinds that a user takes instead: a list of names, or a text with commas."""
+    """Return the kinds that a user accepts instead, from a list of names or a text with commas."""
     value = asked.get("substitutes")
     if value is None:
         return usual
@@ -185,14 +186,14 @@ def _substitutes(
     return tuple(other for other in others if other in names)
 
 
-def refused(field: str, value: object, limit: str, error: BadValue, example: str) -> RequestRefused:
-    """Return the refusal of what can't be read. ``example`` is within the limit, which the error's own need not be."""
+def refuse_value(field: str, value: object, limit: str, error: BadValue, example: str) -> RequestRefused:
+    """Return the refusal of a value that cannot be read. ``example`` is within the limit, unlike that of the error."""
     if isinstance(error, OutOfRange):
         return RequestRefused(field, quoted(value), limit, f"Ask for {limit}.")
     right, _, _ = error.right.partition(", for example ")
     return RequestRefused(field, quoted(value), limit, f"{right[:1].upper()}{right[1:]}, for example {example}.")
 
 
-def ends(least: T, most: T, show: Callable[[T], str]) -> str:
-    """Return a range as a message says it."""
+def range_words(least: T, most: T, show: Callable[[T], str]) -> str:
+    """Return a range as a message shows it."""
     return show(least) if least == most else f"{show(least)} to {show(most)}"

@@ -1,7 +1,7 @@
-"""Writes helm/gpuspawner/values.schema.json: `python -m tools.chart_schema`.
+"""Write helm/gpuspawner/values.schema.json: `python -m tools.chart_schema`.
 
-It is made of values.yaml, whose defaults tell each value's type and whose comments describe it, and of the catalog's
-models. helm refuses by it what has a wrong shape; the chart's Job `gpuspawner check` judges the rest.
+The types come from the defaults in values.yaml, the descriptions from its comments, and the catalog from its models.
+With the schema helm refuses values of a wrong shape. `gpuspawner check`, a Job of the chart, checks the rest.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ NARROWER: dict[str, dict[str, Any]] = {
     "monitoring.rules.labels": TEXTS,
     "monitoring.dashboards.labels": TEXTS,
 }
-"""By path: what a default does not tell of a value, as which keys a mapping may have."""
+"""More of the schema of some values than their defaults show, by path."""
 
 
 def schema() -> dict[str, Any]:

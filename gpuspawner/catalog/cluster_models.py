@@ -23,7 +23,7 @@ from gpuspawner.core.text_fields import (
 
 @dataclass(frozen=True)
 class HttpSchedulerAddress:
-    """A batch scheduler that speaks the contract of docs/scheduler.openapi.yaml."""
+    """A batch scheduler that implements the contract in docs/scheduler.openapi.yaml."""
 
     __pydantic_config__ = section()
     url: Annotated[
@@ -34,19 +34,20 @@ class HttpSchedulerAddress:
             "add {key}: with its address, for example scheduler: {{http: {{url: {example}}}}}",
         ),
     ]
-    """Its address: what stands before /v1."""
+    """The address of the scheduler, without /v1. Required."""
     token_file: FilePath = ""
-    """A file with the token that it asks for. Default: it asks for none."""
+    """A file with the token for the scheduler. Default: the scheduler needs no token."""
     timeout_seconds: UnscaledDuration = 5.0
     """How long an answer may take."""
     callback: Url = ""
-    """Where it reaches the GPU service, to tell by itself what changed: what stands before the hub's base_url. It signs
-    with the token. Default: it is asked, and holds its answer until something changes."""
+    """The address at which the scheduler reaches the GPU service to report changes, without the hub's base_url. The
+    scheduler signs its reports with the token. Default: the service asks the scheduler, which answers when something
+    changes."""
 
 
 @dataclass(frozen=True)
 class KueueQueues:
-    """Kueue of the cluster, 0.19 or newer."""
+    """Kueue in the cluster, version 0.19 or newer."""
 
     __pydantic_config__ = section()
     queue: Annotated[
@@ -57,15 +58,15 @@ class KueueQueues:
             "add {key}: with the name of a LocalQueue, for example scheduler: {{kueue: {{queue: {example}}}}}",
         ),
     ]
-    """The LocalQueue of all who are in none of those below."""
+    """The LocalQueue of everybody without a queue below. Required."""
     teams: Mapping[GroupName, ObjectName] = field(default_factory=dict)
-    """The LocalQueue of who asks for a team."""
+    """The LocalQueue of each team."""
     users: Mapping[GroupName, ObjectName] = field(default_factory=dict)
-    """The LocalQueue of a user, where the team has none."""
+    """The LocalQueue of each user whose team has no queue."""
     namespace: ObjectName = ""
-    """Where the LocalQueues are. Default: where workspaces are."""
+    """The namespace of the LocalQueues. Default: the namespace of the workspaces."""
     priority_class: ObjectName = ""
-    """The WorkloadPriorityClass of all workspaces. Default: none; the priority of the template counts."""
+    """The WorkloadPriorityClass of all workspaces. Default: no class, so the template's priority counts."""
 
     @property
     def title(self) -> str:
@@ -75,22 +76,22 @@ class KueueQueues:
 
 @dataclass(frozen=True)
 class PodQueues:
-    """A scheduler of the cluster in whose queues pods wait."""
+    """A scheduler of the cluster. Pods wait in its queues."""
 
     __pydantic_config__ = section(wait_seconds="wait")
     system: Annotated[str, Internal] = ""
     queue: ObjectName = ""
-    """The queue of all who are in none of those below. Default: the one that it has for pods that name none."""
+    """The queue of everybody without a queue below. Default: the scheduler's own default queue."""
     teams: Mapping[GroupName, ObjectName] = field(default_factory=dict)
-    """The queue of who asks for a team."""
+    """The queue of each team."""
     users: Mapping[GroupName, ObjectName] = field(default_factory=dict)
-    """The queue of a user, where the team has none."""
+    """The queue of each user whose team has no queue."""
     priority_class: ObjectName = ""
-    """The PriorityClass of all who ask for none of the teams below. Default: none."""
+    """The PriorityClass of everybody whose team has no class below. Default: no class."""
     priority_classes: Mapping[GroupName, ObjectName] = field(default_factory=dict)
-    """The PriorityClass of who asks for a team."""
+    """The PriorityClass of each team."""
     wait_seconds: PositiveDuration = 1800.0
-    """How long a pod waits there at most, before it is made anew, behind who came meanwhile."""
+    """How long a pod waits in the queue. It is then created again, behind newer pods."""
 
     @property
     def title(self) -> str:
@@ -100,17 +101,17 @@ class PodQueues:
 
 @dataclass(frozen=True)
 class SchedulerChoice:
-    """Who owns the queue, where that is not gpuspawner: one of these."""
+    """The scheduler that owns the queue instead of gpuspawner. Only one may be written."""
 
     __pydantic_config__ = section()
     http: HttpSchedulerAddress | None = None
-    """A batch scheduler that decides who gets which GPUs, and when."""
+    """A batch scheduler decides who gets which GPUs, and when."""
     kueue: KueueQueues | None = None
-    """Kueue decides, by its queues on the cluster."""
+    """Kueue decides with its queues in the cluster."""
     volcano: PodQueues | None = None
-    """Volcano decides, 1.15 or newer: the pod waits in a queue of its own."""
+    """Volcano decides, version 1.15 or newer. Pods wait in its queues."""
     kai: PodQueues | None = None
-    """The KAI scheduler decides: the pod waits in a queue of its own."""
+    """The KAI scheduler decides. Pods wait in its queues."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -145,59 +146,59 @@ def _required(example: str) -> Required:
 
 @dataclass(frozen=True)
 class Ingress:
-    """An ingress controller of a cluster: the hub makes an Ingress for each workspace."""
+    """An ingress controller of a cluster. The hub creates an Ingress for each workspace."""
 
     __pydantic_config__ = section()
     url: Annotated[Url, _required("https://workspaces.us-east.example.org")]
-    """Where the hub's proxy reaches the controller. It must be written."""
+    """The address at which the hub's proxy reaches the controller. Required."""
     class_name: ObjectName = ""
-    """The IngressClass. Default: the cluster's default one."""
+    """The IngressClass. Default: the cluster's default class."""
 
 
 @dataclass(frozen=True)
 class Gateway:
-    """A Gateway of a cluster: the hub makes an HTTPRoute for each workspace."""
+    """A Gateway of a cluster. The hub creates an HTTPRoute for each workspace."""
 
     __pydantic_config__ = section()
     url: Annotated[Url, _required("https://workspaces.us-east.example.org")]
-    """Where the hub's proxy reaches the Gateway. It must be written."""
+    """The address at which the hub's proxy reaches the Gateway. Required."""
     name: Annotated[ObjectName, _required("public")]
-    """The Gateway. It must be written."""
+    """The name of the Gateway. Required."""
     namespace: ObjectName = ""
-    """Where the Gateway is. Default: where workspaces are."""
+    """The namespace of the Gateway. Default: the namespace of the workspaces."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster in which workspaces may start. The one without ``kubeconfig`` is the hub's own."""
+    """A cluster in which workspaces may start. The hub's own cluster is the one without ``kubeconfig``."""
 
     __pydantic_config__ = section(scheduler_choice="scheduler")
     name: Annotated[str, Internal] = ""
     title: Title = ""
-    """What people read: its region, for example. Default: its own name."""
+    """The title that users read, for example a region. Default: the name of the cluster."""
     kubeconfig: FilePath = ""
-    """A file that says how hub and service reach it. Default: it is the hub's own cluster."""
+    """The file with which hub and service reach the cluster. Default: it is the hub's own cluster."""
     context: Annotated[str, text_reader(LONGEST_NAME)] = ""
-    """Of that file. Default: its current one."""
+    """The context in that file. Default: the current context."""
     price_factor: PriceFactor = 1.0
-    """By how much the prices of `gpus` are multiplied there."""
+    """The factor for the prices of `gpus` in this cluster."""
     gpus: Annotated[tuple[str, ...] | None, KINDS] = None
-    """The kinds of GPU that it has. Default: all."""
+    """The GPU kinds of the cluster. Default: all."""
     data: DataNameSet = frozenset()
-    """What data lies there, as templates name it. Default: none."""
+    """The data in this cluster, by the names that templates use. Default: no data."""
     hub: Url = ""
-    """Where its workspaces reach the hub: what stands before the hub's base_url. It must be written but for the hub's
-    own."""
+    """The address at which its workspaces reach the hub, without the hub's base_url. Required except for the hub's own
+    cluster."""
     nodes: HostName = ""
-    """Where the hub's proxy reaches its nodes, on a NodePort of each workspace. Default: it reaches the pods' own
-    addresses, where neither `ingress` nor `gateway` is written."""
+    """The address at which the hub's proxy reaches the nodes. Each workspace then has a NodePort. Default: the proxy
+    reaches pods at their own addresses, unless `ingress` or `gateway` is written."""
     ingress: Ingress | None = None
-    """Where the hub's proxy reaches its workspaces by an ingress controller, instead of `nodes`."""
+    """The ingress controller through which the hub's proxy reaches workspaces, instead of `nodes`."""
     gateway: Gateway | None = None
-    """Where the hub's proxy reaches its workspaces by a Gateway, instead of `nodes`."""
+    """The Gateway through which the hub's proxy reaches workspaces, instead of `nodes`."""
     scheduler_choice: SchedulerChoice = field(default_factory=SchedulerChoice, hash=False)
-    """Who owns the queue of this cluster: `kueue`, `volcano` or `kai`. Default: gpuspawner, in one queue with all other
-    clusters that it owns."""
+    """The scheduler that owns the queue of this cluster: `kueue`, `volcano` or `kai`. Default: gpuspawner, which has
+    one queue for all its clusters."""
 
     @property
     def route(self) -> Route | None:

@@ -94,7 +94,7 @@ Opens = Annotated[
 
 @dataclass(frozen=True)
 class Bounds:
-    """The least and the most that a request may ask."""
+    """The least and the most that users may ask for."""
 
     __pydantic_config__ = section()
     cpu_cores: CoresRange = (1.0, 8.0)
@@ -102,40 +102,40 @@ class Bounds:
     memory_bytes: BytesRange = (GIBIBYTE, 32 * GIBIBYTE)
     """Memory."""
     lifetime_seconds: LifetimeRange = (1800, 86400)
-    """How long it may live, which its policy may narrow."""
+    """The lifetime of a workspace. The policy may narrow it."""
 
 
 @dataclass(frozen=True)
 class Defaults:
-    """What a request gets that does not ask otherwise."""
+    """What users get if they do not choose."""
 
     __pydantic_config__ = section()
     gpu: Annotated[str | None, NAME] = None
-    """The kind of GPU; `none` is none. Default: the first of `gpus`."""
+    """The GPU kind, or `none` for no GPU. Default: the first of `gpus`."""
     count: GpuCount = 0
-    """How many. Default: the least that `gpus` allows."""
+    """The number of GPUs. Default: the least that `gpus` allows."""
     cpu_cores: Cores = 2.0
     """CPU cores."""
     memory_bytes: Bytes = 8 * GIBIBYTE
     """Memory."""
     lifetime_seconds: Seconds = 8 * 3600
-    """How long it lives."""
+    """The lifetime of a workspace."""
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """Which percentage of the CPU and memory that a request asks is its own; it uses the rest where it is free."""
+    """The part of its CPU and memory that a workspace is guaranteed. It may use the rest while that is free."""
 
     __pydantic_config__ = section()
     cpu_percent: GuaranteedPercent = 100.0
-    """Of the CPU cores."""
+    """The guaranteed part of the CPU cores."""
     memory_percent: GuaranteedPercent = 100.0
-    """Of the memory."""
+    """The guaranteed part of the memory."""
 
 
 @dataclass(frozen=True)
 class Needs:
-    """The least that a GPU must have, whichever kind it is."""
+    """The least that each GPU of a workspace must have, of any kind."""
 
     __pydantic_config__ = section()
     memory_bytes: Bytes = 0
@@ -146,60 +146,61 @@ class Needs:
 
 @dataclass(frozen=True)
 class OnStop:
-    """What runs in a workspace before the service ends it, then its user's own `~/.gpuspawner/on-stop`."""
+    """Commands that run before the service ends a workspace: this one, then `~/.gpuspawner/on-stop` of its user."""
 
     __pydantic_config__ = section(timeout_seconds="timeout")
     command: LongText = ""
-    """A shell command, run in the home as the workspace's user. Default: none."""
+    """A shell command. It runs in the home as the workspace's user. Default: no command."""
     timeout_seconds: OnStopTimeout = 60.0
-    """How long both may take, up to 10m. So much later the workspace may end."""
+    """How long both commands may take together, up to 10m. The workspace may end later by this time."""
 
 
 @dataclass(frozen=True)
 class Template:
-    """What a workspace can be."""
+    """A kind of workspace that users can choose."""
 
     __pydantic_config__ = section()
     name: Annotated[str, Internal] = ""
     extends: Name = ""
-    """The template from which it has all that it does not write itself."""
+    """Another template. Every key that is not written here is taken from it."""
     title: Title = ""
-    """What people read. Default: the template's own name."""
+    """The title that users read. Default: the name of the template."""
     description: LongText = ""
-    """What the form says of it."""
+    """The description in the form."""
     image: Image = ""
-    """The image of its pods. Default: the hub's own."""
+    """The container image. Default: the image in the hub's configuration."""
     own_images: ImagePattern = ""
-    """On Kubernetes: which images people may bring, as a pattern of whole names with the registry. Default: none."""
+    """On Kubernetes: the images of their own that users may start, as a pattern for whole names with the registry.
+    Default: no images."""
     profile: Title = ""
-    """The slug of a profile in KubeSpawner's `profile_list`, whose settings apply first."""
+    """The slug of a profile in KubeSpawner's `profile_list`. Its settings apply first."""
     opens: Opens = ()
-    """What its workspaces open, the default first. Default: as `c.Spawner.default_url` says."""
+    """The ways to open a workspace, the default first. Default: the page in `c.Spawner.default_url`."""
     policy: Name = "default"
-    """The policy by which its workspaces are judged."""
+    """The policy for its workspaces."""
     gpus: Mapping[KindName, GpuCountRange] = field(default_factory=dict)
-    """The kinds of GPU that may be asked for, and how many of each at once. Default: none."""
+    """The GPU kinds that users may choose, and how many of each. Default: no GPUs."""
     data: DataNames = ()
-    """The data that it works on: clusters that have all of it come first. Default: none."""
+    """The data that its workspaces use. Clusters that have all of it are offered first. Default: no data."""
     bounds: Bounds = field(default_factory=Bounds)
-    """What people may ask for."""
+    """What users may ask for."""
     default: Defaults = field(default_factory=Defaults)
-    """What they get without asking."""
+    """What users get if they do not choose."""
     guarantee: Guarantee | None = None
-    """On Kubernetes: how much of that is theirs alone."""
+    """On Kubernetes: the guaranteed part of CPU and memory."""
     groups: GroupNames = frozenset()
-    """The groups of the hub that alone see it; for others it does not exist. Default: everybody."""
+    """The groups of the hub that may use it. For other users it does not exist. Default: everybody."""
     priority: Priority = 0
-    """A higher one goes first in the queue."""
+    """Requests with a higher priority go first in the queue."""
     substitutes: Mapping[KindName, KindNames] = field(default_factory=dict)
-    """By the kind asked for: which others the form offers, given to those alone who tick them, in this order."""
+    """For each GPU kind, other kinds that the form offers instead, in this order. Users get them only if they agree."""
     needs: Needs = field(default_factory=Needs)
-    """What any of its GPUs must have."""
+    """The least that each of its GPUs must have."""
     on_stop: OnStop = field(default_factory=OnStop)
-    """What runs before the end."""
+    """Commands that run before a workspace ends."""
     tools: Mapping[Name, Packages] = field(default_factory=dict)
-    """Lists of packages to tick, by name: each becomes a kernel with an environment of its own in the home. Default:
-    none."""
+    """Lists of packages that users may tick, by name. Each becomes a kernel with its own environment in the home.
+    Default: no tools."""
 
     def default_count(self, gpu: str | None) -> int:
         """Return how many of ``gpu`` a request gets by default, within the kind's range."""
@@ -216,7 +217,7 @@ def default_url(opens: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Exporter:
-    """Who else measures GPUs, beside the probe in each workspace."""
+    """Another source of GPU measurements, in addition to the probe in each workspace."""
 
     __pydantic_config__ = section(url="prometheus")
     url: Annotated[
@@ -227,14 +228,14 @@ class Exporter:
             "add {key}: with its address, for example {example}",
         ),
     ]
-    """The address of a Prometheus that scrapes DCGM exporter. Work that it saw counts; what it did not see proves
-    nothing."""
+    """The address of a Prometheus that scrapes DCGM exporter. Work that it measured counts. If it measured nothing,
+    that proves nothing. Required."""
     utilization: MetricName = "DCGM_FI_DEV_GPU_UTIL"
-    """Its metric of a whole GPU's utilization, 0 to 100."""
+    """The metric for the utilization of a whole GPU, from 0 to 100."""
     instances: MetricName = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
-    """Its metric of a MIG instance's activity, 0 to 1."""
+    """The metric for the activity of a MIG instance, from 0 to 1."""
     token_file: FilePath = ""
-    """A file with the token that Prometheus asks for. Default: it asks for none."""
+    """A file with the token for Prometheus. Default: Prometheus needs no token."""
 
 
 @dataclass(frozen=True)
@@ -243,39 +244,39 @@ class WrittenCatalog:
 
     __pydantic_config__ = section()
     version: Annotated[Version, Required(1, "missing", "begin the file with version: 1")]
-    """Of the file: 1. It must be written."""
+    """The version of the file's format, which is 1. Required."""
     timezone: TimeZone = "UTC"
-    """In which hours, days, weeks and months are meant."""
+    """The time zone of hours, days, weeks and months in this file."""
     contact: Annotated[str, text_reader(300)] = ""
-    """Whom people ask for more, as refusals tell them."""
+    """The contact whom users may ask for more. Refusals show it."""
     currency: Currency = ""
-    """In which `price` and budgets of `cost` are, as it stands before an amount. Default: none is shown."""
+    """The currency of `price` and of budgets of `cost`, as written before an amount. Default: no currency is shown."""
     gpus: Mapping[KindName, GpuKind] = field(default_factory=dict)
-    """The kinds of GPU that people may ask for."""
+    """The GPU kinds that users may ask for."""
     clusters: Mapping[Name, Cluster] = field(default_factory=dict)
-    """The clusters in which workspaces may start, the first preselected. Default: the hub's own alone."""
+    """The clusters in which workspaces may start. The first is preselected. Default: only the hub's own cluster."""
     simulated: Mapping[KindName, GpuCount] = field(default_factory=dict)
-    """How many GPUs of which kind to simulate, where the machine has none."""
+    """How many GPUs of each kind to simulate if the machine has no GPU."""
     templates: Mapping[Name, Template] = field(default_factory=dict)
-    """What a workspace can be; the first is preselected. At least one must be written."""
+    """The kinds of workspace that users can choose. The first is preselected. At least one is required."""
     policies: Mapping[Name, LifecyclePolicy] = field(default_factory=dict)
-    """What becomes of workspaces. Templates that name none have `default`, which is there unwritten."""
+    """The lifecycle policies. Templates without `policy` use `default`, which always exists."""
     teams: Mapping[GroupName, Team] = field(default_factory=dict)
-    """Groups of the hub that are charged for what their members use."""
+    """The groups of the hub that are charged for the usage of their members."""
     quotas: Mapping[Name, QuotaLimits] = field(default_factory=dict)
-    """What is held at once, and used in a period, at most. Without one there is no limit."""
+    """The limits of GPUs at the same time, and the budgets of usage in a period. Default: no limits."""
     hours: tuple[Hours, ...] = ()
-    """Which policy judges at which hours of the week, or on which dates."""
+    """Other policies for some hours of the week, or for some dates."""
     closed: Days = frozenset()
-    """Days, such as holidays, on which no workspace is made ready at a time, whatever its policy."""
+    """Days on which schedules start no workspace, for example holidays."""
     holds: tuple[Hold, ...] = ()
-    """GPUs that are kept free for a group at some hours of the week."""
+    """GPUs that are reserved for a group at some hours of the week."""
     make_room: MakeRoom | None = None
-    """When those over their soft share give room to those under theirs. Default: never."""
+    """When workspaces of users above their fair share make room for users below theirs. Default: never."""
     readings: Exporter | None = None
-    """Who else measures GPUs. Default: the probe in each workspace alone."""
+    """Another source of GPU measurements. Default: only the probe in each workspace."""
     scheduler: SchedulerChoice = field(default_factory=SchedulerChoice)
-    """Who owns the queue. Default: gpuspawner."""
+    """The scheduler that owns the queue. Default: gpuspawner."""
 
     def rules(self) -> Rules:
         """Return the organisation's rules as the decisions read them."""

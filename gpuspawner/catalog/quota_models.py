@@ -35,72 +35,72 @@ _PERIOD_IS_REQUIRED = Required("week", "for how long is not said", "add {key}: d
 
 @dataclass(frozen=True)
 class GpuLimit:
-    """How many GPUs at one time."""
+    """The limits of GPUs at the same time."""
 
     __pydantic_config__ = section()
     soft: Annotated[Fraction | None, _GPUS] = None
-    """One's share: beyond it one gets what is free, and goes later."""
+    """The fair share. Requests above it start only on free GPUs, and go later in the queue."""
     hard: Annotated[Fraction | None, _GPUS] = None
-    """The limit: what would go beyond is refused."""
+    """The limit. Requests above it are refused."""
 
 
 @dataclass(frozen=True)
 class CountLimit:
-    """How many workspaces at one time."""
+    """The limits of workspaces at the same time."""
 
     __pydantic_config__ = section()
     soft: Annotated[int | None, _WORKSPACES] = None
-    """One's share: beyond it one gets what is free, and goes later."""
+    """The fair share. Requests above it start only on free GPUs, and go later in the queue."""
     hard: Annotated[int | None, _WORKSPACES] = None
-    """The limit: what would go beyond is refused."""
+    """The limit. Requests above it are refused."""
 
 
 @dataclass(frozen=True)
 class CpuLimit:
-    """How many CPU cores at one time."""
+    """The limits of CPU cores at the same time."""
 
     __pydantic_config__ = section()
     soft: Annotated[float | None, CORES] = None
-    """One's share: beyond it one gets what is free, and goes later."""
+    """The fair share. Requests above it start only on free GPUs, and go later in the queue."""
     hard: Annotated[float | None, CORES] = None
-    """The limit: what would go beyond is refused."""
+    """The limit. Requests above it are refused."""
 
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """How much memory at one time."""
+    """The limits of memory at the same time."""
 
     __pydantic_config__ = section()
     soft: Annotated[int | None, BYTES] = None
-    """One's share: beyond it one gets what is free, and goes later."""
+    """The fair share. Requests above it start only on free GPUs, and go later in the queue."""
     hard: Annotated[int | None, BYTES] = None
-    """The limit: what would go beyond is refused."""
+    """The limit. Requests above it are refused."""
 
 
 @dataclass(frozen=True)
 class HoursBudget:
-    """How many GPU hours in a period."""
+    """The budget of GPU hours in a period."""
 
     __pydantic_config__ = section()
     per: Annotated[Per | None, _PERIOD, _PERIOD_IS_REQUIRED] = None
-    """The period: day, week or month, in the catalog's time zone."""
+    """The period, in the catalog's time zone."""
     soft: Annotated[Fraction | None, _HOURS] = None
-    """Beyond it one is told, and goes later."""
+    """Users above it are told so, and go later in the queue."""
     hard: Annotated[Fraction | None, _HOURS] = None
-    """The limit: a workspace is given no longer life than it leaves."""
+    """The limit. A workspace gets no longer lifetime than the budget allows."""
 
 
 @dataclass(frozen=True)
 class CostBudget:
-    """How much money in a period."""
+    """The budget of money in a period."""
 
     __pydantic_config__ = section()
     per: Annotated[Per | None, _PERIOD, _PERIOD_IS_REQUIRED] = None
-    """The period: day, week or month, in the catalog's time zone."""
+    """The period, in the catalog's time zone."""
     soft: Annotated[Fraction | None, _MONEY] = None
-    """Beyond it one is told, and goes later."""
+    """Users above it are told so, and go later in the queue."""
     hard: Annotated[Fraction | None, _MONEY] = None
-    """The limit: a workspace is given no longer life than it leaves."""
+    """The limit. A workspace gets no longer lifetime than the budget allows."""
 
 
 def _read_each(value: object) -> bool:
@@ -133,29 +133,29 @@ class QuotaLimits:
 
     __pydantic_config__ = section()
     each: Annotated[bool, _EACH] = False
-    """`user`: it limits each user by themselves; with `group`, each of that team."""
+    """`user` limits each user alone, or each member of `group`."""
     group: GroupName = ""
-    """The team that it limits together."""
+    """The team whose members it limits together."""
     user: GroupName = ""
-    """The one user whom it limits."""
+    """The user that it limits."""
     everybody: Annotated[bool, _EVERYBODY] = False
-    """`true`: it limits all together."""
+    """`true` limits all users together."""
     gpus: GpuLimit = field(default_factory=GpuLimit)
-    """GPUs at once, as their kinds count."""
+    """The number of GPUs at the same time. `counts` of a GPU kind says how much one counts."""
     types: Mapping[KindName, GpuLimit] = field(default_factory=dict)
-    """The same of one kind."""
+    """The number of GPUs of each kind at the same time."""
     workspaces: CountLimit = field(default_factory=CountLimit)
-    """Workspaces at once."""
+    """The number of workspaces at the same time."""
     cpu: CpuLimit = field(default_factory=CpuLimit)
-    """CPU cores at once."""
+    """CPU cores at the same time."""
     memory: MemoryLimit = field(default_factory=MemoryLimit)
-    """Memory at once."""
+    """Memory at the same time."""
     gpu_hours: HoursBudget | None = None
     """GPU hours in a period."""
     cost: CostBudget | None = None
-    """Money in a period, by the prices of the kinds."""
+    """Money in a period, by the prices of the GPU kinds."""
     full: Annotated[bool, _FULL] = True
-    """What follows where others have filled it: wait or refuse."""
+    """Whether a request waits or is refused while other users have filled the quota."""
 
     @property
     def whom(self) -> Whom | None:
@@ -200,19 +200,19 @@ class QuotaLimits:
 
 @dataclass(frozen=True)
 class Hold:
-    """GPUs that are kept free for a group."""
+    """GPUs that are reserved for a group."""
 
     __pydantic_config__ = section(last_day="until")
     group: Annotated[GroupName, Required("cs231")]
-    """For whom."""
+    """The group."""
     gpu: Annotated[KindName, Required("t4")]
-    """Which kind."""
+    """The GPU kind."""
     count: Annotated[GpuCount, Required(8)]
-    """How many."""
+    """The number of GPUs."""
     when: Annotated[WeeklyWindow, Required("Thu 09:00-11:00")]
     """The part of the week."""
     last_day: Annotated[dt.date | None, DATE] = None
-    """The last day. Default: without end."""
+    """The last day. Default: no last day."""
 
     def hold(self, zone: str) -> ClassHold:
         """Return the hold as the decisions read it. It ends at midnight after its last day in ``zone``."""

@@ -28,29 +28,29 @@ class StartOptions:
 
     __pydantic_config__ = section()
     template: Annotated[str | None, NAME] = None
-    """What it is. Default: the catalog's first."""
+    """The template. Default: the first template of the catalog."""
     gpu: Annotated[str | None, REQUESTED_KIND] = None
-    """A kind of GPU as the catalog calls it, of another cluster KIND@CLUSTER, or `any`, or `none`."""
+    """A GPU kind of the catalog, KIND@CLUSTER for another cluster, `any` or `none`."""
     count: Annotated[int | None, whole_number_reader(0, 1024)] = None
-    """How many GPUs."""
+    """The number of GPUs."""
     cpu: Annotated[Any, _AS_WRITTEN] = None
-    """Cores, such as 4 or "0.5"."""
+    """CPU cores, for example 4 or "0.5"."""
     memory: Annotated[Any, _AS_WRITTEN] = None
-    """As people write it, such as 64GiB."""
+    """Memory, for example 64GiB."""
     lifetime: Annotated[Any, _AS_WRITTEN] = None
-    """How long it lives, such as 8h. Raised while it runs it extends the workspace, by the same rules as everywhere."""
+    """The lifetime, for example 8h. A longer lifetime extends a running workspace, within the usual rules."""
     team: Annotated[str | None, GROUP] = None
-    """Which team is charged."""
+    """The team that is charged."""
     substitutes: Annotated[tuple[str, ...] | None, REQUESTED_KINDS] = None
-    """Kinds of GPU that may be given instead, the dearest to the user first."""
+    """GPU kinds that the user accepts instead, the preferred kind first."""
     gpu_memory: Annotated[Any, _AS_WRITTEN] = None
-    """What a substitute must have at least, such as 40GiB."""
+    """The least memory of a substitute, for example 40GiB."""
     repository: Annotated[str | None, _TEXT] = None
-    """What is cloned into the home: an address of https or ssh, without a password."""
+    """A repository that is cloned into the home: an https or ssh address without a password."""
     own_image: Annotated[str | None, _TEXT] = None
-    """An image of one's own, where the template takes any."""
+    """The user's own image, if the template allows it."""
     tools: Annotated[tuple[str, ...] | None, _TOOLS] = None
-    """Tools of the template to tick."""
+    """Tools of the template to install."""
 
 
 OPTIONS = tuple(keys_of(StartOptions))

@@ -94,16 +94,16 @@ class Quota:
 
 @dataclass(frozen=True)
 class Team:
-    """A group of the hub that is charged for what its members use."""
+    """A group of the hub that is charged for the usage of its members."""
 
     __pydantic_config__ = section()
     name: Annotated[str, Internal] = ""
     title: Title = ""
-    """What people read. Default: the group's name."""
+    """The title that users read. Default: the name of the group."""
     weight: Weight = Fraction(1)
-    """In the queue its use is divided by this."""
+    """The weight of the team in the queue. Its usage is divided by the weight."""
     priority: Priority = 0
-    """A higher one goes first in the queue."""
+    """Requests of teams with a higher priority go first in the queue."""
 
 
 class Account(NamedTuple):
@@ -143,15 +143,15 @@ class QuotaGrant:
 
 @dataclass(frozen=True)
 class Hours:
-    """When another policy judges."""
+    """Another policy for some hours of the week, or for some dates."""
 
     __pydantic_config__ = section(window="when")
     window: Annotated[AnyWindow, Required("Mon-Fri 20:00-07:00")]
-    """The part of the week, `Mon-Fri 20:00-07:00`, or whole days, `2026-12-24, 2026-12-25`."""
+    """The part of the week, or whole days. Required."""
     policy: Annotated[Name, Required("night")]
-    """The policy that judges then."""
+    """The policy that applies then. Required."""
     instead_of: Annotated[Name, Required("default")]
-    """The policy whose workspaces it judges."""
+    """The policy that it replaces. Required."""
 
 
 @dataclass(frozen=True)
@@ -173,14 +173,14 @@ class ClassHold:
 
 @dataclass(frozen=True)
 class MakeRoom:
-    """When who is over the soft share gives room."""
+    """When workspaces above the fair share make room for requests below it."""
 
     __pydantic_config__ = section()
     after_seconds: Annotated[
         PositiveDuration,
         Required("30m", "after which wait is not said", "add {key}: with a time, for example {example}"),
     ]
-    """Once somebody under their soft share has waited for so long."""
+    """How long a user below the fair share waits first. Required."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a kind of GPU asks of Kubernetes' dynamic resource allocation (DRA) in place of a resource."""
+"""Claims of devices by Kubernetes' dynamic resource allocation (DRA), instead of a resource of nodes."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ _WRITE_BOTH = "write driver: and parameters:"
 
 @dataclass(frozen=True)
 class DriverConfig:
-    """What one driver is told of the devices that a claim gets, such as how they are shared."""
+    """Settings for one driver about the devices of a claim, for example how they are shared."""
 
     __pydantic_config__ = section()
     driver: Annotated[ObjectName, Required("gpu.nvidia.com", right=_WRITE_BOTH)]
-    """The driver's name, as gpu.nvidia.com."""
+    """The name of the driver, for example gpu.nvidia.com. Required."""
     parameters: Annotated[Parameters, Required({"apiVersion": "v1", "kind": "Config"}, right=_WRITE_BOTH)]
-    """An object of the driver's own, with apiVersion and kind."""
+    """An object as the driver documents it, with apiVersion and kind. Required."""
 
 
 @dataclass(frozen=True)
 class DeviceClaim:
-    """How a pod claims GPUs of a kind, on Kubernetes 1.34 and newer with a DRA driver."""
+    """How pods claim GPUs of a kind, on Kubernetes 1.34 or newer with a DRA driver."""
 
     __pydantic_config__ = section()
     device_class: Annotated[
         ObjectName, Required("gpu.nvidia.com", "of which DeviceClass is not said", "add {key}: for example {example}")
     ]
-    """The DeviceClass, as gpu.nvidia.com or mig.nvidia.com. It must be written."""
+    """The DeviceClass, for example gpu.nvidia.com or mig.nvidia.com. Required."""
     selectors: Selectors = ()
-    """CEL expressions over `device`, which must all hold. Default: every device of the class."""
+    """CEL expressions over `device`. All of them must hold. Default: every device of the class."""
     capacity: Capacity = ()
-    """What one takes of a device that several may share, as memory: 10Gi. Default: what the driver says."""
+    """The capacity that one claim takes of a shared device, for example memory: 10Gi. Default: the driver decides."""
     config: tuple[DriverConfig, ...] = ()
-    """Settings of the driver, such as how GPUs are shared. Default: none."""
+    """Settings of drivers, for example how GPUs are shared. Default: no settings."""
 
     def counted_as(self, kind: str) -> str:
-        """Return what such devices of a node are counted as: no pod ever asks for a resource of this name."""
+        """Return the name by which such devices of a node are counted. No pod ever requests a resource of this name."""
         return f"{self.device_class}/{kind}"

@@ -18,74 +18,73 @@ from gpuspawner.core.text_fields import NAME, GroupNames, Labels, ResourceName, 
 
 @dataclass(frozen=True)
 class Autoscale:
-    """Nodes that a cluster starts once a pod waits for one: ``max`` GPUs in all, ``each`` on one node."""
+    """Nodes that the cluster's autoscaler starts when a pod waits for one."""
 
     __pydantic_config__ = section(most="max")
     most: Annotated[
         GpuCount, Required(8, "how many GPUs there may be is not said", "add {key}: with all that the pool may have")
     ]
-    """The most GPUs of this kind that such nodes have together."""
+    """The most GPUs of this kind that all nodes together may have. Required."""
     each: GpuCount = 1
-    """How many one such node has."""
+    """The number of GPUs of one node."""
     start_seconds: Annotated[
         PositiveDuration,
         Required(
             "4m", "how long a node takes to start is not said", "add {key}: with its usual time, for example {example}"
         ),
     ] = 0.0
-    """How long a node takes until its GPUs can be used."""
+    """How long a node takes until its GPUs can be used. Required."""
     labels: Labels = ()
-    """What labels the new nodes will have. Default: nvidia.com/gpu.product, as `match` names it."""
+    """The labels of new nodes. Default: nvidia.com/gpu.product with the name in `match`."""
 
 
 @dataclass(frozen=True)
 class GpuKind:
-    """A kind of GPU. A share has ``of`` and ``shares``; any other has ``memory``.
-
-    Pods ask for a resource, or they claim devices: never both.
-    """
+    """A kind of GPU that users can ask for. A share has ``of`` and ``shares``. Any other kind needs ``memory``."""
 
     __pydantic_config__ = section()
     name: Annotated[str, Internal] = ""
     title: Title = ""
-    """What people read. Default: the kind's own name."""
+    """The title that users read. Default: the name of the kind."""
     memory_bytes: Bytes = 0
-    """Of one GPU. Default: of a share, its part of the whole GPU's."""
+    """The memory of one GPU. Default: for a share, its part of the whole GPU's memory."""
     compute: ComputeCapability = ""
-    """Its compute capability. Default: of a share, the whole GPU's."""
+    """The compute capability. Default: for a share, that of the whole GPU."""
     match: Title = ""
-    """The name that `nvidia-smi -L` shows, or on Kubernetes the label nvidia.com/gpu.product; `*` is any characters."""
+    """The name in `nvidia-smi -L`, or on Kubernetes in the label nvidia.com/gpu.product. `*` means any characters."""
     price_per_hour: Annotated[float | None, PRICE] = None
-    """Of an hour of one. Money is shown only where a price is set."""
+    """The price of one GPU for an hour. Users see costs only for kinds with a price."""
     of: Annotated[str | None, NAME] = None
-    """The kind whose GPUs it divides, where it is a share."""
+    """For a share: the kind whose GPUs it divides."""
     shares: Annotated[int, whole_number_reader(2, 64)] = 1
-    """Into how many shares one of those GPUs is divided. Default: it is no share."""
+    """For a share: the number of shares of one GPU. Default: it is not a share."""
     memory_enforced: Flag = False
-    """Whether something bounds the memory of each share, such as limits of MPS or HAMi: only then it meets a need for
+    """Whether MPS, HAMi or another program limits the memory of each share. Only then a share meets a need for
     memory."""
     resource: ResourceName = ""
-    """What nodes call it, where it is no whole GPU or no label tells its kind. Default: nvidia.com/gpu.
+    """The extended resource of nodes, if this is not a whole GPU or no label shows its kind. Default: nvidia.com/gpu.
 
-    Where ``claim`` says that they are claimed, it is what they are counted as, and no pod asks for it.
+    For a kind with a ``claim`` its devices are counted by this name, and no pod requests it.
     """
     replicas: Annotated[int, Internal] = 1
-    """Into how many the cluster divides the devices that serve it: time-slicing, MPS."""
+    """Into how many parts the cluster divides each device of this kind, by time-slicing or MPS."""
     autoscale: Autoscale | None = None
-    """The nodes that the cluster's autoscaler starts for it."""
+    """The nodes that the cluster's autoscaler starts for this kind."""
     groups: GroupNames = frozenset()
-    """The groups of the hub that alone see it; for others it does not exist. Default: everybody."""
+    """The groups of the hub that may use it. For other users it does not exist. Default: everybody."""
     counts: Annotated[Fraction | None, COUNTS] = None
-    """How much one counts in quotas and GPU hours. Default: 1; of a share, its part; of MIG, its slices of seven."""
+    """How much one GPU counts in quotas and GPU hours. Default: 1, for a share its part, for MIG its slices of
+    seven."""
     cluster: Annotated[str, Internal] = ""
-    """The cluster whose GPUs these are; "" where there is but one, or it is the hub's own."""
+    """The cluster of these GPUs. "" if it is the hub's own cluster, or the only one."""
     claim: DeviceClaim | None = None
-    """How pods claim it (dynamic resource allocation), in place of match and resource. Default: they do not."""
+    """How pods claim these GPUs by dynamic resource allocation, instead of `match` and `resource`. Default: no
+    claims."""
     spot: Flag = False
-    """Whether its GPUs are those of spot nodes, which the cloud may take back at any time: given to those alone who
-    ask for this kind or tick it. Kinds without it have none of them."""
+    """Whether these GPUs are on spot nodes, which the cloud may take back at any time. Users get them only if they
+    choose this kind. Other kinds never use spot nodes."""
     where: Annotated[str, Internal] = ""
-    """That cluster as people read it, with which ``title`` ends: "" where there is but one."""
+    """The title of the cluster, with which ``title`` ends. "" if there is only one cluster."""
 
     @property
     def pool(self) -> str:

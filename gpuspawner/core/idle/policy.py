@@ -1,4 +1,4 @@
-"""Lifecycle policies: what administrators write, and what the decisions read. Times are in seconds."""
+"""Lifecycle policies, as administrators write them and as the decisions read them. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ _OTHERS_WAIT = choice_reader(
 
 @dataclass(frozen=True)
 class IdlePolicy:
-    """When a workspace counts as idle, and how long it then has."""
+    """When a workspace with GPUs is idle, and how long it then has."""
 
     __pydantic_config__ = section()
     below_percent: IdleThreshold = 5.0
-    """A GPU that is used less than this is idle."""
+    """A GPU with less utilization than this is idle."""
     for_seconds: PositiveDuration = 1800.0
-    """How long all of its GPUs must be known idle before the warning."""
+    """How long all its GPUs must be known to be idle before the warning."""
     sample_seconds: SamplePeriod = 60.0
-    """How often they are measured."""
+    """How often GPUs are measured."""
     grace_seconds: PositiveDuration = 600.0
-    """How long it goes on after the warning."""
+    """The time between the warning and the end."""
     start_up_seconds: Duration = 60.0
-    """A workspace younger than this is never idle."""
+    """The time after its start in which a workspace is never idle."""
     monitor_seconds: Duration = 4 * 3600.0
-    """How long work counts that only the monitor in the workspace sees; 0: never."""
+    """How long work counts that only the monitor inside the workspace reports. 0 means that it never counts."""
     coverage: Annotated[float, Internal] = 0.8
     """The part of the non-soft time since the streak began that must be known idle."""
     unknown_in_a_row: Annotated[int, Internal] = 5
@@ -72,11 +72,11 @@ class IdlePolicy:
 
 @dataclass(frozen=True)
 class AlsoCounts:
-    """Softer evidence, and how long each may hold an idle GPU."""
+    """Evidence of activity without GPU work. Each kind may keep an idle GPU for a limited time."""
 
     __pydantic_config__ = section()
     cpu_seconds: Annotated[float | None, DURATION] = None
-    """CPU use of all its processes."""
+    """CPU usage of the workspace's processes."""
     kernel_seconds: Annotated[float | None, DURATION] = None
     """A kernel that is busy or in use."""
     terminal_seconds: Annotated[float | None, DURATION] = None
@@ -95,66 +95,66 @@ class AlsoCounts:
 
 @dataclass(frozen=True)
 class ActivityPolicy:
-    """When a workspace without a GPU counts as idle, and how long it then has."""
+    """When a workspace without a GPU is idle, and how long it then has."""
 
     __pydantic_config__ = section()
     none_for_seconds: PositiveDuration = 7200.0
-    """How long it must be known to be without any activity before the warning."""
+    """How long it must be known to have no activity before the warning."""
     grace_seconds: PositiveDuration = 600.0
-    """How long it goes on after the warning."""
+    """The time between the warning and the end."""
 
 
 @dataclass(frozen=True)
 class KeepPolicy:
-    """How often, and for how long each time, an idle workspace may be kept."""
+    """How a user may keep an idle workspace."""
 
     __pydantic_config__ = section()
     times: Annotated[int, whole_number_reader(0, 100)] = 3
-    """How often."""
+    """How many times."""
     each_seconds: PositiveDuration = 7200.0
     """For how long each time."""
 
 
 @dataclass(frozen=True)
 class ExtendPolicy:
-    """How far a deadline may be moved, and how long before it people are told."""
+    """How a user may move the end of a workspace, and when the user is warned of it."""
 
     __pydantic_config__ = section()
     each_seconds: PositiveDuration = 4 * 3600.0
-    """How far each time."""
+    """By how much each time."""
     total_seconds: Duration = 24 * 3600.0
-    """How far in all; 0 lets nobody."""
+    """By how much in total. 0 means that no user may extend."""
     warn_seconds: WarningTimes = (3600.0, 600.0)
-    """How long before the deadline people are told."""
+    """How long before the end the user is warned."""
     others_wait: Annotated[bool, _OTHERS_WAIT] = True
-    """Whether it may be extended while others wait for the same GPUs: allow or refuse."""
+    """Whether a workspace may be extended while others wait for the same GPUs."""
 
 
 @dataclass(frozen=True)
 class PreemptionPolicy:
-    """What follows when a stronger claim needs a workspace's GPU, or the cluster takes it."""
+    """How a workspace ends if a request with precedence needs its GPU, or the cluster takes its GPU."""
 
     __pydantic_config__ = section(notice_seconds="grace")
     protected_seconds: Duration = 1800.0
-    """A workspace younger than this is not ended for a stronger claim."""
+    """The time after its start in which a workspace is safe from preemption."""
     notice_seconds: PositiveDuration = 300.0
-    """Between the notice and the end."""
+    """The time between the notice and the end."""
     back_in_queue: Flag = True
-    """Whether it returns to its place in the queue and starts again by itself."""
+    """Whether it returns to its queue position and starts again by itself."""
 
 
 @dataclass(frozen=True)
 class QueuePolicy:
-    """How long people wait at most because others have used less."""
+    """How long a request waits behind users who have used less."""
 
     __pydantic_config__ = section(longest_wait_seconds="wait")
     longest_wait_seconds: PositiveDuration = 43200.0
-    """Who has waited longer goes before those who have used less."""
+    """A request that has waited longer goes before users who have used less."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What a policy promises to a workspace at its grant, and a later catalog does not change."""
+    """Promises that a workspace gets with its grant. A later catalog does not change them."""
 
     keep: Annotated[KeepPolicy, Stored()] = field(default_factory=KeepPolicy)
     extend: Annotated[ExtendPolicy, Stored()] = field(default_factory=ExtendPolicy)
@@ -165,37 +165,38 @@ class Terms:
 
 @dataclass(frozen=True)
 class LifecyclePolicy:
-    """A lifecycle policy."""
+    """A lifecycle policy: when workspaces are idle, how they may be kept and extended, and when they end."""
 
     __pydantic_config__ = section()
     name: Annotated[str, Internal] = "default"
     extends: Name = field(default="", compare=False)
-    """The policy from which it has all that it does not write itself."""
+    """Another policy. Every key that is not written here is taken from it."""
     mode: Annotated[Mode, _MODE] = Mode.OBSERVE
-    """What follows where a workspace is idle: observe records, warn tells people, enforce stops."""
+    """What happens to an idle workspace. observe only records it, warn tells its user, enforce stops it."""
     idle: IdlePolicy = field(default_factory=IdlePolicy)
-    """How idleness of GPUs is judged."""
+    """When a workspace with GPUs is idle."""
     also_counts: AlsoCounts = field(default_factory=lambda: AlsoCounts(cpu_seconds=3600.0), compare=False)
-    """What else holds an idle GPU. Where it is written, only what it names counts. Default: {cpu: 1h}."""
+    """Other evidence that keeps an idle GPU. If you write this section, only the evidence in it counts. Default: {cpu:
+    1h}."""
     activity: ActivityPolicy | None = None
-    """How workspaces without a GPU are judged. Where it is not written, they are not."""
+    """When a workspace without a GPU is idle. Without this section, it never is."""
     keep: KeepPolicy = field(default_factory=KeepPolicy)
-    """What its user may answer to a warning."""
+    """How a user may keep an idle workspace."""
     extend: ExtendPolicy = field(default_factory=ExtendPolicy)
-    """How its end may be moved."""
+    """How a user may move the end of a workspace."""
     preemption: PreemptionPolicy = field(default_factory=PreemptionPolicy)
-    """What holds where others need its GPUs more."""
+    """How a workspace ends for a request with precedence."""
     queue: QueuePolicy = field(default_factory=QueuePolicy)
-    """What holds while it waits."""
+    """The order of waiting requests."""
     claim_seconds: PositiveDuration = 1800.0
-    """Within it somebody must come to a workspace with GPUs that came out of the queue while its user was away: open
-    it in a browser, connect by SSH, or use a GPU. Until then its idle time does not count, and halfway its user is
-    warned. Then `enforce` gives it back; under the other modes idle time counts from there."""
+    """How long the user has to come to a workspace that got its GPUs while the user was away: open it in a browser,
+    connect by SSH, or use a GPU. Idle time does not count until then. The user is warned after half of this time. After
+    all of it, `enforce` releases the GPUs. In the other modes idle time begins to count."""
     ready_at: Flag = True
-    """Whether a workspace is made ready at a time while this policy judges. With `hours`, false says when not, as on
-    holidays."""
+    """Whether schedules may start workspaces while this policy applies. With `hours`, false excludes some times, for
+    example holidays."""
     lifetime_seconds: LifetimeRange = (60, 30 * 86400)
-    """The shortest and longest life of its workspaces. Default: 1m-30d."""
+    """The shortest and the longest lifetime of its workspaces. Default: 1m-30d."""
 
     def with_name(self, name: str) -> LifecyclePolicy:
         """Return the policy with its name, and with ``also_counts`` where the decisions read it."""
@@ -204,14 +205,14 @@ class LifecyclePolicy:
 
     @property
     def terms(self) -> Terms:
-        """What is promised to who is granted a workspace now."""
+        """The promises for a workspace that is granted now."""
         preemption = self.preemption
         return Terms(
             self.keep, self.extend, preemption.protected_seconds, preemption.notice_seconds, self.claim_seconds
         )
 
     def with_terms(self, terms: Terms | None) -> LifecyclePolicy:
-        """Return the policy with what was promised earlier; None promised nothing."""
+        """Return the policy with earlier promises. None means no promises."""
         if terms is None:
             return self
         promised = replace(
@@ -222,7 +223,7 @@ class LifecyclePolicy:
         )
 
     def idle_of(self, *, gpus: bool) -> IdlePolicy | None:
-        """Return by what a workspace with or without GPUs is judged; None where it is not."""
+        """Return the idle policy for workspaces with or without GPUs, or None if they are never idle."""
         if gpus:
             return self.idle
         if self.activity is None:

@@ -11,10 +11,10 @@ from tools.docs.reference.written import docstring, paragraph, table
 HEAD = """\
 # Catalog
 
-What people may ask for, and what becomes of it: one file of YAML. `gpuspawner check FILE` names all that is wrong
-with one, by line. A key may be left out unless `check` asks for it; `key:` with nothing behind it is refused. Sizes
-are written `64GiB` or `512MiB`, times `90s`, `30m`, `8h`, `1h30m` or `2d`, ranges `1-4`, `8GiB-256GiB` or `30m-24h`.
-[How-to: quotas](../how-to/quotas.md) and [The rules](../rules.md) have examples.
+The catalog is one YAML file. It says which workspaces users may start, and by which rules. `gpuspawner check FILE`
+reports everything that is wrong with it, with the line. A key may be left out unless it is required. A key without a
+value is refused. Write sizes like `64GiB` or `512MiB`, times like `90s`, `30m`, `8h`, `1h30m` or `2d`, and ranges like
+`1-4`, `8GiB-256GiB` or `30m-24h`. See [quotas](../how-to/quotas.md) and [the rules](../rules.md) for examples.
 """
 COLUMNS = ("key", "value", "what it means", "default")
 DEEPEST_TITLE = 3

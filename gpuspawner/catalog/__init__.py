@@ -1,4 +1,4 @@
-"""What the administrator writes, and what a request may therefore ask.
+"""The catalog that administrators write, and the requests that users may therefore make.
 
 Belongs here: the catalog's models, its loading and checking, errors that name file, line and entry, and the one path
 that turns what a user asked into a request.
@@ -37,7 +37,7 @@ from gpuspawner.catalog.resolution import (
 )
 from gpuspawner.catalog.scaling import scaled
 from gpuspawner.catalog.start_options import LINKED, OPTIONS, TICKED, from_form, keys_of_form, to_options
-from gpuspawner.catalog.visible import charging_teams, teams_of, visible
+from gpuspawner.catalog.visibility import charging_teams, teams_of, visible
 
 __all__ = [
     "ANY_GPU",

@@ -14,7 +14,7 @@ from gpuspawner.catalog.models import Catalog
 from gpuspawner.catalog.rule_checks import check_policy, check_rules, check_scheduler
 from gpuspawner.catalog.template_checks import OtherEntries, build_template
 from gpuspawner.catalog.validation import validate
-from gpuspawner.catalog.visible import charging_teams
+from gpuspawner.catalog.visibility import charging_teams
 from gpuspawner.core.errors import SHOWN_CHARACTERS, CatalogError, Problem, quoted
 from gpuspawner.core.idle.policy import LifecyclePolicy
 

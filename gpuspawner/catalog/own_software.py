@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuspawner.catalog.models import Template
-from gpuspawner.catalog.visible import listed
+from gpuspawner.catalog.visibility import listed
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.text_fields import IMAGE
 from gpuspawner.core.units import BadValue

@@ -15,7 +15,7 @@ from gpuspawner.catalog.models import Catalog, Guarantee, Template
 from gpuspawner.catalog.own_software import choose_tools, read_own_image, read_repository
 from gpuspawner.catalog.profile_options import PROFILE, Menu, check_choices
 from gpuspawner.catalog.start_options import OPTIONS, refuse_large, unknown_option
-from gpuspawner.catalog.visible import choose_team, listed, visible
+from gpuspawner.catalog.visibility import choose_team, listed, visible
 from gpuspawner.core.as_written import read_bytes, read_cpu, read_duration
 from gpuspawner.core.errors import Conflict, RequestRefused, TooLarge, label_of, quoted
 from gpuspawner.core.leases.request import Request

@@ -18,8 +18,8 @@ from tornado.web import Application
 from gpuspawner.backends.base import Backend
 from gpuspawner.backends.resources import Resources
 from gpuspawner.catalog import Catalog
-from gpuspawner.catalog.file import LOOK_SECONDS, InForce
-from gpuspawner.catalog.groups import named_groups
+from gpuspawner.catalog.visibility import named_groups
+from gpuspawner.catalog.watched_file import LOOK_SECONDS, InForce
 from gpuspawner.core.errors import Conflict, Superseded, Unavailable
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.catalog.file import InForce
+from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.api.signed import SignedRequests

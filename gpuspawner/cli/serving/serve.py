@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from gpuspawner.catalog import Catalog, HttpSchedulerAddress, load_catalog, profile_options, scaled
-from gpuspawner.catalog.file import OF_SERVICE, PROBLEM, CatalogFile, Prepared
-from gpuspawner.catalog.warnings import needing_pods
+from gpuspawner.catalog.catalog_warnings import needing_pods
+from gpuspawner.catalog.watched_file import OF_SERVICE, PROBLEM, CatalogFile, Prepared
 from gpuspawner.cli.serving.backend import BackendError, Chosen, choose_backend
 from gpuspawner.cli.serving.started import Started, StartError, started_by_hand, started_by_hub
 from gpuspawner.cli.serving.zone import begin_log, show_times_in
@@ -90,8 +90,8 @@ def _prepare(arguments: argparse.Namespace, started: Started, catalog: Catalog) 
     file = CatalogFile(
         Path(arguments.catalog),
         partial(_prepared, arguments, chosen),
-        beside=[data / profile_options.FILE],
-        told=data / PROBLEM if started.by_hub else None,  # which then judges the file
+        other_files=[data / profile_options.FILE],
+        problem_file=data / PROBLEM if started.by_hub else None,  # the hub checks the file then
         last_good=None if started.by_hub else data / OF_SERVICE,
         keeps=True,
     )

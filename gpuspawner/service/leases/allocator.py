@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuspawner.catalog import Catalog, completed, resolve, without_lost_consent
-from gpuspawner.catalog.file import InForce
+from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused
 from gpuspawner.core.leases import coming_back, endings, events
 from gpuspawner.core.leases import lease as leases

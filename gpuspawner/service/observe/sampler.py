@@ -12,7 +12,7 @@ from typing import Any
 
 from gpuspawner.backends.base import Backend, ProbeResult
 from gpuspawner.backends.probe import ProcessTable, parse_probe
-from gpuspawner.catalog.file import InForce
+from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.arrival import Turn
 from gpuspawner.core.idle.evidence import classify

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from gpuspawner.catalog import resolve, teams_of, to_options
-from gpuspawner.catalog.file import InForce
-from gpuspawner.catalog.groups import lost_group
+from gpuspawner.catalog.visibility import lost_group
+from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Conflict, Gone, Unavailable
 from gpuspawner.core.leases import endings, events
 from gpuspawner.core.leases.lease import JOINABLE, WAITING, Key, Lease, Owner, Phase

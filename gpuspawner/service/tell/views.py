@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from gpuspawner.catalog.groups import team_title
 from gpuspawner.catalog.prices import prices
+from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.idle.idleness import explain
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.idle.soft import CPU

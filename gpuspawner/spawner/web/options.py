@@ -12,7 +12,7 @@ from jupyterhub.utils import isoformat
 from traitlets import Callable, HasTraits, Unicode, default, observe
 
 from gpuspawner.catalog import LINKED, Catalog, Resolution, from_form, resolve_all, teams_of, visible, without_defaults
-from gpuspawner.catalog.groups import named_groups, team_title
+from gpuspawner.catalog.visibility import named_groups, team_title
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.tickets import sign_ticket

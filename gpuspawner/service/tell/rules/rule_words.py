@@ -10,7 +10,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.catalog.groups import team_title
+from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.calendar.periods import show_moment
 from gpuspawner.core.calendar.windows import Window
 from gpuspawner.core.idle.policy import LifecyclePolicy, PreemptionPolicy

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gpuspawner.catalog import Catalog, kinds_instead, teams_of
-from gpuspawner.catalog.groups import team_title
 from gpuspawner.catalog.prices import prices
+from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.units import show_duration

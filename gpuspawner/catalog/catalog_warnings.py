@@ -1,4 +1,4 @@
-"""What of a good catalog needs a second look: not right on every hub, or without effect. With file and line."""
+"""Warnings about a catalog that can be used: entries without effect, or not right on every hub."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from gpuspawner.catalog.document import Document, Issue, read_file
-from gpuspawner.catalog.groups import MAKE_IT, NOBODY_IN_IT, missing_groups
 from gpuspawner.catalog.load import DICT_NAME, problems
 from gpuspawner.catalog.models import Catalog
+from gpuspawner.catalog.visibility import MAKE_IT, NOBODY_IN_IT, missing_groups
 from gpuspawner.core.errors import Problem
 from gpuspawner.core.rules import Used
 from gpuspawner.core.suggestions import did_you_mean
@@ -18,11 +18,11 @@ Source = str | Path | Mapping[str, object]
 
 _SAY_WHERE = "write in data: of a cluster what lies there"
 OF_PODS = ("image", "profile", "guarantee")
-"""Keys of a template that only KubeSpawner can fulfil."""
+"""Keys of a template that only KubeSpawner supports."""
 
 
 def needing_pods(source: Source, catalog: Catalog) -> tuple[Problem, ...]:
-    """Return what a hub without KubeSpawner does not start with. ``catalog`` is what ``source`` was loaded to."""
+    """Return the entries that need KubeSpawner. ``catalog`` was loaded from ``source``."""
     right = "take it out where c.JupyterHub.spawner_class is not 'kubespawner'"
     found = [
         Issue(("templates", name, key), "needs KubeSpawner: other hubs do not start with it", right)
@@ -36,9 +36,9 @@ def needing_pods(source: Source, catalog: Catalog) -> tuple[Problem, ...]:
 
 
 def without_effect(source: Source, catalog: Catalog) -> tuple[Problem, ...]:
-    """Return what does nothing that is written to do something; and that nothing bounds anybody.
+    """Return the entries that have no effect, and a warning if there is no quota.
 
-    ``catalog`` is what ``source`` was loaded to.
+    ``catalog`` was loaded from ``source``.
     """
     found = [*_of_quotas(catalog), *_of_data(catalog)]
     for name, policy in catalog.policies.items():
@@ -51,7 +51,7 @@ def without_effect(source: Source, catalog: Catalog) -> tuple[Problem, ...]:
 
 
 def held_beyond(source: Source, catalog: Catalog, there: Mapping[str, int]) -> tuple[Problem, ...]:
-    """Return the holds of more GPUs of a kind than there are, by ``there``; a kind that is not in it is not known."""
+    """Return the holds of more GPUs than there are. ``there`` has the number of GPUs of each kind that is known."""
     found = [
         Issue(
             ("holds", number, "count"),
@@ -65,7 +65,7 @@ def held_beyond(source: Source, catalog: Catalog, there: Mapping[str, int]) -> t
 
 
 def unknown_groups(source: Source, catalog: Catalog, there: frozenset[str]) -> tuple[Problem, ...]:
-    """Return the groups that the catalog names and the hub, which has those of ``there``, does not have."""
+    """Return the groups that the catalog names and a hub with the groups ``there`` does not have."""
     found = missing_groups(catalog, there).items()
     return _located(source, [Issue(entry, NOBODY_IN_IT.format(group=group), MAKE_IT) for group, entry in found])
 

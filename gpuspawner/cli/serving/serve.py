@@ -22,7 +22,7 @@ from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.service.app import Options, Service
 from gpuspawner.service.garbage import look_seldom
 from gpuspawner.service.settings import Settings, SettingsError, changed
-from gpuspawner.service.store.copies.address import note_address
+from gpuspawner.service.store.backup import note_address
 from gpuspawner.service.tell.notifier import check_targets
 
 log = logging.getLogger("gpuspawner")

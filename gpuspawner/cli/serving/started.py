@@ -16,7 +16,7 @@ import yaml
 from gpuspawner.cli.serving.backend import BACKEND, CLUSTER
 from gpuspawner.core.proof import hub_id_of, hub_token
 from gpuspawner.service.app import Options
-from gpuspawner.service.store.copies.backups import DATABASE
+from gpuspawner.service.store.backup import DATABASE
 from gpuspawner.service.store.databases import database_of
 
 SERVICE = "services/gpu"

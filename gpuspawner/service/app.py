@@ -151,9 +151,9 @@ def wire(
     parts = Parts(
         store, book, in_force, scheduler, allocator, queue,
         lifecycle, reclaimer, reconciler, sampler, Notifier(hub, settings, store, clock),
-        clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"), KnownUsers(hub, clock),
-        members, preemptions, board, Inboxes(store, book, board, allocator.accounting, members, clock),
-        Counted(store, clock),
+        clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"),
+        options.public_url.rstrip("/"), KnownUsers(hub, clock), members, preemptions, board,
+        Inboxes(store, book, board, allocator.accounting, members, clock), Counted(store, clock),
     )  # fmt: skip
     book.messages_of = partial(_messages, parts)
     book.told = lambda _lease, _line: parts.notifier.wake()

@@ -54,6 +54,9 @@ class Parts:
     secret: bytes
     prefix: str
     public_url: str
+    """Where workspaces and, if nothing better is known, people reach the service."""
+    page_url: str
+    """Where people open the service's pages; "" where that is not known."""
     known: KnownUsers
     members: Members
     preemptions: Preemptions

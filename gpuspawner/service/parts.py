@@ -63,6 +63,8 @@ class Parts:
     board: Board
     inboxes: Inboxes
     counted: Counted
+    metrics_token: str = field(default="", repr=False)
+    """By which Prometheus may read metrics; "" where only tokens of the hub may."""
     streams: Counter[tuple[str, Owner]] = field(default_factory=Counter)
     """How many pages of each person listen to events."""
     logins: Logins = field(default_factory=Logins)

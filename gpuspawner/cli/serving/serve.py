@@ -97,6 +97,11 @@ def _prepare(arguments: argparse.Namespace, started: Started, catalog: Catalog) 
     )
     settings = changed(Settings(**chosen.settings), started.settings)
     check_targets(settings, options.public_url)
+    if chosen.resources is not None and not options.public_url:
+        log.warning(
+            "The hub's public address is not known, so requests have no status.page. Set hub.publicUrl of the chart, "
+            "--public-url, or c.JupyterHub.public_url."
+        )
     return chosen, file, settings
 
 

@@ -169,6 +169,10 @@ def test_a_refused_configuration_ends_the_hub_by_its_words_alone(tmp_path):
         pytest.param('c.JupyterHub.spawner_class = "gpu"', id="its short name"),
         pytest.param('c.JupyterHub.spawner_class = "gpuspawner.spawner.LocalGPUSpawner"', id="its dotted name"),
         pytest.param(
+            'c.JupyterHub.spawner_class = "gpuspawner.spawner.kubernetes.spawner.GPUSpawner"',
+            id="the name of its module",
+        ),
+        pytest.param(
             "from gpuspawner.spawner import LocalGPUSpawner as one; c.JupyterHub.spawner_class = one", id="its class"
         ),
     ],

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
 from typing import Any
-
-from traitlets.config import Application
 
 from gpuspawner.spawner.hub.one_hub import hub_starts
 
@@ -22,20 +20,25 @@ jupyterhub_config.py, and set no spawner class behind them:
 The command `gpuspawner init catalog.yaml` writes the catalog."""
 
 
-def watch_hub(is_ours: Callable[[type], bool]) -> None:
-    """Have the hub that starts refuse a spawner class of ours that was not configured, as soon as it is set.
+def watch_hub(ours: type) -> None:
+    """Have the hub that starts refuse a spawner class of ours that was not configured, whatever name names it.
 
-    JupyterHub creates a spawner for each start. Without this the hub runs, and each spawn page answers 500.
+    JupyterHub creates a spawner for each start. Without this the hub runs, and each spawn page answers 500. The hub
+    loads our entry point before it has an application to observe, so the check is in its setting itself.
 
     Args:
-        is_ours: whether a spawner class needs ``configure()``.
+        ours: the class of which every spawner that needs ``configure()`` is made.
     """
-    if not hub_starts():
-        return
+    if "jupyterhub.app" not in sys.modules:
+        return  # no hub, or one that imports this module to configure it
+    setting = sys.modules["jupyterhub.app"].JupyterHub.class_traits()["spawner_class"]
+    validate = setting.validate
 
-    def refuse(change: Any) -> None:
-        written = change.owner.config.get(SECTION, {})
-        if isinstance(change.new, type) and is_ours(change.new) and SETTING not in written:
-            raise SystemExit(REFUSAL.format(name=change.new.__name__))
+    def refuse(hub: Any, value: Any) -> Any:
+        found = validate(hub, value)
+        unconfigured = SETTING not in hub.config.get(SECTION, {})
+        if unconfigured and issubclass(found, ours) and hub_starts():
+            raise SystemExit(REFUSAL.format(name=found.__name__))
+        return found
 
-    Application.instance().observe(refuse, "spawner_class")
+    setting.validate = refuse

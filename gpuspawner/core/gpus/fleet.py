@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from gpuspawner.core.gpus.claims import DeviceClaim
 from gpuspawner.core.gpus.names import Group, group_of
+from gpuspawner.core.outages import Outage
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,17 @@ class Fleet:
     gpus: tuple[Gpu, ...] = ()
     complete: bool = False
     observed_at: float = 0.0
+    age_seconds: float = 0.0
+    """How long before it was read the backend's own source had answered."""
     beside: Mapping[NodeName, Beside] = field(default_factory=dict)
+    outage: Outage | None = None
+    """Why none of this is renewed now."""
+    outages: Mapping[str, Outage] = field(default_factory=dict)
+    """Why the GPUs of a cluster are not renewed now, by its name; "" is the hub's own."""
+
+    def outage_of(self, cluster: str) -> Outage | None:
+        """Return what keeps the GPUs of a cluster from being seen as they are now."""
+        return self.outage or self.outages.get(cluster)
 
     @cached_property
     def by_id(self) -> Mapping[str, Gpu]:

@@ -16,9 +16,11 @@ from typing import ParamSpec, TypeVar
 import sqlalchemy as sa
 
 from gpuspawner import __version__
+from gpuspawner.backends.outages import OutageLog
 from gpuspawner.core.errors import Conflict, Superseded, Unavailable
 from gpuspawner.core.leases.lease import Key, Lease, Owner, Phase
 from gpuspawner.core.leases.stored_events import event_of
+from gpuspawner.core.outages import DATABASE, Outage
 from gpuspawner.core.quotas.charges import Line
 from gpuspawner.service.store import schema, tables
 from gpuspawner.service.store.ages import Ages
@@ -87,8 +89,8 @@ class Store:
 
     def __init__(self, url: str, password_file: Path | None = None) -> None:
         """Prepare; nothing is read or written before :meth:`open`. Raises ValueError: ``databases.database_of``."""
-        self.trouble = ""
-        """Why the last thing that was to be written or read was not; "" where all is well."""
+        self.outages = OutageLog()
+        """Whether it answers now."""
         self._written_at = -math.inf
         self.epoch = 0
         self._beats = self._writes = 0
@@ -140,6 +142,16 @@ class Store:
                 _note(connection, BEAT, 1)
         self.epoch, self._writes, self._beats, self._unsure = epoch + 1, writes, 1, False
 
+    @property
+    def outage(self) -> Outage | None:
+        """Why the last thing that was to be written or read was not."""
+        return self.outages.outage
+
+    @property
+    def trouble(self) -> str:
+        """Why it was not, in a sentence; "" where all is well."""
+        return "" if self.outage is None else self.outage.why
+
     def close(self) -> None:
         """Take nothing more, and close every connection."""
         for threads in (self._writer, self._readers):
@@ -158,7 +170,7 @@ class Store:
         finally:
             asked.cancel()
         if not done:
-            raise Unavailable(HANGS.format(seconds=ANSWERED_SECONDS))
+            raise Unavailable(HANGS.format(seconds=ANSWERED_SECONDS), DATABASE)
         return asked.result()
 
     async def write(self, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
@@ -238,10 +250,11 @@ class Store:
                 done = writes
         except Unavailable as error:
             if not (done and self._arrived()):
-                self.trouble = str(error)
-                raise
+                self.outages.begin(DATABASE, str(error), time.time())
+                raise Unavailable(str(error), DATABASE) from error
         if writes:
-            self.trouble, self._written_at = "", time.monotonic()
+            self._written_at = time.monotonic()
+            self.outages.end(time.time())
 
     def _arrived(self) -> bool:
         """Whether a write is stored that was committed, and failed: its connection may have ended before the answer."""

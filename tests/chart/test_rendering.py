@@ -23,6 +23,7 @@ OTHERS = {
     "hub.url": "http://other:8081/hub/api",
     "hub.baseUrl": "/other-prefix/",
     "hub.publicUrl": "https://public.example.org",
+    "hub.servicePublicUrl": "https://gpu--service.public.example.org",
     "hub.podLabels": {"app": "other-hub"},
     "hub.proxyPodLabels": {"app": "other-proxy"},
     "hub.serviceAccount.name": "other-account",

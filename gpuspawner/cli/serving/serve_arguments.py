@@ -59,6 +59,12 @@ def add_serve(commands: Any, factor: Callable[[str], float]) -> None:
     add("--listen", "ADDRESS:PORT", "where it listens (default: what --service-url says)")
     add("--base-url", "PATH", "the hub's base_url (default: %(default)s)", default="/")
     add("--public-url", "URL", "where people open the hub: messages link there")
+    add(
+        "--own-public-url",
+        "URL",
+        "where people open the service if the hub has subdomain_host: https://gpu--service.hub.example.org. The "
+        "hub prints both options at its start",
+    )
     add("--settings", "FILE", "YAML: the settings that configure() takes as service_settings")
     add("--backend", "NAME", "where workspaces live: local (default) or kubernetes", choices=["local", "kubernetes"])
     add(

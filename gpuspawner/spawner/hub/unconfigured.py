@@ -7,8 +7,6 @@ from typing import Any
 
 from gpuspawner.spawner.hub.one_hub import hub_starts
 
-SETTING, SECTION = "gpu_read_catalog", "GPUSpawnerMixin"
-"""What ``configure()`` always sets, and where."""
 REFUSAL = """\
 gpuspawner: c.JupyterHub.spawner_class is {name}, and configure() was not called. Add these lines at the end of \
 jupyterhub_config.py, and set no spawner class behind them:
@@ -18,6 +16,15 @@ jupyterhub_config.py, and set no spawner class behind them:
     configure(c, catalog="catalog.yaml")
 
 The command `gpuspawner init catalog.yaml` writes the catalog."""
+
+
+_configured: list[type] = []
+"""The spawner classes that ``configure()`` wrapped in this process: the hub merges its configuration only later."""
+
+
+def note_configured(spawner: type) -> None:
+    """Record that ``configure()`` was called, and which class it made of the one that was set."""
+    _configured.append(spawner)
 
 
 def watch_hub(ours: type) -> None:
@@ -36,8 +43,7 @@ def watch_hub(ours: type) -> None:
 
     def refuse(hub: Any, value: Any) -> Any:
         found = validate(hub, value)
-        unconfigured = SETTING not in hub.config.get(SECTION, {})
-        if unconfigured and issubclass(found, ours) and hub_starts():
+        if not _configured and issubclass(found, ours) and hub_starts():
             raise SystemExit(REFUSAL.format(name=found.__name__))
         return found
 

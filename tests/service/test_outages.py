@@ -51,6 +51,7 @@ def test_while_the_cluster_is_away_those_who_wait_read_since_when_and_no_time_is
     lose_the_cluster(world)
     assert world.call(lambda: world.parts.queue.version) > version, "open pages are told"
     shown = ask(world, "workspaces/waits")
+    assert shown["words"].endswith(f". {Outage(API_SERVER, SINCE).words(NOW)}"[:-1])
     assert shown["queue"]["sentence"].startswith(WORDS)
     assert shown["explained"][0].startswith(WORDS)
     assert (shown["queue"]["unchanged_seconds"], shown["queue"]["likely_start_at"]) == (None, None)

@@ -56,7 +56,7 @@ def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
         "user": lease.user,
         "server": lease.key.server,
         "phase": lease.phase.value,
-        "words": phase_words(lease, parts.catalog, simulated=is_simulated(parts, lease)) + _node_words(parts, lease),
+        "words": phase_words(lease, parts.catalog, simulated=is_simulated(parts, lease)) + _lacking_words(parts, lease),
         "now": parts.clock.now(),
         "fast": parts.catalog.fast,
         "page": f"{parts.prefix}workspaces/{lease.id}",
@@ -116,8 +116,11 @@ def _substitutes(parts: Parts, lease: Lease) -> list[dict[str, Any]]:
     ]
 
 
-def _node_words(parts: Parts, lease: Lease) -> str:
-    """Return what is to be added of a start that waits for a node, or in a queue of the cluster: "" of any other."""
+def _lacking_words(parts: Parts, lease: Lease) -> str:
+    """Return what a waiting request or a start lacks, to be read after its phase; "" for nothing."""
+    outage = parts.queue.outages.of_kind(lease.request.gpu) if lease.phase in WAITING else None
+    if outage is not None:
+        return f". {outage.words(parts.clock.now()).removesuffix('.')}"
     if lease.phase not in {Phase.RESERVED, Phase.STARTING}:
         return ""
     seconds = parts.scheduler.node_seconds(lease)

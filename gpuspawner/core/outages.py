@@ -9,7 +9,7 @@ from gpuspawner.core.units import show_time
 DATABASE, HUB, API_SERVER = "The service's database", "The hub", "The Kubernetes API server"
 ETCD = "The database of the Kubernetes API server (etcd)"
 GPU_SOURCE = "The source of the list of GPUs"
-"""Of a backend that does not name the part."""
+"""The part in an outage of a backend that names none."""
 
 
 @dataclass(frozen=True)
@@ -28,5 +28,5 @@ class Outage:
         return f"{self.part} has not answered since {show_time(self.since, now)}."
 
     def waiting_words(self, now: float) -> str:
-        """Return what a request that waits, or would wait, is told meanwhile."""
+        """Return the sentences for a request that waits, or would wait, during the outage."""
         return f"{self.words(now)} Nothing new starts until it answers."

@@ -15,7 +15,7 @@ log = logging.getLogger("gpuspawner.leases")
 
 GRANT, WAIT, STOP, END, REFUSAL = "grant", "wait", "stop", "end", "refusal"
 LONGEST_ASKED = 60
-"""What anybody writes is cut to this length."""
+"""The length to which the GPU type of a refused request is cut: users can write anything."""
 
 
 def step_of(before: Lease | None, after: Lease) -> tuple[str, str]:
@@ -54,7 +54,7 @@ def log_step(before: Lease | None, after: Lease, newest: Lease | None) -> None:
     """
     step, reason = step_of(before, after)
     if not step or (step == WAIT and (newest is None or newest.phase not in WAITING)):
-        return  # a wait that is over within its own moment is none
+        return  # granted before the wait was stored
     reason = plain_text(reason)
     shown = before if before is not None and not after.slots else after  # what ended holds nothing any more
     gpus = [slot.gpu for slot in shown.slots]

@@ -1,4 +1,4 @@
-"""What of the service's surroundings does not answer now, and for whom that matters."""
+"""The outages of the parts around the service, and which requests they hold up."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Outages:
     """Reads the outages from the parts that notice them: database, clusters, scheduler and hub."""
 
     def __init__(self, store: Store, scheduler: Scheduler, observed: Observed, syncs: Syncs) -> None:
-        """Read from these parts, each time anew."""
+        """Take the parts. Their outages are read at each call."""
         self._store, self._scheduler, self._observed, self._syncs = store, scheduler, observed, syncs
 
     def of_kind(self, gpu: str | None) -> Outage | None:
-        """Return what keeps a request for this kind of GPU from starting now; None is a request without a GPU.
+        """Return the outage that holds up a request for this kind of GPU now. ``gpu`` is None without a GPU.
 
         The first of database, cluster, scheduler and hub: each needs those before it.
         """

@@ -223,6 +223,7 @@ class Service:
         if self._operator:
             self.health.watch("the operator of custom resources", self._operator.stuck_seconds)
         self._relay = resources if isinstance(resources, Relay) else None
+        self.parts.lacking.extend(one.lacking for one in (self._operator, self._relay) if one is not None)
         pages = application(self.parts, options.hub_auth, self.health)
         if self._relay and self._operator:
             add_operating(pages, self.parts, self._relay, self._operator)
@@ -313,7 +314,7 @@ class Service:
                 await load(self.parts)
             except Unavailable as error:
                 # A managed service that exits takes the hub with it: wait for the store instead.
-                if self._door.waits_for != str(error):
+                if not error.part and self._door.waits_for != str(error):
                     log.error("%s", error)  # noqa: TRY400 - the message says it all
                 self._wait_for(str(error))
                 await asyncio.sleep(1.0)

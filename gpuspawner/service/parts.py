@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gpuspawner.catalog import Catalog
@@ -71,6 +72,8 @@ class Parts:
     """Logins of the command line that wait for their user."""
     signed_requests: SignedRequests = field(default_factory=SignedRequests)
     """Signed requests of the hub that were served."""
+    lacking: list[Callable[[], str]] = field(default_factory=list)
+    """Each tells in a sentence what a further part of the service lacks; "" for nothing."""
     under_way: set[str] = field(default_factory=set)
     """Of which idempotency keys something is done now."""
 

@@ -1,6 +1,7 @@
 """The cluster as it is now, through whatever the API server does."""
 
 import asyncio
+import time
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
@@ -13,6 +14,7 @@ from gpuspawner.backends.kubernetes import watches
 from gpuspawner.backends.kubernetes.names import PRE_STOP
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.outages import API_SERVER, ETCD
 from gpuspawner.core.quotas.limits import Room
 
 
@@ -119,17 +121,40 @@ async def test_a_bookmark_is_where_to_go_on_from(api, a_view):
 
 
 async def test_without_the_api_server_nothing_is_seen_and_with_it_again_all(api, a_view):
-    backend = a_view(stale_seconds=0.3)
+    backend = a_view(stale_seconds=1.0)
     await free(backend)()
     await api.stop()
-    await asyncio.sleep(0.5)  # longer than it believes what it saw
-    with pytest.raises(Unavailable, match="has not answered for"):
-        await backend.fleet()
+    with pytest.raises(Unavailable, match="The Kubernetes API server does not answer") as away:
+        await until_it_raises(backend.fleet)
+    assert away.value.part == API_SERVER
     with pytest.raises(Unavailable):
         await backend.workspaces()
     api.put(a_pod(gpus={"nvidia.com/gpu": 2}))
     await api.start()
     await eventually(free(backend), 2)
+
+
+async def test_while_the_api_servers_database_is_away_nothing_is_seen_though_the_watches_stay_open(api, a_view):
+    backend = a_view(stale_seconds=1.0)
+    await free(backend)()
+    await api.followed()
+    assert (await backend.fleet()).age_seconds < 1.0
+    api.failing = 10**6
+    with pytest.raises(Unavailable, match="etcdserver: request timed out") as away:
+        await until_it_raises(backend.fleet)
+    assert away.value.part == ETCD
+    with pytest.raises(Unavailable):
+        await backend.workspaces()
+    assert len(api.watchers) >= 4, "no watch broke"
+    api.failing = 0
+    await eventually(free(backend), 4)
+
+
+async def until_it_raises(ask, seconds=20.0):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        await ask()
+        await asyncio.sleep(0.02)
 
 
 async def test_errors_and_rubbish_are_tried_again(api, a_view):

@@ -23,6 +23,7 @@ OTHERS = {
     "hub.url": "http://other:8081/hub/api",
     "hub.baseUrl": "/other-prefix/",
     "hub.publicUrl": "https://public.example.org",
+    "hub.servicePublicUrl": "https://gpu--service.public.example.org",
     "hub.podLabels": {"app": "other-hub"},
     "hub.proxyPodLabels": {"app": "other-proxy"},
     "hub.serviceAccount.name": "other-account",
@@ -291,13 +292,15 @@ def test_custom_resources_bring_their_rights_and_no_others(chart):
     }
     assert verbs == {"get"}
     assert ("Role", "gpuspawner-requests") not in chart.objects()
-    apart = chart.objects({"customResources.enabled": True, "customResources.ownProcess": True})
+    values = {"customResources.enabled": True, "customResources.ownProcess": True, "settings": {"log_format": "json"}}
+    apart = chart.objects(values)
     assert "operated_elsewhere: true" in apart["Secret", "gpuspawner-settings"]["stringData"]["cluster.yaml"]
     bound = {name: apart["RoleBinding", name]["subjects"][0]["name"] for name in own}
     assert bound == {own[0]: "gpuspawner-operator", own[1]: "gpuspawner"}, "the service has no right to requests"
     (container,) = apart["Deployment", "gpuspawner-operator"]["spec"]["template"]["spec"]["containers"]
     asked = parser_of_all().parse_args(container["args"][1:])
     assert (asked.run, asked.listen) == ("gpuspawner.cli.serving.operate:operate", "0.0.0.0:9471")
+    assert asked.log_format == "json"
     (service,) = apart["Deployment", "gpuspawner"]["spec"]["template"]["spec"]["containers"]
     for probed in (container, service):
         assert probed["livenessProbe"]["httpGet"]["path"] == ALIVE, "they are ended where they do not converge"

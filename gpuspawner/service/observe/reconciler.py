@@ -17,6 +17,7 @@ from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.failures import OF_ALL
 from gpuspawner.service.leases.adoption import Identity, lost_identities
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book, all_stored
@@ -105,8 +106,9 @@ class Reconciler:
         try:
             self._running = tuple(one for one in await self._backend.workspaces() if not self._is_false(one))
         except Unavailable as error:
-            log.warning("workspaces are not seen now: %s", error)
+            self._book.failures.note_wait("looking at what runs", OF_ALL, error)
             return
+        self._book.failures.clear("looking at what runs")
         self._looked_at = looked_at
         gpus = self._allocator.scheduler.fleet.gpus
         self._failed_gpus = frozenset(gpu.id for gpu in gpus if not gpu.healthy and not gpu.group)

@@ -115,8 +115,12 @@ class Operator:
         if self._refuses:
             raise Unavailable(self._refuses)
 
+    def lacking(self) -> str:
+        """Return in a sentence what keeps it from its work; "" for nothing."""
+        return self._said
+
     def _say(self, trouble: str) -> None:
-        """Tell administrators what keeps it from its work, once."""
+        """Log what keeps it from its work, once."""
         if trouble and trouble != self._said:
             log.error(trouble)
         self._said = trouble

@@ -25,6 +25,10 @@ UNDIVIDED = (
     "{nodes}: {count} x {resource} are shared, and no label tells by how many. Label the nodes with "
     "nvidia.com/gpu.replicas, as GPU Feature Discovery does, and run this again. They are not in the catalog."
 )
+NOT_ALLOCATABLE = (
+    "{node}: none of its {count} x {resource} can be given. Either all are unhealthy, or their device plugin ended. "
+    "They are not in the catalog. Look at the device plugin's pod on that node and run this again."
+)
 
 
 def of_nodes(items: Iterable[Mapping[str, Any]]) -> Finding:
@@ -34,8 +38,10 @@ def of_nodes(items: Iterable[Mapping[str, Any]]) -> Finding:
     told = []
     for node in nodes:
         for resource, count in sorted(node.capacity.items()):
-            if count:
+            if node.allocatable.get(resource):
                 seen[_plain(model_of(node.labels, resource)), resource, node.spot][node.name] = count
+            elif count:
+                told.append(NOT_ALLOCATABLE.format(node=node.name, count=count, resource=resource))
         told += _away(node)
     found = []
     for (model, resource, spot), counts in seen.items():
@@ -46,7 +52,7 @@ def of_nodes(items: Iterable[Mapping[str, Any]]) -> Finding:
         if not model.name:
             told.append(UNLABELLED.format(nodes=nodes_named, count=count, resource=resource))
         found.append(replace(to_gpus(model, resource, counts), spot=spot))
-    if not seen:
+    if not any(any(node.capacity.values()) for node in nodes):
         told.append(NO_NODES)
     return Finding(WHERE, tuple(_once(found)), tuple(told), image=True)
 
@@ -88,9 +94,9 @@ def _once(found: Iterable[FoundGpus]) -> list[FoundGpus]:
 
 
 def _away(node: Node) -> list[str]:
-    if not any(node.capacity.values()):
+    if not any(node.allocatable.values()):
         return []
-    lost = {name: count - node.allocatable.get(name, 0) for name, count in node.capacity.items()}
+    lost = {name: node.capacity.get(name, 0) - left for name, left in node.allocatable.items() if left}
     told = [f"{node.name} is not ready: its GPUs are in the catalog, and can't be given now."] if not node.ready else []
     sick = ", ".join(f"{count} x {name}" for name, count in lost.items() if count > 0)
     return [*told, *([f"{node.name}: {sick} are reported unhealthy."] if sick else [])]

@@ -85,7 +85,7 @@ class DeviceView:
         """Return a node with its claimed devices. To be asked before its pods."""
         if not (self._needed and all(watch.complete for watch in self.watches)):
             return node  # without the claims of others, what they have would look free
-        advertised = frozenset(resource for resource, count in node.capacity.items() if count)
+        advertised = frozenset(resource for resource, count in node.allocatable.items() if count)
         devices, left = devices_of(self._slices_on.get(node.name, {}).values())
         classes = {one.name: one for one in self._classes.objects.values()}
         kinds = [kind for kind in self._kinds if kind.spot == node.spot]

@@ -71,14 +71,14 @@ RELEASES = {
 }
 
 
-def find_files(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder with NVIDIA's simulated library and programs.
+def find_files(environment: Mapping[str, str] = os.environ, programs: Sequence[str] = PROGRAMS) -> Path:
+    """Return the folder with NVIDIA's simulated library and these programs.
 
     Raises:
         StepError: it is not there; says in one sentence how to get it.
     """
     folder = Path(environment.get(VARIABLE) or DEFAULT)
-    if any(not (folder / name).exists() for name in (LIBRARY, "get-nvidia-smi", *(f"bin/{one}" for one in PROGRAMS))):
+    if any(not (folder / name).exists() for name in (LIBRARY, "get-nvidia-smi", *(f"bin/{one}" for one in programs))):
         raise StepError(
             f"NVIDIA's simulated driver is not in {folder}: build it as CONTRIBUTING.md says, and name its folder by "
             f"{VARIABLE}."
@@ -150,8 +150,8 @@ class SimulatedDriver:
             path.mkdir(parents=True, exist_ok=True)
         for name, file in (("libnvidia-ml.so.1", LIBRARY), ("libcuda.so.1", CUDA)):
             _link(libraries / name, files / file)
-        _write_wrapper(programs / "nvidia-smi", program, driver.variables)
-        _write_wrapper(programs / "nvml-mock-ctl", files / "bin" / "nvml-mock-ctl", driver.variables)
+        write_wrapper(programs / "nvidia-smi", program, driver.variables)
+        write_wrapper(programs / "nvml-mock-ctl", files / "bin" / "nvml-mock-ctl", driver.variables)
         for name in ("nvidiactl", "nvidia-uvm", *(f"nvidia{minor}" for minor in range(gpus))):
             (devices / name).touch()
         return driver
@@ -163,6 +163,7 @@ class SimulatedDriver:
         Raises:
             StepError: it can't be made; says why.
         """
+        _profile_file(files, profile)
         smi = ensure_nvidia_smi(files, "bookworm")
         (folder / "smi").mkdir(parents=True, exist_ok=True)
         shutil.copytree(smi.parent, folder / "smi" / "bookworm", dirs_exist_ok=True)
@@ -254,10 +255,7 @@ class SimulatedDriver:
         return _DEVICE.findall(self.configuration.read_text())[: self.gpus]
 
     def _write_configuration(self, profile: str, system: Mapping[str, str]) -> None:
-        source = self.files / "profiles" / f"{profile}.yaml"
-        if not source.exists():
-            raise StepError(f"{profile} is no simulated machine: choose {', '.join(profiles(self.files))}.")
-        text = source.read_text()
+        text = _profile_file(self.files, profile).read_text()
         for key, value in {**system, **_cuda_parts(system["cuda_version"])}.items():
             text = re.sub(rf"^  {key}:.*$", f"  {key}: {value}", text, count=1, flags=re.MULTILINE)
         text = text.replace("\nsystem:\n", f"\nsystem:\n  num_devices: {self.gpus}\n", 1)
@@ -268,6 +266,14 @@ class SimulatedDriver:
             told = self.folder / "proc-driver" / "nvidia" / "gpus" / bus.lower() / "information"
             told.parent.mkdir(parents=True, exist_ok=True)
             told.write_text(f"GPU UUID: \t {uuid}\nBus Location: \t {bus.lower()}\nDevice Minor: \t {minor}\n")
+
+
+def _profile_file(files: Path, profile: str) -> Path:
+    """Return the file of a profile, or raise StepError."""
+    file = files / "profiles" / f"{profile}.yaml"
+    if not file.exists():
+        raise StepError(f"{profile} is no simulated machine: choose {', '.join(profiles(files))}.")
+    return file
 
 
 def _run(command: Sequence[str | Path], what: str, environment: Mapping[str, str] | None = None) -> None:
@@ -288,7 +294,7 @@ def _link(path: Path, target: Path) -> None:
     path.symlink_to(target)
 
 
-def _write_wrapper(path: Path, program: Path, variables: Mapping[str, str]) -> None:
+def write_wrapper(path: Path, program: Path, variables: Mapping[str, str]) -> None:
     """Write a script that runs a program with these variables: a hub passes on PATH alone."""
     values = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
     path.write_text(f'#!/bin/sh\n{values} exec {shlex.quote(str(program))} "$@"\n')

@@ -65,7 +65,7 @@ def claimed(one_machine):
 
 @pytest.fixture
 async def backend(one_machine, namespace, claimed):
-    settings = ClusterSettings(namespace, str(one_machine.kubeconfig), devices="/dev/nvidia-simulated/GPU-*")
+    settings = ClusterSettings(namespace, str(one_machine.kubeconfig))
     found = KubernetesBackend(KINDS, HUB, settings)
     yield found
     await found.close()

@@ -15,8 +15,8 @@ from typing import Any
 
 from gpuspawner.backends.local.records import MIB, SimulatedGpu
 from tools.cluster.cluster import Cluster
-from tools.cluster.gpus import make_devices, write_settings
 from tools.cluster.settings import NODE
+from tools.cluster.standin_gpus import make_devices, write_settings
 from tools.install import ROOT
 from tools.progress import StepError
 

@@ -15,7 +15,7 @@ from tools.cluster.cluster import Cluster
 from tools.cluster.node_gpus import NodeGpus
 from tools.cluster.nvidia_gpus import NODE_PROGRAMS, NvidiaGpus
 from tools.cluster.standin_gpus import StandinGpus
-from tools.nvidia import MOST_GPUS, ensure_nvidia_smi, find_files
+from tools.nvidia import ensure_nvidia_smi, find_files, most_gpus
 from tools.progress import StepError, say
 
 
@@ -26,21 +26,25 @@ def node_gpus(
 
     The stand-in is an A100 whatever the profile.
     """
-    if why := why_not_nvidia(count):
+    if why := why_not_nvidia(count, profile):
         say(f"The node's GPUs are our own simulation. {why}")
         return StandinGpus(cluster, count, replicas=replicas, python=python)
     return NvidiaGpus(cluster, count, profile, replicas=replicas, python=python)
 
 
-def why_not_nvidia(count: int = 1) -> str:
-    """Return in a sentence why NVIDIA's own programs can't serve so many GPUs; "" if they can."""
-    if count > MOST_GPUS:
-        return f"NVIDIA's simulated driver has {MOST_GPUS} GPUs at most."
+def why_not_nvidia(count: int = 1, profile: str = "a100") -> str:
+    """Return in a sentence why NVIDIA's own programs can't serve so many GPUs; "" if they can.
+
+    Raises:
+        StepError: there is no such profile.
+    """
     try:
-        ensure_nvidia_smi(find_files(programs=NODE_PROGRAMS), "bookworm")
+        files = find_files(programs=NODE_PROGRAMS)
+        ensure_nvidia_smi(files, "bookworm")
     except StepError as error:
         return str(error)
-    return ""
+    most = most_gpus(files, profile)
+    return f"NVIDIA's simulated {profile} has {most} GPUs." if count > most else ""
 
 
 def main() -> int:

@@ -25,14 +25,14 @@ class NvidiaGpus(NodeGpus):
 
     Args:
         cluster: one that `make cluster` started.
-        count: how many GPUs, up to 8.
+        count: how many GPUs, up to those of the profile.
         profile: which machine is simulated, such as "a100".
         replicas: by how many containers each GPU may be shared in time; 1: by one.
         renamed: whether shared GPUs are offered as "nvidia.com/gpu.shared".
         python: as `NodeGpus` takes it.
 
     Raises:
-        StepError: NVIDIA's programs are not there; says how to get them.
+        StepError: NVIDIA's programs are not there, or the profile has fewer GPUs; says what to do.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class NvidiaGpus(NodeGpus):
     ) -> None:
         files = find_files(programs=NODE_PROGRAMS)
         self.profile = profile
+        self.count = count
         folder = Path(tempfile.mkdtemp(prefix="nvidia-", dir=cluster.folder))
         folder.chmod(0o755)
         self.driver = SimulatedDriver.on_node(files, folder, profile, count)
@@ -64,7 +65,7 @@ class NvidiaGpus(NodeGpus):
     def start(self) -> None:
         """Make the driver root, where it is not there yet, and give the node its GPUs. Raises as `NodeGpus` does."""
         if not self.driver.configuration.exists():
-            SimulatedDriver.on_node(self.driver.files, self.driver.folder, self.profile, self.driver.gpus)
+            SimulatedDriver.on_node(self.driver.files, self.driver.folder, self.profile, self.count)
         write_wrapper(self.control, self.driver.files / "bin" / "nvml-mock-ctl", self.driver.variables)
         super().start()
 

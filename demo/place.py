@@ -66,7 +66,7 @@ class Place:
         """A sentence on its GPUs."""
         if self.served:
             return self.served.words
-        listed = ", ".join(f"{name} (up to {count})" for name, _, _, count in self.kinds)
+        listed = ", ".join(f"{name} (up to {count})" for name, _, _, count in self.kinds or ())
         return f"by its nodes' labels: {listed or 'none'}"
 
     @property

@@ -14,7 +14,7 @@ from kube_hub import KubeHub, eventually
 from kubernetes import client
 from test_dra import H100, claims_in
 
-from tools.cluster.claims import Board, ClaimedGpus
+from tools.cluster.gpus import node_claims
 
 WAIT_SECONDS = 300
 GPUS = 5
@@ -108,10 +108,10 @@ def gpus(one_machine):
 
 @pytest.fixture(scope="module")
 def claimed(one_machine):
-    found = ClaimedGpus(one_machine.own, [Board(H100)])
+    found = node_claims(one_machine.own, 1, "h100", H100, 81_920)
     try:
         found.start()
-        yield found.boards[0].gpu.uuid
+        yield found.uuids[0]
     finally:
         found.stop()
 

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tools.cluster.__main__ import FOLDER
 from tools.cluster.cluster import Cluster
+from tools.cluster.node_claims import NodeClaims
 from tools.cluster.node_gpus import NodeGpus
+from tools.cluster.nvidia_claims import CLAIM_PROGRAMS, NvidiaClaims
 from tools.cluster.nvidia_gpus import NODE_PROGRAMS, NvidiaGpus
+from tools.cluster.standin_claims import Board, StandinClaims
 from tools.cluster.standin_gpus import StandinGpus
 from tools.nvidia import ensure_nvidia_smi, find_files, most_gpus
 from tools.progress import StepError, say
@@ -32,14 +36,22 @@ def node_gpus(
     return NvidiaGpus(cluster, count, profile, replicas=replicas, python=python)
 
 
-def why_not_nvidia(count: int = 1, profile: str = "a100") -> str:
+def node_claims(cluster: Cluster, count: int, profile: str, product: str, memory_mib: int) -> NodeClaims:
+    """Return GPUs that pods claim: by NVIDIA's own driver, or by our stand-in, which says why."""
+    if why := why_not_nvidia(count, profile, CLAIM_PROGRAMS):
+        say(f"The claimed GPUs are our own simulation. {why}")
+        return StandinClaims(cluster, [Board(product, memory_mib) for _ in range(count)])
+    return NvidiaClaims(cluster, count, profile)
+
+
+def why_not_nvidia(count: int = 1, profile: str = "a100", programs: Sequence[str] = NODE_PROGRAMS) -> str:
     """Return in a sentence why NVIDIA's own programs can't serve so many GPUs; "" if they can.
 
     Raises:
         StepError: there is no such profile.
     """
     try:
-        files = find_files(programs=NODE_PROGRAMS)
+        files = find_files(programs=programs)
         ensure_nvidia_smi(files, "bookworm")
     except StepError as error:
         return str(error)

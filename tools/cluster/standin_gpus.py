@@ -146,7 +146,7 @@ class StandinGpus(NodeGpus):
         if before := self._busy.pop(uuid, None):
             before.communicate()  # the end of its input is its sign to end
         if percent:
-            arguments = [self.folder / "devices", uuid, str(percent), "40"]
+            arguments = [str(self.folder / "devices"), uuid, str(percent), "40"]
             command = [self.python, "-I", "-S", simulated.__file__, *arguments]
             self._busy[uuid] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
 

@@ -112,17 +112,19 @@ async def test_shares_are_counted_offered_and_told_apart(
     one_machine, namespace, a_backend, tmp_path, capsys, renamed, resource
 ):
     file = tmp_path / "catalog.yaml"
-    with nvidia_gpus(one_machine, 2) as whole:
-        whole.end_plugin()  # and for five minutes the node has a capacity of 2, of which nothing is allocatable
-    with nvidia_gpus(one_machine, 2, replicas=4, renamed=renamed) as gpus:
-        first, _ = await found_by_init(one_machine, file, capsys)
+    with nvidia_gpus(one_machine, 2) as gpus:
+        gpus.set_sharing(4, renamed=renamed)  # renamed, a capacity of whole GPUs stays, of which nothing is allocatable
+        first, told = await found_by_init(one_machine, file, capsys)
         assert first == "Found on this cluster: 2 x A100 SXM4 40GB, each shared by 4."
+        words = f"{NODE}: none of its 2 x nvidia.com/gpu can be given."
+        assert any(line.startswith(words) for line in told) == renamed
         catalog = load_catalog(file)
         (share,) = catalog.templates["gpu"].gpus
         assert catalog.gpus[share].shares == 4
         backend = a_backend(file)
         await are(backend, {share: 8})
-        assert await found_by_doctor(one_machine, namespace, file, capsys) == []
+        ended = ("device plugin", f"{NODE}: all 2 nvidia.com/gpu are unhealthy, or their device plugin has ended.")
+        assert await found_by_doctor(one_machine, namespace, file, capsys) == [ended] * renamed
         (slot,) = {gpu.group for gpu in (await backend.fleet()).gpus if gpu.pool == share}
         assert slot.resource == resource
         affinity = backend.patch((Slot(slot.gpu(0)),))["pod"]["spec"]["affinity"]

@@ -50,6 +50,7 @@ class NodeGpus(ABC):
         self.cluster = cluster
         self.uuids = tuple(uuids)
         self.resource = resource
+        self.resources = {resource}
         self.number = number
         self.tool = tool
         self.python = str(python)
@@ -97,10 +98,11 @@ class NodeGpus(ABC):
     def stop(self) -> None:
         """Take the GPUs away. The kubelet keeps those of an ended plugin for five minutes, so an empty one serves."""
         settings = self.cluster.folder / "no-gpus.json"
-        settings.write_text(json.dumps({"resources": {self.resource: []}}))
+        settings.write_text(json.dumps({"resources": dict.fromkeys(sorted(self.resources), ())}))
         self.end_plugin()
         self.cluster.start_process(PROCESS, [self.python, str(STANDIN), str(settings)])
-        self.wait_for_number(0, "capacity")
+        for resource in self.resources:
+            self.wait_for_number(0, "capacity", resource)
         self.end_plugin()
         self.remove_labels()
         self.lock.close()
@@ -131,16 +133,19 @@ class NodeGpus(ABC):
         """Take the labels away."""
         self._patch_labels(dict.fromkeys(self.labels))
 
-    def wait_for_number(self, number: int, of: str = "allocatable") -> None:
+    def wait_for_number(self, number: int, of: str = "allocatable", resource: str = "") -> None:
         """Wait until the node offers so many; with "capacity" until it has so many, healthy or not.
+
+        ``resource`` is another one than their own.
 
         Raises:
             StepError: it does not in time, with the kubelet's log.
         """
+        resource = resource or self.resource
         deadline = time.monotonic() + OFFERED_SECONDS
-        while (found := int(self._node()["status"][of].get(self.resource, 0))) != number:
+        while (found := int(self._node()["status"][of].get(resource, 0))) != number:
             if time.monotonic() > deadline:
-                message = f"After {OFFERED_SECONDS} s the node offers {found} {self.resource}, not {number}."
+                message = f"After {OFFERED_SECONDS} s the node offers {found} {resource}, not {number}."
                 raise StepError(message, self.cluster.log("kubelet"))
             time.sleep(ASKED_SECONDS)
 

@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from tools.cluster.cluster import Cluster
 from tools.cluster.node_gpus import NodeGpus
@@ -51,11 +52,9 @@ class NvidiaGpus(NodeGpus):
         folder = Path(tempfile.mkdtemp(prefix="nvidia-", dir=cluster.folder))
         folder.chmod(0o755)
         self.driver = SimulatedDriver.on_node(files, folder, profile, count)
-        resource = "nvidia.com/gpu.shared" if renamed else "nvidia.com/gpu"
         tool = self.driver.programs / "nvidia-smi"
-        super().__init__(cluster, self.driver.uuids, resource, count * replicas, tool, python)
-        shared = {"resources": [{"name": "nvidia.com/gpu", "replicas": replicas}], "renameByDefault": renamed}
-        self.settings = {"version": "v1", **({"sharing": {"timeSlicing": shared}} if replicas > 1 else {})}
+        super().__init__(cluster, self.driver.uuids, _resource(renamed=renamed), count * replicas, tool, python)
+        self.settings = _settings(replicas, renamed=renamed)
 
     @property
     def words(self) -> str:
@@ -90,6 +89,15 @@ class NvidiaGpus(NodeGpus):
     def set_utilization(self, uuid: str, percent: int) -> None:
         """Let a GPU be busy to so many percent; 0: at rest."""
         self.driver.set_utilization(percent, self.uuids.index(uuid))
+
+    def set_sharing(self, replicas: int, *, renamed: bool = False) -> None:
+        """Share each GPU from now on, as an administrator does who changes the device plugin's file."""
+        self.settings = _settings(replicas, renamed=renamed)
+        self.resource, self.number = _resource(renamed=renamed), self.count * replicas
+        self.resources.add(self.resource)
+        self.start_plugin()
+        self.label()
+        self.wait_for_number(self.number)
 
     @property
     def _settings_file(self) -> Path:
@@ -127,3 +135,13 @@ class NvidiaGpus(NodeGpus):
         log = self.cluster.log("gpu-feature-discovery")
         self.cluster.namespaces.run('log=$1; shift; "$@" >>"$log" 2>&1', str(log), *command)
         return dict(line.split("=", 1) for line in file.read_text().splitlines() if "=" in line)
+
+
+def _settings(replicas: int, *, renamed: bool) -> dict[str, Any]:
+    """Return what the device plugin's file says."""
+    shared = {"resources": [{"name": "nvidia.com/gpu", "replicas": replicas}], "renameByDefault": renamed}
+    return {"version": "v1", **({"sharing": {"timeSlicing": shared}} if replicas > 1 else {})}
+
+
+def _resource(*, renamed: bool) -> str:
+    return "nvidia.com/gpu.shared" if renamed else "nvidia.com/gpu"

@@ -119,6 +119,24 @@ async def test_claims_of_others_are_foreign_use_with_the_holders_name(api, watch
     await eventually(running(backend), [("a", 1, given)])
 
 
+async def test_a_claim_that_several_pods_share_is_counted_once(api, watch):
+    first, second = (claiming(a_pod(name, namespace="team-a"), "theirs") for name in ("first", "second"))
+    claim = a_claim(["gpu-0"], first, "theirs")
+    claim["status"]["reservedFor"] += a_claim(["gpu-0"], second, "theirs")["status"]["reservedFor"]
+    put(api, a_node(gpus={}), a_class(), a_slice([a_gpu(0), a_gpu(1), a_gpu(2)]), first, second, claim)
+    backend = watch()
+    await eventually(counts(backend), {"a100": (2, 3, 1)})
+    await eventually(held(backend), [("a100", "Pod team-a/first", "used by namespace team-a")])
+    api.remove(first)
+    await eventually(held(backend), [("a100", "Pod team-a/second", "used by namespace team-a")])
+    mine = claiming(a_workspace(hub=HUB), "mine")
+    shared = a_claim(["gpu-1"], second, "mine")
+    shared["status"]["reservedFor"] += a_claim(["gpu-1"], mine, "mine")["status"]["reservedFor"]
+    put(api, mine, shared)
+    await eventually(running(backend), [("a", 1, ((Group("gpu-1", "gpu.nvidia.com/a100"), 1),))])
+    await eventually(counts(backend), {"a100": (2, 3, 1)})  # the workspace's own is its lease's to count
+
+
 async def test_a_workspace_whose_claim_is_not_seen_yet_is_not_known_to_have_nothing(api, watch):
     mine = claiming(a_workspace(hub=HUB), "mine")
     put(api, a_node(gpus={}), a_class(), a_slice([a_gpu(0)]), mine)

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from gpuspawner.catalog.names import did_you_mean
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.leases.lease import BACK_OFF_SECONDS
+from gpuspawner.core.suggestions import did_you_mean
 from gpuspawner.service.log import FORMS, TEXT
 
 

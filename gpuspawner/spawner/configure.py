@@ -20,9 +20,9 @@ from traitlets.utils.importstring import import_item
 
 from gpuspawner.backends.ports import SERVICE as SERVICE_COMMAND
 from gpuspawner.catalog import Catalog, load_catalog, scaled
-from gpuspawner.catalog.file import IN_FORCE, Prepared
-from gpuspawner.catalog.requests.menus import write_menus
-from gpuspawner.catalog.warnings import needing_pods
+from gpuspawner.catalog.catalog_warnings import needing_pods
+from gpuspawner.catalog.profile_options import write_menus
+from gpuspawner.catalog.watched_file import IN_FORCE, Prepared
 from gpuspawner.core.errors import CatalogError
 from gpuspawner.spawner.hub import one_hub, service, service_port, stoppers
 from gpuspawner.spawner.hub.cullers import CONFIG_FOLDERS, other_cullers

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from cluster_objects import a_node, a_pod, a_workspace, unschedulable
@@ -10,6 +11,7 @@ from kube_views import HUB, NODES, PODS, QUOTAS, eventually, free, listed, lists
 
 from gpuspawner.backends.kubernetes import view as views
 from gpuspawner.backends.kubernetes import watches
+from gpuspawner.backends.kubernetes.names import PRE_STOP
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.outages import API_SERVER, ETCD
@@ -357,7 +359,22 @@ async def test_a_pod_that_the_cluster_is_about_to_end_for_something_else_says_wh
     pod["spec"]["terminationGracePeriodSeconds"] = 30
     api.put(pod)
     (seen,) = await a_view().workspaces()
-    assert (seen.disruption, seen.ends_in_seconds, seen.ending) == (told, 30 if told else None, False)
+    assert (seen.disruption, seen.ends_in_seconds, seen.ending) == (told, None, False), "it may end at any moment"
+
+
+@pytest.mark.parametrize(
+    ("hook", "grace", "left_seconds"),
+    [(PRE_STOP, 60, 55), (PRE_STOP, 3, 57), ("drain", 60, None), (None, 60, None)],
+)
+async def test_until_when_a_server_runs_is_known_where_our_hook_keeps_it(api, a_view, hook, grace, left_seconds):
+    pod, ends_at = a_workspace(), datetime.now(timezone.utc) + timedelta(seconds=60)
+    pod["metadata"] |= {"deletionTimestamp": f"{ends_at:%Y-%m-%dT%H:%M:%SZ}", "deletionGracePeriodSeconds": grace}
+    command = {"exec": {"command": ["sh", "-c", "...", hook, "55", "5"]}}
+    pod["spec"]["containers"][0] |= {"lifecycle": {"preStop": command}} if hook else {}
+    api.put(pod)
+    (seen,) = await a_view().workspaces()
+    assert seen.ending
+    assert seen.ends_in_seconds == (left_seconds and pytest.approx(left_seconds, abs=3))
 
 
 async def test_a_device_that_the_kubelet_calls_unhealthy_is_told_by_its_own_name(api, a_view):

@@ -31,6 +31,11 @@ APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
 """Forms of a patch: JSON is YAML."""
 EXEC_PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 STDIN, STDOUT, STDERR, ERROR = range(4)
+FORBIDDEN = 403
+NOT_ALLOWED = (
+    ": the service needs the right pods/exec there. With the chart, the pod's name must begin as "
+    "workspaces.podNamePrefix says"
+)
 
 
 class ApiRefused(GpuspawnerError):
@@ -157,7 +162,8 @@ class Api:
                     with contextlib.suppress(asyncio.TimeoutError):
                         await asyncio.wait_for(socket.close(), CLOSE_SECONDS)  # a flood never lets it end by itself
         except aiohttp.WSServerHandshakeError as error:
-            raise ApiRefused(error.status, f"HTTP {error.status}") from error
+            why = NOT_ALLOWED if error.status == FORBIDDEN else ""  # the answer's own words are lost by then
+            raise ApiRefused(error.status, f"HTTP {error.status}{why}") from error
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
             raise Unavailable(f"{API_SERVER} does not answer: {_words(error)}.", API_SERVER) from error
         output, said, ended = (b"".join(parts[channel]).decode(errors="replace") for channel in parts)

@@ -59,6 +59,7 @@ def add_serve(commands: Any, factor: Callable[[str], float]) -> None:
     add("--listen", "ADDRESS:PORT", "where it listens (default: what --service-url says)")
     add("--base-url", "PATH", "the hub's base_url (default: %(default)s)", default="/")
     add("--public-url", "URL", "where people open the hub: messages link there")
+    add("--metrics-token-file", "FILE", "a token by which Prometheus may read metrics, beside tokens of the hub")
     add(
         "--own-public-url",
         "URL",

@@ -16,11 +16,13 @@ import yaml
 from gpuspawner.cli.serving.backend import BACKEND, CLUSTER
 from gpuspawner.core.proof import hub_id_of, hub_token
 from gpuspawner.service.app import Options
-from gpuspawner.service.store.copies.backups import DATABASE
+from gpuspawner.service.store.backup import DATABASE
 from gpuspawner.service.store.databases import database_of
 
 SERVICE = "services/gpu"
 CLIENT = "service-gpu"
+SHORTEST_TOKEN = 32
+"""Letters of a token of Prometheus. Arbitrary: as many as of a hub's token."""
 ACCESS = frozenset({"access:services", "access:services!service=gpu"})
 """As JupyterHub names the client of a service of this name, and the scopes of which one lets people in."""
 
@@ -108,6 +110,7 @@ def started_by_hand(arguments: argparse.Namespace, environment: Mapping[str, str
         public_url=_public_url(arguments, prefix, origin),
         secret_made_at=made_at,
         stands_by=True,
+        metrics_token=_metrics_token(arguments.metrics_token_file),
         listen="http://{}:{}".format(*listen_at(arguments.listen or urlparse(arguments.service_url).netloc)),
         hub_auth={
             "api_url": arguments.hub.rstrip("/"),
@@ -202,6 +205,14 @@ def check_address(option: str, url: str, schemes: tuple[str, ...] = ("http",)) -
         good = False
     if not good:
         raise StartError(f"{option} {url} is no {schemes[-1]} address. Write it like {LIKE[schemes[-1]]}.")
+
+
+def _metrics_token(path: str | None) -> str:
+    """Return the token of Prometheus; "" where no file is named. Raises StartError where one is too easily guessed."""
+    token = _file("--metrics-token-file", path) if path else ""
+    if path and len(token) < SHORTEST_TOKEN:
+        raise StartError(f"--metrics-token-file: {path} has less than {SHORTEST_TOKEN} letters. Write a random token.")
+    return token
 
 
 def _file(option: str, path: str | Path) -> str:

@@ -312,7 +312,7 @@ def _all_of(error: RequestRefused) -> dict[str, Any]:
     if not isinstance(error, AllRefused):
         return {}
     fields = [{"field": one.field, "words": one.beside} for one in error.refused]
-    return {"sentence": what_is_wrong(error.refused), "fields": fields, "understood": error.meant}
+    return {"sentence": what_is_wrong(error.refused), "fields": fields, "understood": error.understood}
 
 
 class ApiHandler(BaseHandler):

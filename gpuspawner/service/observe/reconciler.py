@@ -161,6 +161,11 @@ class Reconciler:
         server = self._view.server(lease)
         return server.last_activity if server is not None else None
 
+    def ending(self, lease: Lease) -> Running | None:
+        """Return what is being ended of a lease's attempt, as the backend shows it; None while nothing is."""
+        own = (one for one in self._processes(lease) if one.attempt == lease.attempt)
+        return next((one for one in own if one.ending), None)
+
     def _processes(self, lease: Lease) -> list[Running]:
         return self._running_of.get(lease.id, [])
 

@@ -69,7 +69,7 @@ def spot_words(catalog: Catalog, kind: str | None, policy: LifecyclePolicy) -> s
     if found is None or not found.spot:
         return ""
     then = "it then returns to the queue before later requests, and starts again by itself"
-    if not policy.back_in_queue:
+    if not policy.preemption.back_in_queue:
         then = "it then ends"
     return f"Spot: the cloud may take its node back at any time, two minutes before or less; {then}."
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from gpuspawner.catalog.groups import team_title
 from gpuspawner.catalog.prices import prices
+from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.idle.idleness import explain
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.idle.soft import CPU
@@ -29,6 +29,7 @@ from gpuspawner.service.tell.rules.claims import notice_words, reaches_into_word
 from gpuspawner.service.tell.rules.going_on import going_on_view, ways_out
 from gpuspawner.service.tell.rules.gpu_warnings import of_gpus
 from gpuspawner.service.tell.rules.kept_free import kept_free_words
+from gpuspawner.service.tell.rules.memory_warnings import of_memory
 from gpuspawner.service.tell.rules.precedence import precedence_words
 from gpuspawner.service.tell.rules.returning import return_words
 from gpuspawner.service.tell.rules.rule_views import held_back_view, latest_end_view, policy_view
@@ -357,6 +358,7 @@ def warnings_of(parts: Parts, lease: Lease) -> Iterator[dict[str, Any]]:
     if (unclaimed := unclaimed_warning(lease, keep, now)) is not None:
         yield unclaimed
     yield from of_gpus(parts, lease)
+    yield from of_memory(lease, now)
     if lease.reaches_into is not None:
         text = reaches_into_words(lease.reaches_into, lease.deadline_at, now)
         yield {"kind": "hold", "text": text, "ends_at": None, "actions": []}

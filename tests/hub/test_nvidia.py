@@ -1,5 +1,6 @@
 """A real hub on NVIDIA's simulated driver: idleness, a lost GPU, a driver that is gone, and a start on each machine."""
 
+import json
 import os
 import shlex
 import subprocess
@@ -67,6 +68,7 @@ def test_a_workspace_is_busy_then_unknown_while_its_gpu_is_lost_then_idle_warned
     unknown = until_idle_is(hub, "ann", "unknown")
     assert "[GPU is lost]" in unknown["because"]
     assert unknown["idle_seconds"] == 0
+    eventually(lambda: "its GPU is unhealthy" in json.dumps(hub.lease("ann")["warning"]), 30, "its user is told")
 
     driver.reset()
     driver.set_utilization(0)

@@ -9,7 +9,7 @@ import sys
 import pytest
 import requests
 from harness.hub import RealHub, eventually
-from harness.nvidia import machines, simulated_driver
+from harness.nvidia import machines, simulated_driver, with_devices
 
 from gpuspawner.catalog import load_catalog
 
@@ -33,7 +33,7 @@ def a_hub(tmp_path):
 
     def make(driver, catalog, **settings):
         python = tmp_path / "python"
-        python.write_text(f'#!/bin/sh\nexec {shlex.join(driver.with_devices([sys.executable]))} "$@"\n')
+        python.write_text(f'#!/bin/sh\nexec {shlex.join(with_devices(driver, [sys.executable]))} "$@"\n')
         python.chmod(0o755)
         path = f"{driver.programs}{os.pathsep}{os.environ['PATH']}"
         hub = RealHub(tmp_path, python=str(python), real=True, environment_of_hub={"PATH": path}, **settings)

@@ -102,7 +102,7 @@ async def listing(command: str) -> list[Row]:
             raise Unavailable(f"nvidia-smi lists a GPU that is not understood: {quoted(line)}. Nothing is granted.")
         total_mib, used_mib, ecc_errors = map(_number, cells[4:])
         unread = cells[4] if total_mib is None else ""
-        rows.append(Row(int(cells[0]), *cells[1:4], total_mib, used_mib, unread, ecc_errors))
+        rows.append(Row(int(cells[0]), cells[1], cells[2], cells[3], total_mib, used_mib, unread, ecc_errors))
     return rows
 
 

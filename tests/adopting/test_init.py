@@ -158,6 +158,30 @@ def test_each_gpu_of_a_cluster_is_of_the_kind_that_was_written_for_it(nodes, kin
     assert pools(nodes)[0] == kinds
 
 
+def test_shared_gpus_are_counted_as_gpus_not_as_shares():
+    finding = of_nodes(
+        [a_node("a", SHARED, {"nvidia.com/gpu": 16}), a_node("b", RENAMED, {"nvidia.com/gpu.shared": 6})]
+    )
+    assert [one.words for one in finding.gpus] == [
+        "8 x A100 SXM4 80GB, each shared by 2",
+        "2 x A100 SXM4 80GB, each shared by 4",
+    ]
+
+
+def test_a_resource_without_anything_allocatable_is_not_offered():
+    both = {"nvidia.com/gpu": 4, "nvidia.com/gpu.shared": 16}
+    nodes = [a_node("a", RENAMED, both, healthy={"nvidia.com/gpu": 0, "nvidia.com/gpu.shared": 15})]
+    finding = of_nodes(nodes)
+    assert [one.words for one in finding.gpus] == ["4 x A100 SXM4 80GB, each shared by 4"]
+    assert pools(nodes)[1].templates["gpu"].gpus == {"a100-80gb-shared-4": (1, 1)}
+    assert [line.partition(". ")[0] for line in finding.told] == [
+        "a: none of its 4 x nvidia.com/gpu can be given",
+        "a: 1 x nvidia.com/gpu.shared are reported unhealthy.",
+    ]
+    none_left = of_nodes([a_node("a", healthy={"nvidia.com/gpu": 0})])
+    assert (none_left.gpus, len(none_left.told)) == ((), 1), "it does not say that no node advertises GPUs"
+
+
 def test_what_a_person_must_decide_stands_beside_it():
     nodes = [
         a_node("a", {}, {"nvidia.com/gpu": 2}),

@@ -28,6 +28,7 @@ NARROWER: dict[str, dict[str, Any]] = {
     "hub.podLabels": TEXTS,
     "hub.proxyPodLabels": TEXTS,
     "workspaces.podLabels": TEXTS,
+    "workspaces.podNamePrefix": {"minLength": 1, "pattern": "^[a-z0-9]([-.a-z0-9]*)$"},
     "cluster": FREE,
     "settings": FREE,
     "store.postgresql.url": {"pattern": "^(postgres(ql)?://([^:/@]+@)?[^@]+)?$"},
@@ -59,6 +60,7 @@ NARROWER: dict[str, dict[str, Any]] = {
     "prePuller.tolerations": {"items": {"type": "object"}},
     "monitoring.serviceMonitor.interval": {"pattern": "^([0-9]+(ms|[smhdwy]))+$"},
     "monitoring.serviceMonitor.labels": TEXTS,
+    "monitoring.serviceMonitor.podLabels": TEXTS,
     "monitoring.rules.labels": TEXTS,
     "monitoring.dashboards.labels": TEXTS,
 }

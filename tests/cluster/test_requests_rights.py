@@ -93,7 +93,7 @@ async def test_entries_of_the_catalog_are_seen_and_told_and_a_definition_that_go
         judged = MergeResult({found["quotas"].uid: "no"}, {one.uid: one.spec for one in found.values()})
         for one in found.values():
             await resources.tell(one, status_of(one, judged, 0.0))
-        path = "--output=jsonpath={.status.phase} {.status.inForce.gpus} {.status.reason}"
+        path = "--output=jsonpath={.status.phase} {.status.inForce.gpus} {.status.message}"
         assert kubectl("get", "gvmt", "big", path) == 'InForce {"a100":"1-2"} It is part of the catalog.'
         assert kubectl("get", "gvmq", "all", path) == 'Refused {"hard":9} The one before stays in force. no'
         kubectl("delete", "crd", f"{KINDS[3].plural}.{API_GROUP}", "--timeout=60s")

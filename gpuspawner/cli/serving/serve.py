@@ -15,12 +15,13 @@ from gpuspawner.catalog.catalog_warnings import needing_pods
 from gpuspawner.catalog.watched_file import OF_SERVICE, PROBLEM, CatalogFile, Prepared
 from gpuspawner.cli.serving.backend import BackendError, Chosen, choose_backend
 from gpuspawner.cli.serving.started import Started, StartError, started_by_hand, started_by_hub
-from gpuspawner.cli.serving.zone import begin_log, show_times_in
+from gpuspawner.cli.serving.zone import show_times_in
 from gpuspawner.core.errors import CatalogError, NoPort, Unavailable
 from gpuspawner.schedulers.base import Unfit
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.service.app import Options, Service
 from gpuspawner.service.garbage import look_seldom
+from gpuspawner.service.log import TEXT, begin_log
 from gpuspawner.service.settings import Settings, SettingsError, changed
 from gpuspawner.service.store.backup import note_address
 from gpuspawner.service.tell.notifier import check_targets
@@ -32,12 +33,13 @@ INVALID = 1
 
 def serve(arguments: argparse.Namespace) -> int:
     """Run the service until it is stopped, superseded, or the hub that started it is gone."""
-    begin_log()
+    begin_log(arguments.log_format or TEXT)
     try:
         by_hub = not arguments.hub and "JUPYTERHUB_SERVICE_URL" in os.environ
         catalog = _first_catalog(arguments, by_hub=by_hub)
         show_times_in(catalog.rules.timezone)  # before the first line is logged
         started = started_by_hub(arguments, os.environ) if by_hub else started_by_hand(arguments, os.environ)
+        begin_log(arguments.log_format or changed(Settings(), started.settings).log_format)
         chosen, file, settings = _prepare(arguments, started, catalog)
     except CatalogError as error:
         print(error, file=sys.stderr)
@@ -97,6 +99,11 @@ def _prepare(arguments: argparse.Namespace, started: Started, catalog: Catalog) 
     )
     settings = changed(Settings(**chosen.settings), started.settings)
     check_targets(settings, options.public_url)
+    if chosen.resources is not None and not options.public_url:
+        log.warning(
+            "The hub's public address is not known, so requests have no status.page. Set hub.publicUrl of the chart, "
+            "--public-url, or c.JupyterHub.public_url."
+        )
     return chosen, file, settings
 
 

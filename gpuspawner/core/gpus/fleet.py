@@ -13,6 +13,7 @@ from gpuspawner.core.fields import Internal, Required, section, whole_number_rea
 from gpuspawner.core.gpus.claims import DeviceClaim
 from gpuspawner.core.gpus.names import Group, group_of
 from gpuspawner.core.number_fields import COUNTS, PRICE, Bytes, ComputeCapability, Flag, GpuCount, PositiveDuration
+from gpuspawner.core.outages import Outage
 from gpuspawner.core.text_fields import NAME, GroupNames, Labels, ResourceName, Title
 
 
@@ -195,7 +196,17 @@ class Fleet:
     gpus: tuple[Gpu, ...] = ()
     complete: bool = False
     observed_at: float = 0.0
+    age_seconds: float = 0.0
+    """How long before it was read the backend's own source had answered."""
     beside: Mapping[NodeName, Beside] = field(default_factory=dict)
+    outage: Outage | None = None
+    """Why none of this is renewed now."""
+    outages: Mapping[str, Outage] = field(default_factory=dict)
+    """Why the GPUs of a cluster are not renewed now, by its name; "" is the hub's own."""
+
+    def outage_of(self, cluster: str) -> Outage | None:
+        """Return what keeps the GPUs of a cluster from being seen as they are now."""
+        return self.outage or self.outages.get(cluster)
 
     @cached_property
     def by_id(self) -> Mapping[str, Gpu]:

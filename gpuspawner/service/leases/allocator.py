@@ -28,6 +28,7 @@ from gpuspawner.core.quotas.quotas import check_quotas
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Offer, Scheduler
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.lease_log import refusals_logged
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.granting import Granting
 from gpuspawner.service.leases.observed import Observed
@@ -194,7 +195,8 @@ class Allocator:
         now, self.observed.boot_id = self.clock.now(), ask.boot_id or self.observed.boot_id
         lease = self.book.of_key(ask.key)
         if lease is None or lease.phase not in JOINABLE or lease.request != ask.request:
-            self.check(ask.request, ask.key)  # what has its place keeps it, also when its last node goes
+            with refusals_logged(ask.user, ask.key.server, ask.request.gpu):
+                self.check(ask.request, ask.key)  # what has its place keeps it, also when its last node goes
         if lease is None:
             lease = Lease(
                 ask.lease_id or uuid.uuid4().hex,

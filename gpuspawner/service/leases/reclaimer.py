@@ -74,7 +74,6 @@ class Reclaimer:
         if lease is None or lease.phase is Phase.STOPPING or not still(lease):
             raise Conflict("This workspace is not to be stopped any more.")
         since = self._clock.now() - max(EVIDENCE_SECONDS, 2 * lease.streak.observed_seconds)
-        log.info("stopping %s of %s (%s, by %s): %s", lease.id, lease.user, how.reason.value, how.by, how.message)
         return self._allocator.finish(lease, how, kept_since=None if how.reason is Reason.STOPPED else since)
 
     async def end_for_good(self, lease: Lease, how: End) -> None:

@@ -13,6 +13,7 @@ from gpuspawner.core.errors import Conflict, Gone, Unavailable
 from gpuspawner.core.leases import endings, events
 from gpuspawner.core.leases.lease import JOINABLE, WAITING, Key, Lease, Owner, Phase
 from gpuspawner.core.leases.request import Request
+from gpuspawner.service.lease_log import refusals_logged
 from gpuspawner.service.leases.book import Book
 
 Groups = Collection[str]
@@ -81,7 +82,8 @@ class Asking:
             if again or options in (lease.options, options_of(lease)):
                 await self.must_be_allowed(lease, groups)
                 return replace(lease.request, user=user)
-        return await self.resolve(options, user, key.owner, groups)
+        with refusals_logged(user, key.server, options.get("gpu")):
+            return await self.resolve(options, user, key.owner, groups)
 
     async def resolve(self, options: object, user: str, owner: Owner, groups: Groups) -> Request:
         """Return the request that options mean for who is in these groups.

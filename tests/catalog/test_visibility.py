@@ -1,4 +1,4 @@
-"""Who sees what of a catalog, and which team somebody's use is charged to."""
+"""The entries that a user may use, and the team that is charged for the usage."""
 
 import pytest
 from hypothesis import given

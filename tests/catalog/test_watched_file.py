@@ -35,7 +35,7 @@ def price(file):
     return file.catalog.gpus["t4"].price_per_hour
 
 
-def test_what_is_written_is_in_force_at_the_next_look(path):
+def test_a_new_catalog_is_in_force_at_the_next_look(path):
     file = CatalogFile(path)
     assert not file.look(time.time())
     write(path, GOOD.format(price=2))
@@ -45,14 +45,14 @@ def test_what_is_written_is_in_force_at_the_next_look(path):
     assert not file.look(time.time())
 
 
-def test_a_comment_changes_no_catalog(path):
+def test_a_comment_does_not_change_the_catalog(path):
     file = CatalogFile(path)
     write(path, "# new\n" + GOOD.format(price=1))
     assert not file.look(time.time())
     assert file.problem == ""
 
 
-def test_a_bad_one_keeps_the_last_good_one_and_is_told_once(path, caplog):
+def test_a_wrong_catalog_changes_nothing_and_is_logged_once(path, caplog):
     file = CatalogFile(path)
     before = file.catalog
     write(path, BAD)
@@ -74,7 +74,7 @@ def test_a_bad_one_keeps_the_last_good_one_and_is_told_once(path, caplog):
     assert file.raw == path.read_bytes()
 
 
-def test_a_bad_one_may_be_followed_by_a_good_one(path):
+def test_a_good_catalog_after_a_wrong_one_is_in_force(path):
     file = CatalogFile(path)
     write(path, BAD.replace(", pytorch: {polcy: x}", ""))
     file.look(time.time())
@@ -84,7 +84,7 @@ def test_a_bad_one_may_be_followed_by_a_good_one(path):
     assert (price(file), file.problem) == (3, "")
 
 
-def test_a_file_that_is_gone_or_no_file_keeps_the_last_good_one(path):
+def test_the_last_good_catalog_stays_without_a_file(path):
     file = CatalogFile(path)
     path.unlink()
     assert not file.look(time.time())
@@ -98,7 +98,7 @@ def test_a_file_that_is_gone_or_no_file_keeps_the_last_good_one(path):
     assert file.look(time.time())
 
 
-def test_what_is_being_written_is_read_once_it_is_whole(path):
+def test_a_file_is_read_once_it_is_complete(path):
     file = CatalogFile(path)
     text = GOOD.format(price=2)
     write(path, text[:60], age_seconds=0)
@@ -106,12 +106,12 @@ def test_what_is_being_written_is_read_once_it_is_whole(path):
     assert file.problem == "", "half of it may be there"
     write(path, text, age_seconds=0)
     assert not file.look(time.time())
-    assert file.look(time.time()), "twice the same: nobody writes any more"
+    assert file.look(time.time()), "two equal contents: the writes are over"
     write(path, GOOD.format(price=3), age_seconds=SETTLED_SECONDS + 0.1)
     assert file.look(time.time())
 
 
-def test_a_config_maps_links_are_followed_anew_at_each_look(tmp_path):
+def test_links_of_a_config_map_are_followed_at_each_look(tmp_path):
     for number in (1, 2):
         folder = tmp_path / f"..{number}"
         folder.mkdir()
@@ -125,7 +125,7 @@ def test_a_config_maps_links_are_followed_anew_at_each_look(tmp_path):
     assert price(file) == 2
 
 
-def test_what_a_place_makes_of_it_and_the_files_that_it_reads(path, tmp_path):
+def test_prepare_and_the_files_that_it_reads(path, tmp_path):
     beside = tmp_path / "factor"
     write(beside, "2")
 
@@ -151,7 +151,7 @@ def test_what_a_place_makes_of_it_and_the_files_that_it_reads(path, tmp_path):
     assert price(file) == 5
 
 
-def test_what_somebody_else_finds_wrong_is_told_while_it_stands(path, tmp_path):
+def test_the_problem_of_another_process_is_reported_while_its_file_exists(path, tmp_path):
     told = tmp_path / "problem"
     told.write_text("c.yaml:2: gpus.t4: wrong. Right.\n1 problem in the catalog")
     file = CatalogFile(path, problem_file=told)
@@ -165,13 +165,13 @@ def test_what_somebody_else_finds_wrong_is_told_while_it_stands(path, tmp_path):
     assert file.sentences == ()
 
 
-def test_a_bad_one_is_refused_at_the_start(path):
+def test_a_wrong_catalog_is_refused_at_the_start(path):
     write(path, BAD)
     with pytest.raises(CatalogError, match=f"{path}:2: templates"):
         CatalogFile(path)
 
 
-def test_a_catalog_that_no_file_holds_stays(path):
+def test_a_catalog_without_a_file_does_not_change(path):
     held = InForce(CatalogFile(path).catalog)
     assert (held.problem, held.sentences) == ("", ())
 
@@ -179,7 +179,7 @@ def test_a_catalog_that_no_file_holds_stays(path):
 @given(
     st.lists(st.tuples(st.sampled_from([GOOD.format(price=n) for n in range(1, 4)] + [BAD, "", "["]), st.booleans()))
 )
-def test_promise_10_whatever_is_written_the_last_good_one_is_in_force(tmp_path_factory, writes):
+def test_promise_10_the_last_good_catalog_is_in_force_after_any_write(tmp_path_factory, writes):
     path = tmp_path_factory.mktemp("c") / "catalog.yaml"
     write(path, GOOD.format(price=1))
     file, good = CatalogFile(path), 1.0
@@ -194,7 +194,7 @@ def test_promise_10_whatever_is_written_the_last_good_one_is_in_force(tmp_path_f
         good = expected
 
 
-def test_a_service_of_its_own_keeps_the_last_good_catalog_for_a_start_with_a_wrong_one(tmp_path):
+def test_a_separate_service_keeps_the_last_good_catalog_for_its_next_start(tmp_path):
     file, kept = tmp_path / "catalog.yaml", tmp_path / "kept.yaml"
 
     def start():

@@ -26,11 +26,11 @@ DEFAULT = Request(
 
 
 @pytest.mark.parametrize("options", [None, {}, {"template": "pytorch"}, {"gpu": "a100"}, {"count": 2}])
-def test_what_is_not_asked_is_the_default(catalog, options):
+def test_an_option_that_is_left_out_has_its_default(catalog, options):
     assert resolve(catalog, options, "alice") == DEFAULT
 
 
-def test_a_request_keeps_in_which_classes_its_user_is_that_gpus_are_held_for(catalog):
+def test_a_request_keeps_the_classes_of_its_user(catalog):
     hold = ClassHold("cs231", "a100", 1, Window(frozenset({3}), 540, 660))
     catalog = replace(catalog, rules=Rules(holds=(hold,)))
     assert resolve(catalog, {}, "alice", groups={"cs231", "chess"}).classes == ("cs231",)
@@ -208,7 +208,7 @@ def test_promise_10_refusals_in_words(catalog, options, message):
     assert str(caught.value) == message
 
 
-def test_all_that_is_wrong_is_told_at_once_by_the_labels_of_the_form(catalog):
+def test_all_refusals_are_reported_at_once_with_the_labels_of_the_form(catalog):
     asked = {"count": "9", "memory": "64 boxes", "lifetime": "3 days", "cpu": "4 cores", "memroy": 1}
     found = resolve_all(catalog, asked, "alice")
     refused = found.refused
@@ -221,14 +221,14 @@ def test_all_that_is_wrong_is_told_at_once_by_the_labels_of_the_form(catalog):
     assert resolve_all(catalog, flood, "alice").accepted == {}
 
 
-def test_what_was_understood_is_told_of_what_was_asked(catalog):
+def test_sizes_and_times_are_shown_as_they_were_read(catalog):
     asked = {"memory": "64gb", "lifetime": "1h30", "gpu": "a100"}
     meant = understood(resolve(catalog, asked, "alice"), asked)
     assert meant == {"memory": "64 GiB", "lifetime": "1 h 30 min"}
 
 
 @pytest.mark.parametrize("options", ["pytorch", 7, True, [], math.nan])
-def test_promise_10_options_that_are_no_mapping_are_refused(catalog, options):
+def test_promise_10_options_must_be_a_mapping(catalog, options):
     with pytest.raises(RequestRefused, match="options: "):
         resolve(catalog, options, "alice")
 
@@ -241,7 +241,7 @@ def test_promise_10_unknown_keys_are_refused(catalog, key):
 
 
 @pytest.mark.parametrize("options", ["x" * 70_000, {"x" * 70_000: 1}, {"count": "7" * 70_000}, {"count": [1] * 30_000}])
-def test_promise_10_what_is_longer_than_any_request_is_refused_before_it_is_looked_at(catalog, options):
+def test_promise_10_very_long_options_are_refused_before_they_are_read(catalog, options):
     with pytest.raises(TooLarge, match=r"request: more than 65,536 bytes .* Shorten its longest value\.") as caught:
         resolve(catalog, options, "alice")
     assert caught.value.status == 413
@@ -286,7 +286,7 @@ def test_promise_10_a_form_with_another_field_is_refused(catalog, field):
         from_form(catalog, {field: ["1"]})
 
 
-def test_what_a_form_sends_of_the_defaults_is_not_taken_for_a_choice(catalog):
+def test_defaults_that_a_form_sends_are_not_choices(catalog):
     filled_in = {"template": "pytorch", "gpu": "a100", "count": "2", "cpu": "8", "memory": "64 GiB", "lifetime": "8h"}
     asked = resolve(catalog, filled_in, "alice")
     usual = catalog.templates["pytorch"].default

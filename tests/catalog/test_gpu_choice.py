@@ -39,14 +39,14 @@ def refusal(groups=frozenset(), **options) -> str:
     return str(caught.value)
 
 
-def test_promise_7_nothing_is_taken_instead_without_consent():
+def test_promise_7_no_substitute_without_consent():
     request = asked(gpu="a100")
     assert (request.gpu, request.substitutes) == ("a100", ())
     assert (request.needs_memory_bytes, request.needs_compute) == (10 * GIB, "7.5")
 
 
 @pytest.mark.parametrize("written", ["l40,h100", "l40, h100", ["l40", "h100"], ["h100", "l40", "l40"]])
-def test_consent_is_a_list_or_a_text_and_stands_in_the_templates_order(written):
+def test_consent_is_a_list_or_a_text_and_has_the_templates_order(written):
     assert asked(gpu="a100", substitutes=written).substitutes == ("h100", "l40")
 
 
@@ -120,11 +120,11 @@ def test_consent_to_nothing(written):
         pytest.param(
             {"template": "cpu", "gpu": "any"},
             "GPU: 'any' asked; allowed: none. Choose one of them: cpu offers no other.",
-            id="any where there is none",
+            id="any GPU without GPUs",
         ),
     ],
 )
-def test_promise_10_what_cannot_be_is_refused_with_what_can(options, message):
+def test_promise_10_wrong_gpu_options_are_refused_with_what_is_allowed(options, message):
     assert refusal(**options) == message
 
 
@@ -168,7 +168,7 @@ OPTIONS = st.fixed_dictionaries(
 
 
 @given(OPTIONS, st.sampled_from([frozenset(), frozenset({"leads"}), None]))
-def test_promise_7_substitutes_are_never_below_what_is_needed_and_options_resolve_again(options, groups):
+def test_promise_7_substitutes_meet_all_needs_and_options_resolve_again(options, groups):
     try:
         request = asked(groups, **options)
     except RequestRefused:
@@ -189,7 +189,7 @@ def test_promise_7_substitutes_are_never_below_what_is_needed_and_options_resolv
     assert resolve(CATALOG, fewer, "alice", groups=groups) == request
 
 
-def test_a_form_sends_each_ticked_box_as_a_value_and_means_none_of_it_without_a_gpu():
+def test_ticked_boxes_of_a_form_are_dropped_without_a_gpu():
     form = {"template": ["lab"], "gpu": ["a100"], "substitutes": ["h100", "l40"], "gpu_memory": [""]}
     assert from_form(CATALOG, form) == {"template": "lab", "gpu": "a100", "substitutes": "h100,l40"}
     without = {**form, "gpu": ["none"], "gpu_memory": ["16GiB"], "count": ["1"]}

@@ -1,4 +1,4 @@
-"""What a user brings along or ticks: which repositories, images and tools are taken, and what is said of others."""
+"""The software that a user adds: allowed repositories, images and tools, and refusals of others."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def asked(**options):
         (None, ""),
     ],
 )
-def test_a_repository_is_read_as_people_copy_it(address, read):
+def test_addresses_of_repositories_as_users_copy_them(address, read):
     request = asked(repository=address)
     assert request.repository == read
     assert resolve(CATALOG, to_options(request), "alice") == request
@@ -67,7 +67,7 @@ def test_a_password_in_an_address_is_refused_and_never_repeated(address):
     assert "s3cret" not in str(caught.value)
 
 
-def test_an_own_image_takes_the_place_of_the_templates_where_its_whole_name_matches():
+def test_an_own_image_whose_whole_name_matches_replaces_the_templates_image():
     request = asked(own_image=OWN)
     assert (request.image, request.own_image) == (OWN, True)
     assert (asked().image, asked().own_image) == ("own:1", False)
@@ -87,7 +87,7 @@ def test_any_other_image_is_refused_with_the_pattern(image):
         asked(own_image=image)
 
 
-def test_a_template_that_says_nothing_takes_none():
+def test_a_template_without_own_images_allows_no_image():
     with pytest.raises(RequestRefused, match=r"allowed: none\. Leave it out: Plain has its own image."):
         asked(template="plain", own_image=OWN)
 
@@ -113,7 +113,7 @@ def test_a_tool_that_is_not_offered_is_refused_with_those_that_are(ticked):
 @pytest.mark.parametrize(
     "package", ["torch", "torch ~= 2.9", "datasets>=3,<4", "ray[default,tune]==2.*", "a.b-c_d", "x!=1!2.0+cpu"]
 )
-def test_a_package_is_written_as_pip_takes_it_by_name(package):
+def test_packages_that_pip_installs_by_name(package):
     assert list(read_packages([package, package])) == [package.replace(" ", "")]
 
 
@@ -124,7 +124,7 @@ def test_a_package_is_written_as_pip_takes_it_by_name(package):
         *["a b", "a" * 101, 7],
     ],
 )
-def test_what_pip_would_read_otherwise_is_no_package(package):
+def test_options_addresses_and_paths_of_pip_are_refused(package):
     with pytest.raises(BadValue, match="is not a package"):
         read_packages([package])
 

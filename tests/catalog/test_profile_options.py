@@ -1,4 +1,4 @@
-"""What profiles let people choose: the one path of form and REST checks it all."""
+"""Options of profiles: form and API check them in the same way."""
 
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ SITE = {"site--unlisted-choice": "a"}
          {"profile": "small", "image--unlisted-choice": "quay.io/a:1", **SITE}),
     ],
 )  # fmt: skip
-def test_what_kubespawner_names_is_taken_and_given_to_it(options, template, applied):
+def test_options_of_profiles_are_passed_on_to_kubespawner(options, template, applied):
     request = resolve(CATALOG, options, "alice")
     assert request.template == template
     assert choices_of(CATALOG.menus[template], options) == applied
@@ -82,7 +82,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("options", "field", "words"), WRONG, ids=[str(number) for number in range(len(WRONG))])
-def test_promise_10_what_no_profile_offers_is_refused_with_the_same_care(options, field, words):
+def test_promise_10_choices_that_no_profile_offers_are_refused(options, field, words):
     with pytest.raises(RequestRefused) as refused:
         resolve(CATALOG, options, "alice")
     assert (refused.value.field, refused.value.status) == (field, 400)

@@ -1,7 +1,7 @@
 """Writes helm/gpuspawner/values.schema.json: `python -m tools.chart_schema`.
 
 It is made of values.yaml, whose defaults tell each value's type and whose comments describe it, and of the catalog's
-models. helm refuses by it what has a wrong shape; the chart's Job `gpuspawner check` judges the rest.
+models. helm refuses by it what has a wrong shape; the chart's Job `gpuspawner server check` judges the rest.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``gpuspawner doctor`` on installations that are broken, each in one way: it is found, with the right remedy."""
+"""``gpuspawner server doctor`` on installations that are broken in one way each: it finds the remedy."""
 
 import asyncio
 import json
@@ -96,7 +96,15 @@ def examine(cluster, tmp_path, capsys):
     (tmp_path / "catalog.yaml").write_text(CATALOG)
 
     async def examine(*more):
-        arguments = ["doctor", "--json", "--kubernetes", "--kubeconfig", cluster.kubeconfig(tmp_path), *NOBODY]
+        arguments = [
+            "server",
+            "doctor",
+            "--json",
+            "--kubernetes",
+            "--kubeconfig",
+            cluster.kubeconfig(tmp_path),
+            *NOBODY,
+        ]
         await asyncio.to_thread(main, [*arguments, "--catalog", str(tmp_path / "catalog.yaml"), *more])
         found = json.loads(capsys.readouterr().out)["findings"]
         assert {one["check"] for one in found} >= {"hub", "service", "API server"}
@@ -227,7 +235,7 @@ async def test_what_no_hub_service_or_api_server_answers_is_told_in_words(cluste
     (tmp_path / "catalog.yaml").write_text(CATALOG)
     config = json.loads((kubeconfig := Path(cluster.kubeconfig(tmp_path))).read_text())
     here = [f"--hub={config['clusters'][0]['cluster']['server']}/hub/api", f"--service={NOBODY[3]}"]
-    arguments = ["doctor", "--json", "--kubernetes", "--kubeconfig", str(kubeconfig), *here]
+    arguments = ["server", "doctor", "--json", "--kubernetes", "--kubeconfig", str(kubeconfig), *here]
     assert await asyncio.to_thread(main, [*arguments, "--catalog", str(tmp_path / "catalog.yaml")]) == BAD
     found = {one["check"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
     assert found["hub"]["state"] == "bad"
@@ -274,7 +282,7 @@ def test_a_real_hub_that_is_well_and_then_broken_in_four_ways(tmp_path, capsys, 
     where = ["--hub", f"http://127.0.0.1:{hub.hub_port}/hub/api", "--service", f"http://127.0.0.1:{hub.service_port}"]
 
     def examine(*more, code=BAD):
-        assert main(["doctor", "--json", *where, *more]) == code
+        assert main(["server", "doctor", "--json", *where, *more]) == code
         found = json.loads(capsys.readouterr().out)["findings"]
         return {one["check"]: (one["state"], one["words"], one["remedy"]) for one in found}
 
@@ -288,7 +296,7 @@ def test_a_real_hub_that_is_well_and_then_broken_in_four_ways(tmp_path, capsys, 
             "hub", "token", "scopes", "clock", "service", "versions",
         }  # fmt: skip
         assert found["cullers"][0] == "unknown"
-        assert main(["doctor", *where, "--secret-file", secret]) == GOOD
+        assert main(["server", "doctor", *where, "--secret-file", secret]) == GOOD
         assert "good  scopes: The service gpu has the scopes that it needs." in capsys.readouterr().out
 
         monkeypatch.setenv("GPUSPAWNER_TOKEN", ADMIN_TOKEN)
@@ -311,13 +319,13 @@ def test_a_real_hub_that_is_well_and_then_broken_in_four_ways(tmp_path, capsys, 
 
 
 def test_a_secret_that_cannot_be_read_and_a_catalog_that_is_wrong(tmp_path, capsys):
-    assert main(["doctor", *NOBODY, "--secret-file", str(tmp_path / "absent")]) == 2
+    assert main(["server", "doctor", *NOBODY, "--secret-file", str(tmp_path / "absent")]) == 2
     assert "absent cannot be read as a secret: No such file or directory." in capsys.readouterr().err
     (tmp_path / "secret").write_text("no digits\n")
-    assert main(["doctor", *NOBODY, "--secret-file", str(tmp_path / "secret")]) == 2
+    assert main(["server", "doctor", *NOBODY, "--secret-file", str(tmp_path / "secret")]) == 2
     assert "secret cannot be read as a secret: it is not of 64 hexadecimal digits." in capsys.readouterr().err
     (tmp_path / "catalog.yaml").write_text("version: 2\n")
-    assert main(["doctor", *NOBODY, "--catalog", str(tmp_path / "catalog.yaml")]) == BAD
+    assert main(["server", "doctor", *NOBODY, "--catalog", str(tmp_path / "catalog.yaml")]) == BAD
     out = capsys.readouterr().out
     assert f" BAD  catalog: {tmp_path}/catalog.yaml cannot be used." in out
     assert "version 2 is not known" in out
@@ -325,7 +333,7 @@ def test_a_secret_that_cannot_be_read_and_a_catalog_that_is_wrong(tmp_path, caps
 
 @pytest.mark.parametrize("address", ["http://[::1", "http://hub:99999", "file:///etc/passwd", "http://a b/"])
 def test_an_address_that_is_none_is_told_as_any_other_that_nobody_answers_at(address, capsys):
-    assert main(["doctor", "--hub", address, "--service", address]) == BAD
+    assert main(["server", "doctor", "--hub", address, "--service", address]) == BAD
     told = capsys.readouterr().out
     assert f"Nobody answers at {address.rstrip('/')} (" in told
     assert "No GPU service answers at" in told
@@ -333,14 +341,14 @@ def test_an_address_that_is_none_is_told_as_any_other_that_nobody_answers_at(add
 
 @pytest.mark.parametrize("option", ["--hub", "--service"])
 def test_a_password_in_an_address_is_refused_and_not_shown(option, capsys):
-    assert main(["doctor", option, "http://gpu:geheim@127.0.0.1:1/hub/api"]) == BAD
+    assert main(["server", "doctor", option, "http://gpu:geheim@127.0.0.1:1/hub/api"]) == BAD
     told = capsys.readouterr()
     assert told.err.startswith(f"{option}: a name or password stands in the address")
     assert "geheim" not in told.out + told.err
 
 
 def test_a_kubeconfig_that_is_not_there_is_named(tmp_path, capsys):
-    for command in (["doctor", *NOBODY], ["init", str(tmp_path / "catalog.yaml")]):
+    for command in (["server", "doctor", *NOBODY], ["server", "init", str(tmp_path / "catalog.yaml")]):
         assert main([*command, "--kubernetes", "--kubeconfig", str(tmp_path / "absent")]) == BAD
         told = f"--kubeconfig: {tmp_path}/absent is not there. Name the one that kubectl goes by.\n"
         assert capsys.readouterr() == ("", told)

@@ -1,4 +1,4 @@
-"""``gpuspawner doctor`` with several clusters: each is reached, its rights and who owns its queue are asked there."""
+"""``gpuspawner server doctor`` with several clusters: it asks each for its rights and its queue."""
 
 from manifests import asked_for, rights_of
 from test_doctor import Cluster

@@ -1,4 +1,4 @@
-"""``gpuspawner doctor`` on a Kueue that is broken, each time in one way: it is found, with its remedy."""
+"""``gpuspawner server doctor`` on a Kueue that is broken, each time in one way: it is found, with its remedy."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""``gpuspawner doctor`` on a Volcano or KAI that is broken, each time in one way: it is found, with its remedy."""
+"""``gpuspawner server doctor`` on a Volcano or KAI that is broken in one way each: it finds the remedy."""
 
 import copy
 

@@ -50,7 +50,7 @@ def upgraded(folder):
 
 
 def go_back(folder, revision, *more):
-    return main(["store", "downgrade", revision, *more, "--data", str(folder)])
+    return main(["server", "store", "downgrade", revision, *more, "--data", str(folder)])
 
 
 def test_promise_2_each_step_goes_back_and_forth_and_nothing_that_runs_or_waits_is_lost(data):
@@ -75,8 +75,8 @@ def test_what_is_lost_is_said_before_and_nothing_is_done_without_yes(data, capsy
     told = capsys.readouterr().out
     assert re.search(r"0013  How far off estimates were.*\n +Back: Forget them\.", told)
     assert "0012  " not in told, "that step stays"
-    assert "Leases, deadlines, places and the audit stay" in told
-    assert f"gpuspawner store downgrade 0012 --yes --data {data}" in told
+    assert "Leases, deadlines, queue positions and the audit are kept" in told
+    assert f"gpuspawner server store downgrade 0012 --yes --data {data}" in told
     assert dumped(data) == before
 
 
@@ -89,7 +89,7 @@ def test_a_way_back_that_there_is_not_is_refused_with_those_that_there_are(data,
     one_hub.hold(data, "http://hub.example.org/")
     try:
         assert go_back(data, "0001", "--yes") == REFUSED
-        assert "which serves http://hub.example.org/. End it first" in capsys.readouterr().err
+        assert "which serves http://hub.example.org/. Stop it first" in capsys.readouterr().err
     finally:
         one_hub._held.clear()
     assert go_back(data / "elsewhere", "0001") == INVALID
@@ -108,13 +108,13 @@ def test_a_store_of_a_later_version_is_refused_in_words_that_name_it_and_stays_a
     for told in (str(refused.value), told_by(capsys, ["check"], data, INVALID)):
         assert f"It has schema 9999, and gpuspawner 0.1.0 knows {STEPS[-1]} at most: nothing of it is served" in told
         assert "Install gpuspawner 1.12.3 or a later one." in told
-        assert f"`gpuspawner store downgrade {STEPS[-1]}` with that one, or restore the backup" in told
+        assert f"`gpuspawner server store downgrade {STEPS[-1]}` with that one, or restore the backup" in told
     assert "Install gpuspawner 1.12.3" in told_by(capsys, ["downgrade", "0001", "--yes"], data, REFUSED)
     assert dumped(data) == before
 
 
 def told_by(capsys, words, data, code):
-    assert main(["store", *words, "--data", str(data)]) == code
+    assert main(["server", "store", *words, "--data", str(data)]) == code
     return "".join(capsys.readouterr())
 
 

@@ -1,4 +1,4 @@
-"""``gpuspawner init``: what is found on machines and clusters becomes a catalog that is good at once, and says so."""
+"""``gpuspawner server init``: machines and clusters become a catalog that is good at once."""
 
 import asyncio
 
@@ -57,11 +57,11 @@ def pools(nodes):
 
 def test_this_machine_s_gpus_are_a_catalog_that_check_finds_good(machine, capsys):
     machine(f"0, {U0}, {H100}, Disabled, 81559, 0\n1, {U1}, {H100}, Disabled, 81559, 0\n")
-    assert main(["init"]) == DONE
+    assert main(["server", "init"]) == DONE
     out = capsys.readouterr().out
     assert out.startswith("Found on this machine: 2 x H100 80GB HBM3.\ncatalog.yaml is written: it records")
-    assert "gpuspawner check catalog.yaml" in out
-    assert main(["check", "catalog.yaml"]) == DONE
+    assert "gpuspawner server check catalog.yaml" in out
+    assert main(["server", "check", "catalog.yaml"]) == DONE
     assert capsys.readouterr() == ("catalog.yaml: good (2 templates, 1 GPU kind, 1 policy).\n", "")
     catalog = load_catalog("catalog.yaml")
     (kind,) = catalog.gpus.values()
@@ -74,16 +74,16 @@ def test_this_machine_s_gpus_are_a_catalog_that_check_finds_good(machine, capsys
 def test_a_catalog_that_is_there_is_replaced_by_force_alone(machine, tmp_path, capsys):
     machine(f"0, {U0}, Tesla T4, [N/A], 15360, 0\n")
     (tmp_path / "catalog.yaml").write_text("mine\n")
-    assert main(["init"]) == REFUSED
+    assert main(["server", "init"]) == REFUSED
     assert "catalog.yaml is there, and was not changed." in capsys.readouterr().err
     assert (tmp_path / "catalog.yaml").read_text() == "mine\n"
-    assert main(["init", "--force"]) == DONE
+    assert main(["server", "init", "--force"]) == DONE
     assert list(load_catalog(tmp_path / "catalog.yaml").gpus) == ["t4"]
 
 
 def test_printed_it_is_a_catalog_alone(machine, capsys, tmp_path):
     machine(f"0, {U0}, Tesla T4, [N/A], 15360, 0\n")
-    assert main(["init", "-"]) == DONE
+    assert main(["server", "init", "-"]) == DONE
     out, err = capsys.readouterr()
     assert list(load_text(out).gpus) == ["t4"]
     assert err == "Found on this machine: 1 x T4.\n"
@@ -98,7 +98,7 @@ def test_mig_devices_are_kinds_of_their_own(machine, capsys):
         f"GPU 1: {H100} (UUID: {U1})\n"
     )
     machine(f"0, {U0}, {H100}, Enabled, 81559, 1\n1, {U1}, {H100}, Enabled, 81559, 1\n", listed)
-    assert main(["init"]) == DONE
+    assert main(["server", "init"]) == DONE
     out = capsys.readouterr().out
     assert "GPU 1 (NVIDIA H100 80GB HBM3) is in MIG mode and has no MIG device: make some by nvidia-smi mig -cgi" in out
     catalog = load_catalog("catalog.yaml")
@@ -120,15 +120,15 @@ def test_mig_devices_are_kinds_of_their_own(machine, capsys):
 )
 def test_a_machine_whose_gpus_cannot_be_had_says_why(machine, capsys, tmp_path, rows, code, exit_code, said):
     machine(rows, code=code)
-    assert main(["init"]) == exit_code
+    assert main(["server", "init"]) == exit_code
     assert said in "".join(capsys.readouterr())
     assert (tmp_path / "catalog.yaml").exists() == (exit_code == DONE)
 
 
 def test_a_machine_without_a_gpu_gets_a_catalog_without_one_and_is_told_how_to_try(machine, capsys):
-    assert main(["init"]) == DONE
+    assert main(["server", "init"]) == DONE
     assert "No nvidia-smi is on this machine's PATH." in capsys.readouterr().out
-    assert main(["check", "catalog.yaml"]) == DONE
+    assert main(["server", "check", "catalog.yaml"]) == DONE
     assert not load_catalog("catalog.yaml").gpus
 
 
@@ -209,7 +209,7 @@ async def test_a_cluster_is_read_by_its_kubeconfig(tmp_path, monkeypatch, capsys
     api = KubeApi()
     await api.start()
     try:
-        arguments = ["init", "--kubernetes", "--kubeconfig", api.kubeconfig(tmp_path)]
+        arguments = ["server", "init", "--kubernetes", "--kubeconfig", api.kubeconfig(tmp_path)]
         assert await asyncio.to_thread(main, arguments) == DONE
         assert "No node advertises GPUs." in capsys.readouterr().out
         for number in range(300):  # more than a page

@@ -87,5 +87,5 @@ def test_init_says_it_before_the_restart(monkeypatch, hub, tmp_path, capsys):
     hub("c.JupyterHub.port = 8000\n")
     found = list(running_hubs(tmp_path / "proc"))
     monkeypatch.setattr("gpuspawner.cli.adopting.init.running_hubs", lambda: found)
-    main(["init", str(tmp_path / "catalog.yaml")])
+    main(["server", "init", str(tmp_path / "catalog.yaml")])
     assert f"{running_hub.warning_of(found[0])} {running_hub.REMEDY}\n" in capsys.readouterr().err

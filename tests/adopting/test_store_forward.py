@@ -132,7 +132,9 @@ def elsewhere():
 
 
 def run(database, *words):
-    return main(["store", *words, "--store", database.url, "--store-password-file", str(database.password_file)])
+    return main(
+        ["server", "store", *words, "--store", database.url, "--store-password-file", str(database.password_file)]
+    )
 
 
 def test_check_and_downgrade_on_postgresql_are_as_on_a_file(elsewhere, capsys):
@@ -142,8 +144,8 @@ def test_check_and_downgrade_on_postgresql_are_as_on_a_file(elsewhere, capsys):
     assert "changes nothing in it" in told
     assert run(elsewhere, "downgrade", "0001") == DONE
     told = capsys.readouterr().out
-    assert "Nothing was changed. To do it: gpuspawner store downgrade 0001 --yes --store postgresql://" in told
-    assert "No copy of it is kept: back it up before, by pg_dump." in told
+    assert "Nothing was changed. To do it: gpuspawner server store downgrade 0001 --yes --store postgresql://" in told
+    assert "No copy is kept. Back it up first with pg_dump." in told
     for revision in reversed(STEPS[:-1]):
         assert run(elsewhere, "downgrade", revision, "--yes") == DONE
         assert revision_of(elsewhere) == revision
@@ -169,9 +171,9 @@ def test_a_way_back_is_refused_while_a_service_is_connected_and_who_was_cut_off_
 
 
 def test_what_cannot_be_looked_at_is_said(elsewhere, capsys):
-    assert main(["store", "check", "--store", "sqlite:///x"]) == INVALID
+    assert main(["server", "store", "check", "--store", "sqlite:///x"]) == INVALID
     assert "Name the folder of a file by --data" in capsys.readouterr().err
-    assert main(["store", "check", "--store", "postgresql://u@127.0.0.1:9/none"]) == INVALID
+    assert main(["server", "store", "check", "--store", "postgresql://u@127.0.0.1:9/none"]) == INVALID
     assert "The database cannot be used (" in capsys.readouterr().err
     assert run(elsewhere, "downgrade", "9999", "--yes") == REFUSED
     assert "goes back to an earlier one: 0001, 0002" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from gpuspawner.catalog.requests.own import LONGEST_ADDRESS
 from gpuspawner.catalog.requests.resolve import OPTIONS
 from gpuspawner.catalog.resources.definitions import FIXED, KINDS, definition
 from gpuspawner.catalog.rules.models import QuotaEntry
-from gpuspawner.cli.chart.crd import text
+from gpuspawner.cli.kube.crd import definitions_text
 from tools.install import ROOT
 
 CHART = ROOT / "helm" / "gpuspawner-crds"
@@ -24,7 +24,7 @@ def spec_of(kind):
 
 def test_the_chart_holds_what_the_command_prints():
     committed = (CHART / "templates" / "crds.yaml").read_text()
-    assert committed == text(), "gpuspawner crd > helm/gpuspawner-crds/templates/crds.yaml"
+    assert committed == definitions_text(), "gpuspawner kube crd > helm/gpuspawner-crds/templates/crds.yaml"
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
 

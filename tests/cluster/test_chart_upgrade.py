@@ -99,7 +99,7 @@ def test_an_upgrade_from_an_earlier_chart_and_the_way_back_keep_leases_places_an
         release.image = release.cluster.own.give_image(ensure_service_image(release.cluster.own.folder))
         told = on_the_store(release, tmp_path)
         assert f"gpuspawner {__version__} brings it to schema" in told
-        assert f"This one has a way back:\n  gpuspawner store downgrade {ITS_SCHEMA}" in told, told
+        assert f"To go back:\n  gpuspawner server store downgrade {ITS_SCHEMA}" in told, told
         (upgrade,) = re.findall(r"^ +helm (upgrade gpuspawner .*)$", PAGE, re.MULTILINE)
         tag = release.image.rpartition(":")[2]
         given = {"helm/gpuspawner": CHART, "jhub": release.namespace}
@@ -113,7 +113,7 @@ def test_an_upgrade_from_an_earlier_chart_and_the_way_back_keep_leases_places_an
         end, gone, back = re.findall(r"^    (kubectl (?:scale|wait pod --).*|helm rollback .*)$", PAGE, re.MULTILINE)
         release.typed(end, tmp_path)
         release.typed(gone, tmp_path)
-        command = ["gpuspawner", "store", "downgrade", ITS_SCHEMA, "--yes", "--data", "/var/lib/gpuspawner"]
+        command = ["gpuspawner", "server", "store", "downgrade", ITS_SCHEMA, "--yes", "--data", "/var/lib/gpuspawner"]
         told = on_the_store(release, tmp_path, *command)
         assert f"Back to schema {ITS_SCHEMA}, these steps were taken out again:" in told
         assert back == f"helm rollback {NAME} --namespace jhub"

@@ -1,4 +1,4 @@
-"""What ``gpuspawner doctor`` finds of a scheduler that owns the queue."""
+"""What ``gpuspawner server doctor`` finds of a scheduler that owns the queue."""
 
 from contextlib import nullcontext
 

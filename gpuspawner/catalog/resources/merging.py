@@ -128,7 +128,7 @@ def _whose(issues: Iterable[Issue], those: Mapping[str, Added], trying: Mapping[
 
 
 def _words(issue: Issue, one: Added) -> str:
-    """Return an issue as ``gpuspawner check`` says it, by the resource's own paths."""
+    """Return an issue as ``gpuspawner server check`` says it, by the resource's own paths."""
     loc = ("spec", *issue.loc[2:]) if issue.loc[:2] == (one.section, one.name) else issue.loc
     right = issue.right[:1].upper() + issue.right[1:]
     return f"{'.'.join(map(str, loc))}: {issue.wrong}. {right}{'' if right.endswith('?') else '.'}"

@@ -81,7 +81,7 @@ OF_ENTRY: Schema = {
     "properties": {
         **OBSERVED,
         "phase": _text("InForce or Refused.", 20),
-        "reason": _text("What is wrong with it, as `gpuspawner check` says it.", 4000),
+        "reason": _text("What is wrong with it, as `gpuspawner server check` says it.", 4000),
         "inForce": {
             "type": "object",
             "description": "What of it is in force: its spec or, where that is refused, the last good one.",

@@ -53,7 +53,7 @@ def _gpus(template: Entry) -> Mapping[str, Any]:
 POLICY = """\
 policies:
   default:
-    # observe: only record what would have been stopped. Look at it for a week or two (gpuspawner simulate), go on to
+    # observe: only record what would have been stopped. Check a week or two (gpuspawner server simulate), go on to
     # warn, which tells people, and then to enforce, which stops. The end of a lifetime always stops.
     mode: observe
     # Idle: every GPU below 5 % in every sample for 30 minutes; then a warning, and 10 minutes to object.

@@ -82,7 +82,8 @@ def to_draft(finding: Finding) -> Draft:
     offered = {one.name: offered[one.name] for one in gpus if one.name in offered}
     head = (
         (
-            f"A catalog that gpuspawner init wrote of {finding.where}. Check it: gpuspawner check FILE. What each key "
+            f"A catalog that gpuspawner server init wrote of {finding.where}. Check it with server check. What "
+            "each key "
             "means is explained in hub_config/catalog.yaml."
         ),
         *(f"Found: {one.words}." for one in finding.gpus),

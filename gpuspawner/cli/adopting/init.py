@@ -1,4 +1,4 @@
-"""``gpuspawner init``: a first catalog of the GPUs that this machine, or a cluster, has."""
+"""``gpuspawner server init``: a first catalog of the GPUs that this machine, or a cluster, has."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def _report(finding: Finding, file: str) -> list[str]:
         *lines,
         f"{file} is written: it records what it would stop, and stops nothing that is idle (mode: observe).",
         (
-            f"Next: decide what its comments ask, gpuspawner check {file}, and put {after} last into the hub's "
-            "configuration. The profiles that you have become templates by gpuspawner import."
+            f"Next: decide what its comments ask, gpuspawner server check {file}, and put {after} last into the hub's "
+            "configuration. The profiles that you have become templates by gpuspawner server import."
         ),
     ]
 

@@ -16,7 +16,7 @@ WHERE = "this machine"
 NO_TOOL = (
     "No nvidia-smi is on this machine's PATH. Where it has an NVIDIA GPU, install its driver and run this again. To "
     "try gpuspawner without one, add to the catalog, for example: gpus: {a100: {memory: 80GiB}}, simulated: {a100: 4}, "
-    "and gpus: {a100: 1-4} to a template. For a cluster's GPUs: gpuspawner init --kubernetes."
+    "and gpus: {a100: 1-4} to a template. For a cluster's GPUs: gpuspawner server init --kubernetes."
 )
 NO_GPUS = "nvidia-smi lists no GPU. Where there is one, look for the reason in dmesg, and run this again."
 

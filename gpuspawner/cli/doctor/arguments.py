@@ -1,47 +1,48 @@
-"""What ``gpuspawner doctor`` takes."""
+"""``gpuspawner server doctor``: its options."""
 
 from __future__ import annotations
 
 import argparse
-import os
 from typing import Any
 
-from gpuspawner.cli.adopting.arguments import add_cluster
+import click
 
-EPILOG = """\
-Asks with --token-file, --secret-file, $GPUSPAWNER_TOKEN or $JUPYTERHUB_API_TOKEN. By the service's own token it judges
-the service's scopes, by an administrator's the hub's other services. It changes nothing, and exits with 1 where
-anything is bad.
-
-examples:
-  gpuspawner doctor --secret-file gpuspawner-data/secret --catalog catalog.yaml
-  gpuspawner doctor --kubernetes --namespace jhub --as system:serviceaccount:jhub:hub \\
-      --hub http://127.0.0.1:8081/hub/api --service http://127.0.0.1:9470 --catalog catalog.yaml
-"""
+from gpuspawner.cli import base
 
 
-def add_doctor(commands: Any) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "doctor",
-        help="look at hub, service and cluster, and say what to mend",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    hub = os.environ.get("JUPYTERHUB_API_URL", "http://127.0.0.1:8081/hub/api")
-    parser.add_argument("--hub", metavar="URL", default=hub, help="the hub's API (default: %(default)s)")
-    usual = "http://127.0.0.1:9470"
-    parser.add_argument("--service", metavar="URL", default=usual, help="the service's own port (default: %(default)s)")
-    parser.add_argument("--token-file", metavar="FILE", help="a token of the hub")
-    parser.add_argument(
-        "--secret-file", metavar="FILE", help="the secret of hub and service: the service's token is of it"
-    )
-    parser.add_argument("--catalog", metavar="FILE", help="judge whether its kinds are there")
-    parser.add_argument("--kubernetes", action="store_true", help="look at a cluster, too")
-    add_cluster(parser)
-    parser.add_argument("--namespace", metavar="NAME", default="jhub", help="the workspaces' (default: %(default)s)")
-    parser.add_argument(
-        "--as", dest="account", metavar="ACCOUNT", help="judge the rights of this account, as kubectl --as"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run="gpuspawner.cli.doctor.command:doctor")
+@base.command(
+    "doctor",
+    examples="""\
+gpuspawner server doctor --secret-file gpuspawner-data/secret --catalog catalog.yaml
+gpuspawner server doctor --kubernetes --namespace jhub --as system:serviceaccount:jhub:hub \\
+    --hub http://127.0.0.1:8081/hub/api --service http://127.0.0.1:9470 --catalog catalog.yaml""",
+)
+@click.option(
+    "--hub",
+    metavar="URL",
+    envvar="JUPYTERHUB_API_URL",
+    default="http://127.0.0.1:8081/hub/api",
+    show_default=True,
+    help="The hub's API.",
+)
+@click.option(
+    "--service", metavar="URL", default="http://127.0.0.1:9470", show_default=True, help="The service's own port."
+)
+@click.option("--token-file", metavar="FILE", help="A file with a token of the hub.")
+@click.option("--secret-file", metavar="FILE", help="The secret of hub and service, which makes the service's token.")
+@click.option("--catalog", metavar="FILE", help="Check whether its GPU kinds exist.")
+@click.option("--kubernetes", is_flag=True, help="Examine a cluster, too.")
+@base.cluster_options
+@click.option("--namespace", metavar="NAME", default="jhub", show_default=True, help="The workspaces' namespace.")
+@click.option("--as", "account", metavar="ACCOUNT", help="Check the rights of this account, as kubectl --as does.")
+@click.option("--json", is_flag=True, help="Print JSON.")
+def doctor(**options: Any) -> int:
+    """Examine hub, service and cluster, and say what to repair.
+
+    The token comes from --token-file, --secret-file, $GPUSPAWNER_TOKEN or $JUPYTERHUB_API_TOKEN. With the service's
+    own token the command checks the service's scopes, with an administrator's also the hub's other services. It
+    changes nothing. The exit code is 1 if anything is bad.
+    """
+    from gpuspawner.cli.doctor.command import doctor as run  # noqa: PLC0415 - help needs none of it
+
+    return run(argparse.Namespace(**options))

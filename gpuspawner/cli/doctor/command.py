@@ -1,4 +1,4 @@
-"""``gpuspawner doctor``: ask, judge, tell."""
+"""``gpuspawner server doctor``: ask, judge, tell."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpuspawner import __version__
 from gpuspawner.backends.local import nvidia
 from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.cli.adopting.running_hub import running_hubs
-from gpuspawner.cli.asking import token_of
+from gpuspawner.cli.client import read_token
 from gpuspawner.cli.doctor import of_hub
 from gpuspawner.cli.doctor.asking import answered
 from gpuspawner.cli.doctor.findings import Answer, Finding, State, bad, unknown
@@ -53,7 +53,7 @@ def doctor(arguments: argparse.Namespace) -> int:
 def _token(arguments: argparse.Namespace) -> str:
     """Return the token to ask with: of a file, of the secret, of the environment; "" where there is none."""
     if arguments.token_file:
-        return token_of(Path(arguments.token_file))
+        return read_token(Path(arguments.token_file))
     if arguments.secret_file:
         try:
             return hub_token(bytes.fromhex(Path(arguments.secret_file).read_text(encoding="ascii").strip()))
@@ -86,7 +86,7 @@ def _examined(arguments: argparse.Namespace, token: str) -> Iterator[Finding]:
         try:
             catalog = load_catalog(arguments.catalog)
         except CatalogError as error:
-            remedy = f"gpuspawner check {arguments.catalog} lists all that is wrong: {error.problems[0]}"
+            remedy = f"gpuspawner server check {arguments.catalog} lists all that is wrong: {error.problems[0]}"
             yield bad("catalog", f"{arguments.catalog} cannot be used.", remedy)
     else:
         yield unknown("catalog", "Whether the catalog fits the GPUs was not looked at.", "Name it by --catalog.")

@@ -1,4 +1,4 @@
-"""``gpuspawner import``: KubeSpawner's profiles, also as fancy-profiles has them, as a catalog."""
+"""``gpuspawner server import``: KubeSpawner's profiles, also as fancy-profiles has them, as a catalog."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def _report(found: Imported, source: str, file: str) -> list[str]:
     lines += [f"Stays in profile_list: {line}" for line in found.stays]
     lines += [LIFETIME, *found.next_steps]
     if file != "-":
-        lines.append(f"{file} is written. Next: gpuspawner check {file}.")
+        lines.append(f"{file} is written. Next: gpuspawner server check {file}.")
     if found.draft.gpus:
-        lines.append("Compare its gpus with those that the cluster has: gpuspawner init - --kubernetes.")
+        lines.append("Compare its gpus with those that the cluster has: gpuspawner server init - --kubernetes.")
     return lines
 
 

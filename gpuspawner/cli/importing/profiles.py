@@ -200,7 +200,7 @@ def _plain(text: str) -> str:
 
 def _head(source: Source, lost: Iterable[str], stays: Iterable[str]) -> tuple[str, ...]:
     return (
-        f"A catalog that gpuspawner import made of {source.where}. Check it: gpuspawner check FILE.",
+        f"A catalog that gpuspawner server import made of {source.where}. Check it: gpuspawner server check FILE.",
         LIFETIME,
         *(f"Not turned over: {line}" for line in lost),
         *(f"Stays: {line}" for line in stays),

@@ -17,9 +17,10 @@ from tools.docs.reference.written import attribute_docstrings, docstring, paragr
 HEAD = """\
 # Catalog
 
-What people may ask for, and what becomes of it: one file of YAML. `gpuspawner check FILE` names all that is wrong
-with one, by line. A key may be left out unless `check` asks for it; `key:` with nothing behind it is refused. Sizes
-are written `64GiB` or `512MiB`, times `90s`, `30m`, `8h`, `1h30m` or `2d`, ranges `1-4`, `8GiB-256GiB` or `30m-24h`.
+What people may ask for, and what becomes of it: one file of YAML. `gpuspawner server check FILE` names
+all that is wrong with one, by line. A key may be left out unless `check` asks for it; `key:` with nothing behind it is
+refused. Sizes are written `64GiB` or `512MiB`, times `90s`, `30m`, `8h`, `1h30m` or `2d`, ranges `1-4`,
+`8GiB-256GiB` or `30m-24h`.
 [How-to: quotas](../how-to/quotas.md) and [The rules](../rules.md) have examples.
 """
 

@@ -58,7 +58,7 @@ def steps_back(told: Condition, revision: str) -> tuple[Step, ...]:
     if revision not in before:
         raise Conflict(
             f"The store has schema {told.revision or 'none yet'}, and goes back to an earlier one: "
-            f"{', '.join(before) or 'there is none'}. The older version says which it knows: gpuspawner store check."
+            f"{', '.join(before) or 'there is none'}. The older version's store check says which it knows."
         )
     return known[len(before) : revisions.index(revision) : -1]
 

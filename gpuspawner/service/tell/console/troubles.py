@@ -60,7 +60,9 @@ def _of_service(parts: Parts) -> Iterator[Trouble]:
         remedy = "Nothing starts or stops meanwhile; who waits keeps the place. Look at the hub's log."
         yield Trouble("The hub does not answer.", remedy, grave=True)
     if parts.allocator.syncs.away:
-        remedy = "Nothing is granted meanwhile; places stay. Look at the scheduler's log, or ask gpuspawner doctor."
+        remedy = (
+            "Nothing is granted meanwhile; places stay. Look at the scheduler's log, or ask gpuspawner server doctor."
+        )
         yield Trouble(parts.allocator.syncs.away, remedy, grave=True)
     if damaged := sorted(parts.store.damaged.found):
         named = ", ".join(damaged[:NAMES_SHOWN])
@@ -71,7 +73,7 @@ def _of_service(parts: Parts) -> Iterator[Trouble]:
     if fleet.complete and now - fleet.observed_at > OLD_SECONDS:
         age = show_duration(now - fleet.observed_at)
         yield Trouble(
-            f"The GPUs were last seen {age} ago.", "gpuspawner doctor tells why they can't be read.", grave=True
+            f"The GPUs were last seen {age} ago.", "gpuspawner server doctor tells why they can't be read.", grave=True
         )
     if parts.reconciler.orphans.alert:
         yield Trouble(parts.reconciler.orphans.alert)
@@ -110,7 +112,7 @@ def _unmeasured(parts: Parts) -> Iterator[Trouble]:
         if _is_unmeasured(parts, lease):
             node = next(filter(None, (parts.scheduler.fleet.node_of(slot.gpu) for slot in lease.slots)), "not known")
             nodes.setdefault(node, []).append(lease)
-    remedy = "Nothing there is stopped for idleness meanwhile. Run nvidia-smi in one, and gpuspawner doctor."
+    remedy = "Nothing there is stopped for idleness meanwhile. Run nvidia-smi in one, and gpuspawner server doctor."
     most = sorted(nodes.items(), key=lambda one: (-len(one[1]), one[0]))
     if len(most) > NAMES_SHOWN:
         named = ", ".join(f"{node} ({len(leases)})" for node, leases in most[:NAMES_SHOWN])

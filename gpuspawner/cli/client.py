@@ -49,7 +49,7 @@ class Session:
     as_json: bool = False
 
     def ask(self, path: str, method: str = "GET", body: Any = None) -> dict[str, Any]:
-        """Return what the API answers below ``/api/v1`` to the user's token. Raises what :func:`call` does."""
+        """Return the answer of the API below ``/api/v1`` to the user's token. Errors are those of :func:`call`."""
         service = self.url.rstrip("/")
         check_address(service, service)  # first: a token belongs to an address
         return call(f"{service}/api/v1{path}", read_token(url=self.url), method, body)
@@ -163,7 +163,7 @@ def _message_of(error: dict[str, Any]) -> str:
 
 
 def _without_message(service: str, status: int) -> str:
-    """Return what to say of an error without a message. The service's own errors have one."""
+    """Return the message for an error that has no message. The service's own errors have one."""
     if status not in STATUSES_OF_OTHERS:
         return f"The service answered {status}."
     return (
@@ -262,7 +262,7 @@ def save_login(url: str, login: dict[str, Any] | None) -> None:
 
 
 def _read_logins() -> dict[str, Any]:
-    """Return what the file of logins holds, or nothing if it is missing or damaged."""
+    """Return the contents of the file of logins, or an empty dict if it is missing or damaged."""
     try:
         found = json.loads(logins_file().read_text())
     except (OSError, ValueError, RuntimeError):  # RuntimeError: the user has no home

@@ -28,7 +28,7 @@ COMMANDS = {
     "stop": ("workspaces:stop", "Stop a workspace, or withdraw a waiting one."),
     "with-gpu": ("workspaces:with_gpu", "Restart a workspace with a GPU again."),
     "without-gpu": ("workspaces:without_gpu", "Restart a workspace without a GPU, which is released at once."),
-    "queue": ("quotas:queue", "Show who waits for GPUs, at which position, and why."),
+    "queue": ("quotas:queue", "Show the queue: requests for GPUs with their positions and reasons."),
     "offers": ("quotas:offers", "Show the GPUs that are available now, and your limits."),
     "quota": ("quotas:quota", "Show your quota: used, reserved, left, and when it renews."),
     "usage": ("quotas:usage", "Show GPU hours and cost by day, user, team or kind."),

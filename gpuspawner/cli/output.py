@@ -79,7 +79,12 @@ class Column:
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print rows of an answer in columns. A terminal wraps long cells; a pipe or a file gets one line for each row."""
+    """Print rows of an answer in columns."""
+    print(format_table(columns, rows))
+
+
+def format_table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows in columns. For a terminal long cells are wrapped; a pipe or a file gets one line for each row."""
     from rich.console import Console  # noqa: PLC0415 - 35 ms that commands without a table do not need
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
@@ -94,7 +99,7 @@ def print_table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) ->
         table.add_row(*(Text(escape(cell)) for cell in cells))
     with console.capture() as printed:
         console.print(table)
-    print("\n".join(line.rstrip() for line in printed.get().splitlines()))
+    return "\n".join(line.rstrip() for line in printed.get().splitlines())
 
 
 def note_zone(headers: Mapping[str, str]) -> None:

@@ -34,7 +34,7 @@ QUEUE_COLUMNS = (
 @base.command("queue", examples="gpuspawner queue\ngpuspawner queue --json")
 @base.session_options
 def queue(session: Session) -> None:
-    """Show who waits for GPUs, at which position, and why.
+    """Show the queue: requests for GPUs with their positions and reasons.
 
     You see your own requests, and how many others wait for what. Administrators see all requests.
     """
@@ -58,7 +58,7 @@ def _print_queue(answer: dict[str, Any]) -> None:
 
 
 def _reason(one: dict[str, Any]) -> str:
-    """Return what a request waits for, the rule that holds it back, who may go first, and why its place changed."""
+    """Return the reason for the wait: the sentence, the rule, requests that go first, and changes of the position."""
     sentences = [one["sentence"]]
     if held := one["held_back"]:
         sentences += [held["words"]] if held["words"] not in one["sentence"] else []
@@ -142,7 +142,7 @@ COST_COLUMN = Column("COST", ("cost",), "{:.2f}".format)
     show_default=True,
     help="One row for each of these.",
 )
-@click.option("--since", metavar="DAY", help="The first day, such as 2026-11-01. Default: of this month.")
+@click.option("--since", metavar="DAY", help="The first day, for example 2026-11-01. Default: of this month.")
 @click.option("--until", metavar="DAY", help="The last day. Default: today.")
 @click.option("--all", "all_users", is_flag=True, help="Usage of all users (administrators).")
 @base.session_options

@@ -30,8 +30,8 @@ gpuspawner schedule --remove 3f2a"""
 
 @base.command("schedule", examples=EXAMPLES)
 @request_options
-@click.option("--at", metavar="TIME", help="Time of day in the catalog's time zone, such as 8:00.")
-@click.option("--on", metavar="DAYS", help="weekdays (the default), weekend, daily, or days such as mon,wed.")
+@click.option("--at", metavar="TIME", help="Time of day in the catalog's time zone, for example 8:00.")
+@click.option("--on", metavar="DAYS", help="weekdays (the default), weekend, daily, or days for example mon,wed.")
 @click.option("--name", metavar="NAME", default="", help="Name of the workspace. Default: the one without a name.")
 @click.option("--change", metavar="ID", help="Change --at, --on or both of the schedule whose ID begins so.")
 @click.option("--pause", metavar="ID", help="Pause the schedule whose ID begins so.")
@@ -56,7 +56,7 @@ def schedule(
         body = {**request, "server": name, "at": at, "on": on or "weekdays"}
         session.show(session.ask("/ready", "POST", body), _print_one)
     elif request or name or on:
-        raise InvalidError("The time is missing. Add it, such as --at 8:00.")
+        raise InvalidError("The time is missing. Add it, for example --at 8:00.")
     else:
         session.show(session.ask("/ready"), _print_list)
 

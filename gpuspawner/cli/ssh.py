@@ -81,7 +81,7 @@ scp model.pt gpu-train:""",
 def ssh(url: str, name: str, rest: tuple[str, ...], *, config: bool, proxy: bool, **files: Path | None) -> None:
     """Open a shell in a workspace with ssh, through the hub.
 
-    What follows the name goes to ssh as it is: a command, or options. For scp, rsync and VS Code Remote, add the
+    Words after the name go to ssh unchanged: a command, or options. For scp, rsync and VS Code Remote, add the
     workspace to ~/.ssh/config with --config. Its host is then gpu-NAME.
     """
     program = shutil.which("ssh")

@@ -22,11 +22,11 @@ POLL_SECONDS = 2.0
 CONFLICT = 409
 OPTIONS = (
     click.option("--gpu", metavar="KIND", help="GPU kind as gpuspawner offers shows it; any; or none."),
-    click.option("--gpu-memory", metavar="SIZE", help="Least memory of each GPU, such as 40GiB."),
+    click.option("--gpu-memory", metavar="SIZE", help="Least memory of each GPU, for example 40GiB."),
     click.option("--count", metavar="N", help="Number of GPUs."),
-    click.option("--cpu", metavar="CORES", help="CPU cores, such as 4 or 0.5."),
-    click.option("--memory", metavar="SIZE", help="Memory, such as 64 or '64 GB'."),
-    click.option("--lifetime", metavar="TIME", help="Lifetime, such as 90 (minutes), 1h30 or '3 days'."),
+    click.option("--cpu", metavar="CORES", help="CPU cores, for example 4 or 0.5."),
+    click.option("--memory", metavar="SIZE", help="Memory, for example 64 or '64 GB'."),
+    click.option("--lifetime", metavar="TIME", help="Lifetime, for example 90 (minutes), 1h30 or '3 days'."),
     click.option("--team", metavar="TEAM", help="Team that is charged."),
     click.option("--instead", "substitutes", metavar="KIND", multiple=True, help="Accept this kind if it is sooner."),
     click.option("--tool", "tools", metavar="NAME", multiple=True, help="Install this tool of the template."),
@@ -74,7 +74,7 @@ def request_options(function: F) -> F:
 @request_options
 @click.option("--name", metavar="NAME", default="", help="Name of the workspace. Default: the one without a name.")
 @click.option("--detach", is_flag=True, help="Do not wait for the workspace.")
-@click.option("--dry-run", is_flag=True, help="Say what would happen now, and request nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the outcome as of now, and request nothing.")
 @base.session_options
 def start(session: Session, request: dict[str, Any], name: str, *, detach: bool, dry_run: bool) -> None:
     """Start a workspace and wait until it runs.

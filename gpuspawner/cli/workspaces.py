@@ -120,7 +120,7 @@ def show(session: Session, name: str) -> None:
 
 
 def _print_whole(session: Session, one: dict[str, Any]) -> None:
-    """Print the fields of a workspace. One that has ended has neither GPU readings nor actions."""
+    """Print the fields of a workspace. An ended workspace has neither GPU readings nor actions."""
     now = one["now"]
     lines = [("State", one["words"]), ("Template", one["request"]["template"]), ("Request", _requested(one["request"]))]
     lines += [("Team", one["request"]["team"])] if one["request"]["team"] else []
@@ -242,7 +242,7 @@ def stop(session: Session, name: str, reason: str, *, detach: bool, now: bool, y
     return 0
 
 
-dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would happen now, and do nothing.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Print the outcome as of now, and do nothing.")
 
 
 @base.command(

@@ -159,7 +159,7 @@ def test_what_nobody_would_have_come_to_is_given_back(draft, away, capsys, claim
     assert (code, report["nobody_came"]) == (DONE, nobody)
     assert minutes == pytest.approx(stopped, abs=2)
     text = run(capsys, draft, "--data", away, "--policy", "claims")[1]
-    assert "because nobody came to what came while its user was away." in text
+    assert "because the user did not open a workspace that started while they were away." in text
     shown = {"30m": "30 min", "10m": "10 min", "90m": "1 h 30 min"}[claim]
     assert f"; {shown} to come to one that came while its user was away." in text
 
@@ -186,7 +186,7 @@ def test_who_is_only_warned_is_named_with_when_and_what_followed(draft, data, cl
     code, out, _ = run(capsys, draft, "--data", data, "--html", str(path))
     assert code == DONE
     assert "It would have warned 2 times and stopped 1 of the workspaces, in 1 stop" in out
-    assert "Only warned: 1 time, 0 while in use. What followed: used again 1." in out
+    assert "Only warned: 1 time, 0 while in use. Outcomes: used again 1." in out
     (row,) = [line for line in out.splitlines() if line.startswith("cleo")]
     assert re.fullmatch(r"cleo-lea +cleo +1 +2027-01-15 \d\d:\d\d +yes +used again after 6 min", row)
     report = json.loads(run(capsys, draft, "--data", data, "--json")[1])

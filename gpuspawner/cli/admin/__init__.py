@@ -17,7 +17,7 @@ COMMANDS = {
     "correct": ("admin.grants:correct", "Correct the usage that a user is charged."),
     "preempt": ("admin.preempt:preempt", "Claim GPUs in use for more important work."),
     "announce": ("admin.announce:announce", "Send users an announcement, list announcements, or withdraw one."),
-    "audit": ("admin.audit:audit", "Show who did what, to what, from where, and why."),
+    "audit": ("admin.audit:audit", "Show the audit: actor, action, target, origin and reason."),
     "report": ("admin.report:report", "Report the GPU hours of a month: allocated, busy, idle, saved, and cost."),
 }
 

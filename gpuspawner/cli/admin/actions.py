@@ -18,10 +18,10 @@ from gpuspawner.cli.output import Column, escape, or_dash, print_table, say, sho
 FORBIDDEN = 403
 ENDING = frozenset({"stop", "move"})
 """Actions that end work. At a terminal they need a confirmation."""
-UNTIL_FORMS = 'such as Friday, "2026-12-24 18:00", 2h or 3d'
+UNTIL_FORMS = 'for example Friday, "2026-12-24 18:00", 2h or 3d'
 WORKSPACE = "A NAME is an ID as gpuspawner list --all shows it, or USER/SERVER (USER/- for the one without a name)."
 
-dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would happen, and do nothing.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Print the outcome, and do nothing.")
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for a confirmation at a terminal.")
 now_option = click.option("--now", is_flag=True, help="With a reason: at once, without the notice of the policy.")
 until_option = click.option("--until", metavar="TIME", default="", help=f"With a reason: the new end, {UNTIL_FORMS}.")
@@ -32,7 +32,7 @@ F = TypeVar("F", bound=Any)
 def admin_options(function: F) -> F:
     """Add the options of an administrator to a command that users have too."""
     reason = click.option("--reason", metavar="TEXT", default="", help="Act as an administrator; the user reads it.")
-    dry_run = click.option("--dry-run", is_flag=True, help="With a reason: say what would happen, and do nothing.")
+    dry_run = click.option("--dry-run", is_flag=True, help="With a reason: print the outcome, and do nothing.")
     return reason(dry_run(function))
 
 
@@ -107,7 +107,7 @@ def has_reason(reason: str, needing: Mapping[str, object]) -> bool:
         needing: options that need a reason, with their values.
 
     Raises:
-        InvalidError: such an option is given without a reason.
+        InvalidError: an option is given without a reason.
     """
     given = [name for name, value in needing.items() if value]
     if given and not reason:
@@ -116,7 +116,7 @@ def has_reason(reason: str, needing: Mapping[str, object]) -> bool:
 
 
 def ask_admin(session: Session, path: str, method: str = "GET", body: Any = None) -> dict[str, Any]:
-    """Return what the API answers below ``/admin``. Other users are told what they can do."""
+    """Return the answer of the API below ``/admin``. An error for other users has a hint."""
     try:
         return session.ask(f"/admin{path}", method, body)
     except RefusedError as error:

@@ -36,7 +36,7 @@ def announce() -> None:
     """Send users an announcement, list announcements, or withdraw one.
 
     An announcement is shown on the hub's pages, the service's pages and in JupyterLab, until its end or until its
-    reader has read it. It is also sent by mail if mail is set up. The announcement to a group reaches the users who
+    reader has read it, and sent by mail if mail is set up. The announcement to a group reaches the users who
     are in the group when it is sent.
     """
 
@@ -50,7 +50,7 @@ gpuspawner admin announce send --to group:vision --until 2h "node-7 gets new GPU
 )
 @click.argument("text")
 @click.option("--to", metavar="USERS", required=True, help="all, user:NAME or group:NAME.")
-@click.option("--until", metavar="TIME", required=True, help="End, such as Friday, 2h or 2026-12-24 18:00.")
+@click.option("--until", metavar="TIME", required=True, help="End, for example Friday, 2h or 2026-12-24 18:00.")
 @click.option("--dry-run", is_flag=True, help="Say how many users it reaches, and send nothing.")
 @base.session_options
 def send(session: Session, text: str, to: str, until: str, *, dry_run: bool) -> None:

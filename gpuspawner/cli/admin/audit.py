@@ -39,16 +39,16 @@ gpuspawner admin audit --who admin --what drained --json""",
 )
 @click.option("--by", type=click.Choice(("people", "parts")), help="Only people, or only gpuspawner and the hub.")
 @click.option("--who", metavar="NAME", help="The actor.")
-@click.option("--what", metavar="ACTION", help="The action, such as stop, drained or extended.")
+@click.option("--what", metavar="ACTION", help="The action, for example stop, drained or extended.")
 @click.option("--user", metavar="NAME", help="The user whose workspace or grant it was.")
 @click.option("--target", metavar="NAME", help="The full ID of a workspace, a node, a GPU or a kind.")
-@click.option("--since", metavar="DAY", help="The first day, such as 2026-11-01.")
+@click.option("--since", metavar="DAY", help="The first day, for example 2026-11-01.")
 @click.option("--until", metavar="DAY", help="The last day.")
 @click.option("--limit", metavar="N", type=int, default=200, show_default=True, help="Print at most N lines.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV that no spreadsheet calculates.")
 @base.session_options
 def audit(session: Session, limit: int, *, as_csv: bool, **wanted: str | None) -> None:
-    """Show who did what, to what, from where, and why."""
+    """Show the audit: actor, action, target, origin and reason."""
     if limit < 1:
         raise InvalidError(f"--limit {limit} is too small. Write 1 or more.")
     lines, now = _read_lines(session, limit, wanted)

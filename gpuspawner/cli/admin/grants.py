@@ -32,8 +32,8 @@ gpuspawner admin grant --take-back 3f2a --why "no longer needed\"""",
 @click.argument("amount", required=False)
 @click.option("--team", metavar="TEAM", default="", help="For this team, or for USER in it.")
 @click.option("--everybody", is_flag=True, help="For all users together.")
-@click.option("--since", metavar="TIME", help="Begin, such as tomorrow. Default: now.")
-@click.option("--until", metavar="TIME", help="End, such as Friday, 2026-12-24, this month or 3d.")
+@click.option("--since", metavar="TIME", help="Begin, for example tomorrow. Default: now.")
+@click.option("--until", metavar="TIME", help="End, for example Friday, 2026-12-24, this month or 3d.")
 @click.option("--take-back", metavar="ID", help="Take back the grant whose ID begins so.")
 @click.option("--list", "listed", is_flag=True, help="List the grants, the newest first.")
 @why_option
@@ -50,9 +50,9 @@ def grant(
 ) -> None:
     """Add to a quota or a budget for a time.
 
-    AMOUNT is such as "4 GPUs", "+20 GPU h" or "2 h100". GPU hours and cost are added to each day, week or month in
-    which the grant is in force. A grant that is taken back ends no workspace: nothing starts or is extended by it any
-    more.
+    AMOUNT is, for example, "4 GPUs", "+20 GPU h" or "2 h100". GPU hours and cost are added to each day, week or month
+    in which the grant is in force. A grant that is taken back ends no workspace: nothing starts or is extended by it
+    any more.
     """
     reason = {"why": why} if why else {}
     if listed:
@@ -82,7 +82,7 @@ def grant(
 def correct(session: Session, user: str, amount: str, team: str, why: str | None) -> None:
     """Correct the usage that a user is charged.
 
-    AMOUNT is such as "-3 GPU h", which credits the user, or "+10 cost".
+    AMOUNT is, for example, "-3 GPU h", which credits the user, or "+10 cost".
     """
     given = {"user": user, "amount": amount, "team": team, "why": why}
     body = {name: value for name, value in given.items() if value}

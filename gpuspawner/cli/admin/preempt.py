@@ -57,7 +57,7 @@ gpuspawner admin preempt take a100 2 --team vision --by 30m""",
 @click.option("--external", metavar="NAME", help="Claim for work outside the hub. Users read this name.")
 @click.option("--team", metavar="NAME", help="Claim for a team of the catalog.")
 @click.option("--user", metavar="NAME", help="Claim for a user of the hub.")
-@click.option("--by", metavar="TIME", help="When the GPUs are needed, such as 20m. Default: the longest notice.")
+@click.option("--by", metavar="TIME", help="When the GPUs are needed, for example 20m. Default: the longest notice.")
 @click.option("--hold", metavar="TIME", help="How long to reserve them from now. Default: 30m once all are free.")
 @click.option("--any-node", is_flag=True, help="The GPUs may be on several nodes.")
 @click.option("--key", metavar="TEXT", help="A repeated claim with the same key is the same claim.")

@@ -87,6 +87,6 @@ def _print(answer: dict[str, Any]) -> None:
     if total["measured_percent"] is not None:
         print(f"{total['measured_percent']:.0f} % of the time was measured.")
     print(
-        f"Workspaces reclaimed because they were idle or nobody came: {total['reclaims']}. Reported as wrong: "
+        f"Workspaces reclaimed because they were idle or not opened: {total['reclaims']}. Reported as wrong: "
         f"{answer['called_wrong']}. Starts that waited: {answer['waits']['count']}."
     )

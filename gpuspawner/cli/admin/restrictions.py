@@ -38,7 +38,7 @@ COLUMNS = (
 
 def _shared_options(function: F) -> F:
     """Add --from, --until, --reason, --list, --dry-run, --json and --url."""
-    from_text = 'Begin, such as tomorrow, "2026-12-24 18:00" or 2h. Default: now.'
+    from_text = 'Begin, for example tomorrow, "2026-12-24 18:00" or 2h. Default: now.'
     options: Any = function
     for option in (
         base.session_options,
@@ -200,7 +200,7 @@ def _lift(session: Session, what: str, wanted: str, reason: str, *, by_target: b
 
 
 def _names_of(one: dict[str, Any]) -> set[str]:
-    """Return what people call a restriction: its target, its user or team, a workspace as USER/SERVER, its title."""
+    """Return the names of a restriction: its target, its user or team, a workspace as USER/SERVER, its title."""
     user, colon, server = one["for"].partition(": ")
     workspace = f"{user}/{'-' if server == 'default workspace' else server}" if colon else ""
     return {one["target"], one["for"], workspace, one["title"]} - {""}

@@ -65,7 +65,7 @@ def definitions_text() -> str:
 
 
 async def _release_or_count(resources: CustomResources, namespace: str, *, yes: bool) -> str:
-    """Return what was done, or would be done, in words. Raises Unavailable and RefusedError."""
+    """Return a sentence with the result, or without ``yes`` with the plan. Raises Unavailable and RefusedError."""
     try:
         if yes:
             return f"{await _release(resources, namespace)} released. No workspace was stopped."
@@ -79,7 +79,7 @@ async def _release_or_count(resources: CustomResources, namespace: str, *, yes: 
 
 
 async def _release(resources: CustomResources, namespace: str) -> str:
-    """Release held requests until there are none for a while. Return how many there were."""
+    """Release held requests until no request is held for a while. Return how many there were."""
     released, looks, quiet_since = set[str](), 0, time.monotonic()
     while time.monotonic() - quiet_since < QUIET_SECONDS:
         if held := [one for one in await resources.as_now() if one.held]:

@@ -54,7 +54,7 @@ cluster.yaml, the same for this process and for the service:
 def operate(service_url: str, base_url: str, secret_file: str, cluster: str, listen: str) -> None:
     """Read and write custom resources for a service that has no right to.
 
-    A process beside the service sees DevGPUVMRequests and writes their status and finalizers. The service decides and
+    This process sees DevGPUVMRequests and writes their status and finalizers. The service decides and
     needs no right to them. Its settings of the cluster say operated_elsewhere: true. Without that, a service does both.
     The process keeps nothing and may be stopped at any time. If several run, one of them leads.
 
@@ -108,7 +108,7 @@ class Rounds:
         self._resources, self._client = resources, client
         self._identity, self._logged = f"{socket.gethostname()[:100]}-{uuid4().hex[:8]}", ""
         self.waits_for = "its first round"
-        """What the last round lacked, for the readiness probe; "" after a good round."""
+        """The missing part of the last round, for the readiness probe; "" after a good round."""
         self._at_once = asyncio.Semaphore(AT_ONCE)
 
     async def close(self) -> None:

@@ -43,7 +43,7 @@ def secret(action: str, name: str) -> None:
 
 
 async def _run(action: str, name: str, namespace: str) -> str:
-    """Return what was done, in a sentence. Raises the errors of kubernetes_asyncio."""
+    """Create or remove the Secret and return a sentence about it. Raises the errors of kubernetes_asyncio."""
     configuration = Configuration()
     config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
     async with ApiClient(configuration) as client:

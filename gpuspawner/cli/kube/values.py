@@ -24,12 +24,12 @@ from gpuspawner.core.errors import CatalogError
 
 PORT = 9470
 NAME = re.compile("[a-z](?:[-a-z0-9]{0,48}[a-z0-9])?")
-"""Of a Service, as short as the chart keeps it."""
+"""The name of a Service, as short as the chart needs it."""
 KEY = "zz-gpuspawner"
-"""Of hub.extraConfig, whose keys run in their order: configure() judges what stands before it."""
+"""A key of hub.extraConfig. Keys run in their order, and configure() checks the configuration before it."""
 PACKAGE, CATALOG, SECRET = "/opt/gpuspawner", "/etc/gpuspawner/catalog", "/etc/gpuspawner/secret"
 PURE = ("gpuspawner", "itsdangerous", "tzdata")
-"""What the hub's own image lacks: Python alone, so it serves any version of it."""
+"""Packages that the hub's own image lacks. They are pure Python and work with each version of it."""
 COPY = f"""\
 import importlib.util, shutil
 for name in {PURE}:
@@ -78,13 +78,13 @@ SHAPES: Mapping[tuple[str, ...], tuple[type, ...]] = {
     ("proxy", "chp", "networkPolicy", "egress"): (list,),
     ("singleuser", "networkPolicy", "egress"): (list,),
 }
-"""What is read of a release's values, by its path, as values.schema.json of z2jh's chart has it."""
+"""The types of the values that are read, by path, as in values.schema.json of the hub's chart."""
 _SHAPE_NAMES: Mapping[type, str] = {dict: "a mapping", list: "a list"}
 
 
 @dataclass(frozen=True)
 class ValuesRequest:
-    """What the values are made for. ``name`` is the release of the service's chart, which names its objects."""
+    """The options of the values. ``name`` is the release of the service's chart, which names its objects."""
 
     name: str = "gpuspawner"
     service_url: str = ""
@@ -95,7 +95,7 @@ class ValuesRequest:
 
 
 class NotValuesError(Exception):
-    """The values of the hub's release cannot be read, or an option is wrong; says why."""
+    """The values of the hub's release cannot be read, or an option is wrong. The message says why."""
 
 
 @base.command(
@@ -114,7 +114,7 @@ helm upgrade jhub jupyterhub/jupyterhub --version VERSION --namespace jhub --val
 def values(values: str | None, catalog: str | None, **options: str) -> None:
     """Print the values that add GPU workspaces to Zero to JupyterHub.
 
-    The chart gpuspawner is installed beside the hub's release. The values replace none of its homes, volumes, images,
+    The chart gpuspawner is a release of its own. The values replace none of the hub's homes, volumes, images,
     profiles or limits. helm replaces whole lists, so name the values of the release: their entries are then kept.
 
     VERSION is the version of the hub's release, as helm list shows it. Without it helm takes the newest. To leave, run
@@ -133,7 +133,7 @@ def values(values: str | None, catalog: str | None, **options: str) -> None:
 
 
 def _check(request: ValuesRequest) -> None:
-    """Refuse names that Kubernetes does not take, and what is no address. Raises NotValuesError."""
+    """Refuse a name that Kubernetes does not take, and a wrong address. Raises NotValuesError."""
     if not NAME.fullmatch(request.name):
         raise NotValuesError(
             f"--name: {request.name!r} is not a Service's name: a small letter, then small letters, digits and -. "
@@ -147,7 +147,7 @@ def _check(request: ValuesRequest) -> None:
 
 
 def z2jh_values(request: ValuesRequest, theirs: Mapping[str, Any], catalog: Catalog | None = None) -> Values:
-    """Return the values that are to be added to ``theirs``, which the release has."""
+    """Return the values to add to ``theirs``, the values of the release."""
     url = request.service_url or f"http://{request.name}:{PORT}"
     volumes: list[Values] = [
         {"name": f"{request.name}-catalog", "configMap": {"name": f"{request.name}-catalog"}},
@@ -193,17 +193,17 @@ def z2jh_values(request: ValuesRequest, theirs: Mapping[str, Any], catalog: Cata
 
 
 def as_text(values: Values) -> str:
-    """Return the values as people read them."""
+    """Return the values as YAML with an explanation."""
     return HEADER + dumped(values)
 
 
 def dumped(values: Values) -> str:
-    """Return values as YAML, their texts line by line."""
+    """Return values as YAML. A text of several lines is written as a block."""
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, width=120)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as such, and nothing by reference."""
+    """Writes no references."""
 
     def ignore_aliases(self, _data: Any) -> bool:
         return True
@@ -217,7 +217,7 @@ _Dumper.add_representer(str, _text)
 
 
 def _read(path: str) -> Values:
-    """Return what a file, or standard input, says of a release. Raises NotValuesError."""
+    """Return the values of a release from a file or standard input. Raises NotValuesError."""
     try:
         found = yaml.safe_load(sys.stdin if path == "-" else Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
@@ -231,7 +231,7 @@ def _read(path: str) -> Values:
 
 
 def _check_shapes(path: str, values: Values) -> None:
-    """Refuse what would be lost, or is no release's, where ours is put beside it. Raises NotValuesError."""
+    """Refuse values of a wrong type, which would be lost. Raises NotValuesError."""
     for keys, shapes in SHAPES.items():
         found: Any = values
         for depth, key in enumerate(keys, 1):
@@ -252,14 +252,14 @@ def _found(values: Mapping[str, Any], *path: str) -> Any:
 
 
 def _beside(theirs: Any, ours: list[Values]) -> list[Values]:
-    """Return their entries and ours; those that an earlier run of this command left are ours."""
+    """Return their entries and ours. Entries of an earlier run of this command are replaced."""
     names = {one["name"] for one in ours}
     kept = [one for one in theirs or () if not (isinstance(one, Mapping) and one.get("name") in names)]
     return [*kept, *ours]
 
 
 def _with_path(theirs: Any) -> Any:
-    """Return the variables of the hub with the package's path before theirs, which stays."""
+    """Return the hub's variables with the package's path first in PYTHONPATH."""
     if isinstance(theirs, list):
         named = {one.get("name"): one.get("value", "") for one in theirs if isinstance(one, Mapping)}
         others = [one for one in theirs if not (isinstance(one, Mapping) and one.get("name") == "PYTHONPATH")]
@@ -273,14 +273,14 @@ def _path(theirs: Any) -> str:
 
 
 def _last_key(theirs: Mapping[str, Any]) -> str:
-    """Return a key that sorts after all of theirs."""
+    """Return a key that sorts after all of their keys."""
     others = [str(key) for key in _found(theirs, "hub", "extraConfig") or () if not str(key).endswith(KEY)]
     last = max(others, default="")
     return KEY if last < KEY else f"{last}-{KEY}"
 
 
 def _way_out(theirs: Mapping[str, Any], *path: str) -> Values:
-    """Return the egress rules of a network policy, with one to the service."""
+    """Return the egress rules of a network policy with a rule to the service."""
     selector = {"app.kubernetes.io/name": "gpuspawner", "app.kubernetes.io/component": "service"}
     ours = {"ports": [{"port": PORT}], "to": [{"podSelector": {"matchLabels": selector}}]}
     kept = [rule for rule in _found(theirs, *path, "networkPolicy", "egress") or () if rule != ours]
@@ -288,7 +288,7 @@ def _way_out(theirs: Mapping[str, Any], *path: str) -> Values:
 
 
 def _images(catalog: Catalog | None) -> Values:
-    """Return the images of the catalog's templates, as the chart's pre-puller takes them."""
+    """Return the images of the catalog's templates for the chart's pre-puller."""
     templates = catalog.templates if catalog else {}
     found = {name: template.image for name, template in templates.items() if template.image}
     pairs = {name: name_and_tag(image) for name, image in found.items()}
@@ -296,6 +296,6 @@ def _images(catalog: Catalog | None) -> Values:
 
 
 def name_and_tag(image: str) -> tuple[str, str]:
-    """Return what stands before and behind the colon; of a digest, the chart puts them together again."""
+    """Split an image at its colon. The chart joins name and tag again, also those of a digest."""
     name, colon, tag = image.rpartition(":")
     return (name, tag) if colon and "/" not in tag else (image, "latest")

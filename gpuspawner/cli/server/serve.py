@@ -39,7 +39,7 @@ gpuspawner server serve --catalog /etc/gpuspawner/catalog.yaml --data /var/lib/g
 @click.option("--store", metavar="URL", help="Its database elsewhere: postgresql://USER@HOST/DATABASE.")
 @click.option("--store-password-file", metavar="FILE", help="The password for --store, read at each connection.")
 @click.option("--fast", metavar="N", type=click.FloatRange(1, 3600), help="Divide every time of the catalog by N.")
-@click.option("--hub", metavar="URL", help="The hub's API, such as http://127.0.0.1:8081/hub/api.")
+@click.option("--hub", metavar="URL", help="The hub's API, for example http://127.0.0.1:8081/hub/api.")
 @click.option("--secret-file", metavar="FILE", help="The secret of hub and service. Default: DIR/secret.")
 @click.option("--token-file", metavar="FILE", help="Its token of the hub. Default: made of the secret.")
 @click.option("--hub-id", metavar="ID", help="The hub's ID. Default: made of the secret, or DIR/hub-id.")
@@ -63,7 +63,7 @@ def serve(**options: Any) -> None:
     needs --hub. Hub and service wait for each other. If two share a store, one works, and the other takes over within
     10 s of its end.
 
-    A variable can replace each option, such as GPUSPAWNER_SERVE_SECRET_FILE for --secret-file.
+    A variable can replace each option, for example GPUSPAWNER_SERVE_SECRET_FILE for --secret-file.
 
     On its own port it answers to everybody, with a line that says why:
 

@@ -137,7 +137,7 @@ def _store_of(source: Source) -> tuple[str, str]:
         is_file = folder.is_file()
         missing = f"{folder} is a file, not a folder" if is_file else f"{path} does not exist: there is no history"
         raise InvalidError(
-            f"{missing}. --data names the folder that configure() made, by default beside the hub's database."
+            f"{missing}. --data names the folder that configure() made, by default next to the hub's database."
         )
     return f"sqlite:///{path.absolute()}", f"the history in {source.data}"
 

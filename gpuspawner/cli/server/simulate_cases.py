@@ -1,4 +1,4 @@
-"""What is simulated: each workspace with its replay and its truth."""
+"""Cases of a simulation: each workspace with its replay and its true use."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from gpuspawner.simulate.replay import Judged, Replay, Stop, Warned, simulate, w
 from gpuspawner.simulate.sessions import sessions
 
 Told = Callable[[float, float], None]
-"""Hears how much of how much is done."""
+"""Called with the amount that is done and the total."""
 
 
 class NothingRecorded(GpuspawnerError):
-    """There is a history, and it has no readings in the time asked for."""
+    """The history has no readings in this time."""
 
 
 @dataclass(frozen=True)
 class Draft:
-    """The policies to be tried: ``policy`` for all where it is named, else each workspace's own."""
+    """The draft policies. ``policy`` applies to all workspaces if it is named, else each has its own."""
 
     catalog: Catalog
     policy: str | None = None
@@ -37,13 +37,13 @@ class Draft:
 
 
 def mode_of(policy: LifecyclePolicy) -> Mode:
-    """Return the mode to judge in: observe, which would do nothing, is tried as if it enforced."""
+    """Return the mode of the simulation. Observe does nothing, so it is simulated as enforce."""
     return Mode.WARN if policy.mode is Mode.WARN else Mode.ENFORCE
 
 
 @dataclass(frozen=True)
 class Case:
-    """One workspace. ``start`` is in seconds since the epoch, None where it was generated; ``end`` counts from it."""
+    """One workspace. ``start`` is in seconds since the epoch, or None if generated. ``end`` is in seconds from it."""
 
     id: str
     user: str
@@ -59,7 +59,7 @@ class Case:
     not_recorded: frozenset[str] = frozenset()
     """Softer evidence that was not recorded: while a policy counts it, the workspace is unknown."""
     stops_without: Mapping[str, tuple[Stop, ...]] = field(default_factory=dict)
-    """For each source beside the probe that was recorded, what would have been stopped had it told nothing."""
+    """The stops if a recorded source of evidence (not the probe) were missing, by source."""
 
 
 def history(

@@ -1,4 +1,4 @@
-"""One page with charts, whole in itself: no script, no font, no picture from elsewhere."""
+"""A page with charts. It loads no script, font or picture."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gpuspawner.cli.server.simulate_cases import Case
-from gpuspawner.cli.server.simulate_report import heading, policy_sentence, sentences, show_moment, show_then
+from gpuspawner.cli.server.simulate_report import heading, policy_sentence, sentences, show_moment, show_outcome
 from gpuspawner.core.units import show_duration
 from gpuspawner.simulate.replay import HOUR
 
@@ -22,7 +22,7 @@ BINS_MINUTES = (0, 30, 40, 45, 50, 60, 75, 90, 120, 180, 360)
 
 @dataclass(frozen=True)
 class Bar:
-    """``share`` of the longest bar, 0 to 1, with what it stands for in words."""
+    """A bar: its ``share`` of the longest bar, 0 to 1, and its value in words."""
 
     name: str
     share: float
@@ -31,7 +31,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of a strip, in percent of its width."""
+    """A part of a strip, in percent of its width."""
 
     left: float
     width: float
@@ -41,7 +41,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Strip:
-    """One workspace over its time: what the judgement saw, where GPUs were at work, its warnings and its stop."""
+    """One workspace over its time: evidence, GPU work, warnings and stop."""
 
     name: str
     words: str
@@ -73,7 +73,7 @@ def page(report: dict[str, Any], cases: Sequence[Case]) -> str:
         warned=report["warned_only"][:LISTED],
         more_warned=max(0, len(report["warned_only"]) - LISTED),
         heading=heading(report),
-        then=show_then,
+        then=show_outcome,
         moment=lambda at: show_moment(at, generated=generated),
         duration=show_duration,
     )
@@ -88,7 +88,7 @@ def _wrong(case: Case) -> bool:
 
 
 def _hours(cases: Sequence[Case]) -> list[Bar]:
-    """Return what became of all GPU hours: at work, won, and held beside work."""
+    """Return all GPU hours in three parts: at work, won, and allocated without work."""
     total = sum(case.judged.gpu_hours for case in cases)
     used = sum(case.gpus * case.work.integral(0.0, case.end) / HOUR for case in cases)
     won = sum(map(_won, cases))
@@ -154,7 +154,7 @@ def _strip(case: Case) -> Strip:
 
 
 def _work(case: Case, end: float) -> tuple[Piece, ...]:
-    """Return when GPUs were at work; what a screen cannot tell apart is drawn as one."""
+    """Return the intervals of GPU work. Intervals that a screen cannot separate are drawn as one."""
     joined: list[list[float]] = []
     for begin, until, _ in case.work.spans:
         if joined and begin - joined[-1][1] < end / 500:

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from gpuspawner.cli.output import Column, format_table, short_id
 from gpuspawner.cli.server.simulate_cases import Case
 from gpuspawner.core.idle.policy import LifecyclePolicy, Mode
 from gpuspawner.core.units import show_duration
 from gpuspawner.simulate.replay import Stop, Then, Warned, totals
 
 ROWS = 40
-"""Lines of the text's table. Arbitrary: a screen; JSON has all."""
+"""Rows of a table in the text. Arbitrary: a screen. JSON has all."""
 
 
 def report(cases: Sequence[Case], source: str, file: str) -> dict[str, Any]:
@@ -53,7 +54,7 @@ def report(cases: Sequence[Case], source: str, file: str) -> dict[str, Any]:
 
 
 def _without(source: str, cases: Sequence[Case]) -> dict[str, Any]:
-    """Return what would have been stopped had a source told nothing."""
+    """Return the stops if a source of evidence were missing."""
     stops = [stop for case in cases for stop in case.stops_without.get(source, case.judged.stops)]
     return {"source": source, "stopped": len(stops), "stopped_in_use": sum(stop.wrong for stop in stops)}
 
@@ -111,35 +112,31 @@ def _rounded(seconds: float | None) -> float | None:
 
 
 def text(report: dict[str, Any]) -> str:
-    """Return the report for people to read."""
+    """Return the report for people."""
     lines = [f"{heading(report)}; nothing is changed."]
     lines += [policy_sentence(policy) for policy in report["policies"]]
     lines += ["", *sentences(report)]
     generated = report["source"].startswith("generated")
-    who = "DOES" if generated else "USER"
-    stops = ("WORKSPACE", who, "GPUS", "WARNED", "STOPPED", "RIGHTLY", "GPU H WON")
-    lines += _table(stops, [_row(stop, generated=generated) for stop in report["stops"]])
-    warned = ("WORKSPACE", who, "GPUS", "ONLY WARNED", "RIGHTLY", "THEN")
-    lines += _table(warned, [_warned_row(one, generated=generated) for one in report["warned_only"]])
+    who = Column("DOES" if generated else "USER", ("user",))
+    lines += _table((WORKSPACE, who, *STOP_COLUMNS), report["stops"], generated=generated)
+    lines += _table((WORKSPACE, who, *WARNING_COLUMNS), report["warned_only"], generated=generated)
     return "\n".join(lines)
 
 
-def heading(report: dict[str, Any]) -> str:
-    """Return what was tried against what."""
-    warns = any(policy["mode"] == Mode.WARN.value for policy in report["policies"])
-    how = "mode warn as it is, others as if they enforced" if warns else "as if it enforced"
-    return f"{report['catalog']} against {report['source']}, {how}"
-
-
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+def _table(columns: Sequence[Column], rows: Sequence[dict[str, Any]], *, generated: bool) -> list[str]:
     if not rows:
         return []
-    shown = [head, *rows[:ROWS]]
-    widths = [max(len(row[column]) for row in shown) for column in range(len(head))]
-    lines = ["", *("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in shown)]
+    lines = ["", format_table(columns, [{**row, "generated": generated} for row in rows[:ROWS]])]
     if len(rows) > ROWS:
         lines.append(f"... and {len(rows) - ROWS} more: see --json or --html.")
     return lines
+
+
+def heading(report: dict[str, Any]) -> str:
+    """Return the draft, the source of the sessions, and the mode, in words."""
+    warns = any(policy["mode"] == Mode.WARN.value for policy in report["policies"])
+    how = "mode warn as it is, others as if they enforced" if warns else "as if it enforced"
+    return f"{report['catalog']} against {report['source']}, {how}"
 
 
 def policy_sentence(policy: dict[str, Any]) -> str:
@@ -157,7 +154,7 @@ def _counted(count: int, what: str) -> str:
 
 
 def sentences(report: dict[str, Any]) -> list[str]:
-    """Return what it comes to, in words."""
+    """Return the results in sentences."""
     freed = report["freed_after_seconds"]
     stopped = f"stopped {report['workspaces_stopped']} of the workspaces, in {_counted(report['stopped'], 'stop')}"
     winnable = f"{report['gpu_hours_winnable']:.1f} that its idle time and grace leave to win"
@@ -170,14 +167,14 @@ def sentences(report: dict[str, Any]) -> list[str]:
     if report["nobody_came"]:
         were = "was" if report["nobody_came"] == 1 else "were"
         said.append(
-            f"{_counted(report['nobody_came'], 'stop')} {were} because nobody came to what came while its user was "
-            "away."
+            f"{_counted(report['nobody_came'], 'stop')} {were} because the user did not open a workspace that started "
+            "while they were away."
         )
     if report["warned_only"]:
         then = Counter(one["then"] for one in report["warned_only"])
         wrong = sum(not one["rightly"] for one in report["warned_only"])
         said.append(
-            f"Only warned: {_counted(len(report['warned_only']), 'time')}, {wrong} while in use. What followed: "
+            f"Only warned: {_counted(len(report['warned_only']), 'time')}, {wrong} while in use. Outcomes: "
             f"{', '.join(f'{what} {count}' for what, count in then.most_common())}."
         )
     if freed["median"] is not None:
@@ -208,33 +205,34 @@ def show_moment(at: float, *, generated: bool) -> str:
     return f"+{show_duration(at)}" if generated else time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
 
 
-def _row(stop: dict[str, Any], *, generated: bool) -> tuple[str, ...]:
-    return (
-        stop["workspace"][:8],
-        stop["user"],
-        str(stop["gpus"]),
-        show_moment(stop["warned_at"], generated=generated),
-        show_moment(stop["stopped_at"], generated=generated),
-        "yes" if stop["rightly"] else "NO",
-        f"{stop['gpu_hours_won']:.1f}",
-    )
+def show_outcome(one: dict[str, Any]) -> str:
+    """Return the outcome of a warning: ``used again after 4 min``."""
+    return _outcome(one["then"], one["then_at"], one["warned_at"])
 
 
-def show_then(one: dict[str, Any]) -> str:
-    """Return what followed a warning: ``used again after 4 min``."""
-    return (
-        one["then"]
-        if one["then_at"] is None
-        else (f"{one['then']} after {show_duration(one['then_at'] - one['warned_at'])}")
-    )
+def _outcome(then: str, then_at: float | None, warned_at: float) -> str:
+    return then if then_at is None else f"{then} after {show_duration(then_at - warned_at)}"
 
 
-def _warned_row(one: dict[str, Any], *, generated: bool) -> tuple[str, ...]:
-    return (
-        one["workspace"][:8],
-        one["user"],
-        str(one["gpus"]),
-        show_moment(one["warned_at"], generated=generated),
-        "yes" if one["rightly"] else "NO",
-        show_then(one),
-    )
+def _moment(at: float, generated: bool) -> str:
+    return show_moment(at, generated=generated)
+
+
+def _yes_or_no(rightly: bool) -> str:
+    return "yes" if rightly else "NO"
+
+
+WORKSPACE = Column("WORKSPACE", ("workspace",), short_id)
+STOP_COLUMNS = (
+    Column("GPUS", ("gpus",)),
+    Column("WARNED", ("warned_at", "generated"), _moment),
+    Column("STOPPED", ("stopped_at", "generated"), _moment),
+    Column("RIGHTLY", ("rightly",), _yes_or_no),
+    Column("GPU H WON", ("gpu_hours_won",), "{:.1f}".format),
+)
+WARNING_COLUMNS = (
+    Column("GPUS", ("gpus",)),
+    Column("ONLY WARNED", ("warned_at", "generated"), _moment),
+    Column("RIGHTLY", ("rightly",), _yes_or_no),
+    Column("THEN", ("then", "then_at", "warned_at"), _outcome),
+)

@@ -201,8 +201,8 @@ def downgrade(address: StoreAddress, schema: str, *, yes: bool) -> None:
         return
     warning = " No copy is kept. Back it up first with pg_dump." if address.url else ""
     print(
-        "Leases, deadlines, queue positions and the audit are kept as far as the older version knows them. What these "
-        f"steps added is lost.{warning}\n"
+        "Leases, deadlines, queue positions and the audit are kept as far as the older version knows them. Additions "
+        f"of these steps are lost.{warning}\n"
         f"Nothing was changed. To do it: gpuspawner server store downgrade {schema} --yes {address.options}"
     )
 
@@ -211,7 +211,7 @@ def downgrade(address: StoreAddress, schema: str, *, yes: bool) -> None:
 @base.json_option
 @address_options
 def check(address: StoreAddress, *, as_json: bool) -> int:
-    """Say what this version would change in the store, and whether it can go back."""
+    """Print the changes that this version would make in the store, and whether it can go back."""
     with _errors():
         found = address.condition()
     if as_json:
@@ -256,7 +256,7 @@ def _describe(found: Condition, address: StoreAddress) -> list[str]:
 def copy(address: StoreAddress) -> None:
     """Copy the folder's store to an empty PostgreSQL while hub and service are stopped."""
     if not address.url:
-        raise InvalidError("--store is missing. Name the database, such as postgresql://USER@HOST/DATABASE.")
+        raise InvalidError("--store is missing. Name the database, for example postgresql://USER@HOST/DATABASE.")
     with _errors():
         in_use = partial(describe_user, address.data)
         counts = copy_store(address.data, address.url, address.password_file, in_use, _Progress())

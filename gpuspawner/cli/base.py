@@ -14,6 +14,8 @@ import click
 from gpuspawner.cli.errors import InvalidError
 
 F = TypeVar("F", bound=Callable[..., Any])
+KUBERNETES_PACKAGES = frozenset({"aiohttp", "kubernetes_asyncio", "kubespawner"})
+"""Packages of the extra ``kubernetes``. Others are those of the extra ``hub``."""
 
 
 class Command(click.Command):
@@ -97,7 +99,8 @@ def _import(module: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in {"", "gpuspawner"}:
             raise
-        raise InvalidError(f"{error.name} is not installed. Run pip install '.[hub]' in a checkout.") from error
+        extra = "kubernetes" if error.name in KUBERNETES_PACKAGES else "hub"
+        raise InvalidError(f"{error.name} is not installed. Run pip install '.[{extra}]' in a checkout.") from error
     finally:
         gc.freeze()
         gc.enable()

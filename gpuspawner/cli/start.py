@@ -74,7 +74,7 @@ def request_options(function: F) -> F:
 @request_options
 @click.option("--name", metavar="NAME", default="", help="Name of the workspace. Default: the one without a name.")
 @click.option("--detach", is_flag=True, help="Do not wait for the workspace.")
-@click.option("--dry-run", is_flag=True, help="Print the outcome as of now, and request nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the outcome, and request nothing.")
 @base.session_options
 def start(session: Session, request: dict[str, Any], name: str, *, detach: bool, dry_run: bool) -> None:
     """Start a workspace and wait until it runs.

@@ -242,7 +242,7 @@ def stop(session: Session, name: str, reason: str, *, detach: bool, now: bool, y
     return 0
 
 
-dry_run_option = click.option("--dry-run", is_flag=True, help="Print the outcome as of now, and do nothing.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Print the outcome, and do nothing.")
 
 
 @base.command(

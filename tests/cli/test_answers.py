@@ -1,4 +1,4 @@
-"""What a workspace or another host answers to a command is not believed: it stands in their users' hands."""
+"""Commands do not trust the answers of workspaces and other hosts, which their users control."""
 
 import os
 import signal

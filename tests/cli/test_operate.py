@@ -1,4 +1,4 @@
-"""What ``gpuspawner kube operate`` says of options and files with which it can't begin."""
+"""``gpuspawner kube operate`` names options and files with which it cannot start."""
 
 import pytest
 

@@ -118,8 +118,10 @@ def test_each_is_judged_by_its_own_policy_where_none_is_named(draft, data, capsy
 
 @pytest.fixture
 def away(tmp_path):
-    """Four came while their users were away, and are idle for two hours: dora's nobody ever came to, eve came after
-    20 minutes, nobody came to fay's within its 30 minutes, and gus was there."""
+    """Four workspaces started while their users were away and are idle for two hours.
+
+    dora never opened hers, eve opened hers after 20 minutes, fay did not within her 30 minutes, and gus was there.
+    """
     folder = tmp_path / "away"
     folder.mkdir()
     store = Store(f"sqlite:///{folder / 'gpuspawner.sqlite'}")
@@ -150,7 +152,7 @@ def away(tmp_path):
     ],
 )
 def test_what_nobody_would_have_come_to_is_given_back(draft, away, capsys, claim, idle, nobody, stopped):
-    """Under a claim longer than the one that was in force nothing tells whether somebody came to fay's later."""
+    """A claim longer than the recorded one is judged without evidence of whether fay opened hers later."""
     catalog = Path(draft)
     catalog.write_text(f"{DRAFT}  claims: {{claim: {claim}, idle: {{for: {idle}, grace: 10m}}}}\n")
     code, out, _ = run(capsys, draft, "--data", away, "--policy", "claims", "--json")

@@ -23,7 +23,7 @@ from demo.ports import pick_free
 pytestmark = [needs("ssh"), needs("sshd")]
 DONE, INVALID, REFUSED, AWAY = 0, 1, 2, 3
 LOST = 255
-"""What ssh itself ends with where there is no connection."""
+"""The exit code of ssh itself if there is no connection."""
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def person(hub, tmp_path):
 def test_a_command_runs_there_and_its_exit_code_comes_back(hub, person):
     done = person("alice").ssh("-", "echo $GPUSPAWNER_LEASE_ID; exit 7")
     assert (done.returncode, done.stdout.strip()) == (7, hub.lease("alice")["id"]), done.stderr
-    assert "authenticity" not in done.stderr, "the host key came by the hub: nobody is asked"
+    assert "authenticity" not in done.stderr, "the host key came through the hub, so ssh does not ask"
 
 
 def test_a_token_for_this_alone_is_enough_and_what_follows_the_name_is_ssh_s(person):

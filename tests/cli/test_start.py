@@ -1,4 +1,4 @@
-"""`gpuspawner start` from somebody's own machine against a real hub, proxy, service and single-user server."""
+"""`gpuspawner start` from a user's own machine against a real hub, proxy, service and single-user server."""
 
 import json
 import os

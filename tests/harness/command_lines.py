@@ -6,16 +6,17 @@ from gpuspawner.cli.main import gpuspawner
 
 
 def read_command(words):
-    """Return the context of the command that the words after `gpuspawner` name, with the values of its options.
+    """Return the context of the command or group that the words after `gpuspawner` name, with its options' values.
 
     Raises click.UsageError where the command line is not valid.
     """
     name, command, context, words = "gpuspawner", gpuspawner, None, list(words)
-    while True:
+    while isinstance(command, click.Group) and words:
         context = command.make_context(name, words, parent=context)
-        if not isinstance(command, click.Group):
-            return context
         name, command, words = command.resolve_command(context, [*context._protected_args, *context.args])
+    if isinstance(command, click.Group):
+        return click.Context(command, info_name=name, parent=context)
+    return command.make_context(name, words, parent=context)
 
 
 def commands(group=gpuspawner, path=("gpuspawner",)):

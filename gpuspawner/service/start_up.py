@@ -30,8 +30,7 @@ from gpuspawner.service.backend_choice import BACKEND, CLUSTER, BackendError, Ch
 from gpuspawner.service.garbage import look_seldom
 from gpuspawner.service.process_setup import show_times_in
 from gpuspawner.service.settings import Settings, changed
-from gpuspawner.service.store.copies.address import note_address
-from gpuspawner.service.store.copies.backups import DATABASE
+from gpuspawner.service.store.backup import DATABASE, note_address
 from gpuspawner.service.store.databases import database_of
 from gpuspawner.service.tell.notifier import check_targets
 

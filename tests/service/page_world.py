@@ -168,7 +168,7 @@ class World:
         return lease
 
     def lease(self, lease_id):
-        return self.call(lambda: self.parts.book.get(lease_id) or self.parts.store.lease(lease_id))
+        return self.call(lambda: self.parts.book.get(lease_id) or self.parts.store.leases.get(lease_id))
 
     def token(self, name):
         return f"{name}-{self.number}"

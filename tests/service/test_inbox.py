@@ -144,7 +144,7 @@ def test_a_withdrawn_message_is_in_no_inbox_and_both_are_audited(world):
     assert api(world, "admin", f"messages/{made['id']}", "DELETE").status_code == 409
     assert api(world, "admin", "messages").json()["messages"] == []
     assert [one["state"] for one in api(world, "admin", "messages?past=1").json()["messages"]] == ["withdrawn"]
-    lines = world.call(world.parts.store.audit)
+    lines = world.call(world.parts.store.audit_log.latest)
     assert [(line.actor, line.event.name) for line in lines] == [
         ("admin", "message withdrawn"),
         ("admin", "message sent"),

@@ -132,7 +132,7 @@ async def test_time_of_gpus_is_counted_by_what_was_read_of_each(make_world):
     found = {key: value - before.get(key, 0) for key, value in world.parts.allocator.accounting.gpu_seconds.items()}
     assert found == {("", "a100", "active"): 300, ("", "half", "idle"): 150}, "half a GPU counts half"
     first, last = (f"{datetime.fromtimestamp(world.clock.at + days * 86400, timezone.utc).date()}" for days in (-2, 2))
-    sums = await world.parts.store.read(world.parts.store.use_sums.of_days, "kind", first, last)
+    sums = await world.parts.store.read(world.parts.store.usage_sums.of_days, "kind", first, last)
     hours = {(one.key, state): getattr(one.amounts, state) for one in sums for state in STATES}
     counted = {(kind, state): value for (_, kind, state), value in world.parts.allocator.accounting.gpu_seconds.items()}
     told = {key: value * 3600 for key, value in hours.items() if value}

@@ -11,7 +11,7 @@ COMMANDS = {
     "import": ("adopting.arguments:import_profiles", "Make a catalog of KubeSpawner's profiles."),
     "check": ("server.check:check", "Check a catalog: every error at once, with file, line and remedy."),
     "serve": ("server.serve:serve", "Run the service. Usually the hub starts it."),
-    "store": ("server.store:store", "Back up, restore, check, copy or downgrade the service's store."),
+    "store": ("server.store:store", "Back up, restore, check or copy the service's store."),
     "simulate": ("server.simulate:simulate", "Replay recorded or generated sessions against a draft policy."),
     "doctor": ("doctor.arguments:doctor", "Examine hub, service and cluster, and say what to repair."),
 }

@@ -16,7 +16,7 @@ from gpuspawner.cli.output import print_json
 from gpuspawner.cli.server import simulate_cases, simulate_page, simulate_report
 from gpuspawner.cli.server.simulate_cases import Case, NothingRecorded
 from gpuspawner.core.errors import CatalogError, Conflict, Unavailable
-from gpuspawner.service.store.copies.address import must_be_here
+from gpuspawner.service.store.backup import check_not_elsewhere
 from gpuspawner.service.store.databases import engine_to_read
 
 MOST_DAYS = 30
@@ -129,7 +129,7 @@ def _store_of(source: Source) -> tuple[str, str]:
     assert source.data is not None
     folder = Path(source.data)
     try:
-        must_be_here(folder)
+        check_not_elsewhere(folder)
     except Conflict as error:
         raise InvalidError(f"{error} Name the store with --store, without --data.") from error
     path = folder / "gpuspawner.sqlite"

@@ -1,4 +1,4 @@
-"""``gpuspawner server store``: backup, restore, check, downgrade and copy, where the folder of the service is."""
+"""``gpuspawner server store``: backup, restore, check and copy, where the folder of the service is."""
 
 from __future__ import annotations
 
@@ -23,11 +23,16 @@ from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.units import show_bytes
 from gpuspawner.service.standby import LOOK_SECONDS, SILENT_SECONDS
 from gpuspawner.service.store import Store
-from gpuspawner.service.store.copies.address import must_be_here
-from gpuspawner.service.store.copies.backups import DATABASE, SECRET, back_up, condition, go_back, restore
-from gpuspawner.service.store.copies.condition import Condition, steps_back
-from gpuspawner.service.store.copies.copying import copy as copy_store
-from gpuspawner.service.store.copies.elsewhere import condition_elsewhere, go_back_elsewhere
+from gpuspawner.service.store.backup import (
+    DATABASE,
+    SECRET,
+    back_up,
+    check_not_elsewhere,
+    condition_of_folder,
+    restore,
+)
+from gpuspawner.service.store.condition import Condition, condition_of_server
+from gpuspawner.service.store.copying import copy_store
 from gpuspawner.service.store.schema import newer_words
 from gpuspawner.spawner.hub.one_hub import holder
 
@@ -44,17 +49,11 @@ class StoreAddress:
     url: str | None = None
     password_file: Path | None = None
 
-    @property
-    def options(self) -> str:
-        """Return the options that name the same store again."""
-        if not self.url:
-            return f"--data {self.data}"
-        password = f" --store-password-file {self.password_file}" if self.password_file else ""
-        return f"--store {self.url}{password}"
-
     def condition(self) -> Condition:
         """Return the schema and contents of the store. Raises Unavailable and ValueError."""
-        return condition_elsewhere(self.url, self.password_file) if self.url else condition(self.data)
+        if self.url:
+            return condition_of_server(self.url, self.password_file)
+        return condition_of_folder(self.data)
 
 
 data_option = click.option(
@@ -102,7 +101,7 @@ def _errors() -> Iterator[None]:
 
 @click.group("store")
 def store() -> None:
-    """Back up, restore, check, copy or downgrade the service's store."""
+    """Back up, restore, check or copy the service's store."""
 
 
 @store.command("backup", cls=base.Command, examples="gpuspawner server store backup gpu.tar --data gpuspawner-data")
@@ -115,7 +114,7 @@ def backup(file: str, data: Path, *, force: bool) -> None:
     FILE is where to write it; - prints it.
     """
     with _errors():
-        must_be_here(data)
+        check_not_elsewhere(data)
         names = back_up(data, sys.stdout.buffer) if file == STDOUT else _back_up_to(Path(file), data, force=force)
     words = f"Backed up {', '.join(names)} of {data}."
     if SECRET in names:
@@ -177,41 +176,11 @@ def describe_user(data: Path) -> str:
     return ""
 
 
-@store.command("downgrade", cls=base.Command, examples="gpuspawner server store downgrade 0013 --yes")
-@click.argument("schema")
-@click.option("--yes", is_flag=True, help="Do it. Without it, the command only says what would be lost.")
-@address_options
-def downgrade(address: StoreAddress, schema: str, *, yes: bool) -> None:
-    """Take the store back to an earlier schema while hub and service are stopped.
-
-    SCHEMA is the last one that the older version knows: its store check prints it.
-    """
-    previous = ""
-    with _errors():
-        steps = steps_back(address.condition(), schema)
-        if yes and address.url:
-            go_back_elsewhere(address.url, address.password_file, schema)
-        elif yes:
-            previous = f"The previous store is {go_back(address.data, schema, partial(describe_user, address.data))}. "
-    print(f"{'The store went' if yes else 'The store would go'} back to schema {schema} without these steps:")
-    for step in steps:
-        print(f"  {step.revision}  {step.what}\n        Back: {step.back}")
-    if yes:
-        print(f"{address.url or address.data} has schema {schema}. {previous}Start the older version now.")
-        return
-    warning = " No copy is kept. Back it up first with pg_dump." if address.url else ""
-    print(
-        "Leases, deadlines, queue positions and the audit are kept as far as the older version knows them. Additions "
-        f"of these steps are lost.{warning}\n"
-        f"Nothing was changed. To do it: gpuspawner server store downgrade {schema} --yes {address.options}"
-    )
-
-
 @store.command("check", cls=base.Command, examples="gpuspawner server store check --data gpuspawner-data")
 @base.json_option
 @address_options
 def check(address: StoreAddress, *, as_json: bool) -> int:
-    """Print the changes that this version would make in the store, and whether it can go back."""
+    """Print the changes that this version would make in the store."""
     with _errors():
         found = address.condition()
     if as_json:
@@ -229,20 +198,19 @@ def _describe(found: Condition, address: StoreAddress) -> list[str]:
     lines = [f"{where}: {is_whole}schema {found.revision or 'none yet'} ({contents})."]
     if found.is_newer:
         return [*lines, newer_words(found.revision, found.newest, found.opened_by)]
-    if not found.steps:
+    if not found.migrations:
         return [*lines, f"gpuspawner {__version__} changes nothing in it. Versions of the same schema share it."]
     lines += [
         f"gpuspawner {__version__} brings it to schema {found.newest} when its service first starts:",
-        *(f"  {step.revision}  {step.what}" for step in found.steps),
+        *(f"  {one.revision}  {one.what}" for one in found.migrations),
     ]
     if found.revision:
         command = f"pg_dump --format=custom --dbname={where}"
         if not address.url:
-            command = f"gpuspawner server store backup FILE {address.options}"
+            command = f"gpuspawner server store backup FILE --data {address.data}"
         lines += [
-            "Everything in it is kept. An older version does not serve the new schema. To go back:",
-            f"  gpuspawner server store downgrade {found.revision} {address.options}",
-            f"Back it up first: {command}",
+            "Everything in it is kept. An older version does not serve the new schema. Back it up first:",
+            f"  {command}",
         ]
     return lines
 

@@ -280,7 +280,7 @@ class Allocator:
         await self.book.stored(lease_id)  # it may be told of it
         lease = self.book.get(lease_id)
         if lease is None:
-            ended = await self.book.store.read(self.book.store.lease, lease_id)
+            ended = await self.book.store.read(self.book.store.leases.get, lease_id)
             raise Gone(ended.message if ended is not None and ended.message else "This start is over.")
         if attempt != lease.attempt:
             raise Gone("A newer start took this one over.")
@@ -341,7 +341,7 @@ class Allocator:
         """
         if output and self._is_of(lease_id, attempt):
             row = OutputRow(lease_id, self.clock.now(), bounded(output))
-            await self.book.store.write(self.book.store.outputs.keep, row)
+            await self.book.store.write(self.book.store.outputs.save, row)
         await self.book.stored(lease_id)  # else what is lost would have been heard
         lease, now = self.book.get(lease_id), self.clock.now()
         if lease is None or lease.attempt != attempt:

@@ -32,8 +32,8 @@ from gpuspawner.service.leases.book import Book
 from gpuspawner.service.observe.hub import Hub, HubServer
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.store.clients.keyed import context_of_no_act
-from gpuspawner.service.store.outputs import OutputRow
+from gpuspawner.service.store.idempotency import context_without_act
+from gpuspawner.service.store.readings import OutputRow
 
 log = logging.getLogger("gpuspawner.reclaimer")
 
@@ -146,7 +146,7 @@ class Reclaimer:
             before = self._before_stops.get(lease.id)
             if before is None:
                 run = self._run_on_stop(current)
-                before = self._before_stops[lease.id] = context_of_no_act().run(asyncio.create_task, run)
+                before = self._before_stops[lease.id] = context_without_act().run(asyncio.create_task, run)
                 await asyncio.wait({before}, timeout=AT_ONCE_SECONDS)
                 return before.done() and await self._stop_in_hub(current)  # the server may be another by now
             if not before.done():
@@ -188,7 +188,7 @@ class Reclaimer:
                 self._wrote[lease.id] = await self._on_stop(lease)
         if text := self._wrote[lease.id]:
             row = OutputRow(lease.id, self._clock.now(), text)
-            await self._book.store.write(self._book.store.outputs.keep, row)
+            await self._book.store.write(self._book.store.outputs.save, row)
 
     async def _on_stop(self, lease: Lease) -> str:
         """Return how what was run ended, and what it wrote; "" where there was nothing to run."""

@@ -13,7 +13,7 @@ from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.schedulers.base import Answer, Scheduler
 from gpuspawner.service.failures import OF_ALL, Failures
 from gpuspawner.service.store import Store
-from gpuspawner.service.store.clients.keyed import context_of_no_act
+from gpuspawner.service.store.idempotency import context_without_act
 
 log = logging.getLogger("gpuspawner.allocator")
 
@@ -74,7 +74,7 @@ class Syncs:
         """Have the scheduler asked about all that is claimed now."""
         self._again = True
         if self._task is None:
-            self._task = context_of_no_act().run(asyncio.create_task, self._run())
+            self._task = context_without_act().run(asyncio.create_task, self._run())
 
     def answered(self) -> asyncio.Future[None]:
         """Ask, and return what may be awaited: of a scheduler that answers at once, that what it grants is stored."""

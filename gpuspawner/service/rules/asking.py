@@ -118,7 +118,7 @@ class Asking:
         if known is None or known[0] != saves:
             live = [lease for lease in self._book if lease.key.owner == owner]
             try:
-                ended = await self._book.store.read(self._book.store.ended, owner, LAST_ONES)
+                ended = await self._book.store.read(self._book.store.leases.ended, owner, LAST_ONES)
             except Unavailable:
                 return _chosen_in(live)
             known = saves, _chosen_in(sorted([*live, *ended], key=lambda lease: -lease.asked_at))

@@ -17,7 +17,7 @@ from gpuspawner.service.leases.lifecycle import Lifecycle
 from gpuspawner.service.operator.entries import Entries
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.store.reports.audit_search import Sought
+from gpuspawner.service.store.audit_log import AuditFilter
 
 
 class Reload:
@@ -89,7 +89,7 @@ class Reload:
         version, store = self._in_force.version, self._book.store
         if not version or self._is_start_noted:
             return
-        last = await store.read(store.audit_search.find, Sought(actions=(CatalogChanged.name,)), None, 1)
+        last = await store.read(store.audit_log.search, AuditFilter(actions=(CatalogChanged.name,)), None, 1)
         if not last:
             await self._audit("the first that the audit tells of")
         elif last[0].line.target != version:

@@ -64,7 +64,7 @@ def _of_service(parts: Parts) -> Iterator[Trouble]:
             "Nothing is granted meanwhile; places stay. Look at the scheduler's log, or ask gpuspawner server doctor."
         )
         yield Trouble(parts.allocator.syncs.away, remedy, grave=True)
-    if damaged := sorted(parts.store.damaged.found):
+    if damaged := sorted(parts.store.leases.damaged):
         named = ", ".join(damaged[:NAMES_SHOWN])
         what = f"{len(damaged)} ended workspaces can't be read from the store: {named}. Lists leave them out."
         yield Trouble(what, "The service's log says why. Restore the store from a backup, or delete these rows.")

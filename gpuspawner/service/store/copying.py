@@ -1,4 +1,4 @@
-"""A store of SQLite, copied into an empty database elsewhere: all of it and as it was, or nothing."""
+"""Copies a store from SQLite into an empty database elsewhere: all of it unchanged, or nothing."""
 
 from __future__ import annotations
 
@@ -13,36 +13,34 @@ import sqlalchemy as sa
 
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.service.store import schema, tables
-from gpuspawner.service.store.copies.backups import DATABASE, check_there, copied
+from gpuspawner.service.store.backup import DATABASE, check_there, copy_database
 from gpuspawner.service.store.databases import Database, database_of
 
-AT_ONCE = 2000
-"""Rows that are read and written at once."""
+ROWS_AT_ONCE = 2000
 NUL, INSTEAD = "\\u0000", "\\ufffd"
-"""What PostgreSQL cannot hold, and what it holds instead, as JSON writes both."""
+"""The character that PostgreSQL cannot hold, and what it holds instead, as JSON writes both."""
 
 
-def copy(
+def copy_store(
     data: Path,
     url: str,
     password_file: Path | None,
     is_used: Callable[[], str],
-    told: Callable[[str, int, int], None],
+    show_progress: Callable[[str, int, int], None],
 ) -> dict[str, int]:
-    """Copy a folder's store, whose service has ended, and compare what arrived row by row; return the rows by table.
+    """Copy the store of a folder whose service has ended, and compare every row. Return the number of rows by table.
 
     Args:
         data: the folder.
         url: where the empty database is.
         password_file: the password for it.
-        is_used: says who uses the folder, "" where nobody does.
-        told: hears the table, and how many of how many rows are copied.
+        is_used: says who uses the folder, "" if it is not used.
+        show_progress: is called with the table, and how many of how many rows are copied.
 
     Raises:
         Unavailable: there is no store, it is damaged, or the other database does not answer.
-        Conflict: the folder is in use, the database not empty, or what arrived is not what was sent. Nothing of it
-            stays then.
-        ValueError: ``url`` is no address.
+        Conflict: the folder is in use, the database is not empty, or the copy differs. Nothing of it stays.
+        ValueError: ``url`` is not an address.
     """
     target = database_of(url, password_file)
     check_there(data / DATABASE)
@@ -50,7 +48,7 @@ def copy(
         raise Conflict(used)
     with tempfile.TemporaryDirectory(dir=data, prefix=".copy-") as scratch:
         path = Path(scratch) / DATABASE
-        copied(data / DATABASE, path)
+        copy_database(data / DATABASE, path)
         source = database_of(f"sqlite:///{path}")
         try:
             with source.engine.connect().execution_options(writes=True) as one, one.begin():
@@ -63,7 +61,9 @@ def copy(
             ):
                 _refuse_full(other)
                 schema.upgrade(other)
-                return {table.name: _copy_table(one, other, table, told) for table in tables.metadata.sorted_tables}
+                return {
+                    table.name: _copy_table(one, other, table, show_progress) for table in tables.metadata.sorted_tables
+                }
         except sa.exc.DBAPIError as error:
             raise Unavailable(f"The store cannot be copied ({_words(target, error)}). Nothing of it was.") from error
         finally:
@@ -85,7 +85,7 @@ def _refuse_full(connection: sa.Connection) -> None:
 
 
 def _copy_table(
-    source: sa.Connection, target: sa.Connection, table: sa.Table, told: Callable[[str, int, int], None]
+    source: sa.Connection, target: sa.Connection, table: sa.Table, show_progress: Callable[[str, int, int], None]
 ) -> int:
     of, done = source.scalar(sa.select(sa.func.count()).select_from(table)) or 0, 0
     sent = hashlib.sha256()
@@ -93,7 +93,7 @@ def _copy_table(
         _count_in(sent, rows)
         target.execute(table.insert(), rows)
         done += len(rows)
-        told(table.name, done, of)
+        show_progress(table.name, done, of)
     arrived = hashlib.sha256()
     for rows in _rows(target, table):
         _count_in(arrived, rows)
@@ -106,7 +106,7 @@ def _copy_table(
 
 
 def _rows(connection: sa.Connection, table: sa.Table) -> Iterator[list[dict[str, Any]]]:
-    query = sa.select(table).order_by(*table.primary_key.columns).execution_options(yield_per=AT_ONCE)
+    query = sa.select(table).order_by(*table.primary_key.columns).execution_options(yield_per=ROWS_AT_ONCE)
     found = connection.execute(query).mappings()
     for part in found.partitions():
         yield [dict(row) for row in part]

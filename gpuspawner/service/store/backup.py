@@ -1,7 +1,7 @@
-"""A copy of the store while it is used, one put back, and its schema looked at and taken back. SQLite's alone.
+"""Backups of a store in SQLite, also while a service uses it, and how they are restored.
 
-A backup is a tar archive of the database and, where the folder has them, the hub's id and secret: with these three a
-lost folder is whole again.
+A backup is a tar archive of the database and, if the folder has them, the hub's id and secret. These three restore a
+lost folder.
 """
 
 from __future__ import annotations
@@ -16,44 +16,61 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-import sqlalchemy as sa
-
 from gpuspawner.core.errors import Conflict, Unavailable
-from gpuspawner.service.store import schema
-from gpuspawner.service.store.copies.condition import Condition, condition_of, steps_back
+from gpuspawner.service.store.condition import Condition, condition_of_file
 from gpuspawner.service.store.schema import newer_words
 
 DATABASE, HUB_ID, SECRET = "gpuspawner.sqlite", "hub-id", "secret"
 IDENTITY = (HUB_ID, SECRET)
-LARGEST_BYTES = 64 * 2**30
-"""Of a file in a backup. Arbitrary: far more than any store."""
+MAX_FILE_BYTES = 64 * 2**30
+"""The largest file in a backup. Arbitrary: far more than any store."""
+ADDRESS_NOTE = "store-address"
+"""A file in the folder of a service that keeps its store in a database elsewhere."""
 _EPOCH = "SELECT number FROM meta WHERE name = 'epoch'"
 
 
-def condition(data: Path) -> Condition:
-    """Return what a folder's store is. Nothing of it is changed.
+def note_address(folder: Path, url: str) -> None:
+    """Note where a service keeps its store. A file in the folder needs no note. Raises OSError."""
+    note = folder / ADDRESS_NOTE
+    if url.startswith("sqlite:"):
+        note.unlink(missing_ok=True)
+    else:
+        note.write_text(f"{url}\n", encoding="utf-8")
+
+
+def check_not_elsewhere(folder: Path) -> None:
+    """Raise Conflict if a folder's service keeps its store elsewhere: a file in the folder is then out of date."""
+    try:
+        url = (folder / ADDRESS_NOTE).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return
+    raise Conflict(f"The service of {folder} keeps its store at {url}. A file in the folder is out of date.")
+
+
+def condition_of_folder(data: Path) -> Condition:
+    """Return the condition of a folder's store, without changing it.
 
     Raises:
-        Unavailable: there is none, or it is damaged.
+        Unavailable: the folder has no store, or it is damaged.
     """
     path = data / DATABASE
     with _opened(path) as database:
         _check_whole(database, path)
-    return _condition(path)
+    return condition_of_file(path)
 
 
 def back_up(data: Path, out: IO[bytes]) -> tuple[str, ...]:
-    """Write a backup of a folder, also while its service works; return the names of what is in it.
+    """Write a backup of a folder, also while its service works. Return the names of the files in it.
 
     Raises:
-        Unavailable: there is no store, or it is damaged.
+        Unavailable: the folder has no store, or it is damaged.
         OSError: it can't be written.
     """
     check_there(data / DATABASE)
     with tempfile.TemporaryDirectory(dir=data, prefix=".backup-") as scratch:
         copy = Path(scratch) / DATABASE
-        copied(data / DATABASE, copy)
-        _condition(copy)
+        copy_database(data / DATABASE, copy)
+        condition_of_file(copy)
         found = {DATABASE: copy, **{name: data / name for name in IDENTITY if (data / name).exists()}}
         with tarfile.open(fileobj=out, mode="w|") as archive:
             for name, path in found.items():
@@ -66,18 +83,18 @@ def back_up(data: Path, out: IO[bytes]) -> tuple[str, ...]:
 
 
 def restore(source: IO[bytes], data: Path, is_used: Callable[[], str]) -> str:
-    """Put a backup into a folder whose service has ended; return where the database of before lies, "" without one.
+    """Restore a backup into a folder whose service has ended. Return the file of the old database, "" without one.
 
-    The folder's own secret stays. What was written last is known to be older: whoever still works on it ends.
+    The folder's own secret stays. A service that still works on the old database ends.
 
     Args:
         source: the archive.
-        data: the folder; it is made where it is not there.
-        is_used: says who uses the folder, "" where nobody does.
+        data: the folder, which is made if it does not exist.
+        is_used: says who uses the folder, "" if it is not used.
 
     Raises:
-        Unavailable: the backup is none, or damaged.
-        Conflict: the folder is in use, is another hub's, or the backup is of a newer version.
+        Unavailable: it is not a backup, or is damaged.
+        Conflict: the folder is in use, belongs to another hub, or the backup is of a newer version.
         OSError: it can't be written.
     """
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -89,11 +106,10 @@ def restore(source: IO[bytes], data: Path, is_used: Callable[[], str]) -> str:
         epoch = _epoch_of(data / DATABASE)
         with _opened(found[DATABASE]) as database:
             _check_whole(database, found[DATABASE])
-            told = _condition(found[DATABASE])
-            if told.is_newer:
-                raise Conflict(
-                    f"The backup is of a later version. {newer_words(told.revision, told.newest, told.opened_by)}"
-                )
+            condition = condition_of_file(found[DATABASE])
+            if condition.is_newer:
+                words = newer_words(condition.revision, condition.newest, condition.opened_by)
+                raise Conflict(f"The backup is of a later version. {words}")
             _take_over(database, epoch)
         kept = _put_aside(data)
         for name, path in found.items():
@@ -103,43 +119,8 @@ def restore(source: IO[bytes], data: Path, is_used: Callable[[], str]) -> str:
     return kept
 
 
-def go_back(data: Path, revision: str, is_used: Callable[[], str]) -> str:
-    """Take a folder's store back to an earlier schema, whole or not at all; return where it lies as it was.
-
-    Raises:
-        Unavailable: there is no store, or it is damaged.
-        Conflict: as :func:`steps_back`, or the folder is in use.
-        OSError: it can't be written.
-    """
-    steps_back(condition(data), revision)
-    if used := is_used():
-        raise Conflict(used)
-    with tempfile.TemporaryDirectory(dir=data, prefix=".downgrade-") as scratch:
-        copy = Path(scratch) / DATABASE
-        copied(data / DATABASE, copy)
-        engine = sa.create_engine(f"sqlite:///{copy}")
-        with engine.begin() as connection:
-            schema.downgrade(connection, revision)
-        engine.dispose()
-        kept = _put_aside(data)
-        _own(copy, data)
-        copy.replace(data / DATABASE)
-    return kept
-
-
-def _condition(path: Path) -> Condition:
-    engine = sa.create_engine(f"sqlite:///{path}")
-    try:
-        with engine.connect() as connection:
-            return condition_of(connection, path.stat().st_size)
-    except sa.exc.DBAPIError as error:
-        raise Unavailable(f"{path} cannot be used ({error.orig}).") from error
-    finally:
-        engine.dispose()
-
-
 def check_there(path: Path) -> None:
-    """Refuse a folder without a store, before anything is made in it. Raises Unavailable."""
+    """Refuse a folder without a store. Raises Unavailable."""
     if not path.is_file():
         raise Unavailable(
             f"{path.parent} has no {path.name}. Name the service's folder by --data: configure()'s data_dir, or --data "
@@ -158,7 +139,7 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _scalar(database: sqlite3.Connection, query: str, *values: object) -> object:
-    """Return the first value that a query finds, None for none and where its table is not there."""
+    """Return the first value that a query finds, None without one or without the table."""
     try:
         row = database.execute(query, values).fetchone()
     except sqlite3.OperationalError as error:
@@ -178,11 +159,11 @@ def _check_whole(database: sqlite3.Connection, path: Path) -> None:
         raise Unavailable(f"{path} is damaged ({found}). Restore a backup: gpuspawner server store restore FILE.")
 
 
-def copied(source: Path, target: Path) -> None:
-    """Copy a database that may be written meanwhile: SQLite gives it as it is at one instant, and nobody waits.
+def copy_database(source: Path, target: Path) -> None:
+    """Copy a database as it is at one instant, also while it is written to.
 
     Raises:
-        Unavailable: there is none, or it is damaged.
+        Unavailable: the file does not exist, or is damaged.
     """
     with _opened(source) as database, contextlib.closing(sqlite3.connect(target)) as copy:
         database.backup(copy)
@@ -192,13 +173,13 @@ def copied(source: Path, target: Path) -> None:
 
 
 def _unpacked(source: IO[bytes], folder: Path) -> dict[str, Path]:
-    """Return the files of a backup, by name; of an archive nothing else is taken."""
+    """Return the files of a backup by name. Anything else in the archive is refused."""
     found: dict[str, Path] = {}
     try:
         with tarfile.open(fileobj=source, mode="r|*") as archive:
             for member in archive:
                 file = archive.extractfile(member) if member.isfile() else None
-                if file is None or member.name not in {DATABASE, *IDENTITY} or member.size > LARGEST_BYTES:
+                if file is None or member.name not in {DATABASE, *IDENTITY} or member.size > MAX_FILE_BYTES:
                     raise Unavailable(f"This is no backup of gpuspawner: it has {member.name[:60]!r} in it.")
                 if member.name in found:
                     raise Unavailable(f"This is no backup of gpuspawner: it has {member.name} twice.")
@@ -221,13 +202,13 @@ def _check_hub(data: Path, found: dict[str, Path]) -> None:
     ids = [path.read_text(encoding="ascii", errors="replace").strip() for path in (own, told)]
     if ids[0] != ids[1]:
         raise Conflict(
-            f"{data} belongs to the hub {ids[0]}, and the backup is of {ids[1]}. If that folder was made anew after "
+            f"{data} belongs to the hub {ids[0]}, and the backup is of {ids[1]}. If that folder was made again after "
             "the old one was lost, name a new, empty one, and give it to configure() as data_dir."
         )
 
 
 def _epoch_of(path: Path) -> int:
-    """Return the epoch of the store that is replaced, 0 where there is none or where it is damaged."""
+    """Return the epoch of the store that is replaced, 0 without one or if it is damaged."""
     if not path.exists():
         return 0
     try:
@@ -238,7 +219,7 @@ def _epoch_of(path: Path) -> int:
 
 
 def _take_over(database: sqlite3.Connection, epoch: int) -> None:
-    """Have no older service take the restored store for its own, and no newer one wait for a beat."""
+    """Make older services end, and let no newer one wait for a heartbeat."""
     with database:
         own = _number(database, _EPOCH)
         database.execute("DELETE FROM meta WHERE name IN ('epoch', 'beat')")
@@ -246,15 +227,15 @@ def _take_over(database: sqlite3.Connection, epoch: int) -> None:
 
 
 def _put_aside(data: Path) -> str:
-    """Keep the database that is there, all of it beside, in one file where it is whole; return its name."""
+    """Move the present database aside, into one file if it is whole. Return its name."""
     path = data / DATABASE
     if not path.exists():
         return ""
     aside = data / f"{DATABASE}.until-{time.strftime('%Y%m%d-%H%M%S')}"
     parts = {end: path.with_name(path.name + end) for end in ("", "-wal", "-shm")}
     try:
-        copied(path, aside)
-    except Unavailable:  # damaged: all that there is of it, also what was not yet written into it
+        copy_database(path, aside)
+    except Unavailable:  # damaged: keep all parts, also what was not yet written into the main file
         for end, part in parts.items():
             if part.exists():
                 part.replace(aside.with_name(aside.name + end))
@@ -267,7 +248,7 @@ def _put_aside(data: Path) -> str:
 
 
 def _own(path: Path, data: Path) -> None:
-    """Give a file to the folder's user, where root restores."""
+    """Give a file to the folder's user if root restores."""
     if os.geteuid() == 0:
         owner = data.stat()
         os.chown(path, owner.st_uid, owner.st_gid)

@@ -1,6 +1,6 @@
-"""A server, or several of which one takes writes.
+"""PostgreSQL: a server, or several of which one takes writes.
 
-Its tables are as SQLite's: texts of any length, ordered by their letters' numbers; whole numbers of 64 bits.
+Its tables are like SQLite's: texts of any length, ordered by code points; whole numbers of 64 bits.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.string import StrDumper
 from sqlalchemy.dialects.postgresql.base import PGDDLCompiler, PGTypeCompiler
 
-from gpuspawner.service.store.databases.base import Database, is_ours
+from gpuspawner.service.store.databases import Database, is_ours
 
 CONNECTIONS = 10
-"""At most: those that read, the one that writes, and one that looks whether a write got there."""
+"""The most that are open: those that read, the one that writes, and one that checks whether a write arrived."""
 DEAD_SECONDS = 5
-"""After that, a transaction of a service that does nothing more is taken back by the server, and its lock is free:
-sooner than another service takes over. It is as long until a server counts as gone that does not answer at all."""
+"""After this time, the server rolls back the transaction of a service that does nothing more, and its lock is free
+before another service takes over. A server that does not answer at all counts as gone after the same time."""
 READ_SECONDS = 60
-"""After that, the server breaks off a read: another program holds a table, or it reads more than anybody waits for."""
+"""After this time, the server ends a read: another program holds a table, or the read is too large."""
 LOCK = int.from_bytes(b"gpuspawn", "big")
-"""The advisory lock of who writes: one in a database, whatever else is in it."""
+"""The advisory lock of the writer: one in a database."""
 FROM_SOCKET = {
     "connect_timeout": DEAD_SECONDS,
     "keepalives_idle": DEAD_SECONDS,
@@ -34,26 +34,26 @@ FROM_SOCKET = {
     "tcp_user_timeout": 2 * DEAD_SECONDS * 1000,
     "application_name": "gpuspawner",
 }
-"""What is set where the address does not."""
+"""Connection options, unless the address sets them."""
 NUL, INSTEAD = "\0", "\N{REPLACEMENT CHARACTER}"
 ADVICE = {
     "25006": "This server takes no writes, as a standby until it is promoted. Name all servers in the address, and the "
     "one that takes writes is found: postgresql://USER@ONE,TWO/DATABASE.",
     "42501": "Let the role make and change tables: ALTER DATABASE ... OWNER TO it, or GRANT ALL ON SCHEMA public.",
-    "42P01": "The database has none of the tables that were there: it was emptied, or another one answers. Restore it, "
+    "42P01": "The tables of the database are gone: it was emptied, or another one answers. Restore it, "
     "or start the service again to begin with an empty one: workspaces that run are taken on.",
     "53100": "Its disk is full.",
     "55P03": "Another service is writing, or another program holds its tables.",
     "57014": f"It took longer than {READ_SECONDS} s: another program may hold its tables. pg_stat_activity shows it.",
 }
-"""What to do, by SQLSTATE."""
+"""Advice by SQLSTATE."""
 NO_CONNECTION = f"The service uses up to {CONNECTIONS}: raise the server's max_connections, or end other programs'."
 OF_OURS = {"42501", "42P01"}
-"""Faults in what we send, but for these: who may do it, and what is there, is not up to us."""
+"""States that SQLAlchemy counts as faults in our statements, but that depend on rights and on what is there."""
 
 
 class Postgresql(Database):
-    """PostgreSQL, reached by libpq: whatever its addresses may say holds here."""
+    """PostgreSQL, reached by libpq. Addresses may say whatever libpq understands."""
 
     def __init__(self, url: str, password_file: Path | None = None) -> None:
         """Connect nowhere yet.
@@ -100,14 +100,14 @@ class Postgresql(Database):
         return connection
 
     def begin_to_read(self, connection: sa.Connection) -> None:
-        """Also where the server takes no writes."""
+        """Begin to read, also on a server that takes no writes."""
         connection.exec_driver_sql(
             "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; "
             f"SET LOCAL statement_timeout = {round(READ_SECONDS * 1000)}"
         )
 
     def begin_to_write(self, connection: sa.Connection, patience_seconds: float) -> None:
-        """Take the advisory lock until the end of the transaction: what is read after is what others wrote last."""
+        """Take the advisory lock until the end of the transaction, so that reads see all earlier writes."""
         wait_ms = max(1, round(patience_seconds * 1000))
         connection.exec_driver_sql(
             "BEGIN ISOLATION LEVEL READ COMMITTED; "
@@ -130,7 +130,7 @@ class Postgresql(Database):
 
 
 class _Types(PGTypeCompiler):
-    """As SQLite has them."""
+    """Column types as in SQLite."""
 
     def visit_VARCHAR(self, *_type: Any, **_how: Any) -> str:  # noqa: N802 - SQLAlchemy's name
         return "TEXT"
@@ -140,7 +140,7 @@ class _Types(PGTypeCompiler):
 
 
 class _Tables(PGDDLCompiler):
-    """As SQLite has them: no language orders texts."""
+    """Tables as in SQLite: texts are ordered by code points, in no language."""
 
     def get_column_specification(self, column: sa.Column[Any], **how: Any) -> str:
         written: str = super().get_column_specification(column, **how)  # type: ignore[no-untyped-call]
@@ -150,14 +150,14 @@ class _Tables(PGDDLCompiler):
 
 
 class _Text(StrDumper):
-    """A text without what PostgreSQL cannot hold."""
+    """A text without the characters that PostgreSQL cannot hold."""
 
     def dump(self, obj: str) -> Any:
         return super().dump(obj.replace(NUL, INSTEAD))
 
 
 def _as_json(value: object) -> str:
-    """Return JSON of which PostgreSQL can read each part: without NUL, and halves of a letter."""
+    """Return JSON that PostgreSQL can read: without NUL and unpaired surrogates."""
     text = json.dumps(value)
     return json.dumps(_readable(value)) if "\\u0000" in text or "\\ud" in text else text
 

@@ -3,7 +3,7 @@
 import pytest
 
 from gpuspawner.service.store import Store
-from gpuspawner.service.store.reports.use_sums import Amounts, Part, _spans
+from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart, _spans
 
 USED = ["2026-09-30", "2026-10-01", "2026-10-31", "2026-11-01", "2026-11-24", "2026-11-25"]
 DAYS = ["2026-09-01", *USED, "2026-11-26", "2026-11-30", "2026-12-01"]
@@ -14,11 +14,12 @@ def sums(tmp_path):
     store = Store(f"sqlite:///{tmp_path / 's.sqlite'}")
     store.open()
     parts = [
-        Part(day, "anna born", "anna", "", "a100", "lab", "n1", Amounts(charged=2.0**n)) for n, day in enumerate(USED)
+        UsagePart(day, "anna born", "anna", "", "a100", "lab", "n1", UsageAmounts(charged=2.0**n))
+        for n, day in enumerate(USED)
     ]
-    with store.use_sums._transaction(writes=True) as connection:
-        store.use_sums.write(connection, parts)
-    yield store.use_sums
+    with store.usage_sums._transaction(writes=True) as connection:
+        store.usage_sums.write(connection, parts)
+    yield store.usage_sums
     store.close()
 
 
@@ -29,7 +30,7 @@ def test_any_days_have_what_was_used_on_them(sums):
             found = sums.of_days("user", first, last)
             assert sum(one.amounts.charged for one in found) == sum(of_days.values()), (first, last)
             by_day = sums.of_days("user", first, last, daily=True)
-            assert {one.span: one.amounts.charged for one in by_day} == of_days
+            assert {one.day: one.amounts.charged for one in by_day} == of_days
 
 
 def test_a_month_of_now_is_read_as_one():
@@ -40,10 +41,14 @@ def test_a_month_of_now_is_read_as_one():
 
 def test_whoever_was_called_so_last_is_found_by_name(sums):
     def use(created, user, day):
-        return Part(day, created, user, "", "a100", "lab", "n1", Amounts(charged=1.0))
+        return UsagePart(day, created, user, "", "a100", "lab", "n1", UsageAmounts(charged=1.0))
 
     with sums._transaction(writes=True) as connection:
         sums.write(connection, [use("bob born", "bob", "2026-10-02"), use("bob born", "robert", "2026-11-02")])
         sums.write(connection, [use("other born", "bob", "2026-11-03")])
-    assert (sums.called("bob"), sums.called("robert"), sums.called("nobody")) == (["other born"], ["bob born"], [])
-    assert sums.names() == {"anna born": "anna", "bob born": "robert", "other born": "bob"}
+    assert (sums.users_named("bob"), sums.users_named("robert"), sums.users_named("nobody")) == (
+        ["other born"],
+        ["bob born"],
+        [],
+    )
+    assert sums.latest_names() == {"anna born": "anna", "bob born": "robert", "other born": "bob"}

@@ -8,7 +8,7 @@ import pytest
 
 from gpuspawner.core.rules import Rules
 from gpuspawner.core.units import show_time
-from gpuspawner.service.process_setup import begin_log, show_times_in
+from gpuspawner.service.log import begin_log, show_times_in
 
 NOON_UTC = 1_800_014_400.0  # 2027-01-15
 

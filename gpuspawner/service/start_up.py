@@ -17,10 +17,9 @@ from urllib.parse import urlparse
 import yaml
 
 from gpuspawner.backends.data_folder import made_identity
-from gpuspawner.catalog import Catalog, HttpSchedulerAddress, load_catalog, scaled
-from gpuspawner.catalog.file import OF_SERVICE, PROBLEM, CatalogFile, Prepared
-from gpuspawner.catalog.requests import menus
-from gpuspawner.catalog.warnings import needing_pods
+from gpuspawner.catalog import Catalog, HttpSchedulerAddress, load_catalog, profile_options, scaled
+from gpuspawner.catalog.catalog_warnings import needing_pods
+from gpuspawner.catalog.watched_file import OF_SERVICE, PROBLEM, CatalogFile, Prepared
 from gpuspawner.core.errors import CatalogError, Unavailable
 from gpuspawner.core.proof import hub_id_of, hub_token
 from gpuspawner.schedulers.base import Unfit
@@ -28,7 +27,7 @@ from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.service.app import Options, Service
 from gpuspawner.service.backend_choice import BACKEND, CLUSTER, BackendError, Chosen, choose_backend
 from gpuspawner.service.garbage import look_seldom
-from gpuspawner.service.process_setup import show_times_in
+from gpuspawner.service.log import TEXT, begin_log, show_times_in
 from gpuspawner.service.settings import Settings, changed
 from gpuspawner.service.store.backup import DATABASE, note_address
 from gpuspawner.service.store.databases import database_of
@@ -41,7 +40,11 @@ OAUTH_CLIENT = "service-gpu"
 """JupyterHub's name of the OAuth client of a service called gpu."""
 ACCESS_SCOPES = frozenset({"access:services", "access:services!service=gpu"})
 """Scopes of JupyterHub of which a visitor needs one."""
+SHORTEST_TOKEN = 32
+"""Letters of a token of Prometheus. Arbitrary: as many as of a hub's token."""
 LAST_PORT = 65535
+ADDRESSES = {"http": "http://127.0.0.1:8081/hub/api", "https": "https://hub.example.org"}
+"""An example of an address for each scheme."""
 
 
 class StartError(Exception):
@@ -57,6 +60,7 @@ class ServeOptions:
     store: str | None = None
     store_password_file: str | None = None
     fast: float | None = None
+    log_format: str | None = None
     hub: str | None = None
     secret_file: str | None = None
     token_file: str | None = None
@@ -65,6 +69,8 @@ class ServeOptions:
     listen: str | None = None
     base_url: str = "/"
     public_url: str | None = None
+    metrics_token_file: str | None = None
+    own_public_url: str | None = None
     settings: str | None = None
     backend: str | None = None
     cluster: str | None = None
@@ -91,11 +97,13 @@ def run_service(options: ServeOptions) -> None:
         StartError, BackendError, SettingsError: an option, a file or a setting is wrong.
         NoPort: the service cannot listen.
     """
+    begin_log(options.log_format or TEXT)
     is_hub_start = not options.hub and "JUPYTERHUB_SERVICE_URL" in os.environ
     catalog = _load_first_catalog(options, by_hub=is_hub_start)
     show_times_in(catalog.rules.timezone)  # before the first line of the log
     read = read_hub_start if is_hub_start else read_own_start
     start = read(options, os.environ)
+    begin_log(options.log_format or changed(Settings(), start.settings).log_format)
     chosen, file, settings = _prepare(options, start, catalog)
     look_seldom()
     _note_store(start.options)
@@ -146,13 +154,18 @@ def _prepare(options: ServeOptions, start: Start, catalog: Catalog) -> tuple[Cho
     file = CatalogFile(
         Path(options.catalog),
         partial(_prepare_catalog, options, chosen),
-        beside=[data / menus.FILE],
-        told=data / PROBLEM if start.by_hub else None,  # the hub checks the file then
+        other_files=[data / profile_options.FILE],
+        problem_file=data / PROBLEM if start.by_hub else None,  # the hub checks the file then
         last_good=None if start.by_hub else data / OF_SERVICE,
         keeps=True,
     )
     settings = changed(Settings(**chosen.settings), start.settings)
     check_targets(settings, start.options.public_url)
+    if chosen.resources is not None and not start.options.public_url:
+        log.warning(
+            "The hub's public address is not known, so requests have no status.page. Set hub.publicUrl of the chart, "
+            "--public-url, or c.JupyterHub.public_url."
+        )
     return chosen, file, settings
 
 
@@ -231,6 +244,7 @@ def read_own_start(options: ServeOptions, environment: Mapping[str, str]) -> Sta
     token = _read_file("--token-file", options.token_file) if options.token_file else hub_token(secret)
     base = f"/{options.base_url.strip('/')}/".replace("//", "/")
     prefix = f"{base}{SERVICE}/"
+    hub_origin, origin = _origins(options)
     read = Options(
         store_url=store.url,
         store_password_file=store.password_file,
@@ -242,9 +256,10 @@ def read_own_start(options: ServeOptions, environment: Mapping[str, str]) -> Sta
         prefix=prefix,
         hub_pid=None,
         data=data,
-        public_url=f"{options.public_url.rstrip('/')}/{SERVICE}" if options.public_url else "",
+        public_url=_public_url(options, prefix, origin),
         secret_made_at=made_at,
         stands_by=True,
+        metrics_token=_metrics_token(options.metrics_token_file),
         listen="http://{}:{}".format(*read_listen(options.listen or urlparse(options.service_url).netloc)),
         hub_auth={
             "api_url": options.hub.rstrip("/"),
@@ -253,6 +268,7 @@ def read_own_start(options: ServeOptions, environment: Mapping[str, str]) -> Sta
             "hub_prefix": f"{base}hub/",
             "oauth_client_id": OAUTH_CLIENT,
             "access_scopes": set(ACCESS_SCOPES),
+            **({"hub_host": hub_origin, "oauth_redirect_uri": f"{origin}{prefix}oauth_callback"} if origin else {}),
         },
     )
     backend = {BACKEND: options.backend} if options.backend else {}
@@ -263,6 +279,42 @@ def read_own_start(options: ServeOptions, environment: Mapping[str, str]) -> Sta
         backend[CLUSTER] = json.dumps(read_mapping("--cluster", options.cluster))
     settings = read_mapping("--settings", options.settings) if options.settings else _settings_in(environment)
     return Start(read, settings, {**environment, **backend})
+
+
+def _origins(options: ServeOptions) -> tuple[str, str]:
+    """Return scheme and host of the hub and of the service if it has a domain of its own, else two empty texts.
+
+    Raises:
+        StartError: an address is wrong.
+    """
+    if not options.own_public_url:
+        return "", ""
+    if not options.public_url:
+        raise StartError("--own-public-url needs --public-url: where people open the hub, https://hub.example.org.")
+    for option, url in (("--public-url", options.public_url), ("--own-public-url", options.own_public_url)):
+        check_address(option, url, ("http", "https"))
+    hub, own = urlparse(options.public_url), urlparse(options.own_public_url)
+    if own.path.strip("/") or own.hostname == hub.hostname:
+        raise StartError(
+            f"--own-public-url {options.own_public_url} is not a domain of the service alone. Write it without a path, "
+            "like https://gpu--service.hub.example.org; or leave it out, if the hub has no subdomain_host."
+        )
+    return f"{hub.scheme}://{hub.netloc}", f"{own.scheme}://{own.netloc}"
+
+
+def _public_url(options: ServeOptions, prefix: str, origin: str) -> str:
+    """Return where people open the service's pages, or "" if it is not known."""
+    if origin:
+        return f"{origin}{prefix.rstrip('/')}"
+    return f"{options.public_url.rstrip('/')}/{SERVICE}" if options.public_url else ""
+
+
+def _metrics_token(path: str | None) -> str:
+    """Return the token of Prometheus, or "" without a file. Raises StartError if it is too easy to guess."""
+    token = _read_file("--metrics-token-file", path) if path else ""
+    if path and len(token) < SHORTEST_TOKEN:
+        raise StartError(f"--metrics-token-file: {path} has less than {SHORTEST_TOKEN} letters. Write a random token.")
+    return token
 
 
 def _identity(options: ServeOptions, data: Path) -> tuple[bytes, float, str]:
@@ -298,17 +350,18 @@ def read_listen(text: str) -> tuple[str, int]:
     return host or "0.0.0.0", int(port)  # noqa: S104 - the meaning of ":9470"
 
 
-def check_address(option: str, url: str) -> None:
-    """Refuse an option that is not an http address. Raises StartError."""
+def check_address(option: str, url: str, schemes: tuple[str, ...] = ("http",)) -> None:
+    """Refuse an option that is not an address of one of these schemes. Raises StartError."""
     if "@" in url:
         raise StartError(f"{option}: the address has a name or a password. Remove it: --token-file names a file.")
     try:
         parts = urlparse(url)
-        good = parts.scheme == "http" and bool(parts.hostname) and (parts.port or 0) >= 0
+        good = parts.scheme in schemes and bool(parts.hostname) and (parts.port or 0) >= 0
     except ValueError:  # the port is not a number
         good = False
     if not good:
-        raise StartError(f"{option} {url} is not an http address. Write it like http://127.0.0.1:8081/hub/api.")
+        scheme = schemes[-1]
+        raise StartError(f"{option} {url} is not an {scheme} address. Write it like {ADDRESSES[scheme]}.")
 
 
 def _read_file(option: str, path: str | Path) -> str:

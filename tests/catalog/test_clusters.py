@@ -145,6 +145,11 @@ def test_what_is_wrong_is_said_with_its_entry(entry, written, said, head, proble
     assert said in problem
 
 
+def test_a_wrong_kubeconfig_is_not_also_missing(head, problems_of):
+    (problem,) = problems_of(f"{head}clusters: {{one: {{}}, two: {{kubeconfig: k, context: x, hub: 'http://h'}}}}\n")
+    assert problem.startswith("6 clusters.two.kubeconfig: 'k' is no path.")
+
+
 OWNED = (
     CATALOG.partition("quotas:")[0].replace("title: US East}", "title: US East, scheduler: {%s}}") + "teams: {ml: {}}"
 )

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from gpuspawner.catalog.file import CatalogFile
 from gpuspawner.catalog.load import load_text
 from gpuspawner.catalog.resources.merging import LARGEST_SPEC_BYTES, Added, merge
+from gpuspawner.catalog.watched_file import CatalogFile
 from gpuspawner.core.errors import CatalogError
 
 FILE = """

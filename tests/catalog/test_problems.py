@@ -293,6 +293,10 @@ ENTRIES = {
         "policies: {p: {idle: {for: 30s}}}\n",
         "6 policies.p.idle: 30 s is less than one sample, 1 min. Let `for` last several samples.",
     ),
+    "activity of which nothing is written, with an inherited sample": (
+        "policies:\n  default: {idle: {for: 9h, sample: 3h}, claim: 12h}\n  p: {extends: default, activity: }\n",
+        "8 policies.p.activity: 2 h is less than one sample, 3 h. Let `none_for` last several samples.",
+    ),
     "activity over before it is sampled": (
         "policies: {p: {activity: {none_for: 30s}}}\n",
         "6 policies.p.activity: 30 s is less than one sample, 1 min. Let `none_for` last several samples.",

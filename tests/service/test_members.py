@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from gpuspawner.catalog import load_text
-from gpuspawner.catalog.file import InForce
+from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import NOBODY, Owner
 from gpuspawner.service.fake import FakeHub, HandClock

@@ -7,11 +7,12 @@ import pytest
 from test_arrivals import MINUTE, reads
 
 from gpuspawner.core.calendar.ready import FIRST_START_SECONDS, QUICKER_SHARE, Wish
+from gpuspawner.core.calendar.windows import Window
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Key, Owner, Phase
-from gpuspawner.core.rules import Hours, Window
+from gpuspawner.core.rules import Hours
 from gpuspawner.service.forgetting import forget
 from gpuspawner.service.ready import telling
 from gpuspawner.service.ready.rounds import ready_round

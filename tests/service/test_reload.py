@@ -10,7 +10,7 @@ import yaml
 from page_world import Browser
 from service_world import GRACE, IDLE_FOR, POLICY
 
-from gpuspawner.catalog.file import CatalogFile
+from gpuspawner.catalog.watched_file import CatalogFile
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.rules.reload import Reload

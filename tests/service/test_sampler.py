@@ -9,7 +9,9 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.units import show_bytes
 from gpuspawner.service.observe import sampler
+from gpuspawner.service.tell.views import warnings_of
 
 
 async def test_every_sample_of_every_gpu_is_stored_with_what_it_proved(world):
@@ -236,6 +238,31 @@ async def test_a_kept_workspace_is_measured_but_not_judged(world):
     assert (world.book.get(lease.id).streak.idle_seconds, world.did(lease)[-1]) == (0.0, "kept")
     await world.go_on(1500)
     assert world.now_of(lease).phase is Phase.ENDED
+
+
+async def test_a_program_that_was_killed_for_memory_is_told_on_its_page_and_once(world):
+    lease = await world.up("alice")
+    gpu = lease.slots[0].gpu
+
+    async def reads(kills):
+        world.probes += 1
+        text = probe_text({gpu: 50}, clock_seconds=100.0 + world.probes, holders=[gpu], soft=[f"kills {kills}"])
+        world.shows(lease, 50, text=text)
+        await world.go_on(60)
+
+    def warned():
+        return [one["kind"] for one in warnings_of(world.parts, world.book.get(lease.id))]
+
+    await reads(0)
+    assert "memory" not in warned()
+    for kills in (1, 1, 2):
+        await reads(kills)
+        assert "memory" in warned()
+    assert world.did(lease).count("killed for memory") == 1
+    (text,) = (one["text"] for one in warnings_of(world.parts, world.book.get(lease.id)) if one["kind"] == "memory")
+    assert show_bytes(lease.request.memory_bytes) in text
+    await world.go_on(3700)
+    assert "memory" not in warned()
 
 
 async def test_a_long_reason_is_cut_to_what_the_store_holds(world):

@@ -152,6 +152,15 @@ def test_metrics_are_for_those_with_the_scope(world, name):
     assert "read:metrics" in response.json()["error"]["message"]
 
 
+def test_the_token_that_was_made_for_prometheus_reads_metrics_and_nothing_else(world):
+    def status(page, token):
+        return requests.get(f"{world.home}{page}", headers={"Authorization": f"Bearer {token}"}).status_code
+
+    assert [status(page, page_world.METRICS_TOKEN) for page in ("metrics", "metrics/people")] == [200, 200]
+    assert status("metrics", page_world.METRICS_TOKEN[:-1]) == 403
+    assert [status(page, page_world.METRICS_TOKEN) for page in ("api/v1/", "api/v1/workspaces")] == [403, 403]
+
+
 def test_the_document_tells_every_metric_with_its_labels_and_no_other(world):
     world.observe()
     lease = page_world.running("idles", streak=page_world.idle_streak(12), sampled_at=NOW - 70)

@@ -24,8 +24,8 @@ from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.resources.resource import Resource
 from gpuspawner.core.resources.showing import shown
 from gpuspawner.service.health import ROUTES, Health
+from gpuspawner.service.log import FORMS, TEXT, begin_log
 from gpuspawner.service.operator.operator import AT_ONCE, ROUND_SECONDS
-from gpuspawner.service.process_setup import begin_log
 from gpuspawner.service.start_up import SERVICE, StartError, check_address, read_listen, read_mapping, secret_in
 from gpuspawner.spawner.client import LeaseClient
 
@@ -51,7 +51,14 @@ cluster.yaml, the same for this process and for the service:
 @click.option("--secret-file", metavar="FILE", required=True, help="The secret that hub and service share.")
 @click.option("--cluster", metavar="FILE", required=True, help="YAML: the cluster's settings, as serve takes them.")
 @click.option("--listen", metavar="ADDRESS:PORT", default="127.0.0.1:9471", show_default=True, help="Where it listens.")
-def operate(service_url: str, base_url: str, secret_file: str, cluster: str, listen: str) -> None:
+@click.option(
+    "--log-format",
+    type=click.Choice(FORMS),
+    default=TEXT,
+    show_default=True,
+    help="Text, or one JSON object for each line.",
+)
+def operate(service_url: str, base_url: str, secret_file: str, cluster: str, listen: str, log_format: str) -> None:
     """Read and write custom resources for a service that has no right to.
 
     This process sees DevGPUVMRequests and writes their status and finalizers. The service decides and
@@ -60,7 +67,7 @@ def operate(service_url: str, base_url: str, secret_file: str, cluster: str, lis
 
     On its own port it answers /healthz to everybody: 200 while rounds go on.
     """
-    begin_log()
+    begin_log(log_format)
     base_path = f"/{base_url.strip('/')}/".replace("//", "/")
     try:
         check_address("--service-url", service_url)

@@ -1,4 +1,4 @@
-"""``gpuspawner kube secret``: the chart's Jobs create the secret of hub and service, and remove it."""
+"""``gpuspawner kube secret``: the chart's Jobs create the secret of hub and service and Prometheus' token."""
 
 from __future__ import annotations
 
@@ -19,24 +19,26 @@ SECRET_BYTES = 32
 CONFLICT, NOT_FOUND = 409, 404
 
 
-@base.command("secret", examples="gpuspawner kube secret make gpuspawner-secret")
+@base.command("secret", examples="gpuspawner kube secret make gpuspawner-secret gpuspawner-metrics-token")
 @click.argument("action", type=click.Choice(("make", "remove")))
-@click.argument("name")
-def secret(action: str, name: str) -> None:
-    """Create or remove the secret of hub and service (for the chart).
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+def secret(action: str, names: tuple[str, ...]) -> None:
+    """Create or remove Secrets with a random text (for the chart).
 
-    NAME is the Secret in the namespace of the pod that this runs in. A Secret that exists is unchanged.
+    NAME is a Secret in the namespace of the pod that this runs in. Its key `secret` has 64 random digits. A Secret that
+    exists is unchanged.
     """
     try:
         namespace = (ACCOUNT / "namespace").read_text(encoding="ascii").strip()
-        print(asyncio.run(_run(action, name, namespace)))
+        for name in names:
+            print(asyncio.run(_run(action, name, namespace)))
     except (OSError, config.ConfigException) as error:
         raise RefusedError(f"This runs in a pod with a service account, as the chart's Jobs do ({error}).") from error
     except ApiException as error:
         verb = {"make": "create", "remove": "delete"}[action]
         right = f"The Job's account needs the right to {verb} secrets in {namespace}."
         raise RefusedError(
-            f"The API server answers {error.status} {error.reason} for Secret {name}. {right}"
+            f"The API server answers {error.status} {error.reason} for {', '.join(names)}. {right}"
         ) from error
     except ClientError as error:
         raise AwayError(f"The API server does not answer ({error}).") from error

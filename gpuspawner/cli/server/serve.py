@@ -10,7 +10,7 @@ from gpuspawner.cli import base
 from gpuspawner.cli.errors import InvalidError
 from gpuspawner.core.errors import CatalogError, NoPort
 from gpuspawner.service.backend_choice import BackendError
-from gpuspawner.service.process_setup import begin_log
+from gpuspawner.service.log import FORMS
 from gpuspawner.service.settings import SettingsError
 from gpuspawner.service.start_up import ServeOptions, StartError, run_service
 
@@ -39,6 +39,11 @@ gpuspawner server serve --catalog /etc/gpuspawner/catalog.yaml --data /var/lib/g
 @click.option("--store", metavar="URL", help="Its database elsewhere: postgresql://USER@HOST/DATABASE.")
 @click.option("--store-password-file", metavar="FILE", help="The password for --store, read at each connection.")
 @click.option("--fast", metavar="N", type=click.FloatRange(1, 3600), help="Divide every time of the catalog by N.")
+@click.option(
+    "--log-format",
+    type=click.Choice(FORMS),
+    help="Text, or one JSON object for each line. Default: the setting log_format, which is text.",
+)
 @click.option("--hub", metavar="URL", help="The hub's API, for example http://127.0.0.1:8081/hub/api.")
 @click.option("--secret-file", metavar="FILE", help="The secret of hub and service. Default: DIR/secret.")
 @click.option("--token-file", metavar="FILE", help="Its token of the hub. Default: made of the secret.")
@@ -53,6 +58,15 @@ gpuspawner server serve --catalog /etc/gpuspawner/catalog.yaml --data /var/lib/g
 @click.option("--listen", metavar="ADDRESS:PORT", help="Where it listens. Default: what --service-url says.")
 @click.option("--base-url", metavar="PATH", default="/", show_default=True, help="The hub's base_url.")
 @click.option("--public-url", metavar="URL", help="Where people open the hub. Messages link there.")
+@click.option(
+    "--metrics-token-file", metavar="FILE", help="A token for Prometheus to read metrics. Tokens of the hub also work."
+)
+@click.option(
+    "--own-public-url",
+    metavar="URL",
+    help="Where people open the service if the hub has subdomain_host: https://gpu--service.hub.example.org. The hub "
+    "prints both addresses at its start.",
+)
 @click.option("--settings", metavar="FILE", help="YAML: the settings that configure() takes as service_settings.")
 @click.option("--backend", type=click.Choice(("local", "kubernetes")), help="Where workspaces live. Default: local.")
 @click.option("--cluster", metavar="FILE", help=CLUSTER_HELP)
@@ -71,7 +85,6 @@ def serve(**options: Any) -> None:
       /healthz   200 while rounds go on. 503 means that a restart would help.
       /readyz    200 once it owns its store and has seen what runs, so that it can grant GPUs.
     """  # noqa: D301 - click does not wrap a paragraph with this character
-    begin_log()
     try:
         run_service(ServeOptions(**options))
     except CatalogError as error:

@@ -73,7 +73,8 @@ class Root(ApiHandler):
     async def get(self) -> None:
         """Answer name, rights, version, and the teams that may be charged for what who asks uses."""
         person = self.must()
-        answer = {"version": __version__, "user": person.name, "admin": person.admin}
+        pages = self.parts.page_url or None
+        answer = {"version": __version__, "user": person.name, "admin": person.admin, "pages": pages}
         self.answer({**answer, **await teams_view(self.parts, person.owner, await self.groups())})
 
 

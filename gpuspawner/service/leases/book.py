@@ -13,9 +13,11 @@ from gpuspawner.core.leases import events
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Key, Lease, Owner
 from gpuspawner.core.leases.warned import settled
+from gpuspawner.core.outages import DATABASE
 from gpuspawner.core.queue.live import Leases, LiveLeases
 from gpuspawner.core.quotas.charges import Line
 from gpuspawner.service.failures import Failures
+from gpuspawner.service.lease_log import log_step
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
 from gpuspawner.service.store.idempotency import KeyRow, context_without_act, take_key
 from gpuspawner.service.store.outbox import OutboxRow
@@ -253,7 +255,7 @@ class Book:
         for write in some:
             if not write.done.done():
                 self._forget(write)
-                write.done.set_exception(Unavailable(BEFORE_IT))
+                write.done.set_exception(Unavailable(BEFORE_IT, DATABASE))
                 write.done.exception()  # those that await it are told; nobody need await it
 
     def _write(self, some: Sequence[_Write]) -> tuple[int, BaseException | None]:
@@ -311,6 +313,7 @@ class Book:
         with self.failures.isolating("counting what is stored", raises=()):
             for lease in write.leases:
                 self._count(before[lease.id], lease)
+                log_step(before[lease.id], lease, self.get(lease.id))
         of_id = {lease.id: lease for lease in write.leases}
         for line in write.lines:
             if (found := _mismatch(line.event)) is not None:
@@ -337,7 +340,7 @@ class Book:
             self._forget(write)
             if write.done.done():
                 continue
-            write.done.set_exception(error if concerns_all or number == 0 else Unavailable(BEFORE_IT))
+            write.done.set_exception(error if concerns_all or number == 0 else Unavailable(BEFORE_IT, DATABASE))
         self._wake(lost)
 
     def _forget(self, write: _Write) -> None:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from gpuspawner.catalog.file import InForce
+from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.leases import endings, events

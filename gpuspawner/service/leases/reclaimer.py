@@ -17,7 +17,7 @@ from gpuspawner.backends.on_stop import (
     on_stop_script,
     read_on_stop,
 )
-from gpuspawner.catalog.values import ON_STOP_SECONDS
+from gpuspawner.catalog.models import OnStop
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.leases import coming_back
 from gpuspawner.core.leases import lease as leases
@@ -74,7 +74,6 @@ class Reclaimer:
         if lease is None or lease.phase is Phase.STOPPING or not still(lease):
             raise Conflict("This workspace is not to be stopped any more.")
         since = self._clock.now() - max(EVIDENCE_SECONDS, 2 * lease.streak.observed_seconds)
-        log.info("stopping %s of %s (%s, by %s): %s", lease.id, lease.user, how.reason.value, how.by, how.message)
         return self._allocator.finish(lease, how, kept_since=None if how.reason is Reason.STOPPED else since)
 
     async def end_for_good(self, lease: Lease, how: End) -> None:
@@ -193,9 +192,10 @@ class Reclaimer:
     async def _on_stop(self, lease: Lease) -> str:
         """Return how what was run ended, and what it wrote; "" where there was nothing to run."""
         template = self._allocator.catalog.templates.get(lease.request.template)
-        command, seconds = (template.on_stop_command, template.on_stop_seconds) if template else ("", ON_STOP_SECONDS)
+        on_stop = template.on_stop if template else OnStop()
         reason = lease.reason.value if lease.reason else ""
-        script = on_stop_script(command, seconds, reason)
+        seconds = on_stop.timeout_seconds
+        script = on_stop_script(on_stop.command, seconds, reason)
         result = await self._backend.run_script(lease.id, lease.attempt, script, seconds + ON_STOP_MARGIN_SECONDS)
         ran = OnStopResult(problem=result.problem) if result.problem else read_on_stop(result.text)
         if ran.problem:

@@ -331,7 +331,7 @@ class Preemptions:
 
     def _protected_until(self, lease: Lease, seen: Snapshot) -> float:
         policy = policy_of(self._allocator.catalog, lease, seen.now)
-        return (lease.running_at or seen.now) + policy.protected_seconds
+        return (lease.running_at or seen.now) + policy.preemption.protected_seconds
 
 
 def new_claim(by: str, now: float, **asked: Any) -> Preemption:

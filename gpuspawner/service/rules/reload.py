@@ -6,8 +6,7 @@ import asyncio
 import time
 
 from gpuspawner.backends.resources import Resources
-from gpuspawner.catalog.changes import changes_words
-from gpuspawner.catalog.file import CatalogFile, InForce
+from gpuspawner.catalog.watched_file import CatalogFile, InForce, changes_words
 from gpuspawner.core.administering.acts import CatalogChanged
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
@@ -61,7 +60,7 @@ class Reload:
             await self._entries.look()
         if isinstance(self._in_force, CatalogFile):
             # Beside the loop, which answers meanwhile: a long catalog is read in seconds.
-            found = await asyncio.to_thread(self._in_force.news, time.time())
+            found = await asyncio.to_thread(self._in_force.look_for_new, time.time())
             if found is not None:
                 self._in_force.take(found)
 

@@ -15,8 +15,10 @@ from typing import ParamSpec, TypeVar
 import sqlalchemy as sa
 
 from gpuspawner import __version__
+from gpuspawner.backends.outages import OutageLog
 from gpuspawner.core.errors import Conflict, Superseded, Unavailable
 from gpuspawner.core.leases.lease import Lease
+from gpuspawner.core.outages import DATABASE, Outage
 from gpuspawner.core.quotas.charges import Line
 from gpuspawner.service.store import schema, tables
 from gpuspawner.service.store.administration import Announcements, Preemptions, Restrictions
@@ -74,8 +76,8 @@ class Store:
 
     def __init__(self, url: str, password_file: Path | None = None) -> None:
         """Read and write nothing before :meth:`open`. Raises ValueError: ``databases.database_of``."""
-        self.trouble = ""
-        """Why the last read or write failed, "" if it did not."""
+        self.outages = OutageLog()
+        """Whether the database answers now."""
         self._written_at = -math.inf
         self.epoch = 0
         self._beats = self._writes = 0
@@ -128,6 +130,16 @@ class Store:
                 _note(connection, HEARTBEAT, 1)
         self.epoch, self._writes, self._beats, self._unsure = epoch + 1, writes, 1, False
 
+    @property
+    def outage(self) -> Outage | None:
+        """Why the last thing that was to be written or read was not."""
+        return self.outages.outage
+
+    @property
+    def trouble(self) -> str:
+        """Why it was not, in a sentence; "" where all is well."""
+        return "" if self.outage is None else self.outage.why
+
     def close(self) -> None:
         """Accept no more calls, and close every connection."""
         for threads in (self._writer, self._readers):
@@ -146,7 +158,7 @@ class Store:
         finally:
             asked.cancel()
         if not done:
-            raise Unavailable(HANGS.format(seconds=ANSWER_SECONDS))
+            raise Unavailable(HANGS.format(seconds=ANSWER_SECONDS), DATABASE)
         return asked.result()
 
     async def write(self, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
@@ -226,10 +238,11 @@ class Store:
                 done = writes
         except Unavailable as error:
             if not (done and self._arrived()):
-                self.trouble = str(error)
-                raise
+                self.outages.begin(DATABASE, str(error), time.time())
+                raise Unavailable(str(error), DATABASE) from error
         if writes:
-            self.trouble, self._written_at = "", time.monotonic()
+            self._written_at = time.monotonic()
+            self.outages.end(time.time())
 
     def _arrived(self) -> bool:
         """Return whether a failed commit is stored after all: the connection may have ended before the answer."""

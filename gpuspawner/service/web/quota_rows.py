@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gpuspawner.catalog.groups import team_title
+from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.calendar.periods import show_moment
 from gpuspawner.core.quotas.bounds import Who
 from gpuspawner.core.quotas.budgets import Asker, Balance, Balances

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.catalog.groups import team_title
+from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart, UsageSum
 from gpuspawner.service.tell.console.listing import Column, Filter, Table, Wanted

@@ -52,9 +52,9 @@ copy = f"sh {demo['first']}/copy.sh"
 c.KubeSpawner.lifecycle_hooks = {"postStart": {"exec": {"command": ["sh", "-c", copy]}}}
 
 catalog = yaml.safe_load((here / "cluster_catalog.yaml").read_text())
-if demo["kinds"] is None:
-    c.GPUSpawner.gpu_cluster = {"devices": "/dev/nvidia-simulated/GPU-*"}
-else:
+if demo["kinds"] is not None:
     catalog = with_own(catalog, Counter({(name, memory, compute): n for name, memory, compute, n in demo["kinds"]}))
+    for kind in catalog["gpus"].values():
+        kind["title"] += demo["suffix"]
 
 configure(c, catalog=catalog, data_dir="gpuspawner", fast=demo["fast"])

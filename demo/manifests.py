@@ -53,6 +53,7 @@ def objects(place: Place, settings: Settings) -> list[Object]:
         "priority_class": priority,
         "first": FIRST,
         "kinds": place.kinds,
+        "suffix": " (simulated driver)" if place.control else "",
         "fast": settings.fast,
     }
     enforced = {"pod-security.kubernetes.io/enforce": "restricted"}

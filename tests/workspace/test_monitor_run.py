@@ -24,12 +24,12 @@ POLICY = IdlePolicy(soft_budget_seconds=())
 KEEPER = """
 import logging, os, sys, time
 from gpuspawner.workspace.kernels import KernelFile
-from gpuspawner.workspace.monitor import thread
-thread.EVERY_SECONDS = thread.AGAIN_SECONDS = 0.3
-file, monitor = KernelFile(), thread.Monitor(os.environ, logging.getLogger())
+from gpuspawner.workspace import monitor as module
+module.EVERY_SECONDS = module.AGAIN_SECONDS = 0.3
+file, monitor = KernelFile(), module.Monitor(os.environ, logging.getLogger())
 monitor.start()
 while True:
-    file.write([], opened=False, monitor=monitor.told())
+    file.write([], opened=False, monitor=monitor.document)
     time.sleep(0.1)
 """
 BURST = "import sys; from gpuspawner.backends.local import busy; busy(float(sys.argv[1]), percent=90)"
@@ -166,6 +166,19 @@ async def test_a_burst_of_a_fifth_of_a_second_between_two_probes_is_busy_and_its
     assert monitor_of(again).gapless_seconds < monitor_of(sample).gapless_seconds, "it knows of nothing before"
     workspace.burst()
     await workspace.eventually(saw_work)
+
+
+@pytest.mark.parametrize("source", ["samples", "rates"])
+async def test_a_gpu_that_only_encodes_video_is_at_work(workspace, source):
+    if source == "rates":
+        (workspace.folder / "no-samples").write_text("1")
+    workspace.start(KEEPER)
+    await workspace.eventually(lambda found: follows(found) and monitor_of(found).percent in {None, 0.0})
+    (workspace.folder / "encoder").write_text("72")
+    sample = await workspace.eventually(saw_work)
+    assert monitor_of(sample).percent == 72.0
+    assert f'"source":"{source}"' in workspace.text
+    assert sample.gpus[0].utilization_percent == 0.0
 
 
 async def test_an_nvml_that_failed_is_asked_again(workspace):

@@ -358,7 +358,7 @@ class ClusterView:
     def _count(self, name: str) -> None:
         node, seen = self.node(name), self._pods_on.get(name, {})
         self._beside.pop(NodeName("", name), None)
-        pods = [*map(self.devices.pod, seen.values()), *self.devices.others(name, seen)]
+        pods = [*self.devices.pods(seen), *self.devices.others(name, seen)]
         gpus = gpus_of_node(node, pods, self._kinds, self._hub, self._settings.tolerations) if node else ()
         if gpus and node:
             self._gpus_of[name] = gpus

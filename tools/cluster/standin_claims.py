@@ -1,32 +1,26 @@
-"""Simulated GPUs on the real node that pods claim: a DRA driver, its DeviceClasses and ResourceSlices.
+"""Our stand-in for the node's GPUs that pods claim: a DRA driver and its ResourceSlices.
 
-Names, attributes and taints are those of NVIDIA's driver (kubernetes-sigs/dra-driver-nvidia-gpu, August 2026).
+It serves what NVIDIA's driver can't do without hardware: parts of a GPU (MIG) and shares of one. It also serves
+machines without NVIDIA's simulated driver. Names, attributes and taints are those of NVIDIA's driver
+(kubernetes-sigs/dra-driver-nvidia-gpu, August 2026).
 """
 
 from __future__ import annotations
 
-import json
 import sys
-import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from gpuspawner.backends.local.records import MIB, SimulatedGpu
 from tools.cluster.cluster import Cluster
-from tools.cluster.gpus import make_devices, write_settings
+from tools.cluster.node_claims import API, DRIVER, Json, NodeClaims
 from tools.cluster.settings import NODE
+from tools.cluster.standin_gpus import make_devices, write_settings
 from tools.install import ROOT
-from tools.progress import StepError
 
-PROCESS = "dra-driver"
-DRIVER = "gpu.nvidia.com"
-API = "resource.k8s.io/v1"
-REGISTERED_SECONDS = 90
 MIG_MEMORY_MIB = {"1g.10gb": 9_728, "3g.40gb": 40_192}
 MULTIPROCESSORS, OF_SLICE = 98, 14
-Json = dict[str, Any]
 
 
 @dataclass
@@ -48,34 +42,14 @@ class Board:
         self.gpu = SimulatedGpu(f"GPU-{uuid.uuid4()}", self.product, self.memory_mib * MIB, "8.0")
 
 
-class ClaimedGpus:
-    """The node's GPUs that are claimed."""
+class StandinClaims(NodeClaims):
+    """The node's claimed GPUs by our stand-in, each as its board says."""
 
     def __init__(self, cluster: Cluster, boards: Sequence[Board]) -> None:
-        """Take them."""
-        self.cluster, self.boards, self.extended = cluster, list(boards), ""
+        super().__init__(cluster, [board.gpu.uuid for board in boards])
+        self.boards = list(boards)
         self.folder = cluster.folder / "claimed-gpus"
         self.generation = 1
-        self.log = cluster.log(PROCESS)
-
-    def start(self) -> None:
-        """Start the driver and, once the kubelet knows it, tell the cluster of its devices.
-
-        Raises:
-            StepError: the kubelet does not know it in time, with its log.
-        """
-        self.stop()
-        make_devices(self.folder, [board.gpu for board in self.boards])
-        self._write()
-        module = [sys.executable, "-m", "tools.cluster.dra_driver", str(self.folder / "settings.json")]
-        self.cluster.start_process(PROCESS, ["/usr/bin/env", f"PYTHONPATH={ROOT}", *module])
-        self._apply(*self._classes())
-        deadline = time.monotonic() + REGISTERED_SECONDS
-        while "registered: True" not in (self.log.read_text() if self.log.exists() else ""):
-            if time.monotonic() > deadline:
-                raise StepError("The kubelet does not know the DRA driver.", self.log)
-            time.sleep(0.1)
-        self.publish()
 
     def publish(self) -> None:
         """Tell the cluster of the devices as they are now: a new generation of the pool."""
@@ -88,26 +62,15 @@ class ClaimedGpus:
         names = [f"{NODE}-{DRIVER}-{before}-{at}" for at in range(2)]
         self.cluster.kubectl("delete", "resourceslice", "--ignore-not-found", *names)
 
-    def taint(self, board: int, key: str = "gpu.nvidia.com/xid", effect: str = "NoSchedule") -> None:
-        """Let a GPU fail."""
-        self.boards[board].taints = [{"key": key, "effect": effect}]
+    def taint(self, number: int) -> None:
+        """Let a GPU fail: it is tainted."""
+        self.boards[number].taints = [{"key": "gpu.nvidia.com/xid", "effect": "NoSchedule"}]
         self.publish()
 
-    def mend(self, board: int) -> None:
+    def mend(self, number: int) -> None:
         """Let it work again."""
-        self.boards[board].taints = []
+        self.boards[number].taints = []
         self.publish()
-
-    def serve(self, resource: str) -> None:
-        """Let pods ask for whole GPUs by an extended resource as well; "" is none any more."""
-        self.extended = resource
-        self._apply(*self._classes())
-
-    def stop(self) -> None:
-        """Take them away again."""
-        self.cluster.kubectl("delete", "resourceslice", "--all", "--ignore-not-found")
-        self.cluster.kubectl("delete", "deviceclass", "--all", "--ignore-not-found")
-        self._end_driver()
 
     def _slice(self, at: int, part: Json, of: int) -> Json:
         pool = {"name": NODE, "generation": self.generation, "resourceSliceCount": of}
@@ -115,20 +78,18 @@ class ClaimedGpus:
         spec = {"driver": DRIVER, "nodeName": NODE, "pool": pool, **part}
         return {"apiVersion": API, "kind": "ResourceSlice", "metadata": metadata, "spec": spec}
 
-    def _classes(self) -> list[Json]:
-        classes = []
-        for name, kind in ((DRIVER, "gpu"), ("mig.nvidia.com", "mig")):
-            is_of = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == '{kind}'"
-            spec: Json = {"selectors": [{"cel": {"expression": is_of}}]}
-            if kind == "gpu" and self.extended:
-                spec["extendedResourceName"] = self.extended
-            classes.append({"apiVersion": API, "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec})
-        return classes
+    def _command(self) -> list[str]:
+        make_devices(self.folder, [board.gpu for board in self.boards])
+        self._write()
+        module = [sys.executable, "-m", "tools.cluster.dra_driver", str(self.folder / "settings.json")]
+        return ["/usr/bin/env", f"PYTHONPATH={ROOT}", *module]
 
-    def _apply(self, *objects: Json) -> None:
-        file = self.folder / "objects.json"
-        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
-        self.cluster.kubectl("apply", f"--filename={file}")
+    def _is_published(self) -> bool:
+        """Publish the devices once the kubelet knows the driver."""
+        if "registered: True" not in (self.log.read_text() if self.log.exists() else ""):
+            return False
+        self.publish()
+        return True
 
     def _write(self) -> None:
         devices = {}
@@ -138,14 +99,6 @@ class ClaimedGpus:
                 made = uuid.uuid5(uuid.NAMESPACE_OID, f"{board.gpu.uuid}/{part}")
                 devices[_part_name(number, *part)] = {"board": board.gpu.uuid, "id": f"MIG-{made}", "mig": part[0]}
         write_settings(self.folder, driver=DRIVER, kubectl=str(self.cluster.folder / "kubectl"), devices=devices)
-
-    def _end_driver(self) -> None:
-        known = Cluster.load(self.cluster.folder)
-        if known and PROCESS in known.processes:
-            self.cluster.stop_process(PROCESS)
-        for socket in (f"plugins_registry/{DRIVER}-reg.sock", f"plugins/{DRIVER}/dra.sock"):
-            (self.cluster.folder / "lib" / "kubelet" / socket).unlink(missing_ok=True)  # the kubelet forgets it
-        self.log.unlink(missing_ok=True)
 
 
 def _devices(number: int, board: Board) -> list[Json]:

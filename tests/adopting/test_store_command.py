@@ -167,7 +167,7 @@ def test_a_backup_of_another_hub_or_of_a_newer_version_is_refused(data, tmp_path
     with sqlite3.connect(data / DATABASE) as raw:
         raw.execute("UPDATE alembic_version SET version_num = '9999'")
     raw.close()
-    assert run("server", "check", data=data) == INVALID
+    assert run("check", data=data) == INVALID
     assert f"Install gpuspawner {__version__} or a later one" in capsys.readouterr().out
     assert run("backup", tmp_path / "newer.tar", data=data) == DONE
     assert run("restore", tmp_path / "newer.tar", data=tmp_path / "new") == REFUSED
@@ -212,7 +212,7 @@ def test_without_a_store_it_is_said_where_to_look(tmp_path, capsys):
 
 
 def test_check_as_json(data, capsys):
-    assert run("server", "check", "--json", data=data) == DONE
+    assert run("check", "--json", data=data) == DONE
     found = json.loads(capsys.readouterr().out)
     assert (found["live"], found["migrations"], found["is_newer"]) == (1, [], False)
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 import difflib
 import functools
 import gc
+import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, TypeVar, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from gpuspawner.cli.errors import InvalidError
+
+if TYPE_CHECKING:
+    from gpuspawner.backends.kubernetes.settings import ClusterSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
 KUBERNETES_PACKAGES = frozenset({"aiohttp", "kubernetes_asyncio", "kubespawner"})
@@ -45,7 +50,7 @@ class LazyGroup(click.Group):
     def __init__(
         self, *arguments: Any, lazy: Mapping[str, tuple[str, str]], groups: Sequence[str] = (), **more: Any
     ) -> None:
-        """Keep the commands by name: ``module:function`` below ``gpuspawner.cli``, and the first line of the help.
+        """Keep the commands by name: ``module:function`` below ``gpuspawner``, and the first line of the help.
 
         ``groups`` are the names of those that are groups.
         """
@@ -61,7 +66,7 @@ class LazyGroup(click.Group):
         if cmd_name not in self.lazy:
             return None
         module, _, function = self.lazy[cmd_name][0].partition(":")
-        return cast("click.Command", getattr(_import(f"gpuspawner.cli.{module}"), function))
+        return cast("click.Command", getattr(_import(f"gpuspawner.{module}"), function))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -128,6 +133,21 @@ def cluster_options(function: F) -> F:
     kubeconfig = click.option("--kubeconfig", metavar="FILE", help=f"How to reach the cluster. {usual}")
     context = click.option("--context", metavar="NAME", help="A context of that file. Default: the current one.")
     return kubeconfig(context(function))
+
+
+def cluster_settings(kubeconfig: str | None, context: str | None, namespace: str = "") -> ClusterSettings:
+    """Return the way to the cluster: the named file, $KUBECONFIG, ~/.kube/config, else the account of the pod.
+
+    Raises:
+        InvalidError: the named file does not exist.
+    """
+    from gpuspawner.backends.kubernetes.settings import ClusterSettings  # noqa: PLC0415 - users' commands need it not
+
+    if kubeconfig and not Path(kubeconfig).exists():
+        raise InvalidError(f"--kubeconfig: {kubeconfig} does not exist. Name the file that kubectl uses.")
+    usual = Path("~/.kube/config").expanduser()
+    found = kubeconfig or os.environ.get("KUBECONFIG", "") or (str(usual) if usual.exists() else "")
+    return ClusterSettings(namespace, kubeconfig=found, context=context or "")
 
 
 def session_options(function: F) -> F:

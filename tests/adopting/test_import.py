@@ -9,12 +9,12 @@ from kubespawner import KubeSpawner
 from slugify import slugify
 from traitlets.config import Config
 
+from gpuspawner.adoption.draft import render
+from gpuspawner.adoption.profiles.overrides import read_override
+from gpuspawner.adoption.profiles.sources import Source, read_source
+from gpuspawner.adoption.profiles.templates import imported
 from gpuspawner.catalog import load_catalog, load_text
 from gpuspawner.cli import main
-from gpuspawner.cli.adopting.draft import render
-from gpuspawner.cli.importing.overrides import read_override
-from gpuspawner.cli.importing.profiles import imported
-from gpuspawner.cli.importing.sources import Source, read_source
 from gpuspawner.core.units import GIBIBYTE, MEBIBYTE
 from gpuspawner.spawner.kubernetes.conflicts import conflicts
 
@@ -268,7 +268,7 @@ FUNCTION = "def of(spawner):\n    return []\nc.KubeSpawner.profile_list = of\n"
         ),
         pytest.param("v.yaml", "a: [\n", "v.yaml is no YAML or JSON: ", id="no YAML"),
         pytest.param("v.yaml", "", "has no profiles: ", id="empty"),
-        pytest.param("v.yaml", "- {}\n", "No profile of it can be read: nothing was written.", id="nothing in it"),
+        pytest.param("v.yaml", "- {}\n", "None of its profiles can be read. Nothing was written.", id="nothing in it"),
     ],
 )
 def test_what_has_no_profiles_says_what_to_do(tmp_path, monkeypatch, capsys, name, text, said):
@@ -353,7 +353,7 @@ def test_what_no_catalog_can_say_is_told_with_its_profile_and_nothing_is_written
     (tmp_path / "profiles.json").write_text(json.dumps([profile("Wrong label", kubespawner_override=override)]))
     assert main(["server", "import", "profiles.json"]) == INVALID
     said = capsys.readouterr().err
-    assert "What would be made of profiles.json is no good catalog, and nothing was written: gpus." in said
+    assert "The profiles of profiles.json do not make a good catalog, and nothing was written: gpus." in said
     assert not (tmp_path / "catalog.yaml").exists()
 
 

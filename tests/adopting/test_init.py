@@ -6,16 +6,16 @@ import pytest
 from cluster_objects import A100, MIG_MIXED, MIG_SINGLE, SHARED, T4, a_node
 from kube_api import KubeApi
 
+from gpuspawner.adoption.cluster_gpus import of_nodes
+from gpuspawner.adoption.discovered_gpus import to_draft
+from gpuspawner.adoption.draft import render
+from gpuspawner.adoption.gpu_models import short_name, title_of, written_memory
 from gpuspawner.backends.kubernetes.fleet import gpus_of_node
 from gpuspawner.backends.kubernetes.kinds import cluster_kinds
 from gpuspawner.backends.kubernetes.reading.objects import to_node
 from gpuspawner.backends.local import nvidia
 from gpuspawner.catalog import load_catalog, load_text
 from gpuspawner.cli import main
-from gpuspawner.cli.adopting.draft import render
-from gpuspawner.cli.adopting.found import to_draft
-from gpuspawner.cli.adopting.models import short_name, title_of, written_memory
-from gpuspawner.cli.adopting.of_cluster import of_nodes
 
 U0, U1 = "GPU-aaaaaaaa-0000-0000-0000-000000000000", "GPU-bbbbbbbb-0000-0000-0000-000000000001"
 H100 = "NVIDIA H100 80GB HBM3"
@@ -58,7 +58,7 @@ def test_a_catalog_that_is_there_is_replaced_by_force_alone(machine, tmp_path, c
     machine(f"0, {U0}, Tesla T4, [N/A], 15360, 0\n")
     (tmp_path / "catalog.yaml").write_text("mine\n")
     assert main(["server", "init"]) == REFUSED
-    assert "catalog.yaml is there, and was not changed." in capsys.readouterr().err
+    assert "catalog.yaml exists and was not changed." in capsys.readouterr().err
     assert (tmp_path / "catalog.yaml").read_text() == "mine\n"
     assert main(["server", "init", "--force"]) == DONE
     assert list(load_catalog(tmp_path / "catalog.yaml").gpus) == ["t4"]

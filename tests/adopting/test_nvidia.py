@@ -5,12 +5,12 @@ import json
 import pytest
 from harness.nvidia import machines, simulated_driver
 
+from gpuspawner.adoption.doctor.cuda_checks import cuda_of_image, cuda_of_packages, driver_supports
+from gpuspawner.adoption.doctor.findings import State
+from gpuspawner.adoption.draft import MOST_GPUS
 from gpuspawner.backends.local import nvidia
 from gpuspawner.catalog import load_catalog
 from gpuspawner.cli import main
-from gpuspawner.cli.adopting.draft import MOST_GPUS
-from gpuspawner.cli.doctor.findings import State
-from gpuspawner.cli.doctor.of_cuda import cuda_of_image, cuda_of_packages, driver_supports
 
 COMPUTE = {"a100": "8.0", "b200": "10.0", "gb200": "10.0", "gb300": "10.0", "h100": "9.0", "l40s": "8.9", "t4": "7.5"}
 """What the simulated machines' drivers tell. A real GB300 tells 10.3."""

@@ -7,18 +7,18 @@ import click
 from gpuspawner.cli.base import LazyGroup
 
 COMMANDS = {
-    "move": ("admin.actions:move", "Move workspaces: they end and start again elsewhere."),
-    "exempt": ("admin.restrictions:exempt", "Exempt workspaces from the idle check for a time."),
-    "drain": ("admin.restrictions:drain", "Drain a node: nothing new starts on it."),
-    "quarantine": ("admin.restrictions:quarantine", "Quarantine a GPU: no new workspace gets it."),
-    "pause": ("admin.restrictions:pause", "Pause grants of a GPU kind, or of everything."),
-    "reserve": ("admin.restrictions:reserve", "Reserve GPUs for a user or a team."),
-    "grant": ("admin.grants:grant", "Add to a quota or a budget for a time."),
-    "correct": ("admin.grants:correct", "Correct the usage that a user is charged."),
-    "preempt": ("admin.preempt:preempt", "Claim GPUs in use for more important work."),
-    "announce": ("admin.announce:announce", "Send users an announcement, list announcements, or withdraw one."),
-    "audit": ("admin.audit:audit", "Show the audit: actor, action, target, origin and reason."),
-    "report": ("admin.report:report", "Report the GPU hours of a month: allocated, busy, idle, saved, and cost."),
+    "move": ("cli.admin.actions:move", "Move workspaces: they end and start again elsewhere."),
+    "exempt": ("cli.admin.restrictions:exempt", "Exempt workspaces from the idle check for a time."),
+    "drain": ("cli.admin.restrictions:drain", "Drain a node: nothing new starts on it."),
+    "quarantine": ("cli.admin.restrictions:quarantine", "Quarantine a GPU: no new workspace gets it."),
+    "pause": ("cli.admin.restrictions:pause", "Pause grants of a GPU kind, or of everything."),
+    "reserve": ("cli.admin.restrictions:reserve", "Reserve GPUs for a user or a team."),
+    "grant": ("cli.admin.grants:grant", "Add to a quota or a budget for a time."),
+    "correct": ("cli.admin.grants:correct", "Correct the usage that a user is charged."),
+    "preempt": ("cli.admin.preempt:preempt", "Claim GPUs in use for more important work."),
+    "announce": ("cli.admin.announce:announce", "Send users an announcement, list announcements, or withdraw one."),
+    "audit": ("cli.admin.audit:audit", "Show the audit: actor, action, target, origin and reason."),
+    "report": ("cli.admin.report:report", "Report the GPU hours of a month: allocated, busy, idle, saved, and cost."),
 }
 
 

@@ -13,7 +13,6 @@ from gpuspawner.backends.kubernetes.api import ApiRefused
 from gpuspawner.backends.kubernetes.resources import FINALIZER, KIND, CustomResources
 from gpuspawner.catalog.resources.definitions import everything
 from gpuspawner.cli import base
-from gpuspawner.cli.adopting.cluster import settings_of
 from gpuspawner.cli.errors import AwayError, RefusedError
 from gpuspawner.core.errors import Unavailable
 
@@ -48,7 +47,7 @@ def crd(namespace: str, kubeconfig: str | None, context: str | None, *, release_
     if not release_finalizers:
         print(definitions_text(), end="")
         return
-    settings = settings_of(kubeconfig, context, namespace)
+    settings = base.cluster_settings(kubeconfig, context, namespace)
     resources = CustomResources(replace(settings, custom_resources=namespace))
     try:
         print(asyncio.run(_release_or_count(resources, namespace, yes=yes)))

@@ -7,13 +7,13 @@ import click
 from gpuspawner.cli.base import LazyGroup
 
 COMMANDS = {
-    "init": ("adopting.arguments:init", "Write a first catalog of the GPUs of this machine or a cluster."),
-    "import": ("adopting.arguments:import_profiles", "Make a catalog of KubeSpawner's profiles."),
-    "check": ("server.check:check", "Check a catalog: every error at once, with file, line and remedy."),
-    "serve": ("server.serve:serve", "Run the service. Usually the hub starts it."),
-    "store": ("server.store:store", "Back up, restore, check or copy the service's store."),
-    "simulate": ("server.simulate:simulate", "Replay recorded or generated sessions against a draft policy."),
-    "doctor": ("doctor.arguments:doctor", "Examine hub, service and cluster, and say what to repair."),
+    "init": ("adoption.init:init", "Write a first catalog of the GPUs of this machine or a cluster."),
+    "import": ("adoption.profiles.command:import_profiles", "Make a catalog of KubeSpawner's profiles."),
+    "check": ("cli.server.check:check", "Check a catalog: every error at once, with file, line and remedy."),
+    "serve": ("cli.server.serve:serve", "Run the service. Usually the hub starts it."),
+    "store": ("cli.server.store:store", "Back up, restore, check or copy the service's store."),
+    "simulate": ("cli.server.simulate:simulate", "Replay recorded or generated sessions against a draft policy."),
+    "doctor": ("adoption.doctor.command:doctor", "Examine hub, service and cluster, and say what to repair."),
 }
 
 

@@ -36,7 +36,8 @@ CUDA = "lib/libcuda.so.550.163.01"
 _DEVICE = re.compile(r'- index: (\d+)\s+uuid: "([^"]+)".*?bus_id: "([^"]+)".*?minor_number: (\d+)', re.DOTALL)
 _NAMESPACE = """
 devices=$1; shift
-new=$(mktemp -d)
+new=$devices/device-files
+mkdir -p "$new"
 mount -t tmpfs -o mode=755 dev "$new"
 for name in null zero full random urandom tty; do
     touch "$new/$name"; mount --bind "/dev/$name" "$new/$name"
@@ -47,8 +48,7 @@ ln -s pts/ptmx "$new/ptmx"
 for device in "$devices"/dev/nvidia*; do
     touch "$new/${device##*/}"; mount --bind /dev/null "$new/${device##*/}"
 done
-mount --move "$new" /dev
-rmdir "$new"
+mount --rbind "$new" /dev
 mount --bind "$devices/proc-driver" /proc/driver
 exec "$@"
 """

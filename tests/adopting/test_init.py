@@ -55,7 +55,7 @@ def pools(nodes):
 
 
 def test_a_catalog_that_is_there_is_replaced_by_force_alone(machine, tmp_path, capsys):
-    machine(f"0, {U0}, Tesla T4, [N/A], 15360, 0\n")
+    machine(f"0, {U0}, Tesla T4, [N/A], 15360, 0, [N/A]\n")
     (tmp_path / "catalog.yaml").write_text("mine\n")
     assert main(["server", "init"]) == REFUSED
     assert "catalog.yaml exists and was not changed." in capsys.readouterr().err
@@ -65,7 +65,7 @@ def test_a_catalog_that_is_there_is_replaced_by_force_alone(machine, tmp_path, c
 
 
 def test_printed_it_is_a_catalog_alone(machine, capsys, tmp_path):
-    machine(f"0, {U0}, Tesla T4, [N/A], 15360, 0\n")
+    machine(f"0, {U0}, Tesla T4, [N/A], 15360, 0, [N/A]\n")
     assert main(["server", "init", "-"]) == DONE
     out, err = capsys.readouterr()
     assert list(load_text(out).gpus) == ["t4"]
@@ -80,7 +80,7 @@ def test_mig_devices_are_kinds_of_their_own(machine, capsys):
         "  MIG 1g.10gb     Device  1: (UUID: MIG-dddddddd-0000-0000-0000-000000000003)\n"
         f"GPU 1: {H100} (UUID: {U1})\n"
     )
-    machine(f"0, {U0}, {H100}, Enabled, 81559, 1\n1, {U1}, {H100}, Enabled, 81559, 1\n", listed)
+    machine(f"0, {U0}, {H100}, Enabled, 81559, 1, 0\n1, {U1}, {H100}, Enabled, 81559, 1, 0\n", listed)
     assert main(["server", "init"]) == DONE
     out = capsys.readouterr().out
     assert "GPU 1 (NVIDIA H100 80GB HBM3) is in MIG mode and has no MIG device: make some by nvidia-smi mig -cgi" in out

@@ -15,7 +15,7 @@ FORMS = {
     ],
     "buffer": ["-q", "-d", "UTILIZATION"],
     "fleet": [
-        "--query-gpu=index,uuid,name,mig.mode.current,memory.total,memory.used",
+        "--query-gpu=index,uuid,name,mig.mode.current,memory.total,memory.used,ecc.errors.uncorrected.volatile.total",
         "--format=csv,noheader,nounits",
     ],
     "compute-processes": ["--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader,nounits"],

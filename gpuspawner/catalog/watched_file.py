@@ -71,7 +71,7 @@ class InForce:
         if not self.problem:
             return self.waits
         first, *others = self.problem.splitlines()
-        more = f" All {len(others)} problems: gpuspawner check tells them." if len(others) > 1 else ""
+        more = f" All {len(others)} problems: gpuspawner server check tells them." if len(others) > 1 else ""
         return (f"{CHANGED} {first}{more}", *self.waits)
 
     @property

@@ -10,7 +10,7 @@ from gpuspawner.catalog.own_software import LONGEST_ADDRESS
 from gpuspawner.catalog.quota_models import QuotaLimits
 from gpuspawner.catalog.resources.definitions import FIXED, KINDS, RequestSpec, definition
 from gpuspawner.catalog.start_options import OPTIONS
-from gpuspawner.cli.chart.crd import text
+from gpuspawner.cli.kube.crd import definitions_text
 from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.text_fields import LONGEST_IMAGE
 from tools.install import ROOT
@@ -25,7 +25,7 @@ def spec_of(kind):
 
 def test_the_chart_holds_what_the_command_prints():
     committed = (CHART / "templates" / "crds.yaml").read_text()
-    assert committed == text(), "gpuspawner crd > helm/gpuspawner-crds/templates/crds.yaml"
+    assert committed == definitions_text(), "gpuspawner kube crd > helm/gpuspawner-crds/templates/crds.yaml"
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
 

@@ -63,7 +63,7 @@ def test_a_wrong_catalog_changes_nothing_and_is_logged_once(path, caplog):
     (sentence,) = file.sentences
     assert sentence == (
         "The catalog was changed and cannot be used: the one before stays in force. "
-        f"{line} All 2 problems: gpuspawner check tells them."
+        f"{line} All 2 problems: gpuspawner server check tells them."
     )
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
     assert line in caplog.text

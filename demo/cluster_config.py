@@ -53,8 +53,7 @@ c.KubeSpawner.lifecycle_hooks = {"postStart": {"exec": {"command": ["sh", "-c", 
 
 catalog = yaml.safe_load((here / "cluster_catalog.yaml").read_text())
 if demo["kinds"] is not None:
-    catalog = with_own(catalog, Counter({(name, memory, compute): n for name, memory, compute, n in demo["kinds"]}))
-    for kind in catalog["gpus"].values():
-        kind["title"] += demo["suffix"]
+    own = Counter({(name, memory, compute): count for name, memory, compute, count in demo["kinds"]})
+    catalog = with_own(catalog, own, demo["label"])
 
 configure(c, catalog=catalog, data_dir="gpuspawner", fast=demo["fast"])

@@ -25,8 +25,8 @@ from tools.progress import StepError, Steps
 MARK = "gpuspawner.io/run-cluster"
 """The label of all that is to be removed in the end; its value is the namespace."""
 GPUS = 4
-PROFILE = "NVIDIA"
-"""The variable that names the machine which NVIDIA's driver simulates; "none": our own simulation."""
+NO_DRIVER = "none"
+"""The profile by which our own simulation serves also where NVIDIA's simulated driver is."""
 GONE_WITHIN_SECONDS = 60
 MADE = "namespaces,persistentvolumes,clusterroles,clusterrolebindings,priorityclasses"
 """The kinds of what the whole cluster would keep."""
@@ -98,14 +98,17 @@ class Place:
 
 
 @contextmanager
-def a_place(steps: Steps, folder: Path, python: Path, environment: Mapping[str, str]) -> Iterator[Place]:
+def a_place(
+    steps: Steps, folder: Path, python: Path, environment: Mapping[str, str], profile: str = ""
+) -> Iterator[Place]:
     """Give a place, with simulated GPUs where it is on this machine; what was started for it ends with it.
 
     Args:
         steps: where it says what it does.
         folder: of the cluster on this machine.
         python: the one for the simulated GPUs, with grpcio.
-        environment: may name another cluster and its images, or which GPUs.
+        environment: may name another cluster and its images.
+        profile: the machine that NVIDIA's driver simulates; "" for an A100, if the driver is there.
 
     Raises:
         StepError: there is none and none can be started, or the other one's images are not named.
@@ -119,11 +122,10 @@ def a_place(steps: Steps, folder: Path, python: Path, environment: Mapping[str, 
             hub = cluster.give_image(ensure_hub_image(folder))
         with steps.step("Image of workspaces", streams=True):
             images = Images(hub, cluster.give_image(ensure_image(folder)), "Never")
-        profile = environment.get(PROFILE) or "a100"
-        if profile == "none":
+        if profile == NO_DRIVER:
             gpus: NodeGpus = StandinGpus(cluster, GPUS, python=python)
         else:
-            gpus = node_gpus(cluster, GPUS, profile, python=python)
+            gpus = node_gpus(cluster, GPUS, profile or "a100", python=python)
         try:
             with steps.step(f"{GPUS} simulated GPUs"):
                 gpus.start()

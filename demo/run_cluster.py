@@ -63,7 +63,7 @@ def run(settings: Settings, folder: Path, ending: Ending) -> None:
     with ExitStack() as started:
         try:
             python = ensure(steps, ["run", "devices"])
-            place = started.enter_context(a_place(steps, folder, python, os.environ))
+            place = started.enter_context(a_place(steps, folder, python, os.environ, settings.nvidia))
             log = started.enter_context((settings.logs / "hub.log").open("w"))
             hub = Hub(place, settings, log)
             if not place.ends:

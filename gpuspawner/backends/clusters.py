@@ -19,6 +19,7 @@ from gpuspawner.backends.outages import OutageLog
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, NodeName, Slot
 from gpuspawner.core.gpus.names import Group, group_of, node_in
+from gpuspawner.core.outages import Outage
 from gpuspawner.core.quotas.limits import Room
 
 T = TypeVar("T")
@@ -78,6 +79,12 @@ class ClustersBackend:
         self._first_until: float | None = None
 
     @property
+    def outages(self) -> Mapping[str, Outage]:
+        """Which clusters do not answer now, by name; "" is the hub's own."""
+        found = (("" if name == self.home else name, seen.log.outage) for name, seen in self._seen.items())
+        return {name: outage for name, outage in found if outage is not None}
+
+    @property
     def limits(self) -> tuple[str, ...]:
         """What the service may not see of each cluster."""
         return tuple(f"Cluster {name}: {words}" for name, one in self.clusters.items() for words in one.limits)
@@ -104,11 +111,7 @@ class ClustersBackend:
             complete=any(fleet.complete for fleet in found),
             age_seconds=min((fleet.age_seconds for fleet in found), default=0.0),
             beside={node: has for fleet in found for node, has in fleet.beside.items()},
-            outages={
-                "" if name == self.home else name: seen.log.outage
-                for name, seen in self._seen.items()
-                if seen.log.outage is not None
-            },
+            outages=self.outages,
         )
 
     async def workspaces(self) -> tuple[Running, ...]:

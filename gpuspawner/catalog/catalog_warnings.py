@@ -16,22 +16,22 @@ from gpuspawner.core.units import show_duration
 
 Source = str | Path | Mapping[str, object]
 
-_SAY_WHERE = "write in data: of a cluster what lies there"
+_SAY_WHERE = "write data: in a cluster that has it"
 OF_PODS = ("image", "profile", "guarantee")
 """Keys of a template that only KubeSpawner supports."""
 
 
 def needing_pods(source: Source, catalog: Catalog) -> tuple[Problem, ...]:
     """Return the entries that need KubeSpawner. ``catalog`` was loaded from ``source``."""
-    right = "take it out where c.JupyterHub.spawner_class is not 'kubespawner'"
+    right = "remove it if c.JupyterHub.spawner_class is not 'kubespawner'"
     found = [
-        Issue(("templates", name, key), "needs KubeSpawner: other hubs do not start with it", right)
+        Issue(("templates", name, key), "needs KubeSpawner; other hubs do not start with it", right)
         for name, template in catalog.templates.items()
         for key in OF_PODS
         if getattr(template, key)
     ]
     if catalog.clusters:
-        found.append(Issue(("clusters",), "needs KubeSpawner: other hubs do not start with it", right))
+        found.append(Issue(("clusters",), "needs KubeSpawner; other hubs do not start with it", right))
     return _located(source, found)
 
 
@@ -44,8 +44,8 @@ def without_effect(source: Source, catalog: Catalog) -> tuple[Problem, ...]:
     for name, policy in catalog.policies.items():
         start_up, lifetime = policy.idle.start_up_seconds, policy.lifetime_seconds[1]
         if start_up >= lifetime:
-            wrong = f"{show_duration(start_up)} is no less than the longest lifetime, {show_duration(lifetime)}"
-            right = "shorten it: by this policy no workspace is ever idle"
+            wrong = f"{show_duration(start_up)} is not less than the longest lifetime, {show_duration(lifetime)}"
+            right = "shorten it, because no workspace of this policy is ever idle"
             found.append(Issue(("policies", name, "idle", "start_up"), wrong, right))
     return _located(source, found)
 
@@ -55,7 +55,7 @@ def held_beyond(source: Source, catalog: Catalog, there: Mapping[str, int]) -> t
     found = [
         Issue(
             ("holds", number, "count"),
-            f"{hold.count} {hold.kind} are held, and there are {there[hold.kind]}",
+            f"{hold.count} {hold.kind} are reserved, but there are only {there[hold.kind]}",
             f"write at most {there[hold.kind]}",
         )
         for number, hold in enumerate(catalog.rules.holds)
@@ -74,13 +74,13 @@ def _of_quotas(catalog: Catalog) -> Iterator[Issue]:
     quotas = catalog.rules.quotas
     if not quotas:
         right = "write one, for example each-user: {each: user, gpus: {hard: 4}}"
-        yield Issue(("quotas",), "no quota: everybody may have all", right)
+        yield Issue(("quotas",), "there is no quota, so every user may take all GPUs", right)
     if any(kind.price_per_hour for kind in catalog.gpus.values()):
         return
     for quota in quotas:
         if any(budget.what is Used.COST for budget in quota.budgets):
             yield Issue(
-                ("quotas", quota.name, "cost"), "no GPU kind has a price: it bounds nothing", "add price: to gpus"
+                ("quotas", quota.name, "cost"), "no GPU kind has a price, so this limits nothing", "add price: to gpus"
             )
 
 
@@ -89,7 +89,7 @@ def _of_data(catalog: Catalog) -> Iterator[Issue]:
     for name, template in catalog.templates.items() if catalog.clusters else ():
         for missing in sorted(set(template.data) - there):
             right = did_you_mean(missing, sorted(there)) if there else _SAY_WHERE
-            yield Issue(("templates", name, "data"), f"no cluster has `{missing}`: it chooses none", right)
+            yield Issue(("templates", name, "data"), f"no cluster has `{missing}`, so it selects no cluster", right)
 
 
 def _located(source: Source, found: list[Issue]) -> tuple[Problem, ...]:

@@ -30,7 +30,6 @@ class HttpSchedulerAddress:
         Url,
         Required(
             "http://batch:8080",
-            "where the scheduler is is not said",
             "add {key}: with its address, for example scheduler: {{http: {{url: {example}}}}}",
         ),
     ]
@@ -54,7 +53,6 @@ class KueueQueues:
         ObjectName,
         Required(
             "workspaces",
-            "the queue of all is not said",
             "add {key}: with the name of a LocalQueue, for example scheduler: {{kueue: {{queue: {example}}}}}",
         ),
     ]
@@ -141,7 +139,7 @@ class Route:
 
 
 def _required(example: str) -> Required:
-    return Required(example, "its {key} is not said", "add {key}:, for example {key}: {example}")
+    return Required(example, "add {key}:, for example {key}: {example}")
 
 
 @dataclass(frozen=True)

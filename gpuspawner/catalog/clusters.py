@@ -25,19 +25,19 @@ def check_clusters(checked: CheckedFile) -> Iterator[Issue]:
     clusters = checked.file.clusters
     own = [name for name, one in clusters.items() if not one.kubeconfig]
     if clusters and checked.is_right("clusters") and len(own) != 1:
-        wrong = "none is the hub's own" if not own else f"{' and '.join(own)} have no kubeconfig"
-        right = "let exactly one be without kubeconfig: the cluster that the hub itself uses"
+        wrong = "no cluster is the hub's own" if not own else f"{' and '.join(own)} have no kubeconfig"
+        right = "leave kubeconfig out of exactly one cluster, the hub's own"
         yield Issue(("clusters",), wrong, right)
     if clusters and checked.file.scheduler.names:
-        right = "write it in the cluster whose queue that is, for example clusters: {us-east: {scheduler: ...}}"
-        yield Issue(("scheduler",), "several clusters have no queue of one scheduler", right)
+        right = "write it in the cluster that has the queue, for example clusters: {us-east: {scheduler: ...}}"
+        yield Issue(("scheduler",), "several clusters cannot share the queue of one scheduler", right)
     for name, one in clusters.items():
         loc = ("clusters", name)
         if one.context and not one.kubeconfig and checked.is_right(*loc, "kubeconfig"):
-            yield Issue((*loc, "context"), "of which kubeconfig is not said", "add kubeconfig: with its file")
+            yield Issue((*loc, "context"), "kubeconfig is missing", "add kubeconfig: with its file")
         if name not in own and not one.hub and checked.is_right(*loc, "hub"):
-            right = "add hub: with that address, for example hub: https://hub.example.org"
-            yield Issue(loc, "where its workspaces reach the hub is not said", right)
+            right = "add the address at which its workspaces reach the hub, for example hub: https://hub.example.org"
+            yield Issue(loc, "hub is missing", right)
         ways = [way for way in ("nodes", "ingress", "gateway") if getattr(one, way)]
         if len(ways) > 1:
             right = f"keep one of {', '.join(ways[:-1])} and {ways[-1]}"
@@ -46,7 +46,9 @@ def check_clusters(checked: CheckedFile) -> Iterator[Issue]:
             whole = checked.file.gpus[kind].of if kind in checked.file.gpus else None
             yield from checked.check_name((*loc, "gpus"), "GPU kind", kind, "gpus")
             if whole is not None and whole not in (one.gpus or ()):
-                yield Issue((*loc, "gpus"), f"`{kind}` divides `{whole}`, which is not there", f"add {whole}")
+                yield Issue(
+                    (*loc, "gpus"), f"`{kind}` divides `{whole}`, which this cluster does not have", f"add {whole}"
+                )
 
 
 def spread_over_clusters(catalog: Catalog) -> Catalog:

@@ -175,7 +175,7 @@ class _Loader(yaml.SafeLoader):
 
 def _explained(problem: str) -> tuple[str, str]:
     if "'\\t'" in problem:
-        return "a tab stands where YAML wants spaces", "indent with spaces"
+        return "there is a tab where YAML needs spaces", "indent with spaces"
     if "&" in problem:
         return problem, "put text that begins with * or & in quotes; write an entry out, or use `extends`"
     if "another document" in problem:

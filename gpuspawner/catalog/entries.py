@@ -136,10 +136,14 @@ def _chain(
             circle: list[str] = chain[chain.index(parent) :]
             if name == next(entry for entry in entries if entry in circle):  # once, at the first of the circle
                 wrong = f"goes in a circle: {' > '.join([*circle[:10], parent])}"
-                issues.append(Issue(loc, wrong, "take out one of these extends"))
+                issues.append(Issue(loc, wrong, "remove one of these extends"))
             return chain, False
         if len(chain) > LONGEST_CHAIN:
-            issues.append(Issue(loc, f"goes over more than {LONGEST_CHAIN} entries", "extend a nearer one"))
+            issues.append(
+                Issue(
+                    loc, f"the chain has more than {LONGEST_CHAIN} entries", "extend an entry that is nearer to the end"
+                )
+            )
             return chain, False
         chain.append(parent)
     return chain, True

@@ -73,9 +73,9 @@ def check_kinds(checked: CheckedFile) -> Iterator[Issue]:
         matched = kind.match, kind.resource, kind.claim, kind.spot
         if any(matched[:3]) and matches.setdefault(matched, name) != name:
             key = "match" if kind.match else "resource" if kind.resource else "claim"
-            right = "let each GPU match one kind; divide a kind by of and shares"
-            right += "; one of spot nodes has spot: true" if kind.match and not kind.spot else ""
-            yield Issue((*loc, key), f"the same as that of `{matches[matched]}`", right)
+            right = "let each GPU match one kind; divide a kind with of and shares"
+            right += "; a kind of spot nodes has spot: true" if kind.match and not kind.spot else ""
+            yield Issue((*loc, key), f"the same as in `{matches[matched]}`", right)
     for name in checked.file.simulated:
         yield from checked.check_name(("simulated", name), "GPU kind", name, "gpus")
         if (of := kinds[name].of if name in kinds else None) is not None:
@@ -100,7 +100,7 @@ def _check_autoscale(kind_loc: Loc, kind: GpuKind, checked: CheckedFile) -> Iter
     loc, nodes = (*kind_loc, "autoscale"), kind.autoscale
     assert nodes is not None, "only such kinds are checked"
     if kind.of is not None:
-        right = f"remove it; in `{kind.of}` it starts nodes for those who ask for whole ones"
+        right = f"remove it; in `{kind.of}` autoscale starts nodes for whole GPUs"
         yield Issue(loc, "no node is started for a share", right)
         return
     if nodes.each > nodes.most and checked.is_right(*loc, "max") and checked.is_right(*loc, "each"):
@@ -108,15 +108,15 @@ def _check_autoscale(kind_loc: Loc, kind: GpuKind, checked: CheckedFile) -> Iter
     others = [label for label, _ in nodes.labels if label.startswith(_OTHER_VENDORS)]
     if others and not kind.resource and kind.claim is None and checked.is_right(*kind_loc, "resource"):
         right = "add resource: with what its nodes call their GPUs, for example resource: amd.com/gpu"
-        yield Issue(loc, f"`{others[0]}` is no NVIDIA node's, and its pods would ask for NVIDIA's GPUs", right)
+        yield Issue(loc, f"`{others[0]}` is not a label of NVIDIA nodes, but pods would request NVIDIA GPUs", right)
     if not checked.is_right(*loc, "labels"):
         return
     if spot_labels(dict(nodes.labels)) and not kind.spot and checked.is_right(*kind_loc, "spot"):
-        right = "add spot: true, and a price of its own: it is given to those alone who ask for it or tick it"
+        right = "add spot: true, and a price of its own; users then get it only if they choose it"
         yield Issue((*loc, "labels"), "these are spot nodes, which the cloud may take back at any time", right)
     if kind.spot and not nodes.labels:
         right = "add labels: as the spot pool's nodes have them, for example labels: {karpenter.sh/capacity-type: spot}"
-        yield Issue(loc, "which nodes are spot is not said", right)
+        yield Issue(loc, "the labels of spot nodes are missing", right)
     if kind.match and not kind.spot and not nodes.labels and set(kind.match) & set("*?["):
         right = f"add labels: as the pool's nodes have them, for example labels: {{{PRODUCT}: Tesla-T4}}"
         yield Issue(loc, f"{quoted(kind.match)} does not say which nodes to start", right)
@@ -125,18 +125,18 @@ def _check_autoscale(kind_loc: Loc, kind: GpuKind, checked: CheckedFile) -> Iter
 def _check_claim(name: str, kind: GpuKind, checked: CheckedFile) -> Iterator[Issue]:
     loc = ("gpus", name)
     for key, right in (
-        ("match", "remove match; add selectors to claim where not every device of its class is of this kind"),
-        ("resource", "keep resource where pods ask for a resource, claim where they have claims"),
+        ("match", "remove match; add selectors to claim if not every device of its class is of this kind"),
+        ("resource", "keep resource if pods request a resource, or claim if they claim devices"),
         ("of", "remove of and shares; divide GPUs by capacity of claim, or by a DeviceClass of their parts"),
     ):
         if getattr(kind, key):
-            yield Issue((*loc, key), "a kind that is served by claims has none", right)
+            yield Issue((*loc, key), "not allowed together with claim", right)
     clusters = [one for one in checked.file.clusters.values() if one.gpus is None or name in one.gpus]
     choices = [checked.file.scheduler, *(one.scheduler_choice for one in clusters)]
     for key, title in (("kueue", "Kueue"), ("volcano", "Volcano"), ("kai", "KAI")):
         if any(getattr(choice, key) is not None for choice in choices):
-            right = "write match or resource in its place"
-            yield Issue((*loc, "claim"), f"with {title}, what is claimed would be in no quota", right)
+            right = "write match or resource instead"
+            yield Issue((*loc, "claim"), f"with {title}, claimed devices would count in no quota", right)
 
 
 def _check_share(loc: Loc, kind: GpuKind, checked: CheckedFile) -> Iterator[Issue]:
@@ -145,12 +145,12 @@ def _check_share(loc: Loc, kind: GpuKind, checked: CheckedFile) -> Iterator[Issu
         yield Issue((*loc, "match"), "a share has the GPUs of the kind it divides", "remove match")
     if whole is not None and whole.claim is not None:
         right = "give this kind a claim of its own, with the capacity of its part"
-        yield Issue((*loc, "of"), f"`{kind.of}` is served by claims, which no share divides", right)
+        yield Issue((*loc, "of"), f"`{kind.of}` has a claim, and a share cannot divide claimed devices", right)
     if kind.of is None:
-        yield Issue((*loc, "shares"), "of which kind is not said", "add of: with the kind whose GPUs are divided")
+        yield Issue((*loc, "shares"), "of is missing", "add of: with the kind whose GPUs are divided")
         return
     if kind.shares == 1:
-        yield Issue((*loc, "of"), "into how many shares is not said", "add shares: 2 or more")
+        yield Issue((*loc, "of"), "shares is missing", "add shares: 2 or more")
     yield from checked.check_name((*loc, "of"), "GPU kind", kind.of, "gpus")
     if whole is None:
         return

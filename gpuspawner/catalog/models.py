@@ -75,12 +75,12 @@ OPENS = (*PAGES, SSH)
 def _read_opens(value: object) -> tuple[str, ...]:
     right = "write a list of lab, vscode and ssh, the default first, for example [lab, vscode, ssh]"
     if not isinstance(value, list) or not value:
-        raise BadValue(f"{quoted(value)} is not what a workspace can open", right)
+        raise BadValue(f"{quoted(value)} is not a way to open a workspace", right)
     for item in value:
         if item not in OPENS:
-            raise BadValue(f"{quoted(item)} is not what a workspace can open", right)
+            raise BadValue(f"{quoted(item)} is not a way to open a workspace", right)
         if value.count(item) > 1:
-            raise BadValue(f"{item} stands there twice", right)
+            raise BadValue(f"{item} is written twice", right)
     if value == [SSH]:
         raise BadValue("ssh alone leaves nothing for the browser to open", "write opens: [lab, ssh]")
     return tuple(value)
@@ -224,7 +224,6 @@ class Exporter:
         Url,
         Required(
             "http://prometheus.monitoring:9090",
-            "who measures is not said",
             "add {key}: with its address, for example {example}",
         ),
     ]
@@ -243,7 +242,7 @@ class WrittenCatalog:
     """The whole file."""
 
     __pydantic_config__ = section()
-    version: Annotated[Version, Required(1, "missing", "begin the file with version: 1")]
+    version: Annotated[Version, Required(1, "begin the file with version: 1")]
     """The version of the file's format, which is 1. Required."""
     timezone: TimeZone = "UTC"
     """The time zone of hours, days, weeks and months in this file."""

@@ -29,8 +29,8 @@ _GPUS = amount_reader("a number of GPUs", "4")
 _HOURS = amount_reader("a number of hours", "40")
 _MONEY = amount_reader("an amount of money", "250")
 _WORKSPACES = whole_number_reader(0, 10_000)
-_PERIOD = choice_reader("no period", "write day, week or month", {per.value: per for per in Per})
-_PERIOD_IS_REQUIRED = Required("week", "for how long is not said", "add {key}: day, week or month")
+_PERIOD = choice_reader("not a period", "write day, week or month", {per.value: per for per in Per})
+_PERIOD_IS_REQUIRED = Required("week", "add {key}: day, week or month")
 
 
 @dataclass(frozen=True)
@@ -105,16 +105,18 @@ class CostBudget:
 
 def _read_each(value: object) -> bool:
     if value == "group":
-        right = "write group: with its name for all of it together, and each: user besides for each of its members"
-        raise BadValue(f"{quoted(value)} is not whom a quota can be for", right)
+        right = (
+            "write group: with its name to limit the group together, and add each: user to limit each of its members"
+        )
+        raise BadValue(f"{quoted(value)} is not a value for each", right)
     if value != "user":
-        raise BadValue(f"{quoted(value)} is not whom a quota can be for", "write each: user")
+        raise BadValue(f"{quoted(value)} is not a value for each", "write each: user")
     return True
 
 
 _EACH = Reader(_read_each, "`user`", {"type": "string", "enum": ["user"]}, write_nothing)
-_EVERYBODY = choice_reader("not whom a quota can be for", "write everybody: true", {True: True})
-_FULL = choice_reader("not what a full quota can do", "write wait or refuse", {"wait": True, "refuse": False})
+_EVERYBODY = choice_reader("not a value for everybody", "write everybody: true", {True: True})
+_FULL = choice_reader("neither wait nor refuse", "write wait or refuse", {"wait": True, "refuse": False})
 
 
 class Bound(NamedTuple):

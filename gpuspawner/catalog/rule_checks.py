@@ -29,7 +29,7 @@ def check_policy(policy: LifecyclePolicy, entry: Entry) -> Iterator[Issue]:
         yield from entry.report(issue, ("idle", "for"), ("idle", "sample"))
     if policy.claim_seconds < (least := CLAIM_SAMPLES * idle.sample_seconds):
         wrong = f"{show_duration(policy.claim_seconds)} is less than {CLAIM_SAMPLES} samples, one each {sample}"
-        right = f"write at least {show_duration(least)}: nobody could be warned"
+        right = f"write at least {show_duration(least)}, so that users can be warned"
         issue = Issue((*entry.loc, "claim"), wrong, right)
         yield from entry.report(issue, ("claim",), ("idle", "sample"), written=(("claim",),))
     activity = policy.activity
@@ -40,7 +40,7 @@ def check_policy(policy: LifecyclePolicy, entry: Entry) -> Iterator[Issue]:
         yield from entry.report(issue, ("activity", "none_for"), ("idle", "sample"), written=written)
     if 0 < extend.total_seconds < extend.each_seconds:
         each, total = show_duration(extend.each_seconds), show_duration(extend.total_seconds)
-        wrong = f"each extension, {each}, is more than all together, {total}"
+        wrong = f"each extension, {each}, is more than the total, {total}"
         issue = Issue((*entry.loc, "extend"), wrong, "raise total, or lower each")
         yield from entry.report(issue, ("extend", "each"), ("extend", "total"))
 
@@ -53,7 +53,11 @@ def check_rules(checked: CheckedFile, policies: Collection[str]) -> Iterator[Iss
             if checked.is_right("hours", number, key) and name not in policies:
                 yield from checked.check_name(("hours", number, key), "policy", name, "policies", policies)
         if one.policy == one.instead_of and checked.is_right("hours", number):
-            yield Issue(("hours", number, "instead_of"), "the same policy", "name the one that judges at other times")
+            yield Issue(
+                ("hours", number, "instead_of"),
+                "both policies are the same",
+                "write the policy that applies at other times",
+            )
     for number, hold in enumerate(file.holds):
         if checked.is_right("holds", number, "gpu"):
             yield from checked.check_name(("holds", number, "gpu"), "GPU kind", hold.gpu, "gpus")
@@ -63,8 +67,8 @@ def check_rules(checked: CheckedFile, policies: Collection[str]) -> Iterator[Iss
         if quota.whom in FOR_ONE_USER:
             first = seen.setdefault((quota.whom, quota.group or quota.user), name)
             if first != name:
-                right = "write all that limits them in one of the two"
-                yield Issue(("quotas", name), f"for the same users as `{first}`", right)
+                right = "write all their limits in one of the two"
+                yield Issue(("quotas", name), f"it limits the same users as `{first}`", right)
 
 
 def _check_quota(name: str, quota: QuotaLimits, checked: CheckedFile) -> Iterator[Issue]:
@@ -81,12 +85,12 @@ def _check_quota(name: str, quota: QuotaLimits, checked: CheckedFile) -> Iterato
         yield Issue(loc, "it limits nothing", "add gpus: {hard: 4}")
     if quota.whom is None and all(checked.is_right(*loc, key) for key in (*subjects, "namespace")):
         written = " and ".join(key for key in subjects if getattr(quota, key))
-        wrong = f"it limits {written} at once" if written else "whom it limits is not said"
+        wrong = f"it limits {written} at once" if written else "it does not say whom it limits"
         right = "write each: user, each: user with group:, group:, user: or everybody: true"
         yield Issue(loc, wrong, right)
     if quota.whom in FOR_ONE_USER and checked.written_at(*loc, "full") is not None:
-        right = "remove it: what they have themselves is all that counts, and more is refused"
-        yield Issue((*loc, "full"), "nobody else fills what one user may have", right)
+        right = "remove full, because a request above this quota is always refused"
+        yield Issue((*loc, "full"), "only the user's own workspaces count in this quota", right)
 
 
 def check_scheduler(choice: SchedulerChoice, loc: Loc, checked: CheckedFile, teams: Collection[str]) -> Iterator[Issue]:
@@ -95,11 +99,11 @@ def check_scheduler(choice: SchedulerChoice, loc: Loc, checked: CheckedFile, tea
         right = f"keep one of {', '.join(choice.names[:-1])} and {choice.names[-1]}"
         yield Issue(loc, "two schedulers can't own one queue", right)
     if choice.http is not None and loc[0] == "clusters":
-        right = "name kueue, volcano or kai, or write scheduler: beside no clusters:"
-        yield Issue((*loc, "http"), "what speaks http decides about one cluster alone", right)
+        right = "write kueue, volcano or kai, or use http without clusters"
+        yield Issue((*loc, "http"), "an http scheduler decides about one cluster only", right)
     elif choice.http is not None and choice.http.callback and not choice.http.token_file and checked.is_right(*loc):
-        right = "add token_file: what the scheduler sends is signed with its token"
-        yield Issue((*loc, "http", "callback"), "without a token a callback could be anybody's", right)
+        right = "add token_file; the scheduler signs its reports with that token"
+        yield Issue((*loc, "http", "callback"), "without a token anybody could send a callback", right)
     if not (checked.is_right("teams") and checked.is_right("quotas")):
         return
     for system in ("kueue", "volcano", "kai"):

@@ -114,7 +114,7 @@ def _lifetimes(template: Template, entry: Entry, others: OtherEntries, issues: l
     if entry.is_right(("bounds", "lifetime"), ("policy",)):
         wrong = f"{_range(*bounds, show_duration)} is not within its policy's {_range(*allowed, show_duration)}"
         loc = (*entry.loc, "bounds", "lifetime") if is_own else (*entry.loc, "policy")
-        issues.append(Issue(loc, wrong, f"shorten it, or write lifetime: in policies.{template.policy}"))
+        issues.append(Issue(loc, wrong, f"shorten it, or change lifetime in policies.{template.policy}"))
     return bounds
 
 
@@ -197,13 +197,13 @@ def _check_needs(template: Template, entry: Entry, others: OtherEntries) -> Iter
         for kind in template.gpus if knows_needs else ():
             if wrong := others.lacking(kind, template):
                 at = (*loc, "gpus", kind) if entry.writes("gpus") else (*loc, "needs")
-                yield Issue(at, wrong, "take it out, or lower needs")
+                yield Issue(at, wrong, "remove it, or lower needs")
     if entry.writes("substitutes"):
         yield from _check_substitutes(template, entry, others)
     elif writes_needs and knows_needs:
         for kind in dict.fromkeys(kind for offered in template.substitutes.values() for kind in offered):
             if wrong := others.lacking(kind, template):
-                yield Issue((*loc, "needs"), wrong, "take it out of substitutes, or lower needs")
+                yield Issue((*loc, "needs"), wrong, "remove it from substitutes, or lower needs")
 
 
 def _check_substitutes(template: Template, entry: Entry, others: OtherEntries) -> Iterator[Issue]:
@@ -214,16 +214,16 @@ def _check_substitutes(template: Template, entry: Entry, others: OtherEntries) -
             yield Issue(loc, f"`{kind}` is not among this template's gpus", did_you_mean(kind, template.gpus))
         for other in offered:
             if other == kind:
-                yield Issue(loc, f"`{other}` is what was asked for", "name other kinds alone")
+                yield Issue(loc, f"`{other}` cannot replace itself", "write only other kinds")
             if other == kind or not checked.has_name("gpus", other):
                 yield from checked.check_name(loc, "GPU kind", other, "gpus")
                 continue
             if knows_needs and (wrong := others.lacking(other, template)):
-                yield Issue(loc, wrong, "take it out, or lower needs")
+                yield Issue(loc, wrong, "remove it, or lower needs")
             counts, other_counts = template.gpus.get(kind), template.gpus.get(other)
             if counts and other_counts and (other_counts[1] < counts[0] or other_counts[0] > counts[1]):
-                wrong = f"no number of `{kind}` that may be asked for is one of `{other}`"
-                yield Issue(loc, wrong, f"widen gpus: {{{other}: ...}}, or take it out")
+                wrong = f"`{kind}` and `{other}` have no number of GPUs in common"
+                yield Issue(loc, wrong, f"widen gpus: {{{other}: ...}}, or remove it")
 
 
 def _range(least: T, most: T, show: Callable[[T], str]) -> str:

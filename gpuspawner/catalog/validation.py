@@ -70,9 +70,8 @@ def _complete(loc: Loc, model: type, data: Any) -> Iterator[tuple[Loc, Issue]]:
     for name, key in keys.items():
         if key.required is not None and name not in data:
             data[name] = key.required.example
-            words = {"key": name, "example": key.required.example}
-            wrong, right = key.required.wrong.format(**words), key.required.right.format(**words)
-            yield (*loc, name), Issue(loc or (name,), wrong, right)
+            right = key.required.right.format(key=name, example=key.required.example)
+            yield (*loc, name), Issue(loc or (name,), f"{name} is missing" if loc else "missing", right)
 
 
 def _complete_sections(loc: Loc, key: Key, section: type, data: Any) -> Iterator[tuple[Loc, Issue]]:

@@ -13,10 +13,10 @@ from gpuspawner.core.rules import Rules, Whom
 
 Entry = tuple[str | int, ...]
 
-NOBODY_IN_IT = "the hub has no group {group}: nobody is in it"
+NOBODY_IN_IT = "the hub has no group {group}, so it has no members"
 MAKE_IT = (
-    "make it on the hub's page Admin, or correct the name; one that the authenticator manages comes with the first "
-    "member who signs in"
+    "create it on the hub's page Admin, or correct the name; a group that the authenticator manages appears when its "
+    "first member signs in"
 )
 
 

@@ -85,16 +85,14 @@ class SortedPairs:
 
 @dataclass(frozen=True)
 class Required:
-    """Marks a key that must be written, with the error that says so.
+    """Marks a key that must be written.
 
     Args:
-        example: stands in for the missing value, so that the rest of the file is still checked.
-        wrong: what is wrong, with ``{key}`` and ``{example}`` filled in.
-        right: what to do, likewise.
+        example: replaces the missing value, so that the rest of the file is still checked.
+        right: what to do if it is missing, with ``{key}`` and ``{example}`` filled in.
     """
 
     example: Any
-    wrong: str = "{key} is missing"
     right: str = "add {key}: {example}"
 
 
@@ -158,7 +156,7 @@ def text_reader(longest: int) -> Reader:
 
     def read(value: object) -> str:
         if not isinstance(value, str) or not value.strip():
-            raise BadValue(f"{quoted(value)} is no text", right)
+            raise BadValue(f"{quoted(value)} is not text", right)
         if len(value) > longest or not all(c.isprintable() or c == "\n" for c in value):
             raise BadValue(f"{quoted(value)} is too long or has characters that cannot be shown", right)
         return value.strip()
@@ -243,7 +241,7 @@ def list_reader(
 
     def read(value: object) -> Any:
         if not isinstance(value, list) or not (value or may_be_empty):
-            raise BadValue(f"{quoted(value)} is no list of {items}", f"write for example {example}")
+            raise BadValue(f"{quoted(value)} is not a list of {items}", f"write for example {example}")
         return convert(dict.fromkeys(item.read(one) for one in value))
 
     schema = {"type": "array", "items": item.schema, "maxItems": MOST_ITEMS}

@@ -52,7 +52,7 @@ def write_duration(seconds: float) -> str:
 def _read_positive_duration(value: object) -> float:
     seconds = parse_duration(value)
     if seconds <= 0:
-        raise BadValue(f"{quoted(value)} is no time at all", "write a time above 0, for example 30m")
+        raise BadValue(f"{quoted(value)} is not a time above 0", "write a time above 0, for example 30m")
     return seconds
 
 
@@ -70,13 +70,13 @@ def _read_sample_period(value: object) -> float:
 def _read_on_stop_timeout(value: object) -> float:
     seconds = _read_positive_duration(value)
     if seconds > LONGEST_ON_STOP_SECONDS:
-        raise BadValue(f"{quoted(value)} is longer than 10m", "people wait for these GPUs: write at most 10m")
+        raise BadValue(f"{quoted(value)} is longer than 10m", "write at most 10m, because others wait for these GPUs")
     return seconds
 
 
 def _read_warnings(value: object) -> tuple[float, ...]:
     if not isinstance(value, list) or len(value) > MOST_WARNINGS:
-        raise BadValue(f"{quoted(value)} is no list of at most {MOST_WARNINGS} times", "write for example [1h, 10m]")
+        raise BadValue(f"{quoted(value)} is not a list of at most {MOST_WARNINGS} times", "write for example [1h, 10m]")
     return tuple(sorted({_read_positive_duration(item) for item in value}, reverse=True))
 
 
@@ -90,7 +90,7 @@ def read_date(value: object) -> dt.date:
             raise ValueError  # noqa: TRY301 - one message for everything that is not a date
         day = dt.date.fromisoformat(value)
     except ValueError:
-        raise BadValue(f"{quoted(value)} is no date", right) from None
+        raise BadValue(f"{quoted(value)} is not a date", right) from None
     if day.year not in YEARS:
         raise BadValue(f"{quoted(value)} is not from {YEARS[0]} to {YEARS[-1]}", right)
     return day
@@ -100,7 +100,7 @@ def read_days(value: object) -> frozenset[dt.date]:
     """Read a list of days."""
     if not isinstance(value, list) or len(value) > MOST_DAYS:
         right = "write for example [2026-12-25, 2026-12-26]"
-        raise BadValue(f"{quoted(value)} is no list of at most {MOST_DAYS} days", right)
+        raise BadValue(f"{quoted(value)} is not a list of at most {MOST_DAYS} days", right)
     return frozenset(map(read_date, value))
 
 
@@ -176,7 +176,7 @@ def _read_compute(value: object) -> str:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < MOST_COMPUTE
     written = f"{value:.1f}" if is_number else value
     if not isinstance(written, str) or not re.fullmatch(r"[0-9]{1,2}\.[0-9]{1,2}", written):
-        raise BadValue(f"{quoted(value)} is no compute capability", "write it as NVIDIA does, for example 8.0")
+        raise BadValue(f"{quoted(value)} is not a compute capability", "write it as NVIDIA does, for example 8.0")
     return written
 
 
@@ -192,11 +192,13 @@ _PERCENT = Reader(parse_percent, "a percentage", write="{:g}%".format)
 BYTES = Reader(parse_bytes, "a size", write=lambda size: f"{size / 2**30:g}GiB" if size else "")
 CORES = Reader(parse_cpu, "a number of cores, such as 4 or 0.5", write="{:g}".format)
 GPU_COUNT = whole_number_reader(1, 1024)
-PRICE = number_reader("no price", "write a plain number, the price of an hour, for example 2.10", MOST_PRICE, zero=True)
+PRICE = number_reader(
+    "not a price", "write a plain number, the price of an hour, for example 2.10", MOST_PRICE, zero=True
+)
 COUNTS = Reader(_read_counts, "a number, or a part such as 1/7")
 
 Version = Annotated[int, Reader(_read_version, "1")]
-Flag = Annotated[bool, choice_reader("neither yes nor no", "write true or false", {True: True, False: False})]
+Flag = Annotated[bool, choice_reader("neither true nor false", "write true or false", {True: True, False: False})]
 Bytes = Annotated[int, BYTES]
 BytesRange = Annotated[tuple[int, int], range_reader(BYTES)]
 Cores = Annotated[float, CORES]
@@ -211,7 +213,7 @@ Weight = Annotated[Fraction, Reader(_read_weight, "a number above 0")]
 PriceFactor = Annotated[
     float,
     number_reader(
-        "no factor",
+        "not a factor",
         "write a number above 0, for example 0.8 for a cluster that costs 20 % less",
         MOST_PRICE_FACTOR,
         zero=False,

@@ -178,7 +178,7 @@ class MakeRoom:
     __pydantic_config__ = section()
     after_seconds: Annotated[
         PositiveDuration,
-        Required("30m", "after which wait is not said", "add {key}: with a time, for example {example}"),
+        Required("30m", "add {key}: with a time, for example {example}"),
     ]
     """How long a user below the fair share waits first. Required."""
 

@@ -48,7 +48,7 @@ LONGEST_SELECTOR, MOST_SELECTORS, LONGEST_PARAMETERS = 10 * 1024, 32, 10 * 1024
 _NAME = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
 _NAME_SCHEMA: Schema = {"type": "string", "maxLength": LONGEST_NAME, "pattern": "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"}
 NAME = pattern_reader(
-    "no name",
+    "not a name",
     _NAME,
     LONGEST_NAME,
     f"use small letters, digits and dashes, at most {LONGEST_NAME}, for example a100-80gb",
@@ -74,7 +74,7 @@ def _read_requested_kind(value: object) -> str:
 def _read_group(value: object) -> str:
     right = f"write it as the hub has it, at most {LONGEST_GROUP} characters; in quotes if it looks like something else"
     if not isinstance(value, str) or not value.strip() or len(value) > LONGEST_GROUP or not value.isprintable():
-        raise BadValue(f"{quoted(value)} is no name of the hub", right)
+        raise BadValue(f"{quoted(value)} is not a name in the hub", right)
     return value.strip()
 
 
@@ -109,35 +109,35 @@ DataNameSet = Annotated[frozenset[str], replace(DATA_NAMES, read=lambda value: f
 _LABEL = r"[A-Za-z0-9](?:[-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?"
 _DOMAIN = rf"{_NAME}(?:\.{_NAME})+"
 OBJECT_NAME = pattern_reader(
-    "no name of an object of Kubernetes",
+    "not the name of a Kubernetes object",
     rf"{_NAME}(?:\.{_NAME})*",
     LONGEST_OBJECT_NAME,
     "write it as kubectl shows it: small letters, digits, dashes and dots",
     "the name of a Kubernetes object",
 )
 RESOURCE_NAME = pattern_reader(
-    "no extended resource of Kubernetes",
+    "not an extended resource of Kubernetes",
     rf"(?!(?:[a-z0-9.-]+\.)?kubernetes\.io/)(?!requests\.){_DOMAIN}/{_LABEL}",
     LONGEST_OBJECT_NAME,
     "write it as nodes show it, for example nvidia.com/gpu or nvidia.com/mig-1g.10gb",
     "an extended resource of Kubernetes",
 )
 _LABEL_NAME = pattern_reader(
-    "no name of a label",
+    "not the name of a label",
     rf"(?:{_NAME}(?:\.{_NAME})*/)?{_LABEL}",
     LONGEST_LABEL,
     "write it as kubectl get nodes --show-labels does, for example karpenter.sh/capacity-type",
     "the name of a label",
 )
 _LABEL_VALUE = pattern_reader(
-    "no value of a label",
+    "not the value of a label",
     rf"(?:{_LABEL})?",
     LONGEST_NAME,
     "write it as kubectl get nodes --show-labels does, and in quotes if it looks like something else",
     "the value of a label",
 )
 _CAPACITY_NAME = pattern_reader(
-    "no name of a capacity",
+    "not the name of a capacity",
     r"(?:[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?/)?[A-Za-z_][A-Za-z0-9_]{0,31}",
     LONGEST_OBJECT_NAME,
     "write it as ResourceSlices do, for example memory",
@@ -149,7 +149,7 @@ def _read_quantity(value: object) -> str:
     written = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     form = r"[0-9]{1,15}(?:\.[0-9]{1,9})?(?:[KMGTPE]i|[kMGTPE])?"
     if not isinstance(written, str) or not re.fullmatch(form, written):
-        raise BadValue(f"{quoted(value)} is no quantity", "write it as Kubernetes does, for example 10Gi")
+        raise BadValue(f"{quoted(value)} is not a quantity", "write it as Kubernetes does, for example 10Gi")
     return written
 
 
@@ -158,10 +158,10 @@ def _read_selectors(value: object) -> tuple[str, ...]:
         "write a list of expressions, as [\"device.attributes['gpu.nvidia.com'].productName.startsWith('NVIDIA H')\"]"
     )
     if not isinstance(value, list) or not value or len(value) > MOST_SELECTORS:
-        raise BadValue(f"{quoted(value)} is no list of 1 to {MOST_SELECTORS} expressions", right)
+        raise BadValue(f"{quoted(value)} is not a list of 1 to {MOST_SELECTORS} expressions", right)
     for one in value:
         if not isinstance(one, str) or not one.strip() or len(one) > LONGEST_SELECTOR:
-            raise BadValue(f"{quoted(one)} is no expression", right)
+            raise BadValue(f"{quoted(one)} is not an expression", right)
         _check_cel(one)
     return tuple(one.strip() for one in value)
 
@@ -171,12 +171,14 @@ def _check_cel(expression: str) -> None:
         from celpy import Environment  # noqa: PLC0415 - an extra, and slow
         from celpy.celparser import CELParseError  # noqa: PLC0415
     except ImportError:
-        raise BadValue("selectors need a part that is not here", "pip install '.[kubernetes]' in a checkout") from None
+        raise BadValue(
+            "selectors need a part that is not installed", "pip install '.[kubernetes]' in a checkout"
+        ) from None
     try:
         Environment().compile(expression)
     except CELParseError:
         right = "write it as in a ResourceClaim, in double quotes, and text within it in single ones"
-        raise BadValue(f"{quoted(expression)} is no CEL expression", right) from None
+        raise BadValue(f"{quoted(expression)} is not a CEL expression", right) from None
 
 
 def _read_parameters(value: object) -> str:
@@ -223,7 +225,7 @@ _PACKAGE = re.compile(
 _AROUND = re.compile(r" *(,|[<>=!~]=*) *")
 _CURRENCY = re.compile(rf"[^\d\s<>&\"']{{1,{LONGEST_CURRENCY}}}")
 IMAGE = pattern_reader(
-    "no container image",
+    "not a container image",
     rf"{_HOST}{_PATH}(?:/{_PATH})*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?",
     LONGEST_IMAGE,
     "write registry, name and tag, for example registry.example.org/ml/pytorch:2.9",
@@ -231,7 +233,7 @@ IMAGE = pattern_reader(
     {"type": "string", "maxLength": LONGEST_IMAGE},
 )
 _IMAGE_PATTERN = pattern_reader(
-    "no pattern of images with their registry",
+    "not a pattern of images with a registry",
     rf"{_REGISTRY}/[A-Za-z0-9._/:@*-]+",
     LONGEST_IMAGE,
     "write a registry and a path, with * for any characters, for example registry.example.org/ml/*",
@@ -239,14 +241,14 @@ _IMAGE_PATTERN = pattern_reader(
     {"type": "string", "maxLength": LONGEST_IMAGE},
 )
 _METRIC = pattern_reader(
-    "no metric's name",
+    "not the name of a metric",
     r"[a-zA-Z_:][a-zA-Z0-9_:]*",
     LONGEST_URL,
     "write it as the exporter does, as DCGM_FI_DEV_GPU_UTIL",
     "the name of a metric",
 )
 _HOST_NAME = pattern_reader(
-    "no name or address of a host",
+    "not the name or address of a host",
     r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]",
     LONGEST_OBJECT_NAME,
     "write one without scheme and port, for example nodes.us-east.example.org",
@@ -257,19 +259,19 @@ _HOST_NAME = pattern_reader(
 def _read_currency(value: object) -> str:
     if not isinstance(value, str) or not value.isprintable() or not _CURRENCY.fullmatch(value):
         right = f"write it as it stands before an amount, at most {LONGEST_CURRENCY} characters, for example CHF"
-        raise BadValue(f"{quoted(value)} is no currency", right)
+        raise BadValue(f"{quoted(value)} is not a currency", right)
     return value
 
 
 def _read_path(value: object) -> str:
     if isinstance(value, str) and value.startswith("/") and value.isprintable() and len(value) <= LONGEST_PATH:
         return value
-    raise BadValue(f"{quoted(value)} is no path", "write it from the root, for example /run/secrets/name/file")
+    raise BadValue(f"{quoted(value)} is not a path", "write it from the root, for example /run/secrets/name/file")
 
 
 def _read_url(value: object) -> str:
     right = "write it with http:// or https://, for example http://server.example.org:8080"
-    wrong = BadValue(f"{quoted(value)} is no address", right)
+    wrong = BadValue(f"{quoted(value)} is not an address", right)
     if not isinstance(value, str) or len(value) > LONGEST_URL:
         raise wrong
     try:
@@ -280,19 +282,21 @@ def _read_url(value: object) -> str:
     if not good or parts.query or parts.fragment:
         raise wrong
     if parts.username is not None or parts.password is not None:
-        raise BadValue("a name or password stands in the address", "take it out, and name a file by token_file")
+        raise BadValue(
+            "the address contains a name or a password", "remove it, and write the path of a file in token_file"
+        )
     return value.strip().rstrip("/")
 
 
 def _read_timezone(value: object) -> str:
     right = "write a name of the time zone database, for example Europe/Zurich"
     if not isinstance(value, str) or not value.isascii() or not value.isprintable() or not value.strip():
-        raise BadValue(f"{quoted(value)} is no time zone", right)
+        raise BadValue(f"{quoted(value)} is not a time zone", right)
     try:
         ZoneInfo(value)
     except (ValueError, OSError, KeyError):
         close = closest(value, sorted(available_timezones()), most=1000)
-        raise BadValue(f"{quoted(value)} is no time zone", f"did you mean `{close}`?" if close else right) from None
+        raise BadValue(f"{quoted(value)} is not a time zone", f"did you mean `{close}`?" if close else right) from None
     return value
 
 
@@ -300,13 +304,13 @@ def read_packages(value: object) -> tuple[str, ...]:
     """Read packages that pip installs by name. Options of pip, addresses and paths are refused."""
     right = 'write names as pip takes them, for example [transformers, "datasets>=3,<4"]'
     if not isinstance(value, list) or not value:
-        raise BadValue(f"{quoted(value)} is no list of packages", right)
+        raise BadValue(f"{quoted(value)} is not a list of packages", right)
     if len(value) > MOST_PACKAGES:
         raise BadValue(f"{len(value)} packages are more than {MOST_PACKAGES}", "build an image of them")
     found = [_AROUND.sub(r"\1", item.strip(" ")) if isinstance(item, str) else "" for item in value]
     for item, name in zip(value, found, strict=True):
         if len(name) > LONGEST_PACKAGE or not _PACKAGE.fullmatch(name):
-            raise BadValue(f"{quoted(item)} is no package", right)
+            raise BadValue(f"{quoted(item)} is not a package", right)
     return tuple(dict.fromkeys(found))
 
 

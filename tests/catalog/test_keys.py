@@ -99,7 +99,7 @@ def test_a_key_without_a_value_is_refused_unless_it_is_a_section():
 )
 def test_the_name_of_a_kubernetes_object_is_refused_without_a_value(entry, written, head, problems_of):
     (problem,) = problems_of(f"{head}{written}\n")
-    assert problem.startswith(f"6 {entry}: none is no name of an object of Kubernetes.")
+    assert problem.startswith(f"6 {entry}: none is not the name of a Kubernetes object.")
 
 
 def test_a_field_of_the_program_is_an_unknown_key(problems_of):

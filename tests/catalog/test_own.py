@@ -125,7 +125,7 @@ def test_a_package_is_written_as_pip_takes_it_by_name(package):
     ],
 )
 def test_what_pip_would_read_otherwise_is_no_package(package):
-    with pytest.raises(BadValue, match="is no package"):
+    with pytest.raises(BadValue, match="is not a package"):
         read_packages([package])
 
 

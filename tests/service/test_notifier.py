@@ -96,7 +96,7 @@ async def test_a_coming_end_is_told_once_however_often_the_service_starts(world,
         return [subject for subject, _ in mailbox.received("ann@example.org")]
 
     await world.go_on(1.6 * HOUR)
-    await until(lambda: len(told()) == 1)
+    await until(lambda: len(told()) == 1 and waiting(world) == 0)  # it is noted a moment after it is sent
     world.boot()
     sending(world)
     await world.go_on(120)

@@ -78,7 +78,7 @@ def rule_sentences(catalog):
 
 def of_teams(catalog):
     with pytest.raises(RequestRefused) as refused:
-        choose_team({}, catalog.rules, {"vision", "speech"}, "")
+        choose_team(catalog.rules, {"vision", "speech"}, "", {})
     yield str(refused.value)
 
 

@@ -67,14 +67,16 @@ class Api:
         self._opening = asyncio.Lock()
         self._closed = False
 
-    async def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Return the JSON at a path.
+    async def get(
+        self, path: str, query: Mapping[str, str] | None = None, seconds: float = REQUEST_SECONDS
+    ) -> dict[str, Any]:
+        """Return the JSON at a path, if it is answered within so many seconds.
 
         Raises:
             ApiRefused: it is not there, or not for the service.
             Unavailable: no answer.
         """
-        return await self._call("GET", path, query=query)
+        return await self._call("GET", path, query=query, seconds=seconds)
 
     async def listed(self, path: str) -> list[dict[str, Any]]:
         """Return all objects of a collection as they are now, read in parts. Raises as :meth:`get` does."""
@@ -191,8 +193,9 @@ class Api:
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
         form: str = "application/json",
+        seconds: float = REQUEST_SECONDS,
     ) -> dict[str, Any]:
-        timeout = aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS)
+        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
         async with self._request(method, path, query or {}, body=body, timeout=timeout, form=form) as response:
             content = await response.read()
             if response.status not in {200, 201, 202}:

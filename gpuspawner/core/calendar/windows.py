@@ -56,7 +56,7 @@ def read_weekly_window(value: object) -> Window:
     found = _WINDOW.fullmatch(value.strip(" ")) if isinstance(value, str) and len(value) <= LONGEST_WINDOW else None
     if found is None:
         right = "write days and times, for example Mon-Fri 20:00-07:00 or Sat,Sun 00:00-24:00"
-        raise BadValue(f"{quoted(value)} is no part of a week", right)
+        raise BadValue(f"{quoted(value)} is not a part of a week", right)
     start, end = (_read_minute(found[hour], found[hour + 1], value) for hour in (2, 4))
     if start == DAY_MINUTES:
         raise BadValue(f"{quoted(value)} begins at 24:00", "let it begin at 00:00 of the next day")
@@ -79,7 +79,7 @@ def read_window(value: object) -> Window:
 def _read_minute(hour: str, minute: str, value: object) -> int:
     found = HOUR_MINUTES * int(hour) + int(minute)
     if int(minute) >= HOUR_MINUTES or found > DAY_MINUTES:
-        raise BadValue(f"{hour}:{minute} in {quoted(value)} is no time of a day", "write it from 00:00 to 24:00")
+        raise BadValue(f"{hour}:{minute} in {quoted(value)} is not a time of day", "write it from 00:00 to 24:00")
     return found
 
 
@@ -89,7 +89,7 @@ def _read_weekdays(text: str, value: object) -> frozenset[int]:
         first, dash, last = (name.strip(" ").capitalize() for name in part.partition("-"))
         ends = [first, last] if dash else [first]
         if wrong := [name for name in ends if name not in DAYS]:
-            raise BadValue(f"{quoted(wrong[0])} in {quoted(value)} is no day", f"write days as {', '.join(DAYS)}")
+            raise BadValue(f"{quoted(wrong[0])} in {quoted(value)} is not a day", f"write days as {', '.join(DAYS)}")
         begin, end = DAYS.index(ends[0]), DAYS.index(ends[-1])
         days |= {(begin + i) % 7 for i in range((end - begin) % 7 + 1)}
     return frozenset(days)

@@ -27,9 +27,7 @@ class DeviceClaim:
     """How pods claim GPUs of a kind, on Kubernetes 1.34 or newer with a DRA driver."""
 
     __pydantic_config__ = section()
-    device_class: Annotated[
-        ObjectName, Required("gpu.nvidia.com", "of which DeviceClass is not said", "add {key}: for example {example}")
-    ]
+    device_class: Annotated[ObjectName, Required("gpu.nvidia.com", "add {key}: for example {example}")]
     """The DeviceClass, for example gpu.nvidia.com or mig.nvidia.com. Required."""
     selectors: Selectors = ()
     """CEL expressions over `device`. All of them must hold. Default: every device of the class."""

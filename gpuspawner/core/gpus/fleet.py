@@ -22,17 +22,13 @@ class Autoscale:
     """Nodes that the cluster's autoscaler starts when a pod waits for one."""
 
     __pydantic_config__ = section(most="max")
-    most: Annotated[
-        GpuCount, Required(8, "how many GPUs there may be is not said", "add {key}: with all that the pool may have")
-    ]
+    most: Annotated[GpuCount, Required(8, "add {key}: with all that the pool may have")]
     """The most GPUs of this kind that all nodes together may have. Required."""
     each: GpuCount = 1
     """The number of GPUs of one node."""
     start_seconds: Annotated[
         PositiveDuration,
-        Required(
-            "4m", "how long a node takes to start is not said", "add {key}: with its usual time, for example {example}"
-        ),
+        Required("4m", "add {key}: with its usual time, for example {example}"),
     ] = 0.0
     """How long a node takes until its GPUs can be used. Required."""
     labels: Labels = ()

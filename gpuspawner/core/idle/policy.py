@@ -29,13 +29,11 @@ class Mode(str, Enum):
 
 
 _MODE = choice_reader(
-    "no mode",
-    "write observe (only record), warn (tell people) or enforce (stop)",
+    "not a mode",
+    "write observe (only record), warn (tell the user) or enforce (stop)",
     {mode.value: mode for mode in Mode},
 )
-_OTHERS_WAIT = choice_reader(
-    "not what others' waiting can do", "write allow or refuse", {"allow": True, "refuse": False}
-)
+_OTHERS_WAIT = choice_reader("neither allow nor refuse", "write allow or refuse", {"allow": True, "refuse": False})
 
 
 @dataclass(frozen=True)

@@ -366,7 +366,7 @@ class Reconciler:
         So has one whose place at the hub a newer server has: no lease is to take that one for its own.
         """
         told, lines = told_by_the_place(lease, self._processes(lease), self._failed_gpus, now)
-        stored = self._book.save(told, audit=lines) if lines else None
+        stored = self._book.save(told, audit=lines) if told is not lease else None
         if self._view.servers is None or self._processes(lease) or is_its(self._view.server(lease), lease):
             self._gone_since.pop(lease.id, None)
         elif (

@@ -11,6 +11,7 @@ from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
+from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.placement.placement import beside_of
@@ -292,11 +293,16 @@ class QueueView:
     async def offers_for(self, claim: Claim) -> Preview:
         """Return what a claim would get if it were made now, in the place of the one with its id.
 
-        Raises Unavailable where the scheduler does not answer.
+        During an outage the place is not known. Raises Unavailable where a scheduler that answered before does not.
         """
         seen = self._now().seen
         rivals = tuple(lease for lease in seen.leases if lease.id != claim.id)
-        would = await self._scheduler.offers(replace(seen, leases=rivals), claim)
+        try:
+            would = await self._scheduler.offers(replace(seen, leases=rivals), claim)
+        except Unavailable:
+            if self.outages.of_kind(claim.request.gpu) is None:
+                raise
+            would = Preview(Place(None, None, None, None))  # who asks is told of the outage
         return replace(would, place=self._told(would.place, claim.request.gpu))
 
     def once_a_pass(self, name: str, make: Callable[[], T]) -> T:

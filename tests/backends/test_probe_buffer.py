@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpuspawner.backends.base import ProbeResult
-from gpuspawner.backends.probe import ProcessTable, parse_probe
-from gpuspawner.backends.probe_buffer import Buffer, read_buffers
+from gpuspawner.backends.probe import parse_probe
+from gpuspawner.backends.probe_buffer import GPU, Buffer, read_reports
+from gpuspawner.backends.probe_processes import ProcessTable
 from gpuspawner.core.idle.evidence import SampleKind, classify
 from gpuspawner.core.idle.idleness import Streak, Verdict, judge
 from gpuspawner.core.idle.policy import IdlePolicy, Mode
@@ -62,9 +63,9 @@ def highest(sample: Sample) -> float | None:
 
 
 def test_it_tells_the_maximum_of_its_time() -> None:
-    assert read_buffers(REPORT.splitlines()) == (Buffer(16.59, 97.0),)
+    assert [report.buffers for report in read_reports(REPORT.splitlines())] == [{GPU: Buffer(16.59, 97.0)}]
     two = REPORT + REPORT[REPORT.index("GPU 0000") :].replace(":83:", ":84:").replace("97 %", "40 %")
-    assert read_buffers(two.splitlines()) == (Buffer(16.59, 97.0), Buffer(16.59, 40.0))
+    assert [report.buffers[GPU].max_percent for report in read_reports(two.splitlines())] == [97.0, 40.0]
 
 
 def test_use_between_two_readings_makes_it_busy() -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
-from gpuspawner.backends.probe import ProcessTable, ProcessTime, parse_probe
+from gpuspawner.backends.probe import parse_probe
+from gpuspawner.backends.probe_processes import ProcessTable, ProcessTime
 from gpuspawner.backends.probe_rows import MIB
 from gpuspawner.core.idle.readings import Sample
 
@@ -190,7 +191,7 @@ def test_more_gpus_than_any_machine_has_are_nonsense_and_nobody_waits_for_their_
     ("old", "new"),
     [
         pytest.param("device /dev/nvidia0\ndevice /dev/nvidia3\n", "", id="no-device-visible"),
-        pytest.param("open 11", "unreadable 10\nopen 11", id="open-files-unreadable"),
+        pytest.param("open 11", "hidden\nopen 11", id="processes-of-other-users-hidden"),
         pytest.param("clock 1000.00 100\n", "", id="no-clock"),
         pytest.param("process 11 10 600 400 0", "process 11 10 6", id="half-a-process"),
         pytest.param("open 11 /dev/nvidia3", "open 11 /dev/nvidia7", id="a-device-the-driver-does-not-tell"),

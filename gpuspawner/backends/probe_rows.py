@@ -172,7 +172,7 @@ def _row(text: str) -> tuple[str, Values] | None:
         return cells[1], Values(problem=f"nvidia-smi printed a row that is not understood: {quoted(text)}")
     values = values_of(row["utilization"], row["used"], row["total"], IN_MIB, PERSISTENCE.get(row["persistence"]))
     if values.utilization_percent is None and row.get("mig") == MIG_ENABLED:
-        values = replace(values, problem=f"a GPU in MIG mode has no utilization; {values.problem}")
+        values = replace(values, problem="a GPU in MIG mode has no utilization")
     # Their absence is no problem: some GPUs have no encoder or decoder, and MIG devices tell neither.
     encoder, decoder = (IN_MIB.number(row.get(name, ""), 100) for name in ("encoder", "decoder"))
     return cells[1], replace(values, encoder_percent=encoder, decoder_percent=decoder)

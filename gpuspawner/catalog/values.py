@@ -19,6 +19,8 @@ SSH = "ssh"
 PAGES = {"lab": "/lab", "vscode": "/vscode/"}
 """What a browser can open of a workspace, and where below its address."""
 OPENS = (*PAGES, SSH)
+MONITOR = "monitor"
+"""The GPU monitor in a workspace, as an image may lack it."""
 """What a template may say that its workspaces open."""
 
 

@@ -1,7 +1,8 @@
 """`make images`: what is called. What is built, tests/cluster/test_images.py runs."""
 
-import pytest
 from importlib import metadata
+
+import pytest
 from packaging.requirements import Requirement
 
 from gpuspawner import __version__

@@ -351,7 +351,7 @@ def test_five_thousand_workspaces_are_one_question_and_an_answer_of_a_few_megaby
     with exporter(lines) as target, prometheus(tmp_path, {**job, "static_configs": [{"targets": [target]}]}) as url:
         seen = Dcgm(InForce(url), Clock())
         eventually(seen, lambda _: len(seen._series) == 5000)
-        body, ahead_seconds = asyncio.run(dcgm._ask(seen._in_force.catalog.exporter, Clock()))
+        body, ahead_seconds = asyncio.run(dcgm.ask(seen._in_force.catalog.exporter, Clock()))
         assert len(body) < 4 * 2**20
         assert ahead_seconds == pytest.approx(time.time() - 1000.0, abs=10)
         name = f"GPU-{4000:036}"

@@ -18,7 +18,7 @@ from gpuspawner.backends.local.mig import MigDevice
 from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.cli.adopting.running_hub import running_hubs
 from gpuspawner.cli.asking import token_of
-from gpuspawner.cli.doctor import of_cuda, of_hub
+from gpuspawner.cli.doctor import of_cuda, of_hub, of_sources
 from gpuspawner.cli.doctor.asking import answered
 from gpuspawner.cli.doctor.findings import Answer, Finding, State, bad, unknown
 from gpuspawner.cli.doctor.of_cluster import of_fleet
@@ -93,6 +93,8 @@ def _examined(arguments: argparse.Namespace, token: str) -> Iterator[Finding]:
     else:
         yield unknown("catalog", "Whether the catalog fits the GPUs was not looked at.", "Name it by --catalog.")
     yield from of_scheduler(catalog)
+    yield from of_sources.of_exporter(catalog)
+    yield from _of_monitors(f"{service}{base}", token, catalog) if ready.ok else ()
     if not arguments.kubernetes:
         yield from of_hub.versions(__version__, hub, version, None)
         yield from _of_machine(catalog)
@@ -105,6 +107,12 @@ def _examined(arguments: argparse.Namespace, token: str) -> Iterator[Finding]:
     findings, kubernetes = asyncio.run(examined(arguments, catalog))
     yield from findings
     yield from of_hub.versions(__version__, hub, version, kubernetes)
+
+
+def _of_monitors(service: str, token: str, catalog: Catalog | None) -> Iterator[Finding]:
+    """Yield in which running workspaces the GPU monitor does not run."""
+    if catalog is not None and catalog.gpus and not catalog.simulated:
+        yield from of_sources.monitors_running(answered(f"{service}/services/gpu/api/v1/workspaces?all=true", token))
 
 
 def _of_machine(catalog: Catalog | None) -> Iterable[Finding]:
@@ -128,7 +136,7 @@ def _of_machine(catalog: Catalog | None) -> Iterable[Finding]:
         if row.fault
     ]
     cuda = of_cuda.driver_supports(version.driver, version.cuda, _cuda_needed(catalog)) if version else ()
-    return [*faults, *of_fleet(catalog.gpus, Fleet(gpus, complete=True)), *cuda]
+    return [*faults, *of_fleet(catalog.gpus, Fleet(gpus, complete=True)), *cuda, of_sources.monitor_here()]
 
 
 async def _asked(

@@ -184,10 +184,10 @@ class Dcgm:
             return
         now, before = self._clock.now(), self.trouble
         try:
-            body, ahead_seconds = await _ask(exporter, self._clock)
+            body, ahead_seconds = await ask(exporter, self._clock)
             # Thousands of GPUs would hold up the loop.
             found, refused = await asyncio.to_thread(read, body, exporter, ahead_seconds, now)
-            trouble = refused or _missing(exporter, found)
+            trouble = refused or missing_activity(exporter, found)
         except Unavailable as error:
             found = []
             trouble = f"{error} Work that only {SOURCE} sees does not count meanwhile."
@@ -334,7 +334,7 @@ class Dcgm:
         return False
 
 
-def _missing(exporter: Exporter, found: Sequence[Series]) -> str:
+def missing_activity(exporter: Exporter, found: Sequence[Series]) -> str:
     """Return a sentence where the exporter tells utilization and not the engine activity that is asked for."""
     measures = {series.metric.measure for series in found}
     if not exporter.activity or Measure.UTILIZATION not in measures or Measure.ENGINE in measures:
@@ -345,7 +345,7 @@ def _missing(exporter: Exporter, found: Sequence[Series]) -> str:
     )
 
 
-async def _ask(exporter: Exporter, clock: Clock) -> tuple[bytes, float]:
+async def ask(exporter: Exporter, clock: Clock) -> tuple[bytes, float]:
     """Return the answer of Prometheus, and how far its clock is ahead of ours."""
     headers = {}
     if exporter.token_file:

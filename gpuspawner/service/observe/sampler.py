@@ -27,6 +27,7 @@ from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.lifecycle import Lifecycle
 from gpuspawner.service.observe.dcgm import SOURCE, Dcgm
 from gpuspawner.service.observe.doubts import Doubts
+from gpuspawner.service.observe.monitor_watch import MonitorWatch
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import ReadingRow
@@ -79,7 +80,7 @@ class Sampler:
         self._book, self._backend, self._in_force, self._clock = book, backend, in_force, clock
         self._scheduler, self._settings, self._lifecycle = scheduler, settings, lifecycle
         self.dcgm, self._last_activity = dcgm, last_activity
-        self.doubts = Doubts()
+        self.doubts, self.monitors = Doubts(), MonitorWatch()
         self._tables: dict[str, tuple[ProcessTable, float]] = {}
         self._due_at: dict[str, float] = {}
         self._slots = asyncio.Semaphore(settings.probes_at_once)
@@ -105,6 +106,7 @@ class Sampler:
             self._newest.pop(gone, None)
             self._failed.discard(gone)
             self.doubts.forget(gone)
+            self.monitors.forget(gone)
         new = [(name, policy.sample_seconds) for name, policy in policies.items() if name not in self._due_at]
         self._spread(new, now)
         for lease_id, policy in policies.items():
@@ -223,6 +225,7 @@ class Sampler:
         rows = reading_rows(lease, told.sample, told.policy, at)
         await self._book.save(lease, audit=[*lines, *more_lines, *news], readings=rows)
         self._newest[lease_id] = {row.gpu: row for row in rows}
+        self.monitors.see(lease_id, told.sample)
         self.doubts.see(lease, told.sample, told.policy, at)
         # Counted from the probe's start, and by what it told.
         self._due_at[lease_id] = told.asked_at + next_sample_seconds(streak, told.policy)

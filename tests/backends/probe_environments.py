@@ -70,6 +70,7 @@ ENVIRONMENTS = (
     Environment("soft-limit-of-8-files", run=f"prlimit --nofile=8:1024 {AS_USER}"),
     Environment("hard-limit-of-8-files", run=f"prlimit --nofile=8:8 {AS_USER}"),
     Environment("hidepid", holders=((USER, "sleep", 0), (OTHER, "sleep", 1)), hides=2),
+    Environment("hidepid-as-root", holders=((USER, "sleep", 0), (OTHER, "sleep", 1)), hides=2, run=""),
     Environment("no-capabilities", holders=((USER, "sleep", 0), (USER, "undumpable", 1)), run=NO_CAPABILITIES),
     Environment("root-start", run="setpriv --bounding-set -sys_ptrace --inh-caps -sys_ptrace"),
     Environment("own-nvidia-smi", holders=((USER, "nvidia-smi", 0),)),

@@ -74,7 +74,7 @@ class InForce:
 
 
 class Clock:
-    """A clock of ours that is far behind that of Prometheus."""
+    """A clock of ours that stands still, far behind that of Prometheus unless a test says otherwise."""
 
     def __init__(self, at=1000.0):
         self.at = at
@@ -128,10 +128,12 @@ def test_a_real_prometheus_tells_activity_by_gpu_and_by_pod(tmp_path, honours):
         labels = {"pod": "dcgm-exporter-x", "namespace": "monitoring"}  # of the exporter itself
         job = {"job_name": "dcgm", "honor_labels": honours, "static_configs": [{"targets": [target], "labels": labels}]}
         with prometheus(tmp_path, job) as url:
-            seen = Dcgm(InForce(url), Clock())
+            seen = Dcgm(InForce(url), Clock(4e9))
             eventually(seen, lambda one: len(told(one, ["GPU-a"], nobody)) == 2)
             assert seen.trouble == ""
             assert told(seen, ["GPU-a"], nobody) == [("GPU-a", "engine", 70, True), ("GPU-a", "utilization", 70, True)]
+            (late_seconds, *_) = (one.end_seconds for one in seen.readings(["GPU-a"], nobody, (), 0.0))
+            assert 30 <= late_seconds < 60, "its clock is not ours"
             assert told(seen, ["GPU-b"], nobody) == [("GPU-b", "encoder", 72, True), ("GPU-b", "engine", 0, True)]
             assert {one[3] for one in told(seen, ["GPU-a"], nobody, shared={"GPU-a"})} == {False}
             assert told(seen) == [("", "engine", 0.0004, True)], "of its own namespace, however little"

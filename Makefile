@@ -8,6 +8,7 @@ help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' Makefile | expand -t 19
 	@echo "For run and run-cluster: PORT=8001, FAST=1 (a policy's half hour takes a minute), DATA=folder"
 	@echo "For run: DEMO=0 (no scripted colleagues), SCHEDULER=http (an external scheduler owns the queue)"
+	@echo "For run: NVIDIA=a100 (NVIDIA's simulated driver; also b200, gb200, gb300, h100, l40s, t4)"
 
 run: ## hub, proxy and service on http://127.0.0.1:8000, with simulated GPUs where there are none
 	@$(python) -m demo.run

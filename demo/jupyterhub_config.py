@@ -23,6 +23,7 @@ c.JupyterHub.spawner_class = "simple"
 c.JupyterHub.allow_named_servers = True
 c.SimpleLocalProcessSpawner.home_dir_template = str(data / "homes" / "{username}")
 c.Spawner.default_url = "/lab/tree/demo.ipynb"
+c.Spawner.environment = demo["environment"]  # by which a workspace's monitor finds NVIDIA's simulated driver
 # By itself JupyterLab's terminal is a login shell, and Debian's /etc/profile takes the workspace's PATH from it.
 shell = shlex.quote(os.environ.get("SHELL") or "sh")
 c.Spawner.args = [f"--ServerApp.terminado_settings=shell_command={shell}"]

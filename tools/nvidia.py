@@ -247,6 +247,13 @@ class SimulatedDriver:
         own = ["unshare", *user, "--mount", "--propagation", "private", "sh", "-ec", _NAMESPACE, "sh"]
         return [*own, str(self.folder), *map(str, command)]
 
+    def can_show_devices(self) -> bool:
+        """Whether this user may run commands ``with_devices``."""
+        try:
+            return subprocess.run(self.with_devices(["true"]), check=False, capture_output=True).returncode == 0
+        except OSError:  # no unshare
+            return False
+
     def _devices(self) -> list[tuple[str, str, str, str]]:
         text = self.configuration.read_text()
         count = re.search(r"^  num_devices: (\d+)", text, re.MULTILINE)

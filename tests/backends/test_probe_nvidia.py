@@ -139,3 +139,14 @@ def test_promise_4_a_driver_that_is_gone_is_unknown(tmp_path, release):
     assert gpu.utilization_percent is None
     assert gpu.problem.startswith("nvidia-smi failed with exit code 12: \"NVIDIA-SMI couldn't find libnvidia-ml.so")
     assert judged(sample, gpu).kind is UNKNOWN
+
+
+def test_promise_4_a_gpu_whose_device_file_is_gone_is_unknown(tmp_path):
+    """As in a container that lost its devices: the library then hides the GPU."""
+    driver = simulated_driver(tmp_path, gpus=3)
+    (driver.folder / "dev" / "nvidia1").unlink()
+    sample = probed(driver, [0, 1])
+    assert [judged(sample, gpu).kind for gpu in sample.gpus] == [IDLE, UNKNOWN]
+    assert sample.gpus[1].problem.startswith("nvidia-smi listed it 0 times")
+    (alone,) = probed(driver, [0]).gpus
+    assert (alone.utilization_percent, alone.holders) == (0.0, 1)

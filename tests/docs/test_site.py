@@ -172,3 +172,11 @@ def test_the_defaults_that_the_reference_tells_are_those_that_hold():
     bare = {"version": 1, "templates": {"lab": {}}, "policies": {"default": {"activity": {}}}}
     told = {"version": 1, "templates": {"lab": template}, "policies": {"default": policy}}
     assert load_catalog(told) == load_catalog(bare)
+
+
+def test_the_state_of_testing_names_tests_that_are_there():
+    named = set(
+        re.findall(r"`(tests/[a-z_/]+\.py)`", (staging.ROOT / "docs" / "tested.md").read_text(encoding="utf-8"))
+    )
+    assert len(named) > 10
+    assert [name for name in sorted(named) if not (staging.ROOT / name).exists()] == []

@@ -8,7 +8,7 @@ from gpuspawner.catalog import Exporter, load_text
 from gpuspawner.cli.doctor import of_sources
 from gpuspawner.cli.doctor.findings import Answer, State
 from gpuspawner.core.idle.sources import Measure
-from gpuspawner.service.observe.dcgm import Metric, Series
+from gpuspawner.service.observe.dcgm_values import Metric, Series
 
 EXPORTER = Exporter("http://p")
 ACTIVITY, UTILIZATION = Metric(100.0, Measure.ENGINE), Metric(1.0, Measure.UTILIZATION)

@@ -25,7 +25,8 @@ from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.lifecycle import Lifecycle
-from gpuspawner.service.observe.dcgm import SOURCE, Dcgm
+from gpuspawner.service.observe.dcgm import Dcgm
+from gpuspawner.service.observe.dcgm_values import SOURCE
 from gpuspawner.service.observe.doubts import Doubts
 from gpuspawner.service.observe.monitor_watch import MonitorWatch
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of

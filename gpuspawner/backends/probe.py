@@ -120,6 +120,8 @@ class _ProbeReader:
         if gpu in self._devices:  # the memory is that of the whole device, not of the part
             values = replace(values, memory_used_bytes=None, memory_total_bytes=None)
         holders = self._holders(uuid, stranger)
+        if values.memory_used_bytes == 0:  # a process that can compute has a context, which takes memory
+            holders = replace(holders, possible=frozenset())
         problem = "; ".join(filter(None, (values.problem, holders.problem)))
         reading = GpuReading(gpu, **{**vars(values), "problem": problem}, shared=is_shared, seen_seconds=seen_seconds)
         reading = replace(

@@ -20,17 +20,17 @@ from gpuspawner.core.idle.readings import Sample
 UUIDS = ("GPU-12345678-1234-1234-1234-123456780000", "GPU-12345678-1234-1234-1234-123456780001")
 HIDDEN = "its processes are unknown: /proc hides those of other users (hidepid)"
 FEW_FILES = "a process of the workspace may have 8 files open, too few for the probe"
-PLAIN = [(1, 1, 0.0), (0, 1, 0.0)]
-"""For each of the two GPUs: its holders, its possible holders, its encoder's utilization. The second GPU is free; the
-first process of the PID namespace is root's, so the workspace's user can't list its open files."""
+PLAIN = [(1, 1, 0.0), (0, 0, 0.0)]
+"""For each of the two GPUs: its holders, its possible holders, its encoder's utilization. The first process of the PID
+namespace is root's, so the workspace's user can't list its open files. No memory of the second GPU is in use."""
 EXPECTED = {
     "dash": PLAIN,
     "busybox": PLAIN,
     "bash": PLAIN,
     "soft-limit-of-8-files": PLAIN,
-    "no-capabilities": [(1, 2, 0.0), (0, 2, 0.0)],
-    "root-start": [(0, 2, 0.0), (0, 2, 0.0)],
-    "own-nvidia-smi": [(0, 1, 0.0), (0, 1, 0.0)],
+    "no-capabilities": [(1, 2, 0.0), (0, 0, 0.0)],
+    "root-start": [(0, 2, 0.0), (0, 0, 0.0)],
+    "own-nvidia-smi": [(0, 1, 0.0), (0, 0, 0.0)],
     "driver-470": PLAIN,
     "driver-418": PLAIN,
     "hidepid": [(None, 0, 0.0), (None, 0, 0.0)],

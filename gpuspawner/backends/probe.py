@@ -76,7 +76,7 @@ def parse_probe(
         stranger = (strangers or {}).get(gpu, "") if gpu in shared else ""
         reading = probe.reading(gpu, uuids.get(gpu, gpu), stranger, is_shared=gpu in shared)
         gpus.append(reading)
-        sources += probe.sources(reading)
+        sources += probe.sources(uuids.get(gpu, gpu), reading)
     total = None if probe.cores is None else sum(probe.cores.values())
     sample = Sample(leased, tuple(gpus), interval_seconds, age_seconds, total, sources=tuple(sources))
     # Without lines about processes it is unknown whose the softer evidence is.
@@ -133,9 +133,9 @@ class _ProbeReader:
         )
         return replace(reading, monitor=self._monitors.reading(uuid, reading, self._age_seconds))
 
-    def sources(self, reading: GpuReading) -> list[SourceReading]:
+    def sources(self, uuid: str, reading: GpuReading) -> list[SourceReading]:
         """Return what the workspace's GPU monitors saw of a GPU."""
-        return self._monitors.sources(reading, self.processes.clock[0])
+        return self._monitors.sources(uuid, reading, self.processes.clock[0])
 
     def followed(self, clock_seconds: float) -> Followed:
         """Return what the next probe needs to know of the GPU monitors."""

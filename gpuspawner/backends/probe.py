@@ -82,8 +82,12 @@ def parse_probe(
     # Without lines about processes it is unknown whose the softer evidence is.
     if table is None:
         return sample, previous
-    soft = soft_readings(lines, table.clock_seconds, interval_seconds)
-    sample = replace(sample, soft=soft, opened=opened_reading(lines, table.clock_seconds))
+    sample = replace(
+        sample,
+        soft=soft_readings(lines, table.clock_seconds, interval_seconds),
+        opened=opened_reading(lines, table.clock_seconds),
+        memory_kills=probe.processes.memory_kills,
+    )
     return sample, replace(table, followed=probe.followed(table.clock_seconds))
 
 

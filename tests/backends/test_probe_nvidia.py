@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
-from harness.nvidia import machines, simulated_driver
+from harness.nvidia import machines, simulated_driver, with_devices
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.probe import parse_probe, script
@@ -72,7 +72,7 @@ def probed(driver, gpus, held=0):
         "GPUSPAWNER_PROBE_PAUSE": "0",
         "GPUSPAWNER_PROBE_DEVICES": "/dev/nvidia[0-9]*",
     }
-    command = driver.with_devices(["sh", "-c", HOLDER, "sh", f"/dev/nvidia{held}"])
+    command = with_devices(driver, ["sh", "-c", HOLDER, "sh", f"/dev/nvidia{held}"])
     environment = {**driver.environment({"PATH": os.environ["PATH"]}), **parameters}
     told = subprocess.run(command, input=script(), env=environment, capture_output=True, check=True)
     sample, _ = parse_probe(ProbeResult(told.stdout.decode()), uuids, None, interval_seconds=60.0, age_seconds=600.0)

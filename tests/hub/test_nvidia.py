@@ -1,5 +1,6 @@
 """A real hub on NVIDIA's simulated driver: idleness, a lost GPU, a driver that is gone, and a start on each machine."""
 
+import json
 import os
 import shlex
 import subprocess
@@ -8,7 +9,7 @@ import sys
 import pytest
 import requests
 from harness.hub import RealHub, eventually
-from harness.nvidia import machines, simulated_driver
+from harness.nvidia import machines, simulated_driver, with_devices
 
 from gpuspawner.catalog import load_catalog
 
@@ -32,7 +33,7 @@ def a_hub(tmp_path):
 
     def make(driver, catalog, **settings):
         python = tmp_path / "python"
-        python.write_text(f'#!/bin/sh\nexec {shlex.join(driver.with_devices([sys.executable]))} "$@"\n')
+        python.write_text(f'#!/bin/sh\nexec {shlex.join(with_devices(driver, [sys.executable]))} "$@"\n')
         python.chmod(0o755)
         path = f"{driver.programs}{os.pathsep}{os.environ['PATH']}"
         hub = RealHub(tmp_path, python=str(python), real=True, environment_of_hub={"PATH": path}, **settings)
@@ -67,6 +68,7 @@ def test_a_workspace_is_busy_then_unknown_while_its_gpu_is_lost_then_idle_warned
     unknown = until_idle_is(hub, "ann", "unknown")
     assert "[GPU is lost]" in unknown["because"]
     assert unknown["idle_seconds"] == 0
+    eventually(lambda: "its GPU is unhealthy" in json.dumps(hub.lease("ann")["warning"]), 30, "its user is told")
 
     driver.reset()
     driver.set_utilization(0)

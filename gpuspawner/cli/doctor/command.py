@@ -83,6 +83,7 @@ def _examined(arguments: argparse.Namespace, token: str) -> Iterator[Finding]:
     base = urlsplit(url).path.removesuffix("/hub/api") if hub.status else ""
     version = answered(f"{service}{base}/services/gpu/api/v1/", token) if ready.status else Answer(0)
     yield from of_hub.below_prefix(base, version) if ready.ok else ()
+    yield from of_hub.public_address(version)
     catalog: Catalog | None = None
     if arguments.catalog:
         try:
@@ -149,15 +150,9 @@ async def _asked(
 def _cuda_needed(catalog: Catalog) -> dict[str, of_cuda.CudaVersion]:
     """Return the CUDA version of each image of a template with GPUs, and of the Python that runs this."""
     installed = {one.metadata["Name"] or "": one.version for one in metadata.distributions()}
-    images = {name: template.image for name, template in catalog.templates.items() if template.gpus}
-    needed = {
-        "this Python's packages": of_cuda.cuda_of_packages(installed),
-        **{
-            f"the image {image} of the template {name}": of_cuda.cuda_of_image(image or "")
-            for name, image in images.items()
-        },
-    }
-    return {what: version for what, version in needed.items() if version is not None}
+    own = of_cuda.cuda_of_packages(installed)
+    packages = {"this Python's packages": own} if own else {}
+    return {**packages, **of_cuda.cuda_of_templates(catalog, catalog.gpus)}
 
 
 def _sentence(words: str) -> str:

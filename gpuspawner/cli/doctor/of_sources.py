@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from gpuspawner.catalog import Catalog, Exporter
-from gpuspawner.catalog.values import MONITOR
+from gpuspawner.catalog.models import MONITOR
 from gpuspawner.cli.doctor.findings import Answer, Finding, bad, good, unknown
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.sources import Measure

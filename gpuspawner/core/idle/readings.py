@@ -118,7 +118,8 @@ class Sample:
     last noted activity of the workspace's server, below 0 where the clocks differ. ``outside`` is what others saw of
     its GPUs: it proves work, and its absence proves nothing. ``opened`` is whether a page of it was loaded since its
     server started; None where nothing tells. ``sources`` is what sources beside the probe's readings saw: it takes the
-    place of ``outside`` and of the GPUs' ``monitor``.
+    place of ``outside`` and of the GPUs' ``monitor``. ``memory_kills`` is how many processes of
+    its container were killed for want of memory since that was started; None where nothing tells.
     """
 
     leased: tuple[str, ...]
@@ -132,3 +133,4 @@ class Sample:
     outside: tuple[OutsideReading, ...] = ()
     opened: bool | None = None
     sources: tuple[SourceReading, ...] = ()
+    memory_kills: int | None = None

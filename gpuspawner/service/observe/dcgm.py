@@ -15,7 +15,7 @@ from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.catalog import Exporter
-from gpuspawner.catalog.file import InForce
+from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.sources import SourceReading
 from gpuspawner.service.clock import Clock

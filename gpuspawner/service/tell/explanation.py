@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gpuspawner.catalog.values import MONITOR
+from gpuspawner.catalog.models import MONITOR
 from gpuspawner.core.idle.policy import IdlePolicy
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.leases.warned import DECIDED

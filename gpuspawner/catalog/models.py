@@ -37,11 +37,13 @@ from gpuspawner.core.number_fields import (
     OnStopTimeout,
     Priority,
     Seconds,
+    UnscaledDuration,
     Version,
 )
 from gpuspawner.core.rules import Hours, MakeRoom, Rules, Team
 from gpuspawner.core.text_fields import (
     NAME,
+    ActivityMetric,
     Currency,
     DataNames,
     FilePath,
@@ -58,6 +60,7 @@ from gpuspawner.core.text_fields import (
     TimeZone,
     Title,
     Url,
+    UtilizationMetric,
 )
 from gpuspawner.core.units import GIBIBYTE, BadValue
 
@@ -70,6 +73,8 @@ PAGES = {"lab": "/lab", "vscode": "/vscode/"}
 """The pages of a workspace that a browser can open, with their path below the workspace's address."""
 OPENS = (*PAGES, SSH)
 """Every way into a workspace that a template may offer."""
+MONITOR = "monitor"
+"""The GPU monitor in a workspace, as an image may lack it."""
 
 
 def _read_opens(value: object) -> tuple[str, ...]:
@@ -227,12 +232,20 @@ class Exporter:
             "add {key}: with its address, for example {example}",
         ),
     ]
-    """The address of a Prometheus that scrapes DCGM exporter. Work that it measured counts. If it measured nothing,
-    that proves nothing. Required."""
-    utilization: MetricName = "DCGM_FI_DEV_GPU_UTIL"
+    """The address of a Prometheus that scrapes DCGM exporter. Required."""
+    activity: ActivityMetric = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+    """The metric for the engine activity of a GPU or MIG instance, from 0 to 1. It is an average over `interval`.
+    `none` if the exporter has no such metric."""
+    utilization: UtilizationMetric = "DCGM_FI_DEV_GPU_UTIL"
     """The metric for the utilization of a whole GPU, from 0 to 100."""
-    instances: MetricName = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
-    """The metric for the activity of a MIG instance, from 0 to 1."""
+    encoder: UtilizationMetric = "DCGM_FI_DEV_ENC_UTIL"
+    """The metric for the utilization of its video encoder, from 0 to 100."""
+    decoder: UtilizationMetric = "DCGM_FI_DEV_DEC_UTIL"
+    """The metric for the utilization of its video decoder, from 0 to 100."""
+    energy: MetricName = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
+    """The counter of a GPU's energy. A counter that stands still shows that the exporter is frozen."""
+    interval_seconds: UnscaledDuration = 30.0
+    """How often the exporter collects: its DCGM_EXPORTER_INTERVAL."""
     token_file: FilePath = ""
     """A file with the token for Prometheus. Default: Prometheus needs no token."""
 

@@ -240,6 +240,7 @@ _IMAGE_PATTERN = pattern_reader(
     "a pattern of images",
     {"type": "string", "maxLength": LONGEST_IMAGE},
 )
+_DCGM_DEVICE, _DCGM_PROFILING = "DCGM_FI_DEV_", "DCGM_FI_PROF_"
 _METRIC = pattern_reader(
     "not the name of a metric",
     r"[a-zA-Z_:][a-zA-Z0-9_:]*",
@@ -288,6 +289,25 @@ def _read_url(value: object) -> str:
     return value.strip().rstrip("/")
 
 
+def _read_activity_metric(value: object) -> str:
+    if isinstance(value, str) and value.lower() == "none":
+        return ""
+    name: str = _METRIC.read(value)
+    if name.startswith(_DCGM_DEVICE):
+        right = "write the name of a profiling counter, for example DCGM_FI_PROF_GR_ENGINE_ACTIVE, or none"
+        raise BadValue(f"{name} is not a ratio averaged over time", right)
+    return name
+
+
+def _read_utilization_metric(value: object) -> str:
+    name: str = _METRIC.read(value)
+    if name.startswith(_DCGM_PROFILING):
+        raise BadValue(f"{name} is a ratio, not a percentage", "write it as readings.activity")
+    if name.startswith(_DCGM_DEVICE) and not name.endswith("_UTIL"):
+        raise BadValue(f"{name} is not a utilization", "write the name of one, for example DCGM_FI_DEV_GPU_UTIL")
+    return name
+
+
 def _read_timezone(value: object) -> str:
     right = "write a name of the time zone database, for example Europe/Zurich"
     if not isinstance(value, str) or not value.isascii() or not value.isprintable() or not value.strip():
@@ -322,6 +342,8 @@ Url = Annotated[str, Reader(_read_url, "an http or https address")]
 FilePath = Annotated[str, Reader(_read_path, "the path of a file")]
 HostName = Annotated[str, _HOST_NAME]
 MetricName = Annotated[str, _METRIC]
+ActivityMetric = Annotated[str, Reader(_read_activity_metric, "the name of a metric that is a ratio, or `none`")]
+UtilizationMetric = Annotated[str, Reader(_read_utilization_metric, "the name of a metric that is a percentage")]
 Currency = Annotated[str, Reader(_read_currency, "a currency like CHF")]
 TimeZone = Annotated[str, Reader(_read_timezone, "a time zone like Europe/Zurich")]
 Packages = Annotated[

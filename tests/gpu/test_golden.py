@@ -10,7 +10,10 @@ from gpuspawner.backends.local import nvidia
 
 FORMS = {
     "probe": [
-        "--query-gpu=index,uuid,name,mig.mode.current,utilization.gpu,memory.used,memory.total,persistence_mode",
+        (
+            "--query-gpu=index,uuid,name,mig.mode.current,utilization.gpu,memory.used,memory.total,persistence_mode"
+            ",utilization.encoder,utilization.decoder"
+        ),
         "--format=csv,noheader,nounits",
     ],
     "buffer": ["-q", "-d", "UTILIZATION"],

@@ -10,7 +10,7 @@ from gpuspawner.core.idle.evidence import SampleKind, classify
 from gpuspawner.core.idle.policy import IdlePolicy
 from gpuspawner.core.idle.readings import GpuReading, MonitorReading, OutsideReading, Sample
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.observe.dcgm import SOURCE
+from gpuspawner.service.observe.dcgm_values import SOURCE
 from gpuspawner.service.observe.sampler import reading_rows
 from gpuspawner.service.store import ReadingRow
 from gpuspawner.service.tell.history import Looking, not_recorded, recorded, steps_of, work_of

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import click
 
 from gpuspawner import __version__
-from gpuspawner.adoption.doctor import cuda_checks, hub_checks
+from gpuspawner.adoption.doctor import cuda_checks, hub_checks, source_checks
 from gpuspawner.adoption.doctor.cluster_checks import of_fleet
 from gpuspawner.adoption.doctor.findings import Answer, DoctorOptions, Finding, State, bad, unknown
 from gpuspawner.adoption.doctor.http_answers import answered
@@ -129,6 +129,8 @@ def _examined(arguments: DoctorOptions, token: str) -> Iterator[Finding]:
     else:
         yield unknown("catalog", "Whether the catalog fits the GPUs was not looked at.", "Name it by --catalog.")
     yield from of_scheduler(catalog)
+    yield from source_checks.of_exporter(catalog)
+    yield from _of_monitors(f"{service}{base}", token, catalog) if ready.ok else ()
     if not arguments.kubernetes:
         yield from hub_checks.versions(__version__, hub, version, None)
         yield from _of_machine(catalog)
@@ -141,6 +143,12 @@ def _examined(arguments: DoctorOptions, token: str) -> Iterator[Finding]:
     findings, kubernetes = asyncio.run(examined(arguments, catalog))
     yield from findings
     yield from hub_checks.versions(__version__, hub, version, kubernetes)
+
+
+def _of_monitors(service: str, token: str, catalog: Catalog | None) -> Iterator[Finding]:
+    """Yield in which running workspaces the GPU monitor does not run."""
+    if catalog is not None and catalog.gpus and not catalog.simulated:
+        yield from source_checks.monitors_running(answered(f"{service}/services/gpu/api/v1/workspaces?all=true", token))
 
 
 def _of_machine(catalog: Catalog | None) -> Iterable[Finding]:
@@ -164,7 +172,8 @@ def _of_machine(catalog: Catalog | None) -> Iterable[Finding]:
         if row.fault
     ]
     cuda = cuda_checks.driver_supports(version.driver, version.cuda, _cuda_needed(catalog)) if version else ()
-    return [*faults, *of_fleet(catalog.gpus, Fleet(gpus, complete=True)), *cuda]
+    fleet = of_fleet(catalog.gpus, Fleet(gpus, complete=True))
+    return [*faults, *fleet, *cuda, source_checks.monitor_here()]
 
 
 async def _asked(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpuspawner.core.idle.sources import SourceReading
+
 PROBED = ("kernel", "terminal", "ssh", "editor")
 """Softer evidence that the probe reads beside GPUs and CPU use, by the names that a policy has for it."""
 
@@ -49,6 +51,11 @@ class GpuReading:
     before. ``persistence`` is the GPU's persistence mode: without it, reading a GPU that nobody holds wakes it.
     ``problem`` says in words why something is unknown. ``monitor`` is what the workspace's own monitor tells of it,
     None where it has none, or none that can be believed.
+
+    ``encoder_percent`` and ``decoder_percent`` are the highest that was read of these engines, None where the driver
+    does not tell. ``possible_holders`` counts the processes whose open files can't be read: each may hold the GPU.
+    ``possible_cpu_cores`` is their CPU use, None where it is unknown. ``seen_seconds`` is how much of the time since
+    the sample before the readings and the buffer cover.
     """
 
     gpu: str
@@ -62,13 +69,19 @@ class GpuReading:
     buffer_percent: float | None = None
     persistence: bool | None = None
     monitor: MonitorReading | None = None
+    encoder_percent: float | None = None
+    decoder_percent: float | None = None
+    possible_holders: int = 0
+    possible_cpu_cores: float | None = 0.0
+    seen_seconds: float = 0.0
 
     @property
     def highest_percent(self) -> float | None:
-        """The highest that was read of it, whenever that was; None where the probe's own readings are unknown."""
-        if self.utilization_percent is None or self.buffer_percent is None:
-            return self.utilization_percent
-        return max(self.utilization_percent, self.buffer_percent)
+        """The highest that was read of it and its video engines; None where the probe's own readings are unknown."""
+        if self.utilization_percent is None:
+            return None
+        read = (self.utilization_percent, self.buffer_percent, self.encoder_percent, self.decoder_percent)
+        return max(percent for percent in read if percent is not None)
 
     @property
     def may_be_woken(self) -> bool:
@@ -104,8 +117,9 @@ class Sample:
     ``soft`` is the softer evidence: what it says nothing of is unknown. ``hub_idle_seconds`` is how long ago the hub
     last noted activity of the workspace's server, below 0 where the clocks differ. ``outside`` is what others saw of
     its GPUs: it proves work, and its absence proves nothing. ``opened`` is whether a page of it was loaded since its
-    server started; None where nothing tells. ``memory_kills`` is how many processes of its container were killed for
-    want of memory since that was started; None where nothing tells.
+    server started; None where nothing tells. ``sources`` is what sources beside the probe's readings saw: it takes the
+    place of ``outside`` and of the GPUs' ``monitor``. ``memory_kills`` is how many processes of
+    its container were killed for want of memory since that was started; None where nothing tells.
     """
 
     leased: tuple[str, ...]
@@ -118,4 +132,5 @@ class Sample:
     problem: str = ""
     outside: tuple[OutsideReading, ...] = ()
     opened: bool | None = None
+    sources: tuple[SourceReading, ...] = ()
     memory_kills: int | None = None

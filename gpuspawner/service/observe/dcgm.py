@@ -1,19 +1,11 @@
-"""What DCGM exporter saw of the GPUs, through a Prometheus that scrapes it: asked once for all workspaces.
-
-It sees all of the time where the probe sees some seconds of each minute, so work that it saw counts. What it did not
-see proves nothing: it may be late, frozen or not there. Labels are those of NVIDIA's exporter (``UUID``, ``GPU_I_ID``
-of a MIG instance, ``pod`` and ``namespace``, which Prometheus calls ``exported_pod`` and ``exported_namespace`` unless
-it honours them).
-"""
+"""Asks a Prometheus that scrapes DCGM exporter what it saw of the GPUs: once, for all workspaces."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import math
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -21,132 +13,73 @@ from urllib.parse import urlencode
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
-from gpuspawner.backends.base import PodName, ProbeResult
+from gpuspawner.backends.base import ProbeResult
 from gpuspawner.catalog import Exporter
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.idle.readings import OutsideReading
+from gpuspawner.core.idle.sources import SourceReading
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.observe.dcgm_values import SOURCE, ExporterValues, missing_activity, query_of, read
 
 log = logging.getLogger("gpuspawner.dcgm")
 
-SOURCE = "DCGM exporter"
 LOOK_SECONDS = 30.0
-"""How often it is asked: exporters are scraped every 15 to 60 s."""
-WINDOW_SECONDS = 90
-"""How far back it is asked about: a scrape may be a minute late. Work counts for so long after its end at most."""
-KEPT_SECONDS = 900.0
-"""What it saw is kept for so long: for policies that sample every 15 minutes."""
+"""How often Prometheus is asked: exporters are scraped every 15 to 60 s."""
 ANSWER_SECONDS = 20.0
-LONGEST_ANSWER_BYTES = 128 * 1024 * 1024
-"""40,000 GPUs are a tenth of it."""
+LONGEST_ANSWER_BYTES = 256 * 1024 * 1024
+"""40,000 GPUs are half of it."""
 LONGEST_TOKEN_BYTES = 64 * 1024
-LEAST_PERCENT = 0.5
-"""Less than this is no work by any policy, and is not kept."""
-_LABELS = ("UUID", "GPU_I_ID", "exported_namespace", "exported_pod", "namespace", "pod")
-
-
-@dataclass(frozen=True)
-class Seen:
-    """The highest utilization that one look told of a GPU, or of a MIG instance (``is_instance``)."""
-
-    at: float
-    percent: float
-    is_instance: bool
-
-
-def query_of(exporter: Exporter) -> str:
-    """Return the question, in PromQL: the highest of each GPU and each MIG instance, in percent.
-
-    A GPU that is divided by MIG tells no utilization, or 0: there each instance's activity is asked for.
-    """
-    by = f"max by ({', '.join(_LABELS)})"
-    gpus = f'{by} (max_over_time({exporter.utilization}{{GPU_I_ID=""}}[{WINDOW_SECONDS}s]))'
-    instances = f'{by} (max_over_time({exporter.instances}{{GPU_I_ID!=""}}[{WINDOW_SECONDS}s]))'
-    return f"{gpus} or 100 * {instances}"
-
-
-def read(body: bytes, at: float) -> dict[str | PodName, list[Seen]]:
-    """Return what an answer tells of work: of GPUs by UUID, and of pods by namespace and name.
-
-    Raises:
-        Unavailable: it is no answer of Prometheus.
-    """
-    found: dict[str | PodName, list[Seen]] = {}
-    try:
-        for one in json.loads(body)["data"]["result"]:
-            percent, labels = float(one["value"][1]), one["metric"]
-            if not math.isfinite(percent) or not LEAST_PERCENT <= percent <= 100:  # noqa: PLR2004 - a percentage
-                continue
-            seen = Seen(at, percent, bool(labels.get("GPU_I_ID")))
-            pod = labels.get("exported_pod") or labels.get("pod")
-            if pod:
-                namespace = labels.get("exported_namespace") or labels.get("namespace") or ""
-                found.setdefault(PodName(namespace, pod), []).append(seen)
-            if labels.get("UUID") and not seen.is_instance:  # that of an instance is its whole device's
-                found.setdefault(labels["UUID"], []).append(seen)
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-        raise Unavailable(f"What Prometheus answered is not understood ({type(error).__name__}).") from error
-    return found
 
 
 class Dcgm:
-    """Asks the catalog's Prometheus, and keeps what it told of work."""
+    """Asks the catalog's Prometheus, and keeps what it told."""
 
     def __init__(self, in_force: InForce, clock: Clock) -> None:
-        """Ask nobody yet."""
+        """Ask nothing yet."""
         self._in_force, self._clock = in_force, clock
-        self._seen: dict[str | PodName, list[Seen]] = {}
+        self.values: ExporterValues | None = None
+        """What is known; None where the catalog names no Prometheus."""
         self.trouble = ""
-        """Why it could not be asked last, in a sentence for administrators; "" where it could, or nobody is named."""
+        """Why it tells nothing, or less than it could, in sentences for administrators; "" where all is well."""
 
     async def look(self) -> None:
-        """Ask once, if the catalog names whom."""
+        """Ask once, if the catalog names a Prometheus."""
         exporter = self._in_force.catalog.exporter
         if exporter is None:
-            self._seen, self.trouble = {}, ""
+            self.values, self.trouble = None, ""
             return
-        now, before = self._clock.now(), self.trouble
+        same = self.values is not None and self.values.exporter == exporter
+        values = self.values if self.values is not None and same else ExporterValues(exporter)
+        now = self._clock.now()
         try:
-            body = await _ask(exporter)
-            told = await asyncio.to_thread(read, body, now)  # thousands of GPUs would hold up the loop
-            self.trouble = ""
+            body, ahead_seconds = await ask(exporter, self._clock)
+            # Thousands of GPUs would hold up the loop.
+            values, trouble = await asyncio.to_thread(_with_answer, values, body, ahead_seconds, now)
         except Unavailable as error:
-            told, self.trouble = {}, f"{error} Work that only {SOURCE} sees does not count meanwhile."
-            if self.trouble != before:
-                log.warning(self.trouble)
-        kept = {key: [one for one in seen if one.at > now - KEPT_SECONDS] for key, seen in self._seen.items()}
-        for key, new in told.items():
-            kept.setdefault(key, []).extend(new)
-        self._seen = {key: seen for key, seen in kept.items() if seen}
+            values = values.with_look((), now)
+            trouble = f"{error} Work that only {SOURCE} sees does not count meanwhile."
+        if trouble and trouble != self.trouble:
+            log.warning(trouble)
+        self.values, self.trouble = values, trouble
 
-    def outside(
+    def readings(
         self, leased: Iterable[str], result: ProbeResult, shared: Collection[str], since: float
-    ) -> tuple[OutsideReading, ...]:
-        """Return what was seen of a workspace's work since then.
-
-        1. A GPU of its own, by its UUID.
-        2. Its pod: of whole GPUs, and of MIG instances also where other pods have the rest of the device.
-        3. What others may have caused is nobody's: a GPU that is shared, an instance that is divided once more.
-        """
-        found = [
-            OutsideReading(highest, gpu, SOURCE)
-            for gpu in dict.fromkeys(leased)
-            if gpu not in shared and (highest := _highest(self._seen.get(gpu, ()), since)) is not None
-        ]
-        if result.pod is not None and not result.divided:
-            of_pod = [one for one in self._seen.get(result.pod, ()) if one.is_instance or not result.shared]
-            highest = _highest(of_pod, since)
-            if highest is not None:
-                found.append(OutsideReading(highest, "", SOURCE))
-        return tuple(found)
+    ) -> tuple[SourceReading, ...]:
+        """Return what was learned of a workspace's GPUs since then, or at the last look where that was before."""
+        if self.values is None:
+            return ()
+        return self.values.readings(leased, result, shared, since, self._clock.now())
 
 
-def _highest(seen: Iterable[Seen], since: float) -> float | None:
-    return max((one.percent for one in seen if one.at >= since), default=None)
+def _with_answer(values: ExporterValues, body: bytes, ahead_seconds: float, now: float) -> tuple[ExporterValues, str]:
+    """Return the values with those of an answer, and what is wrong with it, in sentences."""
+    found, refused = read(body, values.exporter, ahead_seconds, now)
+    after = values.with_look(found, now)
+    return after, " ".join(filter(None, (refused or missing_activity(values.exporter, found), after.stuck_sentence)))
 
 
-async def _ask(exporter: Exporter) -> bytes:
+async def ask(exporter: Exporter, clock: Clock) -> tuple[bytes, float]:
+    """Return the answer of Prometheus, and how far its clock is ahead of ours."""
     headers = {}
     if exporter.token_file:
         headers["Authorization"] = f"Bearer {await asyncio.to_thread(_token, exporter.token_file)}"
@@ -162,13 +95,22 @@ async def _ask(exporter: Exporter) -> bytes:
     size: dict[str, Any] = {"max_body_size": LONGEST_ANSWER_BYTES, "max_buffer_size": LONGEST_ANSWER_BYTES}
     client = SimpleAsyncHTTPClient(force_instance=True, **size)
     try:
-        return (await client.fetch(request)).body
+        response = await client.fetch(request)
     except HTTPClientError as error:
         raise Unavailable(f"Prometheus answered {error.code} at {exporter.url}.") from error
     except OSError as error:
         raise Unavailable(f"Prometheus does not answer at {exporter.url} ({error}).") from error
     finally:
         client.close()
+    return response.body, _its_time(response.headers, clock) - clock.now()
+
+
+def _its_time(headers: Mapping[str, str], clock: Clock) -> float:
+    """Return the time at the server that answered, in seconds since the epoch; ours where it tells none."""
+    try:
+        return parsedate_to_datetime(headers["Date"]).timestamp()
+    except (KeyError, ValueError):
+        return clock.wall()
 
 
 def _token(path: str) -> str:

@@ -13,7 +13,7 @@ from gpuspawner.core.idle.policy import IdlePolicy
 from gpuspawner.core.idle.readings import Sample
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
-from gpuspawner.service.observe.dcgm import SOURCE
+from gpuspawner.service.observe.dcgm_values import SOURCE
 
 TOLD_SECONDS = 2 * 3600.0
 """So long they may differ: what one sees between two looks of the other is no fault."""

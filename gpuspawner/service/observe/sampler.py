@@ -11,14 +11,15 @@ from functools import partial
 from typing import Any
 
 from gpuspawner.backends.base import Backend, ProbeResult
-from gpuspawner.backends.probe import ProcessTable, parse_probe
+from gpuspawner.backends.probe import parse_probe
+from gpuspawner.backends.probe_processes import ProcessTable
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.arrival import Turn
 from gpuspawner.core.idle.evidence import classify
 from gpuspawner.core.idle.idleness import Verdict, judge, kept, next_sample_seconds
 from gpuspawner.core.idle.policy import IdlePolicy, Mode
-from gpuspawner.core.idle.readings import Sample
+from gpuspawner.core.idle.readings import OutsideReading, Sample
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.leases.memory import see_kills
 from gpuspawner.schedulers.base import Scheduler
@@ -26,7 +27,9 @@ from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.lifecycle import Lifecycle
 from gpuspawner.service.observe.dcgm import Dcgm
+from gpuspawner.service.observe.dcgm_values import SOURCE
 from gpuspawner.service.observe.doubts import Doubts
+from gpuspawner.service.observe.monitor_watch import MonitorWatch
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine, ReadingRow
@@ -79,7 +82,7 @@ class Sampler:
         self._book, self._backend, self._in_force, self._clock = book, backend, in_force, clock
         self._scheduler, self._settings, self._lifecycle = scheduler, settings, lifecycle
         self.dcgm, self._last_activity = dcgm, last_activity
-        self.doubts = Doubts()
+        self.doubts, self.monitors = Doubts(), MonitorWatch()
         self._tables: dict[str, tuple[ProcessTable, float]] = {}
         self._due_at: dict[str, float] = {}
         self._slots = asyncio.Semaphore(settings.probes_at_once)
@@ -105,6 +108,7 @@ class Sampler:
             self._newest.pop(gone, None)
             self._failed.discard(gone)
             self.doubts.forget(gone)
+            self.monitors.forget(gone)
         new = [(name, policy.sample_seconds) for name, policy in policies.items() if name not in self._due_at]
         self._spread(new, now)
         for lease_id, policy in policies.items():
@@ -179,11 +183,12 @@ class Sampler:
             self._tables[lease_id] = table, now
             if before is not None and _slept(table.clock_seconds - before.clock_seconds, now - before_at):
                 sample = replace(sample, problem="the machine slept since the reading before")
-        noted_at = self._last_activity(lease)
+        noted_at, seen = self._last_activity(lease), self.dcgm.readings(leased, result, shared, since)
         sample = replace(
             sample,
             hub_idle_seconds=None if noted_at is None else self._clock.wall() - noted_at,
-            outside=self.dcgm.outside(leased, result, shared | result.devices.keys(), since),
+            outside=tuple(OutsideReading(one.percent, one.gpu, SOURCE) for one in seen if one.is_own),
+            sources=(*sample.sources, *seen),
         )
         return _Told(sample, policy, policy_of(self._in_force.catalog, lease, now).mode, asked_at=now, at=at)
 
@@ -225,6 +230,7 @@ class Sampler:
         rows = reading_rows(lease, told.sample, told.policy, at)
         await self._book.save(lease, audit=[*lines, *more_lines, *news], readings=rows)
         self._newest[lease_id] = {row.gpu: row for row in rows}
+        self.monitors.see(lease_id, told.sample)
         self.doubts.see(lease, told.sample, told.policy, at)
         # Counted from the probe's start, and by what it told.
         self._due_at[lease_id] = told.asked_at + next_sample_seconds(streak, told.policy)

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from gpuspawner.catalog.models import MONITOR
 from gpuspawner.core.idle.policy import IdlePolicy
 from gpuspawner.core.leases.endings import FINAL_WARNINGS
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.units import show_duration, show_time
+
+NO_MONITOR = "The GPU monitor does not run in this workspace. GPU work of a few seconds may be missed."
+NO_MONITOR_IN_IMAGE = (
+    "The GPU monitor does not run in this workspace, because its image has no nvidia-ml-py. GPU work of a few seconds "
+    "may be missed."
+)
 
 
 def explained(lease: Lease, view: dict[str, Any], policy: IdlePolicy) -> list[str]:
@@ -69,8 +76,7 @@ def _of_use(lease: Lease, idle: dict[str, Any] | None, policy: IdlePolicy, now: 
             yield "It has no GPU, and its policy does not judge such workspaces: nothing stops it for being idle."
         return
     yield f"{idle['words'][0].upper()}{idle['words'][1:]}."
-    if idle["monitor_since"] is not None:
-        yield f"The workspace's monitor has seen its GPUs without a gap since {show_time(idle['monitor_since'], now)}."
+    yield from _of_monitor(lease, idle, now)
     for one in idle["also_counts"]:
         if idle["state"] in {"soft", "grace_paused"} and one["active"] and one["left_seconds"]:
             left = show_duration(round(one["left_seconds"]))
@@ -90,6 +96,13 @@ def _of_use(lease: Lease, idle: dict[str, Any] | None, policy: IdlePolicy, now: 
             f"We can't read {gpu['gpu']} for {show_duration(gpu['seconds'])} now. Nothing will be stopped because of "
             "it."
         )
+
+
+def _of_monitor(lease: Lease, idle: dict[str, Any], now: float) -> Iterator[str]:
+    if idle["monitor"] is False:
+        yield NO_MONITOR_IN_IMAGE if MONITOR in lease.lacks else NO_MONITOR
+    elif idle["monitor_since"] is not None:
+        yield f"The workspace's monitor has seen its GPUs without a gap since {show_time(idle['monitor_since'], now)}."
 
 
 def _of_end(end: dict[str, Any]) -> Iterator[str]:

@@ -19,7 +19,7 @@ from gpuspawner.core.idle.timeline import Timeline, merged
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Lease
-from gpuspawner.service.observe.dcgm import SOURCE
+from gpuspawner.service.observe.dcgm_values import SOURCE
 from gpuspawner.service.store import ReadingRow, tables
 from gpuspawner.service.store.databases import engine_to_read
 from gpuspawner.service.store.readings import BUCKET_SECONDS, RAW_SECONDS

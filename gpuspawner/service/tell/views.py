@@ -9,6 +9,7 @@ from typing import Any
 
 from gpuspawner.catalog.prices import prices
 from gpuspawner.catalog.visibility import team_title
+from gpuspawner.core.gpus.vendors import NVIDIA, vendor_of
 from gpuspawner.core.idle.idleness import explain
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.idle.soft import CPU
@@ -268,12 +269,21 @@ def _idle(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         "grace_ends_at": grace_ends_at,
         "kept_until": kept_until if kept else None,
         "unreadable": [{"gpu": gpu, "seconds": seconds} for gpu, seconds in seen.unreadable],
+        "monitor": has_monitor(parts, lease),
         "monitor_since": _monitor_since(parts, lease),
         "also_counts": [
             {"evidence": name, "seconds": seconds, "left_seconds": left_seconds, **_soft(parts, lease, name)}
             for name, seconds, left_seconds in seen.budgets
         ],
     }
+
+
+def has_monitor(parts: Parts, lease: Lease) -> bool | None:
+    """Return whether the GPU monitor runs in a workspace; None where that is not known, or where it can't run."""
+    kind = parts.catalog.gpus.get(lease.kind or "")
+    is_nvidia = kind is not None and (not kind.resource or vendor_of(kind.resource) is NVIDIA)
+    can_run = bool(lease.slots) and is_nvidia and not is_simulated(parts, lease)
+    return parts.sampler.monitors.runs(lease.id) if can_run else None
 
 
 def _monitor_since(parts: Parts, lease: Lease) -> float | None:

@@ -15,6 +15,7 @@ from gpuspawner.service.observe.unmatched import unmatched, unmeasured
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import idle_policy_of
 from gpuspawner.service.tell.notifier import USER
+from gpuspawner.service.tell.views import has_monitor
 
 FAILS_TOLD, OF_LAST = 2, 5
 """A template is told of whose starts failed so many times, of the last so many. Arbitrary: once is an accident."""
@@ -54,6 +55,7 @@ def troubles(parts: Parts, ended: Iterable[Lease], disputed: Iterable[Lease]) ->
         *_of_steps(parts),
         *_of_catalog(parts),
         *_unmeasured(parts),
+        *_unmonitored(parts),
         *_of_templates(parts, ended),
         *_of_messages(parts),
         *_disputed(parts, disputed),
@@ -156,6 +158,19 @@ def _unmeasured(parts: Parts) -> Iterator[Trouble]:
         why = leases[0].streak.because
         what = f"On the node {node} {whose} can't be measured{f': {why}' if why else ''}."
         yield Trouble(what, remedy, pages=_pages(parts, leases))
+
+
+def _unmonitored(parts: Parts) -> Iterator[Trouble]:
+    """Yield a trouble if the GPU monitor does not run in some workspaces, and nothing else sees all of the time."""
+    leases = [lease for lease in parts.book if lease.phase in UP and has_monitor(parts, lease) is False]
+    if not leases:
+        return
+    templates = sorted({lease.request.template for lease in leases if lease.request.template})
+    named = f" of the templates {', '.join(templates[:NAMES_SHOWN])}" if templates else ""
+    count = "1 workspace" if len(leases) == 1 else f"{len(leases)} workspaces"
+    what = f"The GPU monitor does not run in {count}: GPU work of a few seconds may be missed there."
+    remedy = f"Install gpuspawner[workspace] in the images{named}, or name DCGM exporter by readings: in the catalog."
+    yield Trouble(what, remedy, pages=_pages(parts, leases))
 
 
 def _is_unmeasured(parts: Parts, lease: Lease) -> bool:

@@ -130,6 +130,7 @@ class Idle(Answer):
     grace_ends_at: float | None
     kept_until: float | None
     unreadable: list[Unreadable]
+    monitor: bool | None
     monitor_since: float | None
     also_counts: list[Softer]
 

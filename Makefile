@@ -1,7 +1,7 @@
 # The commands; `make run` and `make test` are the two that matter. What they install stays in this folder, but for what
 # `make cluster` builds: its cache outlives the checkout (GPUSPAWNER_CACHE).
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster test test-all bench docs package sbom images cluster cluster-stop test-cluster clean
+.PHONY: help run run-cluster test test-all bench size docs package sbom images cluster cluster-stop test-cluster clean
 python = python=$$(sh tools/python.sh) && exec $$python
 
 help: ## what can be made
@@ -24,6 +24,9 @@ test-all: ## every test, on both JupyterHub versions and every Python: an hour
 
 bench: ## figures of the hot paths
 	@$(python) -m tools.bench
+
+size: ## files, lines, statements and classes of each package
+	@$(python) -m tools.size
 
 docs: ## the documentation as a site, into site/; a broken link fails
 	@$(python) -m tools.docs

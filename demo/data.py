@@ -62,7 +62,8 @@ class Settings:
         scheduler = environment.get("SCHEDULER") or "own"
         if scheduler not in ("own", "http"):
             raise StepError(f"SCHEDULER={scheduler} is not known: give SCHEDULER=http, or none for the hub's queue.")
-        nvidia = environment.get("NVIDIA") or ""
+        nvidia = environment.get("NVIDIA") or "none"
+        nvidia = "" if nvidia == "none" else nvidia
         if nvidia and not (nvidia.isascii() and nvidia.isalnum()):
             raise StepError(f"NVIDIA={nvidia} is not known: give the name of a simulated machine, like NVIDIA=a100.")
         data = ROOT / (environment.get("DATA") or (f".run/nvidia-{nvidia}" if nvidia else ".run"))

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import sys
 from pathlib import Path
 
 from gpuspawner.spawner import configure
@@ -16,6 +17,9 @@ load_subconfig("people_config.py", path=str(Path(__file__).parent))
 c.JupyterHub.bind_url = f"http://127.0.0.1:{demo['port']}"
 c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{demo['hub_port']}"
 c.ConfigurableHTTPProxy.api_url = f"http://127.0.0.1:{demo['proxy_port']}"
+# A hub that still starts handles no SIGTERM: it ends at once, and would leave its proxy behind.
+with_hub = str(Path(__file__).parent / "processes.py")
+c.ConfigurableHTTPProxy.command = [sys.executable, with_hub, "configurable-http-proxy"]
 c.JupyterHub.cleanup_servers = True  # Ctrl-C ends everything that the demo started
 c.JupyterHub.upgrade_db = True  # a later version finds the data of an earlier one
 

@@ -29,6 +29,7 @@ _CLOCK = re.compile(r"clock ([0-9]{1,12}\.[0-9]{1,9}) ([1-9][0-9]{0,5})")
 _PROCESS = re.compile(r"process ([0-9]{1,9}) ([0-9]{1,9}) ([0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18})")
 _UNREADABLE = re.compile(r"unreadable ([0-9]{1,9})")
 _OPEN = re.compile(r"open ([0-9]{1,9}) (/.+)")
+_KILLS = re.compile(r"kills ([0-9]{1,9})")
 _REAL_DEVICE = re.compile(r"/dev/nvidia([0-9]{1,5})")
 
 
@@ -144,7 +145,9 @@ def parse_probe(
     clock_seconds = processes.table.clock_seconds
     soft, opened = soft_readings(lines, clock_seconds, interval_seconds), opened_reading(lines, clock_seconds)
     table = replace(processes.table, followed=monitors.followed(clock_seconds, asked))
-    return Sample(leased, tuple(gpus), interval_seconds, age_seconds, total, soft, opened=opened), table
+    kills = processes.memory_kills
+    sample = Sample(leased, tuple(gpus), interval_seconds, age_seconds, total, soft, opened=opened, memory_kills=kills)
+    return sample, table
 
 
 def _buffers(lines: Iterable[str], seen: Iterable[str]) -> dict[str, Buffer]:
@@ -239,6 +242,7 @@ class _Processes:
         self.problem = ""
         self.has_devices = False
         self.unreadable = 0
+        self.memory_kills: int | None = None
         self.open: dict[str, set[int]] = {}
         self.minors: dict[str, str] = {}
         self.times: dict[tuple[int, int], ProcessTime] = {}
@@ -282,6 +286,8 @@ class _Processes:
             self.unreadable += 1
         elif line.startswith("device /"):
             self.has_devices = True
+        elif match := _KILLS.fullmatch(line):
+            self.memory_kills = int(match[1])
         else:
             return False
         return True

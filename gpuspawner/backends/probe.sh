@@ -7,6 +7,7 @@
 #   GPUSPAWNER_PROBE_PAUSE     seconds between readings
 #   GPUSPAWNER_PROBE_DEVICES   the pattern of GPU device files
 #   GPUSPAWNER_PROBE_VENDOR    whose GPUs they are: AMD, Intel; anything else: NVIDIA
+#   GPUSPAWNER_PROBE_CGROUP    where a pod sees its own control group
 #   GPUSPAWNER_PROBE_PIDS      the workspace's processes with spaces between, or `all` where it is alone (a pod)
 probe_process() { # pid: prints one line and, where its open files cannot be listed, a second one
     stat=
@@ -136,6 +137,15 @@ probe_buffer() { # the driver's own sample buffer, of NVIDIA alone: what fell be
     text=$(nvidia-smi ${GPUSPAWNER_PROBE_GPUS:+-i "$GPUSPAWNER_PROBE_GPUS"} -q -d UTILIZATION 2>&1) || return
     printf '%s\n' "$text" | while IFS= read -r line; do printf 'buffer %s\n' "$line"; done
 }
+probe_kills() { # how many processes of its container were killed for want of memory, by either version of cgroups
+    {
+        while read -r key value; do
+            [ "$key" != oom_kill ] || printf 'kills %s\n' "$value"
+        done <"$GPUSPAWNER_PROBE_CGROUP/memory.events" || while read -r key value; do
+            [ "$key" != oom_kill ] || printf 'kills %s\n' "$value"
+        done <"$GPUSPAWNER_PROBE_CGROUP/memory/memory.oom_control"
+    } 2>/dev/null
+}
 probe_clock() { # what begins now, and what follows the time
     uptime=
     { read -r uptime _ </proc/uptime; } 2>/dev/null
@@ -158,6 +168,7 @@ probe() {
             [ "$entry" = "/proc/$$" ] || pids="$pids ${entry#/proc/}"
         done
         set -f
+        probe_kills
     fi
     for pid in $pids; do probe_process "$pid"; done
     [ -z "$ttys" ] || probe_terminals

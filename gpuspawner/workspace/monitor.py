@@ -390,8 +390,10 @@ class Monitor:
         gpu = self._gpus.setdefault(uuid, GpuActivity(uuid, since=uptime, seen_until=uptime))
         problem, fault, source = gpu.problem, gpu.health.fault, gpu.source
         try:
-            samples = nvml.samples(uuid) if is_due and source is not Source.RATES else []
-            rate = nvml.rate(uuid) if not samples and (is_due or source is Source.RATES) else None
+            # A buffer may be empty at first. One that was there and is empty now tells that nothing is seen.
+            samples = nvml.samples(uuid) if is_due else []
+            by_rates = not samples and source is not Source.SAMPLES and (is_due or source is Source.RATES)
+            rate = nvml.rate(uuid) if by_rates else None
             uptime, wall = uptime_seconds(), time.time()
             if samples:
                 gpu.source = Source.SAMPLES
@@ -401,7 +403,8 @@ class Monitor:
                 gpu.add_rate(rate, uptime)
             if is_due:
                 gpu.add_energy(nvml.millijoules(uuid))
-            gpu.problem = ""
+            if is_due or by_rates:
+                gpu.problem = ""
         except GpuError as error:
             gpu.problem = str(error)
         if is_due and uuid not in nvml.problems:

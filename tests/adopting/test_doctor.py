@@ -294,6 +294,21 @@ c.JupyterHub.load_roles[0]["scopes"].append("admin:services")
 """
 
 
+@pytest.mark.parametrize(
+    ("answer", "state"),
+    [
+        (Answer(200, {"version": "1", "pages": "https://hub.example.org/services/gpu"}), "good"),
+        (Answer(200, {"version": "1", "pages": None}), "unknown"),
+        (Answer(403, "Sign in"), ""),
+    ],
+)
+def test_an_address_that_the_service_does_not_know_is_named_with_the_value_that_gives_it(answer, state):
+    found = list(of_hub.public_address(answer))
+    assert [one.state.value for one in found] == ([state] if state else [])
+    if state == "unknown":
+        assert all(name in found[0].remedy for name in ("hub.publicUrl", "--public-url", "c.JupyterHub.public_url"))
+
+
 def test_a_real_hub_that_is_well_and_then_broken_in_four_ways(tmp_path, capsys, monkeypatch):
     for name in ("GPUSPAWNER_TOKEN", "JUPYTERHUB_API_TOKEN"):
         monkeypatch.delenv(name, raising=False)
@@ -321,6 +336,8 @@ def test_a_real_hub_that_is_well_and_then_broken_in_four_ways(tmp_path, capsys, 
         monkeypatch.setenv("GPUSPAWNER_TOKEN", ADMIN_TOKEN)
         state, words, remedy = examine()["cullers"]
         assert (state, "jupyterhub-idle-culler" in words, "cull: {enabled: false}" in remedy) == ("bad", True, True)
+
+        assert examine()["public address"][0] == "unknown", "this hub has no c.JupyterHub.public_url"
 
         monkeypatch.setenv("GPUSPAWNER_TOKEN", "nobody-s-token")
         state, words, remedy = examine()["token"]

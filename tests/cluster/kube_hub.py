@@ -79,8 +79,7 @@ c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": {slow_spawn_timeout}}}
 c.KubeSpawner.namespace = {namespace!r}
 c.KubeSpawner.image = {image!r}
 c.KubeSpawner.image_pull_policy = {pull_policy!r}
-c.KubeSpawner.http_timeout = 30
-c.KubeSpawner.start_timeout = 120
+c.KubeSpawner.http_timeout = c.KubeSpawner.start_timeout = 120
 c.KubeSpawner.poll_interval = 2
 c.KubeSpawner.gpu_grace_seconds = 3
 c.KubeSpawner.gpu_cluster = {{"kubeconfig": {kubeconfig!r}}}

@@ -17,6 +17,7 @@ from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.probe import parse_probe
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind, Slot
+from gpuspawner.core.outages import API_SERVER, ETCD
 
 GIB = 2**30
 KINDS = cluster_kinds(
@@ -277,20 +278,32 @@ async def _pools(backend, wanted):
 # A connection that is given up in its TLS handshake is left by Python's asyncio for the garbage collector to close.
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_a_restart_of_the_api_server_is_seen_through(one_machine, namespace, gpus, a_backend):
-    backend = a_backend(stale_seconds=1.0)
+@pytest.mark.parametrize(("process", "part"), [("kube-apiserver", API_SERVER), ("etcd", ETCD)])
+async def test_a_restart_of_the_api_server_or_its_database_is_seen_through(
+    one_machine, namespace, gpus, a_backend, process, part
+):
+    backend = a_backend(stale_seconds=2.0)
     await is_free(backend, 4)
-    one_machine.own.stop_process("kube-apiserver")
-    await asyncio.sleep(2)
-    with pytest.raises(Unavailable, match="has not answered for"):
-        await backend.fleet()
-    with pytest.raises(Unavailable):
-        await backend.end(A)
-    one_machine.own.start_process("kube-apiserver")
+    one_machine.own.stop_process(process)
+    try:
+        with pytest.raises(Unavailable) as away:
+            await _until_it_raises(backend.fleet)
+        assert away.value.part == part
+        with pytest.raises(Unavailable):
+            await backend.end(A)
+    finally:
+        one_machine.own.start_process(process)
     await is_free(backend, 4)
     wait_for(lambda: _answers(one_machine), "the API server answers")
     one_machine.start_pod(namespace, "train", IDLE, {"nvidia.com/gpu": "1"})
     await is_free(backend, 3)
+
+
+async def _until_it_raises(ask, seconds=60.0):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        await ask()
+        await asyncio.sleep(0.2)
 
 
 def _answers(cluster):

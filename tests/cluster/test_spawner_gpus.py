@@ -153,6 +153,31 @@ def test_promise_2_a_hub_that_dies_during_a_start_finds_its_pod_again(hub):
     hub.until_ended("slow", "stopped", WAIT_SECONDS)
 
 
+EAT = "eaten = [b'x' * 2**24 for _ in range(999)]"
+
+
+def test_a_program_that_is_killed_for_memory_while_its_server_lives_is_told_to_its_user(hub):
+    hub.add_user("eats")
+    hub.begin("eats", template="lab", gpu="a100", count=1, memory="256MiB")
+    lease = hub.until("eats", "running", WAIT_SECONDS)
+    pod = hub.pod("eats").metadata.name
+    code, _, _ = hub.cluster.run_in(hub.namespace, pod, "python3", "-c", EAT)
+    assert code == 137, "Linux killed it"
+    if hub.pod("eats").status.container_statuses[0].state.terminated:
+        pytest.skip("this kubelet lets Linux kill all of a container (memory.oom.group)")
+    warning = eventually(
+        lambda: (found := hub.lease("eats")["warning"]) and "Linux killed a program in it" in found["text"] and found,
+        WAIT_SECONDS,
+        "its page says so",
+    )
+    assert "used all of its 256 MiB of memory" in warning["text"]
+    assert [line["why"] for line in hub.audit(lease["id"], "killed for memory")] == [
+        "1 program killed: the workspace had used all of its 256 MiB"
+    ]
+    assert hub.lease("eats")["phase"] in {"running", "reclaiming"}
+    hub.stop("eats")
+
+
 def test_a_workspace_that_the_cluster_ended_tells_why(hub):
     hub.add_user("bob")
     hub.begin("bob", template="cpu")

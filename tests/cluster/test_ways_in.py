@@ -40,7 +40,7 @@ c.KubeSpawner.fs_gid = 100
 c.KubeSpawner.volumes = {{"home": {{"name": "home", "emptyDir": {{}}}}}}
 c.KubeSpawner.volume_mounts = {{"home": {{"name": "home", "mountPath": "/home/jovyan"}}}}
 c.KubeSpawner.http_timeout = {SECONDS}
-c.KubeSpawner.start_timeout = {SECONDS}
+c.KubeSpawner.http_timeout = c.KubeSpawner.start_timeout = {SECONDS}
 c.Spawner.default_url = "/lab"
 """
 
@@ -176,7 +176,7 @@ def test_promises_3_and_5_from_the_form_by_jupyterlab_to_why_an_idle_workspace_w
     page.click("button[type=submit]")
     page.wait_for_url("**/hub/spawn-pending/idle**")
     expect(page.locator("#gs-sentence")).to_contain_text("Starting on 2 A100", timeout=SECONDS * 1000)
-    expect(page.locator("#gs-log")).to_contain_text("gpu-node; waiting for its server", timeout=SECONDS * 1000)
+    expect(page.locator("#gs-log")).to_contain_text("gpu-node. Its pod is ready. Waiting", timeout=SECONDS * 1000)
     eventually(lambda: hub.pod("idle").status.phase == "Running", SECONDS, "its pod runs")
     set_utilization(hub, "idle", 20)  # until its page was used, which takes its time here
     page.wait_for_url("**/user/idle/lab**")

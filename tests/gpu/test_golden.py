@@ -67,5 +67,5 @@ async def test_every_form_is_taken_and_read(machine, golden):
     rows = await nvidia.listing(nvidia.find()) if real_gpus() else ()
     assert [row.uuid in {gpu.id for gpu in machine.parts.scheduler.fleet.gpus} for row in rows] == [True] * len(rows)
     await machine.go_on(60)
-    (reading,) = machine.parts.store.readings(lease.id)[-1:]
+    (reading,) = machine.parts.store.readings.of_lease(lease.id)[-1:]
     assert (reading.utilization_percent is not None, reading.holders) == (True, 1), os.linesep + reading.because

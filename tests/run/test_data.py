@@ -107,6 +107,7 @@ def test_the_welcome_says_all_that_is_needed(tmp_path):
 def test_gpus_of_nvidias_simulated_driver_are_called_so_and_have_data_of_their_own():
     settings = Settings.from_environment({"NVIDIA": "a100"})
     assert (settings.nvidia, settings.data) == ("a100", ROOT / ".run" / "nvidia-a100")
+    assert Settings.from_environment({"NVIDIA": "none"}) == Settings.from_environment({}), "our own simulation"
     own = Counter({("NVIDIA A100-SXM4-40GB", "40960", "8.0"): 8})
     written = yaml.safe_load(machine.CATALOG.read_text())
     catalog = load_catalog(machine.with_own(written, own, data.SIMULATED_DRIVER))

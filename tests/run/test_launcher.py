@@ -7,7 +7,6 @@ import re
 import signal
 import socket
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -149,10 +148,20 @@ def test_a_launcher_killed_outright_takes_everything_along(launch):
     launcher = launch()
     launcher.wait_until_it_runs()
     launcher.end(signal.SIGKILL)
-    deadline = time.monotonic() + ENDS_WITHIN_SECONDS
-    while launcher.left():
-        assert time.monotonic() < deadline, launcher.left()
-        time.sleep(0.2)
+    eventually(lambda: not launcher.left(), ENDS_WITHIN_SECONDS, "the end of all that it started")
+
+
+def test_a_launcher_killed_while_its_hub_still_starts_takes_the_proxy_along(launch):
+    launcher = launch()
+
+    def proxies() -> list[str]:
+        return [line for line in launcher.left() if "/bin/configurable-http-proxy" in line]
+
+    eventually(proxies, STARTS_WITHIN_SECONDS, "a proxy")
+    hub_log = launcher.data / "logs" / "hub.log"
+    launcher.end(signal.SIGKILL)
+    eventually(lambda: not launcher.left(), ENDS_WITHIN_SECONDS, "the end of all that it started")
+    assert "initiating shutdown" not in hub_log.read_text(), "the hub handled signals already"
 
 
 def test_a_hub_that_dies_is_said_with_its_log_and_the_rest_ends(launch):

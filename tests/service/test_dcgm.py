@@ -212,7 +212,7 @@ async def test_what_the_probe_misses_keeps_a_workspace_and_the_administrator_is_
         await look()
         await world.go_on(60)
     assert world.phase(lease) is Phase.RUNNING
-    row = world.parts.store.readings(lease.id)[-1]
+    row = world.parts.store.readings.of_lease(lease.id)[-1]
     assert (row.kind, row.because, row.utilization_percent) == ("busy", "GPU 0 at 60 % by DCGM exporter", 0.0)
     (told,) = world.parts.sampler.doubts.sentences(world.clock.now())
     assert told.startswith(f"{SOURCE} sees work in the workspace {lease.id} of alice")
@@ -231,4 +231,4 @@ async def test_a_shared_gpu_is_not_busy_by_what_the_whole_device_does(world):
     )
     world.shows(lease, 0)
     await world.go_on(60)
-    assert {row.kind for row in world.parts.store.readings(lease.id)} <= {"idle", "unknown"}
+    assert {row.kind for row in world.parts.store.readings.of_lease(lease.id)} <= {"idle", "unknown"}

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuspawner.catalog.values import ANY_GPU, NO_GPU
+from gpuspawner.catalog.models import ANY_GPU, NO_GPU
 from gpuspawner.cli.adopting.draft import MOST_GPUS, Draft, Entry, named
 from gpuspawner.cli.adopting.models import compute_of, memory_of, short_name, title_of, written_memory
 from gpuspawner.core.gpus.names import mig_part

@@ -83,6 +83,7 @@ def _examined(arguments: argparse.Namespace, token: str) -> Iterator[Finding]:
     base = urlsplit(url).path.removesuffix("/hub/api") if hub.status else ""
     version = answered(f"{service}{base}/services/gpu/api/v1/", token) if ready.status else Answer(0)
     yield from of_hub.below_prefix(base, version) if ready.ok else ()
+    yield from of_hub.public_address(version)
     catalog: Catalog | None = None
     if arguments.catalog:
         try:

@@ -261,6 +261,6 @@ def exec_tried(pod: str, problem: str) -> Finding:
     words = f"No exec in the pod {pod}: {problem}. Its GPUs are not measured, and it is never idle."
     remedy = (
         f"Apply hub_config/{MANIFEST} (pods/exec: get and create); the image must have sh, the container be called "
-        "notebook."
+        "notebook. With the chart, workspaces.podNamePrefix must be how the pod's name begins."
     )
     return bad("exec", words, remedy)

@@ -104,7 +104,8 @@ class Sample:
     ``soft`` is the softer evidence: what it says nothing of is unknown. ``hub_idle_seconds`` is how long ago the hub
     last noted activity of the workspace's server, below 0 where the clocks differ. ``outside`` is what others saw of
     its GPUs: it proves work, and its absence proves nothing. ``opened`` is whether a page of it was loaded since its
-    server started; None where nothing tells.
+    server started; None where nothing tells. ``memory_kills`` is how many processes of its container were killed for
+    want of memory since that was started; None where nothing tells.
     """
 
     leased: tuple[str, ...]
@@ -117,3 +118,4 @@ class Sample:
     problem: str = ""
     outside: tuple[OutsideReading, ...] = ()
     opened: bool | None = None
+    memory_kills: int | None = None

@@ -140,6 +140,8 @@ class Lease:
     ready_at: float | None = None  # its user wished it for then, and is not to come before
     goes_on: Next | None = None  # of what its user stops to go on with or without a GPU
     follows: str = ""  # the lease that it goes on from: its user did not ask for it anew
+    memory_kills: int = 0  # processes of its container that were killed for want of memory, as last read
+    memory_killed_at: float | None = None  # when the last of them was seen
     with_gpu: Mapping[str, Any] | None = None  # what its user had before they went on without a GPU, as options
 
     @property

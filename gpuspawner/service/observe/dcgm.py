@@ -23,7 +23,7 @@ from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from gpuspawner.backends.base import PodName, ProbeResult
 from gpuspawner.catalog import Exporter
-from gpuspawner.catalog.file import InForce
+from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.readings import OutsideReading
 from gpuspawner.service.clock import Clock

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpuspawner.backends.base import Backend, ProbeResult
 from gpuspawner.backends.probe import ProcessTable, parse_probe
-from gpuspawner.catalog.file import InForce
+from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.arrival import Turn
 from gpuspawner.core.idle.evidence import classify
@@ -20,6 +20,7 @@ from gpuspawner.core.idle.idleness import Verdict, judge, kept, next_sample_seco
 from gpuspawner.core.idle.policy import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import Sample
 from gpuspawner.core.leases.lease import UP, Lease
+from gpuspawner.core.leases.memory import see_kills
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
@@ -28,7 +29,7 @@ from gpuspawner.service.observe.dcgm import Dcgm
 from gpuspawner.service.observe.doubts import Doubts
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
 from gpuspawner.service.settings import Settings
-from gpuspawner.service.store import ReadingRow
+from gpuspawner.service.store import AuditLine, ReadingRow
 
 log = logging.getLogger("gpuspawner.sampler")
 
@@ -218,6 +219,9 @@ class Sampler:
             streak, verdict = kept(streak), Verdict.NONE
         lease, more_lines = self._lifecycle.apply(replace(lease, streak=streak, sampled_at=at), verdict)
         lease, news, turn = self._lifecycle.arrivals.see(lease, sample, told.policy, told.mode)
+        lease, killed = see_kills(lease, told.sample.memory_kills, at)
+        if killed is not None:
+            news = [*news, AuditLine(at, lease.id, lease.user, "cluster", killed)]
         rows = reading_rows(lease, told.sample, told.policy, at)
         await self._book.save(lease, audit=[*lines, *more_lines, *news], readings=rows)
         self._newest[lease_id] = {row.gpu: row for row in rows}

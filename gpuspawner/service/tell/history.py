@@ -21,8 +21,8 @@ from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.observe.dcgm import SOURCE
 from gpuspawner.service.store import ReadingRow, tables
-from gpuspawner.service.store.ages import BUCKET_SECONDS, RAW_SECONDS
 from gpuspawner.service.store.databases import engine_to_read
+from gpuspawner.service.store.readings import BUCKET_SECONDS, RAW_SECONDS
 from gpuspawner.simulate.replay import Step
 
 _lease_json: TypeAdapter[Lease] = TypeAdapter(Lease)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tornado.web import HTTPError
 
-from gpuspawner.catalog.values import OPENS
+from gpuspawner.catalog.models import OPENS
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.api.rest import route

@@ -1,4 +1,4 @@
-"""Who serves the node's GPUs: NVIDIA's own programs where they are there, else our stand-in.
+"""Choose what serves the node's GPUs: NVIDIA's own programs if they are there, else our stand-in.
 
 `python -m tools.cluster.gpus 4` gives the cluster of `make cluster` four GPUs and leaves them there. It runs with a
 Python that has grpcio and protobuf.

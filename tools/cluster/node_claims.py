@@ -1,4 +1,4 @@
-"""GPUs of the node that pods claim (DRA), whoever serves them: NVIDIA's own driver or our stand-in."""
+"""GPUs of the node that pods claim (DRA). NVIDIA's own driver or our stand-in serves them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPUs of the real node, as tests and the demo use them: whoever serves them, NVIDIA's own programs or our stand-in."""
+"""GPUs of the real node, as tests and the demo use them. NVIDIA's own programs or our stand-in serve them."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class NodeGpus(ABC):
             self.cluster.stop_process(PROCESS)
 
     def hang_plugin(self) -> None:
-        """Let the device plugin answer nothing until it is ended: a pod that comes then is thrown out by its end."""
+        """Let the device plugin answer nothing. Once it is ended, the node throws out the pods that waited for it."""
         known = Cluster.load(self.cluster.folder)
         if known:
             os.kill(known.processes[PROCESS], signal.SIGSTOP)

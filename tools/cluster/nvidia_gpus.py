@@ -62,7 +62,7 @@ class NvidiaGpus(NodeGpus):
         return f"{len(self.uuids)} {self.profile.upper()} of NVIDIA's simulated driver, by NVIDIA's device plugin"
 
     def start(self) -> None:
-        """Make the driver root, where it is not there yet, and give the node its GPUs. Raises as `NodeGpus` does."""
+        """Make the driver root if it is not there yet, and give the node its GPUs. Raises as `NodeGpus` does."""
         if not self.driver.configuration.exists():
             SimulatedDriver.on_node(self.driver.files, self.driver.folder, self.profile, self.count)
         write_wrapper(self.control, self.driver.files / "bin" / "nvml-mock-ctl", self.driver.variables)
@@ -79,7 +79,7 @@ class NvidiaGpus(NodeGpus):
         return self.cluster.folder / "nvml-mock-ctl"
 
     def set_health(self, uuid: str, *, healthy: bool) -> None:
-        """Let a GPU fail by an uncorrectable memory error. Mended, the plugin is restarted: it never takes back."""
+        """Let a GPU fail by an uncorrectable memory error, or mend it and restart the plugin: it takes no GPU back."""
         if not healthy:
             self.driver.fail("ecc_uncorrectable", self.uuids.index(uuid), UNCORRECTABLE_XID)
             return

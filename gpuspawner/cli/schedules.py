@@ -31,7 +31,7 @@ gpuspawner schedule --remove 3f2a"""
 @base.command("schedule", examples=EXAMPLES)
 @request_options
 @click.option("--at", metavar="TIME", help="Time of day in the catalog's time zone, for example 8:00.")
-@click.option("--on", metavar="DAYS", help="weekdays (the default), weekend, daily, or days for example mon,wed.")
+@click.option("--on", metavar="DAYS", help="weekdays (the default), weekend, daily, or days, for example mon,wed.")
 @click.option("--name", metavar="NAME", default="", help="Name of the workspace. Default: the one without a name.")
 @click.option("--change", metavar="ID", help="Change --at, --on or both of the schedule whose ID begins so.")
 @click.option("--pause", metavar="ID", help="Pause the schedule whose ID begins so.")

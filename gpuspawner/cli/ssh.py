@@ -74,7 +74,9 @@ scp model.pt gpu-train:""",
 @click.option("--config", is_flag=True, help="Print the lines for ~/.ssh/config instead.")
 @click.option("--proxy", is_flag=True, help="Be the ProxyCommand of ssh: pass its bytes on.")
 @click.option("--key", type=PATH, metavar="FILE", help="Your key. Default: every ~/.ssh/id_*.pub.")
-@click.option("--token-file", type=PATH, metavar="FILE", help="A file with your hub token. Default: $GPUSPAWNER_TOKEN.")
+@click.option(
+    "--token-file", type=PATH, metavar="FILE", help="A file with your hub token. Default: $GPUSPAWNER_TOKEN or login."
+)
 @base.url_option
 @base.name_argument()
 @click.argument("rest", metavar="[ARGUMENT]...", nargs=-1, type=click.UNPROCESSED)

@@ -352,7 +352,7 @@ def test_administrators_see_which_groups_the_hub_does_not_have(world):
     assert answer["missing"] == []
     world.groups = {"alice": {"vision"}}
     missing = api(world, "admin", "groups").json()["missing"]
-    assert [line.partition(":")[0] for line in missing] == ["The hub has no group leads", "The hub has no group speech"]
+    assert [line.partition(",")[0] for line in missing] == ["The hub has no group leads", "The hub has no group speech"]
     assert missing[0] in Browser(world, "admin").look("console/").text.replace("&#39;", "'")
     assert api(world, "alice", "groups").status_code == 403
     assert world.clock.at == NOW

@@ -70,8 +70,9 @@ from gpuspawner.service.tell.metrics.counted import Counted
 from gpuspawner.service.tell.notices import NOTICES_SECONDS, Notices
 from gpuspawner.service.tell.notifier import Notifier
 from gpuspawner.service.tell.queue_view import QueueView
-from gpuspawner.service.web import ROUTES as WEB_ROUTES
-from gpuspawner.service.web import STATIC, NotFound, Static
+from gpuspawner.service.web.base import NotFound, Static
+from gpuspawner.service.web.page_routes import ROUTES as WEB_ROUTES
+from gpuspawner.service.web.page_routes import STATIC
 
 log = logging.getLogger("gpuspawner")
 

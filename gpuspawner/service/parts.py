@@ -24,6 +24,7 @@ from gpuspawner.service.observe.known import KnownUsers
 from gpuspawner.service.observe.members import Members
 from gpuspawner.service.observe.reconciler import Reconciler
 from gpuspawner.service.observe.sampler import Sampler
+from gpuspawner.service.rules.accounts import Accounting
 from gpuspawner.service.rules.preemptions import Preemptions
 from gpuspawner.service.rules.restrictions import Restrictions
 from gpuspawner.service.settings import Settings
@@ -81,6 +82,11 @@ class Parts:
     def restrictions(self) -> Restrictions:
         """What administrators keep from being given or judged."""
         return self.allocator.restrictions
+
+    @property
+    def accounting(self) -> Accounting:
+        """The ledger's sums, and extra quota."""
+        return self.allocator.accounting
 
     @property
     def catalog(self) -> Catalog:

@@ -1,6 +1,7 @@
 """Every template answers whatever its data may be: variants come from the models, so a new field is covered at once."""
 
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from page_world import CATALOG, NOW, Browser, in_grace, reclaimed, running, waiting
@@ -13,9 +14,8 @@ from gpuspawner.core.inbox.messages import Message
 from gpuspawner.core.leases.events import Answered
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.queue.preemption import Preemption
-from gpuspawner.core.rules import Account
+from gpuspawner.core.rules import Account, QuotaGrant, What
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.store.ledger import GrantRow
 from gpuspawner.service.store.personal import TokenRow
 from gpuspawner.service.web import base
 
@@ -93,7 +93,10 @@ def test_the_page_of_quotas_answers_for_every_variant_of_a_claim(world):
 
 def test_the_pages_of_quotas_answer_for_every_variant_of_a_grant(world):
     browsers, failing = browsers_of(world), []
-    grant = GrantRow("one", "vision", "", "", "gpus", "", "2", NOW - 60, NOW + 3600, "why", "admin", NOW - 60)
+    of_team = Account("vision", "")
+    grant = QuotaGrant(
+        "one", of_team, What.GPUS, Fraction(2), NOW - 60, NOW + 3600, why="why", by="admin", made_at=NOW - 60
+    )
     for label, row in variants(grant, skip={"id", "what", "amount", "since", "until", "kind"}):
         world.parts.allocator.accounting._grants = [row]
         look(world, browsers, [("admin", "quotas"), ("alice", "quota")], failing, label)

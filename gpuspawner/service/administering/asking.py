@@ -13,9 +13,9 @@ from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.api.base import Person
-from gpuspawner.service.api.granting import LONGEST_WHY, refused_as
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
+from gpuspawner.service.web.parsing import LONGEST_WHY, refused_as
 
 MOST_AT_ONCE = 200
 """So many workspaces are acted on at once, at most. Arbitrary: as many as a list shows."""

@@ -9,10 +9,10 @@ from gpuspawner.core.administering.acts import ActRefused
 from gpuspawner.core.calendar.until import day_begins, day_ends, parse_day
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.leases.stored_events import EVENTS, fields_of
-from gpuspawner.service.api.granting import refused_as
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.audit_log import AuditFilter, NumberedLine
 from gpuspawner.service.tell.console.listing import Column, Filter, Table
+from gpuspawner.service.web.parsing import refused_as
 
 WHAT = tuple(sorted((name, f"{kind.words} ({name})") for name, kind in EVENTS.items()))
 BY = (("people", "people"), ("parts", "gpuspawner, hub and cluster"))

@@ -21,9 +21,9 @@ from gpuspawner.core.rules import Account
 from gpuspawner.service.administering.asking import Act, Body, flag_of, reason_of
 from gpuspawner.service.administering.reserving import reserved_words
 from gpuspawner.service.administering.views import affected_view, name_of, restriction_view, title_of
-from gpuspawner.service.api.granting import owner_of
 from gpuspawner.service.leases.book import all_stored
 from gpuspawner.service.store.idempotency import set_answer
+from gpuspawner.service.web.parsing import owner_of
 
 FIELDS = {
     Measure.DRAIN: ("node",),

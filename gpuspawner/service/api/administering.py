@@ -13,11 +13,11 @@ from gpuspawner.service.administering.restricting import Restricting
 from gpuspawner.service.administering.views import restriction_view
 from gpuspawner.service.administering.workspaces import FIELDS, Workspaces
 from gpuspawner.service.api.base import ApiHandler
-from gpuspawner.service.api.granting import refusal
 from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.shapes import administering as shapes
 from gpuspawner.service.store.idempotency import drop_key
 from gpuspawner.service.tell.console.listing import read_wanted
+from gpuspawner.service.web.parsing import refusal
 
 LISTED = 200
 ACTIONS = "|".join(FIELDS)

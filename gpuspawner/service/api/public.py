@@ -20,11 +20,11 @@ from gpuspawner.service.api.rest.paging import Order, after_of, cursor_of, page
 from gpuspawner.service.api.rest.shapes import asking, workspaces
 from gpuspawner.service.api.rest.shapes.inbox import OneWorkspace
 from gpuspawner.service.inbox.views import shown_view
+from gpuspawner.service.quotas.presenter import present_bounds
 from gpuspawner.service.tell.arrivals import elsewhere
 from gpuspawner.service.tell.output import output_view
 from gpuspawner.service.tell.record_views import audit_view, offer_view, reading_view
 from gpuspawner.service.tell.rules.going_on import going_on_view, wait_words
-from gpuspawner.service.tell.rules.quota_view import bounds_view
 from gpuspawner.service.tell.rules.teams import teams_view
 from gpuspawner.service.tell.sentences import gpus_asked, starts_at
 from gpuspawner.service.tell.views import (
@@ -99,7 +99,8 @@ class Offers(ApiHandler):
         answer: dict[str, Any] = {"offers": offers, "age_seconds": age, "held": held, "consents": consents}
         answer["currency"] = catalog.rules.currency
         teams = teams_of(parts.catalog.rules, groups) or ("",)
-        quota = bounds_view(parts, [Who(person.name, person.owner.user_created, team) for team in teams])
+        bounds = present_bounds(parts, [Who(person.name, person.owner.user_created, team) for team in teams])
+        quota = [one.as_json() for found in bounds for one in found]
         self.answer({**answer, "quota": quota, **await teams_view(parts, person.owner, groups)})
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from gpuspawner.service.api import administering, events, inbox, preemptions, presets, public, usage
+from gpuspawner.service.api import administering, events, inbox, presets, public
 from gpuspawner.service.api.base import BaseHandler
 from gpuspawner.service.api.programs import lacking, ready, signing_in, ssh, starting
 from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.document import document
+from gpuspawner.service.preemption import claims
+from gpuspawner.service.quotas import api as quotas
 
 
 class Document(BaseHandler):
@@ -24,10 +26,10 @@ class Document(BaseHandler):
 ROUTES: list[tuple[str, type]] = [
     *starting.ROUTES,
     *public.ROUTES,
-    *preemptions.ROUTES,
+    *claims.router.routes(),
     *presets.ROUTES,
     *administering.ROUTES,
-    *usage.ROUTES,
+    *quotas.router.routes(),
     *events.ROUTES,
     *inbox.ROUTES,
     *ready.ROUTES,

@@ -10,7 +10,8 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.inbox.messages import Message
 from gpuspawner.core.inbox.notices import KEPT_SECONDS, Marks, Notice, Step, in_order, notices_of
 from gpuspawner.core.leases.lease import NOBODY, Owner
-from gpuspawner.core.quotas.grant_text import Amount, amount_text
+from gpuspawner.core.quotas.grant_text import grant_text
+from gpuspawner.core.rules import QuotaGrant
 from gpuspawner.core.units import show_time
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.inbox.board import Board
@@ -18,7 +19,6 @@ from gpuspawner.service.leases.book import Book
 from gpuspawner.service.observe.members import Members
 from gpuspawner.service.rules.accounts import Accounting
 from gpuspawner.service.store import Store
-from gpuspawner.service.store.ledger import GrantRow
 
 MOST_KEPT = 2000
 """So many people's are kept in memory. Arbitrary: more than look at pages at a time."""
@@ -56,9 +56,9 @@ class Inboxes:
         now = self._clock.now()
         steps, marks = await self._stored(owner, now)
         messages = self._board.told_to(owner.user_created)
-        grants = [row for row in self._accounting.rows() if row.made_at >= now - KEPT_SECONDS]
-        groups = await self._groups(owner, user) if any(_is_of_team(row) for row in grants) else frozenset()
-        granted = [one for row in grants if _concerns(row, owner, groups) for one in self._of_grant(row, marks)]
+        grants = [one for one in self._accounting.all_grants() if one.made_at >= now - KEPT_SECONDS]
+        groups = await self._groups(owner, user) if any(_is_of_team(one) for one in grants) else frozenset()
+        granted = [x for one in grants if _concerns(one, owner, groups) for x in self._of_grant(one, marks)]
         notices = in_order(notices_of(steps, marks), [one.notice(marks) for one in messages], granted)
         notices = tuple(one for one in notices if one.at >= now - KEPT_SECONDS)
         shown = [one for one in messages if one.is_shown(now) and one.notice(marks).unread]
@@ -99,30 +99,29 @@ class Inboxes:
         except Unavailable:
             return frozenset()
 
-    def _of_grant(self, row: GrantRow, marks: Marks) -> Iterator[Notice]:
-        grant = row.grant
-        what = amount_text(Amount(grant.what, grant.kind, grant.amount))
-        made, gone = f"g{row.id}", f"t{row.id}"
-        whose = "You were" if row.user_created else f"Your team {row.team} was" if row.team else "Everybody was"
+    def _of_grant(self, grant: QuotaGrant, marks: Marks) -> Iterator[Notice]:
+        amount, team, has_user = grant_text(grant), grant.account.team, bool(grant.account.user_created)
+        made, gone = f"g{grant.id}", f"t{grant.id}"
+        whose = "You were" if has_user else f"Your team {team} was" if team else "Everybody was"
         yield Notice(
-            made, row.made_at, "quota granted", f"{whose} granted more",
-            f"{what} until {show_time(row.until, self._clock.now())}: {row.why}",
-            not marks.has(made, row.made_at), by=row.by,
+            made, grant.made_at, "quota granted", f"{whose} granted more",
+            f"{amount} until {show_time(grant.until, self._clock.now())}: {grant.why}",
+            not marks.has(made, grant.made_at), by=grant.by,
         )  # fmt: skip
-        if row.taken_back_at is not None:
-            of = "" if row.user_created else f" of your team {row.team}" if row.team else " of everybody"
+        if grant.taken_back_at is not None:
+            of = "" if has_user else f" of your team {team}" if team else " of everybody"
             yield Notice(
-                gone, row.taken_back_at, "quota taken back", f"A grant{of} was taken back",
-                f"{what}: {row.taken_back_why}", not marks.has(gone, row.taken_back_at), by=row.taken_back_by,
+                gone, grant.taken_back_at, "quota taken back", f"A grant{of} was taken back",
+                f"{amount}: {grant.taken_back_why}", not marks.has(gone, grant.taken_back_at), by=grant.taken_back_by,
             )  # fmt: skip
 
 
-def _is_of_team(row: GrantRow) -> bool:
-    return bool(row.team) and not row.user_created
+def _is_of_team(grant: QuotaGrant) -> bool:
+    return bool(grant.account.team) and not grant.account.user_created
 
 
-def _concerns(row: GrantRow, owner: Owner, groups: frozenset[str]) -> bool:
-    """Whether a grant is told to somebody: to its user, to who is in its team now, or to everybody."""
-    if row.user_created:
-        return row.user_created == owner.user_created
-    return not row.team or row.team in groups
+def _concerns(grant: QuotaGrant, owner: Owner, groups: frozenset[str]) -> bool:
+    """Return whether a grant is for somebody: for them, for everybody, or for a team that they are in now."""
+    if grant.account.user_created:
+        return grant.account.user_created == owner.user_created
+    return not grant.account.team or grant.account.team in groups

@@ -16,7 +16,6 @@ from gpuspawner.core.inbox.messages import Message, Whom, parse_text, parse_to, 
 from gpuspawner.core.leases.events import Event
 from gpuspawner.core.units import show_time
 from gpuspawner.service.api.base import Person
-from gpuspawner.service.api.granting import refused_as
 from gpuspawner.service.inbox.views import message_view
 from gpuspawner.service.observe.hub import HubUser
 from gpuspawner.service.parts import Parts
@@ -24,6 +23,7 @@ from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.idempotency import set_answer
 from gpuspawner.service.store.outbox import OutboxRow
 from gpuspawner.service.tell.notifier import Message as Mail
+from gpuspawner.service.web.parsing import refused_as
 
 log = logging.getLogger("gpuspawner")
 

@@ -14,10 +14,10 @@ from gpuspawner.core.calendar.until import DAYS
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.leases.events import Event
 from gpuspawner.core.leases.lease import Key, Owner
-from gpuspawner.service.api.granting import refused_as
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.ready.estimates import decided, estimate
 from gpuspawner.service.store import AuditLine
+from gpuspawner.service.web.parsing import refused_as
 
 MOST = 5
 """Of one user. Arbitrary: each may keep GPUs from others for its claim's time."""

@@ -12,7 +12,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from tornado.web import HTTPError, StaticFileHandler
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_time, show_wait
+from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_money, show_time, show_wait
 from gpuspawner.service.api.base import USE, ApiHandler, BaseHandler, Person
 from gpuspawner.service.api.events import version_of
 from gpuspawner.service.hub_sign_in import HubOAuthCallbackHandler
@@ -78,7 +78,8 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(bytes=show_bytes, cpu=show_cpu, duration=show_duration, wait=show_wait, clock=show_time)
-    environment.filters.update(tick=tick, zone=zone, beside=beside)
+    environment.filters.update(tick=tick, zone=zone, beside=beside, money=show_money)
+    environment.filters.update(amount_text=lambda bound, name: bound.text(name))
     return environment
 
 

@@ -1,4 +1,4 @@
-"""What people read of stronger claims: who is warned, and who made the claim."""
+"""Sentences about claims: why a workspace ends, what its user can do, and the state of a claim."""
 
 from __future__ import annotations
 
@@ -9,27 +9,22 @@ from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.service.tell.sentences import gpu_title
 
 
-def claim_title(kind: str, catalog: Catalog) -> str:
-    """Return the kind of a claim as people read it."""
-    return gpu_title(kind, catalog)
-
-
 def why_words(claim: Preemption, catalog: Catalog) -> str:
-    """Return in a sentence who needs GPUs of those that end for it. A user is not named to them."""
+    """Return in a sentence who claims GPUs. The sentence is for users whose workspaces end, so it names no user."""
     who = claim.external or "Another request"
     if claim.account is not None and claim.account.team:
         team = catalog.rules.teams.get(claim.account.team)
         who = f"Team {(team and team.title) or claim.account.team}"
-    gpus = f"{claim.asked} {claim_title(claim.kind, catalog)}"
+    gpus = f"{claim.asked} {gpu_title(claim.kind, catalog)}"
     if claim.lease:
         return f"A request within its share has waited for {gpus} for long, and you use more than your share."
     return f"{who} needs {gpus}."
 
 
 def notice_words(notice: Notice, now: float, *, returns: str, mail: bool) -> str:
-    """Return what is told to whose workspace is to end for a stronger claim, or by an administrator.
+    """Return the warning before a workspace ends for a claim, or by an administrator.
 
-    ``returns`` is how it comes back, without a full stop; "" where it does not.
+    ``returns`` is how the workspace comes back, without a full stop, "" if it does not.
     """
     left = max(0.0, notice.at - now)
     then = "Running kernels are lost; files stay."
@@ -44,7 +39,7 @@ def notice_words(notice: Notice, now: float, *, returns: str, mail: bool) -> str
 
 
 def reaches_into_words(hold: LatestEnd, ends_at: float | None, now: float) -> str:
-    """Return what is told to whose workspace runs into the time of a class."""
+    """Return the warning that a workspace runs into the time of a class."""
     end = "" if ends_at is None else f" until {show_time(ends_at, now)}"
     return (
         f"{hold.words} This workspace runs on these GPUs{end}. Nothing ends it for that, and it can't be extended. "
@@ -53,7 +48,7 @@ def reaches_into_words(hold: LatestEnd, ends_at: float | None, now: float) -> st
 
 
 def state_words(claim: Preemption, coming: int, now: float) -> str:
-    """Return in a sentence where a claim stands; ``coming`` workspaces are to end for it."""
+    """Return the state of a claim in a sentence. ``coming`` is the number of workspaces that end for it."""
     if claim.state is State.COMING:
         if not coming or claim.ends_at is None:
             return "Its GPUs come free soon."

@@ -1,0 +1,30 @@
+"""The routes of all pages, and the folder of styles and scripts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gpuspawner.service.api.actions import ACTIONS
+from gpuspawner.service.quotas import pages as quotas
+from gpuspawner.service.web import administering, console, inbox, ready
+from gpuspawner.service.web.base import SignIn
+from gpuspawner.service.web.pages import Act, Home, WorkspacePage
+from gpuspawner.service.web.programs import package
+from gpuspawner.service.web.programs import pages as programs
+
+STATIC = Path(__file__).parent / "static"
+
+ROUTES: list[Any] = [
+    (r"/?", Home),
+    (r"/workspaces/([^/]+)", WorkspacePage),
+    (rf"/workspaces/([^/]+)/({ACTIONS})", Act),
+    *quotas.ROUTES,
+    *console.ROUTES,
+    *administering.ROUTES,
+    *inbox.ROUTES,
+    *programs.ROUTES,
+    *package.ROUTES,
+    *ready.ROUTES,
+    (r"/oauth_callback", SignIn),
+]

@@ -1,0 +1,31 @@
+"""The table of roles and permissions. Routes, pages and tests follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+
+class Role(Enum):
+    """The roles of a person. The value is the hub's scope that gives the role."""
+
+    USER = "custom:gpu:use"
+    ADMINISTRATOR = "custom:gpu:admin"
+
+
+class Permission(Enum):
+    """The permission that an endpoint or a page requires. The value completes "Only administrators …"."""
+
+    SEE_OWN = "see this"
+    SEE_OTHERS_QUOTA = "see what others have left"
+    SEE_ALL_USAGE = "see the workspaces of all"
+    SEE_ALL_QUOTAS = "see everybody's quotas"
+    MANAGE_QUOTAS = "grant and correct"
+    PREEMPT = "make claims that end workspaces"
+
+
+ALLOWED: Mapping[Permission, frozenset[Role]] = {
+    Permission.SEE_OWN: frozenset({Role.USER, Role.ADMINISTRATOR}),
+    **dict.fromkeys(set(Permission) - {Permission.SEE_OWN}, frozenset({Role.ADMINISTRATOR})),
+}
+"""The roles that have each permission. One of them is enough."""

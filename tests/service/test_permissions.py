@@ -1,0 +1,60 @@
+"""Each endpoint answers the roles that have its permission, and no others. Made from the routes themselves."""
+
+import re
+
+import pytest
+import requests
+
+from gpuspawner.service.api.rest.document import METHODS
+from gpuspawner.service.api.rest.route import route_of
+from gpuspawner.service.api.routes import ROUTES
+from gpuspawner.service.preemption import claims
+from gpuspawner.service.quotas import api as quotas
+from gpuspawner.service.web.permissions import ALLOWED, Permission, Role
+
+ENDPOINTS = [(method, *found) for found in ROUTES for method in METHODS if route_of(found[1], method) is not None]
+SIGN_IN = "Sign in to the hub, or send a token with the scope custom:gpu:use."
+PEOPLE = {"nobody": frozenset(), "alice": {Role.USER}, "admin": {Role.USER, Role.ADMINISTRATOR}}
+TYPED = [one for router in (quotas.router, claims.router) for one in router.endpoints]
+
+
+@pytest.fixture
+def world(make_web_world):
+    made = make_web_world()
+    made.observe()
+    return made
+
+
+def address_of(pattern):
+    """Return an address that a route's pattern matches: the first of its words, or an id that nothing has."""
+    return re.sub(r"\(([^)]*)\)", lambda found: "none" if "[" in found[1] else found[1].split("|")[0], pattern)
+
+
+def ask(world, name, method, pattern):
+    headers = {} if name == "nobody" else {"Authorization": f"token {world.token(name)}"}
+    address = f"{world.url}{world.parts.prefix.rstrip('/')}{address_of(pattern.removesuffix('?'))}"
+    with requests.request(method, address, headers=headers, timeout=20, stream=True) as answer:
+        return answer.status_code, "" if answer.ok else answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("name", PEOPLE)
+def test_promise_9_each_endpoint_is_for_the_roles_with_its_permission(world, name):
+    wrong = []
+    for method, pattern, handler in ENDPOINTS:
+        declared, (status, message) = route_of(handler, method), ask(world, name, method, pattern)
+        is_admin = Role.ADMINISTRATOR in PEOPLE[name]
+        allowed = declared.everybody or (name != "nobody" and (is_admin or not declared.admins))
+        reason = f"Only administrators (scope custom:gpu:admin) {declared.admins}." if PEOPLE[name] else SIGN_IN
+        refused = (status, message) == (403, reason)
+        if refused is allowed or status >= 500:
+            wrong.append((method, pattern, status, message))
+    assert (wrong, len(ENDPOINTS) > 30) == ([], True)
+
+
+def test_each_permission_has_roles_and_each_typed_endpoint_needs_one():
+    assert ALLOWED.keys() == set(Permission)
+    assert all(Role.ADMINISTRATOR in roles for roles in ALLOWED.values())
+    declared = {(method, pattern) for method, pattern, _ in ENDPOINTS}
+    for one in TYPED:
+        assert isinstance(one.permission, Permission)
+        assert (one.method, re.sub(r"\{\w+\}", "([^/]+)", one.path)) in declared

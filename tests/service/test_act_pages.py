@@ -4,8 +4,8 @@ import pytest
 from page_world import GPUS, Browser, running
 
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.administration.pages import ACTS
 from gpuspawner.service.store.audit_log import AuditFilter
-from gpuspawner.service.web.administering.dialog import ACTS
 
 NODE = GPUS[0].node
 

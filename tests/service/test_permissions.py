@@ -7,15 +7,13 @@ import requests
 
 from gpuspawner.service.api.rest.document import METHODS
 from gpuspawner.service.api.rest.route import route_of
-from gpuspawner.service.api.routes import ROUTES
-from gpuspawner.service.preemption import claims
-from gpuspawner.service.quotas import api as quotas
+from gpuspawner.service.api.routes import ROUTERS, ROUTES
 from gpuspawner.service.web.permissions import ALLOWED, Permission, Role
 
 ENDPOINTS = [(method, *found) for found in ROUTES for method in METHODS if route_of(found[1], method) is not None]
 SIGN_IN = "Sign in to the hub, or send a token with the scope custom:gpu:use."
 PEOPLE = {"nobody": frozenset(), "alice": {Role.USER}, "admin": {Role.USER, Role.ADMINISTRATOR}}
-TYPED = [one for router in (quotas.router, claims.router) for one in router.endpoints]
+TYPED = [one for router in ROUTERS for one in router.endpoints]
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from gpuspawner.service.api import administering, events, inbox, presets, public
+from gpuspawner.service.administration import audit, bulk_actions, restrictions
+from gpuspawner.service.api import events, inbox, presets, public
 from gpuspawner.service.api.base import BaseHandler
 from gpuspawner.service.api.programs import lacking, ready, signing_in, ssh, starting
 from gpuspawner.service.api.rest import route
@@ -23,13 +24,13 @@ class Document(BaseHandler):
         self.answer({**document_of_all(), "servers": [{"url": self.parts.prefix.rstrip("/") or "/"}]})
 
 
+ROUTERS = (claims.router, bulk_actions.router, restrictions.router, audit.router, quotas.router)
+"""The endpoints of each noun."""
 ROUTES: list[tuple[str, type]] = [
     *starting.ROUTES,
     *public.ROUTES,
-    *claims.router.routes(),
     *presets.ROUTES,
-    *administering.ROUTES,
-    *quotas.router.routes(),
+    *(route for router in ROUTERS for route in router.routes()),
     *events.ROUTES,
     *inbox.ROUTES,
     *ready.ROUTES,

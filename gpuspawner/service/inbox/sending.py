@@ -15,7 +15,9 @@ from gpuspawner.core.inbox.acts import MessageSent, MessageWithdrawn
 from gpuspawner.core.inbox.messages import Message, Whom, parse_text, parse_to, several
 from gpuspawner.core.leases.events import Event
 from gpuspawner.core.units import show_time
+from gpuspawner.service.administration.models import BulkResult, WorkspaceIds
 from gpuspawner.service.api.base import Person
+from gpuspawner.service.api.rest import Body
 from gpuspawner.service.inbox.views import message_view
 from gpuspawner.service.observe.hub import HubUser
 from gpuspawner.service.parts import Parts
@@ -23,9 +25,43 @@ from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.idempotency import set_answer
 from gpuspawner.service.store.outbox import OutboxRow
 from gpuspawner.service.tell.notifier import Message as Mail
+from gpuspawner.service.web.actor import Actor
+from gpuspawner.service.web.endpoint import Endpoint
 from gpuspawner.service.web.parsing import refused_as
+from gpuspawner.service.web.permissions import Permission
 
 log = logging.getLogger("gpuspawner")
+
+
+class MessageUsersInput(Body):
+    """A message to the users of workspaces."""
+
+    ids: WorkspaceIds
+    text: str = ""
+    until: str | None = None
+    dry_run: bool = False
+
+
+async def _message_users(actor: Actor, *, body: MessageUsersInput) -> BulkResult:
+    """Send the users of ``ids`` one message, or with ``dry_run`` answer whom it would reach."""
+    users = list(dict.fromkeys(lease.user for lease in await actor.find_leases(body.ids)))
+    made = await Sending(actor.state, actor.person, actor.origin).send(body.model_dump(), users)
+    people = f"{made['reaches']} {'person' if made['reaches'] == 1 else 'people'}: {made['to_words']}"
+    mail = "by mail, too" if made["mailed"] else "not by mail: none is set up"
+    words = f"It reaches {people}, until {made['until_words']}; {mail}."
+    return BulkResult(
+        action="message",
+        dry_run=body.dry_run,
+        now=actor.now,
+        reason="",
+        words=f"{words} Nothing was sent yet." if body.dry_run else words,
+        affected=[],
+        refused=[],
+    )
+
+
+message_users = Endpoint("post", "", _message_users, Permission.SEND_MESSAGES, audit="message")
+"""Used by the console's dialog. It has no path of the API."""
 
 
 class Sending:

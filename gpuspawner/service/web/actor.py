@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from gpuspawner.core.administering.acts import ActRefused
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.core.gpus.names import written_name
 from gpuspawner.core.leases.events import Event
-from gpuspawner.core.leases.lease import Owner
+from gpuspawner.core.leases.lease import Lease, Owner
 from gpuspawner.core.leases.release import storable
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.api.rest.models import Answer
@@ -66,6 +66,18 @@ class Actor:
     def audit_entry(self, event: Event, user: str = "", target: str = "") -> AuditLine:
         """Return the audit entry of an act of this actor that concerns no single workspace."""
         return AuditLine(self.now, "", user, self.person.name, event, self.origin, target)
+
+    def audit_entry_of(self, lease: Lease, event: Event) -> AuditLine:
+        """Return the audit entry of an act of this actor on a workspace."""
+        return self.state.allocator.line(lease, self.person.name, event, self.origin)
+
+    async def find_leases(self, ids: Sequence[str]) -> list[Lease]:
+        """Return workspaces by their ids, in that order. Raises 404 if one does not exist."""
+        found = [(name, await self.state.book.find(name)) for name in ids]
+        if unknown := [name[:40] for name, lease in found if lease is None]:
+            words = ", ".join(unknown[:5])
+            raise HTTPError(404, reason=f"There is no workspace with the id {words}. Nothing was done.")
+        return [lease for _, lease in found if lease is not None]
 
     def store_answer(self, answer: Answer) -> None:
         """Have the next write store the answer in its transaction, so that a repeated key gets this answer."""

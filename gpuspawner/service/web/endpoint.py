@@ -24,6 +24,7 @@ from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.inputs import NoInput, parse_input
 from gpuspawner.service.web.permissions import ALLOWED, Permission, Role
 
+MAX_ACT_LETTERS = 40
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 Function = Callable[..., Awaitable[Any]]
 """``async def act(actor, *parts_of_the_path, body=…, query=…) -> answer``, or a tuple of the answer and its status."""
@@ -43,6 +44,7 @@ class Endpoint:
         idempotent: whether an Idempotency-Key makes a repeated request act only once.
         repeatable: whether acting twice has the effect of acting once, so that a lost answer is made again.
         audit: the name of the act in the audit entry of a refusal, "" for a request that changes nothing.
+        audit_field: the field of the input that names the act, where one endpoint does several.
     """
 
     method: str
@@ -54,6 +56,7 @@ class Endpoint:
     idempotent: bool = True
     repeatable: bool = False
     audit: str = ""
+    audit_field: str = ""
 
     @cached_property
     def types(self) -> dict[str, Any]:
@@ -108,8 +111,9 @@ class Endpoint:
         """
         actor.require(self.permission)
         inputs: dict[str, Any] = {}
-        # A dry run changes nothing: its refusal is no event for the audit.
-        async with actor.auditing_refusals("" if values.get("dry_run") is True else self.audit):
+        name = str(values.get(self.audit_field))[:MAX_ACT_LETTERS] if self.audit_field else self.audit
+        # A dry run changes nothing, so its refusal is not stored.
+        async with actor.auditing_refusals("" if values.get("dry_run") is True else name):
             if self.method != "get":
                 inputs["body"] = parse_input(self.body, values, actor.input_context())
             if "query" in self.types:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, Field, PlainValidator, ValidationError, ValidationInfo, WithJsonSchema
+from pydantic import BaseModel, Field, ValidationError, ValidationInfo
 from pydantic_core import CoreSchema, PydanticCustomError
-from pydantic_core.core_schema import with_info_plain_validator_function
+from pydantic_core.core_schema import no_info_plain_validator_function, with_info_plain_validator_function
 
 from gpuspawner.core.calendar.until import parse_until
 from gpuspawner.core.errors import RequestRefused, quoted
@@ -83,17 +83,26 @@ def allows(allowed: str, remedy: str, **constraints: Any) -> Any:
     return Field(json_schema_extra={"x-allowed": allowed, "x-remedy": remedy}, **constraints)
 
 
-def _parse_reason(value: object) -> str:
-    if isinstance(value, str) and value.strip() and len(value) <= MAX_REASON_LETTERS and value.isprintable():
-        return value.strip()
-    raise refused(f"a reason of at most {MAX_REASON_LETTERS} letters", "Say why.")
+@dataclass(frozen=True)
+class ReasonText:
+    """Metadata of a type for a reason. ``remedy`` is the next step if it is missing."""
+
+    remedy: str
+
+    def __get_pydantic_core_schema__(self, _source: Any, _handler: Any) -> CoreSchema:
+        return no_info_plain_validator_function(self.read)
+
+    def __get_pydantic_json_schema__(self, _schema: CoreSchema, _handler: Any) -> dict[str, object]:
+        return {"type": "string", "minLength": 1, "maxLength": MAX_REASON_LETTERS}
+
+    def read(self, value: object) -> str:
+        """Return the reason without spaces around it. Raises the error of :func:`refused`."""
+        if isinstance(value, str) and value.strip() and len(value) <= MAX_REASON_LETTERS and value.isprintable():
+            return value.strip()
+        raise refused(f"a reason of at most {MAX_REASON_LETTERS} letters", self.remedy)
 
 
-Reason = Annotated[
-    str,
-    PlainValidator(_parse_reason),
-    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_REASON_LETTERS}),
-]
+Reason = Annotated[str, ReasonText("Say why.")]
 Until = Annotated[float, ParsedText(parse_until, ("now", "zone"))]
 """A time as people write it, such as ``Friday``, ``2026-12-24 18:00``, ``this month`` or ``3d``."""
 NAME = ("a name", "Write it as the hub does.")

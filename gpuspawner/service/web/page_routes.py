@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from gpuspawner.service.administration import pages as administration
 from gpuspawner.service.api.actions import ACTIONS
 from gpuspawner.service.quotas import pages as quotas
-from gpuspawner.service.web import administering, console, inbox, ready
+from gpuspawner.service.web import console, inbox, ready
 from gpuspawner.service.web.base import SignIn
 from gpuspawner.service.web.pages import Act, Home, WorkspacePage
 from gpuspawner.service.web.programs import package
@@ -21,7 +22,7 @@ ROUTES: list[Any] = [
     (rf"/workspaces/([^/]+)/({ACTIONS})", Act),
     *quotas.ROUTES,
     *console.ROUTES,
-    *administering.ROUTES,
+    *administration.ROUTES,
     *inbox.ROUTES,
     *programs.ROUTES,
     *package.ROUTES,

@@ -22,6 +22,8 @@ class Permission(Enum):
     SEE_ALL_QUOTAS = "see everybody's quotas"
     MANAGE_QUOTAS = "grant and correct"
     PREEMPT = "make claims that end workspaces"
+    ADMINISTER = "act on workspaces and on what is given, and read the audit"
+    SEND_MESSAGES = "send messages"
 
 
 ALLOWED: Mapping[Permission, frozenset[Role]] = {

@@ -14,7 +14,7 @@ from figures import HEAD, figures, markdown, table
 from peers import PEERS
 from picture import picture
 from sensitivity import SENSITIVITY_HEAD, sensitivity
-from sources import SOURCES_HEAD, sources
+from sources import FAMILIES_HEAD, families
 
 from gpuspawner.simulate.sessions import sessions
 
@@ -26,15 +26,16 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=4000.0, help="session hours (default: %(default)g)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--sensitivity", type=float, metavar="HOURS", help="vary each parameter, over so many hours")
-    parser.add_argument("--sources", type=float, metavar="HOURS", help="with and without each source, alone")
+    parser.add_argument("--families", type=int, metavar="COUNT", help="so many sessions of each family, alone")
+    parser.add_argument("--only", action="append", default=[], metavar="WORDS", help="families whose name has them")
     parser.add_argument("--docs", action="store_true", help="write docs/idleness.svg and the tables of idleness.md")
     asked = parser.parse_args()
-    if asked.sources:
-        told = sources(asked.seed, asked.sources)
-        print(table(told, SOURCES_HEAD))
+    if asked.families:
+        found, hours = families(asked.seed, asked.families, asked.only)
+        print(table(found, FAMILIES_HEAD))
         if asked.docs:
-            said = f"{asked.sources:,.0f} session hours in the first family, a tenth in each other, seed {asked.seed}."
-            write("sources", f"{said}\n\n" + markdown(told, SOURCES_HEAD))
+            said = f"{asked.families} sessions of each family, {hours:,.0f} session hours, seed {asked.seed}."
+            write("families", f"{said}\n\n" + markdown(found, FAMILIES_HEAD))
         return
     rows = figures(sessions(asked.seed, asked.hours), PEERS)
     said = f"{rows[0].totals.session_hours:,.0f} session hours, {rows[0].totals.workspaces:,} workspaces"

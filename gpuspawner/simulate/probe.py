@@ -85,15 +85,18 @@ class Looking:
         return Step(at, self._sample(at, interval), restarted)
 
     def _sample(self, at: float, interval: float) -> Sample:
-        session, before = self.session, self.cpu_before
+        session, before, holders_cores = self.session, self.cpu_before, None
         if session.faults.touches(at, at + 1.0) or self.chance.random() < self.probe.failing_share:
             return Sample(self.gpus, (), interval, at - self.began, problem="the probe did not end within 20 s")
         # CPU time is cumulative: what passed during failed probes is counted by the next that succeeds.
         cores = None if before is None else IDLE_CORES + session.cpu.mean(before, at) + self._twitched(before, at)
+        if before is not None and cores is not None:
+            own = session.cpu if session.holder_cpu is None else session.holder_cpu
+            holders_cores = IDLE_CORES + own.mean(before, at) + self._twitched(before, at)
         self.cpu_before = at
         lost = session.lost.touches(at, at + 1.0)
         since, numbers = at - interval if self.told_until is None else self.told_until, range(len(self.gpus))
-        readings = tuple(self._reading(number, at, cores, lost=lost) for number in numbers)
+        readings = tuple(self._reading(number, at, holders_cores, lost=lost) for number in numbers)
         if self.probe.monitor:
             seen = (by_monitor(session, number, since, at) for number in numbers)
             readings = tuple(replace(one, monitor=found) for one, found in zip(readings, seen, strict=True))
@@ -112,6 +115,7 @@ class Looking:
         session = self.session
         shared = session.sharing is not Sharing.EXCLUSIVE
         held = session.held.touches(at - 0.1, at + 0.1)
+        seen = held and not session.is_hidden
         woken = not (shared or session.persistence or held)
         percent, buffered, problem = None, None, ""
         if lost:
@@ -127,8 +131,8 @@ class Looking:
             utilization_percent=percent,
             memory_used_bytes=None if lost else GIB * session.held.touches(at - 0.1, at + self._span_seconds),
             memory_total_bytes=None if lost else 80 * GIB,
-            holders=int(held),
-            holders_cpu_cores=cores if held else 0.0,
+            holders=None if session.has_unreadable else int(seen),
+            holders_cpu_cores=None if session.has_unreadable else cores if seen else 0.0,
             shared=shared,
             problem=problem,
             buffer_percent=buffered,

@@ -60,6 +60,14 @@ class Session:
     """Cores in use by its processes, above the idle ones."""
     held: Timeline
     """When a process has the GPU open."""
+    holder_cpu: Timeline | None = None
+    """Cores in use by the processes that hold the GPU; None where these use all of ``cpu``."""
+    media: Timeline = field(default_factory=Timeline)
+    """Percent of the encoder or decoder of its GPUs that this workspace uses. The truth, too."""
+    has_unreadable: bool = False
+    """One of its processes hides its open files, such as ``ssh-agent``."""
+    is_hidden: bool = False
+    """What uses the GPU runs in another container of its pod: the probe sees none of its processes."""
     twitches: bool = False
     """Half a second of CPU every ten minutes in the process that holds the GPU."""
     persistence: bool = True
@@ -85,7 +93,7 @@ class Session:
     @property
     def used(self) -> Timeline:
         """When any of its GPUs was at work for it."""
-        return merged(self.work)
+        return merged([*self.work, self.media])
 
     @property
     def hours(self) -> float:

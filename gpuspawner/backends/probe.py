@@ -1,89 +1,38 @@
 """The strict reading of what ``probe.sh`` prints.
 
-Pure: text in, a sample out. Never raises, whatever the text: what is not understood is unknown, and said in words.
+Pure: text in, a sample out. Never raises, whatever the text: a value that is not understood is unknown.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from importlib import resources
 
 from gpuspawner.backends.base import ProbeResult
-from gpuspawner.backends.probe_buffer import Buffer, read_buffers
-from gpuspawner.backends.probe_monitor import LATE_SECONDS, SMI_CLOCK, Followed, asked_window, is_monitor, read_monitors
-from gpuspawner.backends.probe_rows import READING, Values, joined, read_rows
-from gpuspawner.backends.probe_soft import is_soft, opened_reading, soft_readings
+from gpuspawner.backends.probe_buffer import DECODER, ENCODER, GPU, UtilizationReport, read_reports
+from gpuspawner.backends.probe_monitor import LATE_SECONDS, Followed, Monitors, asked_window, read_monitors
+from gpuspawner.backends.probe_processes import Holders, ProcessLines, ProcessTable, sum_cores
+from gpuspawner.backends.probe_rows import Told, Values, highest_known, joined, read_rows
+from gpuspawner.backends.probe_soft import opened_reading, soft_readings
 from gpuspawner.backends.probe_tools import read_tables
-from gpuspawner.core.errors import quoted
 from gpuspawner.core.idle.readings import GpuReading, Sample
+from gpuspawner.core.idle.sources import SourceReading
 
 BEGIN, END = "gpuspawner-probe 1 begin", "gpuspawner-probe 1 end"
 MOST_GPUS = 64
-"""More of them are nonsense, and keeping their readings would burden everybody. Arbitrary: four times what is seen."""
+"""More GPUs are nonsense, and keeping their readings would cost memory. Arbitrary: four times what is seen."""
 MOST_LINES = 20_000
-"""A megabyte of empty ones would take seconds to read. Arbitrary: 1,000 processes that hold 16 GPUs print fewer."""
-
-_CLOCK = re.compile(r"clock ([0-9]{1,12}\.[0-9]{1,9}) ([1-9][0-9]{0,5})")
-_PROCESS = re.compile(r"process ([0-9]{1,9}) ([0-9]{1,9}) ([0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18})")
-_UNREADABLE = re.compile(r"unreadable ([0-9]{1,9})")
-_OPEN = re.compile(r"open ([0-9]{1,9}) (/.+)")
-_REAL_DEVICE = re.compile(r"/dev/nvidia([0-9]{1,5})")
+"""A megabyte of empty lines would take seconds to read. Arbitrary: 1,000 processes that hold 16 GPUs print fewer."""
+READING_SECONDS = 1 / 6
+"""The time that one reading of ``utilization.gpu`` covers at least, by NVIDIA's manual."""
+_TOO_FEW_FILES = re.compile(r"files ([0-9]{1,9})")
 
 
 def script() -> bytes:
     """Return the probe script, to be sent on the stdin of ``sh -s``."""
     return resources.files("gpuspawner.backends").joinpath("probe.sh").read_bytes()
-
-
-@dataclass(frozen=True)
-class ProcessTime:
-    """CPU time of one process in clock ticks: its own, and that of its ended, waited-for children."""
-
-    ppid: int
-    own_ticks: int
-    children_ticks: int
-
-    @property
-    def ticks(self) -> int:
-        """All of it."""
-        return self.own_ticks + self.children_ticks
-
-
-@dataclass(frozen=True)
-class ProcessTable:
-    """The processes of a workspace at one instant: ``times`` by (pid, start time in ticks since boot).
-
-    Kept from one probe to the next, whose difference is the CPU use between them. ``followed`` is for the
-    workspace's GPU monitor.
-    """
-
-    clock_seconds: float
-    ticks_per_second: int
-    times: Mapping[tuple[int, int], ProcessTime] = field(default_factory=dict)
-    followed: Followed | None = None
-
-    def cores_since(self, previous: ProcessTable | None) -> dict[int, float] | None:
-        """Return the CPU cores that each process used on average since ``previous``, by pid; None where unknown.
-
-        A process new since then counts whole. When one ended, its time moves to the parent that waited for it: what
-        was already counted is taken off there. Time of ended processes that nobody here waited for is missed.
-        """
-        if previous is None or self.clock_seconds <= previous.clock_seconds:
-            return None
-        counted_of_ended: dict[int, int] = {}
-        for key, before in previous.times.items():
-            if key not in self.times:
-                counted_of_ended[before.ppid] = counted_of_ended.get(before.ppid, 0) + before.ticks
-        seconds = self.clock_seconds - previous.clock_seconds
-        cores = {}
-        for key, now in self.times.items():
-            before = previous.times.get(key, ProcessTime(0, 0, 0))
-            waited_for = now.children_ticks - before.children_ticks - counted_of_ended.get(key[0], 0)
-            ticks = max(0, now.own_ticks - before.own_ticks) + max(0, waited_for)
-            cores[key[0]] = ticks / self.ticks_per_second / seconds
-        return cores
 
 
 def parse_probe(
@@ -96,120 +45,151 @@ def parse_probe(
     shared: frozenset[str] = frozenset(),
     strangers: Mapping[str, str] | None = None,
 ) -> tuple[Sample, ProcessTable | None]:
-    """Return the sample that one probe told, and the table to give as ``previous`` to the next.
+    """Return the sample that one probe printed, and the table to give as ``previous`` to the next.
 
     Args:
         result: of the backend's ``probe``.
         leased: names of the GPUs that the lease holds: UUIDs, unless the result's GPUs are the leased ones by count.
         previous: the table of the probe before, None for the first: CPU use is then unknown.
-        interval_seconds: since the sample before; kept in the sample, CPU use is measured by the script's own clock.
+        interval_seconds: since the sample before; kept in the sample. CPU use is measured by the script's own clock.
         age_seconds: since the workspace runs.
         shared: those of ``leased`` that other leases may use too.
-        strangers: who computes without a lease, in words, by GPU. They may be this workspace's own, escaped from what
-            tells whose a process is: then nobody can say that it does not use a GPU it shares.
+        strangers: for each GPU, in words, the processes without a lease that compute on it. They may belong to this
+            workspace, without what tells whose they are: the holders of a GPU that it shares are then unknown.
     """
     lines, problem = _body(result)
     if problem:
         return Sample(leased, (), interval_seconds, age_seconds, problem=problem), previous
-    processes = _Processes(lines)
-    cores = processes.table.cores_since(previous) if processes.table else None
-    tables = read_tables(lines)
-    told, gpus = tables or read_rows(lines), []
-    seen = told.rows
-    if len(seen) > MOST_GPUS:
-        problem = f"{told.tool} listed {len(seen)} GPUs, more than the {MOST_GPUS} that a machine may have"
-        return Sample(leased, (), interval_seconds, age_seconds, problem=problem), processes.table or previous
-    asked = asked_window(lines)
-    buffers, own_seconds = _buffers(lines, seen), asked.until - asked.begin if asked else 0.0
-    monitors = read_monitors(lines, processes.clock[0], _followed(previous, processes.clock[0], interval_seconds))
-    uuids = _by_count(leased, seen, result) if result.counted else dict(result.devices)
-    # A part of a device reads as all of it, if at all: its own processes judge it.
+    probe = _ProbeReader(lines, result, previous, interval_seconds, age_seconds)
+    table = probe.processes.table
+    if len(probe.told.rows) > MOST_GPUS:
+        problem = (
+            f"{probe.told.tool} listed {len(probe.told.rows)} GPUs, more than the {MOST_GPUS} that a machine may have"
+        )
+        return Sample(leased, (), interval_seconds, age_seconds, problem=problem), table or previous
+    uuids = _by_count(leased, list(probe.told.rows), result) if result.counted else dict(result.devices)
+    # A part of a device reads as all of it, if at all: the processes that hold it judge it.
     shared |= frozenset(leased) if result.shared else frozenset(result.devices)
-    others = sorted(set(seen) - set(uuids.values()))
+    others = sorted(set(probe.told.rows) - set(uuids.values()))
+    gpus, sources = [], []
     for gpu in dict.fromkeys((*leased, *others)):  # two shares of one device are one device
-        uuid = uuids.get(gpu, gpu)
-        values = _with_buffer(joined(told, uuid), buffers.get(uuid), age_seconds, own_seconds)
-        if gpu in result.devices:  # the memory is all of the device's, not that of the part
+        stranger = (strangers or {}).get(gpu, "") if gpu in shared else ""
+        reading = probe.reading(gpu, uuids.get(gpu, gpu), stranger, is_shared=gpu in shared)
+        gpus.append(reading)
+        sources += probe.sources(reading)
+    total = None if probe.cores is None else sum(probe.cores.values())
+    sample = Sample(leased, tuple(gpus), interval_seconds, age_seconds, total, sources=tuple(sources))
+    # Without lines about processes it is unknown whose the softer evidence is.
+    if table is None:
+        return sample, previous
+    soft = soft_readings(lines, table.clock_seconds, interval_seconds)
+    sample = replace(sample, soft=soft, opened=opened_reading(lines, table.clock_seconds))
+    return sample, replace(table, followed=probe.followed(table.clock_seconds))
+
+
+class _ProbeReader:
+    """What the lines of one probe say of any GPU."""
+
+    def __init__(
+        self,
+        lines: list[str],
+        result: ProbeResult,
+        previous: ProcessTable | None,
+        interval_seconds: float,
+        age_seconds: float,
+    ) -> None:
+        self._interval_seconds, self._age_seconds = interval_seconds, age_seconds
+        self._devices = result.devices
+        self.processes = ProcessLines(lines)
+        self.cores = self.processes.table.cores_since(previous) if self.processes.table else None
+        tables = read_tables(lines)
+        # Device files of AMD's and Intel's GPUs tell no UUID: each holder may hold all GPUs of the workspace.
+        self._has_uuids = tables is None
+        self.told: Told = tables or read_rows(lines)
+        self._asked = asked_window(lines)
+        self._reports = _reports(lines, list(self.told.rows))
+        clock_seconds = self.processes.clock[0]
+        before = previous.followed if previous else None
+        # Before the first probe a monitor was followed since about the sample before.
+        before = before or Followed(clock_seconds - interval_seconds - LATE_SECONDS)
+        self._monitors: Monitors = read_monitors(lines, clock_seconds, before)
+
+    def reading(self, gpu: str, uuid: str, stranger: str, *, is_shared: bool) -> GpuReading:
+        """Return the reading of a GPU that nvidia-smi lists by this UUID."""
+        values, seen_seconds = self._values(uuid)
+        if gpu in self._devices:  # the memory is that of the whole device, not of the part
             values = replace(values, memory_used_bytes=None, memory_total_bytes=None)
-        stranger = (strangers or {}).get(gpu) if gpu in shared else None
-        # Device files of AMD's and Intel's GPUs tell no UUID: whoever holds one may hold all of the workspace's.
-        of_gpu = processes.holders_of_any() if tables else processes.holders(uuid)
-        reading = GpuReading(gpu, **vars(values), shared=gpu in shared)
-        reading = _with_holders(reading, (None, stranger) if stranger else of_gpu, monitors.keepers, cores)
-        gpus.append(replace(reading, monitor=monitors.reading(uuid, reading, age_seconds)))
-    total = None if cores is None else sum(cores.values())
-    # Without the processes' own lines nobody knows whose these would be.
-    if processes.table is None:
-        return Sample(leased, tuple(gpus), interval_seconds, age_seconds, total), previous
-    clock_seconds = processes.table.clock_seconds
-    soft, opened = soft_readings(lines, clock_seconds, interval_seconds), opened_reading(lines, clock_seconds)
-    table = replace(processes.table, followed=monitors.followed(clock_seconds, asked))
-    return Sample(leased, tuple(gpus), interval_seconds, age_seconds, total, soft, opened=opened), table
+        holders = self._holders(uuid, stranger)
+        problem = "; ".join(filter(None, (values.problem, holders.problem)))
+        reading = GpuReading(gpu, **{**vars(values), "problem": problem}, shared=is_shared, seen_seconds=seen_seconds)
+        reading = replace(
+            reading,
+            holders=None if holders.known is None else len(holders.known),
+            holders_cpu_cores=sum_cores(holders.known, self.cores),
+            possible_holders=len(holders.possible),
+            possible_cpu_cores=sum_cores(holders.possible, self.cores) if holders.possible else 0.0,
+        )
+        return replace(reading, monitor=self._monitors.reading(uuid, reading, self._age_seconds))
+
+    def sources(self, reading: GpuReading) -> list[SourceReading]:
+        """Return what the workspace's GPU monitors saw of a GPU."""
+        return self._monitors.sources(reading, self.processes.clock[0])
+
+    def followed(self, clock_seconds: float) -> Followed:
+        """Return what the next probe needs to know of the GPU monitors."""
+        return self._monitors.followed(clock_seconds, self._asked)
+
+    def _holders(self, uuid: str, stranger: str) -> Holders:
+        """Return the processes of a GPU, without those that open its device only to read it."""
+        if stranger:
+            return Holders(problem=stranger)
+        holders = self.processes.holders(uuid if self._has_uuids else None)
+        return holders.without(self._monitors.keepers | self.processes.observers(self._monitors.computing))
+
+    def _values(self, uuid: str) -> tuple[Values, float]:
+        """Return the values of a GPU, and how much of the time since the sample before they cover.
+
+        A buffer no longer than the probe itself is one more reading of these seconds: a GPU that was woken has such a
+        one. One that reaches back beyond the sample before may show a burst that was counted there, or another one as
+        high: it counts. That keeps a workspace busy for the buffer's length more, 17 to 100 s, while a missed burst may
+        end it. A buffer that reaches back beyond the workspace's start is left out.
+        """
+        values, report = joined(self.told, uuid), self._reports.get(uuid)
+        seen_seconds = READING_SECONDS * len(self.told.passes) if values.utilization_percent is not None else 0.0
+        report = report or UtilizationReport()
+        own_seconds = self._asked.until - self._asked.begin if self._asked else 0.0
+        told = {engine: one for engine, one in report.buffers.items() if one.seconds <= self._age_seconds}
+        own = {engine: one.max_percent for engine, one in told.items() if one.seconds <= own_seconds}
+        before = [one.max_percent for one in told.values() if one.seconds > own_seconds]
+        percent = values.utilization_percent
+        values = replace(
+            values,
+            encoder_percent=highest_known((values.encoder_percent, report.encoder_percent, own.get(ENCODER))),
+            decoder_percent=highest_known((values.decoder_percent, report.decoder_percent, own.get(DECODER))),
+        )
+        if percent is None:
+            return values, 0.0
+        values = replace(
+            values, utilization_percent=max(percent, own.get(GPU, 0.0)), buffer_percent=highest_known(before)
+        )
+        seen_seconds = max(seen_seconds, told[GPU].seconds if GPU in told else 0.0)
+        return values, min(seen_seconds, self._interval_seconds)
 
 
-def _buffers(lines: Iterable[str], seen: Iterable[str]) -> dict[str, Buffer]:
-    """Return the sample buffers that the driver tells, by UUID.
+def _reports(lines: Collection[str], uuids: list[str]) -> dict[str, UtilizationReport]:
+    """Return what ``nvidia-smi -q -d UTILIZATION`` printed, by UUID.
 
-    They are listed without one, in the same order as the readings. All are the workspace's own: were the order another,
-    its verdict would be the same.
+    The GPUs are listed without one, in the same order as in the readings. All are the workspace's own: were the order
+    another, its verdict would be the same.
     """
-    found = read_buffers(line.removeprefix("buffer ") for line in lines if line.startswith("buffer "))
-    uuids = list(seen)
-    if len(found) != len(uuids):
-        return {}
-    return {uuid: one for uuid, one in zip(uuids, found, strict=True) if one is not None}
+    found = read_reports(line.removeprefix("buffer ") for line in lines if line.startswith("buffer "))
+    return dict(zip(uuids, found, strict=True)) if len(found) == len(uuids) else {}
 
 
-def _with_buffer(values: Values, buffer: Buffer | None, age_seconds: float, own_seconds: float) -> Values:
-    """Return the values of a GPU with what the driver's buffer adds.
-
-    A buffer no longer than the probe itself was asking is one more reading of these seconds: a GPU that was woken has
-    such a one. One that reaches back beyond the sample before may tell of a burst that was counted there, or of another
-    one as high: nobody can say, so it counts. That keeps a workspace busy for the buffer's length more, 17 to 100 s; a
-    burst that is missed may end it. What reaches back beyond the workspace's start waits: its own is told again.
-    """
-    percent = values.utilization_percent
-    if percent is None or buffer is None or buffer.seconds > age_seconds:
-        return values
-    if buffer.seconds <= own_seconds:
-        return replace(values, utilization_percent=max(percent, buffer.max_percent))
-    return replace(values, buffer_percent=buffer.max_percent)
-
-
-def _with_holders(
-    reading: GpuReading,
-    told: tuple[set[int] | None, str],
-    keepers: Collection[int],
-    cores: Mapping[int, float] | None,
-) -> GpuReading:
-    """Return the reading of a GPU with who holds it: ``told`` are their pids, or why these are unknown.
-
-    The ``keepers`` of the GPU monitor hold its device and are none.
-    """
-    holders, why = told
-    holders = None if holders is None else holders.difference(keepers)
-    problem = "; ".join(filter(None, (reading.problem, why)))
-    count = None if holders is None else len(holders)
-    return replace(reading, holders=count, holders_cpu_cores=_held(holders, cores), problem=problem)
-
-
-def _followed(previous: ProcessTable | None, clock_seconds: float, interval_seconds: float) -> Followed:
-    """Return until when the GPU monitor was followed by the probe before; of the first one, since about then."""
-    before = previous.followed if previous else None
-    return before or Followed(clock_seconds - interval_seconds - LATE_SECONDS)
-
-
-def _held(holders: set[int] | None, cores: Mapping[int, float] | None) -> float | None:
-    """Return the CPU use of a GPU's holders. Of one whose own line is missing nobody knows what it computes."""
-    if holders is None or cores is None or not holders <= cores.keys():
-        return None
-    return sum((cores[pid] for pid in holders), 0.0)
-
-
-def _by_count(leased: tuple[str, ...], seen: Iterable[str], result: ProbeResult) -> dict[str, str]:
+def _by_count(leased: tuple[str, ...], seen: list[str], result: ProbeResult) -> dict[str, str]:
     """Return which UUID stands for each leased GPU: those seen, in the order in which nvidia-smi lists them.
 
-    Several parts of one device are listed as that device once: then it stands for those left over.
+    Several parts of one device are listed as that device once: it then stands for the remaining parts.
     """
     uuids, names = list(seen), list(dict.fromkeys(leased))
     if result.shared and uuids:
@@ -218,7 +198,7 @@ def _by_count(leased: tuple[str, ...], seen: Iterable[str], result: ProbeResult)
 
 
 def _body(result: ProbeResult) -> tuple[list[str], str]:
-    """Return the lines between the markers, or why there are none."""
+    """Return the lines between the markers, or why there are no such lines."""
     if result.problem:
         return [], result.problem
     if result.text.count("\n") > MOST_LINES:
@@ -229,81 +209,7 @@ def _body(result: ProbeResult) -> tuple[list[str], str]:
     lines = lines[lines.index(BEGIN) + 1 :]
     if END not in lines:
         return [], "the probe's output was cut off"
-    return lines[: lines.index(END)], ""
-
-
-class _Processes:
-    """The process lines of one probe. Anything odd among them makes all of them unknown."""
-
-    def __init__(self, lines: list[str]) -> None:
-        self.problem = ""
-        self.has_devices = False
-        self.unreadable = 0
-        self.open: dict[str, set[int]] = {}
-        self.minors: dict[str, str] = {}
-        self.times: dict[tuple[int, int], ProcessTime] = {}
-        self.clock = (0.0, 0)
-        uuid = ""
-        for line in lines:
-            name, _, rest = line.partition(":")
-            value, *more = rest.split() or [""]
-            if name == "driver GPU UUID" and not more:
-                uuid = value
-            elif name == "driver Device Minor" and not more:
-                if uuid:
-                    self.minors[value], uuid = uuid, ""
-            elif not (
-                self._takes(line)
-                or line.startswith(("smi ", "buffer "))
-                or is_soft(line)
-                or is_monitor(line)
-                or READING.fullmatch(line)
-                or SMI_CLOCK.fullmatch(line)
-            ):
-                self.problem = f"a line of the probe is not understood: {quoted(line)}"
-        self.table = ProcessTable(*self.clock, self.times) if self.clock[1] and not self.problem else None
-        real = {device: match[1] for device in self.open if (match := _REAL_DEVICE.fullmatch(device))}
-        self._untold_device = next((device for device, minor in real.items() if minor not in self.minors), "")
-        self._known = set(self.minors.values()) if real else None
-        self._holders: dict[str, set[int]] = {}
-        for device, pids in self.open.items():
-            uuid = self.minors.get(real[device], "") if device in real else device.rsplit("/", 1)[-1]
-            self._holders.setdefault(uuid, set()).update(pids)
-
-    def _takes(self, line: str) -> bool:
-        if match := _CLOCK.fullmatch(line):
-            self.clock = float(match[1]), int(match[2])
-        elif match := _PROCESS.fullmatch(line):
-            pid, ppid, start, own, children = map(int, match.groups())
-            self.times[pid, start] = ProcessTime(ppid, own, children)
-        elif match := _OPEN.fullmatch(line):
-            self.open.setdefault(match[2], set()).add(int(match[1]))
-        elif _UNREADABLE.fullmatch(line):
-            self.unreadable += 1
-        elif line.startswith("device /"):
-            self.has_devices = True
-        else:
-            return False
-        return True
-
-    def holders_of_any(self) -> tuple[set[int] | None, str]:
-        """Return the pids that hold any GPU's device, or None and why that is unknown."""
-        if self.table is None:
-            return None, self.problem or "the probe told no clock"
-        if not self.has_devices:
-            return None, "its processes are unknown: no GPU device file is visible"
-        if self.unreadable:
-            return None, f"its processes are unknown: the open files of {self.unreadable} could not be read"
-        return set().union(*self.open.values()), ""
-
-    def holders(self, uuid: str) -> tuple[set[int] | None, str]:
-        """Return the pids that hold this GPU's device, or None and why that is unknown."""
-        of_any, why = self.holders_of_any()
-        if of_any is None:
-            return None, why
-        if self._untold_device:
-            device = quoted(self._untold_device)
-            return None, f"its processes are unknown: the driver does not tell which GPU {device} is"
-        if self._known is not None and uuid not in self._known and uuid not in self._holders:
-            return None, "its processes are unknown: the driver does not tell its device file"
-        return self._holders.get(uuid, set()), ""
+    lines = lines[: lines.index(END)]
+    if lines and (match := _TOO_FEW_FILES.fullmatch(lines[0])):
+        return [], f"a process of the workspace may have {match[1]} files open, too few for the probe"
+    return lines, ""

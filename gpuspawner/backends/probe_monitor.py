@@ -1,7 +1,7 @@
-"""The strict reading of what the GPU monitor in a workspace keeps (``gpuspawner.workspace.monitor``).
+"""The strict reading of the file that the GPU monitor in a workspace keeps (``gpuspawner.workspace.monitor``).
 
-Pure, and never raises. Whoever works in the workspace can write such a line, so it may only add work: one that is torn,
-old, of another boot or not understood is none. Who keeps it has the device files open without computing there.
+Pure, and never raises. The workspace's user can write such a line. One that is torn, old, of another boot or not
+understood is ignored. The process that keeps the file has the device files open without computing there.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gpuspawner.core.idle.readings import GpuReading, MonitorReading
+from gpuspawner.core.idle.sources import Measure, Source, SourceReading
 
 STALE_SECONDS = 60.0
 """What was told longer ago than this is not believed any more: it is written every 5 s."""
@@ -67,12 +68,14 @@ class Followed:
 class Monitors:
     """What the monitors of one workspace tell, by the UUIDs of GPUs, up to ``told_until``, by the script's clock.
 
-    ``keepers`` are the processes that keep them and compute on no GPU; ``before`` is of the probe before.
+    ``computing`` are the processes that have CUDA open, ``keepers`` those that keep the files and do not. ``before`` is
+    of the probe before.
     """
 
     gpus: Mapping[str, tuple[_Gpu, ...]]
     told_until: float | None
     keepers: frozenset[int]
+    computing: frozenset[int]
     before: Followed
 
     def reading(self, uuid: str, reading: GpuReading, age_seconds: float) -> MonitorReading | None:
@@ -100,6 +103,24 @@ class Monitors:
             seconds_at=tuple((one.percent, one.seconds) for one in best.percents),
             energy_joules=best.joules,
         )
+
+    def sources(self, reading: GpuReading, clock_seconds: float) -> list[SourceReading]:
+        """Return what is told of a GPU, given its reading, for the timeline. Empty where nothing is told."""
+        monitor, until, since = reading.monitor, self.told_until, self.before.until
+        if monitor is None or until is None or until <= since:
+            return []
+        return [
+            SourceReading(
+                reading.gpu,
+                Source.MONITOR,
+                Measure.UTILIZATION,
+                percent=monitor.percent or 0.0,
+                begin_seconds=max(0.0, clock_seconds - since),
+                end_seconds=max(0.0, clock_seconds - until),
+                coverage=min(1.0, monitor.gapless_seconds / (until - since)),
+                is_own=not reading.shared,
+            )
+        ]
 
     def followed(self, clock_seconds: float, asked: Window | None) -> Followed:
         """Return what the next probe needs of this one."""
@@ -135,7 +156,7 @@ def read_monitors(lines: Collection[str], clock_seconds: float, before: Followed
         for uuid, gpu in found[1].items():
             gpus[uuid] = (*gpus.get(uuid, ()), gpu)
     keepers = frozenset(int(match[1]) for match in told) - computing
-    return Monitors(gpus, min(until, default=None), keepers, before)
+    return Monitors(gpus, min(until, default=None), keepers, frozenset(computing), before)
 
 
 def _document(text: str, pid: int, clock_seconds: float) -> tuple[float, dict[str, _Gpu]] | None:

@@ -1,13 +1,13 @@
-"""What the tool of a vendor told of each GPU, run by run; and how the rows of ``nvidia-smi`` are read.
+"""What a vendor's tool printed of each GPU in each run, and how the rows of ``nvidia-smi`` are read.
 
-Pure: text in, values out. Never raises, whatever the text: what is not understood is unknown, and said in words.
+Pure: text in, values out. Never raises, whatever the text: a value that is not understood is unknown, with the reason.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 from gpuspawner.core.errors import quoted
@@ -15,9 +15,18 @@ from gpuspawner.core.errors import quoted
 Number = TypeVar("Number", int, float)
 
 MIB = 1024 * 1024
-FIELDS = 8
-"""Of one row: index, uuid, name, MIG mode, utilization, memory used, memory total, persistence mode."""
+_COMMON = ("utilization", "used", "total", "persistence")
+COLUMNS = {
+    len(columns): columns
+    for columns in (
+        ("index", "uuid", "name", *_COMMON),
+        ("index", "uuid", "name", "mig", *_COMMON),
+        ("index", "uuid", "name", "mig", *_COMMON, "encoder", "decoder"),
+    )
+}
+"""The columns of a row, by their number: older drivers know fewer fields."""
 PERSISTENCE = {"Enabled": True, "Disabled": False}
+MIG_ENABLED = "Enabled"
 NOT_FOUND = 127
 """With this exit code a shell says that there is no such program."""
 READING = re.compile(r"reading ([0-9]{1,3})(?: ([a-z]+-smi))?")
@@ -30,7 +39,7 @@ _DECIMAL = re.compile(r"[0-9]{1,15}(\.[0-9]{1,3})?")
 
 @dataclass(frozen=True)
 class Values:
-    """What one reading told of one GPU; ``problem`` says in words what of it is unknown."""
+    """What one reading told of one GPU. ``problem`` says which values are unknown, and why."""
 
     utilization_percent: float | None = None
     memory_used_bytes: int | None = None
@@ -38,10 +47,12 @@ class Values:
     problem: str = ""
     persistence: bool | None = None
     buffer_percent: float | None = None
+    encoder_percent: float | None = None
+    decoder_percent: float | None = None
 
 
 class Pass(NamedTuple):
-    """One run of a tool: its exit code, and the first line that it printed and that is no row."""
+    """One run of a tool: its exit code, and the first line that is no row."""
 
     code: int
     said: str
@@ -49,7 +60,7 @@ class Pass(NamedTuple):
 
 @dataclass(frozen=True)
 class Told:
-    """What the runs of one tool told. ``rows`` are for each GPU its rows, each with the number of its run, from 1."""
+    """What the runs of one tool printed. ``rows`` has each GPU's rows, each with the number of its run, from 1."""
 
     tool: str
     passes: tuple[Pass, ...]
@@ -73,7 +84,7 @@ def read_rows(lines: Iterable[str]) -> Told:
 
 
 def joined(told: Told, name: str) -> Values:
-    """Join a GPU's readings: the highest of each value, and unknown if one reading of it was unknown."""
+    """Join a GPU's readings: the highest of each value, or unknown if one reading of it was unknown."""
     passes, rows = told.passes, told.rows.get(name, ())
     if not passes:
         return Values(problem=f"{told.tool} was not run")
@@ -93,19 +104,26 @@ def joined(told: Told, name: str) -> Values:
         _highest([value.memory_total_bytes for value in values]),
         next((value.problem for value in values if value.problem), ""),
         values[0].persistence if len({value.persistence for value in values}) == 1 else None,
+        encoder_percent=highest_known(value.encoder_percent for value in values),
+        decoder_percent=highest_known(value.decoder_percent for value in values),
     )
+
+
+def highest_known(values: Iterable[float | None]) -> float | None:
+    """Return the highest of these that is known, None where none of them is."""
+    return max((value for value in values if value is not None), default=None)
 
 
 @dataclass(frozen=True)
 class Unit:
-    """How a tool writes numbers: its memory in units of so many ``bytes``, all with decimals or none."""
+    """How a tool writes numbers: its memory in units of so many ``bytes``, all with decimals or without."""
 
     name: str
     bytes: int
     decimals: bool = False
 
     def number(self, text: str, highest: float) -> float | None:
-        """Return the number that a cell holds, None where it holds none, or a higher one."""
+        """Return the number in a cell, None where it is no number, or above ``highest``."""
         pattern = _DECIMAL if self.decimals else _WHOLE
         return float(text) if pattern.fullmatch(text) and float(text) <= highest else None
 
@@ -113,7 +131,7 @@ class Unit:
 def values_of(utilization: str, used: str, total: str | None, unit: Unit, persistence: bool | None) -> Values:
     """Return the values of cells: utilization in percent, and memory; ``total`` is None where the tool tells none.
 
-    What is no number, or not possible, is unknown, and ``problem`` names it.
+    A value that is no number, or impossible, is unknown, and ``problem`` names it.
     """
     most = 2**60 // unit.bytes
     percent, used_units = unit.number(utilization, 100), unit.number(used, most)
@@ -145,14 +163,19 @@ def is_whole(text: str) -> bool:
 
 
 def _row(text: str) -> tuple[str, Values] | None:
-    """Return UUID and values of one CSV row, or None for a line that is none. A row that is odd in part says so."""
+    """Return UUID and values of one CSV row, or None for another line. ``problem`` names the odd parts of a row."""
     cells = [cell.strip() for cell in text.split(",")]
     if len(cells) < 2 or not _UUID.fullmatch(cells[1]):  # noqa: PLR2004 (index and UUID begin a row)
         return None
-    if len(cells) != FIELDS or not _WHOLE.fullmatch(cells[0]):
+    row = dict(zip(COLUMNS.get(len(cells), ()), cells, strict=False))
+    if not row or not _WHOLE.fullmatch(row["index"]):
         return cells[1], Values(problem=f"nvidia-smi printed a row that is not understood: {quoted(text)}")
-    utilization, used, total, persistence = cells[4:]
-    return cells[1], values_of(utilization, used, total, IN_MIB, PERSISTENCE.get(persistence))
+    values = values_of(row["utilization"], row["used"], row["total"], IN_MIB, PERSISTENCE.get(row["persistence"]))
+    if values.utilization_percent is None and row.get("mig") == MIG_ENABLED:
+        values = replace(values, problem="a GPU in MIG mode has no utilization")
+    # Their absence is no problem: some GPUs have no encoder or decoder, and MIG devices tell neither.
+    encoder, decoder = (IN_MIB.number(row.get(name, ""), 100) for name in ("encoder", "decoder"))
+    return cells[1], replace(values, encoder_percent=encoder, decoder_percent=decoder)
 
 
 IN_MIB = Unit("MiB", MIB)

@@ -64,6 +64,12 @@ def h200() -> dict[str, list[str]]:
     return sections(next(CAPTURES.glob("*h200__590*")))
 
 
+@pytest.fixture
+def rtx4080() -> dict[str, list[str]]:
+    """The capture of a GPU whose video encoder works."""
+    return sections(next(CAPTURES.glob("*4080*")))
+
+
 def sections(path: Path) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     title = ""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpuspawner.backends.base import ProbeResult
-from gpuspawner.backends.probe import ProcessTable, parse_probe
-from gpuspawner.backends.probe_buffer import Buffer, read_buffers
+from gpuspawner.backends.probe import parse_probe
+from gpuspawner.backends.probe_buffer import ENCODER, GPU, Buffer, read_reports
+from gpuspawner.backends.probe_processes import ProcessTable
 from gpuspawner.core.idle.evidence import SampleKind, classify
 from gpuspawner.core.idle.idleness import Streak, Verdict, judge
 from gpuspawner.core.idle.policy import IdlePolicy, Mode
@@ -62,9 +63,9 @@ def highest(sample: Sample) -> float | None:
 
 
 def test_it_tells_the_maximum_of_its_time() -> None:
-    assert read_buffers(REPORT.splitlines()) == (Buffer(16.59, 97.0),)
+    assert [report.buffers for report in read_reports(REPORT.splitlines())] == [{GPU: Buffer(16.59, 97.0)}]
     two = REPORT + REPORT[REPORT.index("GPU 0000") :].replace(":83:", ":84:").replace("97 %", "40 %")
-    assert read_buffers(two.splitlines()) == (Buffer(16.59, 97.0), Buffer(16.59, 40.0))
+    assert [report.buffers[GPU].max_percent for report in read_reports(two.splitlines())] == [97.0, 40.0]
 
 
 def test_use_between_two_readings_makes_it_busy() -> None:
@@ -176,3 +177,28 @@ def test_two_gpus_are_told_in_the_order_of_their_readings() -> None:
     two = REPORT + REPORT[REPORT.index("GPU 0000") :].replace(":83:", ":84:").replace("97 %", "40 %")
     sample, _ = parse_probe(probe(two, gpus=(A, B)), (B, A), None, interval_seconds=60.0, age_seconds=600.0)
     assert {gpu.gpu: gpu.highest_percent for gpu in sample.gpus} == {A: 97.0, B: 40.0}
+
+
+VIDEO = REPORT.replace(
+    "        Memory                                         : 0 %\n",
+    "        Memory                                         : 0 %\n"
+    "        Encoder                                        : 41 %\n"
+    "        Decoder                                        : N/A\n",
+    1,
+) + REPORT[REPORT.index("    GPU Util") : REPORT.index("    Memory Util")].replace("GPU", "ENC").replace("97", "88")
+
+
+def test_it_tells_the_encoder_and_the_decoder_too() -> None:
+    (report,) = read_reports(VIDEO.splitlines())
+    assert (report.encoder_percent, report.decoder_percent) == (41.0, None)
+    assert report.buffers == {GPU: Buffer(16.59, 97.0), ENCODER: Buffer(16.59, 88.0)}
+    quiet = VIDEO.replace("97 %", "31 %").replace("31 %", "0 %")
+    (gpu,) = read(quiet).gpus
+    assert (gpu.utilization_percent, gpu.encoder_percent, gpu.buffer_percent, gpu.highest_percent) == (0, 41, 88, 88)
+
+
+def test_it_says_how_much_of_the_time_was_seen() -> None:
+    assert read(REPORT).gpus[0].seen_seconds == 16.59
+    assert read(REPORT, seconds=5.0).gpus[0].seen_seconds == 5.0
+    assert read(REPORT.replace("16.59 sec", "N/A")).gpus[0].seen_seconds == pytest.approx(1 / 6), "of one reading"
+    assert read(REPORT, percent="[N/A]").gpus[0].seen_seconds == 0.0

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuspawner.backends.base import ProbeResult
-from gpuspawner.backends.probe import MOST_LINES, ProcessTable, ProcessTime, parse_probe
+from gpuspawner.backends.probe import MOST_LINES, parse_probe
+from gpuspawner.backends.probe_processes import ProcessTable, ProcessTime
 from gpuspawner.core.idle.evidence import SampleKind, classify
 from gpuspawner.core.idle.policy import IdlePolicy
 from gpuspawner.core.idle.readings import Sample

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuspawner.backends.base import ProbeResult
-from gpuspawner.backends.probe import ProcessTable, parse_probe
+from gpuspawner.backends.probe import parse_probe
+from gpuspawner.backends.probe_processes import ProcessTable
 from gpuspawner.core.idle.readings import Sample
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000000"

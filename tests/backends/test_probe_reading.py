@@ -8,7 +8,8 @@ import pytest
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
-from gpuspawner.backends.probe import ProcessTable, ProcessTime, parse_probe
+from gpuspawner.backends.probe import parse_probe
+from gpuspawner.backends.probe_processes import ProcessTable, ProcessTime
 from gpuspawner.backends.probe_rows import MIB
 from gpuspawner.core.idle.readings import Sample
 
@@ -190,7 +191,7 @@ def test_more_gpus_than_any_machine_has_are_nonsense_and_nobody_waits_for_their_
     ("old", "new"),
     [
         pytest.param("device /dev/nvidia0\ndevice /dev/nvidia3\n", "", id="no-device-visible"),
-        pytest.param("open 11", "unreadable 10\nopen 11", id="open-files-unreadable"),
+        pytest.param("open 11", "hidden\nopen 11", id="processes-of-other-users-hidden"),
         pytest.param("clock 1000.00 100\n", "", id="no-clock"),
         pytest.param("process 11 10 600 400 0", "process 11 10 6", id="half-a-process"),
         pytest.param("open 11 /dev/nvidia3", "open 11 /dev/nvidia7", id="a-device-the-driver-does-not-tell"),
@@ -293,3 +294,59 @@ def test_a_pods_gpu_is_held_by_who_has_its_own_device_open():
     result = ProbeResult(probe_text({U0: 0, U1: 0}, holders=[U1]), counted=True)
     sample, _ = parse_probe(result, POD, None, interval_seconds=60, age_seconds=600)
     assert [gpu.holders for gpu in sample.gpus] == [0, 1]
+
+
+def with_cores(text: str, **ticks: int) -> Sample:
+    """Return the second of two samples a minute apart; between them process 10 and 11 used so many ticks."""
+    _, table = parse_probe(ProbeResult(text), (A, B), None, interval_seconds=60.0, age_seconds=600.0)
+    later = text.replace("clock 1000.00", "clock 1060.00")
+    later = later.replace("500 1200 300", f"500 {1200 + ticks.get('p10', 0)} 300")
+    later = later.replace("600 400 0", f"600 {400 + ticks.get('p11', 0)} 0")
+    return parse(later, previous=table)
+
+
+def test_a_process_whose_files_cannot_be_listed_may_hold_every_gpu_and_its_cpu_use_is_known() -> None:
+    text = GOLDEN.replace("process 11", "unreadable 10\nprocess 11")
+    first, second = with_cores(text, p10=600, p11=60).gpus
+    assert (first.holders, first.possible_holders, first.problem) == (1, 1, "")
+    assert (first.holders_cpu_cores, first.possible_cpu_cores) == (0.01, 0.1)
+    assert (second.holders, second.possible_holders, second.possible_cpu_cores) == (0, 1, 0.1)
+    (only, _) = with_cores(GOLDEN.replace("process 11", "unreadable 11\nprocess 11")).gpus
+    assert (only.holders, only.possible_holders) == (1, 0), "the files of it that could be listed prove more"
+    assert parse(text).gpus[0].possible_cpu_cores is None, "CPU use needs a probe before"
+
+
+def test_where_no_open_files_could_be_listed_every_process_may_hold_every_gpu() -> None:
+    text = GOLDEN.replace("open 11 /dev/nvidia3\n", "").replace("process 11", "unreadable 0\nprocess 11")
+    for gpu in with_cores(text, p10=60, p11=60).gpus:
+        assert (gpu.holders, gpu.possible_holders, gpu.possible_cpu_cores) == (0, 2, 0.02)
+
+
+def test_a_program_that_only_reads_the_gpus_state_holds_none_unless_it_computes() -> None:
+    observing = GOLDEN.replace("process 10", "observes 11\nprocess 10")
+    assert [gpu.holders for gpu in parse(observing).gpus] == [0, 0]
+    assert [gpu.holders for gpu in parse(observing.replace("reading 0", "computes 11\nreading 0", 1)).gpus] == [1, 0]
+    unreadable = observing.replace("open 11 /dev/nvidia3\n", "").replace("process 11", "unreadable 11\nprocess 11")
+    assert [(gpu.holders, gpu.possible_holders) for gpu in parse(unreadable).gpus] == [(0, 0), (0, 0)]
+
+
+def test_encoder_and_decoder_are_the_highest_of_all_readings() -> None:
+    text = GOLDEN.replace(" 77.71\n", " 77.71, 3, [N/A]\n").replace(ROW, f"{ROW}, 72, 5")
+    first, second = parse(text.replace("12, 1024, 143771, 77.71, 3", "12, 1024, 143771, 77.71, 80")).gpus
+    assert (first.encoder_percent, first.decoder_percent, first.problem) == (80.0, 5.0, "")
+    assert (second.encoder_percent, second.decoder_percent, second.problem) == (3.0, None, "")
+    assert (second.utilization_percent, second.highest_percent) == (1.0, 3.0)
+    older = GOLDEN.replace("NVIDIA H200, Disabled, ", "NVIDIA H200, ")
+    assert [(gpu.utilization_percent, gpu.encoder_percent) for gpu in parse(older).gpus] == [(97.0, None), (1.0, None)]
+
+
+def test_a_probe_that_may_open_too_few_files_says_so() -> None:
+    sample, table = parse_probe(
+        ProbeResult("gpuspawner-probe 1 begin\nfiles 8\ngpuspawner-probe 1 end\n"),
+        (A,),
+        None,
+        interval_seconds=60.0,
+        age_seconds=600.0,
+    )
+    assert sample.problem == "a process of the workspace may have 8 files open, too few for the probe"
+    assert table is None

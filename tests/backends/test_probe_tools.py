@@ -13,7 +13,8 @@ from harness.waiting import until
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.local import nvidia, processes
 from gpuspawner.backends.local.backend import LocalBackend
-from gpuspawner.backends.probe import ProcessTable, parse_probe, script
+from gpuspawner.backends.probe import parse_probe, script
+from gpuspawner.backends.probe_processes import ProcessTable
 from gpuspawner.backends.probe_rows import MIB
 from gpuspawner.core.gpus.fleet import GpuKind, Slot
 from gpuspawner.core.idle.readings import Sample

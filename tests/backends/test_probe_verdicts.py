@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from gpuspawner.backends.base import ProbeResult
-from gpuspawner.backends.probe import ProcessTable, parse_probe
+from gpuspawner.backends.probe import parse_probe
+from gpuspawner.backends.probe_processes import ProcessTable
 from gpuspawner.core.idle.evidence import SampleKind, classify
 from gpuspawner.core.idle.policy import IdlePolicy
 from gpuspawner.core.idle.readings import Sample

@@ -1,6 +1,6 @@
 """What computes on a GPU is seen, and what does not is seen not to: a training loop, a burst, a pause, strangers."""
 
-from gpuspawner.backends.probe_buffer import read_buffers
+from gpuspawner.backends.probe_buffer import read_reports
 from gpuspawner.core.idle.evidence import SampleKind
 from gpuspawner.core.leases.lease import Phase
 
@@ -30,7 +30,9 @@ async def test_a_burst_that_is_over_is_use(machine):
     result = await machine.backend.probe(lease.id, lease.attempt, tuple(slot.gpu for slot in lease.slots), 60.0)
     said = [line.removeprefix("buffer ") for line in result.text.splitlines() if line.startswith("buffer ")]
     # Where the driver keeps no buffer, the CPU time that the burst took holds the workspace.
-    assert SampleKind.BUSY in kinds or not any(read_buffers(said)), machine.streak(lease).because
+    assert SampleKind.BUSY in kinds or not any(report.buffers for report in read_reports(said)), machine.streak(
+        lease
+    ).because
 
 
 async def test_a_paused_job_that_holds_its_memory_is_idle(machine):

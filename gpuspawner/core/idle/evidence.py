@@ -188,7 +188,7 @@ def _gpus(sample: Sample, readings: tuple[GpuReading, ...], policy: IdlePolicy) 
         name = f"GPU {index}"
         own = [
             (_shared if reading.shared else _exclusive)(reading, name, sample, policy)
-            for reading in readings
+            for reading in (_with_possible_holders(one, sample, policy) for one in readings)
             if reading.gpu == gpu
         ]
         busy = [one for one in own if one.kind is SampleKind.BUSY]
@@ -199,6 +199,17 @@ def _gpus(sample: Sample, readings: tuple[GpuReading, ...], policy: IdlePolicy) 
             evidence.append(_unreadable(gpu, name, problem))
     foreign = sorted({reading.gpu for reading in readings} - set(leased))
     return (*evidence, *(GpuEvidence(gpu, SampleKind.UNKNOWN, f"{gpu} is seen, not leased") for gpu in foreign))
+
+
+def _with_possible_holders(reading: GpuReading, sample: Sample, policy: IdlePolicy) -> GpuReading:
+    """Count processes that may hold a GPU as its holders, where they computed or nobody knows whether they did."""
+    possible, known = reading.possible_cpu_cores, reading.holders_cpu_cores
+    if reading.holders is None or not reading.possible_holders:
+        return reading
+    if possible is not None and not _computed(possible, sample, policy):
+        return reading
+    cores = None if possible is None or known is None else possible + known
+    return replace(reading, holders=reading.holders + reading.possible_holders, holders_cpu_cores=cores)
 
 
 def _exclusive(reading: GpuReading, name: str, sample: Sample, policy: IdlePolicy) -> GpuEvidence:

@@ -77,10 +77,11 @@ class GpuReading:
 
     @property
     def highest_percent(self) -> float | None:
-        """The highest that was read of it, whenever that was; None where the probe's own readings are unknown."""
-        if self.utilization_percent is None or self.buffer_percent is None:
-            return self.utilization_percent
-        return max(self.utilization_percent, self.buffer_percent)
+        """The highest that was read of it and its video engines; None where the probe's own readings are unknown."""
+        if self.utilization_percent is None:
+            return None
+        read = (self.utilization_percent, self.buffer_percent, self.encoder_percent, self.decoder_percent)
+        return max(percent for percent in read if percent is not None)
 
     @property
     def may_be_woken(self) -> bool:

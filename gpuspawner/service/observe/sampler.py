@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any
 
 from gpuspawner.backends.base import Backend, ProbeResult
-from gpuspawner.backends.probe import ProcessTable, parse_probe
+from gpuspawner.backends.probe import parse_probe
+from gpuspawner.backends.probe_processes import ProcessTable
 from gpuspawner.catalog.file import InForce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.arrival import Turn

@@ -1,0 +1,200 @@
+"""The processes that ``probe.sh`` prints: the CPU time of each, and which of them hold a GPU.
+
+Pure, and never raises. One line that is not understood makes all of the processes unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from gpuspawner.backends.probe_monitor import SMI_CLOCK, Followed, is_monitor
+from gpuspawner.backends.probe_rows import READING
+from gpuspawner.backends.probe_soft import is_soft
+from gpuspawner.core.errors import quoted
+
+_CLOCK = re.compile(r"clock ([0-9]{1,12}\.[0-9]{1,9}) ([1-9][0-9]{0,5})")
+_PROCESS = re.compile(r"process ([0-9]{1,9}) ([0-9]{1,9}) ([0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18})")
+_UNREADABLE = re.compile(r"unreadable ([0-9]{1,9})")
+_OBSERVES = re.compile(r"observes ([0-9]{1,9})")
+_OPEN = re.compile(r"open ([0-9]{1,9}) (/.+)")
+_REAL_DEVICE = re.compile(r"/dev/nvidia([0-9]{1,5})")
+ANY_PID = 0
+"""The script prints that this process is unreadable where it could list the open files of no process."""
+
+
+@dataclass(frozen=True)
+class ProcessTime:
+    """CPU time of one process in clock ticks: its own, and that of its ended, waited-for children."""
+
+    ppid: int
+    own_ticks: int
+    children_ticks: int
+
+    @property
+    def ticks(self) -> int:
+        """All of it."""
+        return self.own_ticks + self.children_ticks
+
+
+@dataclass(frozen=True)
+class ProcessTable:
+    """The processes of a workspace at one instant: ``times`` by (pid, start time in ticks since boot).
+
+    Kept from one probe to the next: the difference is the CPU use between them. ``followed`` is for the workspace's
+    GPU monitor.
+    """
+
+    clock_seconds: float
+    ticks_per_second: int
+    times: Mapping[tuple[int, int], ProcessTime] = field(default_factory=dict)
+    followed: Followed | None = None
+
+    def cores_since(self, previous: ProcessTable | None) -> dict[int, float] | None:
+        """Return the CPU cores that each process used on average since ``previous``, by pid; None where unknown.
+
+        A new process counts whole. When a process ends, its time moves to the parent that waited for it: the part that
+        was counted before is subtracted there. The time of ended processes that nobody here waited for is missed.
+        """
+        if previous is None or self.clock_seconds <= previous.clock_seconds:
+            return None
+        counted_of_ended: dict[int, int] = {}
+        for key, before in previous.times.items():
+            if key not in self.times:
+                counted_of_ended[before.ppid] = counted_of_ended.get(before.ppid, 0) + before.ticks
+        seconds = self.clock_seconds - previous.clock_seconds
+        cores = {}
+        for key, now in self.times.items():
+            before = previous.times.get(key, ProcessTime(0, 0, 0))
+            waited_for = now.children_ticks - before.children_ticks - counted_of_ended.get(key[0], 0)
+            ticks = max(0, now.own_ticks - before.own_ticks) + max(0, waited_for)
+            cores[key[0]] = ticks / self.ticks_per_second / seconds
+        return cores
+
+
+@dataclass(frozen=True)
+class Holders:
+    """The processes that hold one GPU, by pid.
+
+    Attributes:
+        known: processes that have its device file open; None where that is unknown.
+        possible: processes whose open files can't be listed: each may hold it.
+        problem: why ``known`` is unknown, in words.
+    """
+
+    known: frozenset[int] | None = None
+    possible: frozenset[int] = frozenset()
+    problem: str = ""
+
+    def without(self, pids: Collection[int]) -> Holders:
+        """Return the holders that are none of these."""
+        known = None if self.known is None else self.known.difference(pids)
+        return Holders(known, self.possible.difference(pids), self.problem)
+
+
+def sum_cores(pids: Collection[int] | None, cores: Mapping[int, float] | None) -> float | None:
+    """Return the CPU use of some processes together; None where that of one is unknown."""
+    if pids is None or cores is None or not cores.keys() >= set(pids):
+        return None
+    return sum((cores[pid] for pid in pids), 0.0)
+
+
+class ProcessLines:
+    """The lines of one probe about processes and device files."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        """Read them. ``table`` is None where anything among them is not understood."""
+        self.problem = ""
+        self.clock = (0.0, 0)
+        self._has_devices = False
+        self._are_hidden = False
+        self._unreadable: set[int] = set()
+        self._observers: set[int] = set()
+        self._open: dict[str, set[int]] = {}
+        self._minors: dict[str, str] = {}
+        times: dict[tuple[int, int], ProcessTime] = {}
+        self._read(lines, times)
+        self.table = ProcessTable(*self.clock, times) if self.clock[1] and not self.problem else None
+        real = {device: match[1] for device in self._open if (match := _REAL_DEVICE.fullmatch(device))}
+        self._unnamed_device = next((device for device, minor in real.items() if minor not in self._minors), "")
+        self._named = set(self._minors.values()) if real else None
+        self._by_uuid: dict[str, set[int]] = {}
+        for device, pids in self._open.items():
+            uuid = self._minors.get(real[device], "") if device in real else device.rsplit("/", 1)[-1]
+            self._by_uuid.setdefault(uuid, set()).update(pids)
+
+    def _read(self, lines: Iterable[str], times: dict[tuple[int, int], ProcessTime]) -> None:
+        uuid = ""
+        for line in lines:
+            name, _, rest = line.partition(":")
+            value, *more = rest.split() or [""]
+            if name == "driver GPU UUID" and not more:
+                uuid = value
+            elif name == "driver Device Minor" and not more:
+                if uuid:
+                    self._minors[value], uuid = uuid, ""
+            elif match := _PROCESS.fullmatch(line):
+                pid, ppid, start, own, children = map(int, match.groups())
+                times[pid, start] = ProcessTime(ppid, own, children)
+            elif not (self._takes(line) or _is_of_others(line)):
+                self.problem = f"a line of the probe is not understood: {quoted(line)}"
+
+    def _takes(self, line: str) -> bool:
+        if match := _CLOCK.fullmatch(line):
+            self.clock = float(match[1]), int(match[2])
+        elif match := _OPEN.fullmatch(line):
+            self._open.setdefault(match[2], set()).add(int(match[1]))
+        elif match := _UNREADABLE.fullmatch(line):
+            self._unreadable.add(int(match[1]))
+        elif match := _OBSERVES.fullmatch(line):
+            self._observers.add(int(match[1]))
+        elif line.startswith("device /"):
+            self._has_devices = True
+        elif line == "hidden":
+            self._are_hidden = True
+        else:
+            return False
+        return True
+
+    def observers(self, computing: Collection[int]) -> frozenset[int]:
+        """Return the processes that open a GPU's device only to read its state, as ``nvidia-smi`` does."""
+        return frozenset(self._observers.difference(computing))
+
+    def holders(self, uuid: str | None = None) -> Holders:
+        """Return the processes that hold this GPU's device, or any GPU's where none is named."""
+        problem = self._problem() or ("" if uuid is None else self._problem_of(uuid))
+        if self.table is None or problem:
+            return Holders(problem=problem)
+        pids = self._open.values() if uuid is None else [self._by_uuid.get(uuid, set())]
+        known = set().union(*pids)
+        possible = {pid for pid, _ in self.table.times} if ANY_PID in self._unreadable else self._unreadable
+        return Holders(frozenset(known), frozenset(possible - known))
+
+    def _problem(self) -> str:
+        """Return why the holders of any GPU are unknown, or an empty text."""
+        if self.table is None:
+            return self.problem or "the probe told no clock"
+        if not self._has_devices:
+            return "its processes are unknown: no GPU device file is visible"
+        return "its processes are unknown: /proc hides those of other users (hidepid)" if self._are_hidden else ""
+
+    def _problem_of(self, uuid: str) -> str:
+        """Return why the holders of this GPU are unknown where those of any are known, or an empty text."""
+        if self._unnamed_device:
+            device = quoted(self._unnamed_device)
+            return f"its processes are unknown: the driver does not tell which GPU {device} is"
+        if self._named is not None and uuid not in self._named and uuid not in self._by_uuid:
+            return "its processes are unknown: the driver does not tell its device file"
+        return ""
+
+
+def _is_of_others(line: str) -> bool:
+    """Whether another module reads this line."""
+    return bool(
+        line.startswith(("smi ", "buffer "))
+        or is_soft(line)
+        or is_monitor(line)
+        or READING.fullmatch(line)
+        or SMI_CLOCK.fullmatch(line)
+    )

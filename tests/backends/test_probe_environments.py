@@ -1,0 +1,87 @@
+"""The probe in real environments: what it printed there once, and what it prints there now."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness.nvidia import require_files
+from harness.programs import require
+from probe_environments import ENVIRONMENTS, OUTPUTS, Environment, run_probe
+
+from gpuspawner.backends.base import ProbeResult
+from gpuspawner.backends.probe import parse_probe
+from gpuspawner.core.idle.readings import Sample
+
+UUIDS = ("GPU-12345678-1234-1234-1234-123456780000", "GPU-12345678-1234-1234-1234-123456780001")
+HIDDEN = "its processes are unknown: /proc hides those of other users (hidepid)"
+FEW_FILES = "a process of the workspace may have 8 files open, too few for the probe"
+PLAIN = [(1, 1, 0.0), (0, 1, 0.0)]
+"""For each of the two GPUs: its holders, its possible holders, its encoder's utilization. The second GPU is free; the
+first process of the PID namespace is root's, so the workspace's user can't list its open files."""
+EXPECTED = {
+    "dash": PLAIN,
+    "busybox": PLAIN,
+    "bash": PLAIN,
+    "soft-limit-of-8-files": PLAIN,
+    "no-capabilities": [(1, 2, 0.0), (0, 2, 0.0)],
+    "root-start": [(0, 2, 0.0), (0, 2, 0.0)],
+    "own-nvidia-smi": [(0, 1, 0.0), (0, 1, 0.0)],
+    "driver-470": PLAIN,
+    "driver-418": PLAIN,
+    "hidepid": [(None, 0, 0.0), (None, 0, 0.0)],
+}
+ALL = pytest.mark.parametrize("environment", ENVIRONMENTS, ids=lambda one: one.name)
+
+
+def sample_of(text: str) -> Sample:
+    return parse_probe(ProbeResult(text), UUIDS, None, interval_seconds=60.0, age_seconds=600.0)[0]
+
+
+def assert_expected(environment: Environment, text: str) -> None:
+    sample = sample_of(text)
+    if environment.name == "hard-limit-of-8-files":
+        assert (sample.problem, sample.gpus) == (FEW_FILES, ())
+        return
+    assert sample.problem == ""
+    assert {gpu.problem for gpu in sample.gpus} == {HIDDEN if environment.hides else ""}
+    assert [gpu.utilization_percent for gpu in sample.gpus] == [0.0, 0.0]
+    assert [gpu.persistence for gpu in sample.gpus] == [True, True]
+    told = [(gpu.holders, gpu.possible_holders, gpu.encoder_percent) for gpu in sample.gpus]
+    assert told == EXPECTED[environment.name]
+
+
+@ALL
+def test_what_the_probe_printed_there_is_understood(environment: Environment) -> None:
+    assert_expected(environment, (OUTPUTS / f"{environment.name}.txt").read_text(encoding="utf-8"))
+
+
+def test_older_drivers_know_fewer_fields_and_tell_the_encoder_all_the_same() -> None:
+    cells = {}
+    for name in ("dash", "driver-470", "driver-418"):
+        text = (OUTPUTS / f"{name}.txt").read_text(encoding="utf-8")
+        cells[name] = {line.count(",") + 1 for line in text.splitlines() if line.startswith("smi ")}
+    assert cells == {"dash": {10}, "driver-470": {8}, "driver-418": {7}}
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Return an empty folder that every user can read, where this machine can make the environments."""
+    require_files("trixie")
+    require_files("bullseye")
+    for program in ("busybox", "setpriv", "prlimit"):
+        require(program)
+    if os.geteuid() or subprocess.run(["unshare", "--pid", "--mount", "--fork", "true"], check=False).returncode:
+        pytest.skip("only root can make these environments, where it may make namespaces")
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.mark.parametrize("environment", [one for one in ENVIRONMENTS if one.suite], ids=lambda one: one.name)
+def test_the_probe_prints_the_same_there_today(environment: Environment, folder: Path) -> None:
+    assert_expected(environment, run_probe(environment, folder))

@@ -1,0 +1,22 @@
+"""NVIDIA's simulated driver for tests. Without its folder they are skipped."""
+
+import pytest
+
+from tools.nvidia import RELEASES, SimulatedDriver, ensure_nvidia_smi, find_files
+from tools.progress import StepError
+
+
+def require_files(suite="bookworm"):
+    """Return the folder of NVIDIA's programs, or skip the test and say how to get them."""
+    try:
+        files = find_files()
+        ensure_nvidia_smi(files, suite)
+    except StepError as error:
+        pytest.skip(str(error))
+    return files
+
+
+def simulated_driver(folder, profile="a100", gpus=8, release="550", **system):
+    """Return a driver for processes of this machine, or skip the test."""
+    files = require_files(RELEASES[release].suite)
+    return SimulatedDriver.on_machine(files, folder, profile, gpus, release, **system)

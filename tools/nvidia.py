@@ -33,8 +33,6 @@ PROGRAMS = ("nvml-mock-ctl",)
 LIBRARY = "lib-health/libnvidia-ml.so.550.163.01"
 """NVIDIA's simulated NVML with two repairs: a waiting health check sees failures, and events name no GPU instance."""
 CUDA = "lib/libcuda.so.550.163.01"
-MOST_GPUS = 8
-"""The library knows no more."""
 _DEVICE = re.compile(r'- index: (\d+)\s+uuid: "([^"]+)".*?bus_id: "([^"]+)".*?minor_number: (\d+)', re.DOTALL)
 _NAMESPACE = """
 devices=$1; shift
@@ -111,11 +109,10 @@ def ensure_nvidia_smi(files: Path, suite: str) -> Path:
 
 @dataclass(frozen=True)
 class SimulatedDriver:
-    """A simulated driver below ``folder``, with ``gpus`` GPUs. Programs see a change of its state within a second."""
+    """A simulated driver below ``folder``. Programs see a change of its state within a second."""
 
     files: Path
     folder: Path
-    gpus: int
 
     @classmethod
     def on_machine(
@@ -123,7 +120,7 @@ class SimulatedDriver:
         files: Path,
         folder: Path,
         profile: str = "a100",
-        gpus: int = MOST_GPUS,
+        gpus: int | None = None,
         release: str = "550",
         **system: str,
     ) -> SimulatedDriver:
@@ -133,7 +130,7 @@ class SimulatedDriver:
             files: of ``find_files``.
             folder: what is made goes there.
             profile: of ``profiles``.
-            gpus: how many, up to 8.
+            gpus: how many of the profile's GPUs. None: all, 8 or 4.
             release: of ``RELEASES``: which ``nvidia-smi``, and what the driver says of itself.
             system: other values than the release's for ``driver_version`` and ``cuda_version``.
 
@@ -142,8 +139,8 @@ class SimulatedDriver:
         """
         version = RELEASES[release]
         system = {"driver_version": version.driver, "cuda_version": version.cuda, **system}
-        driver = cls(files, folder, gpus)
-        driver._write_configuration(profile, system)
+        driver = cls(files, folder)
+        driver._write_configuration(profile, gpus, system)
         program = ensure_nvidia_smi(files, version.suite)
         libraries, programs, devices = driver.libraries, driver.programs, folder / "dev"
         for path in (libraries, programs, devices):
@@ -152,12 +149,12 @@ class SimulatedDriver:
             _link(libraries / name, files / file)
         _write_wrapper(programs / "nvidia-smi", program, driver.variables)
         _write_wrapper(programs / "nvml-mock-ctl", files / "bin" / "nvml-mock-ctl", driver.variables)
-        for name in ("nvidiactl", "nvidia-uvm", *(f"nvidia{minor}" for minor in range(gpus))):
+        for name in ("nvidiactl", "nvidia-uvm", *(f"nvidia{minor}" for *_, minor in driver._devices())):
             (devices / name).touch()
         return driver
 
     @classmethod
-    def on_node(cls, files: Path, folder: Path, profile: str = "a100", gpus: int = MOST_GPUS) -> SimulatedDriver:
+    def on_node(cls, files: Path, folder: Path, profile: str = "a100", gpus: int | None = None) -> SimulatedDriver:
         """Make the driver root that NVIDIA's device plugin and DRA driver take. Root alone can: it has device files.
 
         Raises:
@@ -166,8 +163,9 @@ class SimulatedDriver:
         smi = ensure_nvidia_smi(files, "bookworm")
         (folder / "smi").mkdir(parents=True, exist_ok=True)
         shutil.copytree(smi.parent, folder / "smi" / "bookworm", dirs_exist_ok=True)
-        _run([files / "driver-root", folder, profile, str(gpus)], "The driver root can't be made")
-        return cls(files, folder, gpus)
+        count = len(_devices_of(_profile(files, profile), gpus))
+        _run([files / "driver-root", folder, profile, str(count)], "The driver root can't be made")
+        return cls(files, folder)
 
     @property
     def configuration(self) -> Path:
@@ -214,7 +212,7 @@ class SimulatedDriver:
         Raises:
             StepError: it refused; says why.
         """
-        command = [self.files / "bin" / "nvml-mock-ctl", *arguments]
+        command: list[str | Path] = [self.files / "bin" / "nvml-mock-ctl", *arguments]
         _run(command, f"nvml-mock-ctl {' '.join(arguments)}", {**os.environ, **self.variables})
 
     def set_utilization(self, percent: int, gpu: int | str = "all") -> None:
@@ -250,24 +248,40 @@ class SimulatedDriver:
         return [*own, str(self.folder), *map(str, command)]
 
     def _devices(self) -> list[tuple[str, str, str, str]]:
-        """Return index, UUID, bus address and minor number of each GPU."""
-        return _DEVICE.findall(self.configuration.read_text())[: self.gpus]
+        text = self.configuration.read_text()
+        count = re.search(r"^  num_devices: (\d+)", text, re.MULTILINE)
+        assert count is not None
+        return _devices_of(text, int(count[1]))
 
-    def _write_configuration(self, profile: str, system: Mapping[str, str]) -> None:
-        source = self.files / "profiles" / f"{profile}.yaml"
-        if not source.exists():
-            raise StepError(f"{profile} is no simulated machine: choose {', '.join(profiles(self.files))}.")
-        text = source.read_text()
+    def _write_configuration(self, profile: str, gpus: int | None, system: Mapping[str, str]) -> None:
+        text = _profile(self.files, profile)
+        devices = _devices_of(text, gpus)
         for key, value in {**system, **_cuda_parts(system["cuda_version"])}.items():
             text = re.sub(rf"^  {key}:.*$", f"  {key}: {value}", text, count=1, flags=re.MULTILINE)
-        text = text.replace("\nsystem:\n", f"\nsystem:\n  num_devices: {self.gpus}\n", 1)
+        text = text.replace("\nsystem:\n", f"\nsystem:\n  num_devices: {len(devices)}\n", 1)
         self.configuration.parent.mkdir(parents=True, exist_ok=True)
         self.configuration.write_text(text)
         self.overrides.unlink(missing_ok=True)
-        for _, uuid, bus, minor in self._devices():
+        for _, uuid, bus, minor in devices:
             told = self.folder / "proc-driver" / "nvidia" / "gpus" / bus.lower() / "information"
             told.parent.mkdir(parents=True, exist_ok=True)
             told.write_text(f"GPU UUID: \t {uuid}\nBus Location: \t {bus.lower()}\nDevice Minor: \t {minor}\n")
+
+
+def _profile(files: Path, name: str) -> str:
+    """Return the text of a profile. Raise StepError where there is none of this name."""
+    source = files / "profiles" / f"{name}.yaml"
+    if not source.exists():
+        raise StepError(f"{name} is no simulated machine: choose {', '.join(profiles(files))}.")
+    return source.read_text()
+
+
+def _devices_of(text: str, gpus: int | None) -> list[tuple[str, str, str, str]]:
+    """Return index, UUID, bus address and minor number of the first GPUs of a configuration, of all for None."""
+    found = _DEVICE.findall(text)
+    if gpus is not None and not 0 < gpus <= len(found):
+        raise StepError(f"{gpus} GPUs were asked for: this simulated machine has 1 to {len(found)}.")
+    return found[:gpus]
 
 
 def _run(command: Sequence[str | Path], what: str, environment: Mapping[str, str] | None = None) -> None:

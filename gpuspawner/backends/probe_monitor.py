@@ -185,7 +185,7 @@ def _document(text: str, pid: int, clock_seconds: float) -> tuple[float, dict[st
 
 
 def _gpu(found: Any, uptime: float) -> _Gpu | None:
-    if not isinstance(found, dict) or set(found) != _GPU_KEYS or not isinstance(found["uuid"], str):
+    if not isinstance(found, dict) or not _GPU_KEYS.issubset(found) or not isinstance(found["uuid"], str):
         return None
     since, unseen, joules, listed = found["since"], found["unseen"], found["joules"], found["percents"]
     if not _is_amount(since) or since > uptime or not _is_amount(unseen):

@@ -37,6 +37,7 @@ from gpuspawner.catalog.entry import (
 from gpuspawner.catalog.parsers import (
     TextOf,
     WholeNumber,
+    parse_activity_metric,
     parse_compute,
     parse_http_url,
     parse_image,
@@ -55,6 +56,7 @@ from gpuspawner.catalog.parsers import (
     parse_sample,
     parse_share,
     parse_threshold,
+    parse_utilization_metric,
     parse_version,
     parse_warnings,
     parse_yes,
@@ -350,12 +352,21 @@ class ReadingsEntry(Entry):
     """Who else measures GPUs, beside the probe in each workspace."""
 
     prometheus: Annotated[str | None, BeforeValidator(parse_http_url)] = None
-    """The address of a Prometheus that scrapes DCGM exporter. Work that it saw counts; what it did not see proves
-    nothing."""
-    utilization: Annotated[str | None, BeforeValidator(parse_metric)] = None
-    """Its metric of a whole GPU's utilization, 0 to 100. Default: DCGM_FI_DEV_GPU_UTIL."""
-    instances: Annotated[str | None, BeforeValidator(parse_metric)] = None
-    """Its metric of a MIG instance's activity, 0 to 1. Default: DCGM_FI_PROF_GR_ENGINE_ACTIVE."""
+    """The address of a Prometheus that scrapes DCGM exporter. What it saw counts beside the probe's own readings."""
+    activity: Annotated[str | None, BeforeValidator(parse_activity_metric)] = None
+    """The exporter's metric of engine activity, 0 to 1, an average over `interval`; `none` where it exports no such
+    metric. Default: DCGM_FI_PROF_GR_ENGINE_ACTIVE."""
+    utilization: Annotated[str | None, BeforeValidator(parse_utilization_metric)] = None
+    """Its metric of a GPU's utilization, 0 to 100. Default: DCGM_FI_DEV_GPU_UTIL."""
+    encoder: Annotated[str | None, BeforeValidator(parse_utilization_metric)] = None
+    """Its metric of the encoder's utilization, 0 to 100. Default: DCGM_FI_DEV_ENC_UTIL."""
+    decoder: Annotated[str | None, BeforeValidator(parse_utilization_metric)] = None
+    """Its metric of the decoder's utilization, 0 to 100. Default: DCGM_FI_DEV_DEC_UTIL."""
+    energy: Annotated[str | None, BeforeValidator(parse_metric)] = None
+    """Its counter of a GPU's energy. One that stands still shows that the exporter is frozen. Default:
+    DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION."""
+    interval: PositiveDuration = None
+    """How often the exporter collects, as its DCGM_EXPORTER_INTERVAL says. Default: 30s."""
     token_file: Annotated[str | None, BeforeValidator(parse_path)] = None
     """A file with the token that Prometheus asks for. Default: it asks for none."""
 

@@ -27,6 +27,7 @@ SHORTEST_SAMPLE_SECONDS = 0.1
 LONGEST_URL = 2000
 LONGEST_PATH = 4000
 
+_DCGM_DEVICE, _DCGM_PROFILING = "DCGM_FI_DEV_", "DCGM_FI_PROF_"
 _METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 _OBJECT = re.compile(rf"{_NAME.pattern}(?:\.{_NAME.pattern})*")
@@ -286,6 +287,27 @@ def parse_metric(value: object) -> str:
     if isinstance(value, str) and len(value) <= LONGEST_URL and _METRIC.fullmatch(value):
         return value
     raise BadValue(f"{quoted(value)} is no metric's name", "write it as the exporter does, as DCGM_FI_DEV_GPU_UTIL")
+
+
+def parse_activity_metric(value: object) -> str:
+    """Read the name of a metric that is a ratio averaged over time; "" for none."""
+    if isinstance(value, str) and value.lower() == "none":
+        return ""
+    name = parse_metric(value)
+    if name.startswith(_DCGM_DEVICE):
+        right = "write that of a profiling counter, as DCGM_FI_PROF_GR_ENGINE_ACTIVE, or none"
+        raise BadValue(f"{name} is no ratio averaged over time", right)
+    return name
+
+
+def parse_utilization_metric(value: object) -> str:
+    """Read the name of a metric that is a percentage."""
+    name = parse_metric(value)
+    if name.startswith(_DCGM_PROFILING):
+        raise BadValue(f"{name} is a ratio, not a percentage", "write it as readings.activity")
+    if name.startswith(_DCGM_DEVICE) and not name.endswith("_UTIL"):
+        raise BadValue(f"{name} is no utilization", "write that of one, as DCGM_FI_DEV_GPU_UTIL")
+    return name
 
 
 def parse_path(value: object) -> str:

@@ -110,11 +110,19 @@ class Template:
 
 @dataclass(frozen=True)
 class Exporter:
-    """A Prometheus that scrapes DCGM exporter, and what its metrics are called there."""
+    """A Prometheus that scrapes DCGM exporter, and the names of its metrics there.
+
+    ``activity`` is a ratio averaged over ``interval_seconds``, how often the exporter collects. ``utilization``,
+    ``encoder`` and ``decoder`` are percentages of an instant; ``energy`` is a counter. "" leaves a metric out.
+    """
 
     url: str
+    activity: str = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
     utilization: str = "DCGM_FI_DEV_GPU_UTIL"
-    instances: str = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+    encoder: str = "DCGM_FI_DEV_ENC_UTIL"
+    decoder: str = "DCGM_FI_DEV_DEC_UTIL"
+    energy: str = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
+    interval_seconds: float = 30.0
     token_file: str = ""
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from tornado.ioloop import PeriodicCallback
 from tornado.web import RequestHandler
 
-from gpuspawner.workspace.monitor.thread import Monitor
+from gpuspawner.workspace.monitor import Monitor
 
 NAME = "gpuspawner-kernels"
 """Of the file: ``/memfd:gpuspawner-kernels (deleted)`` in the listing of the server's open files."""
@@ -84,7 +84,7 @@ class Watch:
         self._monitor.start()
 
     async def _look(self) -> None:
-        monitor = self._monitor.told()
+        monitor = self._monitor.document
         try:
             names, manager = await self._names(), self._server.kernel_manager
             kernels = [self._kernel(kernel_id, names) for kernel_id in manager.list_kernel_ids()]

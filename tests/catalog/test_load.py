@@ -4,7 +4,18 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpuspawner.catalog import Bounds, Defaults, Guarantee, check, default_url, load_catalog, load_text, resolve, scaled
+from gpuspawner.catalog import (
+    Bounds,
+    Defaults,
+    Exporter,
+    Guarantee,
+    check,
+    default_url,
+    load_catalog,
+    load_text,
+    resolve,
+    scaled,
+)
 from gpuspawner.core.gpus.fleet import Autoscale, GpuKind
 from gpuspawner.core.idle.policy import ActivityPolicy, ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
 from gpuspawner.core.rules import Rules
@@ -231,3 +242,10 @@ def test_scaled_divides_every_time_and_nothing_else(catalog):
 def test_scaled_refuses_what_is_no_factor(catalog, factor):
     with pytest.raises(ValueError, match="factor from 1 to 3600"):
         scaled(catalog, factor)
+
+
+def test_readings_name_the_exporters_metrics_and_none_leaves_one_out(head: str) -> None:
+    written = "readings: {prometheus: 'http://p:9090/', activity: none, encoder: my_encoder, interval: 1m}\n"
+    exporter = load_text(head + written).exporter
+    assert exporter == Exporter("http://p:9090", activity="", encoder="my_encoder", interval_seconds=60.0)
+    assert load_text(head).exporter is None

@@ -52,6 +52,27 @@ RULES = {
             "Write it as the exporter does, as DCGM_FI_DEV_GPU_UTIL."
         ),
     ),
+    "a ratio as a percentage": (
+        "readings: {prometheus: 'http://p', utilization: DCGM_FI_PROF_GR_ENGINE_ACTIVE}\n",
+        (
+            "readings.utilization: DCGM_FI_PROF_GR_ENGINE_ACTIVE is a ratio, not a percentage. "
+            "Write it as readings.activity."
+        ),
+    ),
+    "a percentage as a ratio": (
+        "readings: {prometheus: 'http://p', activity: DCGM_FI_DEV_GPU_UTIL}\n",
+        (
+            "readings.activity: DCGM_FI_DEV_GPU_UTIL is no ratio averaged over time. "
+            "Write that of a profiling counter, as DCGM_FI_PROF_GR_ENGINE_ACTIVE, or none."
+        ),
+    ),
+    "a counter as a percentage": (
+        "readings: {prometheus: 'http://p', decoder: DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION}\n",
+        (
+            "readings.decoder: DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION is no utilization. "
+            "Write that of one, as DCGM_FI_DEV_GPU_UTIL."
+        ),
+    ),
     "a file that is not from the root": (
         "readings: {prometheus: 'http://p', token_file: token}\n",
         "readings.token_file: 'token' is no path. Write it from the root, for example /run/secrets/name/file.",

@@ -23,13 +23,13 @@ REST_SECONDS, LOOK_SECONDS, PROBE_SECONDS = 20, 5.0, 60.0
 BELOW_PERCENT = 5.0
 FOLLOWS = """
 import json, logging, os, time
-from gpuspawner.workspace.monitor.thread import EVERY_SECONDS, Monitor
+from gpuspawner.workspace.monitor import EVERY_SECONDS, Monitor
 monitor = Monitor(os.environ, logging.getLogger())
 monitor.start()
 while True:
     time.sleep(EVERY_SECONDS)
     times = os.times()
-    print(json.dumps([monitor.told(), times.user + times.system]), flush=True)
+    print(json.dumps([monitor.document, times.user + times.system]), flush=True)
 """
 
 pytestmark = pytest.mark.skipif(not real_gpus(), reason="it measures a real GPU, and this machine has none")

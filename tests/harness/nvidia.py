@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.nvidia import RELEASES, SimulatedDriver, ensure_nvidia_smi, find_files
+from tools.nvidia import RELEASES, SimulatedDriver, ensure_nvidia_smi, find_files, profiles
 from tools.progress import StepError
 
 
@@ -16,7 +16,15 @@ def require_files(suite="bookworm"):
     return files
 
 
-def simulated_driver(folder, profile="a100", gpus=8, release="550", **system):
+def simulated_driver(folder, profile="a100", gpus=None, release="550", **system):
     """Return a driver for processes of this machine, or skip the test."""
     files = require_files(RELEASES[release].suite)
     return SimulatedDriver.on_machine(files, folder, profile, gpus, release, **system)
+
+
+def machines():
+    """Return the names of all machines that can be simulated; one whose tests are skipped where there is no folder."""
+    try:
+        return profiles(find_files())
+    except StepError:
+        return ["a100"]

@@ -24,12 +24,12 @@ POLICY = IdlePolicy(soft_budget_seconds=())
 KEEPER = """
 import logging, os, sys, time
 from gpuspawner.workspace.kernels import KernelFile
-from gpuspawner.workspace.monitor import thread
-thread.EVERY_SECONDS = thread.AGAIN_SECONDS = 0.3
-file, monitor = KernelFile(), thread.Monitor(os.environ, logging.getLogger())
+from gpuspawner.workspace import monitor as module
+module.EVERY_SECONDS = module.AGAIN_SECONDS = 0.3
+file, monitor = KernelFile(), module.Monitor(os.environ, logging.getLogger())
 monitor.start()
 while True:
-    file.write([], opened=False, monitor=monitor.told())
+    file.write([], opened=False, monitor=monitor.document)
     time.sleep(0.1)
 """
 BURST = "import sys; from gpuspawner.backends.local import busy; busy(float(sys.argv[1]), percent=90)"

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple
 
 from gpuspawner.backends.local.mig import MigDevice, mig_devices
 from gpuspawner.backends.local.processes import Process
@@ -24,12 +25,26 @@ TIMEOUT_SECONDS = 30.0
 """For one ``nvidia-smi``. A cold driver takes 1 to 3 s for each GPU."""
 MIG_ON, MIG_MARK = "Enabled", "-mig-"
 """What MIG mode reads, and what stands in the name of a MIG device alone."""
+LOST = "[GPU is lost]"
+"""What ``nvidia-smi`` prints for each value of a GPU that the driver does not reach any more."""
 _UUID = re.compile(r"GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_COMPUTE = re.compile(r"[0-9]{1,2}\.[0-9]")
+_VERSIONS = re.compile(r"^Driver Version *: ([0-9.]+)$\s*^CUDA Version *: ([0-9]+)\.([0-9]+)$", re.MULTILINE)
+
+
+class Fault(NamedTuple):
+    """Why a GPU can't be granted, and what an administrator can do."""
+
+    words: str
+    remedy: str
 
 
 @dataclass(frozen=True)
 class Row:
-    """One GPU as ``nvidia-smi`` lists it; None for what it does not tell."""
+    """One GPU as ``nvidia-smi`` lists it; None for what it does not tell.
+
+    ``unread`` is what it prints in place of the memory's size.
+    """
 
     index: int
     uuid: str
@@ -37,6 +52,23 @@ class Row:
     mig: str
     total_mib: int | None
     used_mib: int | None
+    unread: str = ""
+
+    @property
+    def fault(self) -> Fault | None:
+        """Why nothing of it can be granted while it is like this."""
+        if self.total_mib is not None:
+            return None
+        if self.unread == LOST:
+            return Fault("the driver has lost it", "look for its Xid in dmesg, then reset it or restart the machine")
+        return Fault(f"nvidia-smi cannot read it ({quoted(self.unread)})", "it may need a reset")
+
+
+class DriverVersion(NamedTuple):
+    """The driver's own version, and the highest version of CUDA that it supports."""
+
+    driver: str
+    cuda: tuple[int, int]
 
 
 def find() -> str | None:
@@ -63,8 +95,26 @@ async def listing(command: str) -> list[Row]:
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) != 6 or not _is_whole(cells[0]) or not _UUID.fullmatch(cells[1]):  # noqa: PLR2004
             raise Unavailable(f"nvidia-smi lists a GPU that is not understood: {quoted(line)}. Nothing is granted.")
-        rows.append(Row(int(cells[0]), cells[1], cells[2], cells[3], _mib(cells[4]), _mib(cells[5])))
+        total_mib = _mib(cells[4])
+        unread = cells[4] if total_mib is None else ""
+        rows.append(Row(int(cells[0]), cells[1], cells[2], cells[3], total_mib, _mib(cells[5]), unread))
     return rows
+
+
+async def driver_version(command: str) -> DriverVersion | None:
+    """Return the driver's versions, None where ``nvidia-smi`` does not tell them. Raises Unavailable."""
+    match = _VERSIONS.search(await _run(command, "-q", "-d", "COMPUTE"))
+    return DriverVersion(match[1], (int(match[2]), int(match[3]))) if match else None
+
+
+async def compute_capabilities(command: str) -> Mapping[str, str]:
+    """Return each GPU's compute capability by its UUID. Drivers before 510 do not tell it."""
+    try:
+        text = await _run(command, "--query-gpu=uuid,compute_cap", "--format=csv,noheader")
+    except Unavailable:
+        return {}
+    pairs = (line.split(", ") for line in text.splitlines() if line.count(", ") == 1)
+    return {uuid: compute for uuid, compute in pairs if _COMPUTE.fullmatch(compute)}
 
 
 async def compute_processes(command: str) -> list[tuple[str, int]]:
@@ -119,8 +169,8 @@ def _gpu(row: Row, foreign: str, kinds: list[GpuKind], node: str) -> Gpu:
     unwell = ""
     if row.mig == MIG_ON:
         unwell = "MIG mode is on, and it has no MIG device: make some by nvidia-smi mig -cgi, or turn the mode off"
-    elif row.total_mib is None:
-        unwell = "nvidia-smi cannot read it: it may need a reset"
+    elif row.fault is not None:
+        unwell = f"{row.fault.words}: {row.fault.remedy}"
     return Gpu(
         id=row.uuid,
         pool=matching(row.name, kinds),

@@ -72,8 +72,9 @@ def _exporter(entry: ReadingsEntry, named: Named, issues: list[Issue]) -> Export
             right = "add prometheus: with its address, for example http://prometheus.monitoring:9090"
             issues.append(Issue(("readings",), "who measures is not said", right))
         return None
-    more = _written(utilization=entry.utilization, instances=entry.instances, token_file=entry.token_file)
-    return Exporter(entry.prometheus, **more)
+    written = {name: getattr(entry, name) for name in ReadingsEntry.model_fields}
+    url, interval_seconds = written.pop("prometheus"), written.pop("interval")
+    return Exporter(url, **_written(**written, interval_seconds=interval_seconds))
 
 
 def _policy(name: str, flat: Flat[PolicyEntry], issues: list[Issue]) -> LifecyclePolicy:

@@ -39,6 +39,8 @@ class FoundGpus:
     replicas: int = 1
     resource: str = ""
     spot: bool = False
+    compute: str = ""
+    """The compute capability that the driver tells. "": by the model's name."""
 
     @property
     def known_by(self) -> KnownBy:
@@ -112,7 +114,7 @@ def _kind(found: FoundGpus, taken: Sequence[str]) -> Entry:
     memory = found.memory_bytes or (0 if found.profile else memory_of(found.product)) or _of_profile(found.profile)
     values: dict[str, Any] = {"title": title[:100], **_known_by(found)}
     values["memory"] = written_memory(memory) if memory else UNKNOWN_MEMORY
-    if compute := compute_of(found.product):
+    if compute := found.compute or compute_of(found.product):
         values["compute"] = float(compute)
     notes = () if memory else (MEMORY_NOTE,)
     if (part := mig_part(f"MIG {found.profile}")) < 1:
@@ -127,7 +129,9 @@ def _shared(found: FoundGpus, gpus: list[Entry]) -> Entry:
     whole = next((one for one in gpus if (one.values.get("match"), "spot" in one.values) == own), None)
     if whole is None:
         memory_bytes = found.memory_bytes * found.replicas
-        undivided = FoundGpus(found.product, found.match, 0, 0, memory_bytes, found.profile, spot=found.spot)
+        undivided = FoundGpus(
+            found.product, found.match, 0, 0, memory_bytes, found.profile, spot=found.spot, compute=found.compute
+        )
         entry = _kind(undivided, [one.name for one in gpus])
         note = "What the share below divides. No device of it is left whole, so no template offers it."
         whole = Entry(entry.name, entry.values, (note, *entry.notes))

@@ -39,6 +39,9 @@ _KNOWN = {
     "h200": Known(141, "9.0"),
     "gh200": Known(0, "9.0"),
     "b200": Known(180, "10.0"),
+    "gb200": Known(186, "10.0"),
+    "b300": Known(288, "10.3"),
+    "gb300": Known(288, "10.3"),
 }
 """NVIDIA's data sheets and its table of compute capabilities."""
 _MEMORY = re.compile(r"(?<![.0-9])([0-9]{1,3})gb(?![a-z0-9])")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from gpuspawner.backends.local import nvidia
 from gpuspawner.backends.local.mig import MigDevice
@@ -34,19 +34,22 @@ def find() -> Finding:
             told = "This machine has NVIDIA devices (/dev/nvidia*), and no nvidia-smi is on the PATH. Add its folder."
         return Finding(WHERE, (), (told,))
     try:
-        rows, parts = asyncio.run(_asked(command))
+        rows, parts, compute = asyncio.run(_asked(command))
     except Unavailable as error:
         raise Unavailable(str(error).replace("Nothing is granted.", "Nothing was written.")) from error
-    return of_rows(rows, parts)
+    return of_rows(rows, parts, compute)
 
 
-async def _asked(command: str) -> tuple[list[Row], Mapping[str, tuple[MigDevice, ...]]]:
+async def _asked(command: str) -> tuple[list[Row], Mapping[str, tuple[MigDevice, ...]], Mapping[str, str]]:
     rows = await nvidia.listing(command)
-    return rows, await nvidia.parts(command, rows)
+    return rows, await nvidia.parts(command, rows), await nvidia.compute_capabilities(command)
 
 
-def of_rows(rows: Iterable[Row], parts: Mapping[str, tuple[MigDevice, ...]]) -> Finding:
-    """Return what these rows of ``nvidia-smi`` and its MIG devices mean for a catalog."""
+def of_rows(
+    rows: Sequence[Row], parts: Mapping[str, tuple[MigDevice, ...]], compute: Mapping[str, str] | None = None
+) -> Finding:
+    """Return what these rows of ``nvidia-smi``, its MIG devices and compute capabilities mean for a catalog."""
+    capability = {row.name: compute[row.uuid] for row in rows if compute and row.uuid in compute}
     whole: Counter[tuple[str, int]] = Counter()
     slices: Counter[tuple[str, str, int]] = Counter()
     told = []
@@ -58,15 +61,18 @@ def of_rows(rows: Iterable[Row], parts: Mapping[str, tuple[MigDevice, ...]]) -> 
             )
         elif row.mig == MIG_ON:
             slices.update((row.name, device.profile, device.memory_bytes) for device in parts[row.uuid])
-        elif row.total_mib is None:
-            told.append(f"GPU {row.index} ({row.name}) can't be read; it may need a reset. It is not in the catalog.")
-        else:
+        elif row.fault is not None:
+            told.append(
+                f"GPU {row.index} ({row.name}): {row.fault.words}. It is not in the catalog: {row.fault.remedy}."
+            )
+        elif row.total_mib is not None:
             whole[row.name, row.total_mib] += 1
     found = [
-        FoundGpus(name, literal(name), count, count, total * MIB) for (name, total), count in _merged(whole).items()
+        FoundGpus(name, literal(name), count, count, total * MIB, compute=capability.get(name, ""))
+        for (name, total), count in _merged(whole).items()
     ]
     found += [
-        FoundGpus(name, literal(f"{name} MIG {profile}"), count, count, size, profile)
+        FoundGpus(name, literal(f"{name} MIG {profile}"), count, count, size, profile, compute=capability.get(name, ""))
         for (name, profile, size), count in slices.items()
     ]
     if not found:

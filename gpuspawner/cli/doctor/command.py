@@ -6,17 +6,19 @@ import argparse
 import asyncio
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
+from importlib import metadata
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from gpuspawner import __version__
 from gpuspawner.backends.local import nvidia
+from gpuspawner.backends.local.mig import MigDevice
 from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.cli.adopting.running_hub import running_hubs
 from gpuspawner.cli.asking import token_of
-from gpuspawner.cli.doctor import of_hub
+from gpuspawner.cli.doctor import of_cuda, of_hub
 from gpuspawner.cli.doctor.asking import answered
 from gpuspawner.cli.doctor.findings import Answer, Finding, State, bad, unknown
 from gpuspawner.cli.doctor.of_cluster import of_fleet
@@ -116,9 +118,39 @@ def _of_machine(catalog: Catalog | None) -> Iterable[Finding]:
             bad("GPUs", words, "Install the driver, or write simulated: to try it without. On a cluster: --kubernetes.")
         ]
     try:
-        rows = asyncio.run(nvidia.listing(command))
-        parts = asyncio.run(nvidia.parts(command, rows))
+        rows, parts, version = asyncio.run(_asked(command))
     except Unavailable as error:
         return [bad("GPUs", str(error), "Mend the driver: nvidia-smi must list the GPUs.")]
     gpus = nvidia.to_gpus(rows, (), (), catalog.gpus.values(), os.uname().nodename, parts)
-    return of_fleet(catalog.gpus, Fleet(gpus, complete=True))
+    faults = [
+        bad("GPUs", f"GPU {row.index} ({row.name}): {row.fault.words}.", _sentence(row.fault.remedy))
+        for row in rows
+        if row.fault
+    ]
+    cuda = of_cuda.driver_supports(version.driver, version.cuda, _cuda_needed(catalog)) if version else ()
+    return [*faults, *of_fleet(catalog.gpus, Fleet(gpus, complete=True)), *cuda]
+
+
+async def _asked(
+    command: str,
+) -> tuple[list[nvidia.Row], Mapping[str, tuple[MigDevice, ...]], nvidia.DriverVersion | None]:
+    rows = await nvidia.listing(command)
+    return rows, await nvidia.parts(command, rows), await nvidia.driver_version(command)
+
+
+def _cuda_needed(catalog: Catalog) -> dict[str, of_cuda.CudaVersion]:
+    """Return the CUDA version of each image of a template with GPUs, and of the Python that runs this."""
+    installed = {one.metadata["Name"] or "": one.version for one in metadata.distributions()}
+    images = {name: template.image for name, template in catalog.templates.items() if template.gpus}
+    needed = {
+        "this Python's packages": of_cuda.cuda_of_packages(installed),
+        **{
+            f"the image {image} of the template {name}": of_cuda.cuda_of_image(image or "")
+            for name, image in images.items()
+        },
+    }
+    return {what: version for what, version in needed.items() if version is not None}
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."

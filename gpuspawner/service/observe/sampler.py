@@ -19,13 +19,13 @@ from gpuspawner.core.idle.arrival import Turn
 from gpuspawner.core.idle.evidence import classify
 from gpuspawner.core.idle.idleness import Verdict, judge, kept, next_sample_seconds
 from gpuspawner.core.idle.policy import IdlePolicy, Mode
-from gpuspawner.core.idle.readings import Sample
+from gpuspawner.core.idle.readings import OutsideReading, Sample
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.lifecycle import Lifecycle
-from gpuspawner.service.observe.dcgm import Dcgm
+from gpuspawner.service.observe.dcgm import SOURCE, Dcgm
 from gpuspawner.service.observe.doubts import Doubts
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
 from gpuspawner.service.settings import Settings
@@ -179,11 +179,12 @@ class Sampler:
             self._tables[lease_id] = table, now
             if before is not None and _slept(table.clock_seconds - before.clock_seconds, now - before_at):
                 sample = replace(sample, problem="the machine slept since the reading before")
-        noted_at = self._last_activity(lease)
+        noted_at, seen = self._last_activity(lease), self.dcgm.readings(leased, result, shared, since)
         sample = replace(
             sample,
             hub_idle_seconds=None if noted_at is None else self._clock.wall() - noted_at,
-            outside=self.dcgm.outside(leased, result, shared | result.devices.keys(), since),
+            outside=tuple(OutsideReading(one.percent, one.gpu, SOURCE) for one in seen if one.is_own),
+            sources=(*sample.sources, *seen),
         )
         return _Told(sample, policy, policy_of(self._in_force.catalog, lease, now).mode, asked_at=now, at=at)
 

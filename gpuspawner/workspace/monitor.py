@@ -1,0 +1,419 @@
+"""The GPU monitor: follows this workspace's GPUs by NVML, so that work of a fraction of a second counts.
+
+It uses nvidia-ml-py. No process is started, and no context is made on a GPU. A thread of its own asks NVML: one that
+hangs must not hold up the Jupyter server. The thread keeps a document, which the server writes to a file in memory and
+the probe reads (:mod:`gpuspawner.workspace.kernels`, :mod:`gpuspawner.backends.probe_monitor`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+GPUS = "GPUSPAWNER_GPUS"
+"""Names this workspace's GPUs, UUIDs with commas between, on a machine whose other GPUs it sees too."""
+EVERY_SECONDS = 5.0
+"""Between two looks at everything. The driver's buffer holds 100 samples, of 17 s at least."""
+RATES_SECONDS = 0.25
+"""Between two readings of utilization rates. Each covers 1/6 s to 1 s, so a burst of half a second is seen."""
+AGAIN_SECONDS = 60.0
+"""After NVML failed as a whole or for one GPU: a driver that is loaded again needs a new start of NVML."""
+LONGEST_SAMPLE_SECONDS = 2.0
+"""The driver takes a sample each 1/6 s to 1 s: a longer time between two samples was not seen."""
+NEW_SECONDS = 0.05
+"""A sample is newer than another by more than this: the two clocks are read one after the other."""
+LATE_SECONDS = 10.0
+"""If the newest sample is older than this, the driver takes none at present."""
+STRANGE_SECONDS = 600.0
+"""No buffer reaches back so far: an older sample has the time of an unknown clock."""
+MOST_GPUS, MOST_EVENTS = 64, 100
+PERCENTS = range(101)
+
+Samples = list[tuple[int, int]]
+"""Microseconds of the wall clock, and percent."""
+
+
+class AwayError(Exception):
+    """NVML can't be asked at present, or not at all."""
+
+
+class GpuError(Exception):
+    """NVML can't be asked about one GPU at present. The message is NVML's."""
+
+
+class Source(str, Enum):
+    """How the monitor sees what a GPU does."""
+
+    SAMPLES = "samples"
+    """By the driver's sample buffer, which misses nothing."""
+    RATES = "rates"
+    """By utilization rates, read four times a second: the driver has no sample buffer."""
+
+
+@dataclass(frozen=True)
+class Health:
+    """What NVML tells of a GPU beside its use; None for what the driver does not tell.
+
+    ``ecc_errors`` counts memory errors since the driver was loaded that could not be corrected. ``xid`` is the code of
+    the newest critical error since the GPU is followed.
+    """
+
+    memory_bytes: int | None = None
+    celsius: int | None = None
+    watts: float | None = None
+    ecc_errors: int | None = None
+    xid: int | None = None
+
+    @property
+    def fault(self) -> str:
+        """What is wrong with the GPU, in words; "" for nothing."""
+        xid = f"Xid {self.xid}" if self.xid is not None else ""
+        ecc = f"{self.ecc_errors} uncorrectable ECC errors" if self.ecc_errors else ""
+        return " and ".join(filter(None, (xid, ecc)))
+
+
+@dataclass
+class GpuActivity:
+    """One GPU, by its UUID: what it did since it is followed. Times are seconds since the machine started.
+
+    Attributes:
+        since: no sample was missed since then.
+        seen_until: when the newest sample that was counted was taken; at first, when the GPU was first looked at.
+        unseen_seconds: how much was missed before.
+        percents: for each utilization that was seen: for how many seconds in all, and when last.
+        joules: the energy that was used, None where the driver does not tell. A counter that stands still tells none.
+        millijoules: the driver's counter at the last look.
+        source: how it is seen, None where the driver tells no utilization.
+        problem: why NVML can't be asked about it now, "" if it can.
+    """
+
+    uuid: str
+    since: float
+    seen_until: float
+    unseen_seconds: float = 0.0
+    percents: dict[int, tuple[float, float]] = field(default_factory=dict)
+    joules: float | None = None
+    millijoules: int | None = None
+    source: Source | None = None
+    health: Health = Health()
+    problem: str = ""
+
+    def add_samples(self, samples: Iterable[tuple[int, int]], uptime: float, wall: float) -> None:
+        """Count those of the driver's samples that were not counted yet.
+
+        Args:
+            samples: pairs of the machine's wall clock in microseconds and a utilization in percent. Samples from before
+                the first look may show the work of the GPU's user before. After the wall clock was set, older samples
+                lie in the future or too far back: what they show is missed.
+            uptime: now, in seconds since the machine started.
+            wall: now, by the wall clock, in seconds.
+        """
+        for at, percent in sorted((stamp / 1e6 - wall + uptime, percent) for stamp, percent in samples):
+            if not uptime - STRANGE_SECONDS < at <= uptime + NEW_SECONDS or at <= self.seen_until + NEW_SECONDS:
+                continue
+            self._add(at, percent, min(at, uptime))
+
+    def add_rate(self, percent: int, uptime: float) -> None:
+        """Count a utilization rate that was read now."""
+        self._add(uptime, percent, uptime)
+
+    def _add(self, at: float, percent: int, last: float) -> None:
+        if percent not in PERCENTS:
+            return
+        seconds = at - self.seen_until
+        if seconds > LONGEST_SAMPLE_SECONDS:
+            self.unseen_seconds, self.since, seconds = self.unseen_seconds + seconds, at, 0.0
+        self.percents[percent] = self.percents.get(percent, (0.0, 0.0))[0] + seconds, last
+        self.seen_until = at
+
+    def add_energy(self, millijoules: int | None) -> None:
+        """Count how much the driver's energy counter grew. One that is lower than before began again."""
+        if millijoules is None:
+            return
+        before = millijoules if self.millijoules is None else self.millijoules
+        grown = millijoules - before if millijoules >= before else millijoules
+        if grown:
+            self.joules = (self.joules or 0.0) + grown / 1000
+        self.millijoules = millijoules
+
+    def to_document(self, uptime: float) -> dict[str, Any]:
+        """Return it as it stands in the file."""
+        late = bool(self.problem) or self.seen_until < uptime - LATE_SECONDS
+        return {
+            "uuid": self.uuid,
+            "since": round(uptime if late else min(self.since, uptime), 2),
+            "unseen": round(self.unseen_seconds + (uptime - self.seen_until if late else 0.0), 2),
+            "percents": [
+                [p, round(seconds, 2), round(last, 2)] for p, (seconds, last) in sorted(self.percents.items())
+            ],
+            "joules": None if self.joules is None else round(self.joules, 1),
+            "source": None if self.source is None else self.source.value,
+            "health": vars(self.health),
+            "problem": self.problem,
+        }
+
+
+def join_engines(gpu: Samples, engines: Iterable[Samples]) -> Samples:
+    """Return a GPU's samples, each with the highest of its engines' samples of the same time.
+
+    A GPU that only encodes or decodes video shows next to nothing in its own samples.
+    """
+    joined = []
+    others = [one for samples in engines for one in samples]
+    before = 0
+    for stamp, percent in sorted(gpu):
+        highest = max([percent, *(other for at, other in others if before < at <= stamp and other in PERCENTS)])
+        joined.append((stamp, highest))
+        before = stamp
+    return joined
+
+
+class Nvml:
+    """The workspace's GPUs by UUID, while NVML can be asked. It keeps their device files open.
+
+    ``problems`` has those that are wanted and can't be had, with NVML's words.
+    """
+
+    def __init__(self, wanted: Sequence[str] | None) -> None:
+        """Open those that are wanted, by UUID; None: all that this workspace sees.
+
+        Raises:
+            AwayError: there is no nvidia-ml-py, no library of the driver, or it refuses.
+        """
+        try:
+            import pynvml  # noqa: PLC0415 - an extra, and a third of a megabyte
+        except ImportError as error:
+            raise AwayError(str(error)) from error
+        self._nvml: Any = pynvml
+        self.problems: dict[str, str] = {}
+        self._handles: dict[str, Any] = {}
+        self._events: Any = None
+        self._xids: dict[str, int] = {}
+        try:
+            pynvml.nvmlInit()
+            names = wanted if wanted is not None else range(pynvml.nvmlDeviceGetCount())
+        except pynvml.NVMLError as error:
+            raise AwayError(str(error)) from error
+        for name in names[:MOST_GPUS]:
+            try:
+                if isinstance(name, str):
+                    self._handles[name] = pynvml.nvmlDeviceGetHandleByUUID(name)
+                else:
+                    handle = pynvml.nvmlDeviceGetHandleByIndex(name)
+                    self._handles[pynvml.nvmlDeviceGetUUID(handle)] = handle
+            except pynvml.NVMLError as error:
+                self.problems[str(name)] = str(error)
+        with contextlib.suppress(pynvml.NVMLError):  # without events no Xid is told
+            self._events = pynvml.nvmlEventSetCreate()
+            for handle in self._handles.values():
+                pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, self._events)
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        """The GPUs that are followed."""
+        return tuple(self._handles)
+
+    def samples(self, uuid: str) -> Samples:
+        """Return a GPU's sample buffer, with its encoder and decoder. It is empty where the driver keeps none.
+
+        Raises:
+            GpuError: the GPU can't be asked any more.
+        """
+        nvml = self._nvml
+        try:
+            gpu = self._buffer(self._handle(uuid), nvml.NVML_GPU_UTILIZATION_SAMPLES)
+        except (nvml.NVMLError_NotSupported, nvml.NVMLError_NotFound):
+            return []
+        except nvml.NVMLError as error:
+            raise GpuError(str(error)) from error
+        engines = []
+        for kind in (nvml.NVML_ENC_UTILIZATION_SAMPLES, nvml.NVML_DEC_UTILIZATION_SAMPLES):
+            with contextlib.suppress(nvml.NVMLError):
+                engines.append(self._buffer(self._handles[uuid], kind))
+        return join_engines(gpu, engines)
+
+    def _handle(self, uuid: str) -> Any:
+        if uuid in self.problems:
+            raise GpuError(self.problems[uuid])
+        return self._handles[uuid]
+
+    def _buffer(self, handle: Any, kind: int) -> Samples:
+        of, found = self._nvml.nvmlDeviceGetSamples(handle, kind, 0)
+        if of != self._nvml.NVML_VALUE_TYPE_UNSIGNED_INT:
+            return []
+        return [(one.timeStamp, one.sampleValue.uiVal) for one in found]
+
+    def rate(self, uuid: str) -> int | None:
+        """Return the highest of a GPU's utilization rates: its own, its encoder's and its decoder's.
+
+        None where the driver does not tell its own, as of a GPU that is divided by MIG.
+
+        Raises:
+            GpuError: the GPU can't be asked any more.
+        """
+        nvml, handle = self._nvml, self._handle(uuid)
+        try:
+            highest = int(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+        except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):
+            return None
+        except nvml.NVMLError as error:
+            raise GpuError(str(error)) from error
+        for ask in ("nvmlDeviceGetEncoderUtilization", "nvmlDeviceGetDecoderUtilization"):
+            highest = max(highest, self._optional(uuid, ask, 0, lambda told: int(told[0])))
+        return highest
+
+    def millijoules(self, uuid: str) -> int | None:
+        """Return the energy that a GPU used since its driver was loaded, None where the driver does not tell."""
+        return self._optional(uuid, "nvmlDeviceGetTotalEnergyConsumption", None, int)
+
+    def health(self, uuid: str, before: Health) -> Health:
+        """Return a GPU's memory in use, temperature, power, ECC errors, and its newest Xid, which may be of before."""
+        nvml = self._nvml
+        return Health(
+            self._optional(uuid, "nvmlDeviceGetMemoryInfo", None, lambda told: int(told.used)),
+            self._optional(uuid, "nvmlDeviceGetTemperature", None, int, nvml.NVML_TEMPERATURE_GPU),
+            self._optional(uuid, "nvmlDeviceGetPowerUsage", None, lambda milliwatts: milliwatts / 1000),
+            self._optional(
+                uuid,
+                "nvmlDeviceGetTotalEccErrors",
+                None,
+                int,
+                nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+                nvml.NVML_VOLATILE_ECC,
+            ),
+            self._newest_xid(uuid, before.xid),
+        )
+
+    def _optional(self, uuid: str, ask: str, otherwise: Any, read: Any, *arguments: Any) -> Any:
+        """Return what NVML answers about a GPU, and something else where it does not tell."""
+        try:
+            return read(getattr(self._nvml, ask)(self._handles[uuid], *arguments))
+        except self._nvml.NVMLError:
+            return otherwise
+
+    def _newest_xid(self, uuid: str, before: int | None) -> int | None:
+        for _ in range(MOST_EVENTS if self._events is not None else 0):
+            try:
+                event = self._nvml.nvmlEventSetWait_v2(self._events, 0)
+            except self._nvml.NVMLError:  # no further event
+                break
+            # By the handle: the UUID of a lost GPU can't be asked for.
+            of = [name for name, handle in self._handles.items() if _address(handle) == _address(event.device)]
+            self._xids.update(dict.fromkeys(of, int(event.eventData)))
+        return self._xids.get(uuid, before)
+
+    def close(self) -> None:
+        """Release the GPUs."""
+        with contextlib.suppress(self._nvml.NVMLError):
+            if self._events is not None:
+                self._nvml.nvmlEventSetFree(self._events)
+            self._nvml.nvmlShutdown()
+
+
+def _address(handle: Any) -> int | None:
+    return ctypes.cast(handle, ctypes.c_void_p).value
+
+
+def uptime_seconds() -> float:
+    """Return the time since the machine started, by the clock that the probe reads too."""
+    return float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
+
+
+class Monitor:
+    """Follows the workspace's GPUs in a thread, and keeps the document for the file that the probe reads."""
+
+    def __init__(self, environment: Mapping[str, str], log: logging.Logger) -> None:
+        """Follow nothing yet."""
+        names = environment.get(GPUS)
+        self._wanted = None if names is None else tuple(filter(None, names.split(",")))
+        self.log = log
+        self._gpus: dict[str, GpuActivity] = {}
+        self._document: dict[str, Any] | None = None
+
+    def start(self) -> None:
+        """Begin, unless this workspace is known to have no GPU."""
+        if self._wanted != ():
+            threading.Thread(target=self._run, name="gpu-monitor", daemon=True).start()
+
+    @property
+    def document(self) -> dict[str, Any] | None:
+        """What was seen up to the last look; None where nothing can be."""
+        return self._document
+
+    def _run(self) -> None:
+        failed = ""
+        while True:
+            try:
+                with contextlib.closing(Nvml(self._wanted)) as nvml:
+                    failed = ""
+                    self._follow(nvml)
+            except AwayError as error:
+                if str(error) != failed:
+                    self.log.info("GPUs are not followed from inside the workspace (%s)", error)
+                failed = str(error)
+                time.sleep(AGAIN_SECONDS)
+            except Exception:
+                self.log.exception("GPUs are not followed from inside the workspace")
+                time.sleep(AGAIN_SECONDS)
+
+    def _follow(self, nvml: Nvml) -> None:
+        """Look at the GPUs again and again. Return when NVML is to be started again, because one can't be asked."""
+        opened = time.monotonic()
+        due = opened
+        while True:
+            now = time.monotonic()
+            is_due = now >= due
+            if is_due:
+                due = now + EVERY_SECONDS
+            for uuid in (*nvml.uuids, *nvml.problems):
+                self._look(nvml, uuid, is_due=is_due)
+            uptime = uptime_seconds()
+            gpus = list(self._gpus.values())
+            self._document = {"uptime": uptime, "gpus": [gpu.to_document(uptime) for gpu in gpus]}
+            if now - opened > AGAIN_SECONDS and any(gpu.problem for gpu in gpus):
+                return
+            by_rates = any(gpu.source is Source.RATES for gpu in gpus)
+            time.sleep(min(RATES_SECONDS, EVERY_SECONDS) if by_rates else EVERY_SECONDS)
+
+    def _look(self, nvml: Nvml, uuid: str, *, is_due: bool) -> None:
+        """Look at one GPU: at its rates, and if everything ``is_due``, at its samples, energy and health too."""
+        uptime = uptime_seconds()
+        gpu = self._gpus.setdefault(uuid, GpuActivity(uuid, since=uptime, seen_until=uptime))
+        problem, fault, source = gpu.problem, gpu.health.fault, gpu.source
+        try:
+            samples = nvml.samples(uuid) if is_due and source is not Source.RATES else []
+            rate = nvml.rate(uuid) if not samples and (is_due or source is Source.RATES) else None
+            uptime, wall = uptime_seconds(), time.time()
+            if samples:
+                gpu.source = Source.SAMPLES
+                gpu.add_samples(samples, uptime, wall)
+            elif rate is not None:
+                gpu.source = Source.RATES
+                gpu.add_rate(rate, uptime)
+            if is_due:
+                gpu.add_energy(nvml.millijoules(uuid))
+            gpu.problem = ""
+        except GpuError as error:
+            gpu.problem = str(error)
+        if is_due and uuid not in nvml.problems:
+            gpu.health = nvml.health(uuid, gpu.health)
+        if gpu.source is not source and gpu.source is not None:
+            self.log.info("GPU %s is followed by %s", uuid, _SOURCE_WORDS[gpu.source])
+        if gpu.problem != problem:
+            self.log.warning("GPU %s %s", uuid, f"can't be read: {gpu.problem}" if gpu.problem else "can be read again")
+        if gpu.health.fault not in {fault, ""}:
+            self.log.warning("GPU %s: %s", uuid, gpu.health.fault)
+
+
+_SOURCE_WORDS = {
+    Source.SAMPLES: "the driver's sample buffer",
+    Source.RATES: "utilization rates, read four times a second: the driver has no sample buffer",
+}

@@ -1,13 +1,15 @@
 """Workspaces stopped while in use, GPU hours recovered, time from idle to freed: ours and each peer's rule.
 
 All over the same generated sessions (gpuspawner.simulate.sessions), whose truth is known. Figures do not depend on
-the machine. ``--sensitivity`` varies what is arbitrary; ``--docs`` writes picture and tables into docs/.
+the machine. ``--families`` replays what people do and the generator does not draw, with each source of evidence;
+``--sensitivity`` varies what is arbitrary; ``--docs`` writes picture and tables into docs/idleness.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import subprocess
 from pathlib import Path
 
 from figures import HEAD, figures, markdown, table
@@ -34,23 +36,27 @@ def main() -> None:
         found, hours = families(asked.seed, asked.families, asked.only)
         print(table(found, FAMILIES_HEAD))
         if asked.docs:
-            said = f"{asked.families} sessions of each family, {hours:,.0f} session hours, seed {asked.seed}."
+            command = f"`python bench/idleness --families {asked.families} --seed {asked.seed}`, commit {commit()}"
+            said = f"{asked.families} sessions of each family, {hours:,.0f} session hours in all ({command})."
             write("families", f"{said}\n\n" + markdown(found, FAMILIES_HEAD))
         return
     rows = figures(sessions(asked.seed, asked.hours), PEERS)
     said = f"{rows[0].totals.session_hours:,.0f} session hours, {rows[0].totals.workspaces:,} workspaces"
     print(f"{said}; stopped in use: per 100,000 session hours")
     print(table(row.cells() for row in rows))
-    varied = []
     if asked.sensitivity:
         print(f"\nours, one thing changed, {asked.sensitivity:,.0f} session hours each")
-        varied = sensitivity(asked.seed, asked.sensitivity)
-        print(table(varied, SENSITIVITY_HEAD))
+        print(table(sensitivity(asked.seed, asked.sensitivity), SENSITIVITY_HEAD))
     if asked.docs:
         (DOCS / "idleness.svg").write_text(picture(rows, said), encoding="utf-8")
-        write("figures", f"{said}, seed {asked.seed}.\n\n" + markdown((row.cells() for row in rows), HEAD))
-        if varied:
-            write("sensitivity", markdown(varied, SENSITIVITY_HEAD))
+        command = f"`python bench/idleness --hours {asked.hours:g} --seed {asked.seed}`, commit {commit()}"
+        write("figures", f"{said} ({command}).\n\n" + markdown((row.cells() for row in rows), HEAD))
+
+
+def commit() -> str:
+    """Return the commit of this checkout."""
+    told = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=DOCS, capture_output=True, text=True, check=True)
+    return told.stdout.strip()
 
 
 def write(name: str, table: str) -> None:

@@ -10,9 +10,9 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from gpuspawner.core.idle.timeline import Span, Timeline
 from gpuspawner.simulate.habits import HOUR, MINUTE, Door, Sharing, Work
 from gpuspawner.simulate.sessions import Session
+from gpuspawner.simulate.timeline import Span, Timeline
 
 IDLE_HOURS = 6.0
 """How long a session lies idle after its work."""

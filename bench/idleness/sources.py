@@ -1,4 +1,4 @@
-"""Ours with and without each source, over the families: what the monitor and DCGM exporter are worth."""
+"""Ours with and without each source, over the families: what DCGM exporter and the monitor are worth."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from figures import POLICY, ours
 
 from gpuspawner.simulate.probe import Probe
 from gpuspawner.simulate.replay import Totals, totals
+from gpuspawner.simulate.sources import Exporter
 
 SOURCES: dict[str, Probe] = {
-    "the probe": Probe(),
-    "and DCGM exporter": Probe(exporter=True),
-    "and the monitor": Probe(monitor=True),
+    "probe": Probe(),
+    "DCGM as shipped": Probe(exporter=Exporter.UTILIZATION),
+    "DCGM": Probe(exporter=Exporter.ENGINE),
+    "monitor": Probe(monitor=True),
 }
-FAMILIES_HEAD = ("family", *(f"{name}: {what}" for name in SOURCES for what in ("in use", "recovered")))
+FAMILIES_HEAD = ("family", "hours", *(f"{name}: {what}" for name in SOURCES for what in ("in use", "recovered")))
 
 
 def families(seed: int, count: int, named: Iterable[str] = ()) -> tuple[list[tuple[str, ...]], float]:
@@ -32,7 +34,7 @@ def families(seed: int, count: int, named: Iterable[str] = ()) -> tuple[list[tup
     for number, family in enumerate(chosen):
         own = found[number * len(SOURCES) : (number + 1) * len(SOURCES)]
         hours += sum(one.session_hours for one in own)
-        lines.append((family, *(cell for one in own for cell in _cells(one))))
+        lines.append((family, f"{own[0].session_hours:.0f}", *(cell for one in own for cell in _cells(one))))
     print(f"{hours:,.0f} session hours in {len(chosen)} families", file=sys.stderr)
     return lines, hours
 

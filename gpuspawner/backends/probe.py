@@ -76,7 +76,7 @@ def parse_probe(
         stranger = (strangers or {}).get(gpu, "") if gpu in shared else ""
         reading = probe.reading(gpu, uuids.get(gpu, gpu), stranger, is_shared=gpu in shared)
         gpus.append(reading)
-        sources += probe.sources(reading)
+        sources += probe.sources(uuids.get(gpu, gpu), reading)
     total = None if probe.cores is None else sum(probe.cores.values())
     sample = Sample(leased, tuple(gpus), interval_seconds, age_seconds, total, sources=tuple(sources))
     # Without lines about processes it is unknown whose the softer evidence is.
@@ -122,18 +122,17 @@ class _ProbeReader:
         holders = self._holders(uuid, stranger)
         problem = "; ".join(filter(None, (values.problem, holders.problem)))
         reading = GpuReading(gpu, **{**vars(values), "problem": problem}, shared=is_shared, seen_seconds=seen_seconds)
-        reading = replace(
+        return replace(
             reading,
             holders=None if holders.known is None else len(holders.known),
             holders_cpu_cores=sum_cores(holders.known, self.cores),
             possible_holders=len(holders.possible),
             possible_cpu_cores=sum_cores(holders.possible, self.cores) if holders.possible else 0.0,
         )
-        return replace(reading, monitor=self._monitors.reading(uuid, reading, self._age_seconds))
 
-    def sources(self, reading: GpuReading) -> list[SourceReading]:
+    def sources(self, uuid: str, reading: GpuReading) -> list[SourceReading]:
         """Return what the workspace's GPU monitors saw of a GPU."""
-        return self._monitors.sources(reading, self.processes.clock[0])
+        return self._monitors.sources(uuid, reading, self.processes.clock[0])
 
     def followed(self, clock_seconds: float) -> Followed:
         """Return what the next probe needs to know of the GPU monitors."""

@@ -55,6 +55,7 @@ from gpuspawner.catalog.parsers import (
     parse_resource,
     parse_sample,
     parse_share,
+    parse_soft_evidence,
     parse_threshold,
     parse_utilization_metric,
     parse_version,
@@ -248,23 +249,8 @@ class IdleEntry(Entry):
     """How long it goes on after the warning. Default: 10m."""
     start_up: Duration = None
     """A workspace younger than this is never idle. Default: 60s."""
-    monitor: Duration = None
-    """How long work counts that only the monitor in the workspace sees; 0: never. Default: 4h."""
-
-
-class AlsoCountsEntry(Entry):
-    """Softer evidence, and how long each may hold an idle GPU."""
-
-    cpu: Duration = None
-    """CPU use of all its processes."""
-    kernel: Duration = None
-    """A kernel that is busy or in use."""
-    terminal: Duration = None
-    """A terminal in use."""
-    ssh: Duration = None
-    """An SSH session."""
-    editor: Duration = None
-    """A VS Code window."""
+    soft: Duration = None
+    """How long after the last GPU work soft evidence, and work that may have been missed, count as use. Default: 1h."""
 
 
 class ActivityEntry(Entry):
@@ -325,8 +311,8 @@ class PolicyEntry(Entry):
     """What follows where a workspace is idle: observe records, warn tells people, enforce stops. Default: observe."""
     idle: Annotated[IdleEntry, Section] = IdleEntry()
     """How idleness of GPUs is judged."""
-    also_counts: Annotated[AlsoCountsEntry, Section] = AlsoCountsEntry()
-    """What else holds an idle GPU. Where it is written, only what it names counts. Default: {cpu: 1h}."""
+    also_counts: Annotated[list[str] | None, BeforeValidator(parse_soft_evidence)] = None
+    """The soft evidence that counts as use for a while: cpu, kernel, terminal, ssh, editor. Default: [cpu]."""
     activity: Annotated[ActivityEntry, Section] = ActivityEntry()
     """How workspaces without a GPU are judged. Where it is not written, they are not."""
     keep: Annotated[KeepEntry, Section] = KeepEntry()

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import urlsplit
 
+from gpuspawner.catalog.names import did_you_mean
 from gpuspawner.catalog.values import ANY_GPU, NO_GPU, OPENS, SSH
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.idle.policy import Mode
+from gpuspawner.core.idle.soft import SOFT_EVIDENCE
 from gpuspawner.core.units import BadValue, parse_count, parse_duration, parse_percent, parse_range
 
 N = TypeVar("N", int, float)
@@ -344,6 +346,18 @@ def parse_warnings(value: object) -> list[float]:
     if not isinstance(value, list) or len(value) > 5:  # noqa: PLR2004 - a sixth mail is not read
         raise BadValue(f"{quoted(value)} is no list of at most 5 times", "write for example [1h, 10m]")
     return sorted({parse_positive_duration(item) for item in value}, reverse=True)
+
+
+def parse_soft_evidence(value: object) -> list[str]:
+    """Read the names of soft evidence that counts. An empty list counts none."""
+    right = f"write a list of {', '.join(SOFT_EVIDENCE)}, for example [cpu, kernel]"
+    if not isinstance(value, list):
+        raise BadValue(f"{quoted(value)} is no list of soft evidence", right)
+    for item in value:
+        if item not in SOFT_EVIDENCE:
+            known = did_you_mean(item, SOFT_EVIDENCE) if isinstance(item, str) else ""
+            raise BadValue(f"{quoted(item)} is no soft evidence", known or right)
+    return list(dict.fromkeys(value))
 
 
 def parse_group(value: object) -> str:

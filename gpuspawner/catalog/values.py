@@ -290,8 +290,7 @@ def _scaled_policy(policy: LifecyclePolicy, factor: float) -> LifecyclePolicy:
             sample_seconds=idle.sample_seconds / factor,
             grace_seconds=idle.grace_seconds / factor,
             start_up_seconds=idle.start_up_seconds / factor,
-            monitor_seconds=idle.monitor_seconds / factor,
-            soft_budget_seconds=tuple((what, budget / factor) for what, budget in idle.soft_budget_seconds),
+            soft_seconds=idle.soft_seconds / factor,
         ),
         keep=replace(policy.keep, each_seconds=policy.keep.each_seconds / factor),
         extend=replace(

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from gpuspawner.core.idle.timeline import Span, Timeline, merged
 from gpuspawner.simulate.habits import HOUR, MINUTE, Door, Habits, Sharing, Work
+from gpuspawner.simulate.timeline import Span, Timeline, merged
 
 _T = TypeVar("_T")
 
@@ -66,6 +66,8 @@ class Session:
     """Percent of the encoder or decoder of its GPUs that this workspace uses. The truth, too."""
     has_unreadable: bool = False
     """One of its processes hides its open files, such as ``ssh-agent``."""
+    has_process_utilization: bool = False
+    """NVML tells the utilization of each process of a shared GPU."""
     is_hidden: bool = False
     """What uses the GPU runs in another container of its pod: the probe sees none of its processes."""
     twitches: bool = False

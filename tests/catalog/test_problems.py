@@ -305,16 +305,20 @@ ENTRIES = {
         "policies: {p: {activity: {none_fro: 30m}}}\n",
         "6 policies.p.activity.none_fro: unknown key 'none_fro'. Did you mean `none_for`?",
     ),
-    "a budget without unit": (
-        "policies: {p: {also_counts: {kernel: 60}}}\n",
+    "a soft budget without unit": (
+        "policies: {p: {idle: {soft: 60}}}\n",
+        "6 policies.p.idle.soft: 60 is not a time. Write a time with its unit, for example 90s, 30m, 8h, 1h30m or 2d.",
+    ),
+    "soft evidence that is no list": (
+        "policies: {p: {also_counts: {kernel: 1h}}}\n",
         (
-            "6 policies.p.also_counts.kernel: 60 is not a time. "
-            "Write a time with its unit, for example 90s, 30m, 8h, 1h30m or 2d."
+            "6 policies.p.also_counts: {'kernel': '1h'} is no list of soft evidence. "
+            "Write a list of cpu, kernel, terminal, ssh, editor, for example [cpu, kernel]."
         ),
     ),
-    "softer evidence that is none": (
-        "policies: {p: {also_counts: {kernels: 1h}}}\n",
-        "6 policies.p.also_counts.kernels: unknown key 'kernels'. Did you mean `kernel`?",
+    "soft evidence that does not exist": (
+        "policies: {p: {also_counts: [kernels]}}\n",
+        "6 policies.p.also_counts: 'kernels' is no soft evidence. Did you mean `kernel`?",
     ),
     "extension above its total": (
         "policies: {p: {extend: {total: 2h}}}\n",

@@ -15,7 +15,7 @@ from gpuspawner.catalog.building.build_scheduler import build_scheduler
 from gpuspawner.catalog.building.build_template import DEFAULT_POLICY, Surroundings, build_template
 from gpuspawner.catalog.building.extends import Flat, Named, flattened
 from gpuspawner.catalog.document import Issue
-from gpuspawner.catalog.models import AlsoCountsEntry, CatalogEntry, PolicyEntry, ReadingsEntry
+from gpuspawner.catalog.models import CatalogEntry, PolicyEntry, ReadingsEntry
 from gpuspawner.catalog.rules.build import build_rules
 from gpuspawner.catalog.rules.visible import charging_teams
 from gpuspawner.catalog.values import Catalog, Exporter, Template
@@ -79,18 +79,14 @@ def _exporter(entry: ReadingsEntry, named: Named, issues: list[Issue]) -> Export
 
 def _policy(name: str, flat: Flat[PolicyEntry], issues: list[Issue]) -> LifecyclePolicy:
     entry = flat.entry
-    softer = None
-    if "also_counts" in entry.model_fields_set:  # then it says all that counts
-        written = ((name, getattr(entry.also_counts, name)) for name in AlsoCountsEntry.model_fields)
-        softer = tuple((name, budget_seconds) for name, budget_seconds in written if budget_seconds is not None)
     idle = _written(
         below_percent=entry.idle.below,
         for_seconds=entry.idle.for_,
         sample_seconds=entry.idle.sample,
         grace_seconds=entry.idle.grace,
         start_up_seconds=entry.idle.start_up,
-        monitor_seconds=entry.idle.monitor,
-        soft_budget_seconds=softer,
+        soft_seconds=entry.idle.soft,
+        soft_names=None if entry.also_counts is None else tuple(entry.also_counts),
     )
     extend = _written(
         each_seconds=entry.extend.each,

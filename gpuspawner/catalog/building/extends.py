@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from gpuspawner.catalog.document import Issue, Loc
 from gpuspawner.catalog.entry import Entry
-from gpuspawner.catalog.models import AlsoCountsEntry, CatalogEntry, PolicyEntry, TemplateEntry
+from gpuspawner.catalog.models import CatalogEntry, PolicyEntry, TemplateEntry
 from gpuspawner.catalog.names import did_you_mean
 
 E = TypeVar("E", PolicyEntry, TemplateEntry)
@@ -102,8 +102,8 @@ def _chain(section: str, name: str, entries: Mapping[str, Any], named: Named, is
 def _inherited(parent: E, heir: E) -> E:
     """Return the heir with all that it does not write taken from the parent, key by key.
 
-    Mappings with fixed keys (``idle``, ``bounds``) are joined; ``gpus`` and ``also_counts`` say all that there is, and
-    so are replaced. A title is its entry's own.
+    Mappings with fixed keys (``idle``, ``bounds``) are joined; ``gpus`` and lists such as ``also_counts`` say all that
+    there is, and so are replaced. A title is its entry's own.
     """
     merged: E = _merged(parent, heir)
     return merged.model_copy(update={"title": heir.title}) if isinstance(heir, TemplateEntry) else merged
@@ -113,6 +113,5 @@ def _merged(parent: Any, heir: Any) -> Any:
     update = {}
     for key in heir.model_fields_set:
         value = getattr(heir, key)
-        joins = isinstance(value, Entry) and not isinstance(value, AlsoCountsEntry)
-        update[key] = _merged(getattr(parent, key), value) if joins else value
+        update[key] = _merged(getattr(parent, key), value) if isinstance(value, Entry) else value
     return parent.model_copy(update=update)

@@ -21,6 +21,7 @@ from gpuspawner.catalog.parsers import LONGEST_GROUP, LONGEST_IMAGE, LONGEST_NAM
 from gpuspawner.catalog.rules import parsers as of_rules
 from gpuspawner.catalog.values import OPENS
 from gpuspawner.core.idle.policy import Mode
+from gpuspawner.core.idle.soft import SOFT_EVIDENCE
 from gpuspawner.core.rules import Per
 
 Schema = dict[str, Any]
@@ -53,6 +54,7 @@ WRITTEN: Mapping[Callable[..., Any], Schema] = {
     parsers.parse_labels: _list_of(NAME),
     parsers.parse_packages: _list_of({"type": "string", "maxLength": 200}, MOST_PACKAGES),
     parsers.parse_opens: _list_of(_one_of(*OPENS), len(OPENS)),
+    parsers.parse_soft_evidence: _list_of(_one_of(*SOFT_EVIDENCE), len(SOFT_EVIDENCE)),
     parsers.parse_warnings: _list_of(NUMBER_OR_TEXT, 5),
     parsers.parse_image: IMAGE,
     parsers.parse_own_images: IMAGE,

@@ -26,22 +26,19 @@ class IdlePolicy:
     """The period of sampling."""
     grace_seconds: float = 600.0
     """Between the warning and the end."""
+    soft_seconds: float = 3600.0
+    """How long after the last GPU work soft evidence, and work that may have been missed, count as use."""
+    soft_names: tuple[str, ...] = ("cpu",)
+    """The soft evidence that counts."""
     coverage: float = 0.8
-    """The part of the non-soft time since the streak began that must be known idle."""
-    unknown_in_a_row: int = 5
-    """More unknown samples than this in a row reset the streak."""
+    """The part of the time since the idle time began that must be known idle."""
     cpu_bound_cores: float = 0.1
-    """CPU use above this, averaged over the interval, is evidence of work."""
+    """CPU use of a workspace above this, averaged over the interval, is evidence of work."""
     held_bound_cores: float = 0.02
-    """CPU use above this by processes that hold a GPU, over a sampling period, may hide a burst between two readings.
-    An idle kernel uses less than 0.01; a second of GPU work costs about one of CPU."""
-    soft_budget_seconds: tuple[tuple[str, float], ...] = (("cpu", 3600.0),)
-    """For each softer evidence that counts, how long after the last busy sample it may hold an idle GPU."""
+    """CPU use above this by processes that may use a GPU, over a sampling period, may be GPU work. An idle kernel uses
+    less than 0.01 cores. A second of GPU work costs about one second of CPU."""
     start_up_seconds: float = 60.0
     """A workspace younger than this is unknown."""
-    monitor_seconds: float = 4 * 3600.0
-    """How long after the last work that was seen from outside the workspace's own monitor makes a sample busy. Its user
-    may have forged it. 0: what it tells does not count."""
     by_activity: bool = False
     """It has no GPU: any activity at all is its use, without a budget (:meth:`LifecyclePolicy.idle_of`)."""
 
@@ -141,6 +138,6 @@ class LifecyclePolicy:
             self.idle,
             for_seconds=self.activity.none_for_seconds,
             grace_seconds=self.activity.grace_seconds,
-            soft_budget_seconds=(),
+            soft_names=(),
             by_activity=True,
         )

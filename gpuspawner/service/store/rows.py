@@ -21,10 +21,10 @@ class ReadingRow:
 
     ``utilization_percent`` is the highest that was read. ``shared``, ``holders``, ``holders_cpu_cores``,
     ``buffer_percent`` and ``persistence`` are as in core.readings; ``cpu_cores`` is the whole workspace's.
-    ``monitor_percent`` is what the workspace's own monitor saw, which has missed nothing since ``monitor_since``, and
-    ``outside_percent`` what DCGM exporter did. ``soft`` is the softer evidence, null where none was read: ``active``
-    and ``words`` of each that was active (true) or unknown (null), as in core.readings. The rest was quiet. ``gpu``
-    is "" where the workspace has none.
+    The same holds for ``encoder_percent``, ``decoder_percent``, ``possible_holders``, ``possible_cpu_cores`` and
+    ``seen_seconds``. ``sources`` are the readings of the workspace's monitor and of DCGM exporter. ``soft`` is the soft
+    evidence, null where none was read: ``active`` and ``words`` of each that was active (true) or unknown (null), as in
+    core.readings. The rest was quiet. ``gpu`` is "" where the workspace has none.
     """
 
     lease: str
@@ -44,9 +44,12 @@ class ReadingRow:
     soft: dict[str, dict[str, Any]] | None = None
     buffer_percent: float | None = None
     persistence: bool | None = None
-    monitor_percent: float | None = None
-    monitor_since: float | None = None
-    outside_percent: float | None = None
+    encoder_percent: float | None = None
+    decoder_percent: float | None = None
+    possible_holders: int = 0
+    possible_cpu_cores: float | None = None
+    seen_seconds: float = 0.0
+    sources: list[dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True)

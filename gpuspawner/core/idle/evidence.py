@@ -123,7 +123,8 @@ def _gpus(sample: Sample, readings: Sequence[GpuReading], policy: IdlePolicy) ->
         yield _joined(reading, _intervals(reading, told, f"GPU {number}", sample, policy), policy)
     for one in sample.sources:
         if is_any(one) and one.is_own:
-            yield GpuEvidence("", GpuState.BUSY, f"a GPU at {one.percent:.3g} % by {one.source.value}")
+            seen = _by_source(one, GpuReading(""), "a GPU", policy)
+            yield GpuEvidence("", GpuState.BUSY, seen.words, intervals=(seen,))
     for gpu in sorted({one.gpu for one in readings} - set(leased)):
         yield GpuEvidence(gpu, GpuState.UNKNOWN, f"{gpu} is seen, not leased")
 

@@ -93,6 +93,7 @@ class Family:
             held=Timeline(draft.held),
             holder_cpu=Timeline(draft.holder_cpu),
             media=Timeline(draft.media),
+            has_short_processes=not self.lives,
             neighbours=neighbours,
         )
         return replace(plain, **self.more)  # type: ignore[arg-type]
@@ -190,6 +191,10 @@ FAMILIES: dict[str, Family] = {
     "job every 35 min, 10 to 30 s": Family(_bursts(10.0, 30.0, (34.5 * MIN, 35.0 * MIN))),
     "cron job every 10 min, a process each": Family(_bursts(3.0, 6.0, (9.5 * MIN, 10.0 * MIN)), lives=False),
     "cron job every 25 min, a process each": Family(_bursts(8.0, 20.0, (24.0 * MIN, 26.0 * MIN)), lives=False),
+    "loop in a shell, a process each, shared": Family(
+        _bursts(1.5, 4.0, (40.0, 300.0)), lives=False, more=SHARED, neighbour_share=0.4
+    ),
+    "loop in a shell, a process each, MIG": Family(_bursts(1.5, 4.0, (40.0, 300.0)), lives=False, more=MIG),
     "loop in a shell, a process each": Family(_bursts(1.5, 4.0, (40.0, 100.0)), lives=False),
     "federated client": Family(_bursts(20.0, 90.0, (8 * MIN, 33 * MIN))),
     "federated client that polls": Family(_bursts(5.0, 20.0, (8 * MIN, 33 * MIN), between=0.04)),

@@ -83,7 +83,8 @@ def parse_probe(
     if table is None:
         return sample, previous
     soft = soft_readings(lines, table.clock_seconds, interval_seconds)
-    sample = replace(sample, soft=soft, opened=opened_reading(lines, table.clock_seconds))
+    ended_cores = table.ended_cores_since(previous)
+    sample = replace(sample, soft=soft, opened=opened_reading(lines, table.clock_seconds), ended_cpu_cores=ended_cores)
     return sample, replace(table, followed=probe.followed(table.clock_seconds))
 
 

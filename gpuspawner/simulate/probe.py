@@ -113,7 +113,10 @@ class Looking:
         sources = tuple(one for number in numbers for one in self._by_sources(number, since, at))
         self.told_until = at
         soft = tuple(SoftReading(name, shown.touches(at - interval, at), name) for name, shown in self.soft.items())
-        return Sample(self.gpus, readings, interval, at - self.began, cores, soft, sources=sources)
+        ended = cores if session.has_short_processes else None if cores is None else 0.0
+        return Sample(
+            self.gpus, readings, interval, at - self.began, cores, soft, sources=sources, ended_cpu_cores=ended
+        )
 
     def _by_sources(self, number: int, since: float, at: float) -> Iterator[SourceReading]:
         gpu = self.gpus[number]

@@ -68,6 +68,8 @@ class Session:
     """One of its processes hides its open files, such as ``ssh-agent``."""
     has_process_utilization: bool = False
     """NVML tells the utilization of each process of a shared GPU."""
+    has_short_processes: bool = False
+    """Each piece of its work has a process of its own, which ends with it."""
     is_hidden: bool = False
     """What uses the GPU runs in another container of its pod: the probe sees none of its processes."""
     twitches: bool = False
@@ -155,6 +157,7 @@ class _Drawn:
             work=tuple(work if not one or number == gpus - 1 else Timeline() for number in range(gpus)),
             cpu=Timeline(self.cpu),
             held=self.held(work),
+            has_short_processes=self.kind is Work.ENDING,
             twitches=self.chance.random() < self.habits.twitch_share,
             neighbours=self.neighbours() if self.sharing is Sharing.SHARED else Timeline(),
             browser=Timeline(self.browser),

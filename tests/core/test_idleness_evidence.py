@@ -23,6 +23,7 @@ from evidence_builders import (
     gpu_of,
     judged,
     kind_of,
+    monitored,
     sample,
     shared,
 )
@@ -252,10 +253,16 @@ def test_soft_evidence_has_a_budget(seen: Sample, since_busy_seconds: float, kin
             id="their CPU use unknown",
         ),
         pytest.param(
-            exclusive(0, holders=0, memory_used_bytes=0), 0.05, "GPU 0 held by no process", id="a process has ended"
+            exclusive(0, holders=0, memory_used_bytes=0),
+            0.05,
+            "processes that have ended may have used GPU 0",
+            id="a process has ended",
         ),
         pytest.param(
-            exclusive(100, **WOKEN), 0.05, "GPU 0 held by no process", id="a process has ended, and we woke it"
+            exclusive(100, **WOKEN),
+            0.05,
+            "processes that have ended may have used GPU 0",
+            id="a process has ended, and we woke it",
         ),
         pytest.param(
             exclusive(100, buffer_percent=97.0, **WOKEN), 0.0, "GPU 0 held by no process", id="it worked before"
@@ -276,6 +283,16 @@ def test_work_that_may_have_been_missed_counts_for_the_soft_budget(
     kind, why = judged(seen, 3600.0)
     assert (kind, why.endswith(f", but {because}")) == (SOFT, True)
     assert kind_of(seen, 3601.0) is IDLE
+
+
+@pytest.mark.parametrize("percent", [0.0, 60.0, None])
+def test_processes_that_have_ended_may_have_used_a_shared_gpu(percent: float | None) -> None:
+    ended = sample(shared(0, None, utilization_percent=percent), ended_cpu_cores=0.05)
+    assert (kind_of(ended), gpu_of(ended).may_work) == (UNKNOWN, True)
+    alive = sample(shared(0, None, utilization_percent=percent), ended_cpu_cores=0.0, cpu_cores=0.05)
+    assert kind_of(alive) is IDLE, "a process that lives and does not hold it has not used it"
+    device = monitored(40, is_own=False)
+    assert (kind_of(replace(ended, sources=(device,))), kind_of(replace(alive, sources=(device,)))) == (UNKNOWN, IDLE)
 
 
 def test_unreadable_processes_without_memory_on_the_gpu_do_not_hold_it() -> None:
@@ -352,14 +369,14 @@ SAMPLES = st.builds(
 )
 
 
-def is_known_low(reading: GpuReading) -> bool:
+def is_known_low(reading: GpuReading, *, ended: bool) -> bool:
     """Say again, in other words, when nothing is seen of work on a GPU."""
     percent = reading.utilization_percent
     low = percent is not None and 0 <= percent < 5
     if reading.shared:
         cores = (reading.holders_cpu_cores, reading.possible_cpu_cores)
         at_rest = all(one is not None and not math.isnan(one) for one in cores) and 0 <= sum(cores) <= 0.02
-        unheld = reading.holders == 0 and reading.possible_holders == 0
+        unheld = reading.holders == 0 and reading.possible_holders == 0 and not ended
         unread = percent is None or not 0 <= percent <= 100
         return unheld or (reading.holders is not None and at_rest and (low or unread))
     woken = reading.holders == 0 and reading.memory_used_bytes == 0 and reading.persistence is False
@@ -373,7 +390,7 @@ def test_promise_4_a_sample_is_idle_only_if_every_leased_gpu_is_known_to_be(seen
         and not seen.problem
         and seen.age_seconds >= 60
         and sorted(reading.gpu for reading in seen.gpus) == sorted(seen.leased)
-        and all(map(is_known_low, seen.gpus))
+        and all(is_known_low(one, ended=(seen.cpu_cores or 0.0) > 0.02) for one in seen.gpus)
     )
     kind = kind_of(seen, since)
     assert (kind in {IDLE, SOFT}) <= all_known_low

@@ -123,7 +123,7 @@ def _gpus(sample: Sample, readings: Sequence[GpuReading], policy: IdlePolicy) ->
         yield _joined(reading, _intervals(reading, told, f"GPU {number}", sample, policy), policy)
     for one in sample.sources:
         if is_any(one) and one.is_own:
-            seen = _by_source(one, GpuReading(""), "a GPU", policy)
+            seen = _by_source(one, "a GPU", policy, is_held=True)
             yield GpuEvidence("", GpuState.BUSY, seen.words, intervals=(seen,))
     for gpu in sorted({one.gpu for one in readings} - set(leased)):
         yield GpuEvidence(gpu, GpuState.UNKNOWN, f"{gpu} is seen, not leased")
@@ -140,22 +140,26 @@ def _intervals(
     reading: GpuReading, told: Sequence[SourceReading], name: str, sample: Sample, policy: IdlePolicy
 ) -> tuple[Interval, ...]:
     """Return what each source says of a GPU, the strongest first."""
-    by_sources = (_by_source(one, reading, name, policy) for one in told)
-    return *by_sources, _by_probe(reading, name, sample, policy), _by_processes(reading, name, sample, policy)
+    # A process that has ended since the sample before may have held it.
+    ended_cores = sample.cpu_cores if sample.ended_cpu_cores is None else sample.ended_cpu_cores
+    is_held = not reading.is_unheld or (ended_cores or 0.0) > policy.held_bound_cores
+    by_sources = (_by_source(one, name, policy, is_held=is_held) for one in told)
+    by_probe = _by_probe(reading, name, sample, policy, is_held=is_held)
+    return *by_sources, by_probe, _by_processes(reading, name, sample, policy, is_held=is_held)
 
 
-def _by_source(one: SourceReading, reading: GpuReading, name: str, policy: IdlePolicy) -> Interval:
+def _by_source(one: SourceReading, name: str, policy: IdlePolicy, *, is_held: bool) -> Interval:
     """Judge a reading of a source: work of the workspace's own, of nobody, or of a device that others use too."""
     words = f"{name}{one.engine and f' ({one.engine})'} at {one.percent:.3g} % by {one.source.value}"
     state, saw_work = GpuState.IDLE, _is_work(one, policy)
     if saw_work:
         state = GpuState.BUSY
         if not one.is_own:
-            state = GpuState.IDLE if reading.is_unheld else GpuState.UNKNOWN
+            state = GpuState.UNKNOWN if is_held else GpuState.IDLE
             words += ", perhaps by others"
     # An idle decoder says nothing of the rest, and what is too old says nothing of this sample.
     coverage = 0.0 if one.engine or one.end_seconds > LATEST_SECONDS else one.coverage
-    return Interval(reading.gpu, one.begin_seconds, one.end_seconds, state, one.source, coverage, words, saw_work)
+    return Interval(one.gpu, one.begin_seconds, one.end_seconds, state, one.source, coverage, words, saw_work)
 
 
 def _is_work(one: SourceReading, policy: IdlePolicy) -> bool:
@@ -163,7 +167,7 @@ def _is_work(one: SourceReading, policy: IdlePolicy) -> bool:
     return least <= one.percent <= 100 and one.percent > 0  # noqa: PLR2004 - a percentage; NaN is no work
 
 
-def _by_probe(reading: GpuReading, name: str, sample: Sample, policy: IdlePolicy) -> Interval:
+def _by_probe(reading: GpuReading, name: str, sample: Sample, policy: IdlePolicy, *, is_held: bool) -> Interval:
     """Judge the readings of ``nvidia-smi``: of the whole device, where others use it too."""
 
     def found(state: GpuState, words: str, coverage: float = 0.0, *, saw_work: bool = False) -> Interval:
@@ -178,7 +182,6 @@ def _by_probe(reading: GpuReading, name: str, sample: Sample, policy: IdlePolicy
     if percent < policy.below_percent:
         return found(GpuState.IDLE, f"{name} at {percent:g} %", coverage)
     if reading.shared:
-        is_held = not reading.is_unheld
         state = GpuState.UNKNOWN if is_held else GpuState.IDLE
         return found(state, f"{name} at {percent:g} %, perhaps by others", saw_work=is_held)
     if reading.may_be_woken and (reading.buffer_percent or 0.0) >= policy.below_percent:
@@ -189,32 +192,31 @@ def _by_probe(reading: GpuReading, name: str, sample: Sample, policy: IdlePolicy
     return found(GpuState.BUSY, f"{name} at {percent:g} %", saw_work=True)
 
 
-def _by_processes(reading: GpuReading, name: str, sample: Sample, policy: IdlePolicy) -> Interval:
+def _by_processes(reading: GpuReading, name: str, sample: Sample, policy: IdlePolicy, *, is_held: bool) -> Interval:
     """Judge the CPU time of the processes that hold a GPU, or may hold it. It has no gaps.
 
     On a GPU of its own it shows only that nothing worked: CPU use may be anything. On a shared one it is all that
     tells the workspace's work from that of others.
     """
 
-    def found(state: GpuState, words: str, coverage: float = 0.0) -> Interval:
-        return Interval(reading.gpu, sample.interval_seconds, 0.0, state, Source.PROCESSES, coverage, words)
+    def found(state: GpuState, words: str, coverage: float = 0.0, *, saw_work: bool = False) -> Interval:
+        return Interval(reading.gpu, sample.interval_seconds, 0.0, state, Source.PROCESSES, coverage, words, saw_work)
 
     without = GpuState.UNKNOWN if reading.shared else GpuState.IDLE
-    if reading.holders is None:
-        return found(without, f"{name} can't be read ({reading.problem or 'its processes are unknown'})")
+    if reading.is_unheld and is_held:
+        return found(without, f"processes that have ended may have used {name}", saw_work=reading.shared)
     if reading.is_unheld:
-        # A process that has ended may have used it.
-        ended = sample.cpu_cores is not None and sample.cpu_cores > policy.held_bound_cores
-        return found(GpuState.IDLE, f"{name} held by no process", 0.0 if ended else 1.0)
-    if not reading.holders and not reading.possible_holders:
+        return found(GpuState.IDLE, f"{name} held by no process", 1.0)
+    if reading.holders == 0 and not reading.possible_holders:
         return found(GpuState.IDLE, "a process of another container uses its memory")
     cores = reading.cpu_cores
-    if cores is None or not cores >= 0:  # NaN is no measurement
-        return found(without, f"{name} can't be read ({reading.problem or 'the CPU use of its processes is unknown'})")
+    if reading.holders is None or cores is None or not cores >= 0:  # NaN is no measurement
+        why = "its processes are unknown" if reading.holders is None else "the CPU use of its processes is unknown"
+        return found(without, f"{name} can't be read ({reading.problem or why})")
     words = f"the processes of {name} at {show_cores(cores)}"
     if cores <= policy.held_bound_cores:
         return found(GpuState.IDLE, words, 1.0)
-    return found(GpuState.BUSY if reading.shared else GpuState.IDLE, words)
+    return found(GpuState.BUSY if reading.shared else GpuState.IDLE, words, saw_work=reading.shared)
 
 
 # Joining

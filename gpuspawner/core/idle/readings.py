@@ -104,6 +104,7 @@ class Sample:
         interval_seconds: the time since the sample before (monotonic; the period for the first one).
         age_seconds: the time since the workspace runs.
         cpu_cores: the CPU use of all processes of the workspace, averaged in the same way as that of holders.
+        ended_cpu_cores: the part of it that processes used which have ended since; None where that is unknown.
         soft: the soft evidence. What it says nothing of is unknown.
         hub_idle_seconds: how long ago the hub last noted activity of the server, below 0 where the clocks differ.
         problem: why the probe as a whole failed. Then nothing that it told is believed.
@@ -121,3 +122,4 @@ class Sample:
     problem: str = ""
     opened: bool | None = None
     sources: tuple[SourceReading, ...] = ()
+    ended_cpu_cores: float | None = None

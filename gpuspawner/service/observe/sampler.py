@@ -298,6 +298,7 @@ def reading_rows(lease: Lease, sample: Sample, evidence: Evidence, policy: IdleP
         kind=lease.streak.kind.value if lease.streak.kind is not None else "unknown",
         because=lease.streak.because[:BECAUSE_CHARACTERS],
         cpu_cores=sample.cpu_cores,
+        ended_cpu_cores=sample.ended_cpu_cores,
         soft=soft if sample.soft else None,
     )
     if not sample.leased:

@@ -21,10 +21,10 @@ class ReadingRow:
 
     ``utilization_percent`` is the highest that was read. ``shared``, ``holders``, ``holders_cpu_cores``,
     ``buffer_percent`` and ``persistence`` are as in core.readings; ``cpu_cores`` is the whole workspace's.
-    The same holds for ``encoder_percent``, ``decoder_percent``, ``possible_holders``, ``possible_cpu_cores`` and
-    ``seen_seconds``. ``sources`` are the readings of the workspace's monitor and of DCGM exporter. ``soft`` is the soft
-    evidence, null where none was read: ``active`` and ``words`` of each that was active (true) or unknown (null), as in
-    core.readings. The rest was quiet. ``gpu`` is "" where the workspace has none.
+    The same holds for ``encoder_percent``, ``decoder_percent``, ``possible_holders``, ``possible_cpu_cores``,
+    ``ended_cpu_cores`` and ``seen_seconds``. ``sources`` are the readings of the workspace's monitor and of DCGM
+    exporter. ``soft`` is the soft evidence, null where none was read: ``active`` and ``words`` of each that was active
+    (true) or unknown (null), as in core.readings. The rest was quiet. ``gpu`` is "" where the workspace has none.
     """
 
     lease: str
@@ -49,6 +49,7 @@ class ReadingRow:
     possible_holders: int = 0
     possible_cpu_cores: float | None = None
     seen_seconds: float = 0.0
+    ended_cpu_cores: float | None = None
     sources: list[dict[str, Any]] | None = None
 
 

@@ -77,6 +77,7 @@ readings = sa.Table(
     sa.Column("decoder_percent", sa.Float),
     sa.Column("possible_holders", sa.Integer, nullable=False, server_default="0"),
     sa.Column("possible_cpu_cores", sa.Float),
+    sa.Column("ended_cpu_cores", sa.Float),
     sa.Column("seen_seconds", sa.Float, nullable=False, server_default="0"),
     sa.Column("sources", sa.JSON(none_as_null=True)),
     sa.Index("ix_readings_lease", "lease", "at"),

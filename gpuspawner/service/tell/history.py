@@ -174,6 +174,7 @@ def _sample(history: Recorded, rows: dict[str, ReadingRow], interval: float, at:
         interval_seconds=interval,
         age_seconds=max(0.0, at - history.start),
         cpu_cores=known[0].cpu_cores if known else None,
+        ended_cpu_cores=known[0].ended_cpu_cores if known else None,
         opened=history.opened(at),
         soft=_soft(next((row.soft for row in rows.values() if row.soft is not None), None)),
         sources=tuple(dict.fromkeys(_source(one) for row in rows.values() for one in row.sources or ())),

@@ -6,7 +6,7 @@ from alembic import op
 revision = "0026"
 down_revision = "0024"
 BEFORE = ("monitor_percent", "monitor_since", "outside_percent")
-NAMES = ("encoder_percent", "decoder_percent", "possible_cpu_cores")
+NAMES = ("encoder_percent", "decoder_percent", "possible_cpu_cores", "ended_cpu_cores")
 
 
 def upgrade() -> None:

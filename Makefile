@@ -1,13 +1,14 @@
 # The commands; `make run` and `make test` are the two that matter. What they install stays in this folder, but for what
 # `make cluster` builds: its cache outlives the checkout (GPUSPAWNER_CACHE).
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster test test-all bench docs package sbom images cluster cluster-stop test-cluster clean
+.PHONY: help run run-cluster test test-all bench size docs package sbom images cluster cluster-stop test-cluster clean
 python = python=$$(sh tools/python.sh) && exec $$python
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' Makefile | expand -t 19
 	@echo "For run and run-cluster: PORT=8001, FAST=1 (a policy's half hour takes a minute), DATA=folder"
 	@echo "For run: DEMO=0 (no scripted colleagues), SCHEDULER=http (an external scheduler owns the queue)"
+	@echo "For run and run-cluster: NVIDIA=a100 (NVIDIA's simulated driver; also b200, gb200, gb300, h100, l40s, t4)"
 
 run: ## hub, proxy and service on http://127.0.0.1:8000, with simulated GPUs where there are none
 	@$(python) -m demo.run
@@ -23,6 +24,9 @@ test-all: ## every test, on both JupyterHub versions and every Python: an hour
 
 bench: ## figures of the hot paths
 	@$(python) -m tools.bench
+
+size: ## files, lines, statements and classes of each package
+	@$(python) -m tools.size
 
 docs: ## the documentation as a site, into site/; a broken link fails
 	@$(python) -m tools.docs

@@ -48,9 +48,9 @@ from gpuspawner.service.clock import SteadyClock
 from gpuspawner.service.garbage import look_seldom
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import Store
-from gpuspawner.service.store.copies.backups import DATABASE
-from gpuspawner.service.store.copies.copying import copy
-from gpuspawner.service.store.reports.use_sums import Amounts, Part, rows_of
+from gpuspawner.service.store.backup import DATABASE
+from gpuspawner.service.store.copying import copy
+from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart, rows_of
 from tools.postgres import Server
 
 PREFIX = "/services/gpu"
@@ -134,7 +134,7 @@ def a_lease(number: int, now: float, slots: tuple[Slot, ...], kind: str) -> Leas
 def fill(path: Path, now: float) -> float:
     """Write a year of ended workspaces, with their lines of the ledger, audit and sums. Return the file's GiB."""
     random_, today = random.Random(1), datetime.fromtimestamp(now, timezone.utc)
-    sums: list[Part] = []
+    sums: list[UsagePart] = []
     leases, ledger, audit = [], [], []
     pattern = replace(
         a_lease(1, now, (Slot("g"),), "a100"), phase=Phase.ENDED, reason=Reason.IDLE, ended_by="gpuspawner"
@@ -175,8 +175,8 @@ def fill(path: Path, now: float) -> float:
             (at - 600, name, user, "gpuspawner", "warned", "idle"),
             (at, name, user, "gpuspawner", "stop", "idle"),
         ]
-        used = Amounts(hours * 0.6, hours * 0.3, hours * 0.1, 1.0, 1.0, hours, 0.0, 2 * hours)
-        sums.append(Part(day, created, user, team, kind, "lab", f"node-{random_.randrange(GPUS // 8)}", used))
+        used = UsageAmounts(hours * 0.6, hours * 0.3, hours * 0.1, 1.0, 1.0, hours, 0.0, 2 * hours)
+        sums.append(UsagePart(day, created, user, team, kind, "lab", f"node-{random_.randrange(GPUS // 8)}", used))
     with sqlite3.connect(path) as connection:
         insert(
             connection,

@@ -200,12 +200,12 @@ def memory() -> None:
 
         asyncio.run(run())
         for one in leases[:50]:
-            wired.store.readings(one.id, clock.now() - 86400.0)
+            wired.store.readings.of_lease(one.id, clock.now() - 86400.0)
         begun = time.perf_counter()
-        wired.store.ages.thin_readings(clock.now())
+        wired.store.readings.thin(clock.now())
         first = time.perf_counter() - begun
         begun = time.perf_counter()
-        wired.store.ages.thin_readings(clock.now() + 600.0)
+        wired.store.readings.thin(clock.now() + 600.0)
         later = time.perf_counter() - begun
         size = (Path(folder) / "gpuspawner.sqlite").stat().st_size / 1e6
         print(f"{before:.0f} {megabytes():.0f} {size:.0f} {first:.2f} {later:.2f}")

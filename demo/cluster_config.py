@@ -52,9 +52,8 @@ copy = f"sh {demo['first']}/copy.sh"
 c.KubeSpawner.lifecycle_hooks = {"postStart": {"exec": {"command": ["sh", "-c", copy]}}}
 
 catalog = yaml.safe_load((here / "cluster_catalog.yaml").read_text())
-if demo["kinds"] is None:
-    c.GPUSpawner.gpu_cluster = {"devices": "/dev/nvidia-simulated/GPU-*"}
-else:
-    catalog = with_own(catalog, Counter({(name, memory, compute): n for name, memory, compute, n in demo["kinds"]}))
+if demo["kinds"] is not None:
+    own = Counter({(name, memory, compute): count for name, memory, compute, count in demo["kinds"]})
+    catalog = with_own(catalog, own, demo["label"])
 
 configure(c, catalog=catalog, data_dir="gpuspawner", fast=demo["fast"])

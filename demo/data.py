@@ -25,6 +25,8 @@ PORTS = range(1024, 65536)
 LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"  # none that are read as one another: 32, so 5 bits each
 NO_NEWS = {"fetchNews": "false", "checkForUpdates": False}
 """JupyterLab's settings for a demo that talks to nobody else."""
+SIMULATED_DRIVER = "simulated driver"
+"""What every page calls GPUs of NVIDIA's simulated driver. GPUs of our own simulation are called *simulated*."""
 AS_ADMIN = "As admin, open the hub's GPU page: every workspace, the queue, and who stopped what, and why."
 
 
@@ -38,10 +40,12 @@ class Settings:
     colleagues: bool
     external: bool = False
     """Whether the reference scheduler owns the queue."""
+    nvidia: str = ""
+    """The machine that NVIDIA's simulated driver simulates; "" for this machine's own GPUs, or our simulated ones."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
-        """Read PORT, DATA, FAST, DEMO and SCHEDULER.
+        """Read PORT, DATA, FAST, DEMO, SCHEDULER and NVIDIA.
 
         Raises:
             StepError: a value cannot be used; names it and what would be right.
@@ -58,9 +62,13 @@ class Settings:
         scheduler = environment.get("SCHEDULER") or "own"
         if scheduler not in ("own", "http"):
             raise StepError(f"SCHEDULER={scheduler} is not known: give SCHEDULER=http, or none for the hub's queue.")
-        data = ROOT / (environment.get("DATA") or ".run")
+        nvidia = environment.get("NVIDIA") or "none"
+        nvidia = "" if nvidia == "none" else nvidia
+        if nvidia and not (nvidia.isascii() and nvidia.isalnum()):
+            raise StepError(f"NVIDIA={nvidia} is not known: give the name of a simulated machine, like NVIDIA=a100.")
+        data = ROOT / (environment.get("DATA") or (f".run/nvidia-{nvidia}" if nvidia else ".run"))
         fast = FAST_FACTOR if switches["FAST"] else None
-        return cls(int(port), data, fast, switches["DEMO"], scheduler == "http")
+        return cls(int(port), data, fast, switches["DEMO"], scheduler == "http", nvidia)
 
     @property
     def url(self) -> str:
@@ -120,15 +128,15 @@ class Machine:
     """Where the reference scheduler shows its queue; "" where the queue is gpuspawner's own."""
 
 
-def describe_machine(settings: Settings, python: Path) -> Machine:
+def describe_machine(settings: Settings, python: Path, environment: Mapping[str, str]) -> Machine:
     """Find this machine's GPUs, and the catalog for them.
 
     Raises:
         StepError: the demo's catalog cannot be read.
     """
-    found = subprocess.run(
-        [python, "-m", "demo.machine", settings.data], cwd=ROOT, check=False, capture_output=True, text=True
-    )
+    command: list[str | Path] = [python, "-m", "demo.machine", settings.data]
+    command += [SIMULATED_DRIVER] if settings.nvidia else []
+    found = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, env=environment)
     if found.returncode:
         raise StepError(f"The demo's catalog cannot be used: {found.stderr.strip()}")
     return Machine(**json.loads(found.stdout))
@@ -165,9 +173,18 @@ def shown(path: Path) -> str:
     return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
+_ON_DEMO_GPUS = ("As alice, press Start. JupyterLab opens on demo.ipynb: run its cells, and watch the GPU work.",)
+_ON_DRIVER = (
+    "As alice, press Start. In a terminal of JupyterLab: nvidia-smi, then nvml-mock-ctl util --gpu all 64.",
+    "nvml-mock-ctl fail --gpu all --mode lost: nothing is stopped. nvml-mock-ctl reset --gpu all: they are back.",
+)
+
+
 def welcome(settings: Settings, passwords: Mapping[str, str], machine: Machine) -> str:
     """Return what `make run` says once everything runs."""
-    if not machine.simulated:
+    if settings.nvidia:
+        colleagues = "none: they work on GPUs of our own simulation"
+    elif not machine.simulated:
         colleagues = "none: the GPUs are real, and all yours"
     elif settings.colleagues:
         colleagues = "carol-demo (busy on 2 A100) and dave-demo (idle on 1 H100), scripted; DEMO=0 omits them"
@@ -186,7 +203,7 @@ def welcome(settings: Settings, passwords: Mapping[str, str], machine: Machine) 
         rows={"GPUs": machine.gpus, "Times": pace(settings, "make run"), "Colleagues": colleagues}
         | (outside if machine.scheduler else {}),
         tries=(
-            "As alice, press Start. JupyterLab opens on demo.ipynb: run its cells, and watch the GPU work.",
+            *(_ON_DRIVER if settings.nvidia else _ON_DEMO_GPUS),
             let_it_rest(settings),
             "As bob (a private window), ask for 4 GPUs: you get a place in the queue, and the start comes unaided.",
             AS_ADMIN,

@@ -29,7 +29,7 @@ from gpuspawner.core.quotas.charges import Line, lines_of_end, rate_of
 from gpuspawner.service.observe.sampler import reading_rows
 from gpuspawner.service.rules.daily_use import parts_of_lines, parts_of_step
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
-from gpuspawner.service.store.reports.use_sums import Part
+from gpuspawner.service.store.usage_sums import UsagePart
 from gpuspawner.simulate.habits import Habits, Sharing, Work
 from gpuspawner.simulate.probe import Looking
 from gpuspawner.simulate.sessions import Session, sessions
@@ -71,8 +71,8 @@ def main(data: Path, catalog_path: str) -> None:
         for lease, rows in merge(*everybody, key=lambda one: one[0].phase_since):
             line = AuditLine(lease.phase_since, lease.id, lease.user, lease.user, Stopped("stopped", lease.message))
             charged = lines_of_end(replace(lease, phase=Phase.RUNNING), lease, zone)
-            store.save([lease], [line], rows, charged, used=used_of(lease, charged, rows, zone))
-        while store.ages.thin_readings(now):
+            store.save([lease], [line], rows, charged, usage=used_of(lease, charged, rows, zone))
+        while store.readings.thin(now):
             pass
     finally:
         store.close()
@@ -101,7 +101,7 @@ def workspaces(
         yield lease, list(readings(lease, session, policy))
 
 
-def used_of(lease: Lease, charged: Sequence[Line], rows: Iterable[ReadingRow], zone: ZoneInfo) -> Iterator[Part]:
+def used_of(lease: Lease, charged: Sequence[Line], rows: Iterable[ReadingRow], zone: ZoneInfo) -> Iterator[UsagePart]:
     """Yield what the service would have added to the sums of use: what was charged, and what samples read each day."""
 
     def node_of(_gpu: str) -> str:

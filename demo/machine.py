@@ -1,6 +1,7 @@
 """This machine's GPUs for the demo: its own, by nvidia-smi, or the simulated ones of the demo's catalog.
 
-Prints one JSON object: the catalog's path, and a sentence on the GPUs, and whether they are simulated.
+Prints one JSON object: the catalog's path, and a sentence on the GPUs, and whether they are simulated. A second
+argument is a label for GPUs that nvidia-smi shows and that are not this machine's own.
 """
 
 from __future__ import annotations
@@ -31,12 +32,16 @@ def own_gpus() -> Counter[tuple[str, str, str]]:
     return Counter((row[0], row[1], row[2]) for row in rows if len(row) == 3 and row[1].isdigit())  # noqa: PLR2004
 
 
-def with_own(catalog: dict[str, Any], own: Counter[tuple[str, str, str]]) -> dict[str, Any]:
-    """Return a demo's catalog with the machine's or the cluster's own kinds in place of the written ones."""
+def with_own(catalog: dict[str, Any], own: Counter[tuple[str, str, str]], label: str = "") -> dict[str, Any]:
+    """Return a demo's catalog with the machine's or the cluster's own kinds in place of the written ones.
+
+    Titles, which every page shows, carry the ``label``.
+    """
     kinds, counts = {}, {}
     for (name, memory, compute), count in own.items():
         slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-        kinds[slug] = {"title": name, "match": name, "memory": f"{memory}{MIB}", "compute": float(compute)}
+        title = f"{name} ({label})" if label else name
+        kinds[slug] = {"title": title, "match": name, "memory": f"{memory}{MIB}", "compute": float(compute)}
         counts[slug] = f"1-{count}" if count > 1 else 1
     templates = dict(catalog["templates"])
     pytorch = templates.pop("pytorch")
@@ -48,15 +53,15 @@ def with_own(catalog: dict[str, Any], own: Counter[tuple[str, str, str]]) -> dic
     return {**kept, "gpus": kinds, "templates": templates}
 
 
-def main(data: Path) -> None:
-    """Print what the launcher needs; writes a catalog to ``data`` where this machine has GPUs."""
+def main(data: Path, label: str = "") -> None:
+    """Print what the launcher needs; writes a catalog to ``data`` where this machine has GPUs, called by ``label``."""
     catalog = yaml.safe_load(CATALOG.read_text())
     own = own_gpus()
     if own:
         path = data / "catalog.yaml"
-        path.write_text(yaml.safe_dump(with_own(catalog, own), sort_keys=False))
+        path.write_text(yaml.safe_dump(with_own(catalog, own, label), sort_keys=False))
         listed = ", ".join(f"{count} {name}" for (name, _, _), count in own.items())
-        gpus = f"this machine's own: {listed}"
+        gpus = f"of NVIDIA's {label}: {listed}" if label else f"this machine's own: {listed}"
     else:
         path = CATALOG
         simulated = catalog["simulated"]
@@ -66,4 +71,4 @@ def main(data: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

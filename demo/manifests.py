@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from demo.data import DEMO, NO_NEWS, PEOPLE, Settings
+from demo.data import DEMO, NO_NEWS, PEOPLE, SIMULATED_DRIVER, Settings
 from demo.place import MARK, Images, Place
 from tools.cluster.kubectl import Kubectl
 from tools.install import ROOT
@@ -53,6 +53,7 @@ def objects(place: Place, settings: Settings) -> list[Object]:
         "priority_class": priority,
         "first": FIRST,
         "kinds": place.kinds,
+        "label": SIMULATED_DRIVER if place.control else "",
         "fast": settings.fast,
     }
     enforced = {"pod-security.kubernetes.io/enforce": "restricted"}

@@ -13,15 +13,20 @@ from pathlib import Path
 
 from tools.cluster.__main__ import launch
 from tools.cluster.cluster import Cluster
-from tools.cluster.gpus import Gpus
+from tools.cluster.gpus import node_gpus
 from tools.cluster.hub import ensure_hub_image
 from tools.cluster.kubectl import Kubectl
+from tools.cluster.node_gpus import NodeGpus
+from tools.cluster.nvidia_gpus import NvidiaGpus
+from tools.cluster.standin_gpus import StandinGpus
 from tools.cluster.workspace import ensure_image
 from tools.progress import StepError, Steps
 
 MARK = "gpuspawner.io/run-cluster"
 """The label of all that is to be removed in the end; its value is the namespace."""
 GPUS = 4
+NO_DRIVER = "none"
+"""The profile by which our own simulation serves also where NVIDIA's simulated driver is."""
 GONE_WITHIN_SECONDS = 60
 MADE = "namespaces,persistentvolumes,clusterroles,clusterrolebindings,priorityclasses"
 """The kinds of what the whole cluster would keep."""
@@ -43,9 +48,9 @@ class Images:
 class Place:
     """A cluster that answers, with a namespace's name that nobody has there.
 
-    ``own`` is its parts where it runs on this machine, else None; ``ends`` tells that it ends with this run. ``kinds``
-    is None where its GPUs are simulated, else what its nodes' labels tell: product, memory in MiB, compute capability
-    and how many of it one node has at most.
+    ``own`` is its parts where it runs on this machine, else None; ``ends`` tells that it ends with this run. ``served``
+    are the GPUs that this run gave its node. ``kinds`` is None if those are our own simulation, else what the nodes'
+    labels tell: product, memory in MiB, compute capability and how many of it one node has at most.
     """
 
     kubectl: Kubectl
@@ -53,15 +58,21 @@ class Place:
     images: Images
     own: Cluster | None = None
     ends: bool = False
+    served: NodeGpus | None = None
     kinds: list[tuple[str, str, str, int]] | None = None
 
     @property
     def gpus(self) -> str:
         """A sentence on its GPUs."""
-        if self.kinds is None:
-            return f"{GPUS} simulated A100 of one node"
-        listed = ", ".join(f"{name} (up to {count})" for name, _, _, count in self.kinds)
+        if self.served:
+            return self.served.words
+        listed = ", ".join(f"{name} (up to {count})" for name, _, _, count in self.kinds or ())
         return f"by its nodes' labels: {listed or 'none'}"
+
+    @property
+    def control(self) -> Path | None:
+        """The program that changes the state of the GPUs, None if notebooks do that or they are real."""
+        return self.served.control if isinstance(self.served, NvidiaGpus) else None
 
     @property
     def homes(self) -> Path | None:
@@ -87,7 +98,9 @@ class Place:
 
 
 @contextmanager
-def a_place(steps: Steps, folder: Path, python: Path, environment: Mapping[str, str]) -> Iterator[Place]:
+def a_place(
+    steps: Steps, folder: Path, python: Path, environment: Mapping[str, str], profile: str = ""
+) -> Iterator[Place]:
     """Give a place, with simulated GPUs where it is on this machine; what was started for it ends with it.
 
     Args:
@@ -95,6 +108,7 @@ def a_place(steps: Steps, folder: Path, python: Path, environment: Mapping[str, 
         folder: of the cluster on this machine.
         python: the one for the simulated GPUs, with grpcio.
         environment: may name another cluster and its images.
+        profile: the machine that NVIDIA's driver simulates; "" for an A100, if the driver is there.
 
     Raises:
         StepError: there is none and none can be started, or the other one's images are not named.
@@ -108,11 +122,15 @@ def a_place(steps: Steps, folder: Path, python: Path, environment: Mapping[str, 
             hub = cluster.give_image(ensure_hub_image(folder))
         with steps.step("Image of workspaces", streams=True):
             images = Images(hub, cluster.give_image(ensure_image(folder)), "Never")
-        gpus = Gpus(cluster, GPUS, python=python)
+        if profile == NO_DRIVER:
+            gpus: NodeGpus = StandinGpus(cluster, GPUS, python=python)
+        else:
+            gpus = node_gpus(cluster, GPUS, profile or "a100", python=python)
         try:
             with steps.step(f"{GPUS} simulated GPUs"):
                 gpus.start()
-            yield Place(cluster.kubectl, namespace, images, cluster, started)
+            kinds = kinds_of([gpus.labels]) if isinstance(gpus, NvidiaGpus) else None
+            yield Place(cluster.kubectl, namespace, images, cluster, started, gpus, kinds)
         finally:
             if not started:
                 gpus.stop()

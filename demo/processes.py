@@ -1,10 +1,14 @@
-"""All that a process started, down to orphans: watched and ended. Linux only, by prctl(2) and /proc."""
+"""All that a process started, down to orphans: watched and ended. Linux only, by prctl(2) and /proc.
+
+Run as a program it becomes the command of its arguments, which then ends with its parent.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import signal
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +26,11 @@ def adopt_orphans() -> None:
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def end_with_parent() -> None:
+    """From now on, this process gets SIGTERM once its parent ends, however that ends. An exec keeps this."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
 def start(command: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str], log: IO[str]) -> int:
     """Start ``command`` in a session of its own, so that a terminal's Ctrl-C does not reach it; return its process id.
 
@@ -32,7 +41,7 @@ def start(command: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str], l
         return pid
     try:
         os.setsid()
-        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        end_with_parent()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         os.chdir(cwd)
@@ -105,3 +114,8 @@ def _by_parent() -> dict[int, list[int]]:
             parent = stat.read_text().rpartition(")")[2].split()[1]
             found[int(parent)].append(int(stat.parent.name))
     return found
+
+
+if __name__ == "__main__":
+    end_with_parent()
+    os.execvp(sys.argv[1], sys.argv[1:])

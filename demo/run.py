@@ -19,6 +19,7 @@ from demo import data, ports, processes
 from demo.data import DEMO, Settings
 from demo.launcher import Asked, Ending, refuse_taken_port, take_lock, wait_until_answers
 from tools.install import ROOT, ensure
+from tools.nvidia import SimulatedDriver, find_files
 from tools.progress import StepError, Steps, report_failure, say, tail
 
 COMMAND = "make run"
@@ -61,9 +62,11 @@ def run_hub(steps: Steps, settings: Settings, python: Path) -> None:
     Raises:
         StepError: the hub ended by itself.
     """
+    driver = start_driver(steps, settings)
+    environment = driver.environment() if driver else dict(os.environ)
     with steps.step("Data and homes"):
         passwords = data.prepare(settings)
-        machine = data.describe_machine(settings, python)
+        machine = data.describe_machine(settings, python, environment)
     history = settings.data / "gpuspawner"
     if settings.colleagues and machine.simulated and not (history / "gpuspawner.sqlite").exists():
         with steps.step("Some weeks of demo usage"):
@@ -72,9 +75,9 @@ def run_hub(steps: Steps, settings: Settings, python: Path) -> None:
     if settings.external:
         machine = data.name_scheduler(settings, machine, f"http://{ports.HOST}:{scheduler_port}", python)
     env = {
-        **os.environ,
+        **environment,
         "VIRTUAL_ENV": str(python.parents[1]),
-        "PATH": f"{python.parent}:{os.environ.get('PATH', os.defpath)}",
+        "PATH": f"{python.parent}:{environment.get('PATH', os.defpath)}",
         "GPUSPAWNER_DEMO": json.dumps(
             {
                 "data": str(settings.data),
@@ -85,6 +88,7 @@ def run_hub(steps: Steps, settings: Settings, python: Path) -> None:
                 "proxy_port": proxy_port,
                 "service_port": service_port,
                 "fast": settings.fast,
+                "environment": driver.variables if driver else {},
             }
         ),
     }
@@ -92,8 +96,12 @@ def run_hub(steps: Steps, settings: Settings, python: Path) -> None:
     with suppress(FileNotFoundError):
         log_path.replace(log_path.with_suffix(".previous.log"))
     with log_path.open("a") as log:
+        command: list[str | Path] = [python, "-m", "jupyterhub", "-f", DEMO / "jupyterhub_config.py"]
         hub = processes.start(
-            [python, "-m", "jupyterhub", "-f", DEMO / "jupyterhub_config.py"], cwd=settings.data, env=env, log=log
+            driver.with_devices(command) if driver and driver.can_show_devices() else command,
+            cwd=settings.data,
+            env=env,
+            log=log,
         )
         lives = partial(raise_if_ended, hub, log_path)
         if settings.external:
@@ -108,6 +116,18 @@ def run_hub(steps: Steps, settings: Settings, python: Path) -> None:
             processes.start([python, "-m", "demo.colleagues", settings.url], cwd=ROOT, env=env, log=log)
     say(data.welcome(settings, passwords, machine))
     raise_if_ended(hub, log_path, wait=True)
+
+
+def start_driver(steps: Steps, settings: Settings) -> SimulatedDriver | None:
+    """Make NVIDIA's simulated driver, if it is asked for.
+
+    Raises:
+        StepError: there is none, or none of this machine.
+    """
+    if not settings.nvidia:
+        return None
+    with steps.step("NVIDIA's simulated driver"):
+        return SimulatedDriver.on_machine(find_files(), settings.data / "nvidia", settings.nvidia)
 
 
 def start_scheduler(settings: Settings, python: Path, url: str, log: IO[str]) -> None:

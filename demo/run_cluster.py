@@ -63,7 +63,7 @@ def run(settings: Settings, folder: Path, ending: Ending) -> None:
     with ExitStack() as started:
         try:
             python = ensure(steps, ["run", "devices"])
-            place = started.enter_context(a_place(steps, folder, python, os.environ))
+            place = started.enter_context(a_place(steps, folder, python, os.environ, settings.nvidia))
             log = started.enter_context((settings.logs / "hub.log").open("w"))
             hub = Hub(place, settings, log)
             if not place.ends:
@@ -91,7 +91,9 @@ def welcome(settings: Settings, passwords: Mapping[str, str], place: Place) -> s
             "Times": data.pace(settings, COMMAND),
         },
         tries=(
-            "As alice, press Start. JupyterLab opens on demo.ipynb: run its cells, and watch the GPU work.",
+            "As alice, press Start. JupyterLab opens on demo.ipynb: run its cells, and watch the GPU work."
+            if place.control is None
+            else f"As alice, press Start. Let her GPU work by: {data.shown(place.control)} util --gpu all 64",
             "On the workspace's page, open VS Code instead, or copy the line that opens it by SSH.",
             data.let_it_rest(settings),
             "As bob (a private window), ask for more GPUs than alice left: a place in the queue.",

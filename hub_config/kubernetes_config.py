@@ -22,6 +22,7 @@ c.JupyterHub.spawner_class = "kubespawner.KubeSpawner"
 c.KubeSpawner.namespace = "gpu-workspaces"  # of kubernetes-hub.yaml: not the hub's own
 c.KubeSpawner.image = "quay.io/jupyter/base-notebook:latest"  # of templates that name none
 c.KubeSpawner.start_timeout = 900  # a large image comes once to each node
+c.KubeSpawner.http_timeout = 60  # from a ready pod to the server's first answer; its GPU is then released
 c.KubeSpawner.priority_class_name = "gpu-workspace"  # of kubernetes-hub.yaml: below training, and preempts nobody
 # Volumes are KubeSpawner's own: these apply to every template, a profile's (`profile:` of a template) to that template
 # alone. The catalog has none: `volumes` in a template is refused by name.

@@ -11,7 +11,7 @@ from gpuspawner.backends.kubernetes.fleet import Toleration
 from gpuspawner.backends.kubernetes.settings import cluster_settings
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.catalog import load_catalog, load_text
-from gpuspawner.catalog.requests.menus import Menu, MenuOption, write_menus
+from gpuspawner.catalog.profile_options import Menu, MenuOption, write_menus
 from gpuspawner.cli.serving.backend import BackendError, choose_backend
 from gpuspawner.core.errors import CatalogError
 from gpuspawner.core.gpus.fleet import GpuKind

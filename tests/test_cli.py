@@ -98,10 +98,10 @@ def test_check_warns_of_what_is_not_right_on_every_hub_or_has_no_effect(tmp_path
     ]
     assert err.splitlines() == [
         (
-            f"warning: {file}:3: policies.short.idle.start_up: 2 h is no less than the longest lifetime, 1 h. "
-            "Shorten it: by this policy no workspace is ever idle."
+            f"warning: {file}:3: policies.short.idle.start_up: 2 h is not less than the longest lifetime, 1 h. "
+            "Shorten it, because no workspace of this policy is ever idle."
         ),
-        f"warning: {file}:9: quotas.q.cost: no GPU kind has a price: it bounds nothing. Add price: to gpus.",
+        f"warning: {file}:9: quotas.q.cost: no GPU kind has a price, so this limits nothing. Add price: to gpus.",
     ]
     assert main(["check", "--json", str(file)]) == DONE
     told = json.loads(capsys.readouterr().out)
@@ -120,10 +120,10 @@ def test_check_warns_of_data_that_no_cluster_has(tmp_path, capsys):
         "templates: {lab: {title: Lab, data: [imagnet]}}\n"
         "quotas: {each-user: {each: user, gpus: {hard: 4}}}\n"
     )
-    words = f"warning: {file}:3: templates.lab.data: no cluster has `imagnet`: it chooses none. "
+    words = f"warning: {file}:3: templates.lab.data: no cluster has `imagnet`, so it selects no cluster. "
     for written, right in (
         (text, "Did you mean `imagenet`?"),
-        (text.replace(", data: [imagenet]", ""), "Write in data:"),
+        (text.replace(", data: [imagenet]", ""), "Write data:"),
     ):
         file.write_text(written)
         assert main(["check", str(file)]) == DONE
@@ -149,7 +149,7 @@ def test_check_warns_of_a_hold_of_more_gpus_than_there_are(tmp_path, capsys):
         "simulated: {a100: 4}\nholds:\n- {group: cs231, gpu: a100, count: 9, when: 'Thu 09:00-11:00'}\n"
     )
     assert main(["check", str(file)]) == 0
-    told = f"warning: {file}:6: holds.0.count: 9 a100 are held, and there are 4. Write at most 4."
+    told = f"warning: {file}:6: holds.0.count: 9 a100 are reserved, but there are only 4. Write at most 4."
     assert told in capsys.readouterr().err
     file.write_text(file.read_text().replace("count: 9", "count: 4"))
     assert main(["check", str(file)]) == 0
@@ -161,7 +161,7 @@ def test_check_asks_the_hub_for_the_groups_that_the_catalog_names_where_it_can(h
     file.write_text(TEAMS)
     assert hub.api("POST", "/groups/vision").status_code in {201, 409}
     asked = ask("admin", "check", str(file))
-    warning = f"warning: {file}:5: templates.lead.groups: the hub has no group leads: nobody is in it. Make it on the "
+    warning = f"warning: {file}:5: templates.lead.groups: the hub has no group leads, so it has no members. "
     assert asked.returncode == DONE
     assert asked.stderr.startswith(warning)
     assert asked.stderr.count("\n") == 1
@@ -181,7 +181,7 @@ def test_check_warns_where_nothing_bounds_anybody(tmp_path, capsys):
     file.write_text("version: 1\ntemplates: {lab:}\nquotas:\n")
     assert main(["check", str(file)]) == DONE
     assert capsys.readouterr().err == (
-        f"warning: {file}:3: quotas: no quota: everybody may have all. "
+        f"warning: {file}:3: quotas: there is no quota, so every user may take all GPUs. "
         "Write one, for example each-user: {each: user, gpus: {hard: 4}}.\n"
     )
 
@@ -192,7 +192,7 @@ def test_check_of_a_bad_catalog_tells_all_at_once(tmp_path, capsys):
     assert main(["check", str(file)]) == INVALID
     out, err = capsys.readouterr()
     assert out == ""
-    assert f"{file}:3: gpus.a100.memory: '80G' is no size. " in err
+    assert f"{file}:3: gpus.a100.memory: '80G' is not a size. " in err
     assert f"{file}:5: templates.lab.gpus.h100: no GPU kind is called `h100`. " in err
     assert err.endswith("3 problems in the catalog\n")
     assert main(["check", "--json", str(file)]) == INVALID

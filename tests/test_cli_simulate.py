@@ -24,7 +24,7 @@ from gpuspawner.core.idle.sources import Measure, Source, SourceReading
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
-from gpuspawner.service.store.copies.address import note_address
+from gpuspawner.service.store.backup import note_address
 
 DONE, INVALID, REFUSED, AWAY = 0, 1, 2, 3
 NOW = 1_800_000_000.0
@@ -236,7 +236,7 @@ def test_the_page_is_whole_in_itself_and_says_the_same_numbers(draft, data, tmp_
 def test_names_of_people_are_no_markup(draft, data, tmp_path, capsys):
     store = Store(f"sqlite:///{data}/gpuspawner.sqlite")
     store.open()
-    store.save([replace(store.lease("ada-lease"), user="<script>alert(1)</script>")])
+    store.save([replace(store.leases.get("ada-lease"), user="<script>alert(1)</script>")])
     store.close()
     run(capsys, draft, "--data", data, "--html", str(tmp_path / "report.html"))
     assert "<script>" not in (tmp_path / "report.html").read_text()
@@ -271,8 +271,8 @@ def test_nothing_stopped_is_said(draft, data, tmp_path, capsys):
         pytest.param(["DRAFT", "--sessions", "0"], INVALID, "0 is not from 1 to 1000000 hours", id="no hours"),
         pytest.param(["DRAFT", "--sessions", "nan"], INVALID, "is not from 1 to", id="hours that are no number"),
         pytest.param(["DRAFT", "--data", "DATA", "--days", "31"], INVALID, "31 is not from 1 to 30", id="days"),
-        pytest.param(["DRAFT", "--store", "DATA"], INVALID, "It is no address of a database", id="folder as address"),
-        pytest.param(["DRAFT", "--store", "odd://x"], INVALID, "It is no address", id="unknown kind of database"),
+        pytest.param(["DRAFT", "--store", "DATA"], INVALID, "not the address", id="folder as address"),
+        pytest.param(["DRAFT", "--store", "odd://x"], INVALID, "not the address", id="unknown kind of database"),
         pytest.param(["DRAFT", "--store", "sqlite:///none.sqlite"], AWAY, "cannot be read", id="no database"),
         pytest.param(
             ["DRAFT", "--data", "DATA", "--days", "0.0001"], REFUSED, "Nothing is recorded", id="nothing since"

@@ -1,7 +1,7 @@
-"""Writes helm/gpuspawner/values.schema.json: `python -m tools.chart_schema`.
+"""Write helm/gpuspawner/values.schema.json: `python -m tools.chart_schema`.
 
-It is made of values.yaml, whose defaults tell each value's type and whose comments describe it, and of the catalog's
-models. helm refuses by it what has a wrong shape; the chart's Job `gpuspawner check` judges the rest.
+The types come from the defaults in values.yaml, the descriptions from its comments, and the catalog from its models.
+With the schema helm refuses values of a wrong shape. `gpuspawner check`, a Job of the chart, checks the rest.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import yaml
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import core_schema
 
-from gpuspawner.catalog.entry import Section, Sections
-from gpuspawner.catalog.models import CatalogEntry
+from gpuspawner.catalog.keys import Key, keys_of
+from gpuspawner.catalog.models import WrittenCatalog
 from tools.install import ROOT
 
 VALUES = ROOT / "helm" / "gpuspawner" / "values.yaml"
@@ -30,6 +28,7 @@ NARROWER: dict[str, dict[str, Any]] = {
     "hub.podLabels": TEXTS,
     "hub.proxyPodLabels": TEXTS,
     "workspaces.podLabels": TEXTS,
+    "workspaces.podNamePrefix": {"minLength": 1, "pattern": "^[a-z0-9]([-.a-z0-9]*)$"},
     "cluster": FREE,
     "settings": FREE,
     "store.postgresql.url": {"pattern": "^(postgres(ql)?://([^:/@]+@)?[^@]+)?$"},
@@ -61,29 +60,11 @@ NARROWER: dict[str, dict[str, Any]] = {
     "prePuller.tolerations": {"items": {"type": "object"}},
     "monitoring.serviceMonitor.interval": {"pattern": "^([0-9]+(ms|[smhdwy]))+$"},
     "monitoring.serviceMonitor.labels": TEXTS,
+    "monitoring.serviceMonitor.podLabels": TEXTS,
     "monitoring.rules.labels": TEXTS,
     "monitoring.dashboards.labels": TEXTS,
 }
-"""By path: what a default does not tell of a value, as which keys a mapping may have."""
-
-
-class _AsWritten(GenerateJsonSchema):
-    """The catalog as people write it: what a parser makes of a text is for the parser to judge."""
-
-    def function_before_schema(self, schema: core_schema.BeforeValidatorFunctionSchema) -> JsonSchemaValue:
-        """Return a section as its model has it; all else as a list, or as any scalar."""
-        inner = self.generate_inner(schema["schema"])
-        if schema["function"]["function"] in {Section.func, Sections.func}:
-            return inner
-        listed = any(one.get("type") == "array" and "items" in one for one in [inner, *inner.get("anyOf", [])])
-        return {"type": "array"} if listed else dict(SCALAR)
-
-    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        """Leave defaults out: of the models, none stands for what the catalog means."""
-        return self.generate_inner(schema["schema"])
-
-    def title_schema(self, *_: Any) -> None:
-        """Have no titles."""
+"""More of the schema of some values than their defaults show, by path."""
 
 
 def schema() -> dict[str, Any]:
@@ -92,17 +73,17 @@ def schema() -> dict[str, Any]:
     lines = VALUES.read_text().splitlines()
     assert isinstance(document, yaml.MappingNode)
     values = _mapping(document, lines, "")
-    catalog = CatalogEntry.model_json_schema(schema_generator=_AsWritten)
-    kinds = _tidied(catalog.pop("$defs"))
+    definitions: dict[str, Any] = {}
     described = {"description": values["properties"]["catalog"]["description"]}
-    values["properties"]["catalog"] = {**described, **_tidied(catalog), "type": ["object", "string"]}
-    # Of helm's own, where the chart is part of another one.
+    catalog = _section(WrittenCatalog, definitions)
+    values["properties"]["catalog"] = {**described, **catalog, "type": ["object", "string"]}
+    # Helm's own, for a chart that is part of another one.
     values["properties"]["global"] = {"type": "object"}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "gpuspawner",
         **values,
-        "$defs": {**kinds, "Scalar": SCALAR},
+        "$defs": {**dict(sorted(definitions.items())), "Scalar": SCALAR},
     }
 
 
@@ -146,19 +127,31 @@ def _comment(lines: list[str], line: int) -> str:
     return " ".join(found)
 
 
-def _tidied(node: Any) -> Any:
-    """Return a schema without pydantic's titles and docstrings, whose sections may be empty."""
-    if isinstance(node, list):
-        return [_tidied(one) for one in node]
-    if not isinstance(node, dict):
-        return node
-    named = node.get("properties", {})
-    kept = {key: _tidied(one) for key, one in node.items() if key not in {"title", "description", "properties"}}
-    if kept == SCALAR:
-        return {"$ref": "#/$defs/Scalar"}
-    if kept.get("type") in ("object", "array"):
-        kept["type"] = [kept["type"], "null"]
-    return {**kept, "properties": {key: _tidied(one) for key, one in named.items()}} if named else kept
+def _section(model: type, definitions: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a section of the catalog, adding those of the sections below it to ``definitions``.
+
+    It only says which keys there are, and whether each is a scalar, a list or a mapping. `gpuspawner check` judges the
+    values.
+    """
+    properties = {}
+    for name, key in keys_of(model).items():
+        found = _value(key, definitions)
+        if key.container:
+            kind, below = ("array", "items") if key.container == "list" else ("object", "additionalProperties")
+            found = {below: found, "type": [kind, "null"]}
+        properties[name] = found
+    return {"additionalProperties": False, "type": ["object", "null"], "properties": properties}
+
+
+def _value(key: Key, definitions: dict[str, Any]) -> dict[str, Any]:
+    if key.section is not None:
+        name = key.section.__name__
+        if name not in definitions:
+            definitions[name] = _section(key.section, definitions)
+        return {"$ref": f"#/$defs/{name}"}
+    assert key.reader is not None, "a key has a reader or a section"
+    kind = key.reader.schema.get("type")
+    return {"type": [kind, "null"]} if kind in ("array", "object") else {"$ref": "#/$defs/Scalar"}
 
 
 def text() -> str:

@@ -36,7 +36,8 @@ CUDA = "lib/libcuda.so.550.163.01"
 _DEVICE = re.compile(r'- index: (\d+)\s+uuid: "([^"]+)".*?bus_id: "([^"]+)".*?minor_number: (\d+)', re.DOTALL)
 _NAMESPACE = """
 devices=$1; shift
-new=$(mktemp -d)
+new=$devices/device-files
+mkdir -p "$new"
 mount -t tmpfs -o mode=755 dev "$new"
 for name in null zero full random urandom tty; do
     touch "$new/$name"; mount --bind "/dev/$name" "$new/$name"
@@ -47,8 +48,7 @@ ln -s pts/ptmx "$new/ptmx"
 for device in "$devices"/dev/nvidia*; do
     touch "$new/${device##*/}"; mount --bind /dev/null "$new/${device##*/}"
 done
-mount --move "$new" /dev
-rmdir "$new"
+mount --rbind "$new" /dev
 mount --bind "$devices/proc-driver" /proc/driver
 exec "$@"
 """
@@ -69,14 +69,14 @@ RELEASES = {
 }
 
 
-def find_files(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder with NVIDIA's simulated library and programs.
+def find_files(environment: Mapping[str, str] = os.environ, programs: Sequence[str] = PROGRAMS) -> Path:
+    """Return the folder with NVIDIA's simulated library and these programs.
 
     Raises:
         StepError: it is not there; says in one sentence how to get it.
     """
     folder = Path(environment.get(VARIABLE) or DEFAULT)
-    if any(not (folder / name).exists() for name in (LIBRARY, "get-nvidia-smi", *(f"bin/{one}" for one in PROGRAMS))):
+    if any(not (folder / name).exists() for name in (LIBRARY, "get-nvidia-smi", *(f"bin/{one}" for one in programs))):
         raise StepError(
             f"NVIDIA's simulated driver is not in {folder}: build it as CONTRIBUTING.md says, and name its folder by "
             f"{VARIABLE}."
@@ -87,6 +87,15 @@ def find_files(environment: Mapping[str, str] = os.environ) -> Path:
 def profiles(files: Path) -> list[str]:
     """Return the names of the machines that can be simulated, such as ``a100``."""
     return sorted(file.stem for file in (files / "profiles").glob("*.yaml"))
+
+
+def most_gpus(files: Path, profile: str) -> int:
+    """Return how many GPUs a machine of ``profiles`` has.
+
+    Raises:
+        StepError: there is no such profile.
+    """
+    return len(_devices_of(_profile(files, profile), None))
 
 
 def ensure_nvidia_smi(files: Path, suite: str) -> Path:
@@ -147,8 +156,8 @@ class SimulatedDriver:
             path.mkdir(parents=True, exist_ok=True)
         for name, file in (("libnvidia-ml.so.1", LIBRARY), ("libcuda.so.1", CUDA)):
             _link(libraries / name, files / file)
-        _write_wrapper(programs / "nvidia-smi", program, driver.variables)
-        _write_wrapper(programs / "nvml-mock-ctl", files / "bin" / "nvml-mock-ctl", driver.variables)
+        write_wrapper(programs / "nvidia-smi", program, driver.variables)
+        write_wrapper(programs / "nvml-mock-ctl", files / "bin" / "nvml-mock-ctl", driver.variables)
         for name in ("nvidiactl", "nvidia-uvm", *(f"nvidia{minor}" for *_, minor in driver._devices())):
             (devices / name).touch()
         return driver
@@ -247,6 +256,13 @@ class SimulatedDriver:
         own = ["unshare", *user, "--mount", "--propagation", "private", "sh", "-ec", _NAMESPACE, "sh"]
         return [*own, str(self.folder), *map(str, command)]
 
+    def can_show_devices(self) -> bool:
+        """Whether this user may run commands ``with_devices``."""
+        try:
+            return subprocess.run(self.with_devices(["true"]), check=False, capture_output=True).returncode == 0
+        except OSError:  # no unshare
+            return False
+
     def _devices(self) -> list[tuple[str, str, str, str]]:
         text = self.configuration.read_text()
         count = re.search(r"^  num_devices: (\d+)", text, re.MULTILINE)
@@ -302,7 +318,7 @@ def _link(path: Path, target: Path) -> None:
     path.symlink_to(target)
 
 
-def _write_wrapper(path: Path, program: Path, variables: Mapping[str, str]) -> None:
+def write_wrapper(path: Path, program: Path, variables: Mapping[str, str]) -> None:
     """Write a script that runs a program with these variables: a hub passes on PATH alone."""
     values = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
     path.write_text(f'#!/bin/sh\n{values} exec {shlex.quote(str(program))} "$@"\n')

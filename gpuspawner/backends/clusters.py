@@ -7,21 +7,20 @@ stops nothing elsewhere: what was last seen there goes on, none of its GPUs is g
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 from gpuspawner.backends.base import Backend, ProbeResult, Running
+from gpuspawner.backends.outages import OutageLog
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, NodeName, Slot
 from gpuspawner.core.gpus.names import Group, group_of, node_in
+from gpuspawner.core.outages import Outage
 from gpuspawner.core.quotas.limits import Room
-
-log = logging.getLogger("gpuspawner.clusters")
 
 T = TypeVar("T")
 
@@ -52,16 +51,21 @@ class ClusterBackend(Backend, Protocol):
 
 @dataclass
 class _Seen:
-    """What a cluster last showed; ``away`` says why it shows nothing now, "" while it does.
+    """What a cluster last showed; ``log`` has its outage, while it shows nothing.
 
     ``looks`` counts those at what runs there since it was away, ``answered`` is whether it ever showed anything.
     """
 
     fleet: Fleet | None = None
     running: tuple[Running, ...] = ()
-    away: str = ""
+    log: OutageLog = field(default_factory=OutageLog)
     looks: int = 0
     answered: bool = False
+
+    @property
+    def away(self) -> str:
+        """Why it shows nothing now, "" while it does."""
+        return self.log.outage.why if self.log.outage is not None else ""
 
 
 class ClustersBackend:
@@ -75,11 +79,15 @@ class ClustersBackend:
         self._first_until: float | None = None
 
     @property
+    def outages(self) -> Mapping[str, Outage]:
+        """Which clusters do not answer now, by name; "" is the hub's own."""
+        found = (("" if name == self.home else name, seen.log.outage) for name, seen in self._seen.items())
+        return {name: outage for name, outage in found if outage is not None}
+
+    @property
     def limits(self) -> tuple[str, ...]:
-        """Which clusters do not answer, and what the service may not see of the others."""
-        away = (f"Cluster {name}: {seen.away}" for name, seen in self._seen.items() if seen.away)
-        unseen = (f"Cluster {name}: {words}" for name, one in self.clusters.items() for words in one.limits)
-        return (*away, *unseen)
+        """What the service may not see of each cluster."""
+        return tuple(f"Cluster {name}: {words}" for name, one in self.clusters.items() for words in one.limits)
 
     def use_kinds(self, kinds: Iterable[GpuKind]) -> None:
         """Match the GPUs of each cluster to its own kinds."""
@@ -101,8 +109,9 @@ class ClustersBackend:
         return Fleet(
             tuple(chain.from_iterable(fleet.gpus for fleet in found)),
             complete=any(fleet.complete for fleet in found),
-            observed_at=max((fleet.observed_at for fleet in found), default=0.0),
+            age_seconds=min((fleet.age_seconds for fleet in found), default=0.0),
             beside={node: has for fleet in found for node, has in fleet.beside.items()},
+            outages=self.outages,
         )
 
     async def workspaces(self) -> tuple[Running, ...]:
@@ -168,15 +177,15 @@ class ClustersBackend:
         answers = await asyncio.gather(*map(self._within, asked, (max(LOOK_SECONDS, x) for x in patience)))
         found: dict[str, T] = {}
         for (name, seen), answer in zip(self._seen.items(), answers, strict=True):
-            away = str(answer) if isinstance(answer, Unavailable) else ""
-            if bool(away) != bool(seen.away):
-                log.warning("cluster %s: %s", name, away or "it is seen again")
-            seen.away = away
-            seen.looks = 0 if away else seen.looks
-            if not isinstance(answer, Unavailable):
+            if isinstance(answer, Unavailable):
+                seen.log.begin(f"Cluster {name}", str(answer), time.time())
+                seen.looks = 0
+            else:
+                seen.log.end(time.time())
                 seen.answered, found[name] = True, answer
         if not found:
-            raise Unavailable(" ".join(f"Cluster {name}: {seen.away}" for name, seen in self._seen.items()))
+            away = " ".join(f"Cluster {name}: {seen.away}" for name, seen in self._seen.items())
+            raise Unavailable(away, "Each of the clusters")
         return found
 
     @staticmethod

@@ -68,14 +68,15 @@ class FakeBackend:
     """A backend whose world is what a test says it is.
 
     ``running`` is by (lease id, attempt). ``probes`` gives each lease's next results, the last one again and again; a
-    lease without any is idle on its GPUs. ``unreachable`` makes fleet and workspaces raise Unavailable; leases in
-    ``unkillable`` outlive ``end``; ``scripts`` is what a lease's scripts print, nothing where it names none;
-    ``probe_seconds`` is how long a probe takes. ``calls`` records what was asked.
+    lease without any is idle on its GPUs. ``unreachable`` makes fleet and workspaces raise Unavailable, as of the part
+    ``away_part``; leases in ``unkillable`` outlive ``end``; ``scripts`` is what a lease's scripts print, nothing where
+    it names none; ``probe_seconds`` is how long a probe takes. ``calls`` records what was asked.
     """
 
     gpus: tuple[Gpu, ...] = ()
     complete: bool = True
     unreachable: str = ""
+    away_part: str = ""
     running: dict[tuple[str, int], Running] = field(default_factory=dict)
     probes: dict[str, list[ProbeResult]] = field(default_factory=dict)
     probe_seconds: float = 0.0
@@ -152,4 +153,4 @@ class FakeBackend:
     def _answer(self, call: str, lease_id: str = "") -> None:
         self.calls.append((call, lease_id))
         if self.unreachable:
-            raise Unavailable(self.unreachable)
+            raise Unavailable(self.unreachable, self.away_part)

@@ -82,9 +82,13 @@ def parse_probe(
     # Without lines about processes it is unknown whose the softer evidence is.
     if table is None:
         return sample, previous
-    soft = soft_readings(lines, table.clock_seconds, interval_seconds)
-    ended_cores = table.ended_cores_since(previous)
-    sample = replace(sample, soft=soft, opened=opened_reading(lines, table.clock_seconds), ended_cpu_cores=ended_cores)
+    sample = replace(
+        sample,
+        soft=soft_readings(lines, table.clock_seconds, interval_seconds),
+        opened=opened_reading(lines, table.clock_seconds),
+        memory_kills=probe.processes.memory_kills,
+        ended_cpu_cores=table.ended_cores_since(previous),
+    )
     return sample, replace(table, followed=probe.followed(table.clock_seconds))
 
 
@@ -121,6 +125,8 @@ class _ProbeReader:
         if gpu in self._devices:  # the memory is that of the whole device, not of the part
             values = replace(values, memory_used_bytes=None, memory_total_bytes=None)
         holders = self._holders(uuid, stranger)
+        if values.memory_used_bytes == 0:  # a process that can compute has a context, which takes memory
+            holders = replace(holders, possible=frozenset())
         problem = "; ".join(filter(None, (values.problem, holders.problem)))
         reading = GpuReading(gpu, **{**vars(values), "problem": problem}, shared=is_shared, seen_seconds=seen_seconds)
         return replace(

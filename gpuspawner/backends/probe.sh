@@ -7,6 +7,7 @@
 #   GPUSPAWNER_PROBE_PAUSE     seconds between readings
 #   GPUSPAWNER_PROBE_DEVICES   the pattern of GPU device files
 #   GPUSPAWNER_PROBE_VENDOR    vendor of the GPUs: AMD, Intel; anything else: NVIDIA
+#   GPUSPAWNER_PROBE_CGROUP    the folder where a pod sees its own control group
 #   GPUSPAWNER_PROBE_PIDS      the workspace's processes, separated by spaces, or `all` in a pod
 probe_process() { # pid: prints its CPU time, and what else is known of it
     stat=
@@ -162,6 +163,15 @@ probe_buffer() { # NVIDIA only: the driver's sample buffers cover the time betwe
     text=$(nvidia-smi ${GPUSPAWNER_PROBE_GPUS:+-i "$GPUSPAWNER_PROBE_GPUS"} -q -d UTILIZATION 2>&1) || return
     printf '%s\n' "$text" | while IFS= read -r line; do printf 'buffer %s\n' "$line"; done
 }
+probe_kills() { # how many processes of the container were killed for want of memory, in either version of cgroups
+    {
+        while read -r key value; do
+            [ "$key" != oom_kill ] || printf 'kills %s\n' "$value"
+        done <"$GPUSPAWNER_PROBE_CGROUP/memory.events" || while read -r key value; do
+            [ "$key" != oom_kill ] || printf 'kills %s\n' "$value"
+        done <"$GPUSPAWNER_PROBE_CGROUP/memory/memory.oom_control"
+    } 2>/dev/null
+}
 probe_clock() { # prefix and suffix of the line
     uptime=
     { read -r uptime _ </proc/uptime; } 2>/dev/null
@@ -191,6 +201,7 @@ probe() {
             [ "$entry" = "/proc/$$" ] || pids="$pids ${entry#/proc/}"
         done
         set -f
+        probe_kills
     fi
     for pid in $pids; do probe_process "$pid"; done
     [ -z "$ttys" ] || probe_terminals

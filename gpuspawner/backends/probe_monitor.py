@@ -23,6 +23,8 @@ SAMPLE_SECONDS = 2.0
 """A sample of the driver is told this long after it was taken, at most."""
 WOKEN_SECONDS = 1.0
 """So long after a probe's readings a sample may still be of it: one covers a second at most."""
+RATES_SHARE = 2 / 3
+"""A monitor without the driver's sample buffer reads a rate every 1/4 s, and a rate covers 1/6 s at least."""
 MOST_WINDOWS = 3
 """Of the probes before: what is told late may be of one before the last."""
 MOST_GPUS, MOST_PERCENTS = 64, 101
@@ -54,6 +56,7 @@ class _Gpu(NamedTuple):
     unseen_seconds: float
     percents: tuple[_Percent, ...]
     joules: float | None
+    seen_share: float
 
 
 @dataclass(frozen=True)
@@ -103,10 +106,14 @@ class Monitors:
                 percent=float(max(percents, default=0)),
                 begin_seconds=max(0.0, clock_seconds - since),
                 end_seconds=max(0.0, clock_seconds - until),
-                coverage=max(0.0, min(1.0, gapless_seconds / (until - since))),
+                coverage=max(0.0, min(1.0, gapless_seconds / (until - since))) * self._seen_share(uuid),
                 is_own=not reading.shared,
             )
         ]
+
+    def _seen_share(self, uuid: str) -> float:
+        """Return the part of the time without gaps that is really seen: utilization rates miss some of it."""
+        return max((gpu.seen_share for gpu in self.gpus.get(uuid, ())), default=0.0)
 
     def followed(self, clock_seconds: float, asked: Window | None) -> Followed:
         """Return what the next probe needs of this one."""
@@ -180,7 +187,8 @@ def _gpu(found: Any, uptime: float) -> _Gpu | None:
         return None
     percents = [_percent(one, uptime) for one in listed]
     known = tuple(one for one in percents if one is not None)
-    return _Gpu(since, unseen, known, joules) if len(known) == len(percents) else None
+    seen_share = RATES_SHARE if found.get("source") == "rates" else 1.0
+    return _Gpu(since, unseen, known, joules, seen_share) if len(known) == len(percents) else None
 
 
 def _percent(found: Any, uptime: float) -> _Percent | None:

@@ -18,6 +18,7 @@ _CLOCK = re.compile(r"clock ([0-9]{1,12}\.[0-9]{1,9}) ([1-9][0-9]{0,5})")
 _PROCESS = re.compile(r"process ([0-9]{1,9}) ([0-9]{1,9}) ([0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18})")
 _UNREADABLE = re.compile(r"unreadable ([0-9]{1,9})")
 _OBSERVES = re.compile(r"observes ([0-9]{1,9})")
+_KILLS = re.compile(r"kills ([0-9]{1,9})")
 _OPEN = re.compile(r"open ([0-9]{1,9}) (/.+)")
 _REAL_DEVICE = re.compile(r"/dev/nvidia([0-9]{1,5})")
 ANY_PID = 0
@@ -117,6 +118,7 @@ class ProcessLines:
         """Read them. ``table`` is None where anything among them is not understood."""
         self.problem = ""
         self.clock = (0.0, 0)
+        self.memory_kills: int | None = None
         self._has_devices = False
         self._are_hidden = False
         self._unreadable: set[int] = set()
@@ -159,6 +161,8 @@ class ProcessLines:
             self._unreadable.add(int(match[1]))
         elif match := _OBSERVES.fullmatch(line):
             self._observers.add(int(match[1]))
+        elif match := _KILLS.fullmatch(line):
+            self.memory_kills = int(match[1])
         elif line.startswith("device /"):
             self._has_devices = True
         elif line == "hidden":

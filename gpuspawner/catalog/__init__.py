@@ -1,47 +1,43 @@
-"""What the administrator writes, and what a request may therefore ask.
+"""The catalog that administrators write, and the requests that users may therefore make.
 
 Belongs here: the catalog's models, its loading and checking, errors that name file, line and entry, and the one path
 that turns what a user asked into a request.
 Never here: what is free, queued or in use, JupyterHub, HTTP, SQL, a clock.
 """
 
+from gpuspawner.catalog.cluster_models import Cluster, HttpSchedulerAddress, KueueQueues, PodQueues, Route
+from gpuspawner.catalog.gpu_choice import kinds_instead
 from gpuspawner.catalog.load import check, load_catalog, load_text
-from gpuspawner.catalog.requests.picks import offered_instead
-from gpuspawner.catalog.requests.resolve import (
-    LINKED,
-    OPTIONS,
-    RESERVED,
-    TICKED,
-    completed,
-    from_form,
-    keys_of_form,
-    resolve,
-    template_of,
-    to_options,
-    without_defaults,
-    without_lost_consent,
-)
-from gpuspawner.catalog.requests.tried import AllRefused, all_at_once, all_words, tried, understood, what_is_wrong
-from gpuspawner.catalog.rules.visible import charging_teams, teams_of, visible
-from gpuspawner.catalog.values import (
+from gpuspawner.catalog.models import (
     ANY_GPU,
     NO_GPU,
     PAGES,
     SSH,
     Bounds,
     Catalog,
-    Cluster,
     Defaults,
     Exporter,
     Guarantee,
-    HttpSchedulerAddress,
-    KueueQueues,
-    PodQueues,
-    Route,
     Template,
     default_url,
-    scaled,
 )
+from gpuspawner.catalog.resolution import (
+    RESERVED,
+    AllRefused,
+    Resolution,
+    all_words,
+    completed,
+    resolve,
+    resolve_all,
+    template_of,
+    understood,
+    what_is_wrong,
+    without_defaults,
+    without_lost_consent,
+)
+from gpuspawner.catalog.scaling import scaled
+from gpuspawner.catalog.start_options import LINKED, OPTIONS, TICKED, from_form, keys_of_form, to_options
+from gpuspawner.catalog.visibility import charging_teams, teams_of, visible
 
 __all__ = [
     "ANY_GPU",
@@ -62,9 +58,9 @@ __all__ = [
     "HttpSchedulerAddress",
     "KueueQueues",
     "PodQueues",
+    "Resolution",
     "Route",
     "Template",
-    "all_at_once",
     "all_words",
     "charging_teams",
     "check",
@@ -72,15 +68,15 @@ __all__ = [
     "default_url",
     "from_form",
     "keys_of_form",
+    "kinds_instead",
     "load_catalog",
     "load_text",
-    "offered_instead",
     "resolve",
+    "resolve_all",
     "scaled",
     "teams_of",
     "template_of",
     "to_options",
-    "tried",
     "understood",
     "visible",
     "what_is_wrong",

@@ -1,86 +1,140 @@
-"""The schema of ``clusters``: what is written of each cluster in which workspaces may start."""
+"""Several clusters: what is wrong with them, and the GPU kinds of each.
+
+Each cluster has a kind of its own for each GPU kind, with that cluster's price. It may be given instead of the same
+kind in another cluster, if the user consents and both clusters share a queue. So queue, estimates and budgets need to
+know nothing about clusters. Quotas count a kind in all clusters together.
+"""
 
 from __future__ import annotations
 
-import re
-from typing import Annotated
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from pydantic import BeforeValidator
+from gpuspawner.catalog.cluster_models import Cluster
+from gpuspawner.catalog.document import Issue
+from gpuspawner.catalog.entries import CheckedFile
+from gpuspawner.catalog.models import Catalog, Template
+from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.gpus.names import name_in
 
-from gpuspawner.catalog.entry import Entry, ObjectName, Section, Title
-from gpuspawner.catalog.parsers import LONGEST_NAME, TextOf, parse_http_url, parse_kinds, parse_labels, parse_path
-from gpuspawner.catalog.rules.schedulers import SchedulerEntry
-from gpuspawner.core.errors import quoted
-from gpuspawner.core.units import BadValue
-
-MOST_FACTOR = 1000
-_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]")
+PRICE_DIGITS = 6
 
 
-def parse_factor(value: object) -> float:
-    """Read by how much the prices of a cluster are multiplied."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= MOST_FACTOR:
-        right = "write a number above 0, for example 0.8 for a cluster that costs 20 % less"
-        raise BadValue(f"{quoted(value)} is no factor", right)
-    return float(value)
+def check_clusters(checked: CheckedFile) -> Iterator[Issue]:
+    """Yield everything that is wrong with clusters together with other entries."""
+    clusters = checked.file.clusters
+    own = [name for name, one in clusters.items() if not one.kubeconfig]
+    if clusters and checked.is_right("clusters") and len(own) != 1:
+        wrong = "no cluster is the hub's own" if not own else f"{' and '.join(own)} have no kubeconfig"
+        right = "leave kubeconfig out of exactly one cluster, the hub's own"
+        yield Issue(("clusters",), wrong, right)
+    if clusters and checked.file.scheduler.names:
+        right = "write it in the cluster that has the queue, for example clusters: {us-east: {scheduler: ...}}"
+        yield Issue(("scheduler",), "several clusters cannot share the queue of one scheduler", right)
+    for name, one in clusters.items():
+        loc = ("clusters", name)
+        if one.context and not one.kubeconfig and checked.is_right(*loc, "kubeconfig"):
+            yield Issue((*loc, "context"), "kubeconfig is missing", "add kubeconfig: with its file")
+        if name not in own and not one.hub and checked.is_right(*loc, "hub"):
+            right = "add the address at which its workspaces reach the hub, for example hub: https://hub.example.org"
+            yield Issue(loc, "hub is missing", right)
+        ways = [way for way in ("nodes", "ingress", "gateway") if getattr(one, way)]
+        if len(ways) > 1:
+            right = f"keep one of {', '.join(ways[:-1])} and {ways[-1]}"
+            yield Issue(loc, "the hub's proxy can't reach a workspace in two ways", right)
+        for kind in one.gpus or ():
+            whole = checked.file.gpus[kind].of if kind in checked.file.gpus else None
+            yield from checked.check_name((*loc, "gpus"), "GPU kind", kind, "gpus")
+            if whole is not None and whole not in (one.gpus or ()):
+                yield Issue(
+                    (*loc, "gpus"), f"`{kind}` divides `{whole}`, which this cluster does not have", f"add {whole}"
+                )
 
 
-def parse_host(value: object) -> str:
-    """Read a host's name or address, without scheme and port."""
-    if not isinstance(value, str) or not _HOST.fullmatch(value):
-        right = "write one without scheme and port, for example nodes.us-east.example.org"
-        raise BadValue(f"{quoted(value)} is no name or address of a host", right)
-    return value
+def spread_over_clusters(catalog: Catalog) -> Catalog:
+    """Return a catalog with a GPU kind for each cluster that has it, or the catalog itself if it names no cluster.
+
+    The first cluster that has a kind keeps the kind's own name.
+    """
+    if not catalog.clusters:
+        return catalog
+    variants: dict[str, dict[str, GpuKind]] = {}
+    names: dict[tuple[str, str], str] = {}
+    for kind in catalog.gpus:
+        here = [name for name in catalog.clusters if (only := catalog.clusters[name].gpus) is None or kind in only]
+        names |= {(kind, name): kind if at == 0 else name_in(name, kind) for at, name in enumerate(here)}
+    for kind, cluster in names:
+        made = _in_cluster(catalog.gpus[kind], catalog.clusters[cluster], names, many=len(catalog.clusters) > 1)
+        variants.setdefault(kind, {})[cluster] = made
+    kinds = {one.name: one for found in variants.values() for one in found.values()}
+    templates = {name: _offered(one, catalog, variants) for name, one in catalog.templates.items()}
+    return replace(catalog, gpus=kinds, templates=templates)
 
 
-Labels = Annotated[list[str] | None, BeforeValidator(parse_labels)]
+def _in_cluster(kind: GpuKind, cluster: Cluster, names: Mapping[tuple[str, str], str], *, many: bool) -> GpuKind:
+    price, owner = kind.price_per_hour, cluster.scheduler
+    where = cluster.title if owner is None else f"{cluster.title} ({owner.title}'s queue)"
+    return replace(
+        kind,
+        name=names[kind.name, cluster.name],
+        title=f"{kind.title} in {where}" if many else kind.title,
+        where=where if many else "",
+        cluster=cluster.name if cluster.kubeconfig else "",
+        of=None if kind.of is None else names[kind.of, cluster.name],
+        price_per_hour=None if price is None else round(price * cluster.price_factor, PRICE_DIGITS),
+    )
 
 
-class IngressEntry(Entry):
-    """An ingress controller of a cluster: the hub makes an Ingress for each workspace."""
+def _offered(template: Template, catalog: Catalog, variants: Mapping[str, Mapping[str, GpuKind]]) -> Template:
+    """Return a template with its kinds in every cluster: those first that have its data, then as they are written.
 
-    url: Annotated[str | None, BeforeValidator(parse_http_url)] = None
-    """Where the hub's proxy reaches the controller. It must be written."""
-    class_name: ObjectName | None = None
-    """The IngressClass. Default: the cluster's default one."""
+    Instead of a kind in one cluster, people may take it in another; then what the template gives instead, in the same
+    cluster first. Nothing of a cluster whose scheduler owns its queue is taken instead elsewhere, nor the other way:
+    a request stands in one queue.
+    """
+    ordered = sorted(catalog.clusters.values(), key=lambda one: not one.data.issuperset(template.data))
+
+    queue_of = {one.name: one.name if one.scheduler else "" for one in ordered}
+    in_queue = {queue: [one for one in ordered if queue_of[one.name] == queue] for queue in queue_of.values()}
+
+    def ones(kind: str, first: str = "") -> list[str]:
+        found = variants.get(kind, {})
+        places = sorted(in_queue[queue_of[first]], key=lambda one: one.name != first) if first else ordered
+        return [found[one.name].name for one in places if one.name in found]
+
+    gpus: dict[str, tuple[int, int]] = {}
+    substitutes: dict[str, tuple[str, ...]] = {}
+    for kind, counts in template.gpus.items():
+        for cluster, made in variants.get(kind, {}).items():
+            others = [kind, *template.substitutes.get(kind, ())]
+            taken = [name for other in others for name in ones(other, cluster) if name != made.name]
+            substitutes[made.name] = tuple(taken)
+        gpus |= dict.fromkeys(ones(kind), counts)
+    default = template.default
+    if default.gpu is not None:
+        usual = next(iter(ones(default.gpu)), None) or next(iter(gpus), None)
+        default = replace(default, gpu=usual, count=default.count if usual else 0)
+    offered = {kind: taken for kind, taken in substitutes.items() if taken}
+    where = {kind.cluster for found in variants.values() for kind in found.values() if kind.name in gpus}
+    words = _where_words(template, [one for one in ordered if (one.name if one.kubeconfig else "") in where])
+    return replace(
+        template,
+        gpus=gpus,
+        substitutes=offered,
+        default=default,
+        description=" ".join(filter(None, (template.description, words))),
+    )
 
 
-class GatewayEntry(Entry):
-    """A Gateway of a cluster: the hub makes an HTTPRoute for each workspace."""
-
-    url: Annotated[str | None, BeforeValidator(parse_http_url)] = None
-    """Where the hub's proxy reaches the Gateway. It must be written."""
-    name: ObjectName | None = None
-    """The Gateway. It must be written."""
-    namespace: ObjectName | None = None
-    """Where the Gateway is. Default: where workspaces are."""
-
-
-class ClusterEntry(Entry):
-    """A cluster in which workspaces may start. The one without ``kubeconfig`` is the hub's own."""
-
-    title: Title = None
-    """What people read: its region, for example. Default: its own name."""
-    kubeconfig: Annotated[str | None, BeforeValidator(parse_path)] = None
-    """A file that says how hub and service reach it. Default: it is the hub's own cluster."""
-    context: Annotated[str | None, BeforeValidator(TextOf(LONGEST_NAME))] = None
-    """Of that file. Default: its current one."""
-    price_factor: Annotated[float | None, BeforeValidator(parse_factor)] = None
-    """By how much the prices of `gpus` are multiplied there. Default: 1."""
-    gpus: Annotated[list[str] | None, BeforeValidator(parse_kinds)] = None
-    """The kinds of GPU that it has. Default: all."""
-    data: Labels = None
-    """What data lies there, as templates name it. Default: none."""
-    hub: Annotated[str | None, BeforeValidator(parse_http_url)] = None
-    """Where its workspaces reach the hub: what stands before the hub's base_url. It must be written but for the hub's
-    own."""
-    nodes: Annotated[str | None, BeforeValidator(parse_host)] = None
-    """Where the hub's proxy reaches its nodes, on a NodePort of each workspace. Default: it reaches the pods' own
-    addresses, where neither `ingress` nor `gateway` is written."""
-    ingress: Annotated[IngressEntry, Section] = IngressEntry()
-    """Where the hub's proxy reaches its workspaces by an ingress controller, instead of `nodes`."""
-    gateway: Annotated[GatewayEntry, Section] = GatewayEntry()
-    """Where the hub's proxy reaches its workspaces by a Gateway, instead of `nodes`."""
-    scheduler: Annotated[SchedulerEntry, Section] = SchedulerEntry()
-    """Who owns the queue of this cluster: `kueue`, `volcano` or `kai`. Default: gpuspawner, in one queue with all other
-    clusters that it owns."""
+def _where_words(template: Template, clusters: Sequence[Cluster]) -> str:
+    """Return where the data of a template lies, what another cluster costs, and whose home is where."""
+    if len(clusters) < 2:  # noqa: PLR2004 - there is nothing to choose
+        return ""
+    first = clusters[0]
+    having = [one.title for one in clusters if template.data and one.data.issuperset(template.data)]
+    words = [f"Its data is in {' and '.join(having)}."] if having else []
+    for one in clusters[1:]:
+        percent = round(100 * (one.price_factor / first.price_factor - 1))
+        if percent:
+            words.append(f"{one.title} costs {abs(percent)} % {'less' if percent < 0 else 'more'} than {first.title}.")
+    return " ".join([*words, "Each cluster has a home of its own: what you save in one is not in the other."])

@@ -1,14 +1,14 @@
-"""A catalog as written: plain data, the line of every entry, and what is wrong before any meaning is looked at.
+"""A catalog as it is written: plain data, the line of every entry, and errors of its form.
 
-YAML is read in a small, safe part: mappings, lists and plain scalars. A scalar without quotes is null, true, false, a
-decimal number, or text; ``no``, ``on``, ``1:30`` and dates are text, which is what an administrator meant by them.
-Anchors, aliases, tags and second documents are refused: ``extends`` says the same in words, and none can be a bomb.
+Only a small and safe part of YAML is read: mappings, lists and plain scalars. A scalar without quotes is null, true,
+false, a decimal number, or text. ``no``, ``on``, ``1:30`` and dates are text, as administrators mean them. Anchors,
+aliases, tags and a second document are refused: they could make a small file very large, and ``extends`` replaces them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,9 @@ import yaml
 from gpuspawner.core.errors import quoted
 
 LARGEST_BYTES = 256 * 1024
-"""Of a catalog file. Arbitrary: a thousand templates, read in seconds."""
+"""The largest catalog file. Arbitrary: a thousand templates, which are read in seconds."""
 DEEPEST = 12
-"""Levels of nesting. Arbitrary: twice what the catalog uses."""
+"""The deepest nesting. Arbitrary: twice the levels of the catalog."""
 
 Loc = tuple[str | int, ...]
 """The path to an entry: ``("templates", "pytorch", "bounds", "cpu")``."""
@@ -32,9 +32,9 @@ _WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
 
 @dataclass(frozen=True)
 class Issue:
-    """One thing wrong at ``loc``. ``line`` is set only where the line is not that of the entry at ``loc``.
+    """One error at ``loc``. ``line`` is set only if it is not the line of the entry at ``loc``.
 
-    ``meant`` is the entry that a misspelt key at ``loc`` was to be: not missing, then, but wrong.
+    ``meant`` is the key that a misspelt key at ``loc`` was meant to be. It is not reported as missing.
     """
 
     loc: Loc
@@ -44,16 +44,50 @@ class Issue:
     meant: Loc | None = None
 
 
+@dataclass(frozen=True)
+class WrongPaths:
+    """The paths that are known to be wrong, and the paths around them."""
+
+    at: frozenset[Loc]
+    around: frozenset[Loc]
+
+    @classmethod
+    def of(cls, locs: Iterable[Loc]) -> WrongPaths:
+        """Return the paths of ``locs`` with those around them."""
+        at = frozenset(locs)
+        return cls(at, frozenset(loc[:end] for loc in at for end in range(len(loc))))
+
+    def touch(self, loc: Loc) -> bool:
+        """Return whether something at this path, around it or in it is wrong."""
+        return loc in self.around or any(loc[:end] in self.at for end in range(len(loc) + 1))
+
+
 @dataclass
 class Document:
-    """A catalog read so far. ``data`` is None where nothing could be read."""
+    """A catalog that is being read. ``data`` is None if nothing could be read."""
 
     data: Any = None
     lines: dict[Loc, int] = field(default_factory=dict)
     issues: list[Issue] = field(default_factory=list)
 
+    def wrong_paths(self) -> list[Loc]:
+        """Return the paths of all issues, and the keys that misspelt keys were meant to be."""
+        return [loc for issue in self.issues for loc in (issue.loc, issue.meant) if loc is not None]
+
+    def remove(self, loc: Loc, stand_in: Any) -> None:
+        """Remove a wrong value, or put ``stand_in`` in its place if that is not None."""
+        holder: Any = self.data
+        for part in loc[:-1]:  # the entry is gone already if it was wrong as a whole
+            holder = holder[int(part)] if isinstance(holder, list) else holder.get(part, {})
+        if isinstance(holder, list):
+            holder[int(loc[-1])] = {} if stand_in is None else stand_in  # the other items keep their numbers
+        elif stand_in is None:
+            holder.pop(loc[-1], None)
+        else:
+            holder[loc[-1]] = stand_in
+
     def line_of(self, loc: Loc) -> int | None:
-        """Return the line of an entry, or of the closest one around it that was written; None without lines."""
+        """Return the line of an entry, or of the closest entry around it, or None for a catalog without lines."""
         for end in range(len(loc), -1, -1):
             if loc[:end] in self.lines:
                 return self.lines[loc[:end]]
@@ -61,18 +95,18 @@ class Document:
 
 
 def read_mapping(data: Mapping[Any, Any]) -> Document:
-    """Copy a catalog given as a dict: it has no lines."""
+    """Copy a catalog that is given as a dict. It has no lines."""
     return Document(data=_plain(data))
 
 
 def read_file(path: Path) -> Document:
-    """Read a catalog file. Never raises: what stops the reading is the document's issue."""
+    """Read a catalog file. Never raises: if it cannot be read, the document has an issue."""
     raw = read_raw(path)
     return raw if isinstance(raw, Document) else read_bytes(raw)
 
 
 def read_raw(path: Path) -> bytes | Document:
-    """Return what a catalog file holds, or a document with what stops the reading."""
+    """Return the bytes of a catalog file, or a document with an issue if it cannot be read."""
     try:
         if path.exists() and not path.is_file():
             return _stopped("not a file", "name the catalog's YAML file")
@@ -86,7 +120,7 @@ def read_raw(path: Path) -> bytes | Document:
 
 
 def read_bytes(raw: bytes) -> Document:
-    """Read what a catalog file holds. Never raises: what stops the reading is the document's issue."""
+    """Read the bytes of a catalog file. Never raises: if they cannot be read, the document has an issue."""
     if len(raw) > LARGEST_BYTES:
         return _stopped(f"larger than {LARGEST_BYTES // 1024} KiB", "shorten it: `extends` repeats an entry in a line")
     try:
@@ -98,7 +132,7 @@ def read_bytes(raw: bytes) -> Document:
 
 
 def read_text(text: str) -> Document:
-    """Read YAML text. Never raises: what stops the reading is the document's issue."""
+    """Read YAML text. Never raises: if it cannot be read, the document has an issue."""
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
@@ -109,7 +143,7 @@ def read_text(text: str) -> Document:
     except yaml.reader.ReaderError as error:
         line = text[: error.position].count("\n") + 1
         return _stopped(f"character {text[error.position]!r} is not allowed in YAML", "remove it", line)
-    except (ValueError, OverflowError):  # an escape or a version that is no number Python can hold
+    except (ValueError, OverflowError):  # an escape or a version with a number that Python cannot hold
         return _stopped("not YAML: an escape or directive holds an impossible number", "remove it", loader.line + 1)
     document = Document(lines={(): 1})
     if node is not None:
@@ -118,7 +152,7 @@ def read_text(text: str) -> Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes, refusing what could make them a graph, a bomb, or objects."""
+    """Composes nodes, and refuses everything that could make them a graph, a very large tree, or objects."""
 
     depth = 0
 
@@ -141,7 +175,7 @@ class _Loader(yaml.SafeLoader):
 
 def _explained(problem: str) -> tuple[str, str]:
     if "'\\t'" in problem:
-        return "a tab stands where YAML wants spaces", "indent with spaces"
+        return "there is a tab where YAML needs spaces", "indent with spaces"
     if "&" in problem:
         return problem, "put text that begins with * or & in quotes; write an entry out, or use `extends`"
     if "another document" in problem:
@@ -158,7 +192,7 @@ def _stopped(wrong: str, right: str, line: int | None = None) -> Document:
 
 
 def _converted(node: yaml.Node, loc: Loc, document: Document) -> Any:
-    """Turn a node into plain data, noting the line of each entry; a key that stands twice keeps its first value."""
+    """Return a node as plain data and note the line of each entry. A repeated key keeps its first value."""
     if isinstance(node, yaml.SequenceNode):
         document.lines.update({(*loc, i): child.start_mark.line + 1 for i, child in enumerate(node.value)})
         return [_converted(child, (*loc, i), document) for i, child in enumerate(node.value)]
@@ -194,12 +228,12 @@ def _scalar(node: yaml.ScalarNode) -> Any:
 
 
 def _readable(key: str) -> str:
-    """Return a key that every part of the check, and UTF-8, can hold."""
+    """Return a key without characters that UTF-8 cannot encode."""
     return key.encode("utf-8", "backslashreplace").decode()
 
 
 def _plain(data: Any, depth: int = 0) -> Any:
-    """Copy mappings and lists as dict and list, keys as text, down to the depth that a catalog can have."""
+    """Copy mappings and lists as dict and list with text as keys, down to the depth that a catalog can have."""
     if depth < DEEPEST:
         if isinstance(data, Mapping):
             return {_readable(k if isinstance(k, str) else quoted(k)): _plain(v, depth + 1) for k, v in data.items()}

@@ -1,396 +1,333 @@
-"""The catalog's schema: which keys there are, which values they take, and which keys wait for a later version.
+"""Models of the catalog: what administrators write, and the catalog that the rest of gpuspawner reads.
 
-Every key may be absent: what must be there, what is inherited by ``extends`` and what depends on two entries is
-checked by :mod:`gpuspawner.catalog.building.build`. A null is no value: ``hard:`` with nothing behind it is refused.
+``gpuspawner.core.fields`` says how a field becomes a key. Models of policies, GPU kinds, device claims and rules are in
+``core``, because the decisions read them as they are written.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-from fractions import Fraction
-from types import MappingProxyType
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
-
-from gpuspawner.catalog.claims.models import ClaimEntry
-from gpuspawner.catalog.clusters import ClusterEntry, Labels
-from gpuspawner.catalog.entry import (
+from gpuspawner.catalog.cluster_models import (
+    Cluster,
+    HttpSchedulerAddress,
+    KueueQueues,
+    PodQueues,
+    SchedulerChoice,
+)
+from gpuspawner.catalog.profile_options import Menu
+from gpuspawner.catalog.quota_models import Hold, QuotaLimits
+from gpuspawner.core.errors import quoted
+from gpuspawner.core.fields import Internal, Reader, Required, section, text_reader, write_nothing
+from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.idle.policy import LifecyclePolicy
+from gpuspawner.core.number_fields import (
     Bytes,
+    BytesRange,
+    ComputeCapability,
     Cores,
-    Duration,
-    Entry,
+    CoresRange,
+    Days,
     GpuCount,
-    GpuCounts,
-    Groups,
-    KindName,
-    Lifetimes,
-    Name,
-    Packages,
-    PositiveDuration,
+    GpuCountRange,
+    GuaranteedPercent,
+    LifetimeRange,
+    OnStopTimeout,
     Priority,
     Seconds,
-    Section,
-    Sections,
+    UnscaledDuration,
+    Version,
+)
+from gpuspawner.core.rules import Hours, MakeRoom, Rules, Team
+from gpuspawner.core.text_fields import (
+    NAME,
+    ActivityMetric,
+    Currency,
+    DataNames,
+    FilePath,
+    GroupName,
+    GroupNames,
+    Image,
+    ImagePattern,
+    KindName,
+    KindNames,
+    LongText,
+    MetricName,
+    Name,
+    Packages,
+    TimeZone,
     Title,
+    Url,
+    UtilizationMetric,
 )
-from gpuspawner.catalog.parsers import (
-    TextOf,
-    WholeNumber,
-    parse_activity_metric,
-    parse_compute,
-    parse_http_url,
-    parse_image,
-    parse_kinds,
-    parse_label,
-    parse_label_value,
-    parse_metric,
-    parse_mode,
-    parse_name,
-    parse_on_stop_timeout,
-    parse_opens,
-    parse_own_images,
-    parse_path,
-    parse_price,
-    parse_resource,
-    parse_sample,
-    parse_share,
-    parse_soft_evidence,
-    parse_threshold,
-    parse_utilization_metric,
-    parse_version,
-    parse_warnings,
-    parse_yes,
-    range_of,
-)
-from gpuspawner.catalog.rules.models import (
-    Group,
-    HoldEntry,
-    HoursEntry,
-    MakeRoomEntry,
-    QuotaEntry,
-    TeamEntry,
-)
-from gpuspawner.catalog.rules.parsers import (
-    parse_closed,
-    parse_counts,
-    parse_currency,
-    parse_others_wait,
-    parse_timezone,
-)
-from gpuspawner.catalog.rules.schedulers import SchedulerEntry
-from gpuspawner.core.idle.policy import Mode
-from gpuspawner.core.units import parse_bytes, parse_cpu
+from gpuspawner.core.units import GIBIBYTE, BadValue
+
+NO_GPU = "none"
+"""The name of "no GPU" in forms, links and the API. No GPU kind may have this name."""
+ANY_GPU = "any"
+"""The name of "any GPU that is large enough" there. No GPU kind may have this name either."""
+SSH = "ssh"
+PAGES = {"lab": "/lab", "vscode": "/vscode/"}
+"""The pages of a workspace that a browser can open, with their path below the workspace's address."""
+OPENS = (*PAGES, SSH)
+"""Every way into a workspace that a template may offer."""
+MONITOR = "monitor"
+"""The GPU monitor in a workspace, as an image may lack it."""
 
 
-class AutoscaleEntry(Entry):
-    """Nodes that a cluster starts once a pod waits for one: ``max`` GPUs in all, ``each`` on one node."""
-
-    max: Annotated[int | None, BeforeValidator(WholeNumber(1, 1024))] = None
-    """The most GPUs of this kind that such nodes have together."""
-    each: Annotated[int | None, BeforeValidator(WholeNumber(1, 1024))] = None
-    """How many one such node has. Default: 1."""
-    start: PositiveDuration = None
-    """How long a node takes until its GPUs can be used."""
-    labels: Annotated[
-        dict[Annotated[str, BeforeValidator(parse_label)], Annotated[str, BeforeValidator(parse_label_value)]], Section
-    ] = Field(default_factory=dict)
-    """What labels the new nodes will have. Default: nvidia.com/gpu.product, as `match` names it."""
-
-
-class GpuEntry(Entry):
-    """A kind of GPU. A share has ``of`` and ``shares``; any other has ``memory``.
-
-    Pods ask for a resource, or they claim devices: never both.
-    """
-
-    title: Title = None
-    """What people read. Default: the kind's own name."""
-    match: Title = None
-    """The name that `nvidia-smi -L` shows, or on Kubernetes the label nvidia.com/gpu.product; `*` is any characters."""
-    memory: Bytes = None
-    """Of one GPU. Default: of a share, its part of the whole GPU's."""
-    compute: Annotated[str | None, BeforeValidator(parse_compute)] = None
-    """Its compute capability. Default: of a share, the whole GPU's."""
-    price: Annotated[float | None, BeforeValidator(parse_price)] = None
-    """Of an hour of one. Money is shown only where a price is set."""
-    of: Annotated[str | None, BeforeValidator(parse_name)] = None
-    """The kind whose GPUs it divides, where it is a share."""
-    shares: Annotated[int | None, BeforeValidator(WholeNumber(2, 64))] = None
-    """Into how many shares one of those GPUs is divided."""
-    memory_enforced: Annotated[bool | None, BeforeValidator(parse_yes)] = None
-    """Whether something bounds the memory of each share, such as limits of MPS or HAMi: only then it meets a need for
-    memory. Default: false."""
-    resource: Annotated[str | None, BeforeValidator(parse_resource)] = None
-    """What nodes call it, where it is no whole GPU or no label tells its kind. Default: nvidia.com/gpu."""
-    claim: Annotated[ClaimEntry, Section] = ClaimEntry()
-    """How pods claim it (dynamic resource allocation), in place of match and resource. Default: they do not."""
-    autoscale: Annotated[AutoscaleEntry, Section] = AutoscaleEntry()
-    """The nodes that the cluster's autoscaler starts for it."""
-    spot: Annotated[bool | None, BeforeValidator(parse_yes)] = None
-    """Whether its GPUs are those of spot nodes, which the cloud may take back at any time: given to those alone who
-    ask for this kind or tick it. Kinds without it have none of them. Default: false."""
-    groups: Groups = None
-    """The groups of the hub that alone see it; for others it does not exist. Default: everybody."""
-    counts: Annotated[Fraction | None, BeforeValidator(parse_counts)] = None
-    """How much one counts in quotas and GPU hours. Default: 1; of a share, its part; of MIG, its slices of seven."""
+def _read_opens(value: object) -> tuple[str, ...]:
+    right = "write a list of lab, vscode and ssh, the default first, for example [lab, vscode, ssh]"
+    if not isinstance(value, list) or not value:
+        raise BadValue(f"{quoted(value)} is not a way to open a workspace", right)
+    for item in value:
+        if item not in OPENS:
+            raise BadValue(f"{quoted(item)} is not a way to open a workspace", right)
+        if value.count(item) > 1:
+            raise BadValue(f"{item} is written twice", right)
+    if value == [SSH]:
+        raise BadValue("ssh alone leaves nothing for the browser to open", "write opens: [lab, ssh]")
+    return tuple(value)
 
 
-class BoundsEntry(Entry):
-    """The least and the most that a request may ask."""
-
-    cpu: Annotated[tuple[float, float] | None, BeforeValidator(range_of(parse_cpu))] = None
-    """CPU cores. Default: 1-8."""
-    memory: Annotated[tuple[int, int] | None, BeforeValidator(range_of(parse_bytes))] = None
-    """Memory. Default: 1GiB-32GiB."""
-    lifetime: Lifetimes = None
-    """How long it may live, which its policy may narrow. Default: 30m-24h."""
+_OPENS_SCHEMA = {"type": "array", "items": {"type": "string", "enum": list(OPENS)}, "maxItems": len(OPENS)}
+Opens = Annotated[
+    tuple[str, ...], Reader(_read_opens, "a list of `lab`, `vscode` and `ssh`", _OPENS_SCHEMA, write_nothing)
+]
 
 
-class DefaultEntry(Entry):
-    """What a request gets that does not ask otherwise."""
+@dataclass(frozen=True)
+class Bounds:
+    """The least and the most that users may ask for."""
 
-    gpu: Annotated[str | None, BeforeValidator(parse_name)] = None
-    """The kind of GPU; `none` is none. Default: the first of `gpus`."""
-    count: Annotated[int | None, BeforeValidator(WholeNumber(1, 1024))] = None
-    """How many. Default: the least that `gpus` allows."""
-    cpu: Cores = None
-    """CPU cores. Default: 2."""
-    memory: Bytes = None
-    """Memory. Default: 8GiB."""
-    lifetime: Seconds = None
-    """How long it lives. Default: 8h."""
+    __pydantic_config__ = section()
+    cpu_cores: CoresRange = (1.0, 8.0)
+    """CPU cores."""
+    memory_bytes: BytesRange = (GIBIBYTE, 32 * GIBIBYTE)
+    """Memory."""
+    lifetime_seconds: LifetimeRange = (1800, 86400)
+    """The lifetime of a workspace. The policy may narrow it."""
 
 
-class GuaranteeEntry(Entry):
-    """Which percentage of the CPU and memory that a request asks is its own; it uses the rest where it is free."""
+@dataclass(frozen=True)
+class Defaults:
+    """What users get if they do not choose."""
 
-    cpu: Annotated[float | None, BeforeValidator(parse_share)] = None
-    """Of the CPU cores. Default: 100%."""
-    memory: Annotated[float | None, BeforeValidator(parse_share)] = None
-    """Of the memory. Default: 100%."""
+    __pydantic_config__ = section()
+    gpu: Annotated[str | None, NAME] = None
+    """The GPU kind, or `none` for no GPU. Default: the first of `gpus`."""
+    count: GpuCount = 0
+    """The number of GPUs. Default: the least that `gpus` allows."""
+    cpu_cores: Cores = 2.0
+    """CPU cores."""
+    memory_bytes: Bytes = 8 * GIBIBYTE
+    """Memory."""
+    lifetime_seconds: Seconds = 8 * 3600
+    """The lifetime of a workspace."""
 
 
-class NeedsEntry(Entry):
-    """The least that a GPU must have, whichever kind it is."""
+@dataclass(frozen=True)
+class Guarantee:
+    """The part of its CPU and memory that a workspace is guaranteed. It may use the rest while that is free."""
 
-    memory: Bytes = None
+    __pydantic_config__ = section()
+    cpu_percent: GuaranteedPercent = 100.0
+    """The guaranteed part of the CPU cores."""
+    memory_percent: GuaranteedPercent = 100.0
+    """The guaranteed part of the memory."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The least that each GPU of a workspace must have, of any kind."""
+
+    __pydantic_config__ = section()
+    memory_bytes: Bytes = 0
     """Memory of one GPU."""
-    compute: Annotated[str | None, BeforeValidator(parse_compute)] = None
+    compute: ComputeCapability = ""
     """Compute capability of the GPU."""
 
 
-class OnStopEntry(Entry):
-    """What runs in a workspace before the service ends it, then its user's own `~/.gpuspawner/on-stop`."""
+@dataclass(frozen=True)
+class OnStop:
+    """Commands that run before the service ends a workspace: this one, then `~/.gpuspawner/on-stop` of its user."""
 
-    command: Annotated[str | None, BeforeValidator(TextOf(2000))] = None
-    """A shell command, run in the home as the workspace's user. Default: none."""
-    timeout: Annotated[float | None, BeforeValidator(parse_on_stop_timeout)] = None
-    """How long both may take, up to 10m. So much later the workspace may end. Default: 60s."""
-
-
-class TemplateEntry(Entry):
-    """What a workspace can be."""
-
-    later = MappingProxyType({"volumes": "remove it", "ports": "remove it"})
-    extends: Annotated[str | None, BeforeValidator(parse_name)] = None
-    """The template from which it has all that it does not write itself."""
-    title: Title = None
-    """What people read. Default: the template's own name."""
-    description: Annotated[str | None, BeforeValidator(TextOf(2000))] = None
-    """What the form says of it."""
-    image: Annotated[str | None, BeforeValidator(parse_image)] = None
-    """The image of its pods. Default: the hub's own."""
-    own_images: Annotated[str | None, BeforeValidator(parse_own_images)] = None
-    """On Kubernetes: which images people may bring, as a pattern of whole names with the registry. Default: none."""
-    profile: Annotated[str | None, BeforeValidator(TextOf(100))] = None
-    """The slug of a profile in KubeSpawner's `profile_list`, whose settings apply first."""
-    opens: Annotated[list[str] | None, BeforeValidator(parse_opens)] = None
-    """What its workspaces open, the default first. Default: as `c.Spawner.default_url` says."""
-    policy: Annotated[str | None, BeforeValidator(parse_name)] = None
-    """The policy by which its workspaces are judged. Default: default."""
-    gpus: Annotated[dict[KindName, GpuCounts], Section] = Field(default_factory=dict)
-    """The kinds of GPU that may be asked for, and how many of each at once. Default: none."""
-    data: Labels = None
-    """The data that it works on: clusters that have all of it come first. Default: none."""
-    bounds: Annotated[BoundsEntry, Section] = BoundsEntry()
-    """What people may ask for."""
-    default: Annotated[DefaultEntry, Section] = DefaultEntry()
-    """What they get without asking."""
-    guarantee: Annotated[GuaranteeEntry, Section] = GuaranteeEntry()
-    """On Kubernetes: how much of that is theirs alone."""
-    groups: Groups = None
-    """The groups of the hub that alone see it; for others it does not exist. Default: everybody."""
-    priority: Priority = None
-    """A higher one goes first in the queue. Default: 0."""
-    substitutes: Annotated[dict[KindName, Annotated[list[str], BeforeValidator(parse_kinds)]], Section] = Field(
-        default_factory=dict
-    )
-    """By the kind asked for: which others the form offers, given to those alone who tick them, in this order."""
-    needs: Annotated[NeedsEntry, Section] = NeedsEntry()
-    """What any of its GPUs must have."""
-    on_stop: Annotated[OnStopEntry, Section] = OnStopEntry()
-    """What runs before the end."""
-    tools: Annotated[dict[Name, Packages], Section] = Field(default_factory=dict)
-    """Lists of packages to tick, by name: each becomes a kernel with an environment of its own in the home. Default:
-    none."""
+    __pydantic_config__ = section(timeout_seconds="timeout")
+    command: LongText = ""
+    """A shell command. It runs in the home as the workspace's user. Default: no command."""
+    timeout_seconds: OnStopTimeout = 60.0
+    """How long both commands may take together, up to 10m. The workspace may end later by this time."""
 
 
-class IdleEntry(Entry):
-    """When a workspace counts as idle, and how long it then has."""
+@dataclass(frozen=True)
+class Template:
+    """A kind of workspace that users can choose."""
 
-    below: Annotated[float | None, BeforeValidator(parse_threshold)] = None
-    """A GPU that is used less than this is idle. Default: 5%."""
-    for_: PositiveDuration = Field(default=None, alias="for")
-    """How long all of its GPUs must be known idle before the warning. Default: 30m."""
-    sample: Annotated[float | None, BeforeValidator(parse_sample)] = None
-    """How often they are measured. Default: 60s."""
-    grace: PositiveDuration = None
-    """How long it goes on after the warning. Default: 10m."""
-    start_up: Duration = None
-    """A workspace younger than this is never idle. Default: 60s."""
-    soft: Duration = None
-    """How long after the last GPU work soft evidence, and work that may have been missed, count as use. Default: 1h."""
+    __pydantic_config__ = section()
+    name: Annotated[str, Internal] = ""
+    extends: Name = ""
+    """Another template. Every key that is not written here is taken from it."""
+    title: Title = ""
+    """The title that users read. Default: the name of the template."""
+    description: LongText = ""
+    """The description in the form."""
+    image: Image = ""
+    """The container image. Default: the image in the hub's configuration."""
+    own_images: ImagePattern = ""
+    """On Kubernetes: the images of their own that users may start, as a pattern for whole names with the registry.
+    Default: no images."""
+    profile: Title = ""
+    """The slug of a profile in KubeSpawner's `profile_list`. Its settings apply first."""
+    opens: Opens = ()
+    """The ways to open a workspace, the default first. Default: the page in `c.Spawner.default_url`."""
+    policy: Name = "default"
+    """The policy for its workspaces."""
+    gpus: Mapping[KindName, GpuCountRange] = field(default_factory=dict)
+    """The GPU kinds that users may choose, and how many of each. Default: no GPUs."""
+    data: DataNames = ()
+    """The data that its workspaces use. Clusters that have all of it are offered first. Default: no data."""
+    bounds: Bounds = field(default_factory=Bounds)
+    """What users may ask for."""
+    default: Defaults = field(default_factory=Defaults)
+    """What users get if they do not choose."""
+    guarantee: Guarantee | None = None
+    """On Kubernetes: the guaranteed part of CPU and memory."""
+    groups: GroupNames = frozenset()
+    """The groups of the hub that may use it. For other users it does not exist. Default: everybody."""
+    priority: Priority = 0
+    """Requests with a higher priority go first in the queue."""
+    substitutes: Mapping[KindName, KindNames] = field(default_factory=dict)
+    """For each GPU kind, other kinds that the form offers instead, in this order. Users get them only if they agree."""
+    needs: Needs = field(default_factory=Needs)
+    """The least that each of its GPUs must have."""
+    on_stop: OnStop = field(default_factory=OnStop)
+    """Commands that run before a workspace ends."""
+    tools: Mapping[Name, Packages] = field(default_factory=dict)
+    """Lists of packages that users may tick, by name. Each becomes a kernel with its own environment in the home.
+    Default: no tools."""
 
-
-class ActivityEntry(Entry):
-    """When a workspace without a GPU counts as idle, and how long it then has."""
-
-    none_for: PositiveDuration = None
-    """How long it must be known to be without any activity before the warning. Default: 2h."""
-    grace: PositiveDuration = None
-    """How long it goes on after the warning. Default: 10m."""
-
-
-class KeepEntry(Entry):
-    """How often, and for how long each time, an idle workspace may be kept."""
-
-    times: Annotated[int | None, BeforeValidator(WholeNumber(0, 100))] = None
-    """How often. Default: 3."""
-    each: PositiveDuration = None
-    """For how long each time. Default: 2h."""
-
-
-class ExtendEntry(Entry):
-    """How far a deadline may be moved, and how long before it people are told."""
-
-    each: PositiveDuration = None
-    """How far each time. Default: 4h."""
-    total: Duration = None
-    """How far in all; 0 lets nobody. Default: 24h."""
-    warn: Annotated[list[float] | None, BeforeValidator(parse_warnings)] = None
-    """How long before the deadline people are told. Default: [1h, 10m]."""
-    others_wait: Annotated[bool | None, BeforeValidator(parse_others_wait)] = None
-    """Whether it may be extended while others wait for the same GPUs: allow or refuse. Default: allow."""
-
-
-class PreemptionEntry(Entry):
-    """What follows when a stronger claim needs a workspace's GPU, or the cluster takes it."""
-
-    protected: Duration = None
-    """A workspace younger than this is not ended for a stronger claim. Default: 30m."""
-    grace: PositiveDuration = None
-    """Between the notice and the end. Default: 5m."""
-    back_in_queue: Annotated[bool | None, BeforeValidator(parse_yes)] = None
-    """Whether it returns to its place in the queue and starts again by itself. Default: true."""
+    def default_count(self, gpu: str | None) -> int:
+        """Return how many of ``gpu`` a request gets by default, within the kind's range."""
+        if gpu is None:
+            return 0
+        least, most = self.gpus[gpu]
+        return min(max(self.default.count, least), most)
 
 
-class QueueEntry(Entry):
-    """How long people wait at most because others have used less."""
-
-    wait: PositiveDuration = None
-    """Who has waited longer goes before those who have used less. Default: 12h."""
+def default_url(opens: Iterable[str]) -> str:
+    """Return the path of the first page that workspaces open, or "" if the hub's configuration decides."""
+    return next((PAGES[what] for what in opens if what in PAGES), "")
 
 
-class PolicyEntry(Entry):
-    """A lifecycle policy."""
+@dataclass(frozen=True)
+class Exporter:
+    """Another source of GPU measurements, in addition to the probe in each workspace."""
 
-    extends: Annotated[str | None, BeforeValidator(parse_name)] = None
-    """The policy from which it has all that it does not write itself."""
-    mode: Annotated[Mode | None, BeforeValidator(parse_mode)] = None
-    """What follows where a workspace is idle: observe records, warn tells people, enforce stops. Default: observe."""
-    idle: Annotated[IdleEntry, Section] = IdleEntry()
-    """How idleness of GPUs is judged."""
-    also_counts: Annotated[list[str] | None, BeforeValidator(parse_soft_evidence)] = None
-    """The soft evidence that counts as use for a while: cpu, kernel, terminal, ssh, editor. Default: [cpu]."""
-    activity: Annotated[ActivityEntry, Section] = ActivityEntry()
-    """How workspaces without a GPU are judged. Where it is not written, they are not."""
-    keep: Annotated[KeepEntry, Section] = KeepEntry()
-    """What its user may answer to a warning."""
-    extend: Annotated[ExtendEntry, Section] = ExtendEntry()
-    """How its end may be moved."""
-    preemption: Annotated[PreemptionEntry, Section] = PreemptionEntry()
-    """What holds where others need its GPUs more."""
-    queue: Annotated[QueueEntry, Section] = QueueEntry()
-    """What holds while it waits."""
-    claim: PositiveDuration = None
-    """Within it somebody must come to a workspace with GPUs that came out of the queue while its user was away: open
-    it in a browser, connect by SSH, or use a GPU. Until then its idle time does not count, and halfway its user is
-    warned. Then `enforce` gives it back; under the other modes idle time counts from there. Default: 30m."""
-    ready_at: Annotated[bool | None, BeforeValidator(parse_yes)] = None
-    """Whether a workspace is made ready at a time while this policy judges. With `hours`, false says when not, as on
-    holidays. Default: true."""
-    lifetime: Lifetimes = None
-    """The shortest and longest life of its workspaces. Default: 1m-30d."""
+    __pydantic_config__ = section(url="prometheus")
+    url: Annotated[
+        Url,
+        Required(
+            "http://prometheus.monitoring:9090",
+            "add {key}: with its address, for example {example}",
+        ),
+    ]
+    """The address of a Prometheus that scrapes DCGM exporter. Required."""
+    activity: ActivityMetric = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+    """The metric for the engine activity of a GPU or MIG instance, from 0 to 1. It is an average over `interval`.
+    `none` if the exporter has no such metric."""
+    utilization: UtilizationMetric = "DCGM_FI_DEV_GPU_UTIL"
+    """The metric for the utilization of a whole GPU, from 0 to 100."""
+    encoder: UtilizationMetric = "DCGM_FI_DEV_ENC_UTIL"
+    """The metric for the utilization of its video encoder, from 0 to 100."""
+    decoder: UtilizationMetric = "DCGM_FI_DEV_DEC_UTIL"
+    """The metric for the utilization of its video decoder, from 0 to 100."""
+    energy: MetricName = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
+    """The counter of a GPU's energy. A counter that stands still shows that the exporter is frozen."""
+    interval_seconds: UnscaledDuration = 30.0
+    """How often the exporter collects: its DCGM_EXPORTER_INTERVAL."""
+    token_file: FilePath = ""
+    """A file with the token for Prometheus. Default: Prometheus needs no token."""
 
 
-class ReadingsEntry(Entry):
-    """Who else measures GPUs, beside the probe in each workspace."""
-
-    prometheus: Annotated[str | None, BeforeValidator(parse_http_url)] = None
-    """The address of a Prometheus that scrapes DCGM exporter. What it saw counts beside the probe's own readings."""
-    activity: Annotated[str | None, BeforeValidator(parse_activity_metric)] = None
-    """The exporter's metric of engine activity, 0 to 1, an average over `interval`; `none` where it exports no such
-    metric. Default: DCGM_FI_PROF_GR_ENGINE_ACTIVE."""
-    utilization: Annotated[str | None, BeforeValidator(parse_utilization_metric)] = None
-    """Its metric of a GPU's utilization, 0 to 100. Default: DCGM_FI_DEV_GPU_UTIL."""
-    encoder: Annotated[str | None, BeforeValidator(parse_utilization_metric)] = None
-    """Its metric of the encoder's utilization, 0 to 100. Default: DCGM_FI_DEV_ENC_UTIL."""
-    decoder: Annotated[str | None, BeforeValidator(parse_utilization_metric)] = None
-    """Its metric of the decoder's utilization, 0 to 100. Default: DCGM_FI_DEV_DEC_UTIL."""
-    energy: Annotated[str | None, BeforeValidator(parse_metric)] = None
-    """Its counter of a GPU's energy. One that stands still shows that the exporter is frozen. Default:
-    DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION."""
-    interval: PositiveDuration = None
-    """How often the exporter collects, as its DCGM_EXPORTER_INTERVAL says. Default: 30s."""
-    token_file: Annotated[str | None, BeforeValidator(parse_path)] = None
-    """A file with the token that Prometheus asks for. Default: it asks for none."""
-
-
-class CatalogEntry(Entry):
+@dataclass(frozen=True)
+class WrittenCatalog:
     """The whole file."""
 
-    version: Annotated[int | None, BeforeValidator(parse_version)] = None
-    """Of the file: 1. It must be written."""
-    timezone: Annotated[str | None, BeforeValidator(parse_timezone)] = None
-    """In which hours, days, weeks and months are meant. Default: UTC."""
-    contact: Annotated[str | None, BeforeValidator(TextOf(300))] = None
-    """Whom people ask for more, as refusals tell them."""
-    currency: Annotated[str | None, BeforeValidator(parse_currency)] = None
-    """In which `price` and budgets of `cost` are, as it stands before an amount. Default: none is shown."""
-    gpus: Annotated[dict[KindName, Annotated[GpuEntry, Section]], Section] = Field(default_factory=dict)
-    """The kinds of GPU that people may ask for."""
-    clusters: Annotated[dict[Name, Annotated[ClusterEntry, Section]], Section] = Field(default_factory=dict)
-    """The clusters in which workspaces may start, the first preselected. Default: the hub's own alone."""
-    simulated: Annotated[dict[KindName, GpuCount], Section] = Field(default_factory=dict)
-    """How many GPUs of which kind to simulate, where the machine has none."""
-    templates: Annotated[dict[Name, Annotated[TemplateEntry, Section]], Section] = Field(default_factory=dict)
-    """What a workspace can be; the first is preselected. At least one must be written."""
-    policies: Annotated[dict[Name, Annotated[PolicyEntry, Section]], Section] = Field(default_factory=dict)
-    """What becomes of workspaces. Templates that name none have `default`, which is there unwritten."""
-    teams: Annotated[dict[Group, Annotated[TeamEntry, Section]], Section] = Field(default_factory=dict)
-    """Groups of the hub that are charged for what their members use."""
-    quotas: Annotated[dict[Name, Annotated[QuotaEntry, Section]], Section] = Field(default_factory=dict)
-    """What is held at once, and used in a period, at most. Without one there is no limit."""
-    hours: Annotated[list[HoursEntry], Sections] = Field(default_factory=list)
-    """Which policy judges at which hours of the week, or on which dates."""
-    closed: Annotated[list[dt.date], BeforeValidator(parse_closed)] = Field(default_factory=list)
-    """Days, such as holidays, on which no workspace is made ready at a time, whatever its policy."""
-    holds: Annotated[list[HoldEntry], Sections] = Field(default_factory=list)
-    """GPUs that are kept free for a group at some hours of the week."""
-    make_room: Annotated[MakeRoomEntry, Section] = MakeRoomEntry()
-    """When those over their soft share give room to those under theirs. Default: never."""
-    readings: Annotated[ReadingsEntry, Section] = ReadingsEntry()
-    """Who else measures GPUs. Default: the probe in each workspace alone."""
-    scheduler: Annotated[SchedulerEntry, Section] = SchedulerEntry()
-    """Who owns the queue. Default: gpuspawner."""
+    __pydantic_config__ = section()
+    version: Annotated[Version, Required(1, "begin the file with version: 1")]
+    """The version of the file's format, which is 1. Required."""
+    timezone: TimeZone = "UTC"
+    """The time zone of hours, days, weeks and months in this file."""
+    contact: Annotated[str, text_reader(300)] = ""
+    """The contact whom users may ask for more. Refusals show it."""
+    currency: Currency = ""
+    """The currency of `price` and of budgets of `cost`, as written before an amount. Default: no currency is shown."""
+    gpus: Mapping[KindName, GpuKind] = field(default_factory=dict)
+    """The GPU kinds that users may ask for."""
+    clusters: Mapping[Name, Cluster] = field(default_factory=dict)
+    """The clusters in which workspaces may start. The first is preselected. Default: only the hub's own cluster."""
+    simulated: Mapping[KindName, GpuCount] = field(default_factory=dict)
+    """How many GPUs of each kind to simulate if the machine has no GPU."""
+    templates: Mapping[Name, Template] = field(default_factory=dict)
+    """The kinds of workspace that users can choose. The first is preselected. At least one is required."""
+    policies: Mapping[Name, LifecyclePolicy] = field(default_factory=dict)
+    """The lifecycle policies. Templates without `policy` use `default`, which always exists."""
+    teams: Mapping[GroupName, Team] = field(default_factory=dict)
+    """The groups of the hub that are charged for the usage of their members."""
+    quotas: Mapping[Name, QuotaLimits] = field(default_factory=dict)
+    """The limits of GPUs at the same time, and the budgets of usage in a period. Default: no limits."""
+    hours: tuple[Hours, ...] = ()
+    """Other policies for some hours of the week, or for some dates."""
+    closed: Days = frozenset()
+    """Days on which schedules start no workspace, for example holidays."""
+    holds: tuple[Hold, ...] = ()
+    """GPUs that are reserved for a group at some hours of the week."""
+    make_room: MakeRoom | None = None
+    """When workspaces of users above their fair share make room for users below theirs. Default: never."""
+    readings: Exporter | None = None
+    """Another source of GPU measurements. Default: only the probe in each workspace."""
+    scheduler: SchedulerChoice = field(default_factory=SchedulerChoice)
+    """The scheduler that owns the queue. Default: gpuspawner."""
+
+    def rules(self) -> Rules:
+        """Return the organisation's rules as the decisions read them."""
+        quotas = [one.quota(name, whom) for name, one in self.quotas.items() if (whom := one.whom) is not None]
+        return Rules(
+            teams={name: replace(one, name=name, title=one.title or name) for name, one in self.teams.items()},
+            quotas=tuple(quotas),
+            holds=tuple(one.hold(self.timezone) for one in self.holds),
+            hours=self.hours,
+            closed=self.closed,
+            make_room=self.make_room,
+            timezone=self.timezone,
+            contact=self.contact,
+            currency=self.currency,
+        )
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The catalog in use. Entries are in the order of the file. ``policies`` always has ``default``."""
+
+    gpus: Mapping[str, GpuKind]
+    templates: Mapping[str, Template]
+    policies: Mapping[str, LifecyclePolicy]
+    simulated: Mapping[str, int] = field(default_factory=dict)
+    """How many GPUs of each kind to simulate if the machine has none."""
+    menus: Mapping[str, Menu] = field(default_factory=dict)
+    """Choices of KubeSpawner's profiles, by template. They come from the hub's configuration, not from the file."""
+    rules: Rules = field(default_factory=Rules)
+    """Teams, quotas, budgets, class holds and hours."""
+    exporter: Exporter | None = None
+    """Another source of GPU measurements, or None."""
+    scheduler: HttpSchedulerAddress | KueueQueues | PodQueues | None = None
+    """The scheduler that owns the queue, or None if gpuspawner does."""
+    clusters: Mapping[str, Cluster] = field(default_factory=dict)
+    """Clusters in which workspaces may start. Empty if the file names no cluster, so the hub's own is the only one."""
+    fast: float | None = None
+    """The factor by which all times were shortened (:func:`scaled`), or None. Pages show it."""
+
+    def policy_of(self, template: str) -> LifecyclePolicy:
+        """Return the lifecycle policy of a template of this catalog."""
+        return self.policies[self.templates[template].policy]

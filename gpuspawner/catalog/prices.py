@@ -1,20 +1,20 @@
-"""What GPUs cost, in words, with the catalog's currency."""
+"""Prices of GPUs in words, with the catalog's currency."""
 
 from __future__ import annotations
 
-from gpuspawner.catalog.values import Catalog
+from gpuspawner.catalog.models import Catalog
 from gpuspawner.core.units import show_money
 
 
 def price_words(catalog: Catalog, kind: str) -> str:
-    """Return what an hour of one GPU costs, ``CHF 2.10 an hour``; "" where that is not said."""
+    """Return the price of one GPU, ``CHF 2.10 an hour``, or "" for a kind without a price."""
     found = catalog.gpus.get(kind)
     price = None if found is None else found.price_per_hour
     return "" if price is None else f"{show_money(price, catalog.rules.currency)} an hour"
 
 
 def prices(catalog: Catalog, asked: str, given: str) -> str:
-    """Return what one costs instead of the other; "" where they cost the same, or nothing is known of it."""
+    """Return the price of one kind instead of the price of another, or "" if both are equal or not known."""
     before, after = (catalog.gpus[kind].price_per_hour if kind in catalog.gpus else None for kind in (asked, given))
     if after is None or before == after:
         return ""

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.catalog.groups import named_groups
-from gpuspawner.catalog.warnings import held_beyond, needing_pods, unknown_groups, without_effect
+from gpuspawner.catalog.catalog_warnings import held_beyond, needing_pods, unknown_groups, without_effect
+from gpuspawner.catalog.visibility import named_groups
 from gpuspawner.cli.asking import call, token_of
 from gpuspawner.cli.errors import AwayError, RefusedError
 from gpuspawner.core.errors import CatalogError

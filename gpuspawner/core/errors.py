@@ -140,6 +140,14 @@ class Gone(Conflict):
 class Unavailable(GpuspawnerError):
     """A part that must answer does not. The message names the part and says what happens next."""
 
+    def __init__(self, message: str = "", part: str = "") -> None:
+        """Keep the message. ``part`` is set where the whole part is away: see :class:`gpuspawner.core.outages.Outage`.
+
+        Such an outage is logged when it begins and when it ends, and not by each step that waits for it.
+        """
+        super().__init__(message)
+        self.part = part
+
 
 class NoPort(GpuspawnerError):
     """The service cannot listen where its hub looks for it. The message names the holder and the remedy."""

@@ -11,7 +11,12 @@ from datetime import date
 from enum import Enum
 from fractions import Fraction
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from gpuspawner.core.calendar.windows import AnyWindow, Window
+from gpuspawner.core.fields import Internal, Required, section
+from gpuspawner.core.number_fields import PositiveDuration, Priority, Weight
+from gpuspawner.core.text_fields import Name, Title
 
 
 class Whom(Enum):
@@ -89,15 +94,16 @@ class Quota:
 
 @dataclass(frozen=True)
 class Team:
-    """A group of the hub that the catalog charges for what its members use.
+    """A group of the hub that is charged for the usage of its members."""
 
-    Its use is divided by ``weight`` before it is compared with other teams'. A higher ``priority`` goes first.
-    """
-
-    name: str
-    title: str = ""
-    weight: Fraction = Fraction(1)
-    priority: int = 0
+    __pydantic_config__ = section()
+    name: Annotated[str, Internal] = ""
+    title: Title = ""
+    """The title that users read. Default: the name of the group."""
+    weight: Weight = Fraction(1)
+    """The weight of the team in the queue. Its usage is divided by the weight."""
+    priority: Priority = 0
+    """Requests of teams with a higher priority go first in the queue."""
 
 
 class Account(NamedTuple):
@@ -136,26 +142,16 @@ class QuotaGrant:
 
 
 @dataclass(frozen=True)
-class Window:
-    """A part of each week: it begins on these days (0 is Monday) at one minute of the day and ends at another.
-
-    ``end_minute`` at or before ``start_minute`` is on the next day. Where there are ``dates``, it begins on them
-    instead, and not each week.
-    """
-
-    days: frozenset[int]
-    start_minute: int
-    end_minute: int
-    dates: frozenset[date] = frozenset()
-
-
-@dataclass(frozen=True)
 class Hours:
-    """While the window is open, ``policy`` judges what ``instead_of`` would."""
+    """Another policy for some hours of the week, or for some dates."""
 
-    window: Window
-    policy: str
-    instead_of: str
+    __pydantic_config__ = section(window="when")
+    window: Annotated[AnyWindow, Required("Mon-Fri 20:00-07:00")]
+    """The part of the week, or whole days. Required."""
+    policy: Annotated[Name, Required("night")]
+    """The policy that applies then. Required."""
+    instead_of: Annotated[Name, Required("default")]
+    """The policy that it replaces. Required."""
 
 
 @dataclass(frozen=True)
@@ -177,9 +173,14 @@ class ClassHold:
 
 @dataclass(frozen=True)
 class MakeRoom:
-    """Who is over the soft share gives room to who is under it and has waited for this long."""
+    """When workspaces above the fair share make room for requests below it."""
 
-    after_seconds: float
+    __pydantic_config__ = section()
+    after_seconds: Annotated[
+        PositiveDuration,
+        Required("30m", "add {key}: with a time, for example {example}"),
+    ]
+    """How long a user below the fair share waits first. Required."""
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def parse_bytes(value: object) -> int:
         elif _WHOLE.fullmatch(text):
             size = Fraction(text)
         else:
-            raise BadValue(f"{quoted(value)} is no size", right)
+            raise BadValue(f"{quoted(value)} is not a size", right)
     if size < MEBIBYTE:
         unit_forgotten = not isinstance(value, str) or value.strip(" ").isdigit()
         raise (BadValue if unit_forgotten else OutOfRange)(f"{quoted(value)} is less than 1 MiB", right)
@@ -93,7 +93,7 @@ def parse_duration(value: object) -> float:
     right = "write a time with its unit, for example 90s, 30m, 8h, 1h30m or 2d"
     text = _text(value, "a time", right)
     if not _DURATION.fullmatch(text):
-        raise BadValue(f"{quoted(value)} is no time", right)
+        raise BadValue(f"{quoted(value)} is not a time", right)
     parts = _DURATION_PART.findall(text)
     units = [unit for _, unit in parts]
     if units != [unit for unit in _SECONDS if unit in units]:
@@ -114,7 +114,7 @@ def parse_percent(value: object) -> float:
     text = _number_text(value, "a percentage", right)
     found = _PERCENT.fullmatch(text)
     if not found:
-        raise BadValue(f"{quoted(value)} is no percentage", right)
+        raise BadValue(f"{quoted(value)} is not a percentage", right)
     percent = float(found[1])
     if percent > 100:  # noqa: PLR2004 - what a percentage is
         raise OutOfRange(f"{quoted(value)} is more than 100 %", right)
@@ -130,7 +130,7 @@ def parse_cpu(value: object) -> float:
     right = "write a number of cores, for example 4 or 0.5"
     text = _number_text(value, "a number of cores", right)
     if not _DECIMAL.fullmatch(text):
-        raise BadValue(f"{quoted(value)} is no number of cores", right)
+        raise BadValue(f"{quoted(value)} is not a number of cores", right)
     cores = float(text)
     if not 0 < cores <= MOST_CORES:
         raise _beyond(value, f"is not from 0.001 to {MOST_CORES} cores", right)
@@ -149,7 +149,7 @@ def parse_count(value: object, least: int = 0, most: int = MOST_GPUS) -> int:
     else:
         text = _text(value, "a whole number", right)
         if not _WHOLE.fullmatch(text):
-            raise BadValue(f"{quoted(value)} is no whole number", right)
+            raise BadValue(f"{quoted(value)} is not a whole number", right)
         count = int(text)
     if not least <= count <= most:
         raise _beyond(value, f"is not from {least} to {most}", right)
@@ -167,7 +167,9 @@ def parse_range(value: object, parse: Callable[[object], T]) -> tuple[T, T]:
         return only, only
     low_text, _, high_text = value.partition("-")
     if not low_text.strip(" ") or not high_text.strip(" "):
-        raise BadValue(f"{quoted(value)} is no range", "write it from low to high, for example 1-4, 8GiB-64GiB, 1h-8h")
+        raise BadValue(
+            f"{quoted(value)} is not a range", "write it from low to high, for example 1-4, 8GiB-64GiB, 1h-8h"
+        )
     low, high = parse(low_text.strip(" ")), parse(high_text.strip(" "))
     if low > high:
         raise BadValue(f"{quoted(value)} runs backwards", f"write {high_text.strip(' ')}-{low_text.strip(' ')}")
@@ -264,7 +266,7 @@ def _text(value: object, what: str, right: str) -> str:
 
 
 def _number_text(value: object, what: str, right: str) -> str:
-    """Return a number or a text as text; a number too large, too fine or not finite becomes none that is read."""
+    """Return a number or a text as text; a number too large, too fine or not finite cannot be read then."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if not 0 <= value < 10**9:  # NaN fails this too
             raise _beyond(value, f"is not {what}", right)

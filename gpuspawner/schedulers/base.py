@@ -209,7 +209,7 @@ class Scheduler(Protocol):
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """Why the GPUs are not seen, or not all that uses them: sentences for the administrator."""
+        """Why not all that uses GPUs is seen: sentences for the administrator. An outage is in ``fleet``."""
         ...
 
     async def sync(self, seen: Snapshot) -> Answer:

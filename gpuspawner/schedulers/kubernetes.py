@@ -64,8 +64,8 @@ class KubernetesScheduler(OwnQueue):
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """Why the last look at the GPUs failed, and what of the cluster the service has no right to see."""
-        return (*self._view.unseen, *self._cluster.limits)
+        """What of the cluster the service has no right to see."""
+        return self._cluster.limits
 
     @property
     def fleet(self) -> Fleet:

@@ -10,9 +10,11 @@ from functools import lru_cache
 from math import inf
 
 from gpuspawner.backends.base import Backend
+from gpuspawner.backends.outages import OutageLog
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind
 from gpuspawner.core.leases.lease import WAITING, Lease
+from gpuspawner.core.outages import GPU_SOURCE
 from gpuspawner.core.placement.kinds import pools_of
 from gpuspawner.core.placement.placement import (
     UNKNOWN,
@@ -43,8 +45,7 @@ class View:
         """Look at nothing yet."""
         self._backend = backend
         self.fleet = Fleet()
-        self.unseen: tuple[str, ...] = ()
-        """Why the last look failed: a sentence, or none."""
+        self._outages = OutageLog()
         self._demand, self._learnt_at = UNKNOWN, -inf
         self._known_by: object = None
         self._index: Index | None = None
@@ -53,14 +54,17 @@ class View:
         self._sizes: Counter[str] = Counter()
 
     async def observe(self, now: float) -> Fleet:
-        """Ask the backend. Raises Unavailable; the last complete view stays in force."""
+        """Ask the backend. Raises Unavailable; the last complete view stays in force, with the outage."""
         try:
             found = await self._backend.fleet()
         except Unavailable as error:
-            self.unseen = (str(error),)
-            raise
-        self.unseen = ()
-        self.fleet = replace(found, observed_at=now)
+            known_at = self.fleet.observed_at if self.fleet.complete else None
+            outage = self._outages.begin(error.part or GPU_SOURCE, str(error), now, known_at)
+            if self.fleet.outage is not outage:
+                self.fleet = replace(self.fleet, outage=outage)
+            raise Unavailable(str(error), outage.part) from error
+        self._outages.end(now)
+        self.fleet = replace(found, observed_at=now - found.age_seconds)
         return self.fleet
 
     def knowing_demand(self, seen: Snapshot) -> Snapshot:

@@ -45,7 +45,7 @@ class PassingOn(ABC):
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """Why the GPUs are not seen."""
+        """Why not all that uses GPUs is seen."""
         return self._mine.unseen
 
     async def observe(self, now: float) -> Fleet:

@@ -18,8 +18,8 @@ from tornado.web import Application
 from gpuspawner.backends.base import Backend
 from gpuspawner.backends.resources import Resources
 from gpuspawner.catalog import Catalog
-from gpuspawner.catalog.file import LOOK_SECONDS, InForce
-from gpuspawner.catalog.groups import named_groups
+from gpuspawner.catalog.visibility import named_groups
+from gpuspawner.catalog.watched_file import LOOK_SECONDS, InForce
 from gpuspawner.core.errors import Conflict, Superseded, Unavailable
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
@@ -99,6 +99,7 @@ class Options:
     is not known. ``stands_by`` has it wait while another service works on the store, instead of superseding it.
     ``listen`` is where it listens, if not at ``service_url``. ``hub_auth`` are the settings
     of JupyterHub's HubOAuth that its environment does not hold. ``store_password_file`` has the database's password.
+    ``metrics_token`` lets Prometheus read metrics beside tokens of the hub; "" where none was made.
     """
 
     store_url: str
@@ -116,6 +117,7 @@ class Options:
     listen: str = ""
     hub_auth: Mapping[str, Any] = field(default_factory=dict, repr=False)
     store_password_file: Path | None = None
+    metrics_token: str = field(default="", repr=False)
 
 
 def wire(
@@ -151,9 +153,10 @@ def wire(
     parts = Parts(
         store, book, in_force, scheduler, allocator, queue,
         lifecycle, reclaimer, reconciler, sampler, Notifier(hub, settings, store, clock),
-        clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"), KnownUsers(hub, clock),
-        members, preemptions, board, Inboxes(store, book, board, allocator.accounting, members, clock),
-        Counted(store, clock),
+        clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"),
+        options.public_url.rstrip("/"), KnownUsers(hub, clock), members, preemptions, board,
+        Inboxes(store, book, board, allocator.accounting, members, clock), Counted(store, clock),
+        options.metrics_token,
     )  # fmt: skip
     book.messages_of = partial(_messages, parts)
     book.told = lambda _lease, _line: parts.notifier.wake()
@@ -220,6 +223,7 @@ class Service:
         if self._operator:
             self.health.watch("the operator of custom resources", self._operator.stuck_seconds)
         self._relay = resources if isinstance(resources, Relay) else None
+        self.parts.lacking.extend(one.lacking for one in (self._operator, self._relay) if one is not None)
         pages = application(self.parts, options.hub_auth, self.health)
         if self._relay and self._operator:
             add_operating(pages, self.parts, self._relay, self._operator)
@@ -310,7 +314,7 @@ class Service:
                 await load(self.parts)
             except Unavailable as error:
                 # A managed service that exits takes the hub with it: wait for the store instead.
-                if self._door.waits_for != str(error):
+                if not error.part and self._door.waits_for != str(error):
                     log.error("%s", error)  # noqa: TRY400 - the message says it all
                 self._wait_for(str(error))
                 await asyncio.sleep(1.0)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from gpuspawner.core.errors import Conflict, RequestRefused, Superseded, Unavailable
+from gpuspawner.core.errors import Conflict, GpuspawnerError, RequestRefused, Superseded, Unavailable
 
 log = logging.getLogger("gpuspawner.failures")
 
@@ -44,6 +44,7 @@ class Failures:
         """Start with none."""
         self._clock = clock
         self._failing: dict[tuple[str, str], Failure] = {}
+        self._waiting: dict[tuple[str, str], str] = {}
         self.counts: Counter[str] = Counter()
 
     def may_try(self, step: str, subject: str = OF_ALL) -> bool:
@@ -62,17 +63,29 @@ class Failures:
         since = now if before is None else before.since
         self._failing[step, subject] = Failure(step, subject, why, since, count, now + pause_seconds)
         if before is None or before.why != why:
-            where = f" for the lease {subject}" if subject else ""
-            log.error("%s failed%s; it is retried, and the others go on", step, where, exc_info=error)
+            log.error("%s failed%s; it is retried, and the others go on", step, _of(subject), exc_info=error)
+
+    def note_wait(self, step: str, subject: str, error: GpuspawnerError) -> None:
+        """Log once why a step waits, until it succeeds or waits for something else.
+
+        A part that is away has two lines of its own: see :class:`gpuspawner.backends.outages.OutageLog`.
+        """
+        if isinstance(error, Unavailable) and error.part:
+            log.debug("%s waits%s: %s", step, _of(subject), error)
+        elif self._waiting.get((step, subject)) != str(error):
+            self._waiting[step, subject] = str(error)
+            log.warning("%s waits%s: %s", step, _of(subject), error)
 
     def clear(self, step: str, subject: str = OF_ALL) -> None:
         """Record that a step succeeded."""
+        self._waiting.pop((step, subject), None)
         if (failure := self._failing.pop((step, subject), None)) is not None:
             log.warning("%s works again for %s after %s failures", step, subject or "all", failure.count)
 
     def forget_others(self, subjects: Collection[str]) -> None:
         """Forget failures of leases that have ended, and of claims that are over."""
         self._failing = {key: one for key, one in self._failing.items() if not key[1] or key[1] in subjects}
+        self._waiting = {key: why for key, why in self._waiting.items() if not key[1] or key[1] in subjects}
 
     def now(self) -> list[Failure]:
         """Return what fails now, with the seconds since it began in place of its time; the longest first."""
@@ -93,3 +106,7 @@ class Failures:
             self.note(step, subject, error)
         else:
             self.clear(step, subject)
+
+
+def _of(subject: str) -> str:
+    return f" for the lease {subject}" if subject else ""

@@ -9,8 +9,7 @@ from gpuspawner.core.calendar.periods import day_of, milliseconds
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.service.api.rest.keys import KEPT_SECONDS
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.store.clients.wishes import Wishes
-from gpuspawner.service.store.presets import Presets
+from gpuspawner.service.store.personal import OwnedRows
 from gpuspawner.service.tell.notifier import KEPT_SECONDS as OUTBOX_SECONDS
 
 THIN_AT_ONCE_SECONDS = 86400.0
@@ -27,30 +26,30 @@ async def forget(parts: Parts) -> None:
     now, store, settings = parts.clock.now(), parts.store, parts.settings
     ended_before = now - settings.keep_ended_seconds
     for chunk in (
-        partial(store.ages.thin_readings, now, THIN_AT_ONCE_SECONDS),
-        partial(store.ages.forget_ended, ended_before),
+        partial(store.readings.thin, now, THIN_AT_ONCE_SECONDS),
+        partial(store.leases.delete_ended, ended_before),
     ):
         more = True
         while more:
             more = await store.write(chunk)
             await asyncio.sleep(PAUSE_SECONDS)
-    await store.write(store.outputs.forget, now)
+    await store.write(store.outputs.delete_old, now)
     used_since_ms = milliseconds(now - settings.keep_use_seconds)
-    await store.write(store.ledger.forget, used_since_ms)
-    await store.write(store.use_sums.forget, day_of(used_since_ms, parts.allocator.accounting.zone))
-    await store.write(store.answers.forget, now - KEPT_SECONDS)
-    await store.write(store.outbox.forget, now - OUTBOX_SECONDS)
-    await store.write(store.tokens.forget, now)
-    await store.write(store.preemptions.forget, ended_before)
-    await store.write(store.restrictions.forget, ended_before)
-    await store.write(store.messages.forget, ended_before)
-    await store.write(store.inbox.forget, now)
-    await store.write(store.counters.forget, ended_before)
+    await store.write(store.ledger.delete_before, used_since_ms)
+    await store.write(store.usage_sums.delete_before, day_of(used_since_ms, parts.allocator.accounting.zone))
+    await store.write(store.idempotency_keys.delete_old, now - KEPT_SECONDS)
+    await store.write(store.outbox.delete_over, now - OUTBOX_SECONDS)
+    await store.write(store.tokens.delete_expired, now)
+    await store.write(store.preemptions.delete_over, ended_before)
+    await store.write(store.restrictions.delete_over, ended_before)
+    await store.write(store.announcements.delete_over, ended_before)
+    await store.write(store.inbox.delete_old, now)
+    await store.write(store.counters.delete_old, ended_before)
     await _forget_users(parts, store.presets)
-    await _forget_users(parts, store.wishes)
+    await _forget_users(parts, store.schedules)
 
 
-async def _forget_users(parts: Parts, rows: Presets | Wishes) -> None:
+async def _forget_users(parts: Parts, rows: OwnedRows) -> None:
     """Forget what users have whom the hub has no more. Nobody's, where it names no user at all."""
     store, hub = parts.store, parts.hub_id
     owners = await store.read(rows.owners, hub)
@@ -58,4 +57,4 @@ async def _forget_users(parts: Parts, rows: Presets | Wishes) -> None:
         there = {user.created for user in await parts.hub.all_users()} if owners else set()
         owners = owners - there if there else frozenset()
     if owners:
-        await store.write(rows.forget, [Owner(hub, created) for created in owners])
+        await store.write(rows.delete_users, [Owner(hub, created) for created in owners])

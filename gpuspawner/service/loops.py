@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.service.failures import OF_ALL, Failure, Failures
 from gpuspawner.service.health import Health
-
-log = logging.getLogger("gpuspawner")
 
 LOOPS_SECONDS = 30.0
 """Loops of this period or a shorter one must go on: all that watches, gives, measures and stops."""
@@ -43,13 +40,13 @@ class Loops:
             except Superseded as error:
                 self._stop(str(error))
             except Unavailable as error:
-                log.warning("%s", error)
+                self._failures.note_wait(name, OF_ALL, error)
             except Exception as error:  # noqa: BLE001 - recorded, with its traceback
                 failed = True
                 self._failures.note(name, OF_ALL, error)
                 self._health.failed_round(name, error)
-            if not failed:
+            else:
                 self._failures.clear(name)
-                if watched:
-                    self._health.went_round(name, seconds)
+            if watched and not failed:
+                self._health.went_round(name, seconds)
             await asyncio.sleep(seconds)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.catalog.file import InForce
+from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.api.signed import SignedRequests
@@ -54,18 +55,25 @@ class Parts:
     secret: bytes
     prefix: str
     public_url: str
+    """Where workspaces and, if nothing better is known, people reach the service."""
+    page_url: str
+    """Where people open the service's pages; "" where that is not known."""
     known: KnownUsers
     members: Members
     preemptions: Preemptions
     board: Board
     inboxes: Inboxes
     counted: Counted
+    metrics_token: str = field(default="", repr=False)
+    """By which Prometheus may read metrics; "" where only tokens of the hub may."""
     streams: Counter[tuple[str, Owner]] = field(default_factory=Counter)
     """How many pages of each person listen to events."""
     logins: Logins = field(default_factory=Logins)
     """Logins of the command line that wait for their user."""
     signed_requests: SignedRequests = field(default_factory=SignedRequests)
     """Signed requests of the hub that were served."""
+    lacking: list[Callable[[], str]] = field(default_factory=list)
+    """Each tells in a sentence what a further part of the service lacks; "" for nothing."""
     under_way: set[str] = field(default_factory=set)
     """Of which idempotency keys something is done now."""
 

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from gpuspawner.catalog.names import did_you_mean
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.leases.lease import BACK_OFF_SECONDS
+from gpuspawner.core.suggestions import did_you_mean
+from gpuspawner.service.log import FORMS, TEXT
 
 
 class SettingsError(ValueError):
@@ -71,6 +72,8 @@ class Settings:
     ``{email}`` for the mail address that the hub's authenticator stored. Empty: nowhere."""
     notify_admins: tuple[str, ...] = ()
     """Where the administrators' messages go, likewise."""
+    log_format: str = TEXT
+    """The form of the service's log: ``text``, or ``json`` for one JSON object a line."""
     notify_seconds: float = 20.0
     """A message that takes longer is taken for not sent."""
 
@@ -91,6 +94,8 @@ def changed(settings: Settings, values: Mapping[str, Any]) -> Settings:
     known = {field.name: getattr(settings, field.name) for field in fields(settings)}
     for name, value in values.items():
         right = _right_address(known[name], value) if name in ADDRESSES else _right(known.get(name), value)
+        if name == "log_format":
+            right = "" if value in FORMS else " or ".join(FORMS)
         if name not in known:
             wrong.append(f"service_settings.{name}: there is no such setting; {did_you_mean(name, known)}")
         elif right:

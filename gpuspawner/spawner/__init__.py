@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gpuspawner.spawner.configure import configure
-from gpuspawner.spawner.hub.unconfigured import watch_hub
 
 if TYPE_CHECKING:
     from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
@@ -26,9 +25,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Return a spawner class. A hub that takes one without ``configure()`` refuses to start."""
+    """Return a spawner class: each is imported when it is asked for."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    mixin = import_module("gpuspawner.spawner.mixin").GPUSpawnerMixin
-    watch_hub(lambda spawner: issubclass(spawner, mixin))
     return getattr(import_module(_MODULES[name]), name)

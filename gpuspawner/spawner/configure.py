@@ -20,9 +20,9 @@ from traitlets.utils.importstring import import_item
 
 from gpuspawner.backends.ports import SERVICE as SERVICE_COMMAND
 from gpuspawner.catalog import Catalog, load_catalog, scaled
-from gpuspawner.catalog.file import IN_FORCE, Prepared
-from gpuspawner.catalog.requests.menus import write_menus
-from gpuspawner.catalog.warnings import needing_pods
+from gpuspawner.catalog.catalog_warnings import needing_pods
+from gpuspawner.catalog.profile_options import write_menus
+from gpuspawner.catalog.watched_file import IN_FORCE, Prepared
 from gpuspawner.core.errors import CatalogError
 from gpuspawner.spawner.hub import one_hub, service, service_port, stoppers
 from gpuspawner.spawner.hub.cullers import CONFIG_FOLDERS, other_cullers
@@ -30,6 +30,7 @@ from gpuspawner.spawner.hub.data_folder import data_folder
 from gpuspawner.spawner.hub.following import Follower, followed, refuse
 from gpuspawner.spawner.hub.roles import add_roles
 from gpuspawner.spawner.hub.service import SERVICE, Known
+from gpuspawner.spawner.hub.unconfigured import note_configured
 from gpuspawner.spawner.hub.written import written_in
 from gpuspawner.spawner.kubernetes.configure import service_address, service_environment
 from gpuspawner.spawner.kubernetes.conflicts import conflicts, weakened
@@ -89,6 +90,7 @@ def configure(
         SystemExit: the catalog or the configuration cannot be used, with what is wrong and how to mend it.
     """
     wrapped = _wrapped(c.JupyterHub.get("spawner_class"))
+    note_configured(wrapped)
     loaded = _loaded(c, wrapped, catalog, fast, Path(data_dir) / IN_FORCE)
     of_store = {"store": store, "store_password_file": store_password_file}
     of_started = {"address": address, "port": None if port == PORT else port, "service_settings": service_settings}
@@ -106,8 +108,16 @@ def configure(
         service.add_started(c, url, known.token, _command(data, follower.handed, fast), variables)
     else:
         service.add_elsewhere(c, known)
+        _tell_domain(c)
     add_roles(c, service_settings or {})
     _set_up_hub(c, wrapped, loaded, prefix, url + prefix.rstrip("/"), known)
+
+
+def _tell_domain(c: Any) -> None:
+    """Say by which option a service that the hub does not start learns its domain."""
+    if origin := domains.service_origin(c, SERVICE):
+        told = f"start the GPU service with --public-url={c.JupyterHub.subdomain_host} --own-public-url={origin}"
+        print(f"gpuspawner: c.JupyterHub.subdomain_host: {told}", file=sys.stderr)  # noqa: T201 - the hub has no log yet
 
 
 def _seen(c: Any, prefix: str) -> str:
@@ -349,11 +359,6 @@ def _refuse_conflicts(c: Any, spawner: type, catalog: Catalog, *, started: bool)
 
 def _refuse_other_ways_to_the_service(c: Any, *, started: bool) -> None:
     """Refuse what would leave the service without an address, a name or a hub of its own."""
-    if c.JupyterHub.get("subdomain_host", "") and not started:
-        raise SystemExit(
-            "gpuspawner: c.JupyterHub.subdomain_host needs a GPU service that the hub starts: one that is a process of "
-            "its own does not know the hub's domain. Take service_url out, or subdomain_host."
-        )
     if c.JupyterHub.get("internal_ssl", False):
         raise SystemExit(
             "gpuspawner: c.JupyterHub.internal_ssl is not supported: the GPU service could not call the hub. Remove "

@@ -24,6 +24,7 @@ from gpuspawner.core.leases.request import Request
 from gpuspawner.core.units import show_duration
 from gpuspawner.spawner.attempt import Attempt
 from gpuspawner.spawner.client import LeaseClient
+from gpuspawner.spawner.hub.unconfigured import watch_hub
 from gpuspawner.spawner.refusals import ended_start, log_in_one_line
 from gpuspawner.spawner.server_output import ServerOutput
 from gpuspawner.spawner.steps import Steps
@@ -402,3 +403,6 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
 
 class LocalGPUSpawner(GPUSpawnerMixin, LocalProcessSpawner):
     """Workspaces as local processes: one machine, one team."""
+
+
+watch_hub(GPUSpawnerMixin)  # whatever its configuration names imports this module, by any name

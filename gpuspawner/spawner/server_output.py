@@ -105,3 +105,13 @@ async def listens(url: str) -> bool:
         return False
     writer.close()
     return True
+
+
+async def is_known(url: str) -> bool:
+    """Return whether the host in an address resolves, within the time that a connection may take."""
+    resolving = asyncio.get_running_loop().getaddrinfo(urlsplit(url).hostname, None)
+    try:
+        await within(resolving, CONNECT_SECONDS)
+    except (OSError, asyncio.TimeoutError):
+        return False
+    return True

@@ -1,4 +1,7 @@
-"""What this workspace's image lacks of what its template may open: the service then offers it on no page."""
+"""What this workspace's image lacks: the service then offers it on no page, or says what it is missing for.
+
+An image without nvidia-ml-py lacks the GPU monitor.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,13 @@ TRIES, AGAIN_SECONDS = 5, 30.0
 
 
 def lacking(environ: Mapping[str, str]) -> list[str]:
-    """Return what can't be opened here, as a template's ``opens`` calls it."""
+    """Return what does not work here: ``monitor``, and what can't be opened, as a template's ``opens`` calls it."""
     path = os.pathsep.join((environ.get("PATH", os.defpath), *SBIN))
     proxy = importlib.util.find_spec("jupyter_vscode_proxy")
     has = {
         "vscode": proxy is not None and shutil.which("code-server", path=path) is not None,
         "ssh": all(shutil.which(name, path=path) for name in ("sshd", "ssh-keygen")),
+        "monitor": importlib.util.find_spec("pynvml") is not None,
     }
     return [name for name, there in has.items() if not there]
 

@@ -267,12 +267,13 @@ class Nvml:
         except nvml.NVMLError as error:
             raise GpuError(str(error)) from error
         for ask in ("nvmlDeviceGetEncoderUtilization", "nvmlDeviceGetDecoderUtilization"):
-            highest = max(highest, self._optional(uuid, ask, 0, lambda told: int(told[0])))
+            highest = max(highest, int(self._optional(uuid, ask, 0, lambda told: told[0])))
         return highest
 
     def millijoules(self, uuid: str) -> int | None:
         """Return the energy that a GPU used since its driver was loaded, None where the driver does not tell."""
-        return self._optional(uuid, "nvmlDeviceGetTotalEnergyConsumption", None, int)
+        told: int | None = self._optional(uuid, "nvmlDeviceGetTotalEnergyConsumption", None, int)
+        return told
 
     def health(self, uuid: str, before: Health) -> Health:
         """Return a GPU's memory in use, temperature, power, ECC errors, and its newest Xid, which may be of before."""
@@ -318,8 +319,8 @@ class Nvml:
             self._nvml.nvmlShutdown()
 
 
-def _address(handle: Any) -> int | None:
-    return ctypes.cast(handle, ctypes.c_void_p).value
+def _address(handle: Any) -> int:
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0
 
 
 def uptime_seconds() -> float:

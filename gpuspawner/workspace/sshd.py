@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-MOST_KEYS = 100
+MAX_KEYS = 100
 LONGEST_KEY = 16_384
 """Characters; an RSA key of 16,384 bits has 2,800."""
 LENGTH_BYTES = 4
@@ -97,8 +97,8 @@ class Sshd:
         added = dict.fromkeys(public_key(key) for key in keys)
         if not added:
             raise BadKeyError('No public key was sent. Send {"keys": ["ssh-ed25519 ..."]}.')
-        if len(self._keys | added) > MOST_KEYS:
-            raise BadKeyError(f"{MOST_KEYS} keys are authorized already. Start the workspace again to begin anew.")
+        if len(self._keys | added) > MAX_KEYS:
+            raise BadKeyError(f"{MAX_KEYS} keys are authorized already. Start the workspace again to begin anew.")
         folder = self._ensure()
         self._keys |= added
         new = folder / "authorized_keys.new"

@@ -27,7 +27,7 @@ CATALOG = """\
 version: 1
 gpus:
   a100: {match: NVIDIA-A100-SXM4-80GB, memory: 80GiB}
-templates: {lab: {gpus: {a100: 1}}}
+templates: {lab: {image: "lab:cu130", gpus: {a100: 1}}, cpu: {image: "cpu:cu130"}}
 quotas: {each-user: {each: user, gpus: {hard: 4}}}
 """
 
@@ -132,6 +132,25 @@ def plugin_ended(api):
     api.put(a_node("gpu-2", healthy={"nvidia.com/gpu": 0}))
 
 
+def one_unhealthy(api):
+    api.put(a_node("gpu-2", healthy={"nvidia.com/gpu": 7}))
+
+
+def unhealthy_in_a_workspace(api):
+    pod = a_running_workspace()
+    health = {"name": "nvidia.com/gpu", "resources": [{"resourceID": "GPU-1", "health": "Unhealthy"}]}
+    pod["status"]["containerStatuses"] = [{"name": "notebook", "allocatedResourcesStatus": [health]}]
+    api.put(pod)
+
+
+def old_driver(api):
+    cuda = {"nvidia.com/cuda.runtime-version.major": "12", "nvidia.com/cuda.runtime-version.minor": "2"}
+    labels = {**A100, **cuda, "nvidia.com/cuda.driver-version.full": "535.261.03"}
+    api.put(a_node("gpu-2", labels))
+    api.put(a_node("gpu-3", labels))
+    api.put(a_node("gpu-4", {**labels, **T4}))
+
+
 def no_labels(api):
     api.put(a_node("gpu-2", {}, {"nvidia.com/gpu": 2}))
 
@@ -170,6 +189,14 @@ def wrong_clock(api):
     [
         (no_device_plugin, "device plugin", "gpu-2 has an NVIDIA GPU, and advertises none", "GPU operator or device"),
         (plugin_ended, "device plugin", "gpu-2: all 8 nvidia.com/gpu are unhealthy", "the device plugin's pod"),
+        (one_unhealthy, "device plugin", "gpu-2: 1 of 8 nvidia.com/gpu are unhealthy.", "After the repair restart"),
+        (unhealthy_in_a_workspace, "GPU health", "jupyter-ada on gpu-1 has unhealthy GPUs: GPU-1.", "can move it"),
+        (
+            old_driver,
+            "CUDA",
+            "The image lab:cu130 of the template lab has CUDA 13.0, and the driver 535.261.03 on gpu-2, gpu-3 supports",
+            "Update the driver",
+        ),
         (no_labels, "GPU labels", "gpu-2: no label tells the model of its 2 nvidia.com/gpu", "GPU Feature Discovery"),
         (another_model, "catalog", "No GPU matches the kind a100", "match: '*Tesla-T4*'"),
         (closed_network, "network policy", "not to port 9: warnings and Keep", "singleuser.networkPolicy.egress"),
@@ -267,6 +294,21 @@ c.JupyterHub.load_roles[0]["scopes"].append("admin:services")
 """
 
 
+@pytest.mark.parametrize(
+    ("answer", "state"),
+    [
+        (Answer(200, {"version": "1", "pages": "https://hub.example.org/services/gpu"}), "good"),
+        (Answer(200, {"version": "1", "pages": None}), "unknown"),
+        (Answer(403, "Sign in"), ""),
+    ],
+)
+def test_an_address_that_the_service_does_not_know_is_named_with_the_value_that_gives_it(answer, state):
+    found = list(of_hub.public_address(answer))
+    assert [one.state.value for one in found] == ([state] if state else [])
+    if state == "unknown":
+        assert all(name in found[0].remedy for name in ("hub.publicUrl", "--public-url", "c.JupyterHub.public_url"))
+
+
 def test_a_real_hub_that_is_well_and_then_broken_in_four_ways(tmp_path, capsys, monkeypatch):
     for name in ("GPUSPAWNER_TOKEN", "JUPYTERHUB_API_TOKEN"):
         monkeypatch.delenv(name, raising=False)
@@ -294,6 +336,8 @@ def test_a_real_hub_that_is_well_and_then_broken_in_four_ways(tmp_path, capsys, 
         monkeypatch.setenv("GPUSPAWNER_TOKEN", ADMIN_TOKEN)
         state, words, remedy = examine()["cullers"]
         assert (state, "jupyterhub-idle-culler" in words, "cull: {enabled: false}" in remedy) == ("bad", True, True)
+
+        assert examine()["public address"][0] == "unknown", "this hub has no c.JupyterHub.public_url"
 
         monkeypatch.setenv("GPUSPAWNER_TOKEN", "nobody-s-token")
         state, words, remedy = examine()["token"]

@@ -55,7 +55,7 @@ def pools(nodes):
 
 
 def test_a_catalog_that_is_there_is_replaced_by_force_alone(machine, tmp_path, capsys):
-    machine(f"0, {U0}, Tesla T4, [N/A], 15360, 0\n")
+    machine(f"0, {U0}, Tesla T4, [N/A], 15360, 0, [N/A]\n")
     (tmp_path / "catalog.yaml").write_text("mine\n")
     assert main(["init"]) == REFUSED
     assert "catalog.yaml is there, and was not changed." in capsys.readouterr().err
@@ -65,7 +65,7 @@ def test_a_catalog_that_is_there_is_replaced_by_force_alone(machine, tmp_path, c
 
 
 def test_printed_it_is_a_catalog_alone(machine, capsys, tmp_path):
-    machine(f"0, {U0}, Tesla T4, [N/A], 15360, 0\n")
+    machine(f"0, {U0}, Tesla T4, [N/A], 15360, 0, [N/A]\n")
     assert main(["init", "-"]) == DONE
     out, err = capsys.readouterr()
     assert list(load_text(out).gpus) == ["t4"]
@@ -80,7 +80,7 @@ def test_mig_devices_are_kinds_of_their_own(machine, capsys):
         "  MIG 1g.10gb     Device  1: (UUID: MIG-dddddddd-0000-0000-0000-000000000003)\n"
         f"GPU 1: {H100} (UUID: {U1})\n"
     )
-    machine(f"0, {U0}, {H100}, Enabled, 81559, 1\n1, {U1}, {H100}, Enabled, 81559, 1\n", listed)
+    machine(f"0, {U0}, {H100}, Enabled, 81559, 1, 0\n1, {U1}, {H100}, Enabled, 81559, 1, 0\n", listed)
     assert main(["init"]) == DONE
     out = capsys.readouterr().out
     assert "GPU 1 (NVIDIA H100 80GB HBM3) is in MIG mode and has no MIG device: make some by nvidia-smi mig -cgi" in out
@@ -156,6 +156,30 @@ def test_a_machine_without_a_gpu_gets_a_catalog_without_one_and_is_told_how_to_t
 )
 def test_each_gpu_of_a_cluster_is_of_the_kind_that_was_written_for_it(nodes, kinds):
     assert pools(nodes)[0] == kinds
+
+
+def test_shared_gpus_are_counted_as_gpus_not_as_shares():
+    finding = of_nodes(
+        [a_node("a", SHARED, {"nvidia.com/gpu": 16}), a_node("b", RENAMED, {"nvidia.com/gpu.shared": 6})]
+    )
+    assert [one.words for one in finding.gpus] == [
+        "8 x A100 SXM4 80GB, each shared by 2",
+        "2 x A100 SXM4 80GB, each shared by 4",
+    ]
+
+
+def test_a_resource_without_anything_allocatable_is_not_offered():
+    both = {"nvidia.com/gpu": 4, "nvidia.com/gpu.shared": 16}
+    nodes = [a_node("a", RENAMED, both, healthy={"nvidia.com/gpu": 0, "nvidia.com/gpu.shared": 15})]
+    finding = of_nodes(nodes)
+    assert [one.words for one in finding.gpus] == ["4 x A100 SXM4 80GB, each shared by 4"]
+    assert pools(nodes)[1].templates["gpu"].gpus == {"a100-80gb-shared-4": (1, 1)}
+    assert [line.partition(". ")[0] for line in finding.told] == [
+        "a: none of its 4 x nvidia.com/gpu can be given",
+        "a: 1 x nvidia.com/gpu.shared are reported unhealthy.",
+    ]
+    none_left = of_nodes([a_node("a", healthy={"nvidia.com/gpu": 0})])
+    assert (none_left.gpus, len(none_left.told)) == ((), 1), "it does not say that no node advertises GPUs"
 
 
 def test_what_a_person_must_decide_stands_beside_it():

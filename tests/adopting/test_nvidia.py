@@ -67,12 +67,26 @@ def test_a_lost_gpu_is_named_and_not_offered(machine, capsys, mode):
     assert main(["init"]) == 0
     out = capsys.readouterr().out
     assert "Found on this machine: 2 x A100 SXM4 40GB." in out
-    assert "GPU 1 (NVIDIA A100-SXM4-40GB): the driver has lost it. It is not in the catalog: look for its Xid" in out
+    assert (
+        "GPU 1 (NVIDIA A100-SXM4-40GB): the driver has lost it. It is not in the catalog. Remedy: look for its Xid"
+        in out
+    )
     found = [one for one in examined(capsys, "catalog.yaml") if one[0] == "bad"]
     remedy = "Look for its Xid in dmesg, then reset it or restart the machine."
     assert found == [("bad", "GPU 1 (NVIDIA A100-SXM4-40GB): the driver has lost it.", remedy)]
     driver.reset()
     assert [one for one in examined(capsys, "catalog.yaml") if one[0] == "bad"] == []
+
+
+def test_a_gpu_with_memory_errors_is_named_and_stays_in_the_catalog(machine, capsys):
+    machine(gpus=2).fail("ecc_uncorrectable", gpu=0)
+    assert main(["init"]) == 0
+    out = capsys.readouterr().out
+    assert "Found on this machine: 2 x A100 SXM4 40GB." in out
+    assert "GPU 0 (NVIDIA A100-SXM4-40GB): it had " in out
+    ((_, words, remedy),) = [one for one in examined(capsys, "catalog.yaml") if one[0] == "bad"]
+    assert "memory errors that could not be corrected" in words
+    assert remedy == "Reset it once no workspace uses it."
 
 
 def test_a_driver_that_is_gone_is_named(machine, capsys, tmp_path):

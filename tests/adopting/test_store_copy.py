@@ -11,8 +11,7 @@ from store_builders import FULL_LEASE, NOW, line, reading
 from gpuspawner.cli import main
 from gpuspawner.cli.keeping import copy as command
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.store import Store
-from gpuspawner.service.store.copies import copying
+from gpuspawner.service.store import Store, copying
 
 
 @pytest.fixture
@@ -51,12 +50,12 @@ def test_all_of_it_arrives_is_compared_and_goes_on_from_there(data, target, caps
     assert "Copied and compared: 2 audit, 2501 leases, 1 readings." in told.out
     store = target.opened()
     assert store.epoch == 2, "an older service does not take it for its own"
-    assert (store.live(), len(store.ended(None, 5000))) == ([FULL_LEASE], 2500)
+    assert (store.leases.live(), len(store.leases.ended(None, 5000))) == ([FULL_LEASE], 2500)
     store.save([a_lease("new")], [line()], [reading(NOW + 1, 2.0)])
-    assert [x.user for x in store.audit()] == ["alice", "NUL \ufffd", "alice"]
+    assert [x.user for x in store.audit_log.latest()] == ["alice", "NUL \ufffd", "alice"]
     assert run(data, target) == 2
-    assert "The database is not empty: it has alembic_version, answers, audit." in capsys.readouterr().err
-    assert len(store.live()) == 2
+    assert "The database is not empty: it has alembic_version, announcements, audit." in capsys.readouterr().err
+    assert len(store.leases.live()) == 2
 
 
 def test_where_it_is_broken_off_nothing_arrives_and_it_can_be_done_again(data, target, capsys, monkeypatch):

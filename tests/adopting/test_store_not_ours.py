@@ -8,7 +8,7 @@ from databases import Database
 from gpuspawner.cli import main
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.service.store import Store
-from gpuspawner.service.store.copies.backups import DATABASE
+from gpuspawner.service.store.backup import DATABASE
 
 INVALID = 1
 HUBS = ("CREATE TABLE servers (id INTEGER)", "CREATE TABLE users (id INTEGER)")
@@ -34,7 +34,7 @@ def test_a_file_of_something_else_is_neither_served_nor_backed_up(folder, tmp_pa
     with pytest.raises(Unavailable, match="not gpuspawner's"):
         store.open()
     store.close()
-    for action in (["check"], ["backup", str(tmp_path / "gpu.tar")], ["downgrade", "0001"]):
+    for action in (["check"], ["backup", str(tmp_path / "gpu.tar")]):
         assert main(["store", *action, "--data", str(folder)]) == INVALID
         assert TOLD in capsys.readouterr().err
     assert names(folder) == ["servers", "users"]
@@ -58,7 +58,7 @@ def test_the_hub_s_own_database_is_not_taken_for_a_store(postgres, capsys):
 
 @pytest.mark.parametrize(
     "action",
-    [["check"], ["backup", "-"], ["copy", "--store", "postgresql://gpu@127.0.0.1:1/gpu"], ["downgrade", "0001"]],
+    [["check"], ["backup", "-"], ["copy", "--store", "postgresql://gpu@127.0.0.1:1/gpu"]],
 )
 def test_a_folder_that_is_not_there_is_named_with_what_to_name_instead(tmp_path, capsys, action):
     assert main(["store", *action, "--data", str(tmp_path / "absent")]) == INVALID

@@ -70,7 +70,8 @@ ENVIRONMENTS = (
     Environment("soft-limit-of-8-files", run=f"prlimit --nofile=8:1024 {AS_USER}"),
     Environment("hard-limit-of-8-files", run=f"prlimit --nofile=8:8 {AS_USER}"),
     Environment("hidepid", holders=((USER, "sleep", 0), (OTHER, "sleep", 1)), hides=2),
-    Environment("no-capabilities", holders=((USER, "sleep", 0), (USER, "undumpable", 1)), run=NO_CAPABILITIES),
+    Environment("hidepid-as-root", holders=((USER, "sleep", 0), (OTHER, "sleep", 1)), hides=2, run=""),
+    Environment("no-capabilities", holders=((USER, "sleep", 0), (USER, "undumpable", 0)), run=NO_CAPABILITIES),
     Environment("root-start", run="setpriv --bounding-set -sys_ptrace --inh-caps -sys_ptrace"),
     Environment("own-nvidia-smi", holders=((USER, "nvidia-smi", 0),)),
     Environment("driver-470", suite="bullseye"),
@@ -88,6 +89,7 @@ def run_probe(environment: Environment, folder: Path, program: Path | None = Non
     """
     files = find_files()
     driver = SimulatedDriver.on_machine(files, folder, gpus=2)
+    driver.set_values(0, memory__used_bytes=2**30)
     tools, programs = folder / "tools", folder / "programs"
     tools.mkdir()
     programs.mkdir()

@@ -107,11 +107,13 @@ async def test_one_cluster_away_stops_no_grant_elsewhere_and_gives_none_of_its_o
     assert {(gpu.healthy, gpu.reachable, gpu.note) for gpu in lost} == {
         (False, False, "cluster us-east does not answer")
     }
-    assert both.limits == ("Cluster us-east: The Kubernetes API server has not answered for 12 s.",)
+    assert fleet.outage_of("") is None
+    assert fleet.outage_of(AWAY).part == "Cluster us-east"
+    assert fleet.outage_of(AWAY).why == "The Kubernetes API server has not answered for 12 s."
     east.unreachable = ""
     await looked_at(both)
     assert place(KINDS["a100@us-east"], 1, await both.fleet(), {}) is not None
-    assert both.limits == ()
+    assert (await both.fleet()).outages == {}
 
 
 async def test_what_runs_in_a_cluster_that_is_away_goes_on_and_is_unknown(both, home, east):
@@ -224,4 +226,4 @@ async def test_one_that_was_never_seen_is_waited_for_at_the_start(unseen, home, 
         assert [one.lease_id for one in await unseen.workspaces()] == ["here", "there"]
         home.run("later")
         assert [one.lease_id for one in await unseen.workspaces()] == ["here", "later", "there"]
-        assert unseen.limits == ("Cluster us-east: It has not answered yet.",), "and then for a second"
+        assert unseen.outages[AWAY].why == "It has not answered yet.", "and then for a second"

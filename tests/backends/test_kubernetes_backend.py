@@ -128,7 +128,9 @@ async def test_a_probe_that_goes_wrong_is_a_result_that_says_so(api, a_backend, 
 async def test_a_probe_without_api_server_or_right_is_a_result_too(api, a_backend):
     backend = await a_backend(a_workspace("jupyter-alice", A))
     api.refused.add(("exec", "/api/v1/namespaces/jhub/pods/jupyter-alice/exec"))
-    assert "HTTP 403" in (await backend.probe(A, 1, (), 5.0)).problem
+    problem = (await backend.probe(A, 1, (), 5.0)).problem
+    assert "HTTP 403" in problem
+    assert "workspaces.podNamePrefix" in problem
     await api.stop()
     assert "does not answer" in (await backend.probe(A, 1, (), 5.0)).problem
 

@@ -95,6 +95,14 @@ async def test_devices_are_counted_by_the_kind_whose_selectors_they_meet(api, wa
     assert gpus[2].group == Group("gpu-1", "gpu.nvidia.com/h100")
 
 
+@pytest.mark.parametrize("first", ["match", "claim"])
+async def test_the_order_of_the_catalog_does_not_decide_whose_claimed_devices_are(api, watch, first):
+    by_match = GpuKind("board", "board", 80 * GIB, match="NVIDIA A100*")
+    kinds = [by_match, *KINDS] if first == "match" else [*KINDS, by_match]
+    put(api, a_node(gpus={}), a_node("gpu-2"), a_class(), a_slice([a_gpu(0), a_gpu(1)]))
+    await eventually(counts(watch(kinds)), {"a100": (2, 2, 0), "board": (8, 8, 0)})
+
+
 async def test_claims_of_others_are_foreign_use_with_the_holders_name(api, watch):
     mine = claiming(a_workspace(hub=HUB), "mine")
     job = claiming(a_pod("nightly-0", namespace="team-a", labels={"ray.io/cluster": "nightly"}), "theirs")
@@ -109,6 +117,24 @@ async def test_claims_of_others_are_foreign_use_with_the_holders_name(api, watch
     )
     given = ((Group("gpu-1", "gpu.nvidia.com/a100"), 1),)
     await eventually(running(backend), [("a", 1, given)])
+
+
+async def test_a_claim_that_several_pods_share_is_counted_once(api, watch):
+    first, second = (claiming(a_pod(name, namespace="team-a"), "theirs") for name in ("first", "second"))
+    claim = a_claim(["gpu-0"], first, "theirs")
+    claim["status"]["reservedFor"] += a_claim(["gpu-0"], second, "theirs")["status"]["reservedFor"]
+    put(api, a_node(gpus={}), a_class(), a_slice([a_gpu(0), a_gpu(1), a_gpu(2)]), first, second, claim)
+    backend = watch()
+    await eventually(counts(backend), {"a100": (2, 3, 1)})
+    await eventually(held(backend), [("a100", "Pod team-a/first", "used by namespace team-a")])
+    api.remove(first)
+    await eventually(held(backend), [("a100", "Pod team-a/second", "used by namespace team-a")])
+    mine = claiming(a_workspace(hub=HUB), "mine")
+    shared = a_claim(["gpu-1"], second, "mine")
+    shared["status"]["reservedFor"] += a_claim(["gpu-1"], mine, "mine")["status"]["reservedFor"]
+    put(api, mine, shared)
+    await eventually(running(backend), [("a", 1, ((Group("gpu-1", "gpu.nvidia.com/a100"), 1),))])
+    await eventually(counts(backend), {"a100": (2, 3, 1)})  # the workspace's own is its lease's to count
 
 
 async def test_a_workspace_whose_claim_is_not_seen_yet_is_not_known_to_have_nothing(api, watch):
@@ -237,6 +263,17 @@ async def test_what_a_device_plugin_advertises_is_not_counted_again(api, watch):
     )
     backend = watch([whole, KINDS[1]])
     await eventually(counts(backend), {"a100": (2, 2, 0)})
+
+
+async def test_claims_serve_what_a_device_plugin_left_without_anything_allocatable(api, watch):
+    """As kube-scheduler does in the five minutes after a device plugin ended, and while all its GPUs are unhealthy."""
+    whole = GpuKind("a100", "A100", 80 * GIB, match="NVIDIA A100*")
+    put(api, a_node(gpus={"nvidia.com/gpu": 16}, healthy={"nvidia.com/gpu": 0}), a_class(resource="nvidia.com/gpu"))
+    put(api, a_slice([a_gpu(at) for at in range(4)]), a_pod("before", {"nvidia.com/gpu": 1}, namespace="team-a"))
+    backend = watch([whole], claims=True)
+    await eventually(counts(backend), {"a100": (3, 4, 1)})  # the pod that the device plugin served still has one
+    put(api, a_node(gpus={"nvidia.com/gpu": 16}, healthy={"nvidia.com/gpu": 2}))
+    await eventually(counts(backend), {"a100": (1, 16, 1)})
 
 
 async def test_what_may_not_be_seen_is_told_and_not_given(api, watch, monkeypatch):

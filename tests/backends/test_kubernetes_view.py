@@ -1,7 +1,9 @@
 """The cluster as it is now, through whatever the API server does."""
 
 import asyncio
+import time
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from cluster_objects import a_node, a_pod, a_workspace, unschedulable
@@ -9,8 +11,10 @@ from kube_views import HUB, NODES, PODS, QUOTAS, eventually, free, listed, lists
 
 from gpuspawner.backends.kubernetes import view as views
 from gpuspawner.backends.kubernetes import watches
+from gpuspawner.backends.kubernetes.names import PRE_STOP
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.outages import API_SERVER, ETCD
 from gpuspawner.core.quotas.limits import Room
 
 
@@ -117,17 +121,40 @@ async def test_a_bookmark_is_where_to_go_on_from(api, a_view):
 
 
 async def test_without_the_api_server_nothing_is_seen_and_with_it_again_all(api, a_view):
-    backend = a_view(stale_seconds=0.3)
+    backend = a_view(stale_seconds=1.0)
     await free(backend)()
     await api.stop()
-    await asyncio.sleep(0.5)  # longer than it believes what it saw
-    with pytest.raises(Unavailable, match="has not answered for"):
-        await backend.fleet()
+    with pytest.raises(Unavailable, match="The Kubernetes API server does not answer") as away:
+        await until_it_raises(backend.fleet)
+    assert away.value.part == API_SERVER
     with pytest.raises(Unavailable):
         await backend.workspaces()
     api.put(a_pod(gpus={"nvidia.com/gpu": 2}))
     await api.start()
     await eventually(free(backend), 2)
+
+
+async def test_while_the_api_servers_database_is_away_nothing_is_seen_though_the_watches_stay_open(api, a_view):
+    backend = a_view(stale_seconds=1.0)
+    await free(backend)()
+    await api.followed()
+    assert (await backend.fleet()).age_seconds < 1.0
+    api.failing = 10**6
+    with pytest.raises(Unavailable, match="etcdserver: request timed out") as away:
+        await until_it_raises(backend.fleet)
+    assert away.value.part == ETCD
+    with pytest.raises(Unavailable):
+        await backend.workspaces()
+    assert len(api.watchers) >= 4, "no watch broke"
+    api.failing = 0
+    await eventually(free(backend), 4)
+
+
+async def until_it_raises(ask, seconds=20.0):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        await ask()
+        await asyncio.sleep(0.02)
 
 
 async def test_errors_and_rubbish_are_tried_again(api, a_view):
@@ -332,7 +359,22 @@ async def test_a_pod_that_the_cluster_is_about_to_end_for_something_else_says_wh
     pod["spec"]["terminationGracePeriodSeconds"] = 30
     api.put(pod)
     (seen,) = await a_view().workspaces()
-    assert (seen.disruption, seen.ends_in_seconds, seen.ending) == (told, 30 if told else None, False)
+    assert (seen.disruption, seen.ends_in_seconds, seen.ending) == (told, None, False), "it may end at any moment"
+
+
+@pytest.mark.parametrize(
+    ("hook", "grace", "left_seconds"),
+    [(PRE_STOP, 60, 55), (PRE_STOP, 3, 57), ("drain", 60, None), (None, 60, None)],
+)
+async def test_until_when_a_server_runs_is_known_where_our_hook_keeps_it(api, a_view, hook, grace, left_seconds):
+    pod, ends_at = a_workspace(), datetime.now(timezone.utc) + timedelta(seconds=60)
+    pod["metadata"] |= {"deletionTimestamp": f"{ends_at:%Y-%m-%dT%H:%M:%SZ}", "deletionGracePeriodSeconds": grace}
+    command = {"exec": {"command": ["sh", "-c", "...", hook, "55", "5"]}}
+    pod["spec"]["containers"][0] |= {"lifecycle": {"preStop": command}} if hook else {}
+    api.put(pod)
+    (seen,) = await a_view().workspaces()
+    assert seen.ending
+    assert seen.ends_in_seconds == (left_seconds and pytest.approx(left_seconds, abs=3))
 
 
 async def test_a_device_that_the_kubelet_calls_unhealthy_is_told_by_its_own_name(api, a_view):

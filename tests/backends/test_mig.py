@@ -30,8 +30,8 @@ GPU 0: NVIDIA H100 80GB HBM3 (UUID: {U0})
 GPU 1: NVIDIA H100 80GB HBM3 (UUID: {U1})
 """
 ROWS = f"""\
-0, {U0}, NVIDIA H100 80GB HBM3, Enabled, 81559, 11125
-1, {U1}, NVIDIA H100 80GB HBM3, Disabled, 81559, 0
+0, {U0}, NVIDIA H100 80GB HBM3, Enabled, 81559, 11125, 0
+1, {U1}, NVIDIA H100 80GB HBM3, Disabled, 81559, 0, 0
 """
 PROBED = f"0, {U0}, NVIDIA H100 80GB HBM3, Enabled, [N/A], 11125, 81559, 433.78"
 KINDS = [
@@ -97,13 +97,6 @@ async def test_each_mig_device_is_offered_as_a_kind_of_its_own(machine: Callable
         Gpu(U1, "h100", node, 1, "NVIDIA H100 80GB HBM3", 81559 * 2**20),
     )
     assert backend.patch((Slot(M1),))["environment"]["CUDA_VISIBLE_DEVICES"] == M1
-
-
-async def test_mig_mode_without_a_device_is_refused_and_says_what_to_do(machine: Callable[..., LocalBackend]) -> None:
-    bare = "".join(line for line in LIST.splitlines(keepends=True) if "MIG" not in line)
-    first, second = (await machine(bare).fleet()).gpus
-    assert (first.id, first.healthy, second.healthy) == (U0, False, True)
-    assert "nvidia-smi mig -cgi" in first.note
 
 
 async def test_who_has_one_of_them_is_no_stranger_on_their_gpu(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +25,7 @@ H100 = GpuKind("h100", "H100", 80 * 2**30, match="NVIDIA-H100-*")
 HALF = GpuKind("half", "Half an A100", 20 * 2**30, match="NVIDIA-*", of="a100", shares=2)
 KINDS = [HALF, A100, H100]
 NAME = "NVIDIA A100-SXM4-40GB"
-ROW = f"0, GPU-aaaaaaaa-0000-0000-0000-000000000000, {NAME}, Disabled, 40960, 0"
+ROW = f"0, GPU-aaaaaaaa-0000-0000-0000-000000000000, {NAME}, Disabled, 40960, 0, 0"
 SLEEP = "import time; print('up', flush=True); time.sleep(60)"
 
 
@@ -118,6 +119,21 @@ async def test_a_gpu_that_is_lost_is_not_given_and_says_why(
     assert all(gpu.healthy for gpu in (await backend.fleet()).gpus)
 
 
+async def test_a_gpu_with_memory_errors_is_not_given_until_it_is_reset(
+    backend: LocalBackend, driver: SimulatedDriver
+) -> None:
+    driver.fail("ecc_uncorrectable", gpu=0, xid=48)
+    first, second = (await backend.fleet()).gpus
+    assert (first.healthy, second.healthy) == (False, True)
+    assert re.fullmatch(
+        r"it had \d+ memory errors that could not be corrected since its driver was loaded: "
+        "reset it once no workspace uses it",
+        first.note,
+    )
+    driver.reset()
+    assert all(gpu.healthy for gpu in (await backend.fleet()).gpus)
+
+
 async def test_a_gpu_in_mig_mode_without_a_mig_device_says_so(backend: LocalBackend, driver: SimulatedDriver) -> None:
     driver.set_values(0, mig__mode_current="enabled")
     first, second = (await backend.fleet()).gpus
@@ -200,7 +216,7 @@ async def test_promise_4_a_driver_that_is_gone_is_unavailable(backend: LocalBack
 
 @pytest.mark.parametrize(
     "row",
-    [ROW[:30], "0, GPU-nonsense, NVIDIA A100, Disabled, 1, 1", "[Unknown Error], " + ROW[3:]],
+    [ROW[:30], "0, GPU-nonsense, NVIDIA A100, Disabled, 1, 1, 0", "[Unknown Error], " + ROW[3:]],
     ids=["half-line", "no-uuid", "no-index"],
 )
 async def test_a_row_that_is_not_understood_is_unavailable(tool: Callable[[str], LocalBackend], row: str) -> None:

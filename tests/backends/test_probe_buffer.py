@@ -199,6 +199,12 @@ def test_it_tells_the_encoder_and_the_decoder_too() -> None:
     assert (gpu.utilization_percent, gpu.encoder_percent, gpu.buffer_percent, gpu.highest_percent) == (0, 41, 88, 88)
 
 
+def test_a_short_buffer_of_the_encoder_is_one_more_reading_of_it() -> None:
+    short = VIDEO.replace("16.59 sec", "2.50 sec").replace("97 %", "31 %").replace("31 %", "0 %")
+    (gpu,) = read(short).gpus
+    assert (gpu.utilization_percent, gpu.encoder_percent, gpu.buffer_percent) == (0, 88, None)
+
+
 def test_it_says_how_much_of_the_time_was_seen() -> None:
     assert read(REPORT).gpus[0].seen_seconds == 16.59
     assert read(REPORT, seconds=5.0).gpus[0].seen_seconds == 5.0

@@ -14,7 +14,7 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.probe import parse_probe
 from gpuspawner.backends.probe_processes import ProcessTable
 from gpuspawner.core.idle.readings import Sample
-from gpuspawner.core.idle.sources import Source, SourceReading
+from gpuspawner.core.idle.sources import Measure, Source, SourceReading
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000000"
 CLOCK = 5000.0
@@ -155,3 +155,22 @@ def test_whatever_stands_there_the_probe_sees_the_same(text: str) -> None:
     sample, _ = parse(told(text), percent=70)
     without, _ = parse(percent=70, opens=())
     assert replace(sample, sources=()) == without
+
+
+def sources(*lines: str, **more: Any) -> tuple[SourceReading, ...]:
+    return parse(*lines, **more)[0].sources
+
+
+def test_it_is_a_source_of_the_timeline_with_the_time_that_it_saw() -> None:
+    _, table = parse(told(document(gpu([0, 4000.0, CLOCK - 3]))))
+    quiet = document(gpu([0, 4060.0, CLOCK + 57]), uptime=CLOCK + 58)
+    (one,) = sources(told(quiet), clock=CLOCK + 60, previous=table)
+    assert (one.gpu, one.source, one.measure, one.percent) == (A, Source.MONITOR, Measure.UTILIZATION, 0.0)
+    assert (one.begin_seconds, one.end_seconds, one.coverage, one.is_own) == (64.0, 2.0, 1.0, True)
+    gap = document(gpu([0, 4060.0, CLOCK + 57], since=CLOCK + 27.0), uptime=CLOCK + 58)
+    (one,) = sources(told(gap), clock=CLOCK + 60, previous=table)
+    assert one.coverage == 0.5, "half of the time since the probe before"
+    rates = document(gpu([7, 0.3, CLOCK + 30], source="rates"), uptime=CLOCK + 58)
+    (one,) = sources(told(rates), clock=CLOCK + 60, previous=table)
+    assert (one.percent, one.coverage) == (7.0, 2 / 3), "a rate does not cover the time to the next"
+    assert sources(clock=CLOCK + 60, previous=table) == ()

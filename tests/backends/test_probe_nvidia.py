@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
-from harness.nvidia import machines, simulated_driver
+from harness.nvidia import machines, simulated_driver, with_devices
 from harness.verdicts import judge_sample
 
 from gpuspawner.backends.base import ProbeResult
@@ -73,7 +73,7 @@ def probed(driver, gpus, held=0):
         "GPUSPAWNER_PROBE_PAUSE": "0",
         "GPUSPAWNER_PROBE_DEVICES": "/dev/nvidia[0-9]*",
     }
-    command = driver.with_devices(["sh", "-c", HOLDER, "sh", f"/dev/nvidia{held}"])
+    command = with_devices(driver, ["sh", "-c", HOLDER, "sh", f"/dev/nvidia{held}"])
     environment = {**driver.environment({"PATH": os.environ["PATH"]}), **parameters}
     told = subprocess.run(command, input=script(), env=environment, capture_output=True, check=True)
     sample, _ = parse_probe(ProbeResult(told.stdout.decode()), uuids, None, interval_seconds=60.0, age_seconds=600.0)
@@ -142,3 +142,14 @@ def test_promise_4_a_driver_that_is_gone_is_unknown(tmp_path, release):
     assert gpu.utilization_percent is None
     assert gpu.problem.startswith("nvidia-smi failed with exit code 12: \"NVIDIA-SMI couldn't find libnvidia-ml.so")
     assert judged(sample, gpu).kind is UNKNOWN
+
+
+def test_promise_4_a_gpu_whose_device_file_is_gone_is_unknown(tmp_path):
+    """As in a container that lost its devices: the library then hides the GPU."""
+    driver = simulated_driver(tmp_path, gpus=3)
+    (driver.folder / "dev" / "nvidia1").unlink()
+    sample = probed(driver, [0, 1])
+    assert [judged(sample, gpu).kind for gpu in sample.gpus] == [IDLE, UNKNOWN]
+    assert sample.gpus[1].problem.startswith("nvidia-smi listed it 0 times")
+    (alone,) = probed(driver, [0]).gpus
+    assert (alone.utilization_percent, alone.holders) == (0.0, 1)

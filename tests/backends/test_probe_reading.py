@@ -310,6 +310,9 @@ def test_a_process_whose_files_cannot_be_listed_may_hold_every_gpu_and_its_cpu_u
     first, second = with_cores(text, p10=600, p11=60).gpus
     assert (first.holders, first.possible_holders, first.problem) == (1, 1, "")
     assert (first.holders_cpu_cores, first.possible_cpu_cores) == (0.01, 0.1)
+    assert (second.holders, second.possible_holders) == (0, 0), "without memory in use, no process has a context there"
+    used = text.replace(" 0, 143771, 77.71", " 3, 143771, 77.71")
+    second = with_cores(used, p10=600).gpus[1]
     assert (second.holders, second.possible_holders, second.possible_cpu_cores) == (0, 1, 0.1)
     (only, _) = with_cores(GOLDEN.replace("process 11", "unreadable 11\nprocess 11")).gpus
     assert (only.holders, only.possible_holders) == (1, 0), "the files of it that could be listed prove more"
@@ -318,6 +321,7 @@ def test_a_process_whose_files_cannot_be_listed_may_hold_every_gpu_and_its_cpu_u
 
 def test_where_no_open_files_could_be_listed_every_process_may_hold_every_gpu() -> None:
     text = GOLDEN.replace("open 11 /dev/nvidia3\n", "").replace("process 11", "unreadable 0\nprocess 11")
+    text = text.replace(" 0, 143771, 77.71", " 3, 143771, 77.71")
     for gpu in with_cores(text, p10=60, p11=60).gpus:
         assert (gpu.holders, gpu.possible_holders, gpu.possible_cpu_cores) == (0, 2, 0.02)
 

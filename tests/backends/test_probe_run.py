@@ -312,6 +312,35 @@ def test_the_script_runs_in_every_shell_that_images_have(shell: str) -> None:
     assert process.pid not in {time.ppid for time in table.times.values()}
 
 
+CGROUPS = {
+    "version 2": ({"memory.events": "low 0\nhigh 0\nmax 41\noom 3\noom_kill 3\noom_group_kill 0\n"}, 3),
+    "version 1": ({"memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"}, 2),
+    "none killed": ({"memory.events": "oom_kill 0\n"}, 0),
+    "no number": ({"memory.events": "oom_kill lots\n"}, None),
+    "not visible": ({}, None),
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("case", CGROUPS)
+def test_a_pod_tells_how_many_of_its_processes_were_killed_for_memory(shell: str, case: str, tmp_path: Path) -> None:
+    files, told = CGROUPS[case]
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    parameters = {
+        "GPUSPAWNER_PROBE_PIDS": "all",
+        "GPUSPAWNER_PROBE_CGROUP": str(tmp_path),
+        "GPUSPAWNER_PROBE_READINGS": "0",
+        "PATH": os.environ["PATH"],
+    }
+    with subprocess.Popen([*shell.split(), "-s"], env=parameters, **PIPES) as process:
+        stdout, stderr = process.communicate(run_probe.script(), timeout=20)
+    assert stderr == b""
+    sample, _ = parse_probe(ProbeResult(stdout.decode()), (), None, interval_seconds=1, age_seconds=1)
+    assert sample.memory_kills == told
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("line_end", ["\n", "\\n", "\\012"], ids=["a line end", "as echo reads it", "in octal"])
 def test_the_name_of_a_file_prints_no_lines_of_its_own(shell: str, line_end: str, tmp_path: Path) -> None:

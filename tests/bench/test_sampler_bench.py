@@ -40,7 +40,7 @@ def test_a_day_of_readings_is_one(tmp_path, monkeypatch) -> None:
     store.open()
     now = 1_800_000_000.0
     sampler.fill(tmp_path / "service.sqlite", [sampler.lease(7, now)], now)
-    rows = store.readings("000007")
+    rows = store.readings.of_lease("000007")
     store.close()
     assert len(rows) == 1440
     assert (rows[0].at, rows[-1].at, rows[0].kind) == (now - 86400, now - 60, "idle")

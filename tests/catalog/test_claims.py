@@ -46,53 +46,53 @@ REFUSED = {
     "claims and a resource": (
         "  t4: {memory: 16GiB, resource: nvidia.com/gpu, claim: {device_class: gpu.nvidia.com}}\n",
         (
-            "4 gpus.t4.resource: a kind that is served by claims has none. "
-            "Keep resource where pods ask for a resource, claim where they have claims."
+            "4 gpus.t4.resource: not allowed together with claim. "
+            "Keep resource if pods request a resource, or claim if they claim devices."
         ),
     ),
     "claims and a product": (
         "  t4: {memory: 16GiB, match: T4, claim: {device_class: gpu.nvidia.com}}\n",
         (
-            "4 gpus.t4.match: a kind that is served by claims has none. "
-            "Remove match; add selectors to claim where not every device of its class is of this kind."
+            "4 gpus.t4.match: not allowed together with claim. "
+            "Remove match; add selectors to claim if not every device of its class is of this kind."
         ),
     ),
     "a share with claims": (
         "  half: {of: a100, shares: 2, claim: {device_class: gpu.nvidia.com}}\n",
         (
-            "4 gpus.half.of: a kind that is served by claims has none. "
+            "4 gpus.half.of: not allowed together with claim. "
             "Remove of and shares; divide GPUs by capacity of claim, or by a DeviceClass of their parts."
         ),
     ),
     "a share of what is claimed": (
         "  t4: {memory: 16GiB, claim: {device_class: gpu.nvidia.com}}\n  half: {of: t4, shares: 2}\n",
         (
-            "5 gpus.half.of: `t4` is served by claims, which no share divides. "
+            "5 gpus.half.of: `t4` has a claim, and a share cannot divide claimed devices. "
             "Give this kind a claim of its own, with the capacity of its part."
         ),
     ),
     "no class": (
         "  t4: {memory: 16GiB, claim: {selectors: ['true']}}\n",
-        "4 gpus.t4.claim: of which DeviceClass is not said. Add device_class: for example gpu.nvidia.com.",
+        "4 gpus.t4.claim: device_class is missing. Add device_class: for example gpu.nvidia.com.",
     ),
     "two kinds of the same devices": (
         "  s: {memory: 1GiB, claim: {device_class: x.org}}\n  t: {memory: 1GiB, claim: {device_class: x.org}}\n",
-        "5 gpus.t.claim: the same as that of `s`. Let each GPU match one kind; divide a kind by of and shares.",
+        "5 gpus.t.claim: the same as in `s`. Let each GPU match one kind; divide a kind with of and shares.",
     ),
     "no CEL": (
         "  t4: {memory: 16GiB, claim: {device_class: x.org, selectors: ['device.driver ==']}}\n",
         (
-            "4 gpus.t4.claim.selectors: 'device.driver ==' is no CEL expression. "
+            "4 gpus.t4.claim.selectors: 'device.driver ==' is not a CEL expression. "
             "Write it as in a ResourceClaim, in double quotes, and text within it in single ones."
         ),
     ),
     "no quantity": (
         "  t4: {memory: 16GiB, claim: {device_class: x.org, capacity: {memory: 10 GiB}}}\n",
-        "4 gpus.t4.claim.capacity.memory: '10 GiB' is no quantity. Write it as Kubernetes does, for example 10Gi.",
+        "4 gpus.t4.claim.capacity.memory: '10 GiB' is not a quantity. Write it as Kubernetes does, for example 10Gi.",
     ),
     "claims under Kueue": (
         ("  t4: {memory: 16GiB, claim: {device_class: gpu.nvidia.com}}\nscheduler: {kueue: {queue: workspaces}}\n"),
-        ("4 gpus.t4.claim: with Kueue, what is claimed would be in no quota. Write match or resource in its place."),
+        ("4 gpus.t4.claim: with Kueue, claimed devices would count in no quota. Write match or resource instead."),
     ),
     "settings of nobody": (
         "  t4: {memory: 16GiB, claim: {device_class: x.org, config: [{parameters: {apiVersion: a, kind: b}}]}}\n",

@@ -95,44 +95,42 @@ REACHED = "kubeconfig: /k, hub: 'http://h'"
 THERE = f"{REACHED}, nodes: n"
 WRONG = {
     "clusters": {
-        "{one: {}, two: {}}": "clusters: one and two have no kubeconfig. Let exactly one be without",
-        f"{{one: {{{THERE}}}}}": "clusters: none is the hub's own. Let exactly one be without kubeconfig",
+        "{one: {}, two: {}}": "clusters: one and two have no kubeconfig. Leave kubeconfig out of exactly one",
+        f"{{one: {{{THERE}}}}}": "clusters: no cluster is the hub's own. Leave kubeconfig out of exactly one cluster",
     },
     "clusters.two": {
         f"{{one: {{}}, two: {{{THERE}, ingress: {{url: 'http://i'}}}}}}": "in two ways. Keep one of nodes and ingress",
-        "{one: {}, two: {kubeconfig: /k}}": "where its workspaces reach the hub is not said. Add hub: with",
+        "{one: {}, two: {kubeconfig: /k}}": "hub is missing. Add the address at which",
     },
     "clusters.two.gpus": {f"{{one: {{}}, two: {{{THERE}, gpus: [a1]}}}}": "no GPU kind is called `a1`"},
-    "clusters.one.context": {
-        f"{{one: {{context: x}}, two: {{{THERE}}}}}": "of which kubeconfig is not said. Add kubeconfig:"
-    },
+    "clusters.one.context": {f"{{one: {{context: x}}, two: {{{THERE}}}}}": "kubeconfig is missing. Add kubeconfig:"},
     "clusters.two.price_factor": {
-        f"{{one: {{}}, two: {{{THERE}, price_factor: 0}}}}": "0 is no factor. Write a number above 0"
+        f"{{one: {{}}, two: {{{THERE}, price_factor: 0}}}}": "0 is not a factor. Write a number above 0"
     },
     "clusters.two.nodes": {
-        "{one: {}, two: {kubeconfig: /k, hub: 'http://h', nodes: 'http://x:1'}}": "is no name or address of a host"
+        "{one: {}, two: {kubeconfig: /k, hub: 'http://h', nodes: 'http://x:1'}}": "is not the name or address of a host"
     },
     "clusters.two.ingress": {
-        f"{{one: {{}}, two: {{{REACHED}, ingress: {{class_name: nginx}}}}}}": "its url is not said. Add url:"
+        f"{{one: {{}}, two: {{{REACHED}, ingress: {{class_name: nginx}}}}}}": "url is missing. Add url:"
     },
     "clusters.two.gateway": {
-        f"{{one: {{}}, two: {{{REACHED}, gateway: {{url: 'http://g'}}}}}}": "its name is not said. Add name:"
+        f"{{one: {{}}, two: {{{REACHED}, gateway: {{url: 'http://g'}}}}}}": "name is missing. Add name:"
     },
     "clusters.one.scheduler": {
         "{one: {scheduler: kueue}}": "'kueue' is not a mapping. Write keys and values",
         "{one: {scheduler: {kueue: {queue: a}, kai: {}}}}": "two schedulers can't own one queue. Keep one of kueue",
     },
     "clusters.one.scheduler.http": {
-        "{one: {scheduler: {http: {url: 'http://b'}}}}": "decides about one cluster alone. Name kueue, volcano or kai"
+        "{one: {scheduler: {http: {url: 'http://b'}}}}": "decides about one cluster only. Write kueue, volcano or kai"
     },
     "clusters.one.scheduler.kueue": {
-        "{one: {scheduler: {kueue: {}}}}": "the queue of all is not said. Add queue: with the name of a LocalQueue"
+        "{one: {scheduler: {kueue: {}}}}": "queue is missing. Add queue: with the name of a LocalQueue"
     },
     "clusters.one.scheduler.kueue.teams.ml": {
         "{one: {scheduler: {kueue: {queue: a, teams: {ml: b}}}}}": "no team is called `ml`"
     },
     "scheduler": {
-        "{one: {}}\nscheduler: {kueue: {queue: a}}": "no queue of one scheduler. Write it in the cluster whose queue"
+        "{one: {}}\nscheduler: {kueue: {queue: a}}": "cannot share the queue of one scheduler. Write it in the cluster"
     },
 }
 
@@ -143,6 +141,11 @@ WRONG = {
 def test_what_is_wrong_is_said_with_its_entry(entry, written, said, head, problems_of):
     problem = next(found for found in problems_of(f"{head}  b: {{}}\nclusters: {written}\n") if f"{entry}: " in found)
     assert said in problem
+
+
+def test_a_wrong_kubeconfig_is_not_also_missing(head, problems_of):
+    (problem,) = problems_of(f"{head}clusters: {{one: {{}}, two: {{kubeconfig: k, context: x, hub: 'http://h'}}}}\n")
+    assert problem.startswith("6 clusters.two.kubeconfig: 'k' is not a path.")
 
 
 OWNED = (

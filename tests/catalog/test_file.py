@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.catalog.file import SETTLED_SECONDS, CatalogFile, InForce
+from gpuspawner.catalog.watched_file import SETTLED_SECONDS, CatalogFile, InForce
 from gpuspawner.core.errors import CatalogError, Problem
 
 GOOD = (
@@ -154,7 +154,7 @@ def test_what_a_place_makes_of_it_and_the_files_that_it_reads(path, tmp_path):
 def test_what_somebody_else_finds_wrong_is_told_while_it_stands(path, tmp_path):
     told = tmp_path / "problem"
     told.write_text("c.yaml:2: gpus.t4: wrong. Right.\n1 problem in the catalog")
-    file = CatalogFile(path, told=told)
+    file = CatalogFile(path, problem_file=told)
     said = "The catalog was changed and cannot be used: the one before stays in force. c.yaml:2: gpus.t4: wrong. Right."
     assert file.sentences == (said,)
     write(path, GOOD.format(price=2))

@@ -3,8 +3,8 @@
 import pytest
 
 from gpuspawner.catalog import load_text
-from gpuspawner.catalog.groups import lost_group, missing_groups, named_groups, team_title
 from gpuspawner.catalog.prices import prices
+from gpuspawner.catalog.visibility import lost_group, missing_groups, named_groups, team_title
 
 CATALOG = load_text("""
 version: 1

@@ -16,6 +16,7 @@ from gpuspawner.catalog import (
     resolve,
     scaled,
 )
+from gpuspawner.catalog.models import OnStop
 from gpuspawner.core.gpus.fleet import Autoscale, GpuKind
 from gpuspawner.core.idle.policy import ActivityPolicy, ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
 from gpuspawner.core.rules import Rules
@@ -160,8 +161,8 @@ def test_a_template_of_which_nothing_is_written(catalog):
 def test_policies(catalog):
     default = LifecyclePolicy(
         "default",
-        Mode.WARN,
-        IdlePolicy(
+        mode=Mode.WARN,
+        idle=IdlePolicy(
             below_percent=10,
             for_seconds=1200,
             sample_seconds=30,
@@ -170,9 +171,9 @@ def test_policies(catalog):
             soft_seconds=7200,
             soft_names=("kernel", "cpu", "editor"),
         ),
-        KeepPolicy(2, 3600),
-        ExtendPolicy(7200, 43200, (3600, 600)),
-        (600, 172800),
+        keep=KeepPolicy(2, 3600),
+        extend=ExtendPolicy(7200, 43200, (3600, 600)),
+        lifetime_seconds=(600, 172800),
         activity=ActivityPolicy(10800, 900),
     )
     night = catalog.policies["night"]
@@ -190,6 +191,19 @@ def test_the_smallest_catalog_has_the_built_in_policy_and_no_quota():
     assert catalog.policies["default"].activity is None, "a workspace without a GPU is not judged unless it is written"
     assert (catalog.rules, catalog.simulated, catalog.fast) == (Rules(), {}, None)
     assert catalog.templates["lab"].default.gpu == "a100"
+
+
+@pytest.mark.parametrize("section", ["activity:", "activity: {}", "activity: {none_for: 2h}"])
+def test_an_activity_section_turns_judging_on_even_if_it_is_empty(section):
+    catalog = load_text(f"{SMALLEST}policies: {{default: {{{section}}}, night: {{extends: default}}}}\n")
+    assert catalog.policies["default"].activity == ActivityPolicy()
+    assert catalog.policies["night"].activity == ActivityPolicy()
+
+
+def test_a_policy_may_extend_the_default_policy_that_is_not_written():
+    catalog = load_text(f"{SMALLEST}policies: {{night: {{extends: default, mode: warn}}}}\n")
+    assert list(catalog.policies) == ["default", "night"]
+    assert catalog.policies["night"] == LifecyclePolicy("night", mode=Mode.WARN)
 
 
 def test_a_dict_loads_as_its_file_does(catalog, text):
@@ -235,6 +249,17 @@ def test_scaled_divides_every_time_and_nothing_else(catalog):
     assert (template.bounds.cpu_cores, template.gpus) == ((2, 32), catalog.templates["pytorch"].gpus)
     assert (fast.fast, fast.gpus, fast.rules) == (30, catalog.gpus, catalog.rules)
     assert scaled(fast, 2).fast == 60
+
+
+def test_scaled_does_not_shorten_times_that_a_real_program_needs():
+    text = SMALLEST + "  saving: {on_stop: {command: save, timeout: 2m}}\n"
+    text += "scheduler: {http: {url: http://batch:8080, timeout: 3s}}\n"
+    catalog = load_text(text)
+    fast = scaled(catalog, 60)
+    assert fast.templates["saving"].on_stop == catalog.templates["saving"].on_stop == OnStop("save", 120)
+    assert fast.templates["lab"].on_stop == OnStop()
+    assert fast.scheduler == catalog.scheduler
+    assert fast.scheduler.timeout_seconds == 3
 
 
 @pytest.mark.parametrize("factor", [0, -1, 0.5, float("nan"), float("inf"), 1e9])

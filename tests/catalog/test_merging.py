@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from gpuspawner.catalog.file import CatalogFile
 from gpuspawner.catalog.load import load_text
 from gpuspawner.catalog.resources.merging import LARGEST_SPEC_BYTES, Added, merge
+from gpuspawner.catalog.watched_file import CatalogFile
 from gpuspawner.core.errors import CatalogError
 
 FILE = """
@@ -87,7 +87,7 @@ def test_of_two_that_cannot_be_together_the_older_stays():
     two = Added("old", "quotas", "two", {"user": "ada", "gpus": {"hard": 2}}, "2026-01-01T00:00:00Z")
     _, judged = merged(one, two)
     assert list(judged.in_force) == ["old"]
-    assert judged.refused["new"].startswith("spec: for the same users as `two`")
+    assert judged.refused["new"].startswith("spec: it limits the same users as `two`")
 
 
 def test_a_name_that_is_none_and_a_long_one_are_refused():

@@ -176,7 +176,7 @@ def test_promise_7_substitutes_are_never_below_what_is_needed_and_options_resolv
     template = CATALOG.templates["lab"]
     for name in (request.gpu, *request.substitutes) if request.gpu else ():
         kind = CATALOG.gpus[name]
-        assert kind.memory_bytes >= max(request.needs_memory_bytes, template.needs_memory_bytes)
+        assert kind.memory_bytes >= max(request.needs_memory_bytes, template.needs.memory_bytes)
         assert not kind.groups or groups is None or kind.groups & groups
         least, most = template.gpus[name]
         assert least <= request.count <= most

@@ -28,7 +28,7 @@ FILES = {
     ),
     "a tab": (
         "version: 1\ntemplates:\n\tlab: {}\n",
-        "3 catalog: a tab stands where YAML wants spaces. Indent with spaces.",
+        "3 catalog: there is a tab where YAML needs spaces. Indent with spaces.",
     ),
     "an open bracket": (
         "version: 1\ntemplates: {lab: {}\nquotas: {}\n",

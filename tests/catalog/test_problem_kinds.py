@@ -19,28 +19,28 @@ KINDS = {
     "matching another's GPUs": (
         "  t4: {memory: 16GiB, match: NVIDIA A100*}\n",
         (
-            "4 gpus.t4.match: the same as that of `a100`. "
-            "Let each GPU match one kind; divide a kind by of and shares; one of spot nodes has spot: true."
+            "4 gpus.t4.match: the same as in `a100`. "
+            "Let each GPU match one kind; divide a kind with of and shares; a kind of spot nodes has spot: true."
         ),
     ),
     "nodes to start by a label that no node can have": (
         "  t4: {memory: 16GiB, match: T4, autoscale: {max: 4, start: 3m, labels: {Größe: t4}}}\n",
         (
-            "4 gpus.t4.autoscale.labels.Größe: 'Größe' is no name of a label. "
+            "4 gpus.t4.autoscale.labels.Größe: 'Größe' is not the name of a label. "
             "Write it as kubectl get nodes --show-labels does, for example karpenter.sh/capacity-type."
         ),
     ),
     "resource without a domain": (
         "  t4: {memory: 16GiB, resource: gpu}\n",
         (
-            "4 gpus.t4.resource: 'gpu' is no extended resource of Kubernetes. "
+            "4 gpus.t4.resource: 'gpu' is not an extended resource of Kubernetes. "
             "Write it as nodes show it, for example nvidia.com/gpu or nvidia.com/mig-1g.10gb."
         ),
     ),
     "resource of Kubernetes itself": (
         "  t4: {memory: 16GiB, resource: kubernetes.io/batch-cpu}\n",
         (
-            "4 gpus.t4.resource: 'kubernetes.io/batch-cpu' is no extended resource of Kubernetes. "
+            "4 gpus.t4.resource: 'kubernetes.io/batch-cpu' is not an extended resource of Kubernetes. "
             "Write it as nodes show it, for example nvidia.com/gpu or nvidia.com/mig-1g.10gb."
         ),
     ),
@@ -49,15 +49,15 @@ KINDS = {
             "  s: {memory: 10GiB, resource: nvidia.com/mig-1g.10gb}\n"
             "  t: {memory: 10GiB, resource: nvidia.com/mig-1g.10gb}\n"
         ),
-        "5 gpus.t.resource: the same as that of `s`. Let each GPU match one kind; divide a kind by of and shares.",
+        "5 gpus.t.resource: the same as in `s`. Let each GPU match one kind; divide a kind with of and shares.",
     ),
     "shares of nothing": (
         "  t4: {shares: 2}\n",
-        "4 gpus.t4.shares: of which kind is not said. Add of: with the kind whose GPUs are divided.",
+        "4 gpus.t4.shares: of is missing. Add of: with the kind whose GPUs are divided.",
     ),
     "share without number": (
         "  t4: {of: a100}\n",
-        "4 gpus.t4.of: into how many shares is not said. Add shares: 2 or more.",
+        "4 gpus.t4.of: shares is missing. Add shares: 2 or more.",
     ),
     "a single share": (
         "  t4: {of: a100, shares: 1}\n",
@@ -85,14 +85,11 @@ KINDS = {
     ),
     "nodes of which nothing is said": (
         "  t4: {match: Tesla-T4, memory: 16GiB, autoscale: {max: 8}}\n",
-        (
-            "4 gpus.t4.autoscale: how long a node takes to start is not said. "
-            "Add start: with its usual time, for example 4m."
-        ),
+        ("4 gpus.t4.autoscale: start is missing. Add start: with its usual time, for example 4m."),
     ),
     "nodes without end": (
         "  t4: {match: Tesla-T4, memory: 16GiB, autoscale: {start: 4m}}\n",
-        "4 gpus.t4.autoscale: how many GPUs there may be is not said. Add max: with all that the pool may have.",
+        "4 gpus.t4.autoscale: max is missing. Add max: with all that the pool may have.",
     ),
     "nodes that are too large": (
         "  t4: {match: Tesla-T4, memory: 16GiB, autoscale: {max: 2, each: 4, start: 4m}}\n",
@@ -101,8 +98,8 @@ KINDS = {
     "nodes of a vendor whose GPUs its pods would not ask for": (
         "  amd: {match: MI300X, memory: 192GiB, autoscale: {max: 8, start: 5m, labels: {amd.com/gpu.family: AI}}}\n",
         (
-            "4 gpus.amd.autoscale: `amd.com/gpu.family` is no NVIDIA node's, and its pods would ask for NVIDIA's GPUs. "
-            "Add resource: with what its nodes call their GPUs, for example resource: amd.com/gpu."
+            "4 gpus.amd.autoscale: `amd.com/gpu.family` is not a label of NVIDIA nodes, but pods would request NVIDIA "
+            "GPUs. Add resource: with what its nodes call their GPUs, for example resource: amd.com/gpu."
         ),
     ),
     "nodes that nobody can ask for": (
@@ -119,27 +116,27 @@ KINDS = {
         ),
         (
             "4 gpus.t4.autoscale.labels: these are spot nodes, which the cloud may take back at any time. "
-            "Add spot: true, and a price of its own: it is given to those alone who ask for it or tick it."
+            "Add spot: true, and a price of its own; users then get it only if they choose it."
         ),
     ),
     "spot nodes that nobody can ask for": (
         "  t4: {match: Tesla-T4, memory: 16GiB, spot: true, autoscale: {max: 8, start: 4m}}\n",
         (
-            "4 gpus.t4.autoscale: which nodes are spot is not said. Add labels: as the spot pool's nodes have them, "
-            "for example labels: {karpenter.sh/capacity-type: spot}."
+            "4 gpus.t4.autoscale: the labels of spot nodes are missing. Add labels: as the "
+            "spot pool's nodes have them, for example labels: {karpenter.sh/capacity-type: spot}."
         ),
     ),
     "nodes of a share": (
         "  half: {of: a100, shares: 2, autoscale: {max: 8, start: 4m}}\n",
         (
             "4 gpus.half.autoscale: no node is started for a share. "
-            "Remove it; in `a100` it starts nodes for those who ask for whole ones."
+            "Remove it; in `a100` autoscale starts nodes for whole GPUs."
         ),
     ),
     "a label that is a number": (
         "  t4: {match: T4, memory: 16GiB, autoscale: {max: 8, start: 4m, labels: {pool: 4}}}\n",
         (
-            "4 gpus.t4.autoscale.labels.pool: 4 is no value of a label. Write it as kubectl get nodes "
+            "4 gpus.t4.autoscale.labels.pool: 4 is not the value of a label. Write it as kubectl get nodes "
             "--show-labels does, and in quotes if it looks like something else."
         ),
     ),
@@ -152,15 +149,15 @@ KINDS = {
     ),
     "compute in words": (
         "  t4: {match: T4, memory: 16GiB, compute: ampere}\n",
-        "4 gpus.t4.compute: 'ampere' is no compute capability. Write it as NVIDIA does, for example 8.0.",
+        "4 gpus.t4.compute: 'ampere' is not a compute capability. Write it as NVIDIA does, for example 8.0.",
     ),
     "price with currency": (
         "  t4: {match: T4, memory: 16GiB, price: 2 EUR}\n",
-        "4 gpus.t4.price: '2 EUR' is no price. Write a plain number, the price of an hour, for example 2.10.",
+        "4 gpus.t4.price: '2 EUR' is not a price. Write a plain number, the price of an hour, for example 2.10.",
     ),
     "price that is not a number": (
         "  t4: {match: T4, memory: 16GiB, price: .nan}\n",
-        "4 gpus.t4.price: '.nan' is no price. Write a plain number, the price of an hour, for example 2.10.",
+        "4 gpus.t4.price: '.nan' is not a price. Write a plain number, the price of an hour, for example 2.10.",
     ),
 }
 

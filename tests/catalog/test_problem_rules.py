@@ -18,37 +18,40 @@ WHEN = "Write days and times, for example Mon-Fri 20:00-07:00 or Sat,Sun 00:00-2
 RULES = {
     "time zone": (
         "timezone: Europe/Zurih\n",
-        "timezone: 'Europe/Zurih' is no time zone. Did you mean `Europe/Zurich`?",
+        "timezone: 'Europe/Zurih' is not a time zone. Did you mean `Europe/Zurich`?",
     ),
     "currency with an amount": (
         "currency: CHF 2\n",
         (
-            "currency: 'CHF 2' is no currency. "
+            "currency: 'CHF 2' is not a currency. "
             "Write it as it stands before an amount, at most 10 characters, for example CHF."
         ),
     ),
     "readings of nobody": (
         "readings: {utilization: GPU}\n",
         (
-            "readings: who measures is not said. Add prometheus: with its address, for example "
+            "readings: prometheus is missing. Add prometheus: with its address, for example "
             "http://prometheus.monitoring:9090."
         ),
     ),
     "an address that is none": (
         "readings: {prometheus: 'prometheus:9090'}\n",
         (
-            "readings.prometheus: 'prometheus:9090' is no address. Write it with http:// or https://, for example "
+            "readings.prometheus: 'prometheus:9090' is not an address. Write it with http:// or https://, for example "
             "http://server.example.org:8080."
         ),
     ),
     "an address with a password": (
         "readings: {prometheus: 'http://me:secret@prometheus'}\n",
-        "readings.prometheus: a name or password stands in the address. Take it out, and name a file by token_file.",
+        (
+            "readings.prometheus: the address contains a name or a password. "
+            "Remove it, and write the path of a file in token_file."
+        ),
     ),
     "a metric that is a question": (
         "readings: {prometheus: 'http://p', utilization: 'a{b=\"c\"}'}\n",
         (
-            "readings.utilization: 'a{b=\"c\"}' is no metric's name. "
+            "readings.utilization: 'a{b=\"c\"}' is not the name of a metric. "
             "Write it as the exporter does, as DCGM_FI_DEV_GPU_UTIL."
         ),
     ),
@@ -62,25 +65,25 @@ RULES = {
     "a percentage as a ratio": (
         "readings: {prometheus: 'http://p', activity: DCGM_FI_DEV_GPU_UTIL}\n",
         (
-            "readings.activity: DCGM_FI_DEV_GPU_UTIL is no ratio averaged over time. "
-            "Write that of a profiling counter, as DCGM_FI_PROF_GR_ENGINE_ACTIVE, or none."
+            "readings.activity: DCGM_FI_DEV_GPU_UTIL is not a ratio averaged over time. Write the name of a profiling "
+            "counter, for example DCGM_FI_PROF_GR_ENGINE_ACTIVE, or none."
         ),
     ),
     "a counter as a percentage": (
         "readings: {prometheus: 'http://p', decoder: DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION}\n",
         (
-            "readings.decoder: DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION is no utilization. "
-            "Write that of one, as DCGM_FI_DEV_GPU_UTIL."
+            "readings.decoder: DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION is not a utilization. "
+            "Write the name of one, for example DCGM_FI_DEV_GPU_UTIL."
         ),
     ),
     "a file that is not from the root": (
         "readings: {prometheus: 'http://p', token_file: token}\n",
-        "readings.token_file: 'token' is no path. Write it from the root, for example /run/secrets/name/file.",
+        "readings.token_file: 'token' is not a path. Write it from the root, for example /run/secrets/name/file.",
     ),
     "queues of Kueue without one of all": (
         "teams: {ml: {}}\nscheduler: {kueue: {teams: {ml: of-ml}}}\n",
         (
-            "8 scheduler.kueue: the queue of all is not said. Add queue: with the name of a LocalQueue, for example "
+            "8 scheduler.kueue: queue is missing. Add queue: with the name of a LocalQueue, for example "
             "scheduler: {kueue: {queue: workspaces}}."
         ),
     ),
@@ -111,26 +114,26 @@ RULES = {
     "a scheduler that is nowhere": (
         "scheduler: {http: {timeout: 3s}}\n",
         (
-            "scheduler.http: where the scheduler is is not said. Add url: with its address, for example scheduler: "
+            "scheduler.http: url is missing. Add url: with its address, for example scheduler: "
             "{http: {url: http://batch:8080}}."
         ),
     ),
     "a callback that anybody could send": (
         "scheduler: {http: {url: 'http://batch:8080', callback: 'http://gpu:9470'}}\n",
         (
-            "scheduler.http.callback: without a token a callback could be anybody's. Add token_file: what the "
-            "scheduler sends is signed with its token."
+            "scheduler.http.callback: without a token anybody could send a callback. Add token_file; the "
+            "scheduler signs its reports with that token."
         ),
     ),
-    "zone that is a folder": ("timezone: Etc\n", "timezone: 'Etc' is no time zone. Did you mean `Etc/UTC`?"),
+    "zone that is a folder": ("timezone: Etc\n", "timezone: 'Etc' is not a time zone. Did you mean `Etc/UTC`?"),
     "groups that are no list": (
         "  b: {groups: vision}\n",
-        "templates.b.groups: 'vision' is no list of groups. Write for example [vision, speech].",
+        "templates.b.groups: 'vision' is not a list of groups. Write for example [vision, speech].",
     ),
     "a group that is a number": (
         "  b: {groups: [7]}\n",
         (
-            "templates.b.groups: 7 is no name of the hub. Write it as the hub has it, at most 255 characters; "
+            "templates.b.groups: 7 is not a name in the hub. Write it as the hub has it, at most 255 characters; "
             "in quotes if it looks like something else."
         ),
     ),
@@ -140,30 +143,27 @@ RULES = {
     ),
     "less than needed": (
         "  b: {gpus: {t4: 1, a100: 1}, needs: {memory: 20GiB}}\n",
-        "templates.b.gpus.t4: `t4` has 16 GiB, and needs says 20 GiB. Take it out, or lower needs.",
+        "templates.b.gpus.t4: `t4` has 16 GiB, and needs says 20 GiB. Remove it, or lower needs.",
     ),
     "older than needed": (
         "  b: {gpus: {a100: 1}, needs: {compute: 8.9}}\n",
-        ("templates.b.gpus.a100: `a100` has compute capability 8.0, and needs says 8.9. Take it out, or lower needs."),
+        ("templates.b.gpus.a100: `a100` has compute capability 8.0, and needs says 8.9. Remove it, or lower needs."),
     ),
     "perhaps older than needed": (
         "  b: {gpus: {t4: 1}, needs: {compute: 7.0}}\n",
-        (
-            "templates.b.gpus.t4: `t4` has no compute capability written, and needs says 7.0. "
-            "Take it out, or lower needs."
-        ),
+        ("templates.b.gpus.t4: `t4` has no compute capability written, and needs says 7.0. Remove it, or lower needs."),
     ),
     "more is needed than is inherited": (
         "  b: {gpus: {t4: 1}}\n  c: {extends: b, needs: {memory: 20GiB}}\n",
-        "8 templates.c.needs: `t4` has 16 GiB, and needs says 20 GiB. Take it out, or lower needs.",
+        "8 templates.c.needs: `t4` has 16 GiB, and needs says 20 GiB. Remove it, or lower needs.",
     ),
     "a substitute below the needs": (
         "  b: {gpus: {a100: 1}, needs: {memory: 20GiB}, substitutes: {a100: [h100, t4]}}\n",
-        "templates.b.substitutes.a100: `t4` has 16 GiB, and needs says 20 GiB. Take it out, or lower needs.",
+        "templates.b.substitutes.a100: `t4` has 16 GiB, and needs says 20 GiB. Remove it, or lower needs.",
     ),
     "an inherited substitute below the needs": (
         "  b: {gpus: {a100: 1}, substitutes: {a100: [t4]}}\n  c: {extends: b, needs: {memory: 20GiB}}\n",
-        "8 templates.c.needs: `t4` has 16 GiB, and needs says 20 GiB. Take it out of substitutes, or lower needs.",
+        "8 templates.c.needs: `t4` has 16 GiB, and needs says 20 GiB. Remove it from substitutes, or lower needs.",
     ),
     "a substitute that is none": (
         "  b: {gpus: {a100: 1}, substitutes: {a100: [h200]}}\n",
@@ -175,30 +175,33 @@ RULES = {
     ),
     "a substitute for itself": (
         "  b: {gpus: {a100: 1}, substitutes: {a100: [a100]}}\n",
-        "templates.b.substitutes.a100: `a100` is what was asked for. Name other kinds alone.",
+        "templates.b.substitutes.a100: `a100` cannot replace itself. Write only other kinds.",
     ),
     "a substitute of which too few are offered": (
         "  b: {gpus: {a100: 2-4, t4: 1}, substitutes: {a100: [t4]}}\n",
         (
-            "templates.b.substitutes.a100: no number of `a100` that may be asked for is one of `t4`. "
-            "Widen gpus: {t4: ...}, or take it out."
+            "templates.b.substitutes.a100: `a100` and `t4` have no number of GPUs in common. "
+            "Widen gpus: {t4: ...}, or remove it."
         ),
     ),
     "substitutes that are no list": (
         "  b: {gpus: {a100: 1}, substitutes: {a100: h100}}\n",
-        "templates.b.substitutes.a100: 'h100' is no list of GPU kinds. Write for example [h100, t4].",
+        "templates.b.substitutes.a100: 'h100' is not a list of GPU kinds. Write for example [h100, t4].",
     ),
     "others' waiting": (
         "policies: {p: {extend: {others_wait: no}}}\n",
-        "policies.p.extend.others_wait: 'no' is not what others' waiting can do. Write allow or refuse.",
+        "policies.p.extend.others_wait: 'no' is neither allow nor refuse. Write allow or refuse.",
     ),
     "a notice of no time": (
         "policies: {p: {preemption: {grace: 0s}}}\n",
-        "policies.p.preemption.grace: '0s' is no time at all. Write a time above 0, for example 30m.",
+        "policies.p.preemption.grace: '0s' is not a time above 0. Write a time above 0, for example 30m.",
     ),
     "a claim too short to be warned of": (
         "policies: {p: {claim: 2m, idle: {sample: 60s}}}\n",
-        "policies.p.claim: 2 min is less than 4 samples, one each 1 min. Write at least 4 min: nobody could be warned.",
+        (
+            "policies.p.claim: 2 min is less than 4 samples, one each 1 min. "
+            "Write at least 4 min, so that users can be warned."
+        ),
     ),
     "team without weight": (
         "teams: {vision: {weight: 0}}\n",
@@ -207,7 +210,7 @@ RULES = {
     "team of spaces": (
         "teams: {' ': {}}\n",
         (
-            "teams. : ' ' is no name of the hub. Write it as the hub has it, at most 255 characters; "
+            "teams. : ' ' is not a name in the hub. Write it as the hub has it, at most 255 characters; "
             "in quotes if it looks like something else."
         ),
     ),
@@ -217,11 +220,11 @@ RULES = {
     ),
     "quota for not everybody": (
         "quotas: {q: {everybody: false, gpus: {hard: 1}}}\n",
-        "quotas.q.everybody: False is not whom a quota can be for. Write everybody: true.",
+        "quotas.q.everybody: False is not a value for everybody. Write everybody: true.",
     ),
     "two for each user": (
         "quotas: {q: {each: user, gpus: {hard: 1}}, r: {each: user, workspaces: {hard: 1}}}\n",
-        "quotas.r: for the same users as `q`. Write all that limits them in one of the two.",
+        "quotas.r: it limits the same users as `q`. Write all their limits in one of the two.",
     ),
     "soft above hard": (
         "quotas: {q: {group: v, memory: {soft: 2TiB, hard: 64GiB}}}\n",
@@ -233,11 +236,11 @@ RULES = {
     ),
     "budget without a period": (
         "quotas: {q: {each: user, cost: {hard: 40}}}\n",
-        "quotas.q.cost: for how long is not said. Add per: day, week or month.",
+        "quotas.q.cost: per is missing. Add per: day, week or month.",
     ),
     "budget per year": (
         "quotas: {q: {each: user, cost: {per: year, hard: 40}}}\n",
-        "quotas.q.cost.per: 'year' is no period. Write day, week or month.",
+        "quotas.q.cost.per: 'year' is not a period. Write day, week or month.",
     ),
     "budget of words": (
         "quotas: {q: {each: user, cost: {per: day, hard: 40 CHF}}}\n",
@@ -249,13 +252,13 @@ RULES = {
     ),
     "what a full quota does": (
         "quotas: {q: {group: v, gpus: {hard: 1}, full: stop}}\n",
-        "quotas.q.full: 'stop' is not what a full quota can do. Write wait or refuse.",
+        "quotas.q.full: 'stop' is neither wait nor refuse. Write wait or refuse.",
     ),
     "full for one user": (
         "quotas: {q: {each: user, gpus: {hard: 1}, full: wait}}\n",
         (
-            "quotas.q.full: nobody else fills what one user may have. "
-            "Remove it: what they have themselves is all that counts, and more is refused."
+            "quotas.q.full: only the user's own workspaces count in this quota. "
+            "Remove full, because a request above this quota is always refused."
         ),
     ),
     "hours that are no list": (
@@ -268,11 +271,11 @@ RULES = {
     ),
     "hours of an unknown day": (
         "hours: [{when: Mon-Fry 20:00-07:00, policy: p, instead_of: default}]\npolicies: {p: {}}\n",
-        "hours.0.when: 'Fry' in 'Mon-Fry 20:00-07:00' is no day. Write days as Mon, Tue, Wed, Thu, Fri, Sat, Sun.",
+        "hours.0.when: 'Fry' in 'Mon-Fry 20:00-07:00' is not a day. Write days as Mon, Tue, Wed, Thu, Fri, Sat, Sun.",
     ),
     "hours of an unknown time": (
         "hours: [{when: Mon 20:60-07:00, policy: p, instead_of: default}]\npolicies: {p: {}}\n",
-        "hours.0.when: 20:60 in 'Mon 20:60-07:00' is no time of a day. Write it from 00:00 to 24:00.",
+        "hours.0.when: 20:60 in 'Mon 20:60-07:00' is not a time of day. Write it from 00:00 to 24:00.",
     ),
     "hours that begin at the end": (
         "hours: [{when: Mon 24:00-07:00, policy: p, instead_of: default}]\npolicies: {p: {}}\n",
@@ -280,15 +283,15 @@ RULES = {
     ),
     "hours in words": (
         "hours: [{when: at night, policy: p, instead_of: default}]\npolicies: {p: {}}\n",
-        f"hours.0.when: 'at night' is no part of a week. {WHEN}",
+        f"hours.0.when: 'at night' is not a part of a week. {WHEN}",
     ),
     "hours of no day": (
         'hours: [{when: "2026-12-24, 2026-12-32", policy: p, instead_of: default}]\npolicies: {p: {}}\n',
-        "hours.0.when: '2026-12-32' is no date. Write year, month and day, for example 2027-02-01.",
+        "hours.0.when: '2026-12-32' is not a date. Write year, month and day, for example 2027-02-01.",
     ),
     "hours of a part of a day": (
         "hours: [{when: 2026-12-24 12:00-24:00, policy: p, instead_of: default}]\npolicies: {p: {}}\n",
-        "hours.0.when: '2026-12-24 12:00-24:00' is no date. Write year, month and day, for example 2027-02-01.",
+        "hours.0.when: '2026-12-24 12:00-24:00' is not a date. Write year, month and day, for example 2027-02-01.",
     ),
     "hours of an unknown policy": (
         "hours: [{when: Mon 1:00-2:00, policy: nihgt, instead_of: default}]\npolicies: {night: {}}\n",
@@ -296,7 +299,7 @@ RULES = {
     ),
     "hours that change nothing": (
         "hours: [{when: Mon 1:00-2:00, policy: default, instead_of: default}]\n",
-        "hours.0.instead_of: the same policy. Name the one that judges at other times.",
+        "hours.0.instead_of: both policies are the same. Write the policy that applies at other times.",
     ),
     "hours without a policy": (
         "hours:\n  - {when: Mon 1:00-2:00, policy: default}\n",
@@ -308,7 +311,7 @@ RULES = {
     ),
     "hold until no day": (
         "holds: [{group: g, gpu: t4, count: 1, when: Mon 1:00-2:00, until: 2027-02-30}]\n",
-        "holds.0.until: '2027-02-30' is no date. Write year, month and day, for example 2027-02-01.",
+        "holds.0.until: '2027-02-30' is not a date. Write year, month and day, for example 2027-02-01.",
     ),
     "hold until long ago": (
         "holds: [{group: g, gpu: t4, count: 1, when: Mon 1:00-2:00, until: 1027-02-03}]\n",
@@ -320,7 +323,7 @@ RULES = {
     ),
     "room after no time": (
         "make_room:\n",
-        "make_room: after which wait is not said. Add after: with a time, for example 30m.",
+        "make_room: after is missing. Add after: with a time, for example 30m.",
     ),
 }
 

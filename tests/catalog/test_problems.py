@@ -33,7 +33,7 @@ ENTRIES = {
     "name with capitals": (
         "  PyTorch: {}\n",
         (
-            "6 templates.PyTorch: 'PyTorch' is no name. Use small letters, digits and dashes, at most 63, "
+            "6 templates.PyTorch: 'PyTorch' is not a name. Use small letters, digits and dashes, at most 63, "
             "for example a100-80gb."
         ),
     ),
@@ -48,7 +48,7 @@ ENTRIES = {
     "quota for nobody": (
         "quotas: {u: {gpus: {hard: 2}}}\n",
         (
-            "6 quotas.u: whom it limits is not said. "
+            "6 quotas.u: it does not say whom it limits. "
             "Write each: user, each: user with group:, group:, user: or everybody: true."
         ),
     ),
@@ -56,13 +56,13 @@ ENTRIES = {
     "quota for each group": (
         "quotas: {u: {each: group, gpus: {hard: 2}}}\n",
         (
-            "6 quotas.u.each: 'group' is not whom a quota can be for. "
-            "Write group: with its name for all of it together, and each: user besides for each of its members."
+            "6 quotas.u.each: 'group' is not a value for each. "
+            "Write group: with its name to limit the group together, and add each: user to limit each of its members."
         ),
     ),
     "quota for each server": (
         "quotas: {u: {each: server, gpus: {hard: 2}}}\n",
-        "6 quotas.u.each: 'server' is not whom a quota can be for. Write each: user.",
+        "6 quotas.u.each: 'server' is not a value for each. Write each: user.",
     ),
     "template above the quota": (
         "  all: {gpus: {a100: 8}}\nquotas: {u: {each: user, gpus: {hard: 4}}}\n",
@@ -83,40 +83,40 @@ ENTRIES = {
     "range reversed": ("  b: {gpus: {a100: 4-1}}\n", "6 templates.b.gpus.a100: '4-1' runs backwards. Write 1-4."),
     "count of other digits": (
         "  b: {gpus: {a100: ٣}}\n",
-        "6 templates.b.gpus.a100: '٣' is no whole number. Write a whole number from 1 to 1024.",
+        "6 templates.b.gpus.a100: '٣' is not a whole number. Write a whole number from 1 to 1024.",
     ),
     "own images without a registry": (
         "  b: {own_images: ml/*}\n",
         (
-            "6 templates.b.own_images: 'ml/*' is no pattern of images with their registry. "
+            "6 templates.b.own_images: 'ml/*' is not a pattern of images with a registry. "
             "Write a registry and a path, with * for any characters, for example registry.example.org/ml/*."
         ),
     ),
     "own images of any registry": (
         "  b: {own_images: '*.example.org/*'}\n",
         (
-            "6 templates.b.own_images: '*.example.org/*' is no pattern of images with their registry. "
+            "6 templates.b.own_images: '*.example.org/*' is not a pattern of images with a registry. "
             "Write a registry and a path, with * for any characters, for example registry.example.org/ml/*."
         ),
     ),
     "tools that are no list": (
         "  b: {tools: {nlp: transformers}}\n",
         (
-            "6 templates.b.tools.nlp: 'transformers' is no list of packages. "
+            "6 templates.b.tools.nlp: 'transformers' is not a list of packages. "
             'Write names as pip takes them, for example [transformers, "datasets>=3,<4"].'
         ),
     ),
     "a tool of an option of pip's": (
         "  b: {tools: {nlp: [-rfile.txt]}}\n",
         (
-            "6 templates.b.tools.nlp: '-rfile.txt' is no package. "
+            "6 templates.b.tools.nlp: '-rfile.txt' is not a package. "
             'Write names as pip takes them, for example [transformers, "datasets>=3,<4"].'
         ),
     ),
     "a tool whose name is no name": (
         "  b: {tools: {N L P: [transformers]}}\n",
         (
-            "6 templates.b.tools.N L P: 'N L P' is no name. "
+            "6 templates.b.tools.N L P: 'N L P' is not a name. "
             "Use small letters, digits and dashes, at most 63, for example a100-80gb."
         ),
     ),
@@ -166,14 +166,14 @@ ENTRIES = {
         "  b: {bounds: {lifetime: 1h-8h}, policy: p}\npolicies: {p: {lifetime: 1h-4h}}\n",
         (
             "6 templates.b.bounds.lifetime: 1 h to 8 h is not within its policy's 1 h to 4 h. "
-            "Shorten it, or write lifetime: in policies.p."
+            "Shorten it, or change lifetime in policies.p."
         ),
     ),
     "inherited bounds beside its policy": (
         "  b: {bounds: {lifetime: 1h-2h}}\n  c: {extends: b, policy: p}\npolicies: {p: {lifetime: 4h-8h}}\n",
         (
             "7 templates.c.policy: 1 h to 2 h is not within its policy's 4 h to 8 h. "
-            "Shorten it, or write lifetime: in policies.p."
+            "Shorten it, or change lifetime in policies.p."
         ),
     ),
     "extends what is not": (
@@ -182,41 +182,41 @@ ENTRIES = {
     ),
     "extends in a circle": (
         "  x: {extends: b}\n  b: {extends: c}\n  c: {extends: b}\n",
-        "7 templates.b.extends: goes in a circle: b > c > b. Take out one of these extends.",
+        "7 templates.b.extends: goes in a circle: b > c > b. Remove one of these extends.",
     ),
     "extends itself": (
         "policies: {p: {extends: p}}\n",
-        "6 policies.p.extends: goes in a circle: p > p. Take out one of these extends.",
+        "6 policies.p.extends: goes in a circle: p > p. Remove one of these extends.",
     ),
     "extends too far": (
         "".join(f"  t{i}: {{extends: t{i + 1}}}\n" for i in range(11)) + "  t11:\n",
-        "6 templates.t0.extends: goes over more than 10 entries. Extend a nearer one.",
+        "6 templates.t0.extends: the chain has more than 10 entries. Extend an entry that is nearer to the end.",
     ),
     "image of capitals": (
         "  b: {image: PyTorch:2}\n",
         (
-            "6 templates.b.image: 'PyTorch:2' is no container image. "
+            "6 templates.b.image: 'PyTorch:2' is not a container image. "
             "Write registry, name and tag, for example registry.example.org/ml/pytorch:2.9."
         ),
     ),
     "image with a space": (
         '  b: {image: "a b"}\n',
         (
-            "6 templates.b.image: 'a b' is no container image. "
+            "6 templates.b.image: 'a b' is not a container image. "
             "Write registry, name and tag, for example registry.example.org/ml/pytorch:2.9."
         ),
     ),
-    "opens no list": ("  b: {opens: lab}\n", f"6 templates.b.opens: 'lab' is not what a workspace can open. {OPENS}"),
-    "opens nothing": ("  b: {opens: []}\n", f"6 templates.b.opens: [] is not what a workspace can open. {OPENS}"),
+    "opens no list": ("  b: {opens: lab}\n", f"6 templates.b.opens: 'lab' is not a way to open a workspace. {OPENS}"),
+    "opens nothing": ("  b: {opens: []}\n", f"6 templates.b.opens: [] is not a way to open a workspace. {OPENS}"),
     "opens what is not": (
         "  b: {opens: [lab, emacs]}\n",
-        f"6 templates.b.opens: 'emacs' is not what a workspace can open. {OPENS}",
+        f"6 templates.b.opens: 'emacs' is not a way to open a workspace. {OPENS}",
     ),
     "opens a mapping": (
         "  b: {opens: [{lab: 1}]}\n",
-        f"6 templates.b.opens: {{'lab': 1}} is not what a workspace can open. {OPENS}",
+        f"6 templates.b.opens: {{'lab': 1}} is not a way to open a workspace. {OPENS}",
     ),
-    "opens twice": ("  b: {opens: [lab, ssh, lab]}\n", f"6 templates.b.opens: lab stands there twice. {OPENS}"),
+    "opens twice": ("  b: {opens: [lab, ssh, lab]}\n", f"6 templates.b.opens: lab is written twice. {OPENS}"),
     "opens ssh alone": (
         "  b: {opens: [ssh]}\n",
         "6 templates.b.opens: ssh alone leaves nothing for the browser to open. Write opens: [lab, ssh].",
@@ -224,7 +224,7 @@ ENTRIES = {
     "title of spaces": (
         '  b: {title: "  "}\n',
         (
-            "6 templates.b.title: '  ' is no text. "
+            "6 templates.b.title: '  ' is not text. "
             "Write one to 100 characters of text; put it in quotes if it looks like something else."
         ),
     ),
@@ -237,7 +237,7 @@ ENTRIES = {
     ),
     "unknown mode": (
         "policies: {p: {mode: kill}}\n",
-        "6 policies.p.mode: 'kill' is no mode. Write observe (only record), warn (tell people) or enforce (stop).",
+        "6 policies.p.mode: 'kill' is not a mode. Write observe (only record), warn (tell the user) or enforce (stop).",
     ),
     "nothing guaranteed": (
         "  b: {guarantee: {cpu: 0%}}\n",
@@ -248,7 +248,7 @@ ENTRIES = {
     ),
     "threshold of nothing": (
         "policies: {p: {idle: {below: much}}}\n",
-        "6 policies.p.idle.below: 'much' is no percentage. Write a percentage from 0% to 100%, for example 5%.",
+        "6 policies.p.idle.below: 'much' is not a percentage. Write a percentage from 0% to 100%, for example 5%.",
     ),
     "everything idle": (
         "policies: {p: {idle: {below: 101%}}}\n",
@@ -267,15 +267,15 @@ ENTRIES = {
     ),
     "idle at once": (
         "policies: {p: {idle: {for: 0s}}}\n",
-        "6 policies.p.idle.for: '0s' is no time at all. Write a time above 0, for example 30m.",
+        "6 policies.p.idle.for: '0s' is not a time above 0. Write a time above 0, for example 30m.",
     ),
     "no time to object": (
         "policies: {p: {idle: {grace: 0s}}}\n",
-        "6 policies.p.idle.grace: '0s' is no time at all. Write a time above 0, for example 30m.",
+        "6 policies.p.idle.grace: '0s' is not a time above 0. Write a time above 0, for example 30m.",
     ),
     "no time to object without a GPU": (
         "policies: {p: {activity: {none_for: 2h, grace: 0m}}}\n",
-        "6 policies.p.activity.grace: '0m' is no time at all. Write a time above 0, for example 30m.",
+        "6 policies.p.activity.grace: '0m' is not a time above 0. Write a time above 0, for example 30m.",
     ),
     "time without unit": (
         "policies: {p: {idle: {grace: 10}}}\n",
@@ -287,11 +287,18 @@ ENTRIES = {
     ),
     "a script before the end that outlasts all patience": (
         "  b: {on_stop: {command: sync, timeout: 1h}}\n",
-        "6 templates.b.on_stop.timeout: '1h' is longer than 10m. People wait for these GPUs: write at most 10m.",
+        (
+            "6 templates.b.on_stop.timeout: '1h' is longer than 10m. "
+            "Write at most 10m, because others wait for these GPUs."
+        ),
     ),
     "idle before it is sampled": (
         "policies: {p: {idle: {for: 30s}}}\n",
         "6 policies.p.idle: 30 s is less than one sample, 1 min. Let `for` last several samples.",
+    ),
+    "activity of which nothing is written, with an inherited sample": (
+        "policies:\n  default: {idle: {for: 9h, sample: 3h}, claim: 12h}\n  p: {extends: default, activity: }\n",
+        "8 policies.p.activity: 2 h is less than one sample, 3 h. Let `none_for` last several samples.",
     ),
     "activity over before it is sampled": (
         "policies: {p: {activity: {none_for: 30s}}}\n",
@@ -299,7 +306,7 @@ ENTRIES = {
     ),
     "activity for no time": (
         "policies: {p: {activity: {none_for: 0s}}}\n",
-        "6 policies.p.activity.none_for: '0s' is no time at all. Write a time above 0, for example 30m.",
+        "6 policies.p.activity.none_for: '0s' is not a time above 0. Write a time above 0, for example 30m.",
     ),
     "a key of activity that is none": (
         "policies: {p: {activity: {none_fro: 30m}}}\n",
@@ -311,22 +318,22 @@ ENTRIES = {
     ),
     "soft evidence that is no list": (
         "policies: {p: {also_counts: {kernel: 1h}}}\n",
-        (
-            "6 policies.p.also_counts: {'kernel': '1h'} is no list of soft evidence. "
-            "Write a list of cpu, kernel, terminal, ssh, editor, for example [cpu, kernel]."
-        ),
+        ("6 policies.p.also_counts: {'kernel': '1h'} is not a list of soft evidence. Write for example [cpu, kernel]."),
     ),
     "soft evidence that does not exist": (
         "policies: {p: {also_counts: [kernels]}}\n",
-        "6 policies.p.also_counts: 'kernels' is no soft evidence. Did you mean `kernel`?",
+        (
+            "6 policies.p.also_counts: 'kernels' is not soft evidence. "
+            "Write a list of cpu, kernel, terminal, ssh, editor."
+        ),
     ),
     "extension above its total": (
         "policies: {p: {extend: {total: 2h}}}\n",
-        "6 policies.p.extend: each extension, 4 h, is more than all together, 2 h. Raise total, or lower each.",
+        "6 policies.p.extend: each extension, 4 h, is more than the total, 2 h. Raise total, or lower each.",
     ),
     "warnings that are no list": (
         "policies: {p: {extend: {warn: 1h}}}\n",
-        "6 policies.p.extend.warn: '1h' is no list of at most 5 times. Write for example [1h, 10m].",
+        "6 policies.p.extend.warn: '1h' is not a list of at most 5 times. Write for example [1h, 10m].",
     ),
     "kept less than never": (
         "policies: {p: {keep: {times: -1}}}\n",

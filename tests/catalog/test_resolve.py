@@ -7,16 +7,17 @@ from gpuspawner.catalog import (
     RESERVED,
     from_form,
     resolve,
+    resolve_all,
     scaled,
     to_options,
-    tried,
     understood,
     what_is_wrong,
     without_defaults,
 )
+from gpuspawner.core.calendar.windows import Window
 from gpuspawner.core.errors import RequestRefused, TooLarge
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.rules import ClassHold, Rules, Window
+from gpuspawner.core.rules import ClassHold, Rules
 
 GIB = 2**30
 DEFAULT = Request(
@@ -209,14 +210,15 @@ def test_promise_10_refusals_in_words(catalog, options, message):
 
 def test_all_that_is_wrong_is_told_at_once_by_the_labels_of_the_form(catalog):
     asked = {"count": "9", "memory": "64 boxes", "lifetime": "3 days", "cpu": "4 cores", "memroy": 1}
-    left, refused = tried(lambda options: resolve(catalog, options, "alice"), asked)
-    assert left == {"cpu": "4 cores"}
+    found = resolve_all(catalog, asked, "alice")
+    refused = found.refused
+    assert (found.accepted, found.understood) == ({"cpu": "4 cores"}, {"cpu": "4"})
     assert [one.field for one in refused] == ["'memroy'", "count", "memory", "lifetime"]
     assert what_is_wrong(refused[1:]) == "Not possible as it is: see GPUs, Memory and Lifetime."
     beside = "'3 days' (3 d) asked; allowed: 30 min to 24 h. Ask for 30 min to 24 h."
     assert (refused[3].beside, what_is_wrong(refused[3:])) == (beside, f"Lifetime: {beside}")
     flood = {f"key-{n}": n for n in range(5000)}
-    assert tried(lambda options: resolve(catalog, options, "alice"), flood)[0] == {}
+    assert resolve_all(catalog, flood, "alice").accepted == {}
 
 
 def test_what_was_understood_is_told_of_what_was_asked(catalog):

@@ -4,14 +4,15 @@ import yaml
 from jupyterhub import orm
 
 from gpuspawner import __version__
-from gpuspawner.catalog.models import PolicyEntry, TemplateEntry
-from gpuspawner.catalog.parsers import LONGEST_IMAGE
-from gpuspawner.catalog.requests.models import RequestEntry
-from gpuspawner.catalog.requests.own import LONGEST_ADDRESS
-from gpuspawner.catalog.requests.resolve import OPTIONS
-from gpuspawner.catalog.resources.definitions import FIXED, KINDS, definition
-from gpuspawner.catalog.rules.models import QuotaEntry
+from gpuspawner.catalog.keys import keys_of
+from gpuspawner.catalog.models import Template
+from gpuspawner.catalog.own_software import LONGEST_ADDRESS
+from gpuspawner.catalog.quota_models import QuotaLimits
+from gpuspawner.catalog.resources.definitions import FIXED, KINDS, RequestSpec, definition
+from gpuspawner.catalog.start_options import OPTIONS
 from gpuspawner.cli.chart.crd import text
+from gpuspawner.core.idle.policy import LifecyclePolicy
+from gpuspawner.core.text_fields import LONGEST_IMAGE
 from tools.install import ROOT
 
 CHART = ROOT / "helm" / "gpuspawner-crds"
@@ -30,8 +31,8 @@ def test_the_chart_holds_what_the_command_prints():
 
 
 def test_each_key_of_the_models_is_described_in_its_kind():
-    for kind, model in zip(KINDS, (RequestEntry, TemplateEntry, PolicyEntry, QuotaEntry), strict=True):
-        keys = {field.alias or name for name, field in model.model_fields.items()}
+    for kind, model in zip(KINDS, (RequestSpec, Template, LifecyclePolicy, QuotaLimits), strict=True):
+        keys = set(keys_of(model))
         properties = spec_of(kind)["properties"]
         assert set(properties) == keys
         assert all(one["description"].endswith(".") for one in properties.values())
@@ -45,5 +46,5 @@ def test_a_request_can_tell_of_any_server_of_the_hub_and_of_all_that_other_doors
 
 
 def test_a_request_has_every_option_of_a_start_and_only_its_lifetime_may_change():
-    assert set(RequestEntry.model_fields) == {"user", "server", "ready_at", *OPTIONS}
-    assert set(RequestEntry.model_fields) - set(FIXED) == {"lifetime"}
+    assert set(keys_of(RequestSpec)) == {"user", "server", "ready_at", *OPTIONS}
+    assert set(keys_of(RequestSpec)) - set(FIXED) == {"lifetime"}

@@ -6,7 +6,9 @@ from fractions import Fraction
 import pytest
 
 from gpuspawner.catalog import charging_teams, load_text, scaled, teams_of
-from gpuspawner.catalog.rules.quotas import most_gpus
+from gpuspawner.catalog.rule_checks import most_gpus
+from gpuspawner.core.calendar.windows import Window
+from gpuspawner.core.idle.policy import PreemptionPolicy, QueuePolicy
 from gpuspawner.core.rules import (
     Budget,
     ClassHold,
@@ -20,7 +22,6 @@ from gpuspawner.core.rules import (
     Used,
     What,
     Whom,
-    Window,
 )
 
 GIB = 2**30
@@ -161,15 +162,16 @@ def test_templates_inherit_groups_and_priority(catalog):
 
 def test_policies_of_queue_and_preemption(catalog):
     default, night = catalog.policies["default"], catalog.policies["night"]
-    assert (default.longest_wait_seconds, default.protected_seconds, default.notice_seconds) == (21600, 1200, 120)
-    assert (default.back_in_queue, default.extend.others_wait) == (False, False)
-    assert (night.longest_wait_seconds, night.protected_seconds, night.notice_seconds) == (21600, 1200, 60)
+    assert default.queue == night.queue == QueuePolicy(21600)
+    assert default.preemption == PreemptionPolicy(1200, 120, back_in_queue=False)
+    assert night.preemption == PreemptionPolicy(1200, 60, back_in_queue=False)
+    assert default.extend.others_wait is False
 
 
 def test_scaled_divides_the_times_of_the_rules_but_no_hour_of_the_day(catalog):
     fast = scaled(catalog, 30)
     policy = fast.policies["default"]
-    assert (policy.longest_wait_seconds, policy.protected_seconds, policy.notice_seconds) == (720, 40, 4)
+    assert (policy.queue, policy.preemption) == (QueuePolicy(720), PreemptionPolicy(40, 4, back_in_queue=False))
     assert fast.rules.make_room == MakeRoom(60)
     assert (fast.rules.hours, fast.rules.holds, fast.rules.quotas) == (
         catalog.rules.hours,

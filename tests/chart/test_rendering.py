@@ -23,12 +23,14 @@ OTHERS = {
     "hub.url": "http://other:8081/hub/api",
     "hub.baseUrl": "/other-prefix/",
     "hub.publicUrl": "https://public.example.org",
+    "hub.servicePublicUrl": "https://gpu--service.public.example.org",
     "hub.podLabels": {"app": "other-hub"},
     "hub.proxyPodLabels": {"app": "other-proxy"},
     "hub.serviceAccount.name": "other-account",
     "hub.serviceAccount.namespace": "other-namespace",
     "workspaces.namespace": "gpu-workspaces",
     "workspaces.podLabels": {"app": "other-workspace"},
+    "workspaces.podNamePrefix": "other-pods-",
     "cluster": {"placement": "required"},
     "settings": {"keep_ended_seconds": 61234},
     "existingSecret": "other-secret",
@@ -72,6 +74,7 @@ OTHERS = {
     "monitoring.serviceMonitor.labels": {"release": "of-monitor"},
     "monitoring.serviceMonitor.interval": "1517s",
     "monitoring.serviceMonitor.tokenSecret": "other-token",
+    "monitoring.serviceMonitor.podLabels": {"app": "other-prometheus"},
     "monitoring.rules.labels": {"release": "of-rules"},
     "monitoring.dashboards.labels": {"grafana": "of-dashboards"},
     "fullnameOverride": "other-name",
@@ -289,13 +292,15 @@ def test_custom_resources_bring_their_rights_and_no_others(chart):
     }
     assert verbs == {"get"}
     assert ("Role", "gpuspawner-requests") not in chart.objects()
-    apart = chart.objects({"customResources.enabled": True, "customResources.ownProcess": True})
+    values = {"customResources.enabled": True, "customResources.ownProcess": True, "settings": {"log_format": "json"}}
+    apart = chart.objects(values)
     assert "operated_elsewhere: true" in apart["Secret", "gpuspawner-settings"]["stringData"]["cluster.yaml"]
     bound = {name: apart["RoleBinding", name]["subjects"][0]["name"] for name in own}
     assert bound == {own[0]: "gpuspawner-operator", own[1]: "gpuspawner"}, "the service has no right to requests"
     (container,) = apart["Deployment", "gpuspawner-operator"]["spec"]["template"]["spec"]["containers"]
     asked = parser_of_all().parse_args(container["args"][1:])
     assert (asked.run, asked.listen) == ("gpuspawner.cli.serving.operate:operate", "0.0.0.0:9471")
+    assert asked.log_format == "json"
     (service,) = apart["Deployment", "gpuspawner"]["spec"]["template"]["spec"]["containers"]
     for probed in (container, service):
         assert probed["livenessProbe"]["httpGet"]["path"] == ALIVE, "they are ended where they do not converge"
@@ -380,7 +385,6 @@ def test_the_image_puller_has_the_images_of_the_templates(chart):
         pytest.param({**MONITOR, "monitoring.serviceMonitor.interval": "soon"}, "/interval", id="time"),
         pytest.param({**ROUTE, "expose.httpRoute.parentRefs": []}, "Name the Gateway", id="no gateway"),
         pytest.param({"expose.service.type": "External"}, "'NodePort'", id="type of Service"),
-        pytest.param({"monitoring.serviceMonitor.enabled": True}, "scope read:metrics", id="no token"),
     ],
 )
 def test_what_is_wrong_is_told_before_anything_is_made(chart, values, told):
@@ -391,8 +395,13 @@ def test_what_is_wrong_is_told_before_anything_is_made(chart, values, told):
 
 def test_the_schema_takes_what_the_catalog_takes(chart):
     catalog = yaml.safe_load((ROOT / "hub_config" / "catalog.yaml").read_text())
+    config = {
+        "driver": "gpu.nvidia.com",
+        "parameters": {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"},
+    }
+    catalog["gpus"]["claimed"] = {"memory": "80GiB", "claim": {"device_class": "gpu.nvidia.com", "config": [config]}}
     chart.text({"catalog": catalog})
-    assert json.loads(chart_schema.SCHEMA.read_text())["$defs"]["TemplateEntry"]["additionalProperties"] is False
+    assert json.loads(chart_schema.SCHEMA.read_text())["$defs"]["Template"]["additionalProperties"] is False
 
 
 def test_metrics_that_name_people_are_scraped_where_that_is_asked_for(chart):
@@ -402,6 +411,36 @@ def test_metrics_that_name_people_are_scraped_where_that_is_asked_for(chart):
     ):
         made = chart.objects({**MONITOR, "monitoring.serviceMonitor.people": people})["ServiceMonitor", "gpuspawner"]
         assert [one["path"] for one in made["spec"]["endpoints"]] == paths
+
+
+@pytest.mark.parametrize("existing", ["", "ours"])
+def test_prometheus_gets_a_token_of_its_own_without_handwork(chart, existing):
+    made = chart.objects({"monitoring.serviceMonitor.enabled": True, "existingSecret": existing})
+    job = made["Job", "gpuspawner-secret-make"]["spec"]["template"]["spec"]["containers"][0]
+    shared = [] if existing else ["gpuspawner-secret"]
+    assert job["args"] == ["gpuspawner", "kubernetes-secret", "make", *shared, "gpuspawner-metrics"]
+    (endpoint,) = made["ServiceMonitor", "gpuspawner"]["spec"]["endpoints"]
+    credentials = {"name": "gpuspawner-metrics", "key": "secret"}
+    assert endpoint["authorization"] == {"type": "Bearer", "credentials": credentials}
+    pod = made["Deployment", "gpuspawner"]["spec"]["template"]["spec"]
+    assert "--metrics-token-file=/etc/gpuspawner/metrics/secret" in pod["containers"][0]["args"]
+    assert {"name": "metrics", "secret": {"secretName": "gpuspawner-metrics"}} in pod["volumes"]
+    prometheus = made["NetworkPolicy", "gpuspawner"]["spec"]["ingress"][-1]["from"][0]
+    assert prometheus["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "prometheus"}
+
+
+def test_a_token_of_prometheus_goes_with_the_release_where_nothing_is_kept(chart):
+    made = chart.objects({"monitoring.serviceMonitor.enabled": True, "keepOnUninstall": False})
+    both = ["gpuspawner-secret", "gpuspawner-metrics"]
+    assert made["Job", "gpuspawner-secret-remove"]["spec"]["template"]["spec"]["containers"][0]["args"][3:] == both
+    assert made["Role", "gpuspawner-secret"]["rules"][1]["resourceNames"] == both
+
+
+def test_without_a_token_to_make_and_with_a_secret_that_is_there_no_job_runs(chart):
+    made = chart.objects({**MONITOR, "existingSecret": "ours"})
+    assert ("Job", "gpuspawner-secret-make") not in made
+    (endpoint,) = made["ServiceMonitor", "gpuspawner"]["spec"]["endpoints"]
+    assert endpoint["authorization"]["credentials"] == {"name": "prometheus", "key": "token"}
 
 
 def test_a_drained_node_waits_neither_for_the_active_service_nor_for_the_standby(chart):

@@ -51,7 +51,6 @@ class Release:
         """Say what it is installed with."""
         self.values = {
             "hub": {"url": f"{hub_url}/hub/api", "rights": {"output": True}},
-            "cluster": {"devices": "/dev/nvidia-simulated/GPU-*"},
             "settings": {"hub_seconds": 1.0, "settle_seconds": 1.0},
             "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
         }

@@ -13,6 +13,7 @@ from tools.cluster.helm import Helm
 
 CHART = ROOT / "helm" / "gpuspawner-crds"
 EXTRA = """
+c.JupyterHub.public_url = "https://hub.example.org/"
 c.KubeSpawner.cmd = ["python3", "-m", "http.server", "8888"]
 c.KubeSpawner.gpu_cluster["custom_resources"] = {namespace!r}
 """

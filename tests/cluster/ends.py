@@ -27,12 +27,14 @@ def fill():
 ACTS = {"quit": lambda: os._exit(0), "crash": lambda: os._exit(3), "eat": eat, "fill": fill}
 if "stays" in sys.argv:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if "ends" in sys.argv:
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 threading.Thread(target=obey, daemon=True).start()
 http.server.ThreadingHTTPServer(("", 8888), http.server.SimpleHTTPRequestHandler).serve_forever()
 """
 """Ends in good order, with exit code 3, or by using all memory, where /tmp has quit, crash or eat; writes 8 MiB to
 /scratch where it has fill. With the argument ``stays`` it lives through SIGTERM, as JupyterLab does while kernels
-save."""
+save; with ``ends`` it ends at once, as JupyterLab does without kernels."""
 
 
 def told(hub, user):

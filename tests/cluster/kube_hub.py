@@ -79,11 +79,10 @@ c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": {slow_spawn_timeout}}}
 c.KubeSpawner.namespace = {namespace!r}
 c.KubeSpawner.image = {image!r}
 c.KubeSpawner.image_pull_policy = {pull_policy!r}
-c.KubeSpawner.http_timeout = 30
-c.KubeSpawner.start_timeout = 120
+c.KubeSpawner.http_timeout = c.KubeSpawner.start_timeout = 120
 c.KubeSpawner.poll_interval = 2
 c.KubeSpawner.gpu_grace_seconds = 3
-c.KubeSpawner.gpu_cluster = {{"kubeconfig": {kubeconfig!r}, "devices": "/dev/nvidia-simulated/GPU-*"}}
+c.KubeSpawner.gpu_cluster = {{"kubeconfig": {kubeconfig!r}}}
 c.JupyterHub.services = [{{"name": "tests", "api_token": {token!r}}}]
 c.JupyterHub.load_roles = [{{"name": "tests", "services": ["tests"], "scopes": [
     "admin:users", "admin:servers", "tokens", "custom:gpu:admin", "access:services", "shutdown"]}}]

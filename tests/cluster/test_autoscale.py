@@ -11,7 +11,7 @@ version: 1
 gpus:
   a100:
     title: A100
-    match: NVIDIA-A100-SXM4-80GB
+    match: NVIDIA-A100-SXM4-40GB
     memory: 80GiB
     autoscale: {max: 2, each: 2, start: START}
 templates:
@@ -69,7 +69,7 @@ def test_a_node_that_is_not_there_is_offered_waited_for_and_used_once_it_is(a_hu
         terms = pending(hub, user).spec.affinity.node_affinity.required_during_scheduling_ignored_during_execution
         wanted, off_spot = terms.node_selector_terms[0].match_expressions
         assert (off_spot.key, off_spot.operator) == ("karpenter.sh/capacity-type", "NotIn")
-        assert (wanted.key, wanted.values) == (LABEL, ["NVIDIA-A100-SXM4-80GB"])
+        assert (wanted.key, wanted.values) == (LABEL, ["NVIDIA-A100-SXM4-40GB"])
         assert "a node starts for it, in about 10 min" in hub.lease(user)["words"]
     hub.begin("carol", template="lab", gpu="a100", count=1)
     eventually(lambda: hub.lease("carol")["queue"], 300, "carol waits: both GPUs of the only node are promised")

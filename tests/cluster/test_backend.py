@@ -6,7 +6,7 @@ import time
 
 import pytest
 import yaml
-from gpus import simulated
+from gpus import HOLD, simulated, uuids_in
 from nodes import wait_for
 from workspaces import HUB, IDLE, NODE, eventually, one_of, start
 
@@ -17,21 +17,20 @@ from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.probe import parse_probe
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind, Slot
+from gpuspawner.core.outages import API_SERVER, ETCD
 
 GIB = 2**30
 KINDS = cluster_kinds(
     {
         kind.name: kind
         for kind in (
-            GpuKind("a100", "A100", 80 * GIB, match="NVIDIA-A100-SXM4-80GB"),
-            GpuKind("third", "Third of an A100", 26 * GIB, of="a100", shares=3),
+            GpuKind("a100", "A100", 40 * GIB, match="NVIDIA-A100-SXM4-40GB"),
+            GpuKind("third", "Third of an A100", 13 * GIB, of="a100", shares=3),
             GpuKind("slice", "Slice", 10 * GIB, match="*A100*-MIG-1g.10gb"),
         )
     }
 )
-BUSY = ["python3", "-c", "from gpuspawner.backends.local import busy; busy(600, percent=10)"]
-FIRST = "import os; os.environ['GPUSPAWNER_GPUS'] = os.environ['GPUSPAWNER_GPUS'].split(',')[0]"
-BUSY_ON_ONE = [*BUSY[:2], f"{FIRST}; {BUSY[2]}"]
+HOLDS_ONE = ["sh", "-c", f"{HOLD}; exec sleep 600"]
 A, B, C = ("0" * 31 + digit for digit in "abc")
 
 
@@ -47,7 +46,7 @@ async def a_backend(one_machine, namespace):
     made = []
 
     def make(**changes):
-        changes = {"kubeconfig": str(one_machine.kubeconfig), "devices": "/dev/nvidia-simulated/GPU-*", **changes}
+        changes = {"kubeconfig": str(one_machine.kubeconfig), **changes}
         backend = KubernetesBackend(KINDS.values(), HUB, ClusterSettings(namespace, **changes))
         made.append(backend)
         return backend
@@ -99,7 +98,7 @@ async def test_the_fleet_is_what_the_device_plugin_offers_and_what_pods_take_of_
     await is_free(backend, 4)
     seen = [gpu for gpu in (await backend.fleet()).gpus if gpu.healthy]
     assert [(gpu.id, gpu.pool, gpu.memory_bytes) for gpu in seen] == [
-        (f"{NODE}/nvidia.com/gpu/{number}", "a100", 80 * GIB) for number in range(4)
+        (f"{NODE}/nvidia.com/gpu/{number}", "a100", 40 * GIB) for number in range(4)
     ]
     one_machine.start_pod(namespace, "train", IDLE, {"nvidia.com/gpu": "2"})
     start(one_machine, namespace, "jupyter-alice", A)
@@ -115,9 +114,7 @@ async def test_the_workspace_on_a_device_that_fails_is_known(one_machine, namesp
     backend = a_backend()
     start(one_machine, namespace, "one", A)
     start(one_machine, namespace, "other", B)
-    code, listed, _ = one_machine.run_in(namespace, "one", "printenv", "NVIDIA_VISIBLE_DEVICES")
-    device = listed.strip()
-    assert code == 0
+    (device,) = uuids_in(one_machine, namespace, "one")
     gpus.set_health(device, healthy=False)
     try:
 
@@ -133,9 +130,9 @@ async def test_the_workspace_on_a_device_that_fails_is_known(one_machine, namesp
 async def test_an_unhealthy_device_and_a_cordoned_node_are_not_granted(one_machine, gpus, a_backend):
     backend = a_backend()
     await is_free(backend, 4)
-    gpus.set_health(gpus.devices[0]["id"], healthy=False)
+    gpus.set_health(gpus.uuids[0], healthy=False)
     await is_free(backend, 3)
-    gpus.set_health(gpus.devices[0]["id"], healthy=True)
+    gpus.set_health(gpus.uuids[0], healthy=True)
     await is_free(backend, 4)
     one_machine.core.patch_node(NODE, {"spec": {"unschedulable": True}})
     try:
@@ -156,10 +153,11 @@ async def sample_of(backend, lease, leased, previous=None):
 @pytest.mark.slow
 async def test_a_probe_tells_the_busy_from_the_idle_and_each_of_two(one_machine, namespace, gpus, a_backend):
     backend = a_backend()
-    start(one_machine, namespace, "busy", A, BUSY_ON_ONE, 2)
+    start(one_machine, namespace, "busy", A, HOLDS_ONE, 2)
     start(one_machine, namespace, "idle", B)
     await one_of(backend, A)
     await one_of(backend, B)
+    gpus.set_utilization(uuids_in(one_machine, namespace, "busy")[0], 10)
     both, one = tuple(f"{NODE}/nvidia.com/gpu/{n}" for n in (0, 1)), (f"{NODE}/nvidia.com/gpu/2",)
 
     async def is_busy():
@@ -245,7 +243,7 @@ async def test_shares_and_slices_are_kinds_of_their_own(one_machine, namespace, 
         with simulated(one_machine, count=1, replicas=3):
             await eventually(lambda: _pools(backend, {"third": 3}), "thirds")
             patch = backend.patch((Slot(f"{NODE}/nvidia.com/gpu/0"),))
-            start(one_machine, namespace, "third", A, BUSY, affinity=patch["pod"]["spec"]["affinity"])
+            start(one_machine, namespace, "third", A, HOLDS_ONE, affinity=patch["pod"]["spec"]["affinity"])
             await one_of(backend, A)
             result = await backend.probe(A, 1, (f"{NODE}/nvidia.com/gpu/0",), 20.0)
             assert (result.problem, result.shared) == ("", True)
@@ -280,20 +278,32 @@ async def _pools(backend, wanted):
 # A connection that is given up in its TLS handshake is left by Python's asyncio for the garbage collector to close.
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_a_restart_of_the_api_server_is_seen_through(one_machine, namespace, gpus, a_backend):
-    backend = a_backend(stale_seconds=1.0)
+@pytest.mark.parametrize(("process", "part"), [("kube-apiserver", API_SERVER), ("etcd", ETCD)])
+async def test_a_restart_of_the_api_server_or_its_database_is_seen_through(
+    one_machine, namespace, gpus, a_backend, process, part
+):
+    backend = a_backend(stale_seconds=2.0)
     await is_free(backend, 4)
-    one_machine.own.stop_process("kube-apiserver")
-    await asyncio.sleep(2)
-    with pytest.raises(Unavailable, match="has not answered for"):
-        await backend.fleet()
-    with pytest.raises(Unavailable):
-        await backend.end(A)
-    one_machine.own.start_process("kube-apiserver")
+    one_machine.own.stop_process(process)
+    try:
+        with pytest.raises(Unavailable) as away:
+            await _until_it_raises(backend.fleet)
+        assert away.value.part == part
+        with pytest.raises(Unavailable):
+            await backend.end(A)
+    finally:
+        one_machine.own.start_process(process)
     await is_free(backend, 4)
     wait_for(lambda: _answers(one_machine), "the API server answers")
     one_machine.start_pod(namespace, "train", IDLE, {"nvidia.com/gpu": "1"})
     await is_free(backend, 3)
+
+
+async def _until_it_raises(ask, seconds=60.0):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        await ask()
+        await asyncio.sleep(0.2)
 
 
 def _answers(cluster):

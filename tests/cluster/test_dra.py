@@ -21,7 +21,7 @@ from gpuspawner.core.gpus.claims import DeviceClaim
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.gpus.names import Group
 from gpuspawner.spawner.kubernetes.pods.claims import claim_of, name_claim, owned
-from tools.cluster.claims import Board, ClaimedGpus
+from tools.cluster.standin_claims import Board, StandinClaims
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +55,7 @@ def claimed(one_machine):
     """Two A100, an H100, one A100 in parts, one L40S that four share."""
     l40s = Board("NVIDIA L40S", 49_152, shares=4)
     boards = [Board(), Board(), Board(H100), Board("NVIDIA A100-SXM4-40GB", parts=PARTS), l40s]
-    found = ClaimedGpus(one_machine.own, boards)
+    found = StandinClaims(one_machine.own, boards)
     try:
         found.start()
         yield found
@@ -65,7 +65,7 @@ def claimed(one_machine):
 
 @pytest.fixture
 async def backend(one_machine, namespace, claimed):
-    settings = ClusterSettings(namespace, str(one_machine.kubeconfig), devices="/dev/nvidia-simulated/GPU-*")
+    settings = ClusterSettings(namespace, str(one_machine.kubeconfig))
     found = KubernetesBackend(KINDS, HUB, settings)
     yield found
     await found.close()

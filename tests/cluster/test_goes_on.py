@@ -14,7 +14,7 @@ EXTRA = """
 c.KubeSpawner.volumes = {"home": {"name": "home", "persistentVolumeClaim": {"claimName": "home-{username}"}}}
 c.KubeSpawner.volume_mounts = {"home": {"name": "home", "mountPath": "/home/jovyan"}}
 c.KubeSpawner.http_timeout = 300
-c.KubeSpawner.start_timeout = 300
+c.KubeSpawner.http_timeout = c.KubeSpawner.start_timeout = 300
 """
 NOTEBOOK = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 

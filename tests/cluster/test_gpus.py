@@ -1,7 +1,7 @@
 """The simulated GPUs of the node reach containers as real ones would."""
 
 import pytest
-from gpus import simulated
+from gpus import simulated, uuids_in
 from nodes import wait_for
 
 pytestmark = pytest.mark.slow
@@ -18,13 +18,9 @@ def gpus(one_machine):
 
 def test_a_container_sees_those_that_it_was_given(one_machine, namespace, gpus):
     one_machine.start_pod(namespace, "two", ["sleep", "600"], {"nvidia.com/gpu": "2"})
-    code, listed, error = one_machine.run_in(namespace, "two", "nvidia-smi", "-L")
-    assert (code, error) == (0, "")
-    uuids = [line.partition("UUID: ")[2].rstrip(")") for line in listed.splitlines()]
+    uuids = uuids_in(one_machine, namespace, "two")
     assert len(uuids) == 2
-    assert set(uuids) < {gpu.uuid for gpu in gpus.gpus}
-    code, given, _ = one_machine.run_in(namespace, "two", "printenv", "NVIDIA_VISIBLE_DEVICES")
-    assert (code, given.strip().split(",")) == (0, uuids)
+    assert set(uuids) < set(gpus.uuids)
 
 
 def test_a_container_that_asks_for_none_sees_none(one_machine, namespace, gpus):
@@ -34,13 +30,15 @@ def test_a_container_that_asks_for_none_sees_none(one_machine, namespace, gpus):
 
 
 def test_work_on_a_gpu_is_seen_by_the_probes_own_means(one_machine, namespace, gpus):
-    work = ["python3", "-c", "from gpuspawner.backends.local import busy; busy(600, percent=10)"]
-    one_machine.start_pod(namespace, "busy", work, {"nvidia.com/gpu": "1"})
+    one_machine.start_pod(namespace, "busy", ["sleep", "600"], {"nvidia.com/gpu": "1"})
+    (uuid,) = uuids_in(one_machine, namespace, "busy")
+    gpus.set_utilization(uuid, 10)
     query = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
     seen = wait_for(
         lambda: (answer := one_machine.run_in(namespace, "busy", *query))[1].strip() != "0" and answer, "work"
     )
     assert seen == (0, "10\n", "")
+    gpus.set_utilization(uuid, 0)
 
 
 def test_two_pods_never_get_the_same_and_a_third_waits(one_machine, namespace, gpus):
@@ -60,7 +58,7 @@ def test_two_pods_never_get_the_same_and_a_third_waits(one_machine, namespace, g
 
 
 def test_a_device_that_turns_unhealthy_is_no_longer_offered(one_machine, gpus):
-    failed = gpus.devices[0]["id"]
+    failed = gpus.uuids[0]
     gpus.set_health(failed, healthy=False)
     gpus.wait_for_number(3)
     assert one_machine.core.read_node("gpu-node").status.capacity["nvidia.com/gpu"] == "4"
@@ -80,17 +78,15 @@ def test_shares_of_one_gpu_and_mig_devices(one_machine, namespace, gpus):
         with simulated(one_machine, count=1, replicas=3) as shared:
             for name in ("left", "right"):
                 one_machine.start_pod(namespace, name, ["sleep", "600"], {"nvidia.com/gpu": "1"})
-                seen = one_machine.run_in(namespace, name, "nvidia-smi", "-L")[1]
-                assert seen.count("UUID") == 1
-                assert shared.gpus[0].uuid in seen
+                assert uuids_in(one_machine, namespace, name) == [*shared.uuids]
             labels = one_machine.core.read_node("gpu-node").metadata.labels
-            assert labels["nvidia.com/gpu.product"] == "NVIDIA-A100-SXM4-80GB-SHARED"
+            assert labels["nvidia.com/gpu.product"] == "NVIDIA-A100-SXM4-40GB-SHARED"
             assert labels["nvidia.com/gpu.replicas"] == "3"
             one_machine.core.delete_collection_namespaced_pod(namespace, grace_period_seconds=0)
         with simulated(one_machine, count=1, mig="1g.10gb") as mig:
             one_machine.start_pod(namespace, "slice", ["sleep", "600"], {"nvidia.com/mig-1g.10gb": "1"})
             listed = one_machine.run_in(namespace, "slice", "nvidia-smi", "-L")[1]
-            assert f"GPU 0: NVIDIA A100-SXM4-80GB (UUID: {mig.gpus[0].uuid})\n  MIG 1g.10gb" in listed
+            assert f"GPU 0: NVIDIA A100-SXM4-40GB (UUID: {mig.gpus[0].uuid})\n  MIG 1g.10gb" in listed
             (given,) = (device["id"] for device in mig.devices if device["id"] in listed)
             query = "--query-gpu=index,mig.mode.current,utilization.gpu,memory.used"
             said = one_machine.run_in(namespace, "slice", "nvidia-smi", query, "--format=csv,noheader,nounits")

@@ -9,12 +9,12 @@ import re
 import pytest
 import requests
 from ends import SERVER, tell, told
-from gpus import simulated
+from gpus import simulated, uuids_in
 from kube_hub import KubeHub, eventually
 from kubernetes import client
 from test_dra import H100, claims_in
 
-from tools.cluster.claims import Board, ClaimedGpus
+from tools.cluster.gpus import node_claims
 
 WAIT_SECONDS = 300
 GPUS = 5
@@ -74,8 +74,6 @@ c.GPUSpawner.gpu_grace_seconds = {grace}
 c.KubeSpawner.volumes = {{"kept": {{"name": "kept", "hostPath": {{"path": {kept!r}, "type": "Directory"}}}}}}
 c.KubeSpawner.volume_mounts = {{"kept": {{"name": "kept", "mountPath": "/home/jovyan/kept"}}}}
 """
-BUSY = "nohup python3 -c 'from gpuspawner.backends.local import busy; busy(600, percent=10)' >/dev/null 2>&1 &"
-ONE_BUSY = BUSY.replace("nohup", "export GPUSPAWNER_GPUS=${GPUSPAWNER_GPUS%%,*}; nohup")
 TRAINS = """
 cd ~ && cat >train.py <<'END'
 import os, pathlib, signal, sys, time
@@ -110,10 +108,10 @@ def gpus(one_machine):
 
 @pytest.fixture(scope="module")
 def claimed(one_machine):
-    found = ClaimedGpus(one_machine.own, [Board(H100)])
+    found = node_claims(one_machine.own, 1, "h100", H100, 81_920)
     try:
         found.start()
-        yield found.boards[0].gpu.uuid
+        yield found.uuids[0]
     finally:
         found.stop()
 
@@ -143,8 +141,10 @@ def hub(one_machine, gpus, claimed, kept, tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left(hub):
+def nothing_is_left(hub, gpus):
     yield
+    for uuid in gpus.uuids:
+        gpus.set_utilization(uuid, 0)
     for lease in hub.workspaces():
         hub.end(lease["id"])
     pods = hub.cluster.core.list_namespaced_pod
@@ -178,18 +178,19 @@ def in_pod(hub, user, script):
 
 
 def devices(hub, user):
-    return re.findall(r"UUID: (\S+)\)", in_pod(hub, user, "/usr/bin/nvidia-smi -L"))
+    return uuids_in(hub.cluster, hub.namespace, hub.pod(user).metadata.name)
 
 
-def test_promises_1_3_and_4_only_what_is_known_to_be_idle_is_stopped_and_no_gpu_is_given_twice(hub, kept):
-    scripts = {"busy": BUSY, "half": ONE_BUSY, "idle": TRAINS, "broken": "true"}
-    for user in scripts:
+def test_promises_1_3_and_4_only_what_is_known_to_be_idle_is_stopped_and_no_gpu_is_given_twice(hub, kept, gpus):
+    leases, given = {}, []
+    for user in ("busy", "half", "idle", "broken"):
         begin(hub, user, "idles", count=2 if user == "half" else 1)
-    leases = {}
-    for user, script in scripts.items():
+    for user in ("busy", "half", "idle", "broken"):
         leases[user] = hub.until(user, "running", WAIT_SECONDS)
-        in_pod(hub, user, script)
-    given = [uuid for user in leases for uuid in devices(hub, user)]
+        given += devices(hub, user)
+        if user in {"busy", "half"}:
+            gpus.set_utilization(given[-1], 10)
+    in_pod(hub, "idle", TRAINS)
     assert len(set(given)) == len(given) == GPUS
     assert eventually(lambda: hub.lease("idle")["warning"], WAIT_SECONDS, "it is warned")["kind"] == "idle"
     pod = hub.pod("idle").metadata.name
@@ -275,15 +276,13 @@ def test_promises_6_and_7_a_claimed_gpu_is_waited_for_and_a_substitute_is_given_
 
 
 def test_promise_6_a_start_that_its_node_threw_out_goes_back_to_its_place_and_comes_by_itself(hub, gpus):
-    gpus.set_refusing(refuses=True)
-    try:
-        begin(hub, "rosa")
-        lease = eventually(lambda: hub.lease("rosa"), WAIT_SECONDS, "rosa has a lease")
-        (line,) = eventually(lambda: hub.audit(lease["id"], "requeued"), WAIT_SECONDS, "rosa is sent back")[:1]
-        assert "Its node had no room after all: " in line["why"]
-        assert "the device was lost a moment ago" in line["why"]
-    finally:
-        gpus.set_refusing(refuses=False)
+    gpus.hang_plugin()
+    begin(hub, "rosa")
+    lease = eventually(lambda: hub.lease("rosa"), WAIT_SECONDS, "rosa has a lease")
+    eventually(lambda: (pod := hub.pod("rosa")) and pod.spec.node_name, WAIT_SECONDS, "its pod has a node")
+    gpus.start_plugin()  # it ends before it gave the pod its GPU
+    (line,) = eventually(lambda: hub.audit(lease["id"], "requeued"), WAIT_SECONDS, "rosa is sent back")[:1]
+    assert "Its node had no room after all: " in line["why"]
     assert hub.until("rosa", "running", WAIT_SECONDS)["id"] == lease["id"]
 
 

@@ -66,7 +66,7 @@ SHIFTING = (
     (r"\S+/nvidia.com/gpu/", "(node)/nvidia.com/gpu/"),
     (r"Node: \S+", "Node: (node)"),
     (r"Namespace: \S+", "Namespace: (namespace)"),
-    (r" \d+[smhd](\d+[smh])?$", " (age)"),
+    (r" \d+[smhd](\d+[smh])?( gpuspawner|$)", r" (age)\2"),
 )
 """What is another one in each run, and what stands for it."""
 
@@ -141,13 +141,13 @@ def test_what_cannot_be_is_refused_in_words_and_what_is_to_be_ready_at_a_time_ru
     ask(kubectl, "morning", user="cal", template="cpu", ready_at={"time": f"{soon:%H:%M}", "days": "daily"})
     until(kubectl, "morning", "Scheduled")
     ask(kubectl, "kind", user="bob", template="lab", gpu="t4")
-    assert "t4" in until(kubectl, "kind", "Refused")["reason"]
+    assert "t4" in until(kubectl, "kind", "Refused")["message"]
     ask(kubectl, "nobody", user="nobody", template="cpu")
-    assert "The hub has no user nobody" in until(kubectl, "nobody", "Refused")["reason"]
+    assert "The hub has no user nobody" in until(kubectl, "nobody", "Refused")["message"]
     ask(kubectl, "first", user="bob", template="cpu")
     until(kubectl, "first", "Running")
     ask(kubectl, "second", user="bob", template="cpu")
-    assert "bob has a workspace without a name already" in until(kubectl, "second", "Refused")["reason"]
+    assert "bob has a workspace without a name already" in until(kubectl, "second", "Refused")["message"]
     status = until(kubectl, "morning", "Running")
     assert hub.lease("cal")["id"] == status["lease"]
     kubectl("delete", "gvm", "--all", "--wait=false")
@@ -158,7 +158,7 @@ def test_without_its_policy_nothing_new_is_accepted(hub, kubectl):
     hub.add_user("eve")
     kubectl("delete", "validatingadmissionpolicybinding", "--all")
     ask(kubectl, "new", user="eve", template="cpu")
-    assert "Nobody is kept from asking for others" in until(kubectl, "new", "Pending")["reason"]
+    assert "Nobody is kept from asking for others" in until(kubectl, "new", "Pending")["message"]
     assert all(one["user"] != "eve" for one in hub.workspaces())
     kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", given=text())
     until(kubectl, "new", "Running")

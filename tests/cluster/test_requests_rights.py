@@ -10,7 +10,7 @@ from nodes import ROOT, wait_for
 from gpuspawner.backends.kubernetes.resources import CustomResources
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.catalog.resources.definitions import API_GROUP, KINDS, POLICY, REQUESTS
-from gpuspawner.catalog.resources.merging import Judged
+from gpuspawner.catalog.resources.merging import MergeResult
 from gpuspawner.service.operator.entries import status_of
 
 pytestmark = pytest.mark.slow
@@ -90,10 +90,10 @@ async def test_entries_of_the_catalog_are_seen_and_told_and_a_definition_that_go
         assert {one: found[one].name for one in found} == {"templates": "big", "policies": "night", "quotas": "all"}
         assert (found["templates"].spec, found["quotas"].spec) == (spec, quota)
         assert await resources.going(entries=True) is False
-        judged = Judged({found["quotas"].uid: "no"}, {one.uid: one.spec for one in found.values()})
+        judged = MergeResult({found["quotas"].uid: "no"}, {one.uid: one.spec for one in found.values()})
         for one in found.values():
             await resources.tell(one, status_of(one, judged, 0.0))
-        path = "--output=jsonpath={.status.phase} {.status.inForce.gpus} {.status.reason}"
+        path = "--output=jsonpath={.status.phase} {.status.inForce.gpus} {.status.message}"
         assert kubectl("get", "gvmt", "big", path) == 'InForce {"a100":"1-2"} It is part of the catalog.'
         assert kubectl("get", "gvmq", "all", path) == 'Refused {"hard":9} The one before stays in force. no'
         kubectl("delete", "crd", f"{KINDS[3].plural}.{API_GROUP}", "--timeout=60s")

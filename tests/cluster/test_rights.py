@@ -131,7 +131,7 @@ async def what_works(service):
         {"metadata": {"name": "each"}, "spec": {"limits": [{"type": "Pod", "max": {"memory": "1Ti"}}]}},
     )
     wait_for(lambda: _is_counted(service), "the quota counts what is used", IN_FORCE_SECONDS)
-    settings = ClusterSettings(service.namespace, service.kubeconfig(), devices="/dev/nvidia-simulated/GPU-*")
+    settings = ClusterSettings(service.namespace, service.kubeconfig())
     backend = KubernetesBackend(KINDS.values(), HUB, settings)
     works = set()
     try:

@@ -19,6 +19,7 @@ from test_cluster import traces
 from demo.colleagues import Hub
 from demo.ports import pick_free
 from tools.cluster.cluster import Cluster
+from tools.cluster.gpus import why_not_nvidia
 from tools.cluster.hub import ensure_hub_image
 
 pytestmark = pytest.mark.slow
@@ -56,7 +57,13 @@ async def test_it_starts_a_cluster_and_a_workspace_in_it_and_ctrl_c_leaves_nothi
     folder = launcher.data / "cluster"
     token = launcher.token_of("alice", launcher.data / "on-cluster")
     hub = Hub(launcher.url, token)
-    assert await hub.start("alice", {"template": "pytorch", "gpu": "a100", "count": 2})
+    offers = requests.get(f"{launcher.url}/services/gpu/api/v1/offers", headers=hub.headers, timeout=60).json()[
+        "offers"
+    ]
+    (kind,) = [offer["kind"] for offer in offers if offer["kind"] != "none"]
+    told = "of our own simulation" if why_not_nvidia() else "of NVIDIA's simulated driver, by NVIDIA's device plugin"
+    assert told in launcher.text()
+    assert await hub.start("alice", {"template": "pytorch", "gpu": kind, "count": 2})
     asked = requests.get(f"{launcher.url}/services/gpu/api/v1/workspaces", headers=hub.headers, timeout=60)
     (lease,) = asked.json()["workspaces"]
     assert len(lease["gpus"]) == 2

@@ -125,9 +125,9 @@ def test_what_runs_and_how_it_ended_is_the_same_whichever_way_it_was_asked_for(h
         hub.gpu(f"/workspaces/{lease['id']}/stop", "POST", token=own_token(hub, user))
         ended = hub.until_ended(user, "stopped", WAIT_SECONDS)
         page = page_look(page_of(hub, session, lease["id"]))
-        assert page["reason"] == ended["end"]["why"]
+        assert page["message"] == ended["end"]["why"]
         if door == "kubectl":
-            assert until(kubectl, user, "Ended")["reason"] == ended["end"]["why"]
+            assert until(kubectl, user, "Ended")["message"] == ended["end"]["why"]
             kubectl("delete", "gvm", user)
         eventually(lambda: not names(kubectl), WAIT_SECONDS, "its request goes with it")
     assert found["form"] == found["api"] == found["kubectl"]
@@ -158,7 +158,7 @@ def test_what_is_refused_is_refused_in_the_same_words(hub, kubectl, monkeypatch)
     for door in DOORS:
         hub.add_user(f"asks-by-{door}")
     by_kubectl(hub, kubectl, "asks-by-kubectl", None)
-    said = until(kubectl, "asks-by-kubectl", "Refused")["reason"]
+    said = until(kubectl, "asks-by-kubectl", "Refused")["message"]
     assert "t4" in said
     with pytest.raises(requests.HTTPError, match="400") as refused:
         by_api(hub, kubectl, "asks-by-api", None)
@@ -196,6 +196,20 @@ def test_applied_it_runs_edited_it_is_extended_deleted_it_stops(hub, kubectl):  
         lambda: any("can only be raised" in one["message"] for one in seen(kubectl, "train")["status"]["conditions"]),
         "why it is not shortened",
     )
+    kubectl("patch", "gvm", "train", "--type=merge", '--patch={"spec":{"lifetime":"banana"}}')
+    events = ("get", "events", "--field-selector=involvedObject.name=train", "--output=json")
+    reasons = wait_for(
+        lambda: (
+            (found := {one["reason"]: one for one in json.loads(kubectl(*events))["items"]})
+            and "banana" in found.get("LifetimeRefused", {}).get("message", "")
+            and found
+        ),
+        "an event tells of it",
+    )
+    assert {"Running", "LifetimeExtended"} <= reasons.keys()
+    refused = reasons["LifetimeRefused"]
+    assert (refused["type"], refused["count"]) == ("Warning", 2), "one that is refused again is counted"
+    assert refused["message"].startswith("Lifetime: 'banana' asked; allowed: ")
     kubectl("delete", "gvm", "train", "--wait=false")
     gone(kubectl, "train")
     ended = hub.until_ended("ada", "stopped", WAIT_SECONDS)

@@ -3,6 +3,8 @@
 All times of the policy are divided by FAST: 160 s of idleness and 100 s of grace are 16 and 10, the first minute is 6.
 """
 
+import contextlib
+
 import pytest
 from gpus import simulated
 from kube_hub import KubeHub, eventually
@@ -12,7 +14,6 @@ pytestmark = pytest.mark.slow
 TINY = """
 c.KubeSpawner.cmd = ["sh", "-c", "trap exit TERM; python3 -m http.server 8888 & wait"]
 c.KubeSpawner.gpu_grace_seconds = 60
-c.GPUSpawner.gpu_cluster = {"devices": "/dev/nvidia-simulated/GPU-*"}
 """
 FAST = 10
 IDLE_AND_GRACE_SECONDS = (160 + 100) / FAST
@@ -63,6 +64,16 @@ def run(hub, user, script):
     return printed
 
 
+def replace(tool, content):
+    """Write a program in place, as it is mounted into the pod; a probe may be running it."""
+
+    def written():
+        with contextlib.suppress(OSError):
+            return tool.write_bytes(content)
+
+    eventually(written, WAIT_SECONDS, "no probe runs the program")
+
+
 @pytest.mark.parametrize(
     ("script", "problem"),
     [
@@ -74,10 +85,9 @@ def run(hub, user, script):
 )
 def test_promise_4_what_cannot_be_measured_lives_and_is_reported(hub, gpus, script, problem):
     lease = up(hub, "broken")
-    tool = gpus.folder / "nvidia-smi"
-    whole = tool.read_text()
-    tool.write_text(f"#!/bin/sh\n{script}\n")  # in place: it is mounted into the pod
+    whole = gpus.tool.read_bytes()
     try:
+        replace(gpus.tool, f"#!/bin/sh\n{script}\n".encode())
         seen = eventually(
             lambda: problem in hub.lease("broken")["gpus"][0]["problem"], WAIT_SECONDS, "why it is not read"
         )
@@ -85,7 +95,7 @@ def test_promise_4_what_cannot_be_measured_lives_and_is_reported(hub, gpus, scri
         eventually(lambda: unread_seconds(hub, lease) > IDLE_AND_GRACE_SECONDS, WAIT_SECONDS, "idle, it would be gone")
         assert (hub.lease("broken")["id"], hub.lease("broken")["phase"]) == (lease["id"], "running")
     finally:
-        tool.write_text(whole)
+        replace(gpus.tool, whole)
     eventually(lambda: hub.lease("broken")["gpus"][0]["state"] == "idle", WAIT_SECONDS, "it is measured again")
     hub.stop("broken")
     eventually(lambda: hub.pod("broken") is None, WAIT_SECONDS, "its pod is gone")

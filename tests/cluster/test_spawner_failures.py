@@ -27,6 +27,7 @@ c.KubeSpawner.profile_list = [
     {"display_name": "plain", "default": True},
     {"display_name": "crash", "kubespawner_override": {"cmd": ["sh", "-c", "echo No licence found. >&2; exit 3"]}},
     {"display_name": "done", "kubespawner_override": {"cmd": ["true"]}},
+    {"display_name": "silent", "kubespawner_override": {"cmd": ["sleep", "600"], "http_timeout": 5}},
     {"display_name": "runtime", "kubespawner_override": {"extra_pod_config": {"runtimeClassName": "NAMESPACE"}}},
     {"display_name": "claim", "kubespawner_override": {"volumes": [claim], "volume_mounts": mounts}},
     {"display_name": "config", "kubespawner_override": {"volumes": [config], "volume_mounts": mounts}},
@@ -38,7 +39,7 @@ c.KubeSpawner.profile_list = [
 """
 TEMPLATES = "".join(
     f"  {name}: {{extends: cpu, profile: {name}}}\n"
-    for name in ("crash", "done", "runtime", "claim", "config", "secret", "invalid", "root", "gpus")
+    for name in ("crash", "done", "silent", "runtime", "claim", "config", "secret", "invalid", "root", "gpus")
 )
 START_SECONDS = 120
 EVERY_POD = {"matchExpressions": [{"scopeName": "NotTerminating", "operator": "Exists"}]}
@@ -48,6 +49,7 @@ QUOTA = {"metadata": {"name": "small"}, "spec": {"hard": {"limits.memory": "7Gi"
 FAILURES = {
     "crash": "Its server ended with exit code 3 each time it was started. Tell your administrator.",
     "done": "Its server ended before it answered, with exit code 0: its command is done",
+    "silent": ":8888 within 5 s (c.Spawner.http_timeout). Its page shows the server's last output.",
     "runtime": "Its node does not have the container runtime that it asks for: ",
     "config": 'Its volume data is missing: configmap "there-is-none" not found.',
     "secret": 'Its container cannot be made: secret "there-is-none" not found.',

@@ -10,7 +10,7 @@ WAIT_SECONDS = 300
 EXTRA = 'c.KubeSpawner.cmd = ["python3", "-m", "http.server", "8888"]'
 KINDS = """
 gpus:
-  a100: {title: A100, match: NVIDIA-A100-SXM4-80GB, memory: 80GiB}
+  a100: {title: A100, match: NVIDIA-A100-SXM4-40GB, memory: 40GiB}
   third: {title: Third of an A100, of: a100, shares: 3}
   slice: {title: Slice, match: "*A100*-MIG-1g.10gb", memory: 10GiB}
 templates:

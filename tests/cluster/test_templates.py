@@ -26,7 +26,7 @@ def kubectl(one_machine, hub):
 
 def told(kubectl, kind, name, phase):
     """The reason of an entry, once it is in this phase."""
-    path = "--output=jsonpath={.status.phase}: {.status.reason}"
+    path = "--output=jsonpath={.status.phase}: {.status.message}"
     return wait_for(
         lambda: (said := kubectl("get", kind, name, path)).startswith(f"{phase}: ") and said.partition(": ")[2],
         f"{kind} {name} is {phase}: {kubectl('get', kind)}",

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from gpus import simulated
+from gpus import simulated, uuids_in
 from kube_hub import KubeHub, eventually
 from nodes import ROOT
 from playwright.sync_api import expect
@@ -40,18 +40,16 @@ c.KubeSpawner.fs_gid = 100
 c.KubeSpawner.volumes = {{"home": {{"name": "home", "emptyDir": {{}}}}}}
 c.KubeSpawner.volume_mounts = {{"home": {{"name": "home", "mountPath": "/home/jovyan"}}}}
 c.KubeSpawner.http_timeout = {SECONDS}
-c.KubeSpawner.start_timeout = {SECONDS}
+c.KubeSpawner.http_timeout = c.KubeSpawner.start_timeout = {SECONDS}
 c.Spawner.default_url = "/lab"
 """
-BUSY = "nohup python3 -c 'from gpuspawner.backends.local import busy; busy(3600, percent=20)' >/dev/null 2>&1 &"
-REST = "pkill -f 'busy[(]3600'"  # not the shell that says so
 
 
 @pytest.fixture(scope="module")
 def hub(one_machine, tmp_path_factory):
     """Alice has a workspace that works on one of the node's three GPUs."""
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
-    with simulated(one_machine, 3), one_machine.namespace(**restricted) as namespace:
+    with simulated(one_machine, 3) as gpus, one_machine.namespace(**restricted) as namespace:
         folder = tmp_path_factory.mktemp("hub")
         hub = KubeHub(folder, cluster=one_machine, namespace=namespace, fast=FAST, extra=EXTRA)
         hub.catalog.write_text(CATALOG)
@@ -60,7 +58,8 @@ def hub(one_machine, tmp_path_factory):
             hub.add_user("alice", "bob")
             hub.begin("alice", template="editor", gpu="a100", count=1)
             hub.until("alice", "running", SECONDS)
-            in_pod(hub, "alice", BUSY)
+            hub.gpus = gpus
+            set_utilization(hub, "alice", 20)
             yield hub
         finally:
             hub.close()
@@ -103,6 +102,12 @@ def sign_in(hub, browser):
     yield open_page
     for context in contexts:
         context.close()
+
+
+def set_utilization(hub, user, percent):
+    """Let the GPUs of a user's pod be busy to so many percent."""
+    for uuid in uuids_in(hub.cluster, hub.namespace, hub.pod(user).metadata.name):
+        hub.gpus.set_utilization(uuid, percent)
 
 
 def in_pod(hub, user, script):
@@ -171,12 +176,12 @@ def test_promises_3_and_5_from_the_form_by_jupyterlab_to_why_an_idle_workspace_w
     page.click("button[type=submit]")
     page.wait_for_url("**/hub/spawn-pending/idle**")
     expect(page.locator("#gs-sentence")).to_contain_text("Starting on 2 A100", timeout=SECONDS * 1000)
-    expect(page.locator("#gs-log")).to_contain_text("gpu-node; waiting for its server", timeout=SECONDS * 1000)
+    expect(page.locator("#gs-log")).to_contain_text("gpu-node. Its pod is ready. Waiting", timeout=SECONDS * 1000)
     eventually(lambda: hub.pod("idle").status.phase == "Running", SECONDS, "its pod runs")
-    in_pod(hub, "idle", BUSY)  # until its page was used, which takes its time here
+    set_utilization(hub, "idle", 20)  # until its page was used, which takes its time here
     page.wait_for_url("**/user/idle/lab**")
     page.locator(".jp-LauncherCard").first.wait_for()
-    both = re.compile(r"GPU 0: NVIDIA A100-SXM4-80GB.*\nGPU 1: NVIDIA A100-SXM4-80GB")
+    both = re.compile(r"GPU 0: NVIDIA A100-SXM4-40GB.*\nGPU 1: NVIDIA A100-SXM4-40GB")
     expect(run(page, "!nvidia-smi -L")).to_contain_text(both, timeout=SECONDS * 1000)
     lease = hub.until("idle", "running", SECONDS)
     assert len(lease["gpus"]) == 2
@@ -184,7 +189,7 @@ def test_promises_3_and_5_from_the_form_by_jupyterlab_to_why_an_idle_workspace_w
     assert found == "/opt/workspace/bin/jupyter-lab\n", "JupyterLab would ask a node for settings at each start"
 
     # Its page stays open, and goes on asking its server.
-    in_pod(hub, "idle", REST)
+    set_utilization(hub, "idle", 0)
     why = page.get_by_role("dialog", name="This workspace has ended")
     expect(why).to_contain_text("It was idle.", timeout=SECONDS * 1000)
     assert hub.until_ended("idle", "idle", SECONDS)["id"] == lease["id"]

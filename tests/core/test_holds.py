@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_builders import KINDS, a_lease, a_request, fleet, gpu, slots
 
+from gpuspawner.core.calendar.windows import Window
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.forecast.estimates import queue_places
 from gpuspawner.core.queue.grants import decide
@@ -24,7 +25,7 @@ from gpuspawner.core.queue.holds import (
     reaching_into,
 )
 from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
-from gpuspawner.core.rules import Account, ClassHold, Rules, Window
+from gpuspawner.core.rules import Account, ClassHold, Rules
 from gpuspawner.core.units import show_time
 
 ZURICH = ZoneInfo("Europe/Zurich")

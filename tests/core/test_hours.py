@@ -8,8 +8,9 @@ import pytest
 from lease_builders import a_lease, a_request
 
 from gpuspawner.core.calendar.hours import by_hours, policy_for
+from gpuspawner.core.calendar.windows import Window
 from gpuspawner.core.idle.policy import ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy
-from gpuspawner.core.rules import Hours, Rules, Window
+from gpuspawner.core.rules import Hours, Rules
 
 ZURICH = ZoneInfo("Europe/Zurich")
 DEFAULT = LifecyclePolicy()
@@ -72,7 +73,12 @@ def test_what_it_was_granted_by_stays_and_the_rest_follows():
     assert policy_for(lease, POLICIES, RULES, day) == DEFAULT
     judged = policy_for(lease, POLICIES, RULES, night)
     assert (judged.idle, judged.keep) == (NIGHT.idle, DEFAULT.keep)
-    reloaded = {**POLICIES, "default": replace(DEFAULT, extend=ExtendPolicy(1.0), notice_seconds=1.0)}
+    reloaded = {
+        **POLICIES,
+        "default": replace(
+            DEFAULT, extend=ExtendPolicy(1.0), preemption=replace(DEFAULT.preemption, notice_seconds=1.0)
+        ),
+    }
     assert policy_for(lease, reloaded, RULES, day) == DEFAULT
     older = replace(lease, terms=None)
     assert policy_for(older, POLICIES, RULES, night) == NIGHT

@@ -12,7 +12,7 @@ from lease_builders import GIB, KINDS, NOW, a_lease, a_request, gpu, slots
 from gpuspawner.core.gpus.autoscale import Autoscale
 from gpuspawner.core.gpus.fleet import Beside, Fleet, GpuKind
 from gpuspawner.core.gpus.names import Group
-from gpuspawner.core.idle.policy import LifecyclePolicy
+from gpuspawner.core.idle.policy import LifecyclePolicy, QueuePolicy
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Key, Phase
 from gpuspawner.core.placement.placement import beside_left
 from gpuspawner.core.placement.pools import Pools
@@ -39,7 +39,7 @@ RULES = Rules(
 )
 GRANT = QuotaGrant("more", Account("", "alice born"), What.GPUS, Fraction(2), NOW + 500, NOW + 4000)
 NODES = [f"node-{number}" for number in range(4)]
-POLICIES = {"default": LifecyclePolicy(longest_wait_seconds=3000.0)}
+POLICIES = {"default": LifecyclePolicy(queue=QueuePolicy(longest_wait_seconds=3000.0))}
 
 
 def gpus_of(node, marks=0):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
 from gpuspawner.core.gpus.fleet import Beside
-from gpuspawner.core.idle.policy import LifecyclePolicy
+from gpuspawner.core.idle.policy import LifecyclePolicy, QueuePolicy
 from gpuspawner.core.leases.lease import WAITING, Key, Phase
 from gpuspawner.core.placement.kinds import is_enough
 from gpuspawner.core.queue import grants
@@ -27,7 +27,7 @@ from gpuspawner.core.units import show_duration
 TEAMS = {"vision": Team("vision", weight=Fraction(2), priority=1), "speech": Team("speech")}
 EACH2 = Quota("each", Whom.EACH_USER, limits=(Limit(What.GPUS, soft=Fraction(2)),))
 OF_TEAM = Quota("vision", Whom.TEAM, "vision", (Limit(What.GPUS, soft=Fraction(3)),))
-POLICIES = {"default": LifecyclePolicy(longest_wait_seconds=500.0)}
+POLICIES = {"default": LifecyclePolicy(queue=QueuePolicy(longest_wait_seconds=500.0))}
 
 
 def of(name, user="alice", team="", gpu_="a100", count=1, phase=Phase.QUEUED, **changes):

@@ -11,7 +11,7 @@ from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
 from gpuspawner.core.gpus.fleet import Beside, Slot
 from gpuspawner.core.idle.idleness import Streak
-from gpuspawner.core.idle.policy import LifecyclePolicy
+from gpuspawner.core.idle.policy import LifecyclePolicy, PreemptionPolicy
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.grants import decide
 from gpuspawner.core.queue.preemption import (
@@ -28,8 +28,8 @@ from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.core.rules import Account, Notice, Rules, Team
 
 POLICIES = {
-    "default": LifecyclePolicy(protected_seconds=1800.0, notice_seconds=300.0),
-    "long": LifecyclePolicy("long", protected_seconds=1800.0, notice_seconds=900.0),
+    "default": LifecyclePolicy(preemption=PreemptionPolicy(protected_seconds=1800.0, notice_seconds=300.0)),
+    "long": LifecyclePolicy("long", preemption=PreemptionPolicy(protected_seconds=1800.0, notice_seconds=900.0)),
 }
 LATER = NOW + 4 * 3600.0
 

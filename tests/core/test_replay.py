@@ -10,7 +10,7 @@ from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
 from gpuspawner.core.gpus.fleet import Beside
 from gpuspawner.core.idle.idleness import Streak
-from gpuspawner.core.idle.policy import LifecyclePolicy, Mode
+from gpuspawner.core.idle.policy import LifecyclePolicy, Mode, QueuePolicy
 from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.core.queue.forecast.lasting import NOTHING_LASTED, Lasted
 from gpuspawner.core.queue.forecast.serving import Likely, Replay
@@ -70,7 +70,7 @@ def a_queue(some):
         )  # fmt: skip
     there = replace(fleet(*GPUS), beside={GPUS[0].on: Beside(3000, 2**40)} if (some.random() < 0.5) else {})
     kept = (KeptGpus("p", slots("a100-5"), None, NOW + 500),) if (some.random() < 0.5) else ()
-    policies = {"default": LifecyclePolicy(longest_wait_seconds=600.0)}
+    policies = {"default": LifecyclePolicy(queue=QueuePolicy(longest_wait_seconds=600.0))}
     return Snapshot(NOW, KINDS, tuple(leases), there, rules=some_rules(some), policies=policies, kept=kept)
 
 

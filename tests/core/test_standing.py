@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
-from gpuspawner.core.idle.policy import LifecyclePolicy
+from gpuspawner.core.idle.policy import LifecyclePolicy, PreemptionPolicy
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.preemption import Preemption, plan
 from gpuspawner.core.queue.snapshot import Snapshot
@@ -18,7 +18,7 @@ from gpuspawner.core.rules import HeldBack, Limit, MakeRoom, Notice, Quota, Quot
 LATER = NOW + 4 * 3600.0
 AFTER = 1800.0
 ROOM = MakeRoom(AFTER)
-POLICIES = {"default": LifecyclePolicy(protected_seconds=600.0)}
+POLICIES = {"default": LifecyclePolicy(preemption=PreemptionPolicy(protected_seconds=600.0))}
 
 
 def share(soft, what=What.GPUS, kind=""):

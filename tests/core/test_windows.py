@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.calendar.windows import is_open, opening
-from gpuspawner.core.rules import Window
+from gpuspawner.core.calendar.windows import Window, is_open, opening
 
 ZURICH = ZoneInfo("Europe/Zurich")
 ZONES = [

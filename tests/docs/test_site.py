@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import TypeAdapter
 
 from gpuspawner import __version__
 from gpuspawner.catalog import load_catalog
-from gpuspawner.catalog.models import BoundsEntry, CatalogEntry, DefaultEntry, PolicyEntry
+from gpuspawner.catalog.keys import descriptions_of, keys_of
+from gpuspawner.catalog.models import Bounds, Defaults, WrittenCatalog
 from gpuspawner.catalog.resources.definitions import KINDS
 from gpuspawner.cli.main import parser_of_all
+from gpuspawner.core.idle.policy import LifecyclePolicy
 from tools.docs import diagrams, site, staging
-from tools.docs.reference.catalog import keys
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*Check CHANGES for Sphinx API")
 """What the generator's own extensions still use of it."""
@@ -132,12 +134,12 @@ OF_SERVICE = set(yaml.safe_load((REPO / "helm" / "gpuspawner" / "values.yaml").r
 def test_each_block_is_a_catalog_a_pod_or_values_of_a_chart(page):
     for shown in blocks(page):
         keys = set(shown)
-        assert "kind" in keys or keys <= set(CatalogEntry.model_fields) or keys <= OF_HUB or keys <= OF_SERVICE, keys
+        assert "kind" in keys or keys <= set(keys_of(WrittenCatalog)) or keys <= OF_HUB or keys <= OF_SERVICE, keys
 
 
 @pages
 def test_each_catalog_can_be_used_and_what_is_a_part_fits_the_one_to_copy(page):
-    for shown in (one for one in blocks(page) if set(one) <= set(CatalogEntry.model_fields)):
+    for shown in (one for one in blocks(page) if set(one) <= set(keys_of(WrittenCatalog))):
         whole = "version" in shown
         load_catalog(
             shown if whole else combined(yaml.safe_load((REPO / "hub_config/catalog.yaml").read_text()), shown)
@@ -148,27 +150,36 @@ def test_each_catalog_can_be_used_and_what_is_a_part_fits_the_one_to_copy(page):
 def test_each_custom_resource_has_the_keys_of_its_kind(page):
     models = {kind.name: kind.model for kind in KINDS}
     for shown in (one for one in blocks(page) if one.get("kind") in models):
-        models[shown["kind"]].model_validate(shown["spec"])
+        TypeAdapter(models[shown["kind"]]).validate_python(shown["spec"])
 
 
-def defaults(kind):
-    """What the reference says that holds where a key is not written."""
+def defaults(model):
+    """Return the default of each key that the reference page states."""
     found = {}
-    for _, name, told, value in keys("", kind):
-        _, said, default = told.partition(" Default: ")
-        if said:
+    for name, description in descriptions_of(model).items():
+        _, says_default, default = description.partition(" Default: ")
+        section = keys_of(model)[name].section
+        if says_default:
             found[name] = yaml.safe_load(default.removesuffix("."))
-        elif value.section is not None:
-            found[name] = defaults(value.section)
+        elif section is not None:
+            found[name] = defaults(section)
     return found
 
 
 def test_the_defaults_that_the_reference_tells_are_those_that_hold():
-    usual = {one: said for one, said in defaults(DefaultEntry).items() if one in {"cpu", "memory", "lifetime"}}
-    template = {"bounds": defaults(BoundsEntry), "default": usual}
-    policy = defaults(PolicyEntry)
+    usual = {one: said for one, said in defaults(Defaults).items() if one in {"cpu", "memory", "lifetime"}}
+    template = {"bounds": defaults(Bounds), "default": usual}
+    policy = defaults(LifecyclePolicy)
     assert len(template["bounds"]) == len(usual) == 3
     assert policy["idle"]["for"] == "30m"
     bare = {"version": 1, "templates": {"lab": {}}, "policies": {"default": {"activity": {}}}}
     told = {"version": 1, "templates": {"lab": template}, "policies": {"default": policy}}
     assert load_catalog(told) == load_catalog(bare)
+
+
+def test_the_state_of_testing_names_tests_that_are_there():
+    named = set(
+        re.findall(r"`(tests/[a-z_/]+\.py)`", (staging.ROOT / "docs" / "tested.md").read_text(encoding="utf-8"))
+    )
+    assert len(named) > 10
+    assert [name for name in sorted(named) if not (staging.ROOT / name).exists()] == []

@@ -10,12 +10,15 @@ from gpuspawner.backends.local import nvidia
 
 FORMS = {
     "probe": [
-        "--query-gpu=index,uuid,name,mig.mode.current,utilization.gpu,memory.used,memory.total,persistence_mode",
+        (
+            "--query-gpu=index,uuid,name,mig.mode.current,utilization.gpu,memory.used,memory.total,persistence_mode"
+            ",utilization.encoder,utilization.decoder"
+        ),
         "--format=csv,noheader,nounits",
     ],
     "buffer": ["-q", "-d", "UTILIZATION"],
     "fleet": [
-        "--query-gpu=index,uuid,name,mig.mode.current,memory.total,memory.used",
+        "--query-gpu=index,uuid,name,mig.mode.current,memory.total,memory.used,ecc.errors.uncorrected.volatile.total",
         "--format=csv,noheader,nounits",
     ],
     "compute-processes": ["--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader,nounits"],
@@ -67,5 +70,5 @@ async def test_every_form_is_taken_and_read(machine, golden):
     rows = await nvidia.listing(nvidia.find()) if real_gpus() else ()
     assert [row.uuid in {gpu.id for gpu in machine.parts.scheduler.fleet.gpus} for row in rows] == [True] * len(rows)
     await machine.go_on(60)
-    (reading,) = machine.parts.store.readings(lease.id)[-1:]
+    (reading,) = machine.parts.store.readings.of_lease(lease.id)[-1:]
     assert (reading.utilization_percent is not None, reading.holders) == (True, 1), os.linesep + reading.because

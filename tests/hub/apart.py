@@ -4,6 +4,8 @@ import json
 import os
 import secrets
 import subprocess
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from harness.fork_server import start_python
 from harness.hub import REPO, RealHub, eventually
@@ -23,6 +25,8 @@ configure(
 class HubApart(RealHub):
     """The test starts the service, by its command line."""
 
+    more_options: Mapping[str, str] = MappingProxyType({})
+    """More options of the service."""
     service: subprocess.Popen[bytes] | None = None
 
     def start(self) -> RealHub:
@@ -52,6 +56,7 @@ class HubApart(RealHub):
             "data": self.folder / "gpu-service",
             "secret-file": secret,
             "settings": settings,
+            **self.more_options,
         }
         command = [self.python, "-m", "gpuspawner.cli", "serve", *(f"--{k}={v}" for k, v in options.items())]
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTERHUB_", "GPUSPAWNER_"))}

@@ -116,13 +116,15 @@ def test_while_it_is_away_who_runs_goes_on_and_after_it_forgot_all_both_agree_ag
     alice = hub.until("alice", "running")
     batch.kill()
     start(hub, "bob", gpu="t4")
-    away = f"{NAME} does not answer at this moment; your place stays."
-    eventually(lambda: sentence(hub, "bob") == away, what="bob reads that it is away")
+    away = f"{NAME} has not answered since "
+    eventually(lambda: sentence(hub, "bob").startswith(away), what="bob reads that it is away")
     clock.move_to(clock.now() + 300)  # by the service's clock, that of its deadlines and of what it holds
     eventually(lambda: hub.lease("bob")["phase"] == "parked", what="five minutes later he waits without his hub")
-    assert (hub.lease("alice")["phase"], sentence(hub, "bob")) == ("running", away)
+    assert hub.lease("alice")["phase"] == "running"
+    assert sentence(hub, "bob").startswith(away)
     asked = ask(hub, "bob", "/check", {"template": "lab", "gpu": "t4"})
-    assert (asked.status_code, f"{NAME} does not answer" in asked.text) == (503, True)
+    assert asked.status_code == 200
+    assert asked.json()["sentence"].startswith(away)
     hub.kill_service()
     batch.start()
     hub.until("bob", "running", 120)

@@ -141,7 +141,7 @@ def test_store_trouble_is_a_503_with_its_reason_and_passes_without_a_hand(shared
         assert answer.status_code == 503
         assert "The store does not answer (" in answer.json()["error"]["message"]
         check = hub.gpu("/check", "POST", {})
-        assert check["sentence"].startswith("Nothing can be started now. The store does not answer (")
+        assert check["sentence"].startswith("The service's database has not answered since ")
         assert (check["starts_now"], check["ends_at"]) == (False, None)
         begin(hub, "ben")
         assert hub.service_pids() == service

@@ -169,6 +169,10 @@ def test_a_refused_configuration_ends_the_hub_by_its_words_alone(tmp_path):
         pytest.param('c.JupyterHub.spawner_class = "gpu"', id="its short name"),
         pytest.param('c.JupyterHub.spawner_class = "gpuspawner.spawner.LocalGPUSpawner"', id="its dotted name"),
         pytest.param(
+            'c.JupyterHub.spawner_class = "gpuspawner.spawner.kubernetes.spawner.GPUSpawner"',
+            id="the name of its module",
+        ),
+        pytest.param(
             "from gpuspawner.spawner import LocalGPUSpawner as one; c.JupyterHub.spawner_class = one", id="its class"
         ),
     ],
@@ -307,13 +311,12 @@ def test_promise_10_what_would_leave_the_service_out_of_reach_is_refused_by_name
         configure(c, catalog=CATALOG, data_dir=tmp_path)
 
 
-def test_a_service_that_is_a_process_of_its_own_takes_no_domain_of_its_own(tmp_path):
+def test_a_service_that_is_a_process_of_its_own_is_told_its_domain_by_options_that_the_hub_names(tmp_path, capsys):
     c = Config()
     c.JupyterHub.subdomain_host = "https://hub.example.org"
-    with pytest.raises(
-        SystemExit, match=r"^gpuspawner: c\.JupyterHub\.subdomain_host needs a GPU service that the hub s"
-    ):
-        configure(c, catalog=CATALOG, data_dir=tmp_path, service_url="http://127.0.0.1:9470")
+    configure(c, catalog=CATALOG, data_dir=tmp_path, service_url="http://127.0.0.1:9470")
+    options = "--public-url=https://hub.example.org --own-public-url=https://gpu--service.hub.example.org"
+    assert f"start the GPU service with {options}\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ def test_a_machine_s_own_gpus_are_the_scheduler_s_too():
         ("SCHEDULER", "slurm"),
         *(("PORT", value) for value in ("eight", "0", "80", "65536", "-1", "8000.0", "\uff18000", " 8000")),
         ("FAST", "yes"),
+        ("NVIDIA", "a100/.."),
         ("DEMO", "false"),
     ],
 )
@@ -101,6 +102,21 @@ def test_the_welcome_says_all_that_is_needed(tmp_path):
         assert part in text
     real = data.Machine("catalog.yaml", "this machine's own: 1 NVIDIA L40S", simulated=False)
     assert "carol-demo" not in data.welcome(settings, passwords, real)
+
+
+def test_gpus_of_nvidias_simulated_driver_are_called_so_and_have_data_of_their_own():
+    settings = Settings.from_environment({"NVIDIA": "a100"})
+    assert (settings.nvidia, settings.data) == ("a100", ROOT / ".run" / "nvidia-a100")
+    assert Settings.from_environment({"NVIDIA": "none"}) == Settings.from_environment({}), "our own simulation"
+    own = Counter({("NVIDIA A100-SXM4-40GB", "40960", "8.0"): 8})
+    written = yaml.safe_load(machine.CATALOG.read_text())
+    catalog = load_catalog(machine.with_own(written, own, data.SIMULATED_DRIVER))
+    assert {kind.title for kind in catalog.gpus.values()} == {"NVIDIA A100-SXM4-40GB (simulated driver)"}
+    found = data.Machine("catalog.yaml", "of NVIDIA's simulated driver: 8 NVIDIA A100-SXM4-40GB", simulated=False)
+    text = data.welcome(settings, {"alice": "a", "bob": "b", "admin": "c"}, found)
+    assert "nvml-mock-ctl util --gpu all 64" in text
+    assert "demo.ipynb" not in text
+    assert "the GPUs are real" not in text
 
 
 def test_the_demos_catalog_is_right_and_enforces():

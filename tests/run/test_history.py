@@ -9,7 +9,7 @@ from sqlalchemy import create_engine, text
 from demo import history
 from gpuspawner.catalog import load_catalog
 from gpuspawner.cli import main
-from gpuspawner.service.store.ages import BUCKET_SECONDS, RAW_SECONDS
+from gpuspawner.service.store.readings import BUCKET_SECONDS, RAW_SECONDS
 from tools.install import ROOT
 
 CATALOG = str(ROOT / "demo" / "catalog.yaml")

@@ -1,6 +1,9 @@
 """`make images`: what is called. What is built, tests/cluster/test_images.py runs."""
 
+from importlib import metadata
+
 import pytest
+from packaging.requirements import Requirement
 
 from gpuspawner import __version__
 from tools.images import IMAGES, builder, chosen, command_of
@@ -34,3 +37,13 @@ def test_an_image_that_is_not_there_and_a_machine_without_a_builder_are_told(mon
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(StepError, match="docker, podman, buildah: none is on the PATH"):
         builder({})
+
+
+def test_the_workspace_image_has_all_that_the_package_needs_in_a_workspace():
+    """Its Dockerfile installs gpuspawner without dependencies: a package that is not listed here is missing there."""
+    wanted = [Requirement(one) for one in metadata.requires("gpuspawner") or ()]
+    needed = {one.name: one.specifier for one in wanted if one.marker and one.marker.evaluate({"extra": "workspace"})}
+    lines = (ROOT / "images" / "workspace" / "requirements.txt").read_text().splitlines()
+    pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
+    assert needed.keys() - pinned.keys() == {"jupyter-server"}, "JupyterLab brings it"
+    assert all(pinned[name] in specifier for name, specifier in needed.items() if name in pinned)

@@ -7,7 +7,6 @@ import re
 import signal
 import socket
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,9 @@ from tornado.websocket import websocket_connect
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are no package
 
-from launcher import ENDS_WITHIN_SECONDS, Launcher
+from harness.nvidia import require_files
+from harness.waiting import eventually
+from launcher import ENDS_WITHIN_SECONDS, STARTS_WITHIN_SECONDS, Launcher
 
 from demo import ports, run
 from demo.colleagues import Hub
@@ -78,6 +79,45 @@ async def test_ctrl_c_ends_workspaces_and_the_jobs_they_left_and_a_second_run_kn
     assert again.sign_in("alice").get(f"{again.url}/hub/home").status_code == 200
 
 
+async def test_on_nvidias_simulated_driver_a_workspace_has_a_gpu_and_its_monitor_follows_it(launch):
+    """Its terminal has NVIDIA's nvidia-smi and the tool that changes the GPU's state, and can hold the device open."""
+    require_files("trixie")
+    launcher = launch(NVIDIA="l40s")
+    launcher.wait_until_it_runs()
+    assert "of NVIDIA's simulated driver: 8 NVIDIA L40S" in launcher.text()
+    hub = Hub(launcher.url, launcher.token_of("alice"))
+    assert await hub.start("alice", {"template": "pytorch", "gpu": "nvidia-l40s", "count": 1})
+    code = (
+        "import os, subprocess as s; from gpuspawner.workspace.monitor import Nvml\n"
+        "held = open('/dev/nvidia0')\n"
+        "listed = s.run(['nvidia-smi', '-L'], capture_output=True, text=True, check=True).stdout\n"
+        "assert listed.count('NVIDIA L40S') == 8, listed\n"
+        "gpu = os.environ['CUDA_VISIBLE_DEVICES']\n"
+        "assert Nvml([gpu]).rate(gpu) == 0\n"
+        "s.run(['nvml-mock-ctl', 'util', '--gpu', 'all', '64'], check=True)"
+    )
+    assert await hub.run("alice", code) == "ok"
+    headers = hub.headers
+
+    def told():
+        url = f"{launcher.url}/services/gpu/api/v1/workspaces"
+        (found,) = requests.get(url, headers=headers, timeout=20).json()["workspaces"]
+        return found
+
+    workspace = eventually(lambda: (one := told())["idle"]["state"] == "busy" and one, 60, "it is busy")
+    assert "(simulated driver)" in workspace["words"]
+    assert "at 64 %" in workspace["idle"]["because"]
+    assert launcher.end(signal.SIGINT) == 0
+    assert launcher.left() == []
+
+
+def test_a_simulated_machine_that_is_not_known_is_named_with_those_that_are(launch):
+    require_files("trixie")
+    launcher = launch(NVIDIA="mars")
+    assert launcher.process.wait(STARTS_WITHIN_SECONDS) == 1
+    assert "mars is no simulated machine: choose a100, b200" in launcher.text()
+
+
 @pytest.mark.slow  # tests/hub/test_external_scheduler.py has the same story
 async def test_an_external_scheduler_grants_shows_its_queue_and_ends_with_the_rest(launch):
     launcher = launch(SCHEDULER="http")
@@ -108,10 +148,20 @@ def test_a_launcher_killed_outright_takes_everything_along(launch):
     launcher = launch()
     launcher.wait_until_it_runs()
     launcher.end(signal.SIGKILL)
-    deadline = time.monotonic() + ENDS_WITHIN_SECONDS
-    while launcher.left():
-        assert time.monotonic() < deadline, launcher.left()
-        time.sleep(0.2)
+    eventually(lambda: not launcher.left(), ENDS_WITHIN_SECONDS, "the end of all that it started")
+
+
+def test_a_launcher_killed_while_its_hub_still_starts_takes_the_proxy_along(launch):
+    launcher = launch()
+
+    def proxies() -> list[str]:
+        return [line for line in launcher.left() if "/bin/configurable-http-proxy" in line]
+
+    eventually(proxies, STARTS_WITHIN_SECONDS, "a proxy")
+    hub_log = launcher.data / "logs" / "hub.log"
+    launcher.end(signal.SIGKILL)
+    eventually(lambda: not launcher.left(), ENDS_WITHIN_SECONDS, "the end of all that it started")
+    assert "initiating shutdown" not in hub_log.read_text(), "the hub handled signals already"
 
 
 def test_a_hub_that_dies_is_said_with_its_log_and_the_rest_ends(launch):

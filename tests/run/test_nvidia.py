@@ -3,7 +3,7 @@
 import subprocess
 
 import pytest
-from harness.nvidia import require_files, simulated_driver
+from harness.nvidia import require_files, simulated_driver, with_devices
 
 from tools.nvidia import RELEASES, VARIABLE, SimulatedDriver, find_files, profiles
 from tools.progress import StepError
@@ -54,7 +54,7 @@ def test_its_state_changes_while_it_runs(tmp_path):
 def test_device_files_can_be_held_open_and_the_machines_own_stay(tmp_path):
     driver = simulated_driver(tmp_path, gpus=2)
     script = "exec 3</dev/nvidia1; ls -l /proc/$$/fd; cat /proc/driver/nvidia/gpus/*/information; ls /dev/nvidia*"
-    told = subprocess.run(driver.with_devices(["sh", "-c", script]), capture_output=True, text=True, check=True).stdout
+    told = subprocess.run(with_devices(driver, ["sh", "-c", script]), capture_output=True, text=True, check=True).stdout
     assert "3 -> /dev/nvidia1" in told
     assert told.count("GPU UUID") == 2
     assert f"GPU UUID: \t {driver.uuids[1]}" in told

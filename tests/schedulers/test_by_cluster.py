@@ -16,6 +16,7 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Autoscale, GpuKind
 from gpuspawner.core.gpus.names import Group
 from gpuspawner.core.leases.lease import WAITING, Phase
+from gpuspawner.core.outages import Outage
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 from gpuspawner.core.quotas.limits import Room
 from gpuspawner.core.rules import HeldBack, Notice
@@ -32,7 +33,7 @@ KINDS = {
     THERE: GpuKind(THERE, "A100 in east", 80 * GIB, cluster="east"),
     THIRD: GpuKind(THIRD, "A100 in south", 80 * GIB, cluster="south"),
 }
-SAYS_AWAY = "Batch in US East does not answer at this moment."
+SAYS_AWAY = Outage("The scheduler of cluster US East", NOW).waiting_words(NOW)
 
 
 class FakeCluster(FakeBackend):
@@ -270,7 +271,7 @@ async def test_one_that_can_not_be_used_is_away_until_it_can(world, caplog):
         await world.sync(waits("there", THERE))
         await asyncio.sleep(0.01)
     assert world.asked.away == ""
-    assert "its scheduler answers again" in caplog.text
+    assert "The scheduler of cluster US East answers again" in caplog.text
 
 
 async def test_an_answer_that_can_not_be_taken_stops_nothing_elsewhere(world, monkeypatch, caplog):

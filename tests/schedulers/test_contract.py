@@ -97,11 +97,13 @@ async def test_nothing_is_known_or_granted_before_the_first_look(world):
 async def test_a_look_tells_when_it_was_and_one_that_fails_leaves_the_last_in_force(world):
     scheduler = world.scheduler
     seen = await scheduler.observe(NOW)
-    assert (seen, seen.observed_at, seen.complete, len(seen.gpus)) == (scheduler.fleet, NOW, True, world.gpus)
+    assert (seen, seen.complete, len(seen.gpus)) == (scheduler.fleet, True, world.gpus)
+    assert NOW - 5 < seen.observed_at <= NOW, "as its source answered last"
     await world.cut_off()
     with pytest.raises(Unavailable):
         await scheduler.observe(NOW + 5)
-    assert scheduler.fleet == seen
+    assert scheduler.fleet.outage.since == seen.observed_at
+    assert replace(scheduler.fleet, outage=None, outages={}) == seen
 
 
 async def test_deciding_again_after_a_decision_decides_nothing_new(scheduler):

@@ -66,7 +66,7 @@ async def nothing_is_lost(machine, trouble, said):
     await machine.until_ended(lease)
     assert machine.now_of(lease).reason is Reason.IDLE
     assert machine.did(lease).count("warned") == 2
-    assert [row.kind for row in machine.parts.store.readings(lease.id)].count("busy") == 1
+    assert [row.kind for row in machine.parts.store.readings.of_lease(lease.id)].count("busy") == 1
 
 
 async def _on_a_disk(folder, disk):

@@ -63,6 +63,7 @@ PEOPLE = {
     "mallory": [],
     "robot": ["custom:gpu:use"],
 }
+METRICS_TOKEN = "m3trics-" * 4
 _worlds = itertools.count()
 
 
@@ -114,7 +115,7 @@ class World:
         store = Database.of_world(folder / "service.sqlite")
         options = Options(
             store.url, b"s" * 32, "hub-1", variables["API_URL"], "service", self.url, f"{PREFIX}/", None,
-            store_password_file=store.password_file,
+            store_password_file=store.password_file, metrics_token=METRICS_TOKEN,
         )  # fmt: skip
         self.parts = wire(options, catalog or load_catalog(CATALOG), self.backend, Settings(), self.clock)
         self._loop = asyncio.new_event_loop()
@@ -167,7 +168,7 @@ class World:
         return lease
 
     def lease(self, lease_id):
-        return self.call(lambda: self.parts.book.get(lease_id) or self.parts.store.lease(lease_id))
+        return self.call(lambda: self.parts.book.get(lease_id) or self.parts.store.leases.get(lease_id))
 
     def token(self, name):
         return f"{name}-{self.number}"

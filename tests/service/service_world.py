@@ -271,7 +271,7 @@ class World:
     def overused(self):
         """Return by GPU the shares of each lease or process that uses it, where they are more than the whole."""
         users: dict[str, dict[str, Fraction]] = {}
-        uses = [(x.id, x.slots) for x in self.parts.store.live() if x.phase in HOLDING]
+        uses = [(x.id, x.slots) for x in self.parts.store.leases.live() if x.phase in HOLDING]
         for name, slots in uses + [(r.lease_id, claimed_slots(r)) for r in self.backend.running.values()]:
             for slot in slots:
                 shares = users.setdefault(slot.gpu, {})
@@ -280,7 +280,7 @@ class World:
 
     def now_of(self, lease):
         """A lease as it is stored now, live or ended."""
-        return self.parts.store.lease(lease.id)
+        return self.parts.store.leases.get(lease.id)
 
     def phase(self, lease):
         return self.now_of(lease).phase
@@ -290,7 +290,7 @@ class World:
 
     def audit(self, lease):
         """What happened to a lease, the oldest first: (who, what, why)."""
-        return [(x.actor, x.event.action, x.event.why) for x in reversed(self.parts.store.audit(lease.id))]
+        return [(x.actor, x.event.action, x.event.why) for x in reversed(self.parts.store.audit_log.latest(lease.id))]
 
     def did(self, lease):
         return [action for _, action, _ in self.audit(lease)]

@@ -4,7 +4,7 @@ import pytest
 from page_world import GPUS, Browser, running
 
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.store.reports.audit_search import Sought
+from gpuspawner.service.store.audit_log import AuditFilter
 from gpuspawner.service.web.administering.dialog import ACTS
 
 NODE = GPUS[0].node
@@ -107,7 +107,7 @@ def test_a_message_reaches_the_users_of_what_is_chosen_once_each_and_stands_in_t
     browser.submit("console/act/message", **fields, step="do")
     assert "Node-1 gets new GPUs" in Browser(world, "alice").look("").text
     assert "Node-1 gets new GPUs" not in Browser(world, "robot").look("").text
-    lines = world.call(world.parts.store.audit_search.find, Sought(actions=("message sent",)), None, 9)
+    lines = world.call(world.parts.store.audit_log.search, AuditFilter(actions=("message sent",)), None, 9)
     assert [(x.line.user, x.line.actor, x.line.where) for x in lines] == [
         ("bob", "admin", "the console"),
         ("alice", "admin", "the console"),

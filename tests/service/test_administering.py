@@ -52,7 +52,7 @@ def lift(world, made, status=200):
 
 
 def audit_of(world, lease=None):
-    return [(x.actor, x.event.action, x.where, x.target) for x in world.call(world.parts.store.audit, lease)]
+    return [(x.actor, x.event.action, x.where, x.target) for x in world.call(world.parts.store.audit_log.latest, lease)]
 
 
 def titles(world):

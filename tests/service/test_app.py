@@ -140,7 +140,7 @@ def test_of_a_locked_store_reads_are_answered_writes_by_503_quickly_and_it_does_
 
 
 def test_a_full_disk_is_known_before_anybody_asks(serve, disk):
-    soon = "import gpuspawner.service.store.store as stores\nstores.WRITTEN_SECONDS = 0.5\n"
+    soon = "import gpuspawner.service.store.store as stores\nstores.WRITE_CHECK_SECONDS = 0.5\n"
     service = serve(folder=disk, script=soon + SERVE)
     service.says("serving")
     with full(disk):

@@ -205,7 +205,9 @@ async def test_turn_and_warning_are_told_by_message_with_what_to_do(world):
     await world.hub_stops(holder)
     await world.go_on(2, step=1)
     granted = world.now_of(waiting)
-    (turn,) = (line for line in world.parts.store.audit(waiting.id) if isinstance(line.event, events.Granted))
+    (turn,) = (
+        line for line in world.parts.store.audit_log.latest(waiting.id) if isinstance(line.event, events.Granted)
+    )
     told = message_of(world.parts, granted, turn)
     assert told.text.partition("\n")[0].endswith(
         "Open it, connect by SSH, or use its GPU within 30 min: else it goes to who waits next."
@@ -215,7 +217,9 @@ async def test_turn_and_warning_are_told_by_message_with_what_to_do(world):
     await world.round()
     reads(world, world.now_of(waiting))
     await world.go_on(16 * MINUTE)
-    (warned,) = (x for x in world.parts.store.audit(waiting.id) if isinstance(x.event, events.WarnedNobodyCame))
+    (warned,) = (
+        x for x in world.parts.store.audit_log.latest(waiting.id) if isinstance(x.event, events.WarnedNobodyCame)
+    )
     message = message_of(world.parts, world.book.get(waiting.id), warned)
     assert (message.user, message.title) == ("bob", "Your workspace waits for you")
     assert "nobody has come to it" in message.text

@@ -36,10 +36,7 @@ FAULTS = {
         f'echo "{CELLS}, [GPU requires reset], [GPU requires reset], 0, 81920, 60.00"',
         "utilization: '[GPU requires reset]'",
     ),
-    "MIG mode": (
-        f'echo "{CELLS}, Enabled, [N/A], 44, 81920, 60.00"',
-        "a GPU in MIG mode has no utilization",
-    ),
+    "MIG mode": (f'echo "{CELLS}, Enabled, [N/A], 44, 81920, 60.00"', "a GPU in MIG mode has no utilization"),
     "a table of MIG devices": (MIG_TABLE, "listed it 0 times"),
     "decimal commas": (f'echo "{CELLS}, Disabled, 0, 0, 81920, 60,00"', "not understood"),
     "another language": ("echo 'NVIDIA-SMI ist fehlgeschlagen: Treiber läuft nicht'; exit 9", "ist fehlgeschlagen"),

@@ -67,4 +67,4 @@ async def test_who_waits_is_woken_by_what_may_move_a_place_and_by_nothing_else(s
     book.note_heard("full", 5.0)
     book.note_heard("nobody", 5.0)
     assert book.get("full").heard_at == 5.0
-    assert store.lease("full").heard_at == FULL_LEASE.heard_at
+    assert store.leases.get("full").heard_at == FULL_LEASE.heard_at

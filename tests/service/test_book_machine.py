@@ -132,7 +132,7 @@ class Writer(RuleBasedStateMachine):
         self.store.close()
         self.start()
         for name, number in self.told.items():
-            stored = self.store.lease(name)
+            stored = self.store.leases.get(name)
             assert stored is not None
             assert int(stored.start_id) >= number
         self.is_as_stored()
@@ -149,7 +149,7 @@ class Writer(RuleBasedStateMachine):
         self.pending = rest
 
     def is_as_stored(self):
-        assert {lease.id: lease for lease in self.book} == {lease.id: lease for lease in self.store.live()}
+        assert {lease.id: lease for lease in self.book} == {lease.id: lease for lease in self.store.leases.live()}
         assert self.accounting.accounts.charged == self.read_anew().accounts.charged
 
     def read_anew(self):
@@ -162,7 +162,7 @@ class Writer(RuleBasedStateMachine):
         keys = [lease.key for lease in self.book]
         assert len(set(keys)) == len(keys)
         assert all(self.book.of_key(key) in list(self.book) for key in keys)
-        stored = [lease.key for lease in self.store.live()]
+        stored = [lease.key for lease in self.store.leases.live()]
         assert len(set(stored)) == len(stored)
 
     def teardown(self):

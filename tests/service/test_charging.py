@@ -283,7 +283,7 @@ async def test_extend_gives_what_the_budget_leaves_and_refuses_less_than_ten_min
     assert rest.latest_end.at == rest.deadline_at
     with pytest.raises(Conflict, match=r"but this workspace ends at .* when your 2.5 GPU h of this week are used up"):
         await world.parts.lifecycle.extend(rest, "alice")
-    other = world.parts.store.lease(lease.id)
+    other = world.parts.store.leases.get(lease.id)
     assert other.deadline_at == rest.deadline_at
 
 
@@ -429,11 +429,11 @@ async def test_the_ledger_outlives_the_leases_that_it_is_about_and_is_forgotten_
     await world.go_on(600)
     await stop(world, lease)
     store, later = world.parts.store, world.clock.now() + 500 * 86400
-    while store.ages.forget_ended(later):
+    while store.leases.delete_ended(later):
         pass
-    assert store.lease(lease.id) is None
+    assert store.leases.get(lease.id) is None
     assert charged(world, lease) == 600_000
-    store.ledger.forget(lines(world, lease)[0].end_ms)
+    store.ledger.delete_before(lines(world, lease)[0].end_ms)
     assert charged(world, lease) == 600_000
-    store.ledger.forget(milliseconds(later))
+    store.ledger.delete_before(milliseconds(later))
     assert lines(world, lease) == []

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from gpuspawner.service.store.reports.use_sums import Amounts
+from gpuspawner.service.store.usage_sums import UsageAmounts
 from gpuspawner.service.web.console.columns import columns_of
 
 PHONE_PIXELS, LABEL_PIXELS = 300, 38
@@ -15,7 +15,9 @@ PHONE_PIXELS, LABEL_PIXELS = 300, 38
 @pytest.mark.parametrize("days", [1, 2, 7, 10, 26, 31, 62])
 def test_no_label_is_cut_at_the_edge_of_a_phone_or_covers_another(days):
     first = date(2026, 11, 1)
-    series = [((first + timedelta(days=number)).isoformat(), Amounts(active=1.0 + number)) for number in range(days)]
+    series = [
+        ((first + timedelta(days=number)).isoformat(), UsageAmounts(active=1.0 + number)) for number in range(days)
+    ]
     labelled = [one for one in columns_of(series, weekly=False).columns if one.label]
     begins = [PHONE_PIXELS * one.left / 100 for one in labelled]
     assert begins

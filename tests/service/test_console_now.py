@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from html import unescape
 
 import page_world
 import pytest
@@ -13,6 +14,8 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.idleness import SampleKind, Streak
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.outages import DATABASE, GPU_SOURCE, HUB, Outage
+from gpuspawner.service.operator.relay import Relay
 
 IMAGE = "The server did not start: registry.example.org/ml/pytorch:2.9 cannot be pulled."
 
@@ -47,16 +50,16 @@ def test_a_kind_that_matches_nothing_is_told_and_where_all_works_that_is_said(ma
 
 
 def test_what_can_fail_around_the_service_is_told_with_its_remedy(world):
-    world.parts.store.trouble = "The store does not answer (disk is full)."
-    world.parts.allocator.observed.hub_answers = False
+    world.parts.store.outages.begin(DATABASE, "The store does not answer (disk is full).", NOW - 60)
+    world.parts.allocator.observed.hub_outage = Outage(HUB, NOW - 120, "The hub does not answer (timed out).")
     world.parts.reconciler.orphans.alert = "5 of 9 workspaces run that the hub does not know: nothing is ended."
     world.parts.reconciler.lost_identities = ("2 workspaces of this hub run under another id.",)
     world.parts.in_force.problem = "catalog.yaml:3: gpus: nonsense"
     world.parts.notifier.counts.update(sent=5, failed=9, dropped=2)
-    told = section(now_page(world), "troubles")
+    told = unescape(section(now_page(world), "troubles"))
     for sentence in (
-        "The store does not answer (disk is full).",
-        "The hub does not answer.",
+        f"{Outage(DATABASE, NOW - 60).words(NOW)} The store does not answer (disk is full).",
+        f"{Outage(HUB, NOW - 120).words(NOW)} The hub does not answer (timed out).",
         "5 of 9 workspaces run that the hub does not know",
         "2 workspaces of this hub run under another id.",
         "The catalog was changed and cannot be used: the one before stays in force.",
@@ -73,7 +76,37 @@ def test_a_view_that_is_not_had_or_old_is_told(world):
     world.backend.unreachable = "The cluster does not let the service see it: nodes is forbidden."
     with pytest.raises(Unavailable):
         world.observe()
-    assert "nodes is forbidden" in section(now_page(world), "troubles")
+    told = section(now_page(world), "troubles")
+    assert Outage(GPU_SOURCE, NOW).words(world.clock.at) in told
+    assert "nodes is forbidden" in told
+
+
+def test_a_node_of_which_no_gpu_can_be_granted_is_named_with_who_runs_there(world):
+    world.save(page_world.running("runs", user="bob", gpus=(0,)))
+    note = "node-1 is not ready"
+    for gpu in world.backend.gpus:
+        world.backend.change_gpu(gpu.id, healthy=False, reachable=False, note=note)
+    world.observe()
+    told = section(now_page(world), "troubles")
+    assert "All 4 GPUs of the node node-1 are out of service: node-1 is not ready." in told
+    assert '<a href="/services/gpu/workspaces/runs">bob: default workspace</a>' in told
+    world.backend.change_gpu(world.backend.gpus[0].id, healthy=True, reachable=True, note="")
+    world.observe()
+    assert "out of service" not in now_page(world)
+
+
+def test_an_operator_of_its_own_that_is_not_heard_is_told(world):
+    relay = Relay(EntriesAlone(), world.clock.now)
+    world.parts.lacking.append(relay.lacking)
+    assert "No operator" not in now_page(world), "it may still start"
+    world.clock.at += 45
+    assert "No operator of custom resources was heard for 45 s." in section(now_page(world), "troubles")
+
+
+class EntriesAlone:
+    """Stands for the catalog's entries, of which this service has none."""
+
+    entries = close = None
 
 
 def test_a_node_that_is_not_measured_is_named_with_who_runs_there(world):

@@ -129,25 +129,6 @@ def test_a_person_is_shown_with_what_they_hold_used_and_were_told(world):
     assert asked(world, "console/people/stranger").status_code == 404
 
 
-@pytest.mark.postgresql
-def test_what_was_used_before_sums_were_kept_is_summed_up_by_the_upgrade(world, tmp_path):
-    from alembic import command  # noqa: PLC0415
-    from alembic.config import Config  # noqa: PLC0415
-
-    before = asked(world, "console/use.json?by=user").json()["total"]
-    config = Config()
-    folder = page_world.__file__.rpartition("/tests/")[0]
-    config.set_main_option("script_location", f"{folder}/gpuspawner/service/store/migrations")
-    with world.parts.store._begun(writes=True) as connection:
-        config.attributes["connection"] = connection
-        command.downgrade(config, "0016")
-        command.upgrade(config, "head")
-    after = asked(world, "console/use.json?by=user").json()["total"]
-    assert after["charged"] == pytest.approx(before["charged"])
-    assert after["cost"] == pytest.approx(before["cost"])
-    assert asked(world, "console/ended.json?reason=idle").json()["found"] == 1
-
-
 def test_what_runs_is_read_after_the_store_so_that_an_end_between_them_is_counted_once_at_most(world, monkeypatch):
     before = asked(world, "console/use.json?by=user").json()
     runs = use_page.running_parts

@@ -20,8 +20,9 @@ from gpuspawner.catalog import Exporter
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.sources import Measure, Source
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.observe import dcgm
-from gpuspawner.service.observe.dcgm import SOURCE, Dcgm, Metric, read
+from gpuspawner.service.observe import dcgm_values
+from gpuspawner.service.observe.dcgm import Dcgm, ask
+from gpuspawner.service.observe.dcgm_values import KEPT_SECONDS, SOURCE, ExporterValues, Metric, Series, read
 from gpuspawner.service.observe.doubts import TOLD_SECONDS
 
 ACTIVITY, UTILIZATION = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_UTIL"
@@ -74,7 +75,7 @@ class InForce:
 
 
 class Clock:
-    """A clock of ours that is far behind that of Prometheus."""
+    """A clock of ours that stands still, far behind that of Prometheus unless a test says otherwise."""
 
     def __init__(self, at=1000.0):
         self.at = at
@@ -96,8 +97,8 @@ def eventually(seen, found):
     """Look until it is found."""
     until = time.monotonic() + 60
     while not found(looked(seen)):
-        assert time.monotonic() < until, (seen.trouble, seen._series)
-        seen._series = {}
+        assert time.monotonic() < until, (seen.trouble, seen.values)
+        seen.values = None
         time.sleep(0.3)
 
 
@@ -128,10 +129,12 @@ def test_a_real_prometheus_tells_activity_by_gpu_and_by_pod(tmp_path, honours):
         labels = {"pod": "dcgm-exporter-x", "namespace": "monitoring"}  # of the exporter itself
         job = {"job_name": "dcgm", "honor_labels": honours, "static_configs": [{"targets": [target], "labels": labels}]}
         with prometheus(tmp_path, job) as url:
-            seen = Dcgm(InForce(url), Clock())
+            seen = Dcgm(InForce(url), Clock(4e9))
             eventually(seen, lambda one: len(told(one, ["GPU-a"], nobody)) == 2)
             assert seen.trouble == ""
             assert told(seen, ["GPU-a"], nobody) == [("GPU-a", "engine", 70, True), ("GPU-a", "utilization", 70, True)]
+            (late_seconds, *_) = (one.end_seconds for one in seen.readings(["GPU-a"], nobody, (), 0.0))
+            assert 30 <= late_seconds < 60, "its clock is not ours"
             assert told(seen, ["GPU-b"], nobody) == [("GPU-b", "encoder", 72, True), ("GPU-b", "engine", 0, True)]
             assert {one[3] for one in told(seen, ["GPU-a"], nobody, shared={"GPU-a"})} == {False}
             assert told(seen) == [("", "engine", 0.0004, True)], "of its own namespace, however little"
@@ -143,7 +146,6 @@ def test_a_real_prometheus_tells_activity_by_gpu_and_by_pod(tmp_path, honours):
             part = ProbeResult(devices={"MIG-1": "GPU-e"})
             assert told(seen, ["MIG-1"], part) == [("MIG-1", "engine", 31, False)], "that of any instance"
             seen._in_force = InForce(url, activity="NO_SUCH", utilization="NOR_THIS", encoder="", decoder="", energy="")
-            seen._series = {}
             assert told(looked(seen), ["GPU-a"], nobody) == []
             assert seen.trouble == "", "absence proves nothing"
 
@@ -171,8 +173,9 @@ def fed(*series, at=1000.0, clock=None, seen=None, **more):
     """Return what keeps this answer, learned at a time by a clock that Prometheus shares."""
     seen = seen or Dcgm(InForce("http://p", **more), clock or Clock(at))
     seen._clock.at = at
-    found, seen.trouble = read(answer(*series), seen._in_force.catalog.exporter, 0.0, at)
-    seen._keep(found, at)
+    values = seen.values or ExporterValues(seen._in_force.catalog.exporter)
+    found, seen.trouble = read(answer(*series), values.exporter, 0.0, at)
+    seen.values = values.with_look(found, at)
     return seen
 
 
@@ -209,7 +212,7 @@ def test_values_further_apart_than_the_exporters_interval_have_gaps():
     seen = fed((ACTIVITY, {"UUID": "GPU-a"}, sparse))
     (reading,) = seen.readings(["GPU-a"], ProbeResult(), (), since=0.0)
     assert reading.coverage == pytest.approx((30 + 4 * 30) / (30 + 4 * 60))
-    seen._in_force = InForce("http://p", interval_seconds=60.0)
+    seen.values = replace(seen.values, exporter=Exporter("http://p", interval_seconds=60.0))
     (reading,) = seen.readings(["GPU-a"], ProbeResult(), (), since=0.0)
     assert reading.coverage == 1.0
 
@@ -251,14 +254,14 @@ def test_activity_that_is_stuck_at_0_covers_nothing_until_it_is_above_0_again():
         return fed(*((name, label, dict.fromkeys(times, value)) for name, value in series), at=time, seen=seen)
 
     def coverage(seen):
-        found = seen.readings(["GPU-a"], ProbeResult(), (), since=seen._looked_at)
+        found = seen.readings(["GPU-a"], ProbeResult(), (), since=seen.values.looked_at)
         return {one.measure: one.coverage for one in found}[Measure.ENGINE]
 
     seen = at(1000, 0.0, 0)
-    assert (coverage(seen), seen._stuck_sentence()) == (1.0, "")
+    assert (coverage(seen), seen.values.stuck_sentence) == (1.0, "")
     at(1300, 0.0, 97, seen)
     assert coverage(seen) == 0.0
-    assert seen._stuck_sentence() == (
+    assert seen.values.stuck_sentence == (
         "DCGM exporter tells no activity of GPU-a, though its utilization shows work, so short work is missed there. "
         "Restart DCGM on the node."
     )
@@ -266,7 +269,7 @@ def test_activity_that_is_stuck_at_0_covers_nothing_until_it_is_above_0_again():
     assert coverage(seen) == 0.0, "nothing shows that it works again"
     at(1900, 0.01, 97, seen)
     at(1990, 0.0, 0, seen)
-    assert (coverage(seen), seen._stuck_sentence()) == (1.0, "")
+    assert (coverage(seen), seen.values.stuck_sentence) == (1.0, "")
 
 
 def test_of_a_pod_fewer_gpus_told_than_leased_cover_nothing():
@@ -316,7 +319,7 @@ def test_an_exporter_without_profiling_counters_is_told_unless_they_are_left_out
 
 
 def test_series_that_are_late_frozen_missing_or_begin_anew(tmp_path, monkeypatch):
-    monkeypatch.setattr(dcgm, "WINDOW_SECONDS", 6)
+    monkeypatch.setattr(dcgm_values, "WINDOW_SECONDS", 6)
 
     def late(seconds):
         return lambda: line(UTILIZATION, 80, UUID="GPU-late")[:-1] + f" {int((time.time() - seconds) * 1000)}\n"
@@ -350,8 +353,8 @@ def test_five_thousand_workspaces_are_one_question_and_an_answer_of_a_few_megaby
     job = {"job_name": "dcgm", "honor_labels": True}
     with exporter(lines) as target, prometheus(tmp_path, {**job, "static_configs": [{"targets": [target]}]}) as url:
         seen = Dcgm(InForce(url), Clock())
-        eventually(seen, lambda _: len(seen._series) == 5000)
-        body, ahead_seconds = asyncio.run(dcgm._ask(seen._in_force.catalog.exporter, Clock()))
+        eventually(seen, lambda _: seen.values is not None and len(seen.values.by_uuid) == 5000)
+        body, ahead_seconds = asyncio.run(ask(seen._in_force.catalog.exporter, Clock()))
         assert len(body) < 4 * 2**20
         assert ahead_seconds == pytest.approx(time.time() - 1000.0, abs=10)
         name = f"GPU-{4000:036}"
@@ -367,16 +370,15 @@ def by_gpu(world, percent, gpu):
     """From now on the exporter tells so of a GPU, at each look."""
 
     def look():
-        now = world.clock.now()
-        metric = Metric(100.0, Measure.ENGINE)
-        series = dcgm.Series(metric, gpu, "", None, {now - back: (percent, now) for back in (45.0, 30.0, 15.0, 0.0)})
-        world.parts.sampler.dcgm._keep([series], now)
+        now, dcgm = world.clock.now(), world.parts.sampler.dcgm
+        values = {now - back: (percent, now) for back in (45.0, 30.0, 15.0, 0.0)}
+        series = Series(Metric(100.0, Measure.ENGINE), gpu, "", None, values)
+        dcgm.values = (dcgm.values or ExporterValues(Exporter("http://p"))).with_look([series], now)
 
     return look
 
 
 async def test_what_the_probe_misses_keeps_a_workspace_and_the_administrator_is_told_if_they_differ_for_hours(world):
-    world.parts.sampler.dcgm._in_force = InForce("http://127.0.0.1:9")
     lease = await world.up("alice")
     world.shows(lease, 0)
     look = by_gpu(world, 60.0, lease.slots[0].gpu)
@@ -384,11 +386,12 @@ async def test_what_the_probe_misses_keeps_a_workspace_and_the_administrator_is_
         look()
         await world.go_on(60)
     assert world.phase(lease) is Phase.RUNNING
-    row = world.parts.store.readings(lease.id)[-1]
+    row = world.parts.store.readings.of_lease(lease.id)[-1]
     assert (row.kind, row.because, row.utilization_percent) == ("busy", "GPU 0 at 60 % by DCGM exporter", 0.0)
     (sentence,) = world.parts.sampler.doubts.sentences(world.clock.now())
     assert sentence.startswith(f"{SOURCE} sees work in the workspace {lease.id} of alice")
-    world.parts.sampler.dcgm._keep([], world.clock.now() + 2 * dcgm.KEPT_SECONDS)
+    values = world.parts.sampler.dcgm.values
+    world.parts.sampler.dcgm.values = values.with_look([], world.clock.now() + 2 * KEPT_SECONDS)
     await world.go_on(60)
     assert world.parts.sampler.doubts.sentences(world.clock.now()) == (), "they agree again"
     await world.go_on(12 * 60)
@@ -396,9 +399,8 @@ async def test_what_the_probe_misses_keeps_a_workspace_and_the_administrator_is_
 
 
 async def test_a_shared_gpu_is_not_busy_by_what_the_whole_device_does(world):
-    world.parts.sampler.dcgm._in_force = InForce("http://127.0.0.1:9")
     lease = await world.up("alice", gpu="half")
     by_gpu(world, 99.0, lease.slots[0].gpu)()
     world.shows(lease, 0)
     await world.go_on(60)
-    assert {row.kind for row in world.parts.store.readings(lease.id)} <= {"idle", "unknown"}
+    assert {row.kind for row in world.parts.store.readings.of_lease(lease.id)} <= {"idle", "unknown"}

@@ -54,25 +54,26 @@ def test_its_user_says_so_and_an_administrator_answers_on_the_same_page(world, g
     text = alice.look("workspaces/gone").text
     assert "<b>admin</b>" in text
     assert "Sorry. The policy counts CPU now." in text
-    history = [(line.actor, line.event.action, line.event.why) for line in world.call(world.parts.store.audit, "gone")][
-        :2
-    ]
+    history = [
+        (line.actor, line.event.action, line.event.why)
+        for line in world.call(world.parts.store.audit_log.latest, "gone")
+    ][:2]
     assert history == [("admin", "answered", "Sorry. The policy counts CPU now."), ("alice", "disputed", SENTENCE)]
 
 
 def test_the_readings_that_decided_stay_as_long_as_its_audit(world, gone):
     store = world.parts.store
-    assert not any(row.kept for row in world.call(store.readings, "gone"))
+    assert not any(row.kept for row in world.call(store.readings.of_lease, "gone"))
     assert api(world, "alice", "workspaces/gone/dispute", "POST").status_code == 200
-    kept = [row.at for row in world.call(store.readings, "gone") if row.kept]
+    kept = [row.at for row in world.call(store.readings.of_lease, "gone") if row.kept]
     assert (min(kept), max(kept), len(kept)) == (DECIDING, AT, 41)
-    while world.call(store.ages.thin_readings, NOW + 60 * 86400):
+    while world.call(store.readings.thin, NOW + 60 * 86400):
         pass
-    assert [row.at for row in world.call(store.readings, "gone")] == kept
-    while world.call(store.ages.forget_ended, NOW + 1):
+    assert [row.at for row in world.call(store.readings.of_lease, "gone")] == kept
+    while world.call(store.leases.delete_ended, NOW + 1):
         pass
-    assert world.call(store.readings, "gone") == []
-    assert world.call(store.disputed, None) == []
+    assert world.call(store.readings.of_lease, "gone") == []
+    assert world.call(store.leases.disputed, None) == []
 
 
 @pytest.mark.postgresql

@@ -19,7 +19,7 @@ async def test_the_first_estimate_is_noted_and_what_came_of_it_is_kept(tmp_path)
     assert world.now_of(waits).estimate == told, "the first one stands"
     foretold = world.parts.allocator.foretold
     await foretold.came(world.now_of(waits))
-    (outcome,) = world.parts.store.estimates.last()
+    (outcome,) = world.parts.store.estimates.latest()
     assert outcome == foretold.past[-1]
     assert outcome.actual_seconds == world.clock.now() - told.told_at
     assert not outcome.was_right, "it came sooner than any range of one holder's deadline"
@@ -31,7 +31,7 @@ async def test_ranges_follow_from_what_is_stored(tmp_path):
     world = World(tmp_path / "s.sqlite", gpus=1)
     await world.round()
     for _ in range(30):
-        world.parts.store.estimates.keep(Outcome(60, 600, 60, 600, 1200), world.clock.now())
+        world.parts.store.estimates.add(Outcome(60, 600, 60, 600, 1200), world.clock.now())
     world.boot()
     await world.round()
     await world.up("anna")

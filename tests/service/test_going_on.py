@@ -172,7 +172,7 @@ async def test_a_stop_while_it_is_under_way_ends_it_for_good(world, monkeypatch)
         "It was stopped by alice, from its page.",
     )
     assert world.book.of_key(lease.key) is None
-    lines = [line.event.name for line in await world.parts.store.read(world.parts.store.audit, lease.id)]
+    lines = [line.event.name for line in await world.parts.store.read(world.parts.store.audit_log.latest, lease.id)]
     assert lines.count("stop") == 2, "what was to go on, and once that it was stopped for good"
 
 

@@ -117,8 +117,8 @@ def test_of_old_readings_ten_minutes_are_as_busy_as_their_highest(store):
     start = START - START % 600
     rows = rows_of([0.0, 80.0, *8 * [0.0], *10 * [0.0]], start=start)
     store.save([], readings=rows)
-    store.ages.thin_readings(start + 3 * DAY)
-    left = store.readings("one")
+    store.readings.thin(start + 3 * DAY)
+    left = store.readings.of_lease("one")
     assert len(left) == 3
     lease = a_lease("one", Phase.RUNNING, held=slots("a"))
     store.save([replace(lease, running_at=start)])

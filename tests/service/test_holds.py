@@ -5,10 +5,11 @@ from datetime import datetime, timezone
 
 import pytest
 
+from gpuspawner.core.calendar.windows import Window
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import UP, Phase
 from gpuspawner.core.queue.snapshot import claim_of
-from gpuspawner.core.rules import ClassHold, Rules, Window
+from gpuspawner.core.rules import ClassHold, Rules
 from gpuspawner.service.tell.messages import message_of
 from gpuspawner.service.tell.sentences import starts_now
 from gpuspawner.service.tell.views import lease_view

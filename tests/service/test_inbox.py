@@ -56,6 +56,15 @@ def told(document):
     return [(one["title"], one["unread"]) for one in document["notices"]]
 
 
+def test_a_program_that_was_killed_for_memory_is_a_notice(world):
+    killed = events.KilledForMemory(2, 16 * 2**30)
+    asked = (NOW - 7600, "alice", events.Asked("pytorch, 1 a100, 8 h"))
+    save(world, page_world.running("runs"), asked, (NOW - 60, "cluster", killed))
+    (notice,) = inbox(world)["notices"]
+    assert (notice["title"], notice["unread"]) == ("A program was killed for want of memory", True)
+    assert notice["text"] == "2 programs killed: the workspace had used all of its 16 GiB"
+
+
 def test_what_happened_while_away_is_there_until_it_is_read(world):
     ended_idle(world)
     document = inbox(world)
@@ -144,7 +153,7 @@ def test_a_withdrawn_message_is_in_no_inbox_and_both_are_audited(world):
     assert api(world, "admin", f"messages/{made['id']}", "DELETE").status_code == 409
     assert api(world, "admin", "messages").json()["messages"] == []
     assert [one["state"] for one in api(world, "admin", "messages?past=1").json()["messages"]] == ["withdrawn"]
-    lines = world.call(world.parts.store.audit)
+    lines = world.call(world.parts.store.audit_log.latest)
     assert [(line.actor, line.event.name) for line in lines] == [
         ("admin", "message withdrawn"),
         ("admin", "message sent"),

@@ -11,7 +11,7 @@ from gpuspawner.catalog import load_catalog
 from gpuspawner.core.rules import Rate
 from gpuspawner.service.api.rest.keys import LOST
 from gpuspawner.service.app import load
-from gpuspawner.service.store.clients.answers import MOST_CHARACTERS, MOST_KEYS, AnswerRow
+from gpuspawner.service.store.idempotency import MAX_ANSWER_CHARACTERS, MAX_KEYS, KeyRow
 
 WEEK = {"gpu_hours": {"per": "week", "hard": 400}}
 OPTIONS = {"template": "pytorch", "gpu": "a100", "count": 1, "server": "second"}
@@ -73,12 +73,12 @@ def test_promise_1_what_is_repeated_after_a_kill_is_done_once_and_answered(world
     kill_after_the_next_write(world, monkeypatch)
     assert send(world, who, method, path, body).status_code == 500
     restart(world, monkeypatch)
-    before = world.parts.store.audit(limit=1000)
+    before = world.parts.store.audit_log.latest(limit=1000)
     again = [send(world, who, method, path, body) for _ in range(2)]
     assert [(x.status_code // 100, x.headers["Idempotency-Replayed"]) for x in again] == [(2, "true")] * 2, again[
         0
     ].text
-    assert world.parts.store.audit(limit=1000) == before
+    assert world.parts.store.audit_log.latest(limit=1000) == before
     assert send(world, who, method, path, {**body, "other": 1}).status_code == 422
 
 
@@ -104,7 +104,7 @@ def test_an_act_whose_answer_was_lost_is_not_done_again_and_says_so(world, monke
     restart(world, monkeypatch)
     answer = send(world, *wish)
     assert (answer.status_code, answer.json()["error"]["message"]) == (409, LOST)
-    assert len(world.parts.store.wishes.all("hub-1")) == 1
+    assert len(world.parts.store.schedules.of_hub("hub-1")) == 1
 
 
 def test_a_refused_request_may_be_sent_again_by_its_key(world):
@@ -115,13 +115,13 @@ def test_a_refused_request_may_be_sent_again_by_its_key(world):
 
 
 def test_keys_and_answers_are_bounded_by_person_and_by_size(store):
-    for number in range(MOST_KEYS + 50):
-        store.answers.keep(AnswerRow(f"a{number}", "ann", float(number), "x", 200, text="y" * 10_000))
-    store.answers.keep(AnswerRow("b", "bob", 0.0, "x", 200, text="kept"))
-    assert store.answers.of("a0") is None, "the oldest goes"
-    assert store.answers.of("b").text == "kept", "one person's many take none of another's"
-    rows = [store.answers.of(f"a{number}") for number in range(50, MOST_KEYS + 50)]
+    for number in range(MAX_KEYS + 50):
+        store.idempotency_keys.save(KeyRow(f"a{number}", "ann", float(number), "x", 200, answer="y" * 10_000))
+    store.idempotency_keys.save(KeyRow("b", "bob", 0.0, "x", 200, answer="kept"))
+    assert store.idempotency_keys.get("a0") is None, "the oldest goes"
+    assert store.idempotency_keys.get("b").answer == "kept", "one person's many take none of another's"
+    rows = [store.idempotency_keys.get(f"a{number}") for number in range(50, MAX_KEYS + 50)]
     assert None not in rows
-    assert sum(len(row.text) for row in rows) <= MOST_CHARACTERS
-    assert rows[-1].text
-    assert not rows[0].text, "that it was done stays known, its answer does not"
+    assert sum(len(row.answer) for row in rows) <= MAX_ANSWER_CHARACTERS
+    assert rows[-1].answer
+    assert not rows[0].answer, "that it was done stays known, its answer does not"

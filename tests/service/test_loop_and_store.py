@@ -56,7 +56,7 @@ class Gaps:
 def test_what_a_part_of_the_service_asks_of_the_store_in_the_loop_is_seen(store, transactions_in_the_loop):
     async def run():
         book = Book(store)
-        book.store.live()  # a test may
+        book.store.leases.live()  # a test may
         book._write_together([])  # the book may not
 
     asyncio.run(run())
@@ -102,7 +102,7 @@ async def test_many_that_ask_at_once_are_written_together(make_world, monkeypatc
 async def test_nobody_is_told_or_answered_before_it_is_stored(world, monkeypatch):
     lease = await world.up("alice")
     told = []
-    world.book.told = lambda lease, line: told.append((line.event.action, world.parts.store.lease(lease.id).phase))
+    world.book.told = lambda lease, line: told.append((line.event.action, world.parts.store.leases.get(lease.id).phase))
     gate, save = threading.Event(), world.parts.store.save
     monkeypatch.setattr(world.parts.store, "save", lambda *some: gate.wait(20) and save(*some))
     stops = asyncio.ensure_future(world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough")))
@@ -111,7 +111,7 @@ async def test_nobody_is_told_or_answered_before_it_is_stored(world, monkeypatch
     late = asyncio.create_task(world.allocator.release(lease.id, lease.attempt, "stopped", ""))
     await asyncio.sleep(0.1)
     assert world.book.get(lease.id).phase is Phase.STOPPING, "it counts for decisions"
-    assert world.parts.store.lease(lease.id).phase is Phase.RUNNING
+    assert world.parts.store.leases.get(lease.id).phase is Phase.RUNNING
     assert (told, world.hub.calls) == ([], [])
     assert [x.done() for x in (stops, driven, heard, late)] == [False] * 4
     gate.set()
@@ -159,10 +159,10 @@ async def test_a_failure_in_the_middle_takes_back_all_that_came_after_it(store, 
     assert [type(x) for x in found] == [type(None), Unavailable, Unavailable]
     assert [x.user for x in book] == ["first"]
     assert book.of_key(two.key) is None
-    assert list(book) == store.live()
+    assert list(book) == store.leases.live()
     assert book.failed_to_write
     await book.save(two)
-    assert {x.id for x in store.live()} == {"one", "two"}
+    assert {x.id for x in store.leases.live()} == {"one", "two"}
 
 
 async def test_a_fault_of_ours_fails_its_own_change_and_what_came_after_it_alone(store):
@@ -174,7 +174,7 @@ async def test_a_fault_of_ours_fails_its_own_change_and_what_came_after_it_alone
     assert found[0] is None
     assert not isinstance(found[1], (type(None), Unavailable))
     assert isinstance(found[2], Unavailable)
-    assert [x.id for x in book] == [x.id for x in store.live()] == ["l0"]
+    assert [x.id for x in book] == [x.id for x in store.leases.live()] == ["l0"]
 
 
 async def test_whoever_is_cancelled_takes_nothing_back(store):
@@ -183,4 +183,4 @@ async def test_whoever_is_cancelled_takes_nothing_back(store):
     asks.cancel()
     await asyncio.gather(asks, return_exceptions=True)
     await book.settled()
-    assert list(book) == store.live() == [a_lease()]
+    assert list(book) == store.leases.live() == [a_lease()]

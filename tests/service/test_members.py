@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from gpuspawner.catalog import load_text
-from gpuspawner.catalog.file import InForce
+from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import NOBODY, Owner
 from gpuspawner.service.fake import FakeHub, HandClock
@@ -79,7 +79,7 @@ async def test_what_the_hub_does_not_have_is_told_and_so_is_that_nobody_knows(hu
         _ = who.there
     await who.look()
     assert who.there == {"leads"}
-    assert [line.partition(":")[0] for line in who.missing()] == ["The hub has no group vision"]
+    assert [line.partition(",")[0] for line in who.missing()] == ["The hub has no group vision"]
     hub.unreachable = "The hub does not answer."
     await who.look()
     assert who.missing() == ("Which groups the hub has is not known. The hub does not answer.",)

@@ -5,6 +5,7 @@ import json
 import subprocess
 from dataclasses import replace
 
+import pytest
 from service_world import IDLE_FOR
 
 from gpuspawner.backends.base import ProbeResult
@@ -48,6 +49,37 @@ async def test_it_says_when_and_why_a_workspace_ends_and_goes_with_the_warning(w
     await notices.look()
     assert not file.exists()
     assert len(ran) == 3
+
+
+@pytest.mark.parametrize("why", ["", "Its node is being emptied, for example for maintenance."])
+async def test_a_pod_that_is_being_deleted_says_whether_the_cluster_ends_it(world, monkeypatch, tmp_path, why):
+    """Its preStop hook waits for this: a server that somebody stops is not kept, one that is evicted is."""
+    workspace(world, monkeypatch, tmp_path)
+    lease, notices = await world.up("alice"), Notices(world.parts, world.backend)
+    key = (lease.id, lease.attempt)
+    ending = replace(world.backend.running[key], ending=True, disruption=why, ends_in_seconds=25.0)
+    world.backend.running[key] = ending
+    await world.round()
+    await notices.look()
+    told = json.loads((tmp_path / ".gpuspawner" / "notice.json").read_text())
+    assert told["kind"] == ("preempted" if why else "stopped")
+    assert told["ends_at"] == pytest.approx(world.clock.now() + 25, abs=3)
+
+
+async def test_a_workspace_that_its_user_stops_is_told_so_until_its_pod_is_gone(world, monkeypatch, tmp_path):
+    ran = workspace(world, monkeypatch, tmp_path)
+    lease, notices = await world.up("alice"), Notices(world.parts, world.backend)
+    await notices.look()
+    await world.book.save(replace(world.book.get(lease.id), phase=Phase.STOPPING))
+    await notices.look()
+    assert len(ran) == 1, "nothing is said before its pod is being deleted"
+    key = (lease.id, lease.attempt)
+    gone = {"ending": True, "disruption": "Its node is being emptied.", "ends_in_seconds": 25.0}
+    monkeypatch.setattr(
+        world.parts.reconciler, "_running_of", {lease.id: [replace(world.backend.running[key], **gone)]}
+    )
+    await notices.look()
+    assert json.loads((tmp_path / ".gpuspawner" / "notice.json").read_text())["kind"] == "stopped"
 
 
 async def test_a_write_that_fails_is_tried_again_after_a_while(world, monkeypatch, tmp_path):

@@ -68,7 +68,7 @@ async def test_it_runs_once_however_long_the_store_takes_nothing(world, monkeypa
     world.backend.scripts[lease.id] = ProbeResult("on-stop 0\nsaved\n")
     await world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
     with monkeypatch.context() as meanwhile:
-        meanwhile.setattr(world.book.store.outputs, "keep", full)
+        meanwhile.setattr(world.book.store.outputs, "save", full)
         for _ in range(3):
             await world.parts.reclaimer.drive(lease.id)
     await world.go_on(5, step=1)

@@ -105,7 +105,7 @@ async def test_it_is_asked_for_told_extended_and_stopped_as_by_the_service_itsel
     apart.cluster.refusal = "no policy"
     apart.cluster.apply("new", server="second")
     await apart.rounds()
-    assert apart.cluster.there["new"].status["reason"] == "no policy"
+    assert apart.cluster.there["new"].status["message"] == "no policy"
     apart.cluster.change(there, deleting=True)
     await apart.rounds(10)
     assert "train" not in apart.cluster.there

@@ -17,7 +17,7 @@ from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.resources.resource import LIFETIME, Resource
 from gpuspawner.service.api.actions import act
 from gpuspawner.service.api.base import Person
-from gpuspawner.service.operator.telling import LONGEST_REASON_BYTES, short, status_of
+from gpuspawner.service.operator.telling import LONGEST_MESSAGE_BYTES, headline, short, status_of
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ async def test_a_name_that_no_other_door_takes_is_refused_here_too(door, when):
     door.cluster.apply("train", server="a\nb", **when)
     await door.rounds()
     assert door.status("train")["phase"] == "Refused"
-    assert door.status("train")["reason"].startswith("Name: 'a")
+    assert door.status("train")["message"].startswith("Name: 'a")
     assert leases_of(door) == []
 
 
@@ -81,7 +81,7 @@ async def test_a_user_who_is_renamed_keeps_the_workspace_and_the_old_request_is_
     assert door.world.now_of(lease).user == "eve"
     assert door.cluster.told.count("train") == 0
     assert door.status("train")["phase"] == "Ended"
-    assert "has another request" in door.status("train")["reason"]
+    assert "has another request" in door.status("train")["message"]
     assert door.cluster.there[f"ws-{lease.id[:12]}"].spec["user"] == "eve"
     door.cluster.change(door.cluster.there["train"], deleting=True)
     await door.rounds()
@@ -117,13 +117,59 @@ async def test_a_status_has_8_kib_at_most(door):
     said = [{"type": LIFETIME, "status": "False", "message": "a" * 1000, "reason": "Refused"}]
     resource = Resource("r", "u", "1", "then", spec=SPEC, status={"conditions": said})
     status = status_of(door.world.parts, resource, long)
-    assert "停止" in status["reason"]
+    assert "停止" in status["message"]
     assert 7000 < len(json.dumps(status, ensure_ascii=False).encode()) < 8192
 
 
 def test_a_reason_is_cut_between_two_letters_and_half_of_a_pair_breaks_nothing():
-    assert short("停" * 400) == "停" * (LONGEST_REASON_BYTES // 3)
+    assert short("停" * 400) == "停" * (LONGEST_MESSAGE_BYTES // 3)
     assert short("a\ud800b") == "a?b"
+
+
+LONG = "GPU: 't4' asked; allowed: a100, h100 or none. Choose one of them."
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("Running on 2 A100", "Running on 2 A100"),
+        ("Next ready Mon 08:00. It is asked for early enough.", "Next ready Mon 08:00."),
+        (LONG, "GPU: 't4' asked; allowed: a100, h100 or none."),
+        ("one two, " * 20, "one two, one two, one two, one two, one two, one two, one…"),
+        ("停" * 400, "停" * 59 + "…"),
+        ("", ""),
+    ],
+)
+def test_the_column_reason_has_the_first_sentence_or_60_letters_of_it(message, reason):
+    assert headline(message) == reason
+    assert len(headline(message)) <= OF_REQUEST["properties"]["reason"]["maxLength"]
+
+
+@pytest.mark.parametrize("lifetime", ["banana", "-3h", ["8h"], None])
+async def test_a_lifetime_that_cannot_be_read_says_which_key_and_value_and_what_is_allowed(door, lifetime):
+    door.cluster.apply("train")
+    await door.rounds()
+    await door.world.up("ada", template="pytorch", lifetime="8h")
+    await door.rounds()
+    door.cluster.apply("train", lifetime=lifetime)
+    await door.rounds()
+    told = door.cluster.there["train"].condition(LIFETIME)
+    if lifetime is None:
+        assert told == {}, "the one that was written is taken out: nothing is asked"
+        return
+    assert (told["status"], told["reason"]) == ("False", "Refused")
+    assert told["message"].startswith(f"Lifetime: {lifetime!r} asked; allowed: ")
+    assert " to " in told["message"].partition("allowed: ")[2]
+    assert told["message"].endswith("The workspace keeps the lifetime that it has.")
+
+
+@pytest.mark.parametrize("public_url", ["", "https://hub.example.org/services/gpu"])
+async def test_the_address_of_the_page_is_public_or_absent(door, public_url):
+    door.operator._parts = replace(door.world.parts, page_url=public_url)
+    door.cluster.apply("train")
+    await door.rounds()
+    page = f"{public_url}/workspaces/uidtrain" if public_url else None
+    assert door.status("train").get("page") == page
 
 
 async def test_nothing_stops_where_all_are_deleted_together(door):
@@ -192,8 +238,8 @@ async def test_refusals_are_told_and_not_tried_again(door):
     door.cluster.apply("who", user="nobody")
     await door.rounds()
     assert (door.status("kind")["phase"], door.status("who")["phase"]) == ("Refused", "Refused")
-    assert "t4" in door.status("kind")["reason"]
-    assert "The hub has no user nobody" in door.status("who")["reason"]
+    assert "t4" in door.status("kind")["message"]
+    assert "The hub has no user nobody" in door.status("who")["message"]
     told = len(door.cluster.told)
     await door.rounds()
     assert len(door.cluster.told) == told
@@ -206,9 +252,9 @@ async def test_all_that_is_wrong_with_one_is_told_at_once(door, when):
     await door.rounds()
     told = door.status("wrong")
     assert told["phase"] == "Refused"
-    assert "GPUs: '99' asked" in told["reason"] or "GPUs: 99 asked" in told["reason"]
-    assert "Memory: '1 box' asked" in told["reason"]
-    assert told["conditions"][0]["message"] == told["reason"]
+    assert "GPUs: '99' asked" in told["message"] or "GPUs: 99 asked" in told["message"]
+    assert "Memory: '1 box' asked" in told["message"]
+    assert told["conditions"][0]["message"] == told["message"]
 
 
 async def test_a_policy_that_is_not_there_refuses_new_ones_alone(door):
@@ -217,7 +263,7 @@ async def test_a_policy_that_is_not_there_refuses_new_ones_alone(door):
     door.cluster.refusal = "no policy"
     door.cluster.apply("new", server="second")
     await door.rounds()
-    assert (door.status("new")["phase"], door.status("new")["reason"]) == ("Pending", "no policy")
+    assert (door.status("new")["phase"], door.status("new")["message"]) == ("Pending", "no policy")
     assert [lease.id for lease in leases_of(door)] == ["uidold"]
     door.cluster.refusal = ""
     await door.rounds()

@@ -35,7 +35,9 @@ async def test_an_administrator_reads_it_once_its_user_has_shared_it(world):
     for other in (ROOT, bob):
         with pytest.raises(HTTPError, match="Only its user may share"):
             await act(world.parts, other, lease, "share", "its page")
-    assert "the last line" not in str([lease_view(world.parts, lease), world.parts.store.audit(lease.id), lease])
+    assert "the last line" not in str(
+        [lease_view(world.parts, lease), world.parts.store.audit_log.latest(lease.id), lease]
+    )
     for _ in range(2):
         await act(world.parts, person(lease), lease, "share", "its page")
     assert await output_view(world.parts, lease, ROOT) == {"there": True, "text": "the last line", "shared": True}
@@ -47,13 +49,13 @@ async def test_it_is_kept_for_a_week_and_never_more_than_its_bytes(world):
     text = (await output_view(world.parts, lease, person(lease)))["text"]
     assert (len(text), text[-4:]) == (BYTES, "?end")
     world.clock.advance(KEPT_SECONDS - 2)  # which it took to end
-    world.parts.store.outputs.forget(world.clock.now())
+    world.parts.store.outputs.delete_old(world.clock.now())
     assert (await output_view(world.parts, lease, person(lease)))["there"]
     world.clock.advance(1)
     assert not (await output_view(world.parts, lease, person(lease)))["there"], "also before it is deleted"
     with pytest.raises(Conflict, match="kept for a week"):
         await act(world.parts, person(lease), lease, "share", "its page")
-    world.parts.store.outputs.forget(world.clock.now())
+    world.parts.store.outputs.delete_old(world.clock.now())
     world.clock.advance(-KEPT_SECONDS)
     assert not (await output_view(world.parts, lease, person(lease)))["there"]
 

@@ -15,8 +15,8 @@ from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.queue.preemption import Preemption
 from gpuspawner.core.rules import Account
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.store.clients.tokens import TokenRow
 from gpuspawner.service.store.ledger import GrantRow
+from gpuspawner.service.store.personal import TokenRow
 from gpuspawner.service.web import base
 
 QUOTAS = {"each-user": {"each": "user", "gpus": {"soft": 1, "hard": 4}, "gpu_hours": {"per": "week", "hard": 40}}}
@@ -86,7 +86,7 @@ def test_the_page_of_quotas_answers_for_every_variant_of_a_claim(world):
     of_user = replace(CLAIM, account=Account("", "alice born"), user="alice")
     for made in (CLAIM, replace(CLAIM, account=None, external="A <cluster>"), of_user):
         for label, claim in variants(made, skip=IDS | {"kind", "count"}):
-            world.parts.store.preemptions.save(claim)
+            world.parts.store.preemptions.save([claim])
             look(world, browsers, [("admin", "quotas")], failing, label)
     assert failing == []
 
@@ -117,17 +117,17 @@ def test_pages_answer_for_every_variant_of_a_message_a_wish_and_a_token(world):
     browsers, failing = browsers_of(world), []
     message = replace(sample(Message), id="one", until=NOW + 600, made_at=NOW - 60)
     for label, one in variants(message, skip={"id"}):
-        world.parts.store.messages.save(one, [LINE])
+        world.parts.store.announcements.save(one, [LINE])
         world.call(world.parts.board.load)
         look(world, browsers, [("admin", "messages"), ("alice", "inbox"), ("alice", "")], failing, label)
     wish = Wish("one", "alice", "", {"template": "pytorch"}, 480, (0, 1), NOW)
     for label, one in variants(wish, skip={"id", "minute", "days", "options"}):
-        world.parts.store.wishes.remove(ALICE, "one", LINE)
-        world.parts.store.wishes.make(ALICE, one, 9, LINE)
+        world.parts.store.schedules.delete(ALICE, "one", LINE)
+        world.parts.store.schedules.add(ALICE, one, 9, LINE)
         look(world, browsers, [("alice", "")], failing, label)
     token = TokenRow("one", "x", "hub-1", "admin born", "admin", "a laptop", NOW, NOW + 600, None)
     for number, (_, one) in enumerate(variants(token, skip={"id", "hub", "user_created"})):
-        world.parts.store.tokens.make(replace(one, id=str(number), hash=str(number)), LINE)
+        world.parts.store.tokens.add(replace(one, id=str(number), hash=str(number)), LINE)
     look(world, browsers, [("admin", "tokens")], failing, "tokens")
     assert failing == []
 

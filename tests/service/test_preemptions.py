@@ -313,7 +313,7 @@ async def test_promise_2_no_crash_between_warning_and_end_loses_or_doubles_anyth
 async def test_a_notice_whose_claim_is_gone_is_taken_back(world):
     alice = await old(world, "alice", count=2)
     made = await world.parts.preemptions.make(a_claim(world, 2))
-    world.parts.store.preemptions.save(replace(made, state=State.GIVEN_UP))
+    world.parts.store.preemptions.save([replace(made, state=State.GIVEN_UP)])
     world.boot()
     await world.round()
     await world.sample()

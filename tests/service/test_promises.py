@@ -119,12 +119,12 @@ async def test_promise_2_a_lease_its_deadline_place_streak_and_readings_survive_
     first, second = await world.start("bob", gpu="half"), await world.start("carol")
     await world.go_on(240)
     running = await world.parts.lifecycle.extend(world.book.get(running.id), "alice")
-    readings = world.parts.store.readings(running.id)
+    readings = world.parts.store.readings.of_lease(running.id)
     before = {lease.id: lease for lease in world.book}
     world.boot()
     assert {x.id: replace(x, heard_at=before[x.id].heard_at) for x in world.book} == before
     assert world.book.get(running.id).streak.idle_seconds == 180.0
-    assert world.parts.store.readings(running.id) == readings
+    assert world.parts.store.readings.of_lease(running.id) == readings
     places = [lease_view(world.parts, world.book.get(x.id))["queue"]["place"] for x in (first, second)]
     assert places == [1, 2]
 
@@ -267,8 +267,8 @@ async def test_promise_3_a_stop_records_who_why_and_the_readings_behind_it(world
     assert world.did(lease) == ["asked", "granted", "running", "warned", "stop"]
     assert world.hub.calls == [("stop", "alice", lease.server_started)]
     world.clock.advance(40 * 86400)
-    world.parts.store.ages.thin_readings(world.clock.now())
-    assert len(world.parts.store.readings(lease.id)) >= 8
+    world.parts.store.readings.thin(world.clock.now())
+    assert len(world.parts.store.readings.of_lease(lease.id)) >= 8
 
 
 # 6. A GPU shortage is a queue, not a failure.

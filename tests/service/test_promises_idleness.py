@@ -48,7 +48,7 @@ async def test_promise_4_a_probe_that_failed_is_not_idle(world, problem, cut):
     world.shows(lease, 0, problem=problem, text=text[: int(len(text) * cut)])
     await world.go_on(LONG)
     assert world.book.get(lease.id).phase is Phase.RUNNING
-    assert {row.kind for row in world.parts.store.readings(lease.id)} == {"unknown"}
+    assert {row.kind for row in world.parts.store.readings.of_lease(lease.id)} == {"unknown"}
 
 
 async def test_promise_4_a_missing_nvidia_smi_is_not_idle(world):
@@ -125,7 +125,7 @@ async def test_promise_5_nobody_is_stopped_for_idleness_without_the_whole_grace(
     lease = await world.up("alice")
     await world.go_on(IDLE_FOR + GRACE)
     assert world.now_of(lease).phase is Phase.RECLAIMING
-    warned = next(x.at for x in world.parts.store.audit(lease.id) if x.event.action == "warned")
+    warned = next(x.at for x in world.parts.store.audit_log.latest(lease.id) if x.event.action == "warned")
     await world.go_on(180)
     assert world.now_of(lease).ended_at - warned >= GRACE
 

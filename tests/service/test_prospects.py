@@ -63,7 +63,7 @@ async def test_who_waits_for_what_a_lowered_quota_never_lets_through_is_told_and
     quota[0] = 1
     await world.go_on(3, step=1)
     await world.go_on(60, step=20)
-    told = [line for line in world.parts.store.audit(lease.id) if line.event.action == "can't start now"]
+    told = [line for line in world.parts.store.audit_log.latest(lease.id) if line.event.action == "can't start now"]
     assert [line.event.why for line in told] == ["GPUs: 2 asked; allowed: 1 by the cluster's quota team. Ask for 1."]
     sentence = lease_view(world.parts, world.now_of(lease))["queue"]["sentence"]
     assert sentence.startswith("It can't start as things are: GPUs: 2 asked; allowed: 1 by the cluster's quota team.")

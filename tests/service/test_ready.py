@@ -7,11 +7,12 @@ import pytest
 from test_arrivals import MINUTE, reads
 
 from gpuspawner.core.calendar.ready import FIRST_START_SECONDS, QUICKER_SHARE, Wish
+from gpuspawner.core.calendar.windows import Window
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Key, Owner, Phase
-from gpuspawner.core.rules import Hours, Window
+from gpuspawner.core.rules import Hours
 from gpuspawner.service.forgetting import forget
 from gpuspawner.service.ready import telling
 from gpuspawner.service.ready.rounds import ready_round
@@ -77,7 +78,7 @@ async def test_it_is_asked_for_in_time_as_any_start_and_nobody_has_to_come_befor
     await rounds(world, 3, until_asked=True)
     lease = lease_of(world)
     assert (lease.key, lease.unattended, lease.request.count) == (Key(*owner(world), ""), True, 1)
-    lines = await world.parts.store.read(world.parts.store.audit, lease.id)
+    lines = await world.parts.store.read(world.parts.store.audit_log.latest, lease.id)
     assert (lines[-1].event.name, lines[-1].where) == ("asked", "a standing wish")
     up = await comes_up(world)
     ready_at = up.ready_at
@@ -109,7 +110,9 @@ async def missed(world, is_over):
 
 async def test_who_does_not_come_gives_it_back_and_after_three_days_it_pauses_and_says_so(world):
     up, told = await missed(world, lambda lease: lease.reason is Reason.NOBODY_CAME)
-    (line,) = [x for x in await world.parts.store.read(world.parts.store.audit) if x.event.name == "ready paused"]
+    (line,) = [
+        x for x in await world.parts.store.read(world.parts.store.audit_log.latest) if x.event.name == "ready paused"
+    ]
     message = message_of(world.parts, world.now_of(up), line)
     assert message.user == "bob"
     assert "daily 8:30: on 3 days in a row nobody came" in message.text
@@ -142,7 +145,7 @@ async def test_who_came_begins_anew_and_who_waits_long_is_asked_for_earlier(worl
     assert world.now_of(up).claimed_at is not None
     (told,) = await listed(world)
     assert (told["lease"], told["missed_days"]) == (None, 0)
-    ((_, stored),) = await world.parts.store.read(world.parts.store.wishes.all, world.hub_id)
+    ((_, stored),) = await world.parts.store.read(world.parts.store.schedules.of_hub, world.hub_id)
     took_seconds = world.now_of(up).running_at - up.granted_at
     assert 0 < took_seconds < stored.start_seconds == QUICKER_SHARE * FIRST_START_SECONDS
 
@@ -153,12 +156,12 @@ def away(*_arguments):
 
 async def test_a_service_that_dies_between_asks_once_and_what_cannot_be_is_told(world):
     await wish(world)
-    change = world.parts.store.wishes.change
-    world.parts.store.wishes.change = away
+    change = world.parts.store.schedules.change
+    world.parts.store.schedules.change = away
     with pytest.raises(Unavailable):
         await rounds(world, 30, until_asked=True)
     lease = lease_of(world)
-    world.parts.store.wishes.change = change
+    world.parts.store.schedules.change = change
     world.boot()
     await world.round()
     await ready_round(world.parts)
@@ -200,8 +203,8 @@ async def test_wishes_of_who_is_deleted_are_forgotten_and_ask_for_nothing(world)
     assert lease_of(world) is None
     await forget(world.parts)
     store = world.parts.store
-    assert await store.read(store.wishes.of, before) == []
-    ((_, left),) = await store.read(store.wishes.all, world.hub_id)
+    assert await store.read(store.schedules.of, before) == []
+    ((_, left),) = await store.read(store.schedules.of_hub, world.hub_id)
     assert isinstance(left, Wish)
     assert left.user == "carol"
 

@@ -39,12 +39,12 @@ def test_a_terminal_lists_makes_resumes_and_removes_ones_own(world, cli):  # noq
     for method, body in (("POST", {"paused": True}), ("DELETE", None)):
         assert api(world, "bob", f"ready/{one['id']}", method, body).status_code == 404
     assert "Next ready" in cli("ready", "--resume", one["id"][:8]).out
-    world.call(world.parts.store.wishes.change, alice_of(world), one["id"], partial(replace, missed=3))
+    world.call(world.parts.store.schedules.change, alice_of(world), one["id"], partial(replace, missed=3))
     assert "Paused: on 3 days in a row nobody came." in alice.look("").text
     assert "Paused" not in alice.submit("ready", id=one["id"], act="resume").text
     assert cli("ready", "--remove", one["id"][:8]).out == f"{one['id'][:8]}: removed.\n"
     assert "No workspace to be ready" in cli("ready", "--remove", one["id"], code=2).err
-    lines = world.call(world.parts.store.audit)
+    lines = world.call(world.parts.store.audit_log.latest)
     assert [line.event.name for line in lines] == ["ready removed", "ready resumed", "ready resumed", "ready wished"]
     assert {line.actor for line in lines} == {"alice"}
     assert list(world.parts.book) == []
@@ -58,7 +58,7 @@ def test_a_second_click_on_have_it_ready_makes_no_second_one(world):
     api(world, "alice", "ready", "POST", {**body, "at": "9:00"})
     api(world, "alice", "ready", "POST", {**body, "server": "train"})
     assert len(api(world, "alice", "ready").json()["ready"]) == 3
-    assert len(world.call(world.parts.store.audit)) == 3
+    assert len(world.call(world.parts.store.audit_log.latest)) == 3
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_one_is_changed_paused_and_resumed_by_command_api_and_page(world, cli): 
 @pytest.mark.postgresql
 def test_what_would_be_refused_by_now_is_told_before_its_time(world):
     api(world, "alice", "ready", "POST", {"at": "8:00", "on": "daily", "count": 2})
-    (one,) = world.call(world.parts.store.wishes.of, alice_of(world))
+    (one,) = world.call(world.parts.store.schedules.of, alice_of(world))
     gone = partial(replace, options={"template": "gone"})
-    world.call(world.parts.store.wishes.change, alice_of(world), one.id, gone)
+    world.call(world.parts.store.schedules.change, alice_of(world), one.id, gone)
     (told,) = api(world, "alice", "ready").json()["ready"]
     assert " As things are it would be refused: " in told["sentence"]

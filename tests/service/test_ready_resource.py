@@ -37,7 +37,7 @@ def leases(door):
 async def test_it_is_scheduled_then_asked_for_in_time_and_told_and_scheduled_again(door):
     await door.rounds()
     assert (door.status("morning")["phase"], door.status("morning")["readyAt"][11:]) == ("Scheduled", "08:30:00Z")
-    assert door.status("morning")["reason"].startswith("Next ready")
+    assert door.status("morning")["message"].startswith("Next ready")
     (wish,) = await wishes(door)
     assert (wish["id"], wish["words"], wish["options"]) == (
         "uidmorning",
@@ -80,7 +80,7 @@ async def test_what_its_user_removed_elsewhere_is_told_and_not_made_again(door):
     door.world.clock.advance(61.0)
     await door.rounds()
     assert door.status("morning")["phase"] == "Ended"
-    assert "removed on a page" in door.status("morning")["reason"]
+    assert "removed on a page" in door.status("morning")["message"]
     assert await wishes(door) == []
 
 
@@ -89,7 +89,7 @@ async def test_what_is_no_time_is_refused_in_words_and_a_lifetime_can_be_edited(
     door.cluster.apply("morning", lifetime="4h")
     await door.rounds()
     assert door.status("odd")["phase"] == "Refused"
-    assert "25:00" in door.status("odd")["reason"]
+    assert "25:00" in door.status("odd")["message"]
     door.cluster.apply("morning", lifetime="2h")
     await door.rounds()
     (wish,) = await wishes(door)

@@ -188,7 +188,7 @@ async def test_two_steps_of_one_stop_never_run_at_once(world):
 @pytest.mark.parametrize("effects", range(7))
 async def test_promise_3_a_service_killed_at_any_step_of_a_reclaim_has_it_carried_on(world, effects, half):
     lease = await in_grace(world)
-    evidence = len(world.parts.store.readings(lease.id))
+    evidence = len(world.parts.store.readings.of_lease(lease.id))
     # A restart in the grace leaves time to object: the kill comes at the sample after that.
     world.boot(life := Life())
     await world.round()
@@ -210,7 +210,7 @@ async def test_promise_3_a_service_killed_at_any_step_of_a_reclaim_has_it_carrie
     assert not world.backend.running
     assert set(world.hub.calls) == {("stop", "alice", lease.server_started)}
     assert world.did(lease).count("stop") == 1
-    kept = [row for row in world.parts.store.readings(lease.id) if row.kept]
+    kept = [row for row in world.parts.store.readings.of_lease(lease.id) if row.kept]
     assert len(kept) >= evidence
 
 

@@ -10,7 +10,7 @@ import yaml
 from page_world import Browser
 from service_world import GRACE, IDLE_FOR, POLICY
 
-from gpuspawner.catalog.file import CatalogFile
+from gpuspawner.catalog.watched_file import CatalogFile
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.rules.reload import Reload
@@ -57,7 +57,7 @@ def reload_of(world):
 
 def audited(world):
     """What the audit tells of the catalog, the oldest first: by whom, from where, what, and the version in force."""
-    lines = [line for line in reversed(world.parts.store.audit()) if line.event.name == "catalog changed"]
+    lines = [line for line in reversed(world.parts.store.audit_log.latest()) if line.event.name == "catalog changed"]
     return [(line.actor, line.where, line.event.why, line.target) for line in lines]
 
 

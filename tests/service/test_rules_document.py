@@ -13,8 +13,8 @@ import yaml
 from page_world import api, waiting
 
 from gpuspawner.catalog import load_catalog, load_text
-from gpuspawner.catalog.file import InForce
-from gpuspawner.catalog.rules.visible import choose_team
+from gpuspawner.catalog.visibility import choose_team
+from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.calendar.windows import opening
 from gpuspawner.core.errors import CatalogError, RequestRefused
 from gpuspawner.core.leases.lease import Phase
@@ -78,7 +78,7 @@ def rule_sentences(catalog):
 
 def of_teams(catalog):
     with pytest.raises(RequestRefused) as refused:
-        choose_team({}, catalog.rules, {"vision", "speech"}, "")
+        choose_team(catalog.rules, {"vision", "speech"}, "", {})
     yield str(refused.value)
 
 

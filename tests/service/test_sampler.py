@@ -9,7 +9,9 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.units import show_bytes
 from gpuspawner.service.observe import sampler
+from gpuspawner.service.tell.views import warnings_of
 
 
 async def test_every_sample_of_every_gpu_is_stored_with_what_it_proved(world):
@@ -18,7 +20,7 @@ async def test_every_sample_of_every_gpu_is_stored_with_what_it_proved(world):
     world.shows(lease, {first: 80, second: "[N/A]"})
     await world.sample()
     await world.go_on(60)
-    rows = world.parts.store.readings(lease.id)
+    rows = world.parts.store.readings.of_lease(lease.id)
     assert [(row.gpu, row.utilization_percent, row.kind) for row in rows] == [
         (first, 80.0, "busy"),
         (second, None, "unknown"),
@@ -36,7 +38,7 @@ async def test_a_reading_is_stored_with_all_that_it_is_judged_by(world):
         text = probe_text({lease.slots[0].gpu: 9}, clock_seconds=seconds, cpu_ticks=ticks, holders=[lease.slots[0].gpu])
         world.shows(lease, 9, text=text)
         await world.go_on(60)
-    rows = world.parts.store.readings(lease.id)
+    rows = world.parts.store.readings.of_lease(lease.id)
     assert [(row.shared, row.holders, row.holders_cpu_cores, row.cpu_cores, row.kind) for row in rows] == [
         (True, 1, None, None, "unknown"),
         (True, 1, 0.1, 0.1, "busy"),
@@ -115,8 +117,8 @@ async def test_a_hanging_probe_delays_no_other_workspace(world):
         world.parts.sampler.start_due()
         await stored(world)
         world.clock.advance(60)
-    assert len(world.parts.store.readings(fine.id)) == 3
-    assert world.parts.store.readings(stuck.id) == []
+    assert len(world.parts.store.readings.of_lease(fine.id)) == 3
+    assert world.parts.store.readings.of_lease(stuck.id) == []
     await world.parts.sampler.close()
 
 
@@ -137,7 +139,7 @@ async def test_what_hung_once_waits_aside_and_takes_no_place_from_others(make_wo
         world.clock.advance(60)
         world.parts.sampler.start_due()
         await stored(world)
-    assert [len(world.parts.store.readings(lease.id)) for lease in (stuck, fine)] == [1, 3]
+    assert [len(world.parts.store.readings.of_lease(lease.id)) for lease in (stuck, fine)] == [1, 3]
     never.set()
     await world.settle()
     world.shows(stuck, 0)
@@ -212,7 +214,7 @@ async def test_a_workspace_that_stopped_while_it_was_probed_is_left_alone(world)
     world.backend.probe = meanwhile
     await world.sample()
     assert world.now_of(lease).phase is Phase.STOPPING
-    assert world.parts.store.readings(lease.id) == []
+    assert world.parts.store.readings.of_lease(lease.id) == []
 
 
 async def test_shares_are_judged_by_their_own_processes_not_by_the_gpu(make_world):
@@ -225,30 +227,55 @@ async def test_shares_are_judged_by_their_own_processes_not_by_the_gpu(make_worl
         world.probes += 1
         world.shows(lease, 95)
         await world.go_on(60)
-    seen = {(row.kind, row.because) for row in world.parts.store.readings(lease.id)[1:]}
+    seen = {(row.kind, row.because) for row in world.parts.store.readings.of_lease(lease.id)[1:]}
     assert seen == {("unknown", "GPU 0 at 95 %, perhaps by others")}
     for _ in range(4):
         world.probes += 1
         world.shows(lease, 0)
         await world.go_on(60)
-    assert {row.kind for row in world.parts.store.readings(lease.id)[-3:]} == {"idle"}
+    assert {row.kind for row in world.parts.store.readings.of_lease(lease.id)[-3:]} == {"idle"}
 
 
 async def test_a_kept_workspace_is_measured_but_not_judged(world):
     lease = await world.up("alice")
     await world.parts.lifecycle.keep(lease, "alice")
     await world.go_on(3000)
-    assert len(world.parts.store.readings(lease.id)) == 50
+    assert len(world.parts.store.readings.of_lease(lease.id)) == 50
     assert (world.book.get(lease.id).streak.idle_seconds, world.did(lease)[-1]) == (0.0, "kept")
     await world.go_on(1500)
     assert world.now_of(lease).phase is Phase.ENDED
+
+
+async def test_a_program_that_was_killed_for_memory_is_told_on_its_page_and_once(world):
+    lease = await world.up("alice")
+    gpu = lease.slots[0].gpu
+
+    async def reads(kills):
+        world.probes += 1
+        text = probe_text({gpu: 50}, clock_seconds=100.0 + world.probes, holders=[gpu], soft=[f"kills {kills}"])
+        world.shows(lease, 50, text=text)
+        await world.go_on(60)
+
+    def warned():
+        return [one["kind"] for one in warnings_of(world.parts, world.book.get(lease.id))]
+
+    await reads(0)
+    assert "memory" not in warned()
+    for kills in (1, 1, 2):
+        await reads(kills)
+        assert "memory" in warned()
+    assert world.did(lease).count("killed for memory") == 1
+    (text,) = (one["text"] for one in warnings_of(world.parts, world.book.get(lease.id)) if one["kind"] == "memory")
+    assert show_bytes(lease.request.memory_bytes) in text
+    await world.go_on(3700)
+    assert "memory" not in warned()
 
 
 async def test_a_long_reason_is_cut_to_what_the_store_holds(world):
     lease = await world.up("alice")
     world.backend.probes[lease.id] = [ProbeResult(problem="x" * 5000)]
     await world.sample()
-    assert world.parts.store.readings(lease.id)[0].because == "x" * 255
+    assert world.parts.store.readings.of_lease(lease.id)[0].because == "x" * 255
 
 
 async def test_what_is_told_at_the_same_time_is_written_in_one_transaction(make_world, monkeypatch):
@@ -258,7 +285,7 @@ async def test_what_is_told_at_the_same_time_is_written_in_one_transaction(make_
     monkeypatch.setattr(world.parts.store, "save", lambda some, *more: saved.append(len(some)) or save(some, *more))
     await world.sample()
     assert saved == [5]
-    assert [len(world.parts.store.readings(lease.id)) for lease in leases] == [1] * 5
+    assert [len(world.parts.store.readings.of_lease(lease.id)) for lease in leases] == [1] * 5
 
 
 async def test_one_that_cannot_be_kept_keeps_no_other_from_it(world, monkeypatch, caplog):
@@ -272,8 +299,12 @@ async def test_one_that_cannot_be_kept_keeps_no_other_from_it(world, monkeypatch
 
     monkeypatch.setattr(world.parts.lifecycle, "apply", applied)
     await world.sample()
-    assert [len(world.parts.store.readings(lease.id)) for lease in (bad, fine)] == [0, 1]
-    assert [record.exc_info is not None for record in caplog.records if bad.id in record.getMessage()] == [True]
+    assert [len(world.parts.store.readings.of_lease(lease.id)) for lease in (bad, fine)] == [0, 1]
+    assert [
+        record.exc_info is not None
+        for record in caplog.records
+        if f"sampling failed for the lease {bad.id}" in record.getMessage()
+    ] == [True]
 
 
 async def test_more_than_can_be_probed_at_once_are_spread_over_their_period(make_world):
@@ -282,7 +313,7 @@ async def test_more_than_can_be_probed_at_once_are_spread_over_their_period(make
     world.parts.sampler._due_at.clear()  # as after a restart
 
     def sampled():
-        return sum(len(world.parts.store.readings(lease.id)) for lease in leases)
+        return sum(len(world.parts.store.readings.of_lease(lease.id)) for lease in leases)
 
     told = []
     for _ in range(12):

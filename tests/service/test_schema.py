@@ -64,7 +64,7 @@ def test_a_new_store_has_the_schema_and_the_first_rows_that_all_migrations_make(
 
 
 def test_the_newest_revision_is_that_of_the_last_migration():
-    assert schema.newest_revision() == schema.known_steps()[-1].revision
+    assert schema.newest_revision() == schema.known_migrations()[-1].revision
 
 
 def test_the_types_and_the_index_of_live_leases_are_those_of_each_database(store, database):

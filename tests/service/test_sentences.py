@@ -14,6 +14,7 @@ from gpuspawner.core.idle.idleness import SampleKind, Streak, explain
 from gpuspawner.core.idle.policy import ActivityPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
 from gpuspawner.core.leases.endings import ENDINGS, Reason
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.outages import HUB, Outage
 from gpuspawner.core.queue.forecast.estimates import Place
 from gpuspawner.core.queue.kept_free import KeptFree
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
@@ -360,8 +361,9 @@ async def test_a_place_that_backs_off_or_whose_hub_is_away_says_so(world):
     world.allocator.observed.hub_answers = True
     assert "tried again in 1 min" in lease_view(world.parts, parked)["queue"]["sentence"]
     waiting = replace(parked, not_before=0.0)
-    world.allocator.observed.hub_answers = False
-    assert lease_view(world.parts, waiting)["queue"]["sentence"].startswith("The hub does not answer")
+    world.allocator.observed.hub_outage = outage = Outage(HUB, world.clock.now() - 60)
+    sentence = outage.waiting_words(world.clock.now())
+    assert lease_view(world.parts, waiting)["queue"]["sentence"].startswith(sentence)
 
 
 @pytest.mark.parametrize(

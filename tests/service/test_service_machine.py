@@ -66,7 +66,7 @@ class Service(RuleBasedStateMachine):
             await stop(user, name)
 
         async def checked_end(lease_id, attempts=None, slots=()):
-            lease = self.world.parts.store.lease(lease_id)
+            lease = self.world.parts.store.leases.get(lease_id)
             if attempts is None:
                 assert lease is None or lease.phase in {Phase.STOPPING, Phase.ENDED}
             else:
@@ -83,7 +83,7 @@ class Service(RuleBasedStateMachine):
             self.loop.run_until_complete(self.world.settle())
 
     def live(self, user):
-        return next((x for x in self.world.parts.store.live() if x.key == self.world.key(user)), None)
+        return next((x for x in self.world.parts.store.leases.live() if x.key == self.world.key(user)), None)
 
     # The hub
 
@@ -293,9 +293,9 @@ class Service(RuleBasedStateMachine):
 
     @invariant()
     def promise_2_no_lease_is_lost(self):
-        live = {lease.id: lease for lease in self.world.parts.store.live()}
+        live = {lease.id: lease for lease in self.world.parts.store.leases.live()}
         for lease_id in self.known - set(live):
-            ended = self.world.parts.store.lease(lease_id)
+            ended = self.world.parts.store.leases.get(lease_id)
             assert (ended.phase, ended.reason is not None) == (Phase.ENDED, True)
             self.check_end(ended)
         self.known = set(live)
@@ -322,11 +322,11 @@ class Service(RuleBasedStateMachine):
         """Promises 4 and 5, of a workspace that was stopped for idleness."""
         if lease.reason is not Reason.IDLE:
             return
-        audit = self.world.parts.store.audit(lease.id)
+        audit = self.world.parts.store.audit_log.latest(lease.id)
         stopped = next(x.at for x in audit if x.event.action == "stop")
         warned = next(x.at for x in audit if x.event.action == "warned" and "done nothing" in x.event.why)
         assert stopped - warned >= GRACE_SECONDS - 0.01
-        rows = [row for row in self.world.parts.store.readings(lease.id) if row.at <= stopped]
+        rows = [row for row in self.world.parts.store.readings.of_lease(lease.id) if row.at <= stopped]
         assert rows[-1].kind == "idle"
         assert not any(row.kind == "busy" for row in rows if row.at >= warned)
         assert sum(row.kind == "idle" for row in rows) >= 5

@@ -73,7 +73,7 @@ async def test_it_is_kept_with_the_readings_of_an_end_and_judged_again_from_them
     workspace.busy = "train.ipynb"
     await world.go_on(30 * 60)
     assert world.now_of(lease).reason is Reason.IDLE
-    rows = world.parts.store.readings(lease.id)
+    rows = world.parts.store.readings.of_lease(lease.id)
     assert all(row.kept for row in rows)
     assert rows[0].soft == {"kernel": {"active": True, "words": "kernel train.ipynb busy"}}
     assert reading_view(rows[0])["soft"] == rows[0].soft
@@ -109,7 +109,7 @@ async def test_a_workspace_without_a_gpu_is_stopped_after_time_without_activity_
     ended = world.now_of(lease)
     assert ended.reason is Reason.IDLE
     assert "no activity at the hub for" in ended.message
-    rows = world.parts.store.readings(lease.id)
+    rows = world.parts.store.readings.of_lease(lease.id)
     assert {(row.gpu, row.kept) for row in rows} == {("", True)}
     assert rows[-1].kind == "idle"
     assert list(recorded(world.database.url, 0.0, lambda *_: None, world.database.password_file)) == [], (

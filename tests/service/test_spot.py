@@ -3,7 +3,7 @@
 import pytest
 
 from gpuspawner.catalog import load_text
-from gpuspawner.core.idle.policy import LifecyclePolicy
+from gpuspawner.core.idle.policy import LifecyclePolicy, PreemptionPolicy
 from gpuspawner.service.tell.sentences import spot_words
 
 CATALOG = """
@@ -29,6 +29,8 @@ def test_before_start_it_is_told_what_the_cloud_may_do_and_what_follows(catalog)
         "Spot: the cloud may take its node back at any time, two minutes before or less; it then returns to the "
         "queue before later requests, and starts again by itself."
     )
-    assert spot_words(catalog, "t4-spot", LifecyclePolicy("default", back_in_queue=False)).endswith("it then ends.")
+    assert spot_words(
+        catalog, "t4-spot", LifecyclePolicy("default", preemption=PreemptionPolicy(back_in_queue=False))
+    ).endswith("it then ends.")
     assert spot_words(catalog, "t4", LifecyclePolicy("default")) == ""
     assert spot_words(catalog, None, LifecyclePolicy("default")) == ""

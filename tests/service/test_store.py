@@ -13,10 +13,9 @@ from store_builders import FULL_LEASE, NOW, line, reading
 
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.leases.endings import Reason
-from gpuspawner.core.leases.events import Stopped, WarnedIdle, WarnedOfEnd
 from gpuspawner.core.leases.lease import Owner, Phase
 from gpuspawner.service.leases.book import Book
-from gpuspawner.service.store import Store, schema
+from gpuspawner.service.store import Store
 from gpuspawner.service.store.databases import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.postgresql
@@ -26,24 +25,24 @@ def test_opening_again_migrates_nothing_and_raises_the_epoch(store, database):
     store.save([a_lease()])
     again = database.opened()
     assert (store.epoch, again.epoch) == (1, 2)
-    assert again.live() == [a_lease()]
+    assert again.leases.live() == [a_lease()]
 
 
 CALLS = {
     "save": lambda store: store.save([a_lease("new")]),
-    "thin_readings": lambda store: store.ages.thin_readings(NOW),
-    "forget_ended": lambda store: store.ages.forget_ended(NOW),
+    "thin_readings": lambda store: store.readings.thin(NOW),
+    "forget_ended": lambda store: store.leases.delete_ended(NOW),
     "check_epoch": Store.check_epoch,
-    "live": Store.live,
-    "readings": lambda store: store.readings("one"),
-    "audit": Store.audit,
-    "ended": lambda store: store.ended(None),
-    "disputed": lambda store: store.disputed(None),
+    "live": lambda store: store.leases.live(),
+    "readings": lambda store: store.readings.of_lease("one"),
+    "audit": lambda store: store.audit_log.latest(),
+    "ended": lambda store: store.leases.ended(None),
+    "disputed": lambda store: store.leases.disputed(None),
     "lines of the ledger": lambda store: list(store.ledger.since(0)),
     "sums of the ledger": lambda store: store.ledger.sums("user", "2026-01-01", "2026-12-31", None),
-    "forget lines": lambda store: store.ledger.forget(0),
+    "forget lines": lambda store: store.ledger.delete_before(0),
     "grants": lambda store: store.ledger.grants(),
-    "alive": lambda store: store.ledger.note_alive(NOW),
+    "alive": lambda store: store.note_alive(NOW),
 }
 
 
@@ -53,48 +52,48 @@ def test_an_older_service_neither_writes_nor_reads_once_a_newer_one_opened_the_s
     newer = database.opened()
     with pytest.raises(Superseded, match="epoch 2; this is 1"):
         CALLS[call](store)
-    assert newer.live() == [a_lease()]
-    assert newer.readings("one") == [reading(0.0, 5.0)]
+    assert newer.leases.live() == [a_lease()]
+    assert newer.readings.of_lease("one") == [reading(0.0, 5.0)]
 
 
 def test_a_lease_comes_back_as_it_was(store):
     store.save([replace(FULL_LEASE, options={"gpu": "half", "deep": [1, {"x": None}]})])
-    assert store.lease("full") == replace(FULL_LEASE, options={"gpu": "half", "deep": [1, {"x": None}]})
-    assert store.lease("another") is None
+    assert store.leases.get("full") == replace(FULL_LEASE, options={"gpu": "half", "deep": [1, {"x": None}]})
+    assert store.leases.get("another") is None
 
 
 def test_the_database_itself_refuses_a_second_live_lease_of_a_key(store):
     store.save([FULL_LEASE])
     with pytest.raises(sa.exc.IntegrityError):
         store.save([replace(FULL_LEASE, id="second")])
-    assert store.live() == [FULL_LEASE]
+    assert store.leases.live() == [FULL_LEASE]
 
 
 def test_a_key_passes_from_an_ended_lease_to_a_new_one_in_one_write(store):
     store.save([FULL_LEASE])
     second = replace(FULL_LEASE, id="second")
     store.save([second, replace(FULL_LEASE, phase=Phase.ENDED, ended_at=NOW)])
-    assert store.live() == [second]
+    assert store.leases.live() == [second]
 
 
 def test_what_ended_is_listed_by_owner_the_newest_first(store):
     ended = [a_lease(name, Phase.ENDED, user=user, ended_at=at) for name, user, at in
              [("a", "alice", 1.0), ("b", "bob", 2.0), ("c", "alice", 3.0), ("d", "alice", 3.0)]]  # fmt: skip
     store.save([*ended, a_lease("live")])
-    assert [x.id for x in store.ended(Owner("hub", "alice born"))] == ["c", "d", "a"]
-    assert [x.id for x in store.ended(None, 2)] == ["c", "d"]
+    assert [x.id for x in store.leases.ended(Owner("hub", "alice born"))] == ["c", "d", "a"]
+    assert [x.id for x in store.leases.ended(None, 2)] == ["c", "d"]
 
 
 def test_audit_lines_come_newest_first(store):
     store.save([], audit=[line("asked"), line("granted"), replace(line("running"), lease="two")])
-    assert [x.event.action for x in store.audit("one")] == ["granted", "asked"]
-    assert [x.event.action for x in store.audit(limit=2)] == ["running", "granted"]
+    assert [x.event.action for x in store.audit_log.latest("one")] == ["granted", "asked"]
+    assert [x.event.action for x in store.audit_log.latest(limit=2)] == ["running", "granted"]
 
 
 def test_all_of_a_write_happens_or_nothing(store):
     with pytest.raises(sa.exc.IntegrityError):
         store.save([a_lease("new")], audit=[line()], readings=[replace(reading(0.0, 1.0), gpu=None)])
-    assert (store.live(), store.audit(), store.readings("one")) == ([], [], [])
+    assert (store.leases.live(), store.audit_log.latest(), store.readings.of_lease("one")) == ([], [], [])
 
 
 # Troubles
@@ -109,9 +108,9 @@ async def test_a_locked_database_is_unavailable_and_nothing_is_remembered(store,
     with database.connected(), pytest.raises(Unavailable, match=LOCKED):
         await book.save(replace(a_lease(), phase=Phase.PARKED), audit=[line()])
     assert book.get("one") == a_lease()
-    assert store.lease("one") == a_lease()
+    assert store.leases.get("one") == a_lease()
     await book.save(replace(a_lease(), phase=Phase.PARKED))
-    assert store.lease("one").phase is Phase.PARKED
+    assert store.leases.get("one").phase is Phase.PARKED
 
 
 def test_while_the_database_is_locked_reads_are_answered_and_writes_refused_quickly(store, database):
@@ -121,7 +120,7 @@ def test_while_the_database_is_locked_reads_are_answered_and_writes_refused_quic
         for _ in range(40):
             with pytest.raises(Unavailable, match=LOCKED):
                 store.save([a_lease("new")])
-            assert store.live() == [a_lease()]
+            assert store.leases.live() == [a_lease()]
             store.check_epoch()
         assert time.monotonic() - began < 5
     store.save([a_lease("new")])
@@ -141,7 +140,7 @@ def test_a_write_waits_for_another_process_for_a_moment(store, database):
     held.wait(20)
     store.save([a_lease("new")])
     other.join()
-    assert store.lease("new") is not None
+    assert store.leases.get("new") is not None
 
 
 def test_a_database_of_a_newer_version_is_told_so(store, database):
@@ -156,7 +155,7 @@ def test_a_lease_that_this_version_cannot_read_is_told_and_nothing_is_served_wit
                  if database.name == "postgresql" else
                  "UPDATE leases SET document = replace(document, 'enforce', 'later')")  # fmt: skip
     with pytest.raises(Unavailable, match=r"the lease 'one', whose streak\.mode this version can't read"):
-        store.live()
+        store.leases.live()
 
 
 def test_a_store_that_takes_no_writes_is_known_before_anybody_asks_and_so_is_one_that_does_again(
@@ -188,61 +187,15 @@ async def test_what_is_written_beside_the_loop_holds_up_no_read_and_fails_no_wri
 
     slow = asyncio.create_task(store.write(write_slowly))
     await asyncio.to_thread(held.wait, 20)
-    assert await store.read(store.live) == []
+    assert await store.read(store.leases.live) == []
     await store.read(store.check_epoch)
     other = asyncio.create_task(store.write(store.save, [a_lease()]))
     await asyncio.sleep(2 * PATIENCE_SECONDS)
     assert not other.done(), "it waits for its turn, however long, and is not refused"
-    assert await store.read(store.live) == []
+    assert await store.read(store.leases.live) == []
     done.set()
     assert (await slow, await other) == (None, None)
-    assert (store.live(), store.trouble) == ([a_lease()], "")
-
-
-def test_audit_of_the_version_before_is_read_without_parsing_it_again(database):
-    database.opened().close()
-    with database.connected() as connection:
-        schema.downgrade(connection, "0009")
-        insert = """INSERT INTO audit (at, lease, "user", actor, action, why)
-                    VALUES (1, 'one', 'alice', 'gpuspawner', :action, :why)"""
-        idle = "GPU 0 has done nothing."
-        for action, why in (("warned", "ends in 1 h"), ("warned", idle), ("stop", "idle: GPU 0 did nothing.")):
-            connection.execute(sa.text(insert), {"action": action, "why": why})
-    events = [line.event for line in reversed(database.opened().audit("one"))]
-    assert [type(event) for event in events] == [WarnedOfEnd, WarnedIdle, Stopped]
-    assert [event.why for event in events] == ["ends in 1 h", "GPU 0 has done nothing.", "GPU 0 did nothing."]
-
-
-OF_THE_RULES = (
-    "given", "rate", "latest_end", "fixed_end", "lost", "notice", "waiting_since", "held_back", "held_back_seconds",
-    "estimate", "terms", "judged", "came_back", "made_room_at", "reaches_into", "request.team", "request.substitutes",
-    "request.needs_memory_bytes", "request.needs_compute", "request.priority", "request.least_lifetime_seconds",
-    "request.classes",
-)  # fmt: skip
-"""What documents of leases have had since there are teams, quotas and budgets."""
-
-
-def test_a_store_from_before_the_rules_opens_with_its_leases(database):
-    older = database.opened()
-    older.save([a_lease("waits"), FULL_LEASE])
-    older.close()
-    leases = sa.table("leases", sa.column("id"), sa.column("document", sa.JSON))
-    with database.connected() as connection:
-        schema.downgrade(connection, "0009")
-        for name, document in connection.execute(sa.select(leases)).all():
-            for one in OF_THE_RULES:
-                (document["request"] if one.startswith("request.") else document).pop(one.removeprefix("request."))
-            connection.execute(leases.update().where(leases.c.id == name).values(document=document))
-    newer = database.opened()
-    assert newer.lease("waits") == a_lease("waits")
-    found = newer.lease(FULL_LEASE.id)
-    assert (found.rate, found.latest_end, found.lost, found.request.team) == (None, None, (), "")
-    assert (found.deadline_at, found.streak, found.slots) == (
-        FULL_LEASE.deadline_at,
-        FULL_LEASE.streak,
-        FULL_LEASE.slots,
-    )
-    assert (newer.ledger.grants(), list(newer.ledger.since(0)), newer.ledger.alive_at()) == ([], [], None)
+    assert (store.leases.live(), store.trouble) == ([a_lease()], "")
 
 
 def test_texts_are_kept_and_ordered_alike_however_long_and_in_whatever_language(store):
@@ -250,15 +203,15 @@ def test_texts_are_kept_and_ordered_alike_however_long_and_in_whatever_language(
     users = [a_lease(f"of {n}", Phase.ENDED, user=name, ended_at=NOW) for n, name in enumerate(names)]
     store.save(users)
     for name in names:
-        found, count = store.lookups.ended(name[:1], "", 0, 100)
+        found, count = store.leases.search_ended(name[:1], "", 0, 100)
         alike = [x.id for x in users if x.user.startswith(name[:1])]
         assert (sorted(x.id for x in found), count) == (sorted(alike), len(alike))
     odd = replace(a_lease("odd"), options={"text": "NUL \0, half of a letter \ud800, backslashes \\u0000"})
     store.save([odd], audit=[replace(line(), user="\0 in a name")])
-    assert store.lease("odd").options["text"].replace("\ufffd", "?").replace("\0", "?").replace("\ud800", "?") == (
+    assert store.leases.get("odd").options["text"].replace("\ufffd", "?").replace("\0", "?").replace("\ud800", "?") == (
         "NUL ?, half of a letter ?, backslashes \\u0000"
     )
-    assert store.inbox.of(odd.key.owner, NOW)[0] == []
+    assert store.inbox.notices(odd.key.owner, NOW)[0] == []
 
 
 def test_what_ended_is_sorted_by_user_reason_and_end(store):
@@ -271,7 +224,7 @@ def test_what_ended_is_sorted_by_user_reason_and_end(store):
     )
 
     def ids(sort, first=0):
-        return "".join(lease.id for lease in store.lookups.ended("", "", first, 9, sort)[0])
+        return "".join(lease.id for lease in store.leases.search_ended("", "", first, 9, sort)[0])
 
     assert (ids("-ended_at"), ids("ended_at")) == ("4321", "1234")
     assert (ids("user"), ids("-user")) == ("1423", "3241")
@@ -289,8 +242,8 @@ def test_any_number_of_leases_is_saved_at_once_and_no_statement_binds_more_for_i
     store.save(many)
     store.save([replace(x, ended_at=NOW + 1) for x in many])
     assert max(bound) < 999, "SQLite before 3.32 takes no more"
-    assert len(store.ended(None, 2000)) == 1500
-    assert store.lease("1400").ended_at == NOW + 1
+    assert len(store.leases.ended(None, 2000)) == 1500
+    assert store.leases.get("1400").ended_at == NOW + 1
 
 
 def test_a_store_that_is_older_than_what_was_written_is_refused_in_words(store, database):
@@ -298,13 +251,13 @@ def test_a_store_that_is_older_than_what_was_written_is_refused_in_words(store, 
     before = database.run("SELECT number FROM meta WHERE name = 'writes'")[0][0]
     store.save([a_lease("two")])
     database.run("UPDATE meta SET number = :before WHERE name = 'writes'", before=before)
-    for call in (store.live, lambda: store.save([a_lease("three")]), store.check_epoch):
+    for call in (store.leases.live, lambda: store.save([a_lease("three")]), store.check_epoch):
         with pytest.raises(Unavailable, match=r"is older than what this service wrote \(write 1 of 2\): .+ start the"):
             call()
     again = database.opened()
-    assert {x.id for x in again.live()} == {"one", "two"}
+    assert {x.id for x in again.leases.live()} == {"one", "two"}
     with pytest.raises(Superseded):
-        store.live()
+        store.leases.live()
 
 
 async def test_what_still_reads_when_the_store_is_closed_gives_its_connection_back_closed(store):

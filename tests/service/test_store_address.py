@@ -17,13 +17,13 @@ def written(**options):
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("postgresql://gpu:geheim@db/gpu", "It has a password in it"),
-        ("postgresql://gpu:ge@heim@db/gpu", "It has a password in it"),
-        ("postgresql://gpu@db/gpu?password=geheim", "It has a password in it"),
-        ("postgresql://gpu:ge#heim@db/gpu", "It has a password in it"),
-        ("postgresql://gpu:ge?heim@db/gpu", "It has a password in it"),
-        ("postgresql://gpu:ge/heim@db/gpu", "It has a password in it"),
-        ("postgresql://gpu@db/gpu?passwor%64=geheim", "It has a password in it"),
+        ("postgresql://gpu:geheim@db/gpu", "The address has a password in it"),
+        ("postgresql://gpu:ge@heim@db/gpu", "The address has a password in it"),
+        ("postgresql://gpu@db/gpu?password=geheim", "The address has a password in it"),
+        ("postgresql://gpu:ge#heim@db/gpu", "The address has a password in it"),
+        ("postgresql://gpu:ge?heim@db/gpu", "The address has a password in it"),
+        ("postgresql://gpu:ge/heim@db/gpu", "The address has a password in it"),
+        ("postgresql://gpu@db/gpu?passwor%64=geheim", "The address has a password in it"),
         (
             "postgresql://gpu@db/gpu?no_such=1",
             'It is no address of PostgreSQL (invalid URI query parameter: "no_such")',
@@ -70,7 +70,7 @@ def test_the_password_is_read_at_each_connection_and_told_to_nobody(postgres, tm
     assert "wrong-password" not in str(told.value)
     file.write_text(PASSWORD + "\n")
     store.open()
-    assert store.live() == []
+    assert store.leases.live() == []
     assert PASSWORD not in repr(vars(store)) + repr(store._database.__dict__) + str(store._engine.url)
     store.close()
 

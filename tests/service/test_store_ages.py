@@ -14,7 +14,7 @@ from store_builders import NOW, reading
 from gpuspawner.core.leases.events import Asked, Stopped
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.store import AuditLine, Store
-from gpuspawner.service.store.ages import BUCKET_SECONDS, MAXIMA_SECONDS, RAW_SECONDS
+from gpuspawner.service.store.readings import BUCKET_SECONDS, MAXIMA_SECONDS, RAW_SECONDS
 
 pytestmark = pytest.mark.postgresql
 
@@ -29,11 +29,11 @@ def test_old_readings_leave_their_ten_minutes_highest(store):
     other = [reading(start + 60, 5.0, gpu="a100-1"), reading(start + 60, 6.0, lease="two")]
     young = [reading(NOW - RAW_SECONDS + 60 * i, 1.0) for i in range(3)]
     store.save([], readings=[*rows, *unknown, *other, *young])
-    store.ages.thin_readings(NOW)
-    assert store.readings("one") == [other[0], rows[4], unknown[2], *young]
-    assert store.readings("two") == [other[1]]
-    store.ages.thin_readings(NOW)
-    assert len(store.readings("one")) == 6
+    store.readings.thin(NOW)
+    assert store.readings.of_lease("one") == [other[0], rows[4], unknown[2], *young]
+    assert store.readings.of_lease("two") == [other[1]]
+    store.readings.thin(NOW)
+    assert len(store.readings.of_lease("one")) == 6
 
 
 def test_thinning_a_day_at_a_time_or_as_time_goes_on_leaves_the_same(store, tmp_path):
@@ -42,18 +42,18 @@ def test_thinning_a_day_at_a_time_or_as_time_goes_on_leaves_the_same(store, tmp_
     other.open()
     for each in (store, other):
         each.save([], readings=rows)
-    assert not other.ages.thin_readings(NOW)
-    steps = [store.ages.thin_readings(NOW, DAY)]
+    assert not other.readings.thin(NOW)
+    steps = [store.readings.thin(NOW, DAY)]
     while steps[-1]:
-        steps.append(store.ages.thin_readings(NOW, DAY))
+        steps.append(store.readings.thin(NOW, DAY))
     assert len(steps) == 29
-    assert store.readings("one") == other.readings("one")
+    assert store.readings.of_lease("one") == other.readings.of_lease("one")
     for seconds in range(0, 4000, 170):  # not in step with the ten minutes
-        assert not store.ages.thin_readings(NOW + seconds, DAY)
+        assert not store.readings.thin(NOW + seconds, DAY)
     again = Store(f"sqlite:///{tmp_path / 'other.sqlite'}")
     again.open()
-    again.ages.thin_readings(NOW + seconds)
-    assert store.readings("one") == again.readings("one")
+    again.readings.thin(NOW + seconds)
+    assert store.readings.of_lease("one") == again.readings.of_lease("one")
     other.close()
     again.close()
 
@@ -63,16 +63,16 @@ def test_of_old_readings_a_busy_one_outlives_a_higher_one_that_was_none_s_work(s
     woken = replace(reading(start, 100.0), kind="idle", holders=0)
     shared = replace(reading(start + 60, 3.0), shared=True, holders=1, holders_cpu_cores=1.5, cpu_cores=2.0)
     store.save([], readings=[woken, shared, replace(woken, at=start + 120)])
-    store.ages.thin_readings(NOW)
-    assert store.readings("one") == [shared]
+    store.readings.thin(NOW)
+    assert store.readings.of_lease("one") == [shared]
 
 
 def test_readings_behind_a_stop_stay_whole_as_long_as_their_lease_others_thirty_days(store):
     old = [reading(NOW - MAXIMA_SECONDS - 3600 + 60 * i, 1.0) for i in range(6)]
     store.save([], readings=old)
     store.save([], kept=[("one", old[2].at)])
-    store.ages.thin_readings(NOW)
-    assert store.readings("one") == [replace(row, kept=True) for row in old[2:]]
+    store.readings.thin(NOW)
+    assert store.readings.of_lease("one") == [replace(row, kept=True) for row in old[2:]]
 
 
 def test_what_ended_long_ago_is_forgotten_with_its_audit_and_readings_some_at_a_time(store):
@@ -83,11 +83,11 @@ def test_what_ended_long_ago_is_forgotten_with_its_audit_and_readings_some_at_a_
     lines.append(AuditLine(NOW, "of no lease", "alice", "gpuspawner", Stopped(message="why")))
     readings = [reading(0.0, 5.0, lease=lease.id, kept=True) for lease in [*old, *kept]]
     store.save([*old, *kept], lines, readings)
-    assert [store.ages.forget_ended(NOW, at_once=2), len(store.ended(None))] == [True, 4]
-    assert [store.ages.forget_ended(NOW, at_once=2) for _ in range(2)] == [True, False]
-    assert ([x.id for x in store.ended(None)], [x.id for x in store.live()]) == (["young"], ["live"])
-    assert [x.lease for x in store.audit()] == ["of no lease", "live", "young"]
-    assert [len(store.readings(name)) for name in names] == [0, 0, 0, 0, 0, 1, 1, 0]
+    assert [store.leases.delete_ended(NOW, at_once=2), len(store.leases.ended(None))] == [True, 4]
+    assert [store.leases.delete_ended(NOW, at_once=2) for _ in range(2)] == [True, False]
+    assert ([x.id for x in store.leases.ended(None)], [x.id for x in store.leases.live()]) == (["young"], ["live"])
+    assert [x.lease for x in store.audit_log.latest()] == ["of no lease", "live", "young"]
+    assert [len(store.readings.of_lease(name)) for name in names] == [0, 0, 0, 0, 0, 1, 1, 0]
 
 
 def test_what_is_forgotten_is_found_by_index(tmp_path):
@@ -96,7 +96,7 @@ def test_what_is_forgotten_is_found_by_index(tmp_path):
     store.open()
     statements = []
     sa.event.listen(store._engine, "before_cursor_execute", lambda c, cur, sql, p, ctx, m: statements.append((sql, p)))
-    store.ages.forget_ended(NOW)
+    store.leases.delete_ended(NOW)
     queries = [(sql, p) for sql, p in statements if sql.startswith("SELECT") and "meta" not in sql]
     with contextlib.closing(sqlite3.connect(path)) as other:
         plans = [row[3] for sql, p in queries for row in other.execute(f"EXPLAIN QUERY PLAN {sql}", p)]
@@ -113,9 +113,9 @@ def test_thinning_loses_no_maximum_and_nothing_kept(tmp_path_factory, rows):
     store.open()
     start = NOW - 3 * DAY
     store.save([], readings=[reading(start + at, None if p is None else float(p), kept=k) for at, p, k in rows])
-    before = store.readings("one")
-    store.ages.thin_readings(NOW)
-    after = store.readings("one")
+    before = store.readings.of_lease("one")
+    store.readings.thin(NOW)
+    after = store.readings.of_lease("one")
     store.close()
 
     def highest(found):

@@ -14,7 +14,7 @@ from gpuspawner.core.leases.events import Stopped
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.store import AuditLine, Store
-from gpuspawner.service.store.reports.audit_search import Sought
+from gpuspawner.service.store.audit_log import AuditFilter
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ async def test_a_full_disk_is_unavailable_and_nothing_is_remembered(store):
     with pytest.raises(Unavailable, match="full"):
         await book.save(replace(a_lease(), options={"much": "x" * 100_000}))
     assert book.get("one") == a_lease()
-    assert store.lease("one") == a_lease()
+    assert store.leases.get("one") == a_lease()
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_file_that_is_no_database_is_unavailable(tmp_path, content, message):
 def test_what_ended_is_counted_by_an_index_alone(store, path, asked):
     seen = []
     sa.event.listen(store._engine, "before_cursor_execute", lambda *told: seen.append((told[2], told[3])))
-    store.lookups.ended(*asked, 0, 50)
+    store.leases.search_ended(*asked, 0, 50)
     query, values = next(one for one in seen if "count(" in one[0])
     with sqlite3.connect(path) as raw:
         (plan,) = raw.execute(f"EXPLAIN QUERY PLAN {query}", values).fetchall()
@@ -74,7 +74,7 @@ def test_what_ended_is_counted_by_an_index_alone(store, path, asked):
 def test_what_ended_is_read_in_the_order_of_an_index(store, path, sort):
     seen = []
     sa.event.listen(store._engine, "before_cursor_execute", lambda *told: seen.append((told[2], told[3])))
-    store.lookups.ended("", "", 50, 50, sort)
+    store.leases.search_ended("", "", 50, 50, sort)
     query, values = next(one for one in seen if "ORDER BY" in one[0])
     with sqlite3.connect(path) as raw:
         plan = [row[-1] for row in raw.execute(f"EXPLAIN QUERY PLAN {query}", values)]
@@ -87,7 +87,7 @@ def test_a_damaged_row_is_unavailable_too(store, path):
     with sqlite3.connect(path) as raw:
         raw.execute("UPDATE leases SET document = '{not what it was'")
     with pytest.raises(Unavailable, match=r"holds what can't be read \(.+\)\. Is its file whole\?"):
-        store.live()
+        store.leases.live()
 
 
 def test_a_write_that_changes_nothing_does_not_hide_a_full_disk(store):
@@ -97,11 +97,11 @@ def test_a_write_that_changes_nothing_does_not_hide_a_full_disk(store):
         with pytest.raises(Unavailable):
             store.save([a_lease()])
         with pytest.raises(Unavailable):
-            store.ages.forget_ended(NOW)
+            store.leases.delete_ended(NOW)
         assert "The store does not answer (" in store.trouble
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    store.ages.forget_ended(NOW)
+    store.leases.delete_ended(NOW)
     assert store.trouble == ""
 
 
@@ -116,13 +116,13 @@ def test_lists_leave_out_a_damaged_row_and_say_so_once(store, path, damage, capl
         raw.execute(f"UPDATE leases SET document = {damage}, disputed_at = 1 WHERE id = 'damaged'")
         raw.execute("UPDATE audit SET fields = '{not' WHERE lease = 'damaged'")
     for _ in range(2):
-        assert [x.id for x in store.ended(None)] == ["whole"]
-        assert [x.id for x in store.ended(owner)] == ["whole"]
-        assert store.disputed(None) == []
-        assert store.last_ended(FULL_LEASE.key) is None
-        assert [x.id for x in store.lookups.ended("", "", 0, 10)[0]] == ["whole"]
-        assert [x.id for x in store.lookups.ended_of_user(FULL_LEASE.user, 10)] == ["whole"]
-        assert [x.lease for x in store.audit()] == ["damaged", "whole"]
-        assert len(store.audit_search.find(Sought(), None, 10)) == len(store.inbox.of(owner, 2.0)[0]) == 2
-    assert list(store.damaged.found) == ["damaged"]
+        assert [x.id for x in store.leases.ended(None)] == ["whole"]
+        assert [x.id for x in store.leases.ended(owner)] == ["whole"]
+        assert store.leases.disputed(None) == []
+        assert store.leases.last_ended(FULL_LEASE.key) is None
+        assert [x.id for x in store.leases.search_ended("", "", 0, 10)[0]] == ["whole"]
+        assert [x.id for x in store.leases.ended_of_user(FULL_LEASE.user, 10)] == ["whole"]
+        assert [x.lease for x in store.audit_log.latest()] == ["damaged", "whole"]
+        assert len(store.audit_log.search(AuditFilter(), None, 10)) == len(store.inbox.notices(owner, 2.0)[0]) == 2
+    assert list(store.leases.damaged) == ["damaged"]
     assert caplog.text.count("the lease damaged can't be read") == 1

@@ -244,7 +244,7 @@ def test_offers_are_answered_while_the_store_does_not(world, monkeypatch):
     def away(*_which):
         raise Unavailable("The store does not answer.")
 
-    monkeypatch.setattr(world.parts.store, "ended", away)
+    monkeypatch.setattr(world.parts.store.leases, "ended", away)
     answer = api(world, "bob", "offers").json()
     assert (answer["team"], answer["consents"]) == ("speech", {"pytorch": ["h100"]}), "as far as it lives"
     assert api(world, "alice", "offers").json()["consents"] == {}
@@ -285,7 +285,7 @@ def test_promise_7_a_substitute_is_named_before_start_and_told_after(world):
     assert given in told["sentence"]
     lease = acquire(world, substitutes=["h100"])["lease"]
     assert (lease["phase"], lease["gpu"], lease["request"]["gpu"]) == ("reserved", "h100", "a100")
-    line = next(line for line in world.parts.store.audit(lease["id"]) if line.event.name == "substituted")
+    line = next(line for line in world.parts.store.audit_log.latest(lease["id"]) if line.event.name == "substituted")
     assert message_of(world.parts, world.lease(lease["id"]), line) is None, "who waits on its page reads it there"
     told = message_of(world.parts, replace(world.lease(lease["id"]), unattended=True), line)
     assert told.text.startswith(given)

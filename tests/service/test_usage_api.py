@@ -161,7 +161,7 @@ def test_a_grant_counts_at_once_is_audited_and_lapses(world):
     (week, *_), grants = (ask(world, "quota")[name] for name in ("budgets", "grants"))
     assert (week["hard"], week["soft"], week["granted"]) == (60, 30, 20)
     assert [one["id"] for one in grants] == [made["id"]]
-    line = world.call(world.parts.store.audit)[0]
+    line = world.call(world.parts.store.audit_log.latest)[0]
     assert (line.actor, line.user, line.event.action) == ("admin", "alice", "quota granted")
     assert line.event.why == f"{made['words']}: a paper"
     world.clock.at = made["until"]
@@ -179,7 +179,7 @@ def test_a_grant_gives_back_what_a_budget_cut_and_taking_it_back_ends_nothing(wo
     lease = world.lease("runs")
     assert lease.deadline_at == lease.latest_end.at == NOW + 4 * HOUR  # of the seven hours that are left of eight
     assert lease.warned_seconds == ()
-    assert "extended" in [line.event.action for line in world.call(world.parts.store.audit, "runs")]
+    assert "extended" in [line.event.action for line in world.call(world.parts.store.audit_log.latest, "runs")]
     more = ask(world, "quota-grants", "admin", 201, "POST", user="alice", what="9 h", until="3d", why="x")
     assert (world.lease("runs").deadline_at, world.lease("runs").latest_end) == (NOW + 7 * HOUR, None)
     for one in (made, more):
@@ -270,7 +270,7 @@ def test_a_correction_is_a_line_of_its_own(world):
     assert answer["budgets"][2]["used"] == 5
     (row,) = ask(world, "usage?by=user")["rows"]
     assert (row["charged_gpu_hours"], row["credited_gpu_hours"], row["cost"]) == (7, 3, 25)
-    line = world.call(world.parts.store.audit)[1]
+    line = world.call(world.parts.store.audit_log.latest)[1]
     assert (line.event.action, line.event.why) == ("usage corrected", "3 GPU h credited to alice: a broken image")
     used = world.call(lambda: world.parts.allocator.bounds.balances().of(Asker("alice", "alice born")))[0].used
     world.call(world.parts.allocator.accounting.load)

@@ -60,7 +60,7 @@ def test_a_home_is_whole_where_somebody_comes_while_another_page_reads_the_store
 
     async def slow(function, *arguments):
         found = await read(function, *arguments)
-        if function == store.ended and world.parts.book.get("carols") is None:
+        if function == store.leases.ended and world.parts.book.get("carols") is None:
             await world.parts.book.save(page_world.waiting("carols", user="carol", asked_at=NOW - 10))
         return found
 
@@ -321,7 +321,7 @@ def test_the_store_away_is_a_503_with_the_reason(world, monkeypatch):
     def fail(*_):
         raise Unavailable("The store does not answer (locked).")
 
-    monkeypatch.setattr(world.parts.store, "ended", fail)
+    monkeypatch.setattr(world.parts.store.leases, "ended", fail)
     assert "The store does not answer (locked)." in alice.look("", 503).text
 
 

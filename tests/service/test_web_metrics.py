@@ -132,7 +132,7 @@ async def test_time_of_gpus_is_counted_by_what_was_read_of_each(make_world):
     found = {key: value - before.get(key, 0) for key, value in world.parts.allocator.accounting.gpu_seconds.items()}
     assert found == {("", "a100", "active"): 300, ("", "half", "idle"): 150}, "half a GPU counts half"
     first, last = (f"{datetime.fromtimestamp(world.clock.at + days * 86400, timezone.utc).date()}" for days in (-2, 2))
-    sums = await world.parts.store.read(world.parts.store.use_sums.of_days, "kind", first, last)
+    sums = await world.parts.store.read(world.parts.store.usage_sums.of_days, "kind", first, last)
     hours = {(one.key, state): getattr(one.amounts, state) for one in sums for state in STATES}
     counted = {(kind, state): value for (_, kind, state), value in world.parts.allocator.accounting.gpu_seconds.items()}
     told = {key: value * 3600 for key, value in hours.items() if value}
@@ -150,6 +150,15 @@ def test_metrics_are_for_those_with_the_scope(world, name):
     response = metrics(world, name)
     assert response.status_code == 403
     assert "read:metrics" in response.json()["error"]["message"]
+
+
+def test_the_token_that_was_made_for_prometheus_reads_metrics_and_nothing_else(world):
+    def status(page, token):
+        return requests.get(f"{world.home}{page}", headers={"Authorization": f"Bearer {token}"}).status_code
+
+    assert [status(page, page_world.METRICS_TOKEN) for page in ("metrics", "metrics/people")] == [200, 200]
+    assert status("metrics", page_world.METRICS_TOKEN[:-1]) == 403
+    assert [status(page, page_world.METRICS_TOKEN) for page in ("api/v1/", "api/v1/workspaces")] == [403, 403]
 
 
 def test_the_document_tells_every_metric_with_its_labels_and_no_other(world):

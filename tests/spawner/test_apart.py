@@ -21,6 +21,7 @@ CATALOG = {"version": 1, "templates": {"cpu": {"title": "No GPU"}}}
 URL = "http://gpuspawner:9470"
 SECRET = "5e" * 32
 HUB = "http://hub:8081/hub/api"
+OWN = "https://gpu--service.h.org"
 
 
 @pytest.fixture
@@ -102,6 +103,14 @@ def test_settings_and_cluster_are_files(tmp_path, secret_file):
     }
 
 
+def test_a_service_with_a_domain_of_its_own_knows_it_and_its_hubs(tmp_path, secret_file):
+    domains = ["--public-url=https://h.org/jupyter/", f"--own-public-url={OWN}", "--base-url=/jupyter"]
+    options = started(tmp_path, f"--hub={HUB}", f"--secret-file={secret_file}", *domains).options
+    assert options.public_url == f"{OWN}/jupyter/services/gpu"
+    assert options.hub_auth["hub_host"] == "https://h.org"
+    assert options.hub_auth["oauth_redirect_uri"] == f"{OWN}/jupyter/services/gpu/oauth_callback"
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -115,6 +124,19 @@ def test_settings_and_cluster_are_files(tmp_path, secret_file):
         ([f"--hub={HUB}", "--settings=/dev/null/x"], "--settings: /dev/null/x cannot be read: Not a directory."),
         ([f"--hub={HUB}", "--backend=kubernetes"], "--cluster is missing: write a YAML file with namespace:"),
         ([f"--hub={HUB}", "--token-file=/nowhere"], "--token-file: /nowhere cannot be read"),
+        ([f"--hub={HUB}", f"--own-public-url={OWN}"], "--own-public-url needs --public-url"),
+        (
+            [f"--hub={HUB}", "--public-url=https://h.org", "--own-public-url=gpu"],
+            "--own-public-url gpu is no https addr",
+        ),
+        (
+            [f"--hub={HUB}", "--public-url=https://h.org", f"--own-public-url={OWN}/services/gpu"],
+            "Write it without a path",
+        ),
+        (
+            [f"--hub={HUB}", "--public-url=https://h.org", "--own-public-url=https://h.org"],
+            "no domain of the service alone",
+        ),
     ],
 )
 def test_promise_10_serve_names_the_option_that_cannot_be(tmp_path, options, words):

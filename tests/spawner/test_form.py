@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gpuspawner.catalog import from_form, load_catalog, load_text, resolve, tried
-from gpuspawner.catalog.requests.menus import Menu, MenuOption, Unlisted
+from gpuspawner.catalog import from_form, load_catalog, load_text, resolve, resolve_all
+from gpuspawner.catalog.profile_options import Menu, MenuOption, Unlisted
 from gpuspawner.spawner.web import form
 from gpuspawner.spawner.web.live import Live, ServiceView, of_server
 from gpuspawner.spawner.web.pages import TEMPLATES, PageView
@@ -161,7 +161,7 @@ def test_a_link_never_chooses_an_image_and_a_refused_form_keeps_what_was_typed()
 
 def test_a_choice_that_the_profile_no_longer_has_is_not_filled_in_again():
     remembered = {"template": "lab", "image": "older", "size": "x", "cpu": "4"}
-    left = tried(lambda left: resolve(WITH_MENUS, left, "alice"), remembered)[0]
+    left = resolve_all(WITH_MENUS, remembered, "alice").accepted
     assert left == {"template": "lab", "cpu": "4"}
 
 
@@ -364,4 +364,4 @@ def test_scripts_and_styles_hold_nothing_that_jinja_or_html_would_read(path):
     ],
 )
 def test_what_the_catalog_no_longer_allows_is_not_filled_in_again(remembered, left):
-    assert tried(lambda left: resolve(CATALOG, left, "alice"), remembered)[0] == left
+    assert resolve_all(CATALOG, remembered, "alice").accepted == left

@@ -8,7 +8,8 @@ import pytest
 from kubernetes_asyncio.client import ApiException
 from test_kube_start import Kube
 
-from gpuspawner.catalog import Cluster, Route
+from gpuspawner.catalog import Cluster
+from gpuspawner.catalog.cluster_models import Gateway, Ingress
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.spawner.attempt import Attempt
 from gpuspawner.spawner.kubernetes import clusters
@@ -128,14 +129,14 @@ async def test_a_service_that_was_made_and_not_heard_of_is_found_again(spawner, 
     assert spawner._gpu_attempt.node_port == 31234
 
 
-INGRESS = Route("https://in.example.org", class_name="public")
-GATEWAY = Route("http://gw.example.org", gateway="shared", namespace="gateways")
+INGRESS = {"ingress": Ingress("https://in.example.org", "public")}
+GATEWAY = {"gateway": Gateway("http://gw.example.org", "shared", "gateways")}
 
 
 @pytest.fixture
 async def routed(spawner, there, monkeypatch, request):
     """The other cluster's workspaces are reached by an ingress controller or a Gateway."""
-    cluster = replace(EAST, nodes="", route=request.param)
+    cluster = replace(EAST, nodes="", **request.param)
     monkeypatch.setattr(clusters, "NetworkingV1Api", lambda client: client)
     monkeypatch.setattr(clusters, "CustomObjectsApi", lambda client: client)
     monkeypatch.setattr(clusters, "_clients", {(asyncio.get_running_loop(), cluster): there})

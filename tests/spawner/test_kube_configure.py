@@ -163,8 +163,8 @@ def test_promise_10_an_image_that_nothing_would_start_is_refused_by_name(configu
     with pytest.raises(SystemExit) as refused:
         configured(spawner_class=LocalProcessSpawner, catalog={**CATALOG, "templates": {"lab": {"image": "lab:1"}}})
     assert str(refused.value) == (
-        "gpuspawner: configure(catalog=...): templates.lab.image: needs KubeSpawner: other hubs do not start with it. "
-        "Take it out where c.JupyterHub.spawner_class is not 'kubespawner'."
+        "gpuspawner: configure(catalog=...): templates.lab.image: needs KubeSpawner; other hubs do not start with it. "
+        "Remove it if c.JupyterHub.spawner_class is not 'kubespawner'."
     )
 
 

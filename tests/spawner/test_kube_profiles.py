@@ -4,7 +4,7 @@ import pytest
 from traitlets.config import Config
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.catalog.requests.menus import Menu, MenuOption, Unlisted
+from gpuspawner.catalog.profile_options import Menu, MenuOption, Unlisted
 from gpuspawner.spawner.kubernetes.profiles import menus, profile_conflicts
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
 

@@ -11,7 +11,7 @@ from kubespawner import KubeSpawner
 from traitlets.config import Config
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.catalog.requests.menus import Menu, read_menus
+from gpuspawner.catalog.profile_options import Menu, read_menus
 from gpuspawner.spawner.kubernetes.settings import written
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
 

@@ -41,7 +41,7 @@ class Reflector:
 class Kube:
     """What of KubeSpawner a start meets. ``answers`` are what the API server says to each try to make the pod."""
 
-    namespace, pod_name, _log_name = "hub", "jupyter-alice", "alice"
+    namespace, pod_name, _log_name, http_timeout = "hub", "jupyter-alice", "alice", 30
 
     def __init__(self, client):
         self.answers, self.reads, self.problems, self.made = [], [], [], []
@@ -422,6 +422,34 @@ async def test_a_server_is_up_once_it_answers_and_not_when_it_only_listens(start
         server.close()
     assert await PodRequests._gpu_answers(start, f"http://127.0.0.1:{port}") is ready
     server.close()
+
+
+async def test_a_server_that_never_answers_ends_its_start_http_timeout_after_its_pod_is_ready(start, monkeypatch):
+    async def no_answer(self, _url):
+        return False
+
+    monkeypatch.setattr(Start, "_gpu_answers", no_answer)
+    start.http_timeout, began = 0.5, time.monotonic()
+    start._gpu_attempt = replace(start._gpu_attempt, own_timeout_seconds=60)
+    words = r"server did not answer at 10\.0\.0\.1:8888 within 0.5 s \(c\.Spawner\.http_timeout\)"
+    task = asyncio.create_task(start._gpu_create())
+    await until(lambda: start.made)
+    server = {"name": "notebook", "ready": True, "state": {"running": {}}}
+    start.shows("Running", conditions=[{"type": "PodScheduled", "status": "True"}], containerStatuses=[server])
+    with pytest.raises(StartEnded, match=words) as ended:
+        await asyncio.wait_for(task, 10)
+    assert ended.value.status_code == 504
+    assert 0.5 <= time.monotonic() - began < 5
+    await seen(start, "Its pod is ready. Waiting for its server to answer, 0.5 s at most.")
+
+
+async def test_an_address_whose_name_does_not_resolve_is_left_to_the_hub(start, monkeypatch):
+    start.server, start.internal_ssl, url = SimpleNamespace(base_url="/user/alice/"), False, "http://a.invalid:8888"
+    monkeypatch.setattr(Start, "_gpu_answers", PodRequests._gpu_answers)
+    monkeypatch.setattr(Kube, "_get_pod_url", lambda _self, _pod: url)
+    began = time.monotonic()
+    assert await created(start) == url
+    assert time.monotonic() - began < 5
 
 
 async def test_a_pod_that_is_deleted_under_its_start_is_told_at_once(start):

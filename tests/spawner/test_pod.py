@@ -209,7 +209,7 @@ def test_no_other_container_of_the_pod_sees_a_gpu(made):
 def test_the_pod_gets_time_to_end_no_credential_and_says_why_it_crashed(made):
     spec = patched(made())["spec"]
     assert spec["terminationGracePeriodSeconds"] == 45
-    assert spec["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][3:] == ["gpuspawner-pre-stop", "40"]
+    assert spec["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][3:] == ["gpuspawner-pre-stop", "40", "5"]
     assert spec["automountServiceAccountToken"] is False
     assert spec["containers"][0]["terminationMessagePolicy"] == "FallbackToLogsOnError"
 

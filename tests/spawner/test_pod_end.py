@@ -196,6 +196,8 @@ def test_what_the_cluster_ended_for_something_else_is_told_from_what_ended_by_it
 
 def test_a_node_that_defends_itself_is_no_preemption():
     assert outcome_of(pod(conditions=[disrupted("TerminationByKubelet", LOW)]), []) == "died"
+    evicted = pod(state=terminated(0, "Completed"), phase="Failed", reason="Evicted", message=LOW)
+    assert outcome_of(evicted, []) == "died", "a server that ends in good order when its node ends it did not quit"
 
 
 def test_a_server_that_the_kubelet_started_again_is_told_by_how_it_ended_before():

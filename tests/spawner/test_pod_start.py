@@ -44,7 +44,13 @@ STEPS = {
         pod(container({"running": {"startedAt": "2026-11-21T15:00:00Z"}}), phase="Running"),
         [PULLED, event("Created"), event("Started")],
         76,
-        "Started on node-7; waiting for its server to answer.",
+        "Started on node-7. Its pod is ready. Waiting for its server to answer.",
+    ),
+    "running and not ready": (
+        pod({**container({"running": {"startedAt": "2026-11-21T15:00:00Z"}}), "ready": False}, phase="Running"),
+        [PULLED, event("Created"), event("Started")],
+        75,
+        "Started on node-7. Waiting until the cluster calls it ready (notebook).",
     ),
     "volume not made yet": (
         unscheduled("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"),

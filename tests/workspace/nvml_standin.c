@@ -2,7 +2,8 @@
 
    It keeps the GPU's file open, as NVML does the device's, and takes a sample each sixth of a second: the average of
    what holds the GPU, 100 of them, in a buffer that wraps around. A file named "nvml" in the folder holds an error code
-   that every call then returns. */
+   that every call then returns, one named "encoder" the utilization of every GPU's encoder. Where a file named
+   "no-samples" is there, the driver keeps no buffer. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -13,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, SAMPLES = 100, MOST_GPUS = 16 };
+enum { SUCCESS = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, SAMPLES = 100, MOST_GPUS = 16, ENC = 3, DEC = 4 };
 #define PERIOD (1.0 / 6)
 
 typedef struct { char uuid[96]; int file; } Gpu;
@@ -30,16 +31,22 @@ static double now_of(clockid_t clock) {
 
 static const char *folder(void) { return getenv("GPUSPAWNER_SIMULATED_DIR"); }
 
-static int fault(void) {
+/* The number in a file of the folder, or -1 where there is none. */
+static int number_in(const char *name) {
     char path[4096];
-    int code = SUCCESS;
-    snprintf(path, sizeof path, "%s/nvml", folder());
+    int number = -1;
+    snprintf(path, sizeof path, "%s/%s", folder(), name);
     FILE *file = fopen(path, "r");
     if (file) {
-        if (fscanf(file, "%d", &code) != 1) code = SUCCESS;
+        if (fscanf(file, "%d", &number) != 1) number = 0;
         fclose(file);
     }
-    return code;
+    return number;
+}
+
+static int fault(void) {
+    int code = number_in("nvml");
+    return code < 0 ? SUCCESS : code;
 }
 
 int nvmlInitWithFlags(unsigned int flags) {
@@ -122,8 +129,8 @@ static void add(const char *name, int must_be_locked, Gpu *device, const double 
 
 int nvmlDeviceGetSamples(Gpu *device, int type, unsigned long long after, unsigned int *kind, unsigned int *number,
                          Sample *samples) {
-    (void)type;
     if (fault()) return fault();
+    if (number_in("no-samples") >= 0 || type == DEC || (type == ENC && number_in("encoder") < 0)) return NOT_SUPPORTED;
     *kind = 1;
     if (!samples) {
         *number = SAMPLES;
@@ -132,8 +139,12 @@ int nvmlDeviceGetSamples(Gpu *device, int type, unsigned long long after, unsign
     double now = now_of(CLOCK_MONOTONIC), wall = now_of(CLOCK_REALTIME), ends[SAMPLES], percents[SAMPLES] = {0};
     long long newest = (long long)(now / PERIOD);
     for (int i = 0; i < SAMPLES; i++) ends[i] = (newest - SAMPLES + 1 + i) * PERIOD;
-    add("ended", 0, device, ends, percents);
-    add("holders", 1, device, ends, percents);
+    if (type == ENC) {
+        for (int i = 0; i < SAMPLES; i++) percents[i] = number_in("encoder");
+    } else {
+        add("ended", 0, device, ends, percents);
+        add("holders", 1, device, ends, percents);
+    }
     unsigned int taken = 0;
     for (int i = 0; i < SAMPLES && taken < *number; i++) {
         Sample sample = {.stamp = (unsigned long long)((wall - now + ends[i]) * 1e6)};
@@ -147,5 +158,19 @@ int nvmlDeviceGetSamples(Gpu *device, int type, unsigned long long after, unsign
 int nvmlDeviceGetTotalEnergyConsumption(Gpu *device, unsigned long long *millijoules) {
     (void)device;
     *millijoules = (unsigned long long)(now_of(CLOCK_MONOTONIC) * 60 * 1000); /* 60 W, idle or not */
+    return fault();
+}
+
+int nvmlDeviceGetUtilizationRates(Gpu *device, unsigned int *gpu_and_memory) {
+    (void)device;
+    gpu_and_memory[0] = gpu_and_memory[1] = 0;
+    return fault();
+}
+
+int nvmlDeviceGetEncoderUtilization(Gpu *device, unsigned int *percent, unsigned int *microseconds) {
+    (void)device;
+    int told = number_in("encoder");
+    *percent = told < 0 ? 0 : (unsigned int)told;
+    *microseconds = 166666;
     return fault();
 }

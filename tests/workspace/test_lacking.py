@@ -19,9 +19,10 @@ def make(folder, *programs):
 def test_each_needs_its_programs_where_the_workspace_looks_for_them(tmp_path, monkeypatch, proxy):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: proxy)
     monkeypatch.setattr(lacking, "SBIN", ())
-    assert lacking.lacking({"PATH": str(tmp_path)}) == ["vscode", "ssh"]
+    packages = [] if proxy else ["monitor"]
+    assert lacking.lacking({"PATH": str(tmp_path)}) == ["vscode", "ssh", *packages]
     has_all = make(tmp_path, "code-server", "sshd", "ssh-keygen")
-    assert lacking.lacking(has_all) == ([] if proxy else ["vscode"])
+    assert lacking.lacking(has_all) == ([] if proxy else ["vscode", "monitor"])
 
 
 async def test_it_is_told_again_while_the_service_is_away_and_nothing_where_nothing_lacks(monkeypatch):

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from harness.nvidia import machines, simulated_driver
+from harness.nvidia import machines, simulated_driver, with_devices
 from harness.waiting import eventually
 
 from gpuspawner.backends.base import ProbeResult
@@ -194,7 +194,7 @@ def test_the_probe_believes_it_and_its_keeper_holds_no_gpu(tmp_path):
     command = ["sh", "-c", WITHIN, "sh", sys.executable, KEEPER, str(tmp_path / "document")]
     environment = {**driver.environment({"PATH": os.environ["PATH"]}), **parameters}
     told = subprocess.run(
-        driver.with_devices(command), input=script(), env=environment, capture_output=True, check=True, timeout=60
+        with_devices(driver, command), input=script(), env=environment, capture_output=True, check=True, timeout=60
     )
     sample, _ = parse_probe(
         ProbeResult(told.stdout.decode()), driver.uuids, None, interval_seconds=60.0, age_seconds=600.0

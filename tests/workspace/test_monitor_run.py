@@ -167,6 +167,19 @@ async def test_a_burst_of_a_fifth_of_a_second_between_two_probes_is_busy_and_its
     await workspace.eventually(saw_work)
 
 
+@pytest.mark.parametrize("source", ["samples", "rates"])
+async def test_a_gpu_that_only_encodes_video_is_at_work(workspace, source):
+    if source == "rates":
+        (workspace.folder / "no-samples").write_text("1")
+    workspace.start(KEEPER)
+    await workspace.eventually(lambda found: follows(found) and monitor_of(found).percent in {None, 0.0})
+    (workspace.folder / "encoder").write_text("72")
+    sample = await workspace.eventually(saw_work)
+    assert monitor_of(sample).percent == 72.0
+    assert f'"source":"{source}"' in workspace.text
+    assert sample.gpus[0].utilization_percent == 0.0
+
+
 async def test_an_nvml_that_failed_is_asked_again(workspace):
     workspace.start(KEEPER)
     await workspace.eventually(follows)

@@ -18,6 +18,7 @@ import aiohttp
 from gpuspawner.backends.kubernetes.connection import Connection
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.errors import GpuspawnerError, Unavailable, quoted
+from gpuspawner.core.outages import API_SERVER
 
 REQUEST_SECONDS = 30.0
 """A get or a delete that takes longer says nothing. A page of a list takes well under a second."""
@@ -30,6 +31,11 @@ APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
 """Forms of a patch: JSON is YAML."""
 EXEC_PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 STDIN, STDOUT, STDERR, ERROR = range(4)
+FORBIDDEN = 403
+NOT_ALLOWED = (
+    ": the service needs the right pods/exec there. With the chart, the pod's name must begin as "
+    "workspaces.podNamePrefix says"
+)
 
 
 class ApiRefused(GpuspawnerError):
@@ -61,14 +67,16 @@ class Api:
         self._opening = asyncio.Lock()
         self._closed = False
 
-    async def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Return the JSON at a path.
+    async def get(
+        self, path: str, query: Mapping[str, str] | None = None, seconds: float = REQUEST_SECONDS
+    ) -> dict[str, Any]:
+        """Return the JSON at a path, if it is answered within so many seconds.
 
         Raises:
             ApiRefused: it is not there, or not for the service.
             Unavailable: no answer.
         """
-        return await self._call("GET", path, query=query)
+        return await self._call("GET", path, query=query, seconds=seconds)
 
     async def listed(self, path: str) -> list[dict[str, Any]]:
         """Return all objects of a collection as they are now, read in parts. Raises as :meth:`get` does."""
@@ -154,9 +162,10 @@ class Api:
                     with contextlib.suppress(asyncio.TimeoutError):
                         await asyncio.wait_for(socket.close(), CLOSE_SECONDS)  # a flood never lets it end by itself
         except aiohttp.WSServerHandshakeError as error:
-            raise ApiRefused(error.status, f"HTTP {error.status}") from error
+            why = NOT_ALLOWED if error.status == FORBIDDEN else ""  # the answer's own words are lost by then
+            raise ApiRefused(error.status, f"HTTP {error.status}{why}") from error
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
-            raise Unavailable(f"The Kubernetes API server does not answer: {_words(error)}.") from error
+            raise Unavailable(f"{API_SERVER} does not answer: {_words(error)}.", API_SERVER) from error
         output, said, ended = (b"".join(parts[channel]).decode(errors="replace") for channel in parts)
         code, problem = _exit_code(ended)
         return ExecResult(output, said, code, problem)
@@ -184,8 +193,9 @@ class Api:
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
         form: str = "application/json",
+        seconds: float = REQUEST_SECONDS,
     ) -> dict[str, Any]:
-        timeout = aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS)
+        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
         async with self._request(method, path, query or {}, body=body, timeout=timeout, form=form) as response:
             content = await response.read()
             if response.status not in {200, 201, 202}:
@@ -217,7 +227,7 @@ class Api:
             ) as response:
                 yield response
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
-            raise Unavailable(f"The Kubernetes API server does not answer: {_words(error)}.") from error
+            raise Unavailable(f"{API_SERVER} does not answer: {_words(error)}.", API_SERVER) from error
 
 
 def _json(content: bytes, path: str) -> dict[str, Any]:

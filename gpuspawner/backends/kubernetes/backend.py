@@ -69,7 +69,7 @@ class KubernetesBackend:
     async def fleet(self) -> Fleet:
         """Return the GPUs of all nodes. Raises Unavailable while they are not seen as they are now."""
         self._gpus = await self._view.gpus()
-        return Fleet(self._gpus, complete=True, observed_at=time.time(), beside=self._view.beside)
+        return Fleet(self._gpus, complete=True, age_seconds=self._view.age_seconds, beside=self._view.beside)
 
     async def workspaces(self) -> tuple[Running, ...]:
         """Return the pods of workspaces, until they are gone. Those of other hubs hold foreign GPUs, and no others.
@@ -166,7 +166,7 @@ class KubernetesBackend:
 
     def _running(self, pod: Pod, now: float) -> Running:
         given = tuple((Group(pod.node, resource), count) for resource, count in sorted(pod.requests.items()))
-        disruption, ends_in_seconds = self._end_of(pod)
+        disruption, ends_in_seconds = self._end_of(pod, now)
         return Running(
             lease_id=pod.lease,
             attempt=pod.attempt,
@@ -184,8 +184,8 @@ class KubernetesBackend:
             kept_since=None if self.settings.all_namespaces else pod.created_at,
         )
 
-    def _end_of(self, pod: Pod) -> tuple[str, float | None]:
-        """Return why the cluster is about to end a pod, "" where it is not, and in how many seconds it ends.
+    def _end_of(self, pod: Pod, now: float) -> tuple[str, float | None]:
+        """Return why the cluster is about to end a pod, "" where it is not, and in how many seconds its server ends.
 
         A node goes before its pods do: what its taints told of them holds on.
         """
@@ -196,7 +196,7 @@ class KubernetesBackend:
             self._interrupted[pod.uid] = told
         if pod.disruption or pod.deleting or told is None:
             disruption = pod.disruption or (told.why if told else "")
-            return disruption, pod.grace_seconds if disruption or pod.deleting else None
+            return disruption, None if pod.server_ends_at is None else pod.server_ends_at - now
         return told.why, told.ends_in_seconds
 
     async def _left(self, lease_id: str, attempts: frozenset[int] | None) -> Sequence[Pod]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
@@ -25,18 +25,20 @@ def cluster_kinds(kinds: Mapping[str, GpuKind]) -> dict[str, GpuKind]:
     }
 
 
-def kind_of(model: Model, resource: str, kinds: Iterable[GpuKind]) -> GpuKind | None:
-    """Return the first kind that fits what a node advertises, None where none does.
+def kind_of(model: Model, resource: str, kinds: Sequence[GpuKind]) -> GpuKind | None:
+    """Return the first kind that fits what a node advertises, or None if no kind fits.
 
-    1. A kind with a ``resource`` is counted by that resource alone.
-    2. A kind of N replicas has devices that are divided into N.
-    3. ``match`` fits the product. Slices and replicas are never taken for whole GPUs: unless the resource's own name
+    1. Devices that are counted for a kind with a ``claim`` are of that kind, wherever it stands in the catalog.
+    2. A kind with a ``resource`` is counted by that resource alone.
+    3. A kind of N replicas has devices that are divided into N.
+    4. ``match`` fits the product. Slices and replicas are never taken for whole GPUs: unless the resource's own name
        (``nvidia.com/mig-1g.10gb``, ``nvidia.com/gpu.shared``) or replicas say so already, ``match`` must name them as
        the product does (``*-MIG-1g.10gb``, ``*-SHARED``).
-    4. Where devices are shared and no label tells by how many, a kind of N replicas must name their resource.
-    5. Without labels there is no product: only a kind with a resource and without ``match`` fits.
+    5. If devices are shared and no label tells by how many, a kind of N replicas must name their resource.
+    6. Without labels there is no product: only a kind with a resource and without ``match`` fits.
     """
-    return next((kind for kind in kinds if _fits(kind, model, resource)), None)
+    claimed = (kind for kind in kinds if kind.claim is not None and kind.resource == resource)
+    return next(claimed, None) or next((kind for kind in kinds if _fits(kind, model, resource)), None)
 
 
 def absent_on_new_nodes(kind: GpuKind, labels: Mapping[str, str]) -> tuple[str, ...]:

@@ -10,6 +10,11 @@ HUB_LABEL = "gpuspawner.io/hub"
 LEASE_LABEL = "gpuspawner.io/lease"
 ATTEMPT_LABEL = "gpuspawner.io/attempt"
 
+PRE_STOP = "gpuspawner-pre-stop"
+"""What a workspace's preStop hook is called, where it is ours."""
+SERVER_SECONDS = 5
+"""Of the grace, what our preStop hook leaves to the server itself once programs have saved. Arbitrary."""
+
 LABELS = {"GPUSPAWNER_HUB_ID": HUB_LABEL, LEASE_ID: LEASE_LABEL, ATTEMPT: ATTEMPT_LABEL}
 ANNOTATIONS = {
     "GPUSPAWNER_LEASE": "gpuspawner.io/lease-document",

@@ -115,6 +115,7 @@ class Prober:
             "GPUSPAWNER_PROBE_PAUSE": f"{min(self._settings.pause_seconds, deadline_seconds / (2 * readings)):.2f}",
             "GPUSPAWNER_PROBE_DEVICES": self._settings.devices if vendor is NVIDIA else vendor.open_files,
             "GPUSPAWNER_PROBE_VENDOR": vendor.name,
+            "GPUSPAWNER_PROBE_CGROUP": "/sys/fs/cgroup",
             "GPUSPAWNER_PROBE_PIDS": "all",
         }
         lines = [f"{name}={shlex.quote(value)}" for name, value in parameters.items()]

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from gpuspawner.backends.kubernetes.api import APPLY, MERGE, Api, ApiRefused
+from gpuspawner.backends.kubernetes.events import Events
 from gpuspawner.backends.kubernetes.names import LEASE_LABEL
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.watches import Watch
@@ -77,6 +78,7 @@ class CustomResources:
         self._settings, self._api = settings, Api(settings)
         self._followed = {kind.section: Followed(kind, self._api, settings) for kind in KINDS}
         self._path = self._followed[""].path
+        self._events = Events(self._api, settings.custom_resources, f"{API_GROUP}/{API_VERSION}", KIND.name)
 
     async def requests(self) -> tuple[Resource, ...]:
         """Return all of them, as they are seen now."""
@@ -132,10 +134,15 @@ class CustomResources:
         await self._write("POST", self._path, _body({"metadata": metadata, "spec": dict(spec)}))
 
     async def tell(self, resource: Resource, status: Mapping[str, Any]) -> None:
-        """Write the whole status, by server-side apply: what others wrote there is overruled."""
+        """Write the whole status, by server-side apply: what others wrote there is overruled.
+
+        What changes with the status of a request is told by Events, too.
+        """
         metadata, path = {"name": resource.name, "uid": resource.uid}, self._followed[resource.section].path
         body = _body({"metadata": metadata, "status": dict(status)}, BY_SECTION[resource.section])
         await self._write("PATCH", f"{path}/{resource.name}/status", body, APPLY)
+        if not resource.section:
+            await self._events.write(resource, status)
 
     async def hold(self, resource: Resource) -> None:
         """Add the finalizer."""

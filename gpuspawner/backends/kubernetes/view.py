@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from gpuspawner.backends.kubernetes.api import Api
+from gpuspawner.backends.kubernetes.api import Api, ApiRefused
 from gpuspawner.backends.kubernetes.devices.view import DeviceView
 from gpuspawner.backends.kubernetes.fleet import beside_on_node, gpus_of_node
 from gpuspawner.backends.kubernetes.reading.limits import to_limits, to_quota
@@ -20,6 +20,7 @@ from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.watches import Watch
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Beside, Gpu, GpuKind, NodeName
+from gpuspawner.core.outages import API_SERVER, ETCD
 from gpuspawner.core.quotas.limits import NamespaceLimit, NamespaceQuota, NodeSize, Room
 
 log = logging.getLogger("gpuspawner.kubernetes")
@@ -30,6 +31,8 @@ Believes = Callable[[str, Mapping[str, str]], bool]
 
 FIRST_LOOK_SECONDS = 10.0
 """How long the first question waits for the first lists: 5,000 nodes take some seconds."""
+SERVER_ERRORS = 500
+"""From this HTTP status on, the API server says that it cannot tell."""
 
 
 def believe_all(_lease: str, _variables: Mapping[str, str]) -> bool:
@@ -79,6 +82,14 @@ class ClusterView:
         self._limits: Watch[tuple[NamespaceLimit, ...]] = self._rules("limitranges", to_limits)
         self.devices = DeviceView(api, settings, self._kinds, self._dirty.add)
         self._told: dict[Watch[Any], str] = {}
+        self._answered_at = time.monotonic()
+        self._no_answer = ""
+        """Why the last question for data was not answered."""
+
+    @property
+    def age_seconds(self) -> float:
+        """How long ago the API server answered with data: a watch says nothing while nothing changes."""
+        return time.monotonic() - self._answered_at
 
     @property
     def limits(self) -> tuple[str, ...]:
@@ -165,8 +176,9 @@ class ClusterView:
 
     async def _seen(self, *watches: Watch[Node] | Watch[Pod]) -> None:
         """Return once these are known as they are now."""
-        if not self._tasks:
+        if is_first := not self._tasks:
             self._tasks = [
+                asyncio.create_task(self._ask_for_data()),
                 asyncio.create_task(self._nodes.run()),
                 asyncio.create_task(self._follow_pods()),
                 *(asyncio.create_task(self._follow_rules(*rules)) for rules in self._rule_watches()),
@@ -174,6 +186,8 @@ class ClusterView:
             ]
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._first_look(), FIRST_LOOK_SECONDS)
+        if is_first:
+            self._answered_at = time.monotonic()  # the lists are data
         for watch in self._current(watches):
             if watch.refused:
                 raise Unavailable(
@@ -188,10 +202,30 @@ class ClusterView:
                 raise Unavailable("The cluster's devices have not been seen yet.")
             if device_watch.complete:
                 self._check_heard(device_watch)
+        if self.age_seconds > self._settings.stale_seconds:
+            part = API_SERVER if self._nodes.lost_seconds else ETCD
+            raise Unavailable(f"{part} does not answer: {self._no_answer or 'no answer came'}.", part)
 
     def _check_heard(self, watch: Watch[Any]) -> None:
         if watch.lost_seconds > self._settings.stale_seconds:
-            raise Unavailable(f"The Kubernetes API server has not answered for {watch.lost_seconds:.0f} s.")
+            raise Unavailable(f"{API_SERVER} does not answer: {watch.problem or 'no answer came'}.", API_SERVER)
+
+    async def _ask_for_data(self) -> None:
+        """Ask for one node again and again: while the API server's database is away, its watches stay open, silent."""
+        patience_seconds = self._settings.stale_seconds
+        while True:
+            try:
+                # Not `wait_for`: before Python 3.12 it may forget that this task was cancelled.
+                await self._api.get("/api/v1/nodes", {"limit": "1"}, patience_seconds)
+            except ApiRefused as error:  # a refusal is an answer
+                self._no_answer = str(error) if error.status >= SERVER_ERRORS else ""
+            except Unavailable as error:
+                self._no_answer = str(error).removeprefix(f"{API_SERVER} does not answer: ").rstrip(".")
+            else:
+                self._no_answer = ""
+            if not self._no_answer:
+                self._answered_at = time.monotonic()
+            await asyncio.sleep(patience_seconds / 4)
 
     async def _first_look(self) -> None:
         await self._nodes.answered.wait()
@@ -323,7 +357,7 @@ class ClusterView:
     def _count(self, name: str) -> None:
         node, seen = self.node(name), self._pods_on.get(name, {})
         self._beside.pop(NodeName("", name), None)
-        pods = [*map(self.devices.pod, seen.values()), *self.devices.others(name, seen)]
+        pods = [*self.devices.pods(seen), *self.devices.others(name, seen)]
         gpus = gpus_of_node(node, pods, self._kinds, self._hub, self._settings.tolerations) if node else ()
         if gpus and node:
             self._gpus_of[name] = gpus

@@ -67,6 +67,8 @@ class Watch(Generic[T]):
         self.answered = asyncio.Event()
         self.complete = False
         self.refused = ""
+        self.problem = ""
+        """Why it was not followed last."""
 
     @property
     def lost_seconds(self) -> float:
@@ -106,10 +108,10 @@ class Watch(Generic[T]):
             if failures >= TRIES_BEFORE_LISTING:
                 self._version = ""
             wait_seconds = BACK_OFF_SECONDS[min(failures, len(BACK_OFF_SECONDS)) - 1] * random.uniform(0.5, 1.5)  # noqa: S311
-            log.log(
-                logging.INFO if failures == 1 else logging.WARNING,
-                "%s is not followed (%s): again in %.1f s", self._path, problem, wait_seconds,
-            )  # fmt: skip
+            self.problem = str(problem).rstrip(".")
+            # An outage of the API server has one line of its own. What it refuses is said until it is allowed.
+            level = logging.DEBUG if isinstance(problem, Unavailable) else logging.WARNING
+            log.log(level, "%s is not followed (%s): again in %.1f s", self._path, problem, wait_seconds)
             await asyncio.sleep(wait_seconds)
 
     async def allowed(self, meanwhile: Watch[T] | None = None) -> None:

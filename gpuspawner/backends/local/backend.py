@@ -7,7 +7,6 @@ import glob
 import hashlib
 import platform
 import sys
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -71,7 +70,7 @@ class LocalBackend:
         if self._simulates is None:
             self._simulates = await self._must_simulate()
         gpus = await self._simulated() if self._simulates else await self._real()
-        return Fleet(gpus, complete=True, observed_at=time.time())
+        return Fleet(gpus, complete=True)
 
     async def workspaces(self) -> tuple[Running, ...]:
         """Return what runs, from ``/proc``."""

@@ -43,7 +43,8 @@ class Fault(NamedTuple):
 class Row:
     """One GPU as ``nvidia-smi`` lists it; None for what it does not tell.
 
-    ``unread`` is what it prints in place of the memory's size.
+    ``unread`` is what it prints in place of the memory's size. ``ecc_errors`` counts memory errors since the driver was
+    loaded that could not be corrected.
     """
 
     index: int
@@ -53,10 +54,14 @@ class Row:
     total_mib: int | None
     used_mib: int | None
     unread: str = ""
+    ecc_errors: int | None = None
 
     @property
     def fault(self) -> Fault | None:
         """Why nothing of it can be granted while it is like this."""
+        if self.ecc_errors:
+            errors = f"{self.ecc_errors} memory errors that could not be corrected"
+            return Fault(f"it had {errors} since its driver was loaded", "reset it once no workspace uses it")
         if self.total_mib is not None:
             return None
         if self.unread == LOST:
@@ -87,17 +92,17 @@ async def listing(command: str) -> list[Row]:
     """Return the GPUs. Raises Unavailable with what ``nvidia-smi`` said where it fails or says what nobody expects."""
     text = await _run(
         command,
-        "--query-gpu=index,uuid,name,mig.mode.current,memory.total,memory.used",
+        "--query-gpu=index,uuid,name,mig.mode.current,memory.total,memory.used,ecc.errors.uncorrected.volatile.total",
         "--format=csv,noheader,nounits",
     )
     rows = []
     for line in filter(str.strip, text.splitlines()):
         cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) != 6 or not _is_whole(cells[0]) or not _UUID.fullmatch(cells[1]):  # noqa: PLR2004
+        if len(cells) != 7 or not _is_whole(cells[0]) or not _UUID.fullmatch(cells[1]):  # noqa: PLR2004
             raise Unavailable(f"nvidia-smi lists a GPU that is not understood: {quoted(line)}. Nothing is granted.")
-        total_mib = _mib(cells[4])
+        total_mib, used_mib, ecc_errors = map(_number, cells[4:])
         unread = cells[4] if total_mib is None else ""
-        rows.append(Row(int(cells[0]), cells[1], cells[2], cells[3], total_mib, _mib(cells[5]), unread))
+        rows.append(Row(int(cells[0]), cells[1], cells[2], cells[3], total_mib, used_mib, unread, ecc_errors))
     return rows
 
 
@@ -169,8 +174,8 @@ def _gpu(row: Row, foreign: str, kinds: list[GpuKind], node: str) -> Gpu:
     unwell = ""
     if row.mig == MIG_ON:
         unwell = "MIG mode is on, and it has no MIG device: make some by nvidia-smi mig -cgi, or turn the mode off"
-    elif row.fault is not None:
-        unwell = f"{row.fault.words}: {row.fault.remedy}"
+    else:
+        unwell = _unwell(row)
     return Gpu(
         id=row.uuid,
         pool=matching(row.name, kinds),
@@ -184,6 +189,10 @@ def _gpu(row: Row, foreign: str, kinds: list[GpuKind], node: str) -> Gpu:
     )
 
 
+def _unwell(row: Row) -> str:
+    return "" if row.fault is None else f"{row.fault.words}: {row.fault.remedy}"
+
+
 def _mig_gpu(row: Row, device: MigDevice, foreign: str, kinds: list[GpuKind], node: str) -> Gpu:
     model = f"{row.name} MIG {device.profile}"
     return Gpu(
@@ -193,8 +202,9 @@ def _mig_gpu(row: Row, device: MigDevice, foreign: str, kinds: list[GpuKind], no
         index=row.index,
         model=model,
         memory_bytes=device.memory_bytes,
+        healthy=row.fault is None,
         foreign=bool(foreign),
-        note=foreign,
+        note="; ".join(filter(None, (_unwell(row), foreign))),
     )
 
 
@@ -229,5 +239,5 @@ def _is_whole(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 10  # noqa: PLR2004 (more digits than any pid or index)
 
 
-def _mib(text: str) -> int | None:
+def _number(text: str) -> int | None:
     return int(text) if _is_whole(text) else None

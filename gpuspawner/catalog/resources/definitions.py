@@ -1,4 +1,4 @@
-"""The four kinds of custom resources, and the policy that lets nobody write a request for others."""
+"""The four kinds of custom resources, and the policy that stops users from writing requests for others."""
 
 from __future__ import annotations
 
@@ -6,44 +6,75 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from gpuspawner.catalog.entry import Entry
-from gpuspawner.catalog.models import PolicyEntry, TemplateEntry
-from gpuspawner.catalog.requests.models import RequestEntry
-from gpuspawner.catalog.resources.schema import schema_of
+from gpuspawner.catalog.keys import keys_of, schema_of
+from gpuspawner.catalog.models import Template
+from gpuspawner.catalog.quota_models import QuotaLimits
 from gpuspawner.catalog.resources.status import OF_ENTRY, OF_REQUEST
-from gpuspawner.catalog.rules.models import QuotaEntry
+from gpuspawner.catalog.start_options import StartOptions
+from gpuspawner.core.fields import SchemaDefault, section, text_reader
+from gpuspawner.core.idle.policy import LifecyclePolicy
+from gpuspawner.core.text_fields import GroupName
 
 API_GROUP = "gpuspawner.io"
 API_VERSION = "v1alpha1"
 REQUESTS = "devgpuvmrequests"
 USERS = "devgpuvmusers"
-"""Of no object: who may ``use`` the resource of a user's name may ask for workspaces of theirs."""
+"""A resource without objects. An account that may ``use`` it for a user's name may request workspaces for that user."""
 POLICY = f"{REQUESTS}.{API_GROUP}"
 """The name of the ValidatingAdmissionPolicy, and of its binding."""
 FINGERPRINT = f"{API_GROUP}/schema"
-"""An annotation: which version of the schema is there."""
-FIXED = tuple(name for name in RequestEntry.model_fields if name != "lifetime")
-"""What of a request stays as it was made: another workspace is another request."""
+"""The annotation with the version of the schema."""
+LONGEST_SERVER = 255
+"""Characters in the name of a server: as many as JupyterHub 5 stores. A start allows fewer."""
+
+
+@dataclass(frozen=True)
+class ScheduleSpec:
+    """When the workspace should be ready, in the catalog's time zone."""
+
+    __pydantic_config__ = section()
+    time: Annotated[str, text_reader(5)]
+    """The time of day, for example "8:00"."""
+    days: Annotated[str, text_reader(100), SchemaDefault] = "weekdays"
+    """Days of the week: weekdays, weekend, daily, or a list like "mon, wed". Default: weekdays."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestSpec(StartOptions):
+    """The workspace that is requested. The template decides about each key that is left out."""
+
+    __pydantic_config__ = section()
+    user: GroupName
+    """The user of the workspace, by the name in the hub. Required."""
+    server: Annotated[str, text_reader(LONGEST_SERVER), SchemaDefault] = ""
+    """The name of the workspace. Default: empty, for the workspace without a name."""
+    ready_at: ScheduleSpec | None = None
+    """Days and a time at which the workspace should be ready. It is requested early enough on each of these days. The
+    request stays when its workspace has ended."""
+
+
+FIXED = tuple(name for name in keys_of(RequestSpec) if name != "lifetime")
+"""Keys that cannot change after a request is created. A different workspace needs a new request."""
 
 Rule = dict[str, str]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of custom resource: its names, its schema, and what a list of them shows."""
+    """One kind of custom resource: its names, its schema, and the columns of a list."""
 
     name: str
     short: str
-    model: type[Entry]
+    model: type
     status: Mapping[str, Any]
     columns: Mapping[str, str]
-    """What a list shows, and where it stands: each is text."""
+    """The columns of a list, with the path of each value. All are text."""
     about: str
     rules: Sequence[Rule] = ()
     section: str = ""
-    """Where in the catalog an entry of this kind stands; "" where it is none."""
+    """The section of the catalog to which this kind adds an entry, or ""."""
 
     @property
     def plural(self) -> str:
@@ -66,7 +97,7 @@ KINDS = (
     Kind(
         "DevGPUVMRequest",
         "gvm",
-        RequestEntry,
+        RequestSpec,
         OF_REQUEST,
         {
             "User": ".spec.user",
@@ -89,29 +120,29 @@ KINDS = (
     Kind(
         "DevGPUVMTemplate",
         "gvmt",
-        TemplateEntry,
+        Template,
         OF_ENTRY,
         {"Title": ".spec.title", "Policy": ".spec.policy", **ENTRY_COLUMNS},
-        "What a workspace can be: an entry of the catalog's templates, by the name of this resource.",
+        "A kind of workspace for users: an entry of the catalog's templates, with the name of this resource.",
         (_rule("!has(self.opens) || self.opens != ['ssh']", "ssh alone leaves nothing for the browser to open"),),
         section="templates",
     ),
     Kind(
         "DevGPUVMLifecyclePolicy",
         "gvmp",
-        PolicyEntry,
+        LifecyclePolicy,
         OF_ENTRY,
         {"Mode": ".spec.mode", **ENTRY_COLUMNS},
-        "What becomes of workspaces: an entry of the catalog's policies, by the name of this resource.",
+        "A lifecycle policy: an entry of the catalog's policies, with the name of this resource.",
         section="policies",
     ),
     Kind(
         "DevGPUVMQuota",
         "gvmq",
-        QuotaEntry,
+        QuotaLimits,
         OF_ENTRY,
         {"User": ".spec.user", "Group": ".spec.group", "GPUs": ".spec.gpus.hard", **ENTRY_COLUMNS},
-        "What is held at once, and used in a period, at most: an entry of the catalog's quotas.",
+        "Limits and budgets: an entry of the catalog's quotas, with the name of this resource.",
         (
             _rule(
                 "[has(self.each) || has(self.group), has(self.user), has(self.everybody)].filter(x, x).size() == 1",

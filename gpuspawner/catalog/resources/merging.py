@@ -1,7 +1,7 @@
-"""The catalog of two sources: its file, and the templates, policies and quotas that are custom resources.
+"""Merge the catalog's file with the templates, policies and quotas that are custom resources.
 
-The file stands by itself, and its entries stay whatever a resource says. A resource that cannot be used is refused by
-itself: of it the last good one stays, and all others hold.
+The file must be right without the resources, and its entries always stay. A resource that cannot be used is refused.
+Its last good version stays in force, and other resources are not affected.
 """
 
 from __future__ import annotations
@@ -11,23 +11,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpuspawner.catalog.building.build import build
 from gpuspawner.catalog.document import LARGEST_BYTES, Document, Issue, read_bytes, read_mapping
-from gpuspawner.catalog.explain import checked
-from gpuspawner.catalog.load import load_raw
-from gpuspawner.catalog.values import Catalog
+from gpuspawner.catalog.load import load_document, load_raw
+from gpuspawner.catalog.models import Catalog
 
 Spec = Mapping[str, Any]
 
 LARGEST_SPEC_BYTES = 4096
-"""Of one resource as JSON: its status repeats it, and has 8 KiB."""
+"""The largest resource as JSON. Its status repeats it, and a status has 8 KiB."""
 
 
 @dataclass(frozen=True)
 class Added:
-    """An entry that a custom resource adds: ``name`` in the catalog's ``section``.
+    """An entry that a custom resource adds to the catalog's ``section``, with its ``name``.
 
-    ``created`` is when, as Kubernetes writes it. ``good`` is what of it was in force last, None where nothing was.
+    ``created`` is the time of creation, as Kubernetes writes it. ``good`` is the spec that was in force last, or None.
     """
 
     uid: str
@@ -39,29 +37,27 @@ class Added:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """What came of those that were added, by uid: why each is refused, and what of each is in force."""
+class MergeResult:
+    """The result for each resource, by uid: why it is refused, and the spec that is in force."""
 
     refused: Mapping[str, str] = field(default_factory=dict)
     in_force: Mapping[str, Spec] = field(default_factory=dict)
 
     def used(self, added: Iterable[Added]) -> tuple[Added, ...]:
-        """Return those that are in force, as they are."""
+        """Return the entries that are in force, with the specs that are in force."""
         return tuple(replace(one, spec=self.in_force[one.uid]) for one in added if one.uid in self.in_force)
 
 
-def merge(raw: bytes | Document, file: str, added: Iterable[Added]) -> tuple[Catalog, Judged]:
-    """Return the catalog of a file and of what is added to it.
+def merge(raw: bytes | Document, file: str, added: Iterable[Added]) -> tuple[Catalog, MergeResult]:
+    """Return the catalog of a file and the entries that are added to it.
 
     Raises:
-        CatalogError: the file cannot be used by itself.
+        CatalogError: the file cannot be used, even without the resources.
     """
-    catalog, those = (
-        load_raw(raw, file),
-        {one.uid: one for one in sorted(added, key=lambda one: (one.created, one.uid))},
-    )
+    catalog = load_raw(raw, file)
+    those = {one.uid: one for one in sorted(added, key=lambda one: (one.created, one.uid))}
     if not those or not isinstance(raw, bytes):
-        return catalog, Judged()
+        return catalog, MergeResult()
     data = read_bytes(raw).data
     refused = _refused_at_once(those.values(), data)
     trying = {uid: one.spec for uid, one in those.items() if uid not in refused}
@@ -70,9 +66,9 @@ def merge(raw: bytes | Document, file: str, added: Iterable[Added]) -> tuple[Cat
             trying[uid] = good
     while True:
         document = read_mapping(_together(data, those, trying))
-        found = build(checked(document), document.issues, empty=False)
-        if not document.issues:
-            return found, Judged(refused, trying)
+        found = load_document(document)
+        if found is not None:
+            return found, MergeResult(refused, trying)
         for uid, issues in _whose(document.issues, those, trying).items():
             refused.setdefault(uid, " ".join(_words(issue, those[uid]) for issue in issues))
             good = those[uid].good
@@ -83,7 +79,7 @@ def merge(raw: bytes | Document, file: str, added: Iterable[Added]) -> tuple[Cat
 
 
 def _refused_at_once(those: Iterable[Added], data: Mapping[str, Any]) -> dict[str, str]:
-    """Return why some cannot be added, whatever they say."""
+    """Return why some resources cannot be added, whatever they contain."""
     refused, all_bytes = dict[str, str](), 0
     for one in those:
         size_bytes = len(json.dumps(one.spec).encode())
@@ -109,7 +105,7 @@ def _is_written(one: Added, data: Mapping[str, Any]) -> bool:
 
 
 def _together(data: Mapping[str, Any], those: Mapping[str, Added], trying: Mapping[str, Spec]) -> dict[str, Any]:
-    """Return the file's entries, and after them those that are tried."""
+    """Return the file's entries, followed by those that are tried."""
     found = dict(data)
     for uid, spec in trying.items():
         one = those[uid]
@@ -118,7 +114,7 @@ def _together(data: Mapping[str, Any], those: Mapping[str, Added], trying: Mappi
 
 
 def _whose(issues: Iterable[Issue], those: Mapping[str, Added], trying: Mapping[str, Spec]) -> dict[str, list[Issue]]:
-    """Return the issues by the uid of the resource they are of: where none is of one, the youngest has to go."""
+    """Return the issues by the uid of their resource. If no resource has an issue, all belong to the youngest one."""
     by_place = {(those[uid].section, those[uid].name): uid for uid in trying}
     found: dict[str, list[Issue]] = {}
     for issue in issues:
@@ -128,7 +124,7 @@ def _whose(issues: Iterable[Issue], those: Mapping[str, Added], trying: Mapping[
 
 
 def _words(issue: Issue, one: Added) -> str:
-    """Return an issue as ``gpuspawner check`` says it, by the resource's own paths."""
+    """Return an issue as ``gpuspawner check`` says it, with the paths of the resource."""
     loc = ("spec", *issue.loc[2:]) if issue.loc[:2] == (one.section, one.name) else issue.loc
     right = issue.right[:1].upper() + issue.right[1:]
     return f"{'.'.join(map(str, loc))}: {issue.wrong}. {right}{'' if right.endswith('?') else '.'}"

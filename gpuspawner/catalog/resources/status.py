@@ -44,9 +44,12 @@ OF_REQUEST: Schema = {
     "properties": {
         **OBSERVED,
         "phase": _text("Pending, Refused, Scheduled, Queued, Starting, Running, Idle, Stopping or Ended.", 20),
-        "reason": _text("Why it is so, in a sentence.", 1000),
+        "reason": _text("Why it is so, in a few words.", 60),
+        "message": _text("Why it is so, in full.", 1000),
         "lease": _text("The id of the workspace, as pages and API have it.", 64),
-        "page": _text("Its page.", 2000),
+        "page": _text(
+            "The address of its page. Absent where the service does not know the hub's public address.", 2000
+        ),
         "position": _number("Its place in the queue, where it waits."),
         "allocation": {
             "type": "object",
@@ -81,7 +84,8 @@ OF_ENTRY: Schema = {
     "properties": {
         **OBSERVED,
         "phase": _text("InForce or Refused.", 20),
-        "reason": _text("What is wrong with it, as `gpuspawner check` says it.", 4000),
+        "reason": _text("Why it is so, in a few words.", 60),
+        "message": _text("What is wrong with it, as `gpuspawner check` says it.", 1000),
         "inForce": {
             "type": "object",
             "description": "What of it is in force: its spec or, where that is refused, the last good one.",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuspawner.catalog.values import ANY_GPU, NO_GPU
+from gpuspawner.catalog.models import ANY_GPU, NO_GPU
 from gpuspawner.cli.adopting.draft import MOST_GPUS, Draft, Entry, named
 from gpuspawner.cli.adopting.models import compute_of, memory_of, short_name, title_of, written_memory
 from gpuspawner.core.gpus.names import mig_part
@@ -23,7 +23,7 @@ ONE_NOTE = "One to a workspace: CUDA uses no second."
 
 @dataclass(frozen=True)
 class FoundGpus:
-    """GPUs that are alike: ``count`` in all, ``most`` of them on one machine.
+    """GPUs that are alike: ``count`` in all, ``most`` of them on one machine, each share counted.
 
     ``product`` is the vendor's name, "" where nothing tells it; ``profile`` the slice's (MIG), ``replicas`` how many
     workspaces each serves at once. ``match`` and ``resource`` are what the catalog knows them by. ``memory_bytes`` is
@@ -58,7 +58,7 @@ class FoundGpus:
         name = title_of(self.product) if self.product else f"unknown GPU ({self.resource})"
         name += f" slice {self.profile}" if self.profile else ""
         divided = f", each shared by {self.replicas}" if self.replicas > 1 else ""
-        return f"{self.count} x {name}{divided}"
+        return f"{-(-self.count // max(1, self.replicas))} x {name}{divided}"
 
 
 @dataclass(frozen=True)

@@ -25,30 +25,42 @@ UNDIVIDED = (
     "{nodes}: {count} x {resource} are shared, and no label tells by how many. Label the nodes with "
     "nvidia.com/gpu.replicas, as GPU Feature Discovery does, and run this again. They are not in the catalog."
 )
+NOT_ALLOCATABLE = (
+    "{node}: none of its {count} x {resource} can be given. Either all are unhealthy, or their device plugin ended. "
+    "They are not in the catalog. Look at the device plugin's pod on that node and run this again."
+)
 
 
 def of_nodes(items: Iterable[Mapping[str, Any]]) -> Finding:
     """Return what the API's nodes mean for a catalog."""
-    nodes = [to_node(item) for item in items]
-    seen: dict[tuple[Model, str, bool], dict[str, int]] = defaultdict(dict)
+    nodes = [(to_node(item), _compute_of(item["metadata"].get("labels") or {})) for item in items]
+    seen: dict[tuple[Model, str, bool, str], dict[str, int]] = defaultdict(dict)
     told = []
-    for node in nodes:
+    for node, compute in nodes:
         for resource, count in sorted(node.capacity.items()):
-            if count:
-                seen[_plain(model_of(node.labels, resource)), resource, node.spot][node.name] = count
+            if node.allocatable.get(resource):
+                seen[_plain(model_of(node.labels, resource)), resource, node.spot, compute][node.name] = count
+            elif count:
+                told.append(NOT_ALLOCATABLE.format(node=node.name, count=count, resource=resource))
         told += _away(node)
     found = []
-    for (model, resource, spot), counts in seen.items():
+    for (model, resource, spot, compute), counts in seen.items():
         nodes_named, count = _listed(counts), sum(counts.values())
         if not model.replicas:
             told.append(UNDIVIDED.format(nodes=nodes_named, count=count, resource=resource))
             continue
         if not model.name:
             told.append(UNLABELLED.format(nodes=nodes_named, count=count, resource=resource))
-        found.append(replace(to_gpus(model, resource, counts), spot=spot))
-    if not seen:
+        found.append(replace(to_gpus(model, resource, counts), spot=spot, compute=compute))
+    if not any(any(node.capacity.values()) for node, _ in nodes):
         told.append(NO_NODES)
     return Finding(WHERE, tuple(_once(found)), tuple(told), image=True)
+
+
+def _compute_of(labels: Mapping[str, str]) -> str:
+    """Return the compute capability that GPU Feature Discovery tells, "" if it tells none."""
+    parts = [str(labels.get(f"nvidia.com/gpu.compute.{part}", "")) for part in ("major", "minor")]
+    return ".".join(parts) if all(part.isdecimal() for part in parts) else ""
 
 
 def _plain(model: Model) -> Model:
@@ -88,9 +100,9 @@ def _once(found: Iterable[FoundGpus]) -> list[FoundGpus]:
 
 
 def _away(node: Node) -> list[str]:
-    if not any(node.capacity.values()):
+    if not any(node.allocatable.values()):
         return []
-    lost = {name: count - node.allocatable.get(name, 0) for name, count in node.capacity.items()}
+    lost = {name: node.capacity.get(name, 0) - left for name, left in node.allocatable.items() if left}
     told = [f"{node.name} is not ready: its GPUs are in the catalog, and can't be given now."] if not node.ready else []
     sick = ", ".join(f"{count} x {name}" for name, count in lost.items() if count > 0)
     return [*told, *([f"{node.name}: {sick} are reported unhealthy."] if sick else [])]

@@ -61,12 +61,11 @@ def of_rows(
             )
         elif row.mig == MIG_ON:
             slices.update((row.name, device.profile, device.memory_bytes) for device in parts[row.uuid])
-        elif row.fault is not None:
-            told.append(
-                f"GPU {row.index} ({row.name}): {row.fault.words}. It is not in the catalog: {row.fault.remedy}."
-            )
         elif row.total_mib is not None:
             whole[row.name, row.total_mib] += 1
+        if row.fault is not None:
+            left_out = " It is not in the catalog." if row.total_mib is None else ""
+            told.append(f"GPU {row.index} ({row.name}): {row.fault.words}.{left_out} Remedy: {row.fault.remedy}.")
     found = [
         FoundGpus(name, literal(name), count, count, total * MIB, compute=capability.get(name, ""))
         for (name, total), count in _merged(whole).items()

@@ -54,9 +54,9 @@ def add_chart(commands: Any, raw: type) -> None:
     )
     package.add_argument("--hub-image", metavar="IMAGE", help="the hub's, where one has the package in it")
     parser.set_defaults(run="gpuspawner.cli.chart.z2jh_values:print_values")
-    making = commands.add_parser("kubernetes-secret", help="make or remove the secret of hub and service (the chart)")
+    making = commands.add_parser("kubernetes-secret", help="make or remove Secrets with a random text (the chart)")
     making.add_argument("action", choices=["make", "remove"])
-    making.add_argument("name", metavar="NAME", help="of the Secret")
+    making.add_argument("names", metavar="NAME", nargs="+", help="a Secret: its key `secret` has 64 random digits")
     making.set_defaults(run="gpuspawner.cli.chart.secret:kubernetes_secret")
     crd = commands.add_parser(
         "crd",

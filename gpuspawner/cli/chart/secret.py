@@ -1,4 +1,4 @@
-"""``gpuspawner kubernetes-secret``: the chart's Jobs make the secret of hub and service, and remove it."""
+"""``gpuspawner kubernetes-secret``: the chart's Jobs make the secret of hub and service and Prometheus' token."""
 
 from __future__ import annotations
 
@@ -20,17 +20,21 @@ CONFLICT, NOT_FOUND = 409, 404
 
 
 def kubernetes_secret(arguments: argparse.Namespace) -> int:
-    """Make or remove the Secret in the namespace of the pod that this runs in. One that is there stays as it is."""
+    """Make or remove Secrets in the namespace of the pod that this runs in. One that is there stays as it is."""
     try:
         namespace = (ACCOUNT / "namespace").read_text(encoding="ascii").strip()
-        print(asyncio.run(_done(arguments.action, arguments.name, namespace)))
+        for name in arguments.names:
+            print(asyncio.run(_done(arguments.action, name, namespace)))
     except (OSError, config.ConfigException) as error:
         print(f"This runs in a pod with a service account, as the chart's Jobs do ({error}).", file=sys.stderr)
         return REFUSED
     except ApiException as error:
         verb = {"make": "create", "remove": "delete"}[arguments.action]
         right = f"The Job's account needs the right to {verb} secrets in {namespace}."
-        print(f"The API server says {error.status} {error.reason} to Secret {arguments.name}. {right}", file=sys.stderr)
+        print(
+            f"The API server says {error.status} {error.reason} to Secrets {', '.join(arguments.names)}. {right}",
+            file=sys.stderr,
+        )
         return REFUSED
     except ClientError as error:
         print(f"The API server does not answer ({error}).", file=sys.stderr)

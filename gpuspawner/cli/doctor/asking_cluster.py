@@ -21,7 +21,7 @@ from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.catalog import Catalog, HttpSchedulerAddress, KueueQueues, PodQueues
 from gpuspawner.catalog import Cluster as OtherCluster
 from gpuspawner.cli.adopting.cluster import settings_of
-from gpuspawner.cli.doctor import asking_kueue, asking_pod_queues, of_claims, of_cluster, of_hub
+from gpuspawner.cli.doctor import asking_kueue, asking_pod_queues, of_claims, of_cluster, of_cuda, of_hub
 from gpuspawner.cli.doctor.asking import TIMEOUT_SECONDS, seconds_of, too_long
 from gpuspawner.cli.doctor.asking_kueue import REVIEWS
 from gpuspawner.cli.doctor.findings import Answer, Finding, unknown
@@ -187,10 +187,12 @@ async def _judged(cluster: Cluster, settings: ClusterSettings, catalog: Catalog 
         found += of_cluster.devices(nodes.body, of_claims.nodes_of(slices))
         others = {name: kind for name, kind in own.items() if not kind.claim}
         found += of_cluster.kinds_there(others, nodes.body) if others or (catalog and not claimed) else ()
+        found += of_cuda.drivers_of_nodes(nodes.body, catalog) if catalog else ()
     else:
         found.append(unknown("GPU labels", "The nodes were not told.", "See what is said of rights."))
     pods = await cluster.list(f"/api/v1/namespaces/{namespace}/pods?labelSelector={quote(HUB_LABEL, safe='')}")
     running = [pod for pod in (pods.body if pods.ok else ()) if pod["status"].get("phase") == "Running"]
+    found += of_cluster.unhealthy_of_pods(running)
     labels = running[0]["metadata"].get("labels") or {} if running else WORKSPACE
     policies = await cluster.list(f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies")
     found.append(of_cluster.network(policies, labels, port))

@@ -18,7 +18,7 @@ from gpuspawner.backends.local.mig import MigDevice
 from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.cli.adopting.running_hub import running_hubs
 from gpuspawner.cli.asking import token_of
-from gpuspawner.cli.doctor import of_cuda, of_hub
+from gpuspawner.cli.doctor import of_cuda, of_hub, of_sources
 from gpuspawner.cli.doctor.asking import answered
 from gpuspawner.cli.doctor.findings import Answer, Finding, State, bad, unknown
 from gpuspawner.cli.doctor.of_cluster import of_fleet
@@ -83,6 +83,7 @@ def _examined(arguments: argparse.Namespace, token: str) -> Iterator[Finding]:
     base = urlsplit(url).path.removesuffix("/hub/api") if hub.status else ""
     version = answered(f"{service}{base}/services/gpu/api/v1/", token) if ready.status else Answer(0)
     yield from of_hub.below_prefix(base, version) if ready.ok else ()
+    yield from of_hub.public_address(version)
     catalog: Catalog | None = None
     if arguments.catalog:
         try:
@@ -93,6 +94,8 @@ def _examined(arguments: argparse.Namespace, token: str) -> Iterator[Finding]:
     else:
         yield unknown("catalog", "Whether the catalog fits the GPUs was not looked at.", "Name it by --catalog.")
     yield from of_scheduler(catalog)
+    yield from of_sources.of_exporter(catalog)
+    yield from _of_monitors(f"{service}{base}", token, catalog) if ready.ok else ()
     if not arguments.kubernetes:
         yield from of_hub.versions(__version__, hub, version, None)
         yield from _of_machine(catalog)
@@ -105,6 +108,12 @@ def _examined(arguments: argparse.Namespace, token: str) -> Iterator[Finding]:
     findings, kubernetes = asyncio.run(examined(arguments, catalog))
     yield from findings
     yield from of_hub.versions(__version__, hub, version, kubernetes)
+
+
+def _of_monitors(service: str, token: str, catalog: Catalog | None) -> Iterator[Finding]:
+    """Yield in which running workspaces the GPU monitor does not run."""
+    if catalog is not None and catalog.gpus and not catalog.simulated:
+        yield from of_sources.monitors_running(answered(f"{service}/services/gpu/api/v1/workspaces?all=true", token))
 
 
 def _of_machine(catalog: Catalog | None) -> Iterable[Finding]:
@@ -128,7 +137,7 @@ def _of_machine(catalog: Catalog | None) -> Iterable[Finding]:
         if row.fault
     ]
     cuda = of_cuda.driver_supports(version.driver, version.cuda, _cuda_needed(catalog)) if version else ()
-    return [*faults, *of_fleet(catalog.gpus, Fleet(gpus, complete=True)), *cuda]
+    return [*faults, *of_fleet(catalog.gpus, Fleet(gpus, complete=True)), *cuda, of_sources.monitor_here()]
 
 
 async def _asked(
@@ -141,15 +150,9 @@ async def _asked(
 def _cuda_needed(catalog: Catalog) -> dict[str, of_cuda.CudaVersion]:
     """Return the CUDA version of each image of a template with GPUs, and of the Python that runs this."""
     installed = {one.metadata["Name"] or "": one.version for one in metadata.distributions()}
-    images = {name: template.image for name, template in catalog.templates.items() if template.gpus}
-    needed = {
-        "this Python's packages": of_cuda.cuda_of_packages(installed),
-        **{
-            f"the image {image} of the template {name}": of_cuda.cuda_of_image(image or "")
-            for name, image in images.items()
-        },
-    }
-    return {what: version for what, version in needed.items() if version is not None}
+    own = of_cuda.cuda_of_packages(installed)
+    packages = {"this Python's packages": own} if own else {}
+    return {**packages, **of_cuda.cuda_of_templates(catalog, catalog.gpus)}
 
 
 def _sentence(words: str) -> str:

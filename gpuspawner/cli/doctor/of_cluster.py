@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gpuspawner.backends.kubernetes.fleet import gpus_of_node
 from gpuspawner.backends.kubernetes.kinds import cluster_kinds
 from gpuspawner.backends.kubernetes.reading.models import model_of
-from gpuspawner.backends.kubernetes.reading.objects import to_node
+from gpuspawner.backends.kubernetes.reading.objects import to_node, to_pod
 from gpuspawner.catalog import Cluster
 from gpuspawner.cli.doctor.findings import Answer, Finding, bad, good, unknown
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind
@@ -129,11 +129,8 @@ def devices(nodes: Iterable[Mapping[str, Any]], claimed: frozenset[str] = frozen
             remedy = "Install NVIDIA's GPU operator or device plugin; where it is there, look at its pod on that node."
             found.append(bad("device plugin", words, remedy))
         for name, number in gpus.items():
-            if not node.allocatable.get(name):
-                words = f"{node.name}: all {number} {name} are unhealthy, or their device plugin has ended."
-                found.append(
-                    bad("device plugin", words, "Look at the device plugin's pod and nvidia-smi on that node.")
-                )
+            if (left := node.allocatable.get(name, 0)) < number:
+                found.append(_unhealthy(node.name, name, number, left))
             if not model_of(node.labels, name).name:
                 words = f"{node.name}: no label tells the model of its {number} {name}: no match: of the catalog fits."
                 remedy = (
@@ -145,6 +142,28 @@ def devices(nodes: Iterable[Mapping[str, Any]], claimed: frozenset[str] = frozen
             bad("device plugin", "No node advertises a GPU.", "Install the device plugin on the nodes that have some.")
         ]
     return found or [good("GPU labels", f"The nodes advertise {count} GPUs, and tell their models.")]
+
+
+def _unhealthy(node: str, resource: str, number: int, left: int) -> Finding:
+    """Return what is said of a resource of which a node can't give all."""
+    if left:
+        words = f"{node}: {number - left} of {number} {resource} are unhealthy."
+    else:
+        words = f"{node}: all {number} {resource} are unhealthy, or their device plugin has ended."
+    remedy = (
+        "Look at the device plugin's pod and nvidia-smi on that node. After the repair restart NVIDIA's device plugin: "
+        "it takes no GPU back by itself."
+    )
+    return bad("device plugin", words, remedy)
+
+
+def unhealthy_of_pods(pods: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Yield each workspace that has a GPU which its node calls unhealthy."""
+    for item in pods:
+        pod = to_pod(item)
+        if pod is not None and pod.unhealthy:
+            words = f"The pod {pod.name} on {pod.node} has unhealthy GPUs: {', '.join(pod.unhealthy)}."
+            yield bad("GPU health", words, "Its user is told and can move it. Repair the GPU, or reset it.")
 
 
 def kinds_there(kinds: Mapping[str, GpuKind], nodes: Iterable[Mapping[str, Any]]) -> Iterable[Finding]:
@@ -242,6 +261,6 @@ def exec_tried(pod: str, problem: str) -> Finding:
     words = f"No exec in the pod {pod}: {problem}. Its GPUs are not measured, and it is never idle."
     remedy = (
         f"Apply hub_config/{MANIFEST} (pods/exec: get and create); the image must have sh, the container be called "
-        "notebook."
+        "notebook. With the chart, workspaces.podNamePrefix must be how the pod's name begins."
     )
     return bad("exec", words, remedy)

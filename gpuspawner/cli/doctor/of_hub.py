@@ -139,6 +139,21 @@ def below_prefix(base: str, answer: Answer) -> Iterable[Finding]:
         yield bad("prefix", words, f"Tell it the hub's base_url: --base-url {base}/, or hub.baseUrl of the chart.")
 
 
+def public_address(answer: Answer) -> Iterable[Finding]:
+    """Yield whether the service knows where people open its pages: mails, chat and `status.page` link there."""
+    if not answer.ok or not isinstance(answer.body, dict):
+        return
+    if pages := _told(answer, "pages"):
+        yield good("public address", f"The service links to its pages at {pages}/.")
+        return
+    words = "The service does not know the hub's public address, so it writes no links to its pages."
+    remedy = (
+        "Set hub.publicUrl of the chart, --public-url of gpuspawner serve, or c.JupyterHub.public_url, for example "
+        "https://hub.example.org/. Requests then have status.page, and messages can be sent."
+    )
+    yield unknown("public address", words, remedy)
+
+
 def versions(own: str, hub: Answer, service: Answer, kubernetes: Answer | None) -> Iterable[Finding]:
     """Yield what does not go together of the versions that were told."""
     found: list[Finding] = []

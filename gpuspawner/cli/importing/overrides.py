@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuspawner.backends.kubernetes.reading.models import is_kept_label, model_of
-from gpuspawner.catalog.parsers import parse_image, parse_resource
 from gpuspawner.cli.adopting.found import FoundGpus
 from gpuspawner.cli.adopting.of_cluster import to_gpus
 from gpuspawner.cli.importing.sources import AMOUNTS, as_json
 from gpuspawner.core.gpus.vendors import is_gpu_resource
+from gpuspawner.core.text_fields import IMAGE, RESOURCE_NAME
 from gpuspawner.core.units import (
     GIBIBYTE,
     LONGEST,
@@ -150,7 +150,7 @@ def _with_gpus(read: Override, rest: dict[str, Any], told: list[str]) -> Overrid
             continue
         for resource in [one for one in resources if is_gpu_resource(str(one))]:
             try:
-                parse_resource(resource)
+                RESOURCE_NAME.read(resource)
                 counts[resource] = parse_count(resources[resource], 0, MOST_GPUS)
             except BadValue as error:
                 told.append(f"{name}: {resource}: {error.wrong}.")
@@ -177,7 +177,7 @@ def _with_gpus(read: Override, rest: dict[str, Any], told: list[str]) -> Overrid
 
 def _with_image(read: Override, rest: dict[str, Any], told: list[str]) -> Override:
     try:
-        image = parse_image(rest["image"])
+        image = IMAGE.read(rest["image"])
     except BadValue:
         if isinstance(rest["image"], str):
             told.append(

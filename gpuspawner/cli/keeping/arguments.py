@@ -19,23 +19,13 @@ def add_store(commands: Any) -> None:
     restoring = actions.add_parser("restore", help="put a backup back, while hub and service have ended")
     restoring.add_argument("file", metavar="FILE", help="the backup; - reads it")
     restoring.set_defaults(run="gpuspawner.cli.keeping.store:put_back")
-    checking = actions.add_parser("check", help="say what this version would change in it, and whether it can go back")
+    checking = actions.add_parser("check", help="say what this version would change in it")
     checking.add_argument("--json", action="store_true", help="print JSON")
     checking.set_defaults(run="gpuspawner.cli.keeping.store:check")
-    returning = actions.add_parser(
-        "downgrade", help="take it back to the schema of an older version; hub and service have ended"
-    )
-    returning.add_argument(
-        "schema", metavar="SCHEMA", help="the last one that the older version knows: its store check says it"
-    )
-    returning.add_argument(
-        "--yes", action="store_true", help="do it; without it what would be lost is said, and nothing changed"
-    )
-    returning.set_defaults(run="gpuspawner.cli.keeping.store:downgrade")
     copying = actions.add_parser("copy", help="copy it to an empty PostgreSQL; hub and service have ended")
     copying.set_defaults(run="gpuspawner.cli.keeping.copy:copy")
-    for one in (checking, returning, copying):
+    for one in (checking, copying):
         add_store_address(Adder(one))
     given = os.environ.get(f"{VARIABLE}DATA", "gpuspawner-data")
-    for one in (backing, restoring, checking, returning, copying):
+    for one in (backing, restoring, checking, copying):
         one.add_argument("--data", metavar="DIR", default=given, help="the service's folder (default: %(default)s)")

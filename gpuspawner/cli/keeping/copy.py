@@ -11,8 +11,8 @@ from pathlib import Path
 from gpuspawner.cli.errors import INVALID, REFUSED
 from gpuspawner.cli.keeping.store import used_by
 from gpuspawner.core.errors import Conflict, Unavailable
-from gpuspawner.service.store.copies.backups import DATABASE
-from gpuspawner.service.store.copies.copying import copy as copy_store
+from gpuspawner.service.store.backup import DATABASE
+from gpuspawner.service.store.copying import copy_store
 
 TOLD_SECONDS = 1.0
 

@@ -1,4 +1,4 @@
-"""``gpuspawner store``: backups, checks and ways back, on the machine, or in the pod, where the folder is."""
+"""``gpuspawner store``: backups and checks, on the machine, or in the pod, where the folder is."""
 
 from __future__ import annotations
 
@@ -17,10 +17,15 @@ from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.units import show_bytes
 from gpuspawner.service.standby import LOOK_SECONDS, SILENT_SECONDS
 from gpuspawner.service.store import Store
-from gpuspawner.service.store.copies.address import must_be_here
-from gpuspawner.service.store.copies.backups import DATABASE, SECRET, back_up, condition, go_back, restore
-from gpuspawner.service.store.copies.condition import Condition, steps_back
-from gpuspawner.service.store.copies.elsewhere import condition_elsewhere, go_back_elsewhere
+from gpuspawner.service.store.backup import (
+    DATABASE,
+    SECRET,
+    back_up,
+    check_not_elsewhere,
+    condition_of_folder,
+    restore,
+)
+from gpuspawner.service.store.condition import Condition, condition_of_server
 from gpuspawner.service.store.schema import newer_words
 from gpuspawner.spawner.hub.one_hub import holder
 
@@ -31,7 +36,7 @@ def backup(arguments: argparse.Namespace) -> int:
     """Write a backup: whole, or not at all."""
     data, target = Path(arguments.data), arguments.file
     try:
-        must_be_here(data)
+        check_not_elsewhere(data)
         if target == STDOUT:
             names = back_up(data, sys.stdout.buffer)
         else:
@@ -105,57 +110,14 @@ def used_by(data: Path) -> str:
     return ""
 
 
-def downgrade(arguments: argparse.Namespace) -> int:
-    """Take the store back to an earlier schema; say before what is lost by that."""
-    wanted, where = arguments.schema, _where(arguments)
-    try:
-        steps = steps_back(_condition(arguments), wanted)
-        kept = _go_back(arguments) if arguments.yes else ""
-    except Conflict as error:
-        print(error, file=sys.stderr)
-        return REFUSED
-    except (Unavailable, ValueError) as error:
-        print(error, file=sys.stderr)
-        return INVALID
-    print(f"Back to schema {wanted}, {'these steps were' if arguments.yes else 'these steps are'} taken out again:")
-    for step in steps:
-        print(f"  {step.revision}  {step.what}\n        Back: {step.back}")
-    if arguments.yes:
-        print(f"{arguments.store or arguments.data} has schema {wanted}. {kept}Start the older version now.")
-    else:
-        print(
-            "Leases, deadlines, places and the audit stay, with what the older version knows of them. What these steps "
-            f"brought is lost.{' No copy of it is kept: back it up before, by pg_dump.' if arguments.store else ''}\n"
-            f"Nothing was changed. To do it: gpuspawner store downgrade {wanted} --yes {where}"
-        )
-    return 0
-
-
-def _go_back(arguments: argparse.Namespace) -> str:
-    """Do it; return in words where it lies as it was."""
-    data, wanted = Path(arguments.data), arguments.schema
-    if arguments.store:
-        go_back_elsewhere(arguments.store, _password_file(arguments), wanted)
-        return ""
-    return f"As it was, it is {go_back(data, wanted, partial(used_by, data))}. "
-
-
-def _where(arguments: argparse.Namespace) -> str:
-    """Return the options that name the same store again."""
-    if not arguments.store:
-        return f"--data {arguments.data}"
-    password = f" --store-password-file {arguments.store_password_file}" if arguments.store_password_file else ""
-    return f"--store {arguments.store}{password}"
-
-
 def _password_file(arguments: argparse.Namespace) -> Path | None:
     return Path(arguments.store_password_file) if arguments.store_password_file else None
 
 
 def _condition(arguments: argparse.Namespace) -> Condition:
     if arguments.store:
-        return condition_elsewhere(arguments.store, _password_file(arguments))
-    return condition(Path(arguments.data))
+        return condition_of_server(arguments.store, _password_file(arguments))
+    return condition_of_folder(Path(arguments.data))
 
 
 def check(arguments: argparse.Namespace) -> int:
@@ -174,25 +136,26 @@ def check(arguments: argparse.Namespace) -> int:
 
 
 def _told(found: Condition, arguments: argparse.Namespace) -> list[str]:
-    store, where = arguments.store or Path(arguments.data) / DATABASE, _where(arguments)
+    store = arguments.store or Path(arguments.data) / DATABASE
     backed_up = (
-        f"pg_dump --format=custom --dbname={store}" if arguments.store else f"gpuspawner store backup FILE {where}"
+        f"pg_dump --format=custom --dbname={store}"
+        if arguments.store
+        else f"gpuspawner store backup FILE --data {arguments.data}"
     )
     held = f"{found.live} live workspaces, {found.ended} that ended, {show_bytes(found.size_bytes)}"
     is_whole = "" if arguments.store else "whole, "  # PostgreSQL's own programs tell that of its files
     lines = [f"{store}: {is_whole}schema {found.revision or 'none yet'} ({held})."]
     if found.is_newer:
         return [*lines, newer_words(found.revision, found.newest, found.opened_by)]
-    if not found.steps:
+    if not found.migrations:
         return [*lines, f"gpuspawner {__version__} changes nothing in it. Versions of the same schema share it."]
     lines += [
         f"gpuspawner {__version__} brings it to schema {found.newest} when its service first starts:",
-        *(f"  {step.revision}  {step.what}" for step in found.steps),
+        *(f"  {one.revision}  {one.what}" for one in found.migrations),
     ]
     if found.revision:
         lines += [
-            "All that is in it is kept. An older version does not serve the new schema. This one has a way back:",
-            f"  gpuspawner store downgrade {found.revision} {where}",
-            f"Back it up before: {backed_up}",
+            "All that is in it is kept. An older version does not serve the new schema. Back it up before:",
+            f"  {backed_up}",
         ]
     return lines

@@ -14,8 +14,8 @@ from gpuspawner.backends.clusters import ClusterBackend, ClustersBackend, kinds_
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.backends.resources import Resources
 from gpuspawner.catalog import Catalog, Cluster, HttpSchedulerAddress, KueueQueues, PodQueues
-from gpuspawner.catalog.file import Prepared
-from gpuspawner.catalog.requests.menus import FILE, read_menus
+from gpuspawner.catalog.profile_options import FILE, read_menus
+from gpuspawner.catalog.watched_file import Prepared
 from gpuspawner.core.errors import CatalogError, Problem
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.by_cluster.asked import Asked, ClusterScheduler

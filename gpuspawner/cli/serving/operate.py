@@ -20,11 +20,11 @@ from gpuspawner.backends.kubernetes.resources import CustomResources
 from gpuspawner.backends.kubernetes.settings import ClusterSettings, cluster_settings
 from gpuspawner.backends.resources import Resources
 from gpuspawner.cli.serving.started import SERVICE, StartError, check_address, listen_at, mapping_in, secret_in
-from gpuspawner.cli.serving.zone import begin_log
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.resources.resource import Resource
 from gpuspawner.core.resources.showing import shown
 from gpuspawner.service.health import ROUTES, Health
+from gpuspawner.service.log import begin_log
 from gpuspawner.service.operator.operator import AT_ONCE, ROUND_SECONDS
 from gpuspawner.spawner.client import LeaseClient
 
@@ -37,7 +37,7 @@ Write = Mapping[str, Any]
 
 def operate(arguments: argparse.Namespace) -> int:
     """Run until it is ended."""
-    begin_log()
+    begin_log(arguments.log_format)
     base = f"/{arguments.base_url.strip('/')}/".replace("//", "/")
     try:
         check_address("--service-url", arguments.service_url)

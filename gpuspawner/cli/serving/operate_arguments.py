@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from gpuspawner.service.log import FORMS, TEXT
+
 DESCRIPTION = """\
 Sees DevGPUVMRequests and writes their status and finalizers, as a process beside the service, which decides: so the
 service needs no right to them. It is for a service whose settings of the cluster say `operated_elsewhere: true`; by
@@ -45,5 +47,11 @@ def add_operate(commands: Any) -> None:
     )
     parser.add_argument(
         "--listen", metavar="ADDRESS:PORT", default="127.0.0.1:9471", help="where it listens (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--log-format",
+        choices=FORMS,
+        default=TEXT,
+        help="text, or json for one JSON object a line (default: %(default)s)",
     )
     parser.set_defaults(run="gpuspawner.cli.serving.operate:operate")

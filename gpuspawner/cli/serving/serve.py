@@ -10,20 +10,20 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from gpuspawner.catalog import Catalog, HttpSchedulerAddress, load_catalog, scaled
-from gpuspawner.catalog.file import OF_SERVICE, PROBLEM, CatalogFile, Prepared
-from gpuspawner.catalog.requests import menus
-from gpuspawner.catalog.warnings import needing_pods
+from gpuspawner.catalog import Catalog, HttpSchedulerAddress, load_catalog, profile_options, scaled
+from gpuspawner.catalog.catalog_warnings import needing_pods
+from gpuspawner.catalog.watched_file import OF_SERVICE, PROBLEM, CatalogFile, Prepared
 from gpuspawner.cli.serving.backend import BackendError, Chosen, choose_backend
 from gpuspawner.cli.serving.started import Started, StartError, started_by_hand, started_by_hub
-from gpuspawner.cli.serving.zone import begin_log, show_times_in
+from gpuspawner.cli.serving.zone import show_times_in
 from gpuspawner.core.errors import CatalogError, NoPort, Unavailable
 from gpuspawner.schedulers.base import Unfit
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.service.app import Options, Service
 from gpuspawner.service.garbage import look_seldom
+from gpuspawner.service.log import TEXT, begin_log
 from gpuspawner.service.settings import Settings, SettingsError, changed
-from gpuspawner.service.store.copies.address import note_address
+from gpuspawner.service.store.backup import note_address
 from gpuspawner.service.tell.notifier import check_targets
 
 log = logging.getLogger("gpuspawner")
@@ -33,12 +33,13 @@ INVALID = 1
 
 def serve(arguments: argparse.Namespace) -> int:
     """Run the service until it is stopped, superseded, or the hub that started it is gone."""
-    begin_log()
+    begin_log(arguments.log_format or TEXT)
     try:
         by_hub = not arguments.hub and "JUPYTERHUB_SERVICE_URL" in os.environ
         catalog = _first_catalog(arguments, by_hub=by_hub)
         show_times_in(catalog.rules.timezone)  # before the first line is logged
         started = started_by_hub(arguments, os.environ) if by_hub else started_by_hand(arguments, os.environ)
+        begin_log(arguments.log_format or changed(Settings(), started.settings).log_format)
         chosen, file, settings = _prepare(arguments, started, catalog)
     except CatalogError as error:
         print(error, file=sys.stderr)
@@ -91,13 +92,18 @@ def _prepare(arguments: argparse.Namespace, started: Started, catalog: Catalog) 
     file = CatalogFile(
         Path(arguments.catalog),
         partial(_prepared, arguments, chosen),
-        beside=[data / menus.FILE],
-        told=data / PROBLEM if started.by_hub else None,  # which then judges the file
+        other_files=[data / profile_options.FILE],
+        problem_file=data / PROBLEM if started.by_hub else None,  # the hub checks the file then
         last_good=None if started.by_hub else data / OF_SERVICE,
         keeps=True,
     )
     settings = changed(Settings(**chosen.settings), started.settings)
     check_targets(settings, options.public_url)
+    if chosen.resources is not None and not options.public_url:
+        log.warning(
+            "The hub's public address is not known, so requests have no status.page. Set hub.publicUrl of the chart, "
+            "--public-url, or c.JupyterHub.public_url."
+        )
     return chosen, file, settings
 
 

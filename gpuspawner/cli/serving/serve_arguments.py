@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from gpuspawner.service.log import FORMS
+
 VARIABLE = "GPUSPAWNER_SERVE_"
 DESCRIPTION = """\
 Runs the service. The hub starts it by itself, unless configure(c, ..., service_url=...) says that it runs as a process
@@ -42,6 +44,12 @@ def add_serve(commands: Any, factor: Callable[[str], float]) -> None:
     add("--data", "DIR", "its database; where hub and service share the folder, also secret and hub id", required=True)
     add_store_address(add)
     add("--fast", "N", "divide every time of the catalog by N", type=factor)
+    add(
+        "--log-format",
+        "FORM",
+        "text, or json for one JSON object a line (default: the setting log_format, which is text)",
+        choices=FORMS,
+    )
     add.into(parser.add_argument_group("as a process of its own"))
     add("--hub", "URL", "the hub's API, such as http://127.0.0.1:8081/hub/api")
     add("--secret-file", "FILE", "the secret that hub and service share, 64 hexadecimal digits (default: DIR/secret)")
@@ -51,6 +59,13 @@ def add_serve(commands: Any, factor: Callable[[str], float]) -> None:
     add("--listen", "ADDRESS:PORT", "where it listens (default: what --service-url says)")
     add("--base-url", "PATH", "the hub's base_url (default: %(default)s)", default="/")
     add("--public-url", "URL", "where people open the hub: messages link there")
+    add("--metrics-token-file", "FILE", "a token by which Prometheus may read metrics, beside tokens of the hub")
+    add(
+        "--own-public-url",
+        "URL",
+        "where people open the service if the hub has subdomain_host: https://gpu--service.hub.example.org. The "
+        "hub prints both options at its start",
+    )
     add("--settings", "FILE", "YAML: the settings that configure() takes as service_settings")
     add("--backend", "NAME", "where workspaces live: local (default) or kubernetes", choices=["local", "kubernetes"])
     add(

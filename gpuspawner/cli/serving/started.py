@@ -16,13 +16,18 @@ import yaml
 from gpuspawner.cli.serving.backend import BACKEND, CLUSTER
 from gpuspawner.core.proof import hub_id_of, hub_token
 from gpuspawner.service.app import Options
-from gpuspawner.service.store.copies.backups import DATABASE
+from gpuspawner.service.store.backup import DATABASE
 from gpuspawner.service.store.databases import database_of
 
 SERVICE = "services/gpu"
 CLIENT = "service-gpu"
+SHORTEST_TOKEN = 32
+"""Letters of a token of Prometheus. Arbitrary: as many as of a hub's token."""
 ACCESS = frozenset({"access:services", "access:services!service=gpu"})
 """As JupyterHub names the client of a service of this name, and the scopes of which one lets people in."""
+
+
+LIKE = {"http": "http://127.0.0.1:8081/hub/api", "https": "https://hub.example.org"}
 
 
 class StartError(Exception):
@@ -90,6 +95,7 @@ def started_by_hand(arguments: argparse.Namespace, environment: Mapping[str, str
     token = _file("--token-file", arguments.token_file) if arguments.token_file else hub_token(secret)
     base = f"/{arguments.base_url.strip('/')}/".replace("//", "/")
     prefix = f"{base}{SERVICE}/"
+    hub_origin, origin = _origins(arguments)
     options = Options(
         store_url=store.url,
         store_password_file=store.password_file,
@@ -101,9 +107,10 @@ def started_by_hand(arguments: argparse.Namespace, environment: Mapping[str, str
         prefix=prefix,
         hub_pid=None,
         data=data,
-        public_url=f"{arguments.public_url.rstrip('/')}/{SERVICE}" if arguments.public_url else "",
+        public_url=_public_url(arguments, prefix, origin),
         secret_made_at=made_at,
         stands_by=True,
+        metrics_token=_metrics_token(arguments.metrics_token_file),
         listen="http://{}:{}".format(*listen_at(arguments.listen or urlparse(arguments.service_url).netloc)),
         hub_auth={
             "api_url": arguments.hub.rstrip("/"),
@@ -112,6 +119,7 @@ def started_by_hand(arguments: argparse.Namespace, environment: Mapping[str, str
             "hub_prefix": f"{base}hub/",
             "oauth_client_id": CLIENT,
             "access_scopes": set(ACCESS),
+            **({"hub_host": hub_origin, "oauth_redirect_uri": f"{origin}{prefix}oauth_callback"} if origin else {}),
         },
     )
     backend = {BACKEND: arguments.backend} if arguments.backend else {}
@@ -122,6 +130,33 @@ def started_by_hand(arguments: argparse.Namespace, environment: Mapping[str, str
         backend[CLUSTER] = json.dumps(mapping_in("--cluster", arguments.cluster))
     settings = mapping_in("--settings", arguments.settings) if arguments.settings else _settings(environment)
     return Started(options, settings, {**environment, **backend})
+
+
+def _origins(arguments: argparse.Namespace) -> tuple[str, str]:
+    """Return scheme and host of the hub and of the service, where that has a domain of its own; else two empty texts.
+
+    Raises StartError.
+    """
+    if not arguments.own_public_url:
+        return "", ""
+    if not arguments.public_url:
+        raise StartError("--own-public-url needs --public-url: where people open the hub, https://hub.example.org.")
+    for option, url in (("--public-url", arguments.public_url), ("--own-public-url", arguments.own_public_url)):
+        check_address(option, url, ("http", "https"))
+    hub, own = urlparse(arguments.public_url), urlparse(arguments.own_public_url)
+    if own.path.strip("/") or own.hostname == hub.hostname:
+        raise StartError(
+            f"--own-public-url {arguments.own_public_url} is no domain of the service alone. Write it without a path, "
+            "like https://gpu--service.hub.example.org; or leave it out, if the hub has no subdomain_host."
+        )
+    return f"{hub.scheme}://{hub.netloc}", f"{own.scheme}://{own.netloc}"
+
+
+def _public_url(arguments: argparse.Namespace, prefix: str, origin: str) -> str:
+    """Return where people open the service's pages; "" where that is not known."""
+    if origin:
+        return f"{origin}{prefix.rstrip('/')}"
+    return f"{arguments.public_url.rstrip('/')}/{SERVICE}" if arguments.public_url else ""
 
 
 def _identity(arguments: argparse.Namespace, data: Path) -> tuple[bytes, float, str]:
@@ -159,17 +194,25 @@ def listen_at(text: str) -> tuple[str, int]:
     return host or "0.0.0.0", int(port)  # noqa: S104 - what ":9470" means
 
 
-def check_address(option: str, url: str) -> None:
-    """See that an option names an http address. Raises StartError."""
+def check_address(option: str, url: str, schemes: tuple[str, ...] = ("http",)) -> None:
+    """See that an option names an address of one of these schemes. Raises StartError."""
     if "@" in url:
         raise StartError(f"{option}: a name or password stands in the address. Take it out: --token-file names a file.")
     try:
         parts = urlparse(url)
-        good = parts.scheme == "http" and bool(parts.hostname) and (parts.port or 0) >= 0
+        good = parts.scheme in schemes and bool(parts.hostname) and (parts.port or 0) >= 0
     except ValueError:  # a port that is none
         good = False
     if not good:
-        raise StartError(f"{option} {url} is no http address. Write it like http://127.0.0.1:8081/hub/api.")
+        raise StartError(f"{option} {url} is no {schemes[-1]} address. Write it like {LIKE[schemes[-1]]}.")
+
+
+def _metrics_token(path: str | None) -> str:
+    """Return the token of Prometheus; "" where no file is named. Raises StartError where one is too easily guessed."""
+    token = _file("--metrics-token-file", path) if path else ""
+    if path and len(token) < SHORTEST_TOKEN:
+        raise StartError(f"--metrics-token-file: {path} has less than {SHORTEST_TOKEN} letters. Write a random token.")
+    return token
 
 
 def _file(option: str, path: str | Path) -> str:

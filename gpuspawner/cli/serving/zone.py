@@ -8,13 +8,7 @@ import time
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-FORMAT = "[gpu %(asctime)s %(levelname)s] %(message)s"
 log = logging.getLogger("gpuspawner.catalog")
-
-
-def begin_log() -> None:
-    """Log in lines whose times name their offset."""
-    logging.basicConfig(level=logging.INFO, format=FORMAT, datefmt="%Y-%m-%d %H:%M:%S%z")
 
 
 def show_times_in(zone: str) -> None:

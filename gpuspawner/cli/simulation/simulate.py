@@ -13,7 +13,7 @@ from gpuspawner.cli.arguments import DAYS
 from gpuspawner.cli.simulation import simulate_cases, simulate_page, simulate_report
 from gpuspawner.cli.simulation.simulate_cases import Case, NothingRecorded
 from gpuspawner.core.errors import CatalogError, Conflict, Unavailable
-from gpuspawner.service.store.copies.address import must_be_here
+from gpuspawner.service.store.backup import check_not_elsewhere
 from gpuspawner.service.store.databases import engine_to_read
 
 INVALID, REFUSED, AWAY = 1, 2, 3
@@ -86,7 +86,7 @@ def _store(arguments: argparse.Namespace) -> tuple[str, str]:
         return arguments.store, "the recorded history"
     folder = Path(arguments.data)
     try:
-        must_be_here(folder)
+        check_not_elsewhere(folder)
     except Conflict as error:
         raise _WrongError(f"{error} Name the store by --store, without --data.") from error
     path = folder / "gpuspawner.sqlite"

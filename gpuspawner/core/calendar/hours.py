@@ -8,10 +8,10 @@ from math import isfinite
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.calendar.windows import Opening, opening
+from gpuspawner.core.calendar.windows import Opening, Window, opening
 from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.leases.lease import Lease
-from gpuspawner.core.rules import Rules, Window
+from gpuspawner.core.rules import Rules
 
 MINUTE_SECONDS = 60
 """Windows open and close on whole minutes, and so do the clocks of every zone change."""

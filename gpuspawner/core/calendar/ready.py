@@ -14,9 +14,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from gpuspawner.core.calendar.until import DAYS
-from gpuspawner.core.calendar.windows import DAY_MINUTES, opening
+from gpuspawner.core.calendar.windows import DAY_MINUTES, Window, opening
 from gpuspawner.core.errors import quoted
-from gpuspawner.core.rules import Window
 from gpuspawner.core.units import BadValue, show_time
 
 LATE_MINUTES = 60

@@ -1,29 +1,41 @@
-"""What a kind of GPU asks of Kubernetes' dynamic resource allocation (DRA) in place of a resource."""
+"""Claims of devices by Kubernetes' dynamic resource allocation (DRA), instead of a resource of nodes."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Annotated
+
+from gpuspawner.core.fields import Required, section
+from gpuspawner.core.text_fields import Capacity, ObjectName, Parameters, Selectors
+
+_WRITE_BOTH = "write driver: and parameters:"
 
 
-class DriverConfig(NamedTuple):
-    """What a driver alone understands: ``parameters`` is JSON, an object with ``apiVersion`` and ``kind``."""
+@dataclass(frozen=True)
+class DriverConfig:
+    """Settings for one driver about the devices of a claim, for example how they are shared."""
 
-    driver: str
-    parameters: str
+    __pydantic_config__ = section()
+    driver: Annotated[ObjectName, Required("gpu.nvidia.com", right=_WRITE_BOTH)]
+    """The name of the driver, for example gpu.nvidia.com. Required."""
+    parameters: Annotated[Parameters, Required({"apiVersion": "v1", "kind": "Config"}, right=_WRITE_BOTH)]
+    """An object as the driver documents it, with apiVersion and kind. Required."""
 
 
-class DeviceClaim(NamedTuple):
-    """Which devices serve a kind, and what a claim of one says.
+@dataclass(frozen=True)
+class DeviceClaim:
+    """How pods claim GPUs of a kind, on Kubernetes 1.34 or newer with a DRA driver."""
 
-    ``selectors`` are CEL expressions over ``device``; all must hold, and those of the DeviceClass too. ``capacity`` is
-    what one takes of a device that several share, as (name, quantity).
-    """
-
-    device_class: str
-    selectors: tuple[str, ...] = ()
-    capacity: tuple[tuple[str, str], ...] = ()
+    __pydantic_config__ = section()
+    device_class: Annotated[ObjectName, Required("gpu.nvidia.com", "add {key}: for example {example}")]
+    """The DeviceClass, for example gpu.nvidia.com or mig.nvidia.com. Required."""
+    selectors: Selectors = ()
+    """CEL expressions over `device`. All of them must hold. Default: every device of the class."""
+    capacity: Capacity = ()
+    """The capacity that one claim takes of a shared device, for example memory: 10Gi. Default: the driver decides."""
     config: tuple[DriverConfig, ...] = ()
+    """Settings of drivers, for example how GPUs are shared. Default: no settings."""
 
     def counted_as(self, kind: str) -> str:
-        """Return what such devices of a node are counted as: no pod ever asks for a resource of this name."""
+        """Return the name by which such devices of a node are counted. No pod ever requests a resource of this name."""
         return f"{self.device_class}/{kind}"

@@ -7,65 +7,81 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+from gpuspawner.core.fields import Internal, Required, section, whole_number_reader
 from gpuspawner.core.gpus.claims import DeviceClaim
 from gpuspawner.core.gpus.names import Group, group_of
+from gpuspawner.core.number_fields import COUNTS, PRICE, Bytes, ComputeCapability, Flag, GpuCount, PositiveDuration
+from gpuspawner.core.outages import Outage
+from gpuspawner.core.text_fields import NAME, GroupNames, Labels, ResourceName, Title
 
 
 @dataclass(frozen=True)
 class Autoscale:
-    """A pool of nodes that a cluster's autoscaler starts when a pod waits for one.
+    """Nodes that the cluster's autoscaler starts when a pod waits for one."""
 
-    ``most`` GPUs in all, those that are there included, ``each`` on one node, which takes about ``start_seconds``.
-    ``labels`` are those by which a pod asks for such a node; none where the resource alone finds it.
-    """
-
-    most: int
-    each: int
-    start_seconds: float
-    labels: tuple[tuple[str, str], ...] = ()
+    __pydantic_config__ = section(most="max")
+    most: Annotated[GpuCount, Required(8, "add {key}: with all that the pool may have")]
+    """The most GPUs of this kind that all nodes together may have. Required."""
+    each: GpuCount = 1
+    """The number of GPUs of one node."""
+    start_seconds: Annotated[
+        PositiveDuration,
+        Required("4m", "add {key}: with its usual time, for example {example}"),
+    ] = 0.0
+    """How long a node takes until its GPUs can be used. Required."""
+    labels: Labels = ()
+    """The labels of new nodes. Default: nvidia.com/gpu.product with the name in `match`."""
 
 
 @dataclass(frozen=True)
 class GpuKind:
-    """What people may ask for: an entry of the catalog's ``gpus``.
+    """A kind of GPU that users can ask for. A share has ``of`` and ``shares``. Any other kind needs ``memory``."""
 
-    A share is a kind of its own, counted whole: ``of`` names the kind whose devices it divides into ``shares``. Where
-    the cluster divides devices by itself, each part is a device: such a kind has ``replicas`` instead.
+    __pydantic_config__ = section()
+    name: Annotated[str, Internal] = ""
+    title: Title = ""
+    """The title that users read. Default: the name of the kind."""
+    memory_bytes: Bytes = 0
+    """The memory of one GPU. Default: for a share, its part of the whole GPU's memory."""
+    compute: ComputeCapability = ""
+    """The compute capability. Default: for a share, that of the whole GPU."""
+    match: Title = ""
+    """The name in `nvidia-smi -L`, or on Kubernetes in the label nvidia.com/gpu.product. `*` means any characters."""
+    price_per_hour: Annotated[float | None, PRICE] = None
+    """The price of one GPU for an hour. Users see costs only for kinds with a price."""
+    of: Annotated[str | None, NAME] = None
+    """For a share: the kind whose GPUs it divides."""
+    shares: Annotated[int, whole_number_reader(2, 64)] = 1
+    """For a share: the number of shares of one GPU. Default: it is not a share."""
+    memory_enforced: Flag = False
+    """Whether MPS, HAMi or another program limits the memory of each share. Only then a share meets a need for
+    memory."""
+    resource: ResourceName = ""
+    """The extended resource of nodes, if this is not a whole GPU or no label shows its kind. Default: nvidia.com/gpu.
+
+    For a kind with a ``claim`` its devices are counted by this name, and no pod requests it.
     """
-
-    name: str
-    title: str
-    memory_bytes: int
-    compute: str = ""
-    match: str = ""
-    price_per_hour: float | None = None
-    of: str | None = None
-    shares: int = 1
-    resource: str = ""
-    """What a Kubernetes node calls these GPUs and a pod asks for; "" for any whole GPU, and for local processes.
-
-    Where ``claim`` says that they are claimed, it is what they are counted as, and no pod asks for it.
-    """
-    replicas: int = 1
-    """Into how many the cluster divides the devices that serve it: time-slicing, MPS."""
+    replicas: Annotated[int, Internal] = 1
+    """Into how many parts the cluster divides each device of this kind, by time-slicing or MPS."""
     autoscale: Autoscale | None = None
-    """The nodes that a cluster starts for it; None where it only has those that are there."""
-    groups: frozenset[str] = frozenset()
-    """The hub's groups whose members it exists for; none for everybody."""
-    counts: Fraction | None = None
-    """How much one counts in quotas and GPU hours; None for its share of a device."""
-    cluster: str = ""
-    """The cluster whose GPUs these are; "" where there is but one, or it is the hub's own."""
+    """The nodes that the cluster's autoscaler starts for this kind."""
+    groups: GroupNames = frozenset()
+    """The groups of the hub that may use it. For other users it does not exist. Default: everybody."""
+    counts: Annotated[Fraction | None, COUNTS] = None
+    """How much one GPU counts in quotas and GPU hours. Default: 1, for a share its part, for MIG its slices of
+    seven."""
+    cluster: Annotated[str, Internal] = ""
+    """The cluster of these GPUs. "" if it is the hub's own cluster, or the only one."""
     claim: DeviceClaim | None = None
-    """How pods claim these GPUs; None where they ask for a resource."""
-    spot: bool = False
-    """Whether its GPUs are on spot nodes, which the cloud may take back at any time; others are on none."""
-    memory_enforced: bool = False
-    """Whether something bounds how much each workspace takes of the memory of a device that several share."""
-    where: str = ""
-    """That cluster as people read it, with which ``title`` ends: "" where there is but one."""
+    """How pods claim these GPUs by dynamic resource allocation, instead of `match` and `resource`. Default: no
+    claims."""
+    spot: Flag = False
+    """Whether these GPUs are on spot nodes, which the cloud may take back at any time. Users get them only if they
+    choose this kind. Other kinds never use spot nodes."""
+    where: Annotated[str, Internal] = ""
+    """The title of the cluster, with which ``title`` ends. "" if there is only one cluster."""
 
     @property
     def pool(self) -> str:
@@ -180,7 +196,17 @@ class Fleet:
     gpus: tuple[Gpu, ...] = ()
     complete: bool = False
     observed_at: float = 0.0
+    age_seconds: float = 0.0
+    """How long before it was read the backend's own source had answered."""
     beside: Mapping[NodeName, Beside] = field(default_factory=dict)
+    outage: Outage | None = None
+    """Why none of this is renewed now."""
+    outages: Mapping[str, Outage] = field(default_factory=dict)
+    """Why the GPUs of a cluster are not renewed now, by its name; "" is the hub's own."""
+
+    def outage_of(self, cluster: str) -> Outage | None:
+        """Return what keeps the GPUs of a cluster from being seen as they are now."""
+        return self.outage or self.outages.get(cluster)
 
     @cached_property
     def by_id(self) -> Mapping[str, Gpu]:

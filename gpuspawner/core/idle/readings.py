@@ -8,6 +8,10 @@ from gpuspawner.core.idle.sources import SourceReading
 
 PROBED = ("kernel", "terminal", "ssh", "editor")
 """Soft evidence that the probe reads beside GPUs and CPU use, by the names that a policy has for it."""
+CPU = "cpu"
+"""The soft evidence that is measured by ``Sample.cpu_cores``."""
+SOFT_EVIDENCE = (CPU, *PROBED)
+"""All soft evidence that a policy may count."""
 CONTEXT_BYTES = 100 * 1024**2
 """A process that computes on a GPU takes more memory than this for its CUDA context alone."""
 
@@ -110,6 +114,7 @@ class Sample:
         problem: why the probe as a whole failed. Then nothing that it told is believed.
         opened: whether a page of it was loaded since its server started; None where nothing tells.
         sources: what sources beside the probe's own readings saw of its GPUs.
+        memory_kills: how many processes of its container were killed for want of memory; None where nothing tells.
     """
 
     leased: tuple[str, ...]
@@ -123,3 +128,4 @@ class Sample:
     opened: bool | None = None
     sources: tuple[SourceReading, ...] = ()
     ended_cpu_cores: float | None = None
+    memory_kills: int | None = None

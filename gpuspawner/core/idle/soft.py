@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from gpuspawner.core.idle.policy import IdlePolicy
-from gpuspawner.core.idle.readings import PROBED, Sample, SoftReading
+from gpuspawner.core.idle.readings import CPU, PROBED, Sample, SoftReading
 from gpuspawner.core.units import show_duration
 
-CPU = "cpu"
-"""The evidence that is measured by ``Sample.cpu_cores``."""
 HUB = "hub"
 """The evidence that is the hub's own: traffic through its proxy, and what the server reports to it."""
-SOFT_EVIDENCE = (CPU, *PROBED)
-"""All that a policy may count."""
 TITLES = {
     CPU: "the workspace's CPU use",
     "kernel": "the state of its kernels",

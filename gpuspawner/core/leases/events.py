@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar
 
-from gpuspawner.core.units import show_duration
+from gpuspawner.core.units import show_bytes, show_duration
 
 
 class Told(Enum):
@@ -346,6 +346,19 @@ class Health(Event):
     def _why(self) -> str:
         names = ", ".join(self.unhealthy)
         return f"{names} reported as unhealthy" if names else "its GPUs reported as healthy again"
+
+
+@dataclass(frozen=True)
+class KilledForMemory(Event):
+    """Processes of it were killed because it had used all of its memory. Its server lives on."""
+
+    count: int = 0
+    memory_bytes: int = 0
+    name, words, told = "killed for memory", "A program was killed for want of memory", Told.USER
+
+    def _why(self) -> str:
+        programs = "1 program" if self.count == 1 else f"{self.count} programs"
+        return f"{programs} killed: the workspace had used all of its {show_bytes(self.memory_bytes)}"
 
 
 @dataclass(frozen=True)

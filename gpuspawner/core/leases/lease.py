@@ -135,11 +135,13 @@ class Lease:
     arrival: Arrival | None = None  # it came while its user was away, and nobody has come to it so far
     claimed_at: float | None = None  # when somebody came to one that had come so
     unclaimed: bool = False  # nobody came to one within its time to come in, as is known of nearly all of that
-    lacks: tuple[str, ...] = ()  # what its image has not of what its template opens, as the workspace told
+    lacks: tuple[str, ...] = ()  # what its image lacks: the monitor, or what its template opens; it told so itself
     granted_until: float | None = None  # an administrator has it run until then, also where it came back meanwhile
     ready_at: float | None = None  # its user wished it for then, and is not to come before
     goes_on: Next | None = None  # of what its user stops to go on with or without a GPU
     follows: str = ""  # the lease that it goes on from: its user did not ask for it anew
+    memory_kills: int = 0  # processes of its container that were killed for want of memory, as last read
+    memory_killed_at: float | None = None  # when the last of them was seen
     with_gpu: Mapping[str, Any] | None = None  # what its user had before they went on without a GPU, as options
 
     @property

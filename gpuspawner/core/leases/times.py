@@ -9,7 +9,15 @@ from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Lease
 
 _PAST: tuple[str, ...] = ("asked_at", "phase_since", "heard_at", "granted_at", "first_granted_at", "running_at")
-_PAST += ("sampled_at", "stop_sent_at", "impossible_since", "waiting_since", "made_room_at", "claimed_at")
+_PAST += (
+    "sampled_at",
+    "stop_sent_at",
+    "impossible_since",
+    "waiting_since",
+    "made_room_at",
+    "claimed_at",
+    "memory_killed_at",
+)
 _AHEAD = ("deadline_at", "granted_until", "kept_until", "not_before", "disrupted_until")
 _INNER = {
     "latest_end": ("at",),

@@ -69,12 +69,12 @@ class Standing:
         """Whether a claim has waited longer than its policy lets others go first."""
         policy = claim.request.policy
         if policy not in self._longest:
-            self._longest[policy] = policy_of(claim, self._seen).longest_wait_seconds
+            self._longest[policy] = policy_of(claim, self._seen).queue.longest_wait_seconds
         return claim.waited_seconds(self._seen.now) > self._longest[policy]
 
     def overdue_at(self, claim: Claim) -> float:
         """Return about when a claim will have waited too long, as things are; infinite where it never will."""
-        at = claim.waiting_since + policy_of(claim, self._seen).longest_wait_seconds
+        at = claim.waiting_since + policy_of(claim, self._seen).queue.longest_wait_seconds
         return at if at < claim.waiting_until else inf
 
     def is_guaranteed(self, claim: Claim) -> bool:

@@ -71,7 +71,7 @@ def goes_after(claim: Claim, ahead: Claim, standing: Standing, seen: Snapshot) -
     if mine.against_priority != other.against_priority:
         return f"Goes after {theirs}: priority {-other.against_priority} goes before {-mine.against_priority}."
     if mine.not_overdue != other.not_overdue:
-        bound = show_duration(policy_of(ahead, seen).longest_wait_seconds)
+        bound = show_duration(policy_of(ahead, seen).queue.longest_wait_seconds)
         return f"Goes after a request that has waited longer than {bound}."
     if mine.beyond_share != other.beyond_share:
         return "Goes after a request within its guaranteed share: this one is beyond yours."

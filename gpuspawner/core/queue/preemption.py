@@ -196,7 +196,7 @@ def victims(
 def is_protected(lease: Lease, seen: Snapshot) -> bool:
     """Whether a workspace runs for less than its policy protects it."""
     policy = policy_for(lease, seen.policies, seen.rules, seen.now)
-    return lease.running_at is None or seen.now - lease.running_at < policy.protected_seconds
+    return lease.running_at is None or seen.now - lease.running_at < policy.preemption.protected_seconds
 
 
 def priority_of(lease: Lease, rules: Rules) -> int:
@@ -207,7 +207,7 @@ def priority_of(lease: Lease, rules: Rules) -> int:
 
 def notice_ends_at(told: Iterable[Lease], seen: Snapshot, needed_at: float | None) -> float:
     """Return when workspaces end that are told now: all at once, none before its notice is over."""
-    notices = (policy_for(lease, seen.policies, seen.rules, seen.now).notice_seconds for lease in told)
+    notices = (policy_for(lease, seen.policies, seen.rules, seen.now).preemption.notice_seconds for lease in told)
     return max(seen.now + max(notices, default=0.0), needed_at or 0.0)
 
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from gpuspawner.backends.outages import OutageLog
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import WAITING
 from gpuspawner.core.queue.forecast.estimates import Place
@@ -41,8 +42,7 @@ class Asked:
     def __init__(self, title: str, scheduler: ClusterScheduler) -> None:
         """Ask nothing yet. ``title`` is what people call the cluster."""
         self._title, self.scheduler = title, scheduler
-        self.away = ""
-        """Why it does not answer, in sentences; "" while it does."""
+        self._outages = OutageLog()
         self._answer: Answer | None = None
         self._late_answer: Answer | None = None
         """The last one, while nobody has heard it."""
@@ -51,6 +51,12 @@ class Asked:
         """Another where what stands has changed by its own doing: why it is away, and of when it answered."""
         self._met = self._is_late = self._again = False
         self._told: Callable[[], None] = lambda: None
+
+    @property
+    def away(self) -> str:
+        """Why it does not answer, in sentences; "" while it does."""
+        outage = self._outages.outage
+        return "" if outage is None else f"{outage.part} does not answer: {outage.why}"
 
     @property
     def unseen(self) -> tuple[str, ...]:
@@ -103,25 +109,21 @@ class Asked:
             if not self._met:
                 await self.scheduler.meet()
                 self._met = True
-            self._answer, self.away = await self.scheduler.sync(seen), ""
+            self._answer = await self.scheduler.sync(seen)
+            self._outages.end(seen.now)
         except Unavailable as error:
-            self._be_away(str(error))
+            self._be_away(str(error), seen.now)
         except Exception as error:
             log.exception("what the scheduler of cluster %s answered could not be taken", self._title)
-            self._be_away(f"{type(error).__name__}: the service's log says where.")
-        if was_away and not self.away:
-            log.warning("cluster %s: its scheduler answers again", self._title)
+            self._be_away(f"{type(error).__name__}: the service's log says where.", seen.now)
         self._again |= (was_away, before) != (self.away, self._as_of)
 
     @property
     def _as_of(self) -> float | None:
         return None if self._answer is None else self._answer.as_of
 
-    def _be_away(self, why: str) -> None:
-        words = f"The scheduler of cluster {self._title} does not answer: {why}"
-        if words != self.away:
-            log.warning("%s Who waits for it goes on waiting.", words)
-        self.away = words
+    def _be_away(self, why: str, now: float) -> None:
+        self._outages.begin(f"The scheduler of cluster {self._title}", why, now)
 
     def _ended(self, _task: asyncio.Task[None]) -> None:
         self._task = None
@@ -132,8 +134,8 @@ class Asked:
 
     def _stood(self, seen: Snapshot) -> Answer:
         """Return what stood: nothing new is granted, no notice is taken back, and who is held back stays so."""
-        name = self.scheduler.capabilities.title
-        says = f"{name} in {self._title} does not answer at this moment."
+        outage, name = self._outages.outage, self.scheduler.capabilities.title
+        says = outage.waiting_words(seen.now) if outage else f"{name} in {self._title} has not answered yet."
         places = {x.id: Place(None, None, None, None, says=says) for x in seen.leases if x.phase in WAITING}
         if not self.away and self._answer is not None:
             places |= {lease: place for lease, place in self._answer.places().items() if lease in places}

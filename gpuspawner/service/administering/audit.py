@@ -11,7 +11,7 @@ from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.leases.stored_events import EVENTS, fields_of
 from gpuspawner.service.api.granting import refused_as
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.store.reports.audit_search import Numbered, Sought
+from gpuspawner.service.store.audit_log import AuditFilter, NumberedLine
 from gpuspawner.service.tell.console.listing import Column, Filter, Table
 
 WHAT = tuple(sorted((name, f"{kind.words} ({name})") for name, kind in EVENTS.items()))
@@ -42,7 +42,7 @@ AUDIT = Table(
 )
 
 
-def sought_of(parts: Parts, filters: Mapping[str, str]) -> Sought:
+def sought_of(parts: Parts, filters: Mapping[str, str]) -> AuditFilter:
     """Return what is looked for. Raises RequestRefused for a day that is none, or two that are the wrong way round."""
     zone, now = parts.allocator.accounting.zone, parts.clock.now()
     days = {
@@ -51,7 +51,7 @@ def sought_of(parts: Parts, filters: Mapping[str, str]) -> Sought:
     if len(days) > 1 and days["since"] > days["until"]:
         raise RequestRefused("since", quoted(days["since"]), f"up to {days['until']}", "Begin before you end.")
     by, what = filters.get("by"), filters.get("what")
-    return Sought(
+    return AuditFilter(
         filters.get("who", ""),
         (what,) if what else (),
         filters.get("user", ""),
@@ -72,15 +72,15 @@ def read_cursor(text: str) -> int | None:
 
 
 async def rows_of(
-    parts: Parts, sought: Sought, before: int | None, limit: int
+    parts: Parts, sought: AuditFilter, before: int | None, limit: int
 ) -> tuple[list[dict[str, Any]], int | None]:
     """Return some rows, the newest first, and the cursor of those that follow; None where none do."""
-    found = await parts.store.read(parts.store.audit_search.find, sought, before, limit + 1)
+    found = await parts.store.read(parts.store.audit_log.search, sought, before, limit + 1)
     rows = [row_of(parts.prefix, one) for one in found[:limit]]
     return rows, found[limit - 1].number if len(found) > limit else None
 
 
-def row_of(prefix: str, one: Numbered) -> dict[str, Any]:
+def row_of(prefix: str, one: NumberedLine) -> dict[str, Any]:
     """Return a line as a row of the list, with its fields besides."""
     line = one.line
     return {

@@ -23,7 +23,7 @@ from gpuspawner.service.administering.reserving import reserved_words
 from gpuspawner.service.administering.views import affected_view, name_of, restriction_view, title_of
 from gpuspawner.service.api.granting import owner_of
 from gpuspawner.service.leases.book import all_stored
-from gpuspawner.service.store.clients.keyed import announce
+from gpuspawner.service.store.idempotency import set_answer
 
 FIELDS = {
     Measure.DRAIN: ("node",),
@@ -89,7 +89,7 @@ class Restricting:
             "now": self._act.now,
         }
         if not dry_run:
-            announce(view)
+            set_answer(view)
             await self._carry_out(made)
         return view
 

@@ -127,7 +127,7 @@ class Workspaces:
     def _announced(self, lease: Lease, reason: str, *, moves: bool) -> Planned:
         """Plan an end after the notice of its policy."""
         now = self._act.now
-        at = now + policy_of(self._parts.catalog, lease, now).notice_seconds
+        at = now + policy_of(self._parts.catalog, lease, now).preemption.notice_seconds
         if lease.notice is not None and lease.notice.at <= at:
             raise Conflict(f"It ends at {show_time(lease.notice.at, now)} already. End it now, or leave it.")
         ends = f"It ends at {show_time(at, now)}, in {show_duration(at - now)}"

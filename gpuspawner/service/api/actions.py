@@ -112,7 +112,7 @@ async def _share(parts: Parts, person: Person, lease: Lease, _sentence: object, 
     """Let administrators read what its server wrote last. Repeating it is harmless."""
     if not person.owns(lease):
         raise HTTPError(403, reason="Only its user may share the output of a workspace.")
-    row = await parts.store.read(parts.store.outputs.of, lease.id, parts.clock.now())
+    row = await parts.store.read(parts.store.outputs.get, lease.id, parts.clock.now())
     if row is None:
         raise Conflict("There is no output of this workspace any more: it is kept for a week after a failure.")
     if not row.shared:

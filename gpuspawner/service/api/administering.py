@@ -16,7 +16,7 @@ from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.api.granting import refusal
 from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.shapes import administering as shapes
-from gpuspawner.service.store.clients.keyed import give_up_key
+from gpuspawner.service.store.idempotency import drop_key
 from gpuspawner.service.tell.console.listing import read_wanted
 
 LISTED = 200
@@ -34,7 +34,7 @@ class AdministratorHandler(ApiHandler):
 
 async def note_refusal(act: Act, asked: str, error: Conflict | RequestRefused) -> None:
     """Note an act that was refused."""
-    give_up_key()
+    drop_key()
     await act.parts.book.save(audit=[act.line("", refusal(asked, error))])
 
 

@@ -289,11 +289,17 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         if isinstance(error, Conflict):
             return 409, {"message": str(error)}
         if isinstance(error, (Unavailable, Superseded)):
-            return 503, {"message": str(error)}
+            return 503, {"message": f"{self._outage_words(error)}{error}"}
         if isinstance(error, HTTPError):
             wordless = WORDLESS.get(error.status_code, "The request could not be served.")
             return error.status_code, {"message": error.reason or wordless.format(method=self.request.method)}
         return 500, {"message": "The service met an error of its own; the administrator finds it in its log."}
+
+    def _outage_words(self, error: Unavailable | Superseded) -> str:
+        """Return since when the part of an error does not answer, with a space behind; "" where it is not known."""
+        part, now = error.part if isinstance(error, Unavailable) else "", self.parts.clock.now()
+        found = (outage for outage in self.parts.queue.outages.under_way() if outage.part == part)
+        return next((f"{outage.words(now)} " for outage in found), "")
 
     def log_exception(self, typ: Any, value: BaseException | None, tb: Any) -> None:
         """Errors that are answers need no traceback."""
@@ -306,7 +312,7 @@ def _all_of(error: RequestRefused) -> dict[str, Any]:
     if not isinstance(error, AllRefused):
         return {}
     fields = [{"field": one.field, "words": one.beside} for one in error.refused]
-    return {"sentence": what_is_wrong(error.refused), "fields": fields, "understood": error.meant}
+    return {"sentence": what_is_wrong(error.refused), "fields": fields, "understood": error.understood}
 
 
 class ApiHandler(BaseHandler):

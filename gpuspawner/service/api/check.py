@@ -32,14 +32,13 @@ from gpuspawner.service.tell.sentences import (
     gpu_title,
     gpus_asked,
     hours_words,
-    nothing_starts,
     spot_words,
     starts_at,
     starts_now,
     stops_when_idle,
     waits,
 )
-from gpuspawner.service.tell.views import start_limit
+from gpuspawner.service.tell.views import outage_words, start_limit
 
 
 class Check(ApiHandler):
@@ -69,25 +68,26 @@ class Check(ApiHandler):
         if would.kind:  # another rate, by which budgets last for another time
             bound = parts.allocator.bounds.check(request, key, would.kind)
         bound, ends_at = _end_of(bound, would.latest_end, now + request.lifetime_seconds)
-        place, trouble = would.place, parts.store.trouble
+        place, outage = would.place, outage_words(parts, would.kind or request.gpu)
         shortage = "" if would.held_back is None else would.held_back.words
-        waiting = bool(shortage) or (request.gpu is not None and (place.number != 1 or place.likely_seconds != 0))
+        waiting = bool(shortage or outage) or (
+            request.gpu is not None and (place.number != 1 or place.likely_seconds != 0)
+        )
         limit = "" if waiting else start_limit(parts, key)
-        if trouble:
-            sentence = nothing_starts(trouble)
-        elif waiting:
+        if waiting:
             told, reach = parts.allocator.foretold.words(place), reach_words(parts, person.name, key)
             kept = kept_free_words(would.kept_free, request, parts.catalog, now)
             sentence = waits(
-                place, request, parts.catalog, offer, shortage, asked_for=keeps, told=told, kept=kept, reach=reach
-            )
+                place, request, parts.catalog, offer, shortage,
+                asked_for=keeps, told=told, kept=kept, reach=reach, outage=outage,
+            )  # fmt: skip
         elif limit:
             sentence = limit
         else:
             sentence = self._starts_now(claim, would, bound, ends_at, now)
         alone, others = await self._waits(claim, would, groups)
         kind = would.kind or request.gpu
-        if kind is not None and not trouble:
+        if kind is not None and not outage:
             waits_seconds = wait_seconds(would) if would.kind else alone
             sentence += self._where(request, kind, waits_seconds, others, now)
         if mine is not None and mine.phase in WAITING and not keeps:
@@ -95,11 +95,11 @@ class Check(ApiHandler):
         self.answer(
             {
                 "sentence": sentence,
-                "starts_now": not (waiting or limit or trouble),
+                "starts_now": not (waiting or limit),
                 "place": place.number if waiting else None,
                 **starts_at(place, now),
                 "asked": gpus_asked(request, parts.catalog, simulated=offer is not None and offer.simulated),
-                "ends_at": None if waiting or limit or would.node_seconds or trouble else ends_at,
+                "ends_at": None if waiting or limit or would.node_seconds else ends_at,
                 "team": request.team or None,
                 "understood": understood(request, body),
                 "cost": cost_view(parts, request, key, kind, ends_at - now),

@@ -29,7 +29,7 @@ from gpuspawner.service.api.base import Person
 from gpuspawner.service.api.rest import Body
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.store.clients.keyed import announce, give_up_key
+from gpuspawner.service.store.idempotency import drop_key, set_answer
 from gpuspawner.service.store.ledger import GrantRow
 from gpuspawner.service.tell.rules.quota_view import grant_view
 
@@ -121,7 +121,7 @@ class Granting:
             now,
         )
         view = grant_view(parts, row)
-        announce(view)
+        set_answer(view)
         event = events.QuotaGranted(f"{view['words']}: {why}")
         await parts.allocator.accounting.give(row, self._line(user or account.team, event))
         await self._settle()
@@ -138,7 +138,7 @@ class Granting:
         taken = replace(row, taken_back_at=now, taken_back_by=person.name, taken_back_why=why)
         event = events.QuotaTakenBack(f"{words}: {why}")
         view = grant_view(parts, taken)
-        announce(view)
+        set_answer(view)
         await parts.allocator.accounting.take_back(taken, self._line(row.user or row.team, event))
         return view
 
@@ -160,7 +160,7 @@ class Granting:
         note = await self._not_corrected(account, user, amount.what)  # before it is stored: the hub may be away
         view = {"user": user, "team": account.team or None, "amount": float(amount.number), "limit": amount.what.value}
         view |= {"why": why, "by": person.name, "at": now, "words": words, "note": note}
-        announce(view)
+        set_answer(view)
         await parts.allocator.accounting.correct(line, self._line(user, events.UsageCorrected(f"{words}: {why}")))
         await self._settle()
         return view
@@ -185,7 +185,7 @@ class Granting:
         try:
             yield
         except (Conflict, RequestRefused) as error:
-            give_up_key()
+            drop_key()
             await self.parts.book.save(audit=[self._line("", refusal(asked, error))])
             raise
 

@@ -12,8 +12,8 @@ from gpuspawner.core.leases.lease import NOBODY, Owner
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.shapes import presets as shapes
-from gpuspawner.service.store.clients.keyed import announce
-from gpuspawner.service.store.presets import Preset
+from gpuspawner.service.store.idempotency import set_answer
+from gpuspawner.service.store.personal import Preset
 
 MOST, LONGEST_NAME, LONGEST_VALUE = 20, 60, 500
 """Of one user, and characters of a name and of a value. Arbitrary: a list that is read at a glance."""
@@ -48,7 +48,7 @@ class PresetList(PresetHandler):
         """Save one, and answer it. It takes the place of an earlier one of its name."""
         owner, body = self.owner(), self.fields("name", "options")
         one = Preset(_name(body.get("name")), self._options(body.get("options")), self.parts.clock.now())
-        announce(_view(one))
+        set_answer(_view(one))
         if not await self.parts.store.write(self.parts.store.presets.save, owner, one, MOST):
             raise RequestRefused("presets", str(MOST + 1), f"up to {MOST}", "Delete one, or save it by its name.", 403)
         self.answer(_view(one), 201)
@@ -78,7 +78,7 @@ class OnePreset(PresetHandler):
         store = self.parts.store
         if name not in {one.name for one in await store.read(store.presets.of, owner)}:
             raise self.missing(name)
-        announce({"name": new})
+        set_answer({"name": new})
         if new != name and not await store.write(store.presets.rename, owner, name, new):
             raise Conflict(f"You have a preset called {new} already: delete it first, or choose another name.")
         self.answer({"name": new})
@@ -87,7 +87,7 @@ class OnePreset(PresetHandler):
     async def delete(self, name: str) -> None:
         """Forget it, and answer the name that it had."""
         owner, store = self.owner(), self.parts.store
-        announce({"name": name})
+        set_answer({"name": name})
         if not await store.write(store.presets.delete, owner, name):
             raise self.missing(name)
         self.answer({"name": name})

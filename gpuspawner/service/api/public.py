@@ -73,7 +73,8 @@ class Root(ApiHandler):
     async def get(self) -> None:
         """Answer name, rights, version, and the teams that may be charged for what who asks uses."""
         person = self.must()
-        answer = {"version": __version__, "user": person.name, "admin": person.admin}
+        pages = self.parts.page_url or None
+        answer = {"version": __version__, "user": person.name, "admin": person.admin, "pages": pages}
         self.answer({**answer, **await teams_view(self.parts, person.owner, await self.groups())})
 
 
@@ -158,7 +159,7 @@ class Workspaces(ApiHandler):
         if query.ended and not person.lease:
             before = (-after[1], after[2]) if after is not None and after[0] else None
             owner = None if everybody else person.owner
-            ended = await parts.store.read(parts.store.ended, owner, query.ended + 1, before)
+            ended = await parts.store.read(parts.store.leases.ended, owner, query.ended + 1, before)
         live = [x for x in parts.book if query.live and (everybody or person.owns(x))]
         live = [x for x in live if person.lease in {None, x.id}]
         live = [x for x in live if x.id not in {one.id for one in ended}]  # it ended meanwhile
@@ -208,7 +209,7 @@ class Disputes(ApiHandler):
         """Answer the workspaces, what was called wrong first coming first."""
         person = self.must()
         store = self.parts.store
-        found = await store.read(store.disputed, None if self.everybody(asked=query.all) else person.owner)
+        found = await store.read(store.leases.disputed, None if self.everybody(asked=query.all) else person.owner)
         mine = [x for x in found if person.lease in {None, x.id}]
         shown, following = page(mine, query, lambda x: (0, x.dispute.at if x.dispute else 0.0, x.id))
         self.answer({"workspaces": [lease_view(self.parts, x) for x in shown], "next": following})
@@ -223,7 +224,7 @@ class Readings(ApiHandler):
         lease = await self.own(workspace)
         after = after_of(query)
         since = query.since if after is None else max(query.since, after[1])
-        rows = await self.parts.store.read(self.parts.store.readings, lease.id, since)
+        rows = await self.parts.store.read(self.parts.store.readings.of_lease, lease.id, since)
         shown, following = page(rows, query, lambda row: (0, row.at, row.gpu))
         self.answer({"readings": [reading_view(row) for row in shown], "next": following})
 
@@ -243,7 +244,7 @@ class Audit(ApiHandler):
     @route(answer=workspaces.AuditList)
     async def get(self, workspace: str) -> None:
         """Answer the audit lines."""
-        lines = await self.parts.store.read(self.parts.store.audit, (await self.own(workspace)).id)
+        lines = await self.parts.store.read(self.parts.store.audit_log.latest, (await self.own(workspace)).id)
         self.answer({"audit": [audit_view(line) for line in lines]})
 
 

@@ -25,7 +25,7 @@ class Board:
 
     async def load(self) -> None:
         """Read them from the store."""
-        self._messages = await self._store.read(self._store.messages.since, self._clock.now() - KEPT_SECONDS)
+        self._messages = await self._store.read(self._store.announcements.made_since, self._clock.now() - KEPT_SECONDS)
         self.changes += 1
 
     def all(self) -> list[Message]:
@@ -48,7 +48,7 @@ class Board:
 
     async def add(self, one: Message, audit: Sequence[AuditLine], outbox: Sequence[OutboxRow] = ()) -> None:
         """Store a new one, which is shown from then on, with what is sent of it."""
-        await self._store.write(self._store.messages.save, one, audit, outbox)
+        await self._store.write(self._store.announcements.save, one, audit, outbox)
         self._messages = [one, *self._messages]
         self.changes += 1
 
@@ -62,7 +62,7 @@ class Board:
         if not one.is_shown(now):
             raise Conflict(f"This message is {one.state(now)} already: no page shows it.")
         gone = replace(one, withdrawn_at=now, withdrawn_by=by)
-        await self._store.write(self._store.messages.save, gone, audit)
+        await self._store.write(self._store.announcements.save, gone, audit)
         self._messages = [gone if each.id == one.id else each for each in self._messages]
         self.changes += 1
         return gone

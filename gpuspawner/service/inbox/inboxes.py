@@ -86,7 +86,7 @@ class Inboxes:
         version = (self._book.saves[owner], self._marked[owner])
         known = self._read.get(owner)
         if known is None or known[0] != version:
-            known = (version, *await self._store.read(self._store.inbox.of, owner, now))
+            known = (version, *await self._store.read(self._store.inbox.notices, owner, now))
             if len(self._read) >= MOST_KEPT:
                 self._read.pop(next(iter(self._read)))
             self._read[owner] = known

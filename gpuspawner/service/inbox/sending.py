@@ -21,7 +21,7 @@ from gpuspawner.service.inbox.views import message_view
 from gpuspawner.service.observe.hub import HubUser
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.store.clients.keyed import announce
+from gpuspawner.service.store.idempotency import set_answer
 from gpuspawner.service.store.outbox import OutboxRow
 from gpuspawner.service.tell.notifier import Message as Mail
 
@@ -58,7 +58,7 @@ class Sending:
         if not dry_run:
             said = f"to {one.to_words} until {show_time(until, now)}: {text}"
             told = [user.name for user in reached] if whom is Whom.USERS else [name]
-            announce(view)
+            set_answer(view)
             await parts.board.add(
                 one, [self._line(MessageSent(said), user) for user in told], self._mails(one, reached)
             )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuspawner.catalog import Catalog, completed, resolve, without_lost_consent
-from gpuspawner.catalog.file import InForce
+from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused
 from gpuspawner.core.leases import coming_back, endings, events
 from gpuspawner.core.leases import lease as leases
@@ -28,6 +28,7 @@ from gpuspawner.core.quotas.quotas import check_quotas
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Offer, Scheduler
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.lease_log import refusals_logged
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.granting import Granting
 from gpuspawner.service.leases.observed import Observed
@@ -194,7 +195,8 @@ class Allocator:
         now, self.observed.boot_id = self.clock.now(), ask.boot_id or self.observed.boot_id
         lease = self.book.of_key(ask.key)
         if lease is None or lease.phase not in JOINABLE or lease.request != ask.request:
-            self.check(ask.request, ask.key)  # what has its place keeps it, also when its last node goes
+            with refusals_logged(ask.user, ask.key.server, ask.request.gpu):
+                self.check(ask.request, ask.key)  # what has its place keeps it, also when its last node goes
         if lease is None:
             lease = Lease(
                 ask.lease_id or uuid.uuid4().hex,
@@ -280,7 +282,7 @@ class Allocator:
         await self.book.stored(lease_id)  # it may be told of it
         lease = self.book.get(lease_id)
         if lease is None:
-            ended = await self.book.store.read(self.book.store.lease, lease_id)
+            ended = await self.book.store.read(self.book.store.leases.get, lease_id)
             raise Gone(ended.message if ended is not None and ended.message else "This start is over.")
         if attempt != lease.attempt:
             raise Gone("A newer start took this one over.")
@@ -341,7 +343,7 @@ class Allocator:
         """
         if output and self._is_of(lease_id, attempt):
             row = OutputRow(lease_id, self.clock.now(), bounded(output))
-            await self.book.store.write(self.book.store.outputs.keep, row)
+            await self.book.store.write(self.book.store.outputs.save, row)
         await self.book.stored(lease_id)  # else what is lost would have been heard
         lease, now = self.book.get(lease_id), self.clock.now()
         if lease is None or lease.attempt != attempt:
@@ -397,7 +399,10 @@ class Allocator:
         By its policy, and where the catalog still offers what it had.
         """
         returns = ENDINGS[lease.reason or Reason.PREEMPTED].returns
-        if returns is Return.BY_POLICY and not policy_of(self.catalog, lease, self.clock.now()).back_in_queue:
+        if (
+            returns is Return.BY_POLICY
+            and not policy_of(self.catalog, lease, self.clock.now()).preemption.back_in_queue
+        ):
             return False
         asked_by_user = returns is not Return.NEVER and bool(lease.request.template)
         return asked_by_user and not self.offered_no_more(coming_back.as_next(lease))

@@ -13,14 +13,15 @@ from gpuspawner.core.leases import events
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Key, Lease, Owner
 from gpuspawner.core.leases.warned import settled
+from gpuspawner.core.outages import DATABASE
 from gpuspawner.core.queue.live import Leases, LiveLeases
 from gpuspawner.core.quotas.charges import Line
 from gpuspawner.service.failures import Failures
+from gpuspawner.service.lease_log import log_step
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
-from gpuspawner.service.store.clients.answers import AnswerRow
-from gpuspawner.service.store.clients.keyed import context_of_no_act, take_key
+from gpuspawner.service.store.idempotency import KeyRow, context_without_act, take_key
 from gpuspawner.service.store.outbox import OutboxRow
-from gpuspawner.service.store.reports.use_sums import Part
+from gpuspawner.service.store.usage_sums import UsagePart
 from gpuspawner.service.tell.start_times import StartTimes
 
 MISMATCHES = ("elsewhere", "unknown", "nobody's")
@@ -36,13 +37,13 @@ class Charging(Protocol):
 
     def used_by(
         self, steps: Sequence[tuple[Lease | None, Lease]], lines: Sequence[Line], readings: Sequence[ReadingRow]
-    ) -> Sequence[Part]:
+    ) -> Sequence[UsagePart]:
         """Return what some steps of leases, with their lines and readings, add to the sums of use."""
 
     def add(self, lines: Sequence[Line]) -> None:
         """Count lines from now on: decisions count what is not stored yet."""
 
-    def keep(self, lines: Sequence[Line], parts: Sequence[Part]) -> None:
+    def keep(self, lines: Sequence[Line], parts: Sequence[UsagePart]) -> None:
         """Note that lines, those added first, are stored, and the parts of use with them."""
 
     def go_back(self) -> None:
@@ -59,8 +60,8 @@ class _Write:
     readings: tuple[ReadingRow, ...]
     charges: tuple[Line, ...]
     kept: tuple[tuple[str, float], ...]
-    used: tuple[Part, ...]
-    key: AnswerRow | None
+    used: tuple[UsagePart, ...]
+    key: KeyRow | None
     moves: bool
     done: asyncio.Future[None]
     outbox: tuple[OutboxRow, ...] = ()
@@ -112,7 +113,7 @@ class Book:
 
     async def load(self) -> None:
         """Read every live lease from the store."""
-        self._as_stored = {lease.id: lease for lease in await self.store.read(self.store.live)}
+        self._as_stored = {lease.id: lease for lease in await self.store.read(self.store.leases.live)}
         self._take_stored()
 
     def _take_stored(self) -> None:
@@ -145,7 +146,7 @@ class Book:
         if (lease := self.get(lease_id)) is not None:
             return lease
         await self.stored(lease_id)  # its end may be on its way
-        return self.get(lease_id) or await self.store.read(self.store.lease, lease_id)
+        return self.get(lease_id) or await self.store.read(self.store.leases.get, lease_id)
 
     def save(
         self,
@@ -173,7 +174,7 @@ class Book:
             if lease.live and other is not None and other.id not in saved:
                 raise Conflict("This workspace has a live lease already.")
         charged, rows = [*charges], tuple(readings)
-        used: Sequence[Part] = ()
+        used: Sequence[UsagePart] = ()
         if self.charging is not None:
             steps = [(self.get(lease.id), lease) for lease in leases]
             for before, lease in steps:
@@ -190,7 +191,7 @@ class Book:
         self._newest.update(dict.fromkeys(_names(write), write))
         self._waiting.append(write)
         if self._task is None:
-            self._task = context_of_no_act().run(asyncio.create_task, self._write_all())
+            self._task = context_without_act().run(asyncio.create_task, self._write_all())
         return asyncio.shield(done)  # whoever is cancelled meanwhile takes nothing back
 
     def _remember(self, lease: Lease) -> None:
@@ -254,7 +255,7 @@ class Book:
         for write in some:
             if not write.done.done():
                 self._forget(write)
-                write.done.set_exception(Unavailable(BEFORE_IT))
+                write.done.set_exception(Unavailable(BEFORE_IT, DATABASE))
                 write.done.exception()  # those that await it are told; nobody need await it
 
     def _write(self, some: Sequence[_Write]) -> tuple[int, BaseException | None]:
@@ -312,6 +313,7 @@ class Book:
         with self.failures.isolating("counting what is stored", raises=()):
             for lease in write.leases:
                 self._count(before[lease.id], lease)
+                log_step(before[lease.id], lease, self.get(lease.id))
         of_id = {lease.id: lease for lease in write.leases}
         for line in write.lines:
             if (found := _mismatch(line.event)) is not None:
@@ -338,7 +340,7 @@ class Book:
             self._forget(write)
             if write.done.done():
                 continue
-            write.done.set_exception(error if concerns_all or number == 0 else Unavailable(BEFORE_IT))
+            write.done.set_exception(error if concerns_all or number == 0 else Unavailable(BEFORE_IT, DATABASE))
         self._wake(lost)
 
     def _forget(self, write: _Write) -> None:

@@ -16,6 +16,7 @@ from gpuspawner.core.quotas.charges import BUDGET
 from gpuspawner.core.rules import Notice
 from gpuspawner.schedulers.base import SCHEDULER
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.failures import OF_ALL
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.arrivals import Arrivals
 from gpuspawner.service.leases.book import Book
@@ -186,7 +187,7 @@ class Lifecycle:
                 with failures.isolating(what):
                     await look()
             except Unavailable as error:
-                log.warning("%s waits: %s", what, error)
+                failures.note_wait(what, OF_ALL, error)
 
     def _due(self, lease: Lease, now: float) -> asyncio.Future[None] | None:
         """Carry out what is due for a running workspace."""
@@ -228,7 +229,7 @@ class Lifecycle:
             event = events.Extended(end - deadline_at, "as an administrator had extended it before")
             await self._book.save(longer, audit=[self._allocator.line(longer, "gpuspawner", event)])
         except (Conflict, Unavailable) as error:
-            log.warning("%s is not extended again yet: %s", lease.id, error)
+            self._book.failures.note_wait("extending again", lease.id, error)
 
     def kept_until(self, lease: Lease) -> float | None:
         """Return until when no idle time counts: its user keeps it, or an administrator exempts it; None for never."""

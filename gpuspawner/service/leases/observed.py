@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.gpus.fleet import Fleet, Slot
 from gpuspawner.core.leases.lease import Key, Lease
+from gpuspawner.core.outages import Outage
 from gpuspawner.core.placement.placement import left_over, used_shares
 from gpuspawner.core.queue.index import KeptHoldings
 from gpuspawner.core.queue.snapshot import KeptGpus, Kinds, Snapshot
@@ -39,6 +40,8 @@ class Observed:
         self.kept: Callable[[], tuple[KeptGpus, ...]] = tuple
         """Tells which GPUs are kept for stronger claims."""
         self.hub_answers = False
+        self.hub_outage: Outage | None = None
+        """Why the hub does not answer now; None also before it was asked."""
         self.boot_id = ""
         """The hub process that asked for a lease last; "" before any did since this service started."""
         self.processes_known = False

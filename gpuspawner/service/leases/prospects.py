@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from gpuspawner.catalog.file import InForce
+from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.leases import endings, events
@@ -51,7 +51,7 @@ class Prospects:
 
     async def load(self) -> None:
         """Remember what the store says."""
-        self._seen = await self._book.store.read(self._book.store.kinds_seen)
+        self._seen = await self._book.store.read(self._book.store.kinds_seen.all)
 
     def check(self, request: Request, offers: Iterable[Offer]) -> None:
         """Raise RequestRefused for what neither the backend's limits, nor its GPUs of today or of yesterday, allow."""
@@ -90,7 +90,7 @@ class Prospects:
         new = {offer.kind: (offer.largest, now) for offer in offers if offer.largest}
         due = {kind: found for kind, found in new.items() if self._is_news(found[0], seen.get(kind), now)}
         if due:
-            await self._book.store.write(self._book.store.note_kinds, due)
+            await self._book.store.write(self._book.store.kinds_seen.save, due)
             seen.update(due)
 
     @staticmethod

@@ -17,7 +17,7 @@ from gpuspawner.backends.on_stop import (
     on_stop_script,
     read_on_stop,
 )
-from gpuspawner.catalog.values import ON_STOP_SECONDS
+from gpuspawner.catalog.models import OnStop
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.leases import coming_back
 from gpuspawner.core.leases import lease as leases
@@ -32,8 +32,8 @@ from gpuspawner.service.leases.book import Book
 from gpuspawner.service.observe.hub import Hub, HubServer
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.store.clients.keyed import context_of_no_act
-from gpuspawner.service.store.outputs import OutputRow
+from gpuspawner.service.store.idempotency import context_without_act
+from gpuspawner.service.store.readings import OutputRow
 
 log = logging.getLogger("gpuspawner.reclaimer")
 
@@ -74,7 +74,6 @@ class Reclaimer:
         if lease is None or lease.phase is Phase.STOPPING or not still(lease):
             raise Conflict("This workspace is not to be stopped any more.")
         since = self._clock.now() - max(EVIDENCE_SECONDS, 2 * lease.streak.observed_seconds)
-        log.info("stopping %s of %s (%s, by %s): %s", lease.id, lease.user, how.reason.value, how.by, how.message)
         return self._allocator.finish(lease, how, kept_since=None if how.reason is Reason.STOPPED else since)
 
     async def end_for_good(self, lease: Lease, how: End) -> None:
@@ -146,7 +145,7 @@ class Reclaimer:
             before = self._before_stops.get(lease.id)
             if before is None:
                 run = self._run_on_stop(current)
-                before = self._before_stops[lease.id] = context_of_no_act().run(asyncio.create_task, run)
+                before = self._before_stops[lease.id] = context_without_act().run(asyncio.create_task, run)
                 await asyncio.wait({before}, timeout=AT_ONCE_SECONDS)
                 return before.done() and await self._stop_in_hub(current)  # the server may be another by now
             if not before.done():
@@ -188,14 +187,15 @@ class Reclaimer:
                 self._wrote[lease.id] = await self._on_stop(lease)
         if text := self._wrote[lease.id]:
             row = OutputRow(lease.id, self._clock.now(), text)
-            await self._book.store.write(self._book.store.outputs.keep, row)
+            await self._book.store.write(self._book.store.outputs.save, row)
 
     async def _on_stop(self, lease: Lease) -> str:
         """Return how what was run ended, and what it wrote; "" where there was nothing to run."""
         template = self._allocator.catalog.templates.get(lease.request.template)
-        command, seconds = (template.on_stop_command, template.on_stop_seconds) if template else ("", ON_STOP_SECONDS)
+        on_stop = template.on_stop if template else OnStop()
         reason = lease.reason.value if lease.reason else ""
-        script = on_stop_script(command, seconds, reason)
+        seconds = on_stop.timeout_seconds
+        script = on_stop_script(on_stop.command, seconds, reason)
         result = await self._backend.run_script(lease.id, lease.attempt, script, seconds + ON_STOP_MARGIN_SECONDS)
         ran = OnStopResult(problem=result.problem) if result.problem else read_on_stop(result.text)
         if ran.problem:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.failures import EXPECTED, Failures
-
-log = logging.getLogger("gpuspawner.leases")
 
 Stored = asyncio.Future[None]
 
@@ -48,7 +45,7 @@ def begin_each(
         except Superseded:
             raise
         except EXPECTED as error:
-            log.warning("%s of the lease %s waits: %s", step, lease.id, error)
+            failures.note_wait(step, lease.id, error)
         except Exception as error:  # noqa: BLE001 - recorded, with its traceback
             failures.note(step, lease.id, error)
         else:
@@ -68,7 +65,7 @@ async def end_each(step: str, begun: Mapping[str, Stored], failures: Failures) -
         elif isinstance(error, Superseded) or not isinstance(error, Exception):
             raise error
         elif isinstance(error, EXPECTED):
-            log.warning("%s of the lease %s waits: %s", step, lease_id, error)
+            failures.note_wait(step, lease_id, error)
             away = error if isinstance(error, Unavailable) else away
         else:
             failures.note(step, lease_id, error)

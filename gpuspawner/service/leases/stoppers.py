@@ -49,7 +49,7 @@ class Stoppers:
         await self._book.stored(key)  # its end may be on its way
         lease, now = self._book.of_key(key), self._clock.now()
         if lease is None or lease.phase is not Phase.STOPPING:
-            ended = await self._book.store.read(self._book.store.ended, key.owner, LOOKED_AT)
+            ended = await self._book.store.read(self._book.store.leases.ended, key.owner, LOOKED_AT)
             lease = next((x for x in ended if x.key == key and now - (x.ended_at or 0.0) <= LATE_SECONDS), None)
         if lease is None or lease.reason is None:
             return

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
+from gpuspawner.backends.outages import OutageLog
 from gpuspawner.core.errors import Superseded, Unavailable
+from gpuspawner.core.outages import Outage
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.schedulers.base import Answer, Scheduler
 from gpuspawner.service.failures import OF_ALL, Failures
 from gpuspawner.service.store import Store
-from gpuspawner.service.store.clients.keyed import context_of_no_act
-
-log = logging.getLogger("gpuspawner.allocator")
+from gpuspawner.service.store.idempotency import context_without_act
 
 ERRORS = ("not seen", "no answer", "failed")
 """The view of the GPUs was not had; it did not answer; its answer could not be taken."""
@@ -63,18 +62,22 @@ class Syncs:
         """Told of the end of the next question."""
         self.answer: Answer | None = None
         """The last answer that was given."""
-        self.away = ""
-        """Why the scheduler does not answer now; "" while it does."""
+        self._outages = OutageLog()
         self.errors: Counter[str] = Counter()
         """How often the scheduler failed: one of ERRORS."""
         self.told = 0
         """How many times a scheduler that takes its time told something, or stopped answering."""
 
+    @property
+    def outage(self) -> Outage | None:
+        """Why the scheduler does not answer now."""
+        return self._outages.outage
+
     def ask(self) -> None:
         """Have the scheduler asked about all that is claimed now."""
         self._again = True
         if self._task is None:
-            self._task = context_of_no_act().run(asyncio.create_task, self._run())
+            self._task = context_without_act().run(asyncio.create_task, self._run())
 
     def answered(self) -> asyncio.Future[None]:
         """Ask, and return what may be awaited: of a scheduler that answers at once, that what it grants is stored."""
@@ -117,7 +120,7 @@ class Syncs:
         try:
             await self._sync()
         except (Unavailable, Superseded) as error:
-            log.warning("what the scheduler answers can't be stored now; it is asked again: %s", error)
+            self._failures.note_wait(STEP, OF_ALL, error)
             return error
         except asyncio.CancelledError:
             raise
@@ -139,14 +142,12 @@ class Syncs:
             answer = await self._scheduler.sync(snapshot)
         except Unavailable as error:
             self.errors["no answer"] += 1
-            if not self.away:
-                log.warning("the scheduler does not answer, and who waits goes on waiting: %s", error)
-                self.told += 1
-            self.away = str(error)
+            self.told += self.outage is None
+            self._outages.begin(self._scheduler.capabilities.title or "The scheduler", str(error), snapshot.now)
             return
         if not self._scheduler.capabilities.answers_at_once:
             before = self.answer
-            self.told += before is None or bool(self.away) or answer.last_changed != before.last_changed
+            self.told += before is None or self.outage is not None or answer.last_changed != before.last_changed
             self.answer = answer
-        self.away = ""
+        self._outages.end(snapshot.now)
         await self._take(answer)

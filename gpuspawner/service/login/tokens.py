@@ -12,7 +12,7 @@ from gpuspawner.service.leases.allocator import hash_token
 from gpuspawner.service.login.logins import Login
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.store.clients.tokens import TokenRow
+from gpuspawner.service.store.personal import TokenRow
 
 TOKEN_PREFIX = "gpucli-"  # noqa: S105 - it marks a kind of token, and is none
 TOKEN_SECONDS = 30 * 86400.0
@@ -32,7 +32,7 @@ async def make_token(parts: Parts, login: Login, owner: Owner) -> tuple[str, Tok
     )
     rights = " as an administrator" if login.admin else ""
     line = AuditLine(now, "", login.user, login.user, events.SignedIn(f"{login.device}{rights}"), ALLOWED, row.id)
-    await parts.store.write(parts.store.tokens.make, row, line)
+    await parts.store.write(parts.store.tokens.add, row, line)
     return token, row
 
 
@@ -42,12 +42,12 @@ async def holder_of_token(parts: Parts, token: str) -> TokenRow | None:
     Raises:
         Unavailable: the hub does not answer, or the store.
     """
-    row = await parts.store.read(parts.store.tokens.of_hash, hash_token(token))
+    row = await parts.store.read(parts.store.tokens.find_by_hash, hash_token(token))
     if row is None or row.until <= parts.clock.now():
         return None
     name = await parts.known.name_of(row.user, row.user_created)
     if name is None:
-        await parts.store.write(parts.store.tokens.forget_owner, row.owner)
+        await parts.store.write(parts.store.tokens.delete_user, row.owner)
         return None
     return row if name == row.user else TokenRow(**{**vars(row), "user": name})
 

@@ -50,7 +50,7 @@ class Adopting:
     async def _adopt(self, key: Key, server: HubServer, processes: Processes) -> None:
         async with self._book.of_ended:
             await self._book.stored(key)  # its end may be on its way
-            ended = await self._book.store.read(self._book.store.last_ended, key)
+            ended = await self._book.store.read(self._book.store.leases.last_ended, key)
             if self._book.of_key(key) is not None:
                 return  # it was asked for meanwhile
             if ended is not None and ended_wrongly(ended, server):

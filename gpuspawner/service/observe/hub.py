@@ -14,6 +14,7 @@ from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.outages import HUB
 
 PAGE = "application/jupyterhub-pagination+json"
 STRICT_SINCE = 6
@@ -194,7 +195,7 @@ class Hub:
                 raise _BadRequestError(_message_of(error.response.body)) from error
             raise Unavailable(f"The hub answered {error.code} to {method} {path.partition('?')[0]}.") from error
         except OSError as error:
-            raise Unavailable(f"The hub does not answer ({error}).") from error
+            raise Unavailable(f"The hub does not answer ({error}).", HUB) from error
         finally:
             client.close()
         try:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Coroutine, Hashable
 from functools import partial
 from typing import Any
 
+from gpuspawner.backends.outages import OutageLog
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases import coming_back
 from gpuspawner.core.leases.lease import Lease
+from gpuspawner.core.outages import HUB
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.observe.hub import Hub, HubServer, seconds_of
 from gpuspawner.service.observe.work_queue import WorkQueue
 from gpuspawner.service.settings import Settings
-
-log = logging.getLogger("gpuspawner.reconciler")
 
 QUESTIONS_AT_ONCE = 8
 """Questions about single servers that the hub is sent at the same time. Arbitrary: it is one process, and a hub that
@@ -38,6 +37,8 @@ class HubView:
         self._hub, self._allocator, self._clock, self._settings = hub, allocator, clock, settings
         self._questions = WorkQueue(QUESTIONS_AT_ONCE, clock.now)
         self._listed_at = -math.inf
+        self._outages = OutageLog()
+        self._answered_at: float | None = None
         self.servers: dict[tuple[str, str], HubServer] | None = None
         self.in_doubt = False
 
@@ -52,11 +53,14 @@ class HubView:
         try:
             servers = await self._hub.servers()
         except Unavailable as error:
-            if self._allocator.observed.hub_answers:
-                log.warning("%s Parked workspaces wait.", error)
+            self._outages.begin(HUB, str(error), self._clock.now(), self._answered_at)
+            self._allocator.observed.hub_outage = self._outages.outage
             self._allocator.observed.hub_answers, self.in_doubt = False, True
             self.servers = None
             return False
+        self._answered_at = self._clock.now()
+        self._outages.end(self._answered_at)
+        self._allocator.observed.hub_outage = None
         self._allocator.observed.hub_answers, self.in_doubt = True, False
         self.servers = {(s.user_created, s.name): s for s in servers}
         return True

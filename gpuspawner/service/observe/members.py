@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from gpuspawner.catalog.file import InForce
-from gpuspawner.catalog.groups import MAKE_IT, NOBODY_IN_IT, missing_groups, named_groups
+from gpuspawner.catalog.visibility import MAKE_IT, NOBODY_IN_IT, missing_groups, named_groups
+from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import NOBODY, Owner
 from gpuspawner.service.clock import Clock

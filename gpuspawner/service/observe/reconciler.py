@@ -17,6 +17,7 @@ from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.failures import OF_ALL
 from gpuspawner.service.leases.adoption import Identity, lost_identities
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book, all_stored
@@ -105,8 +106,9 @@ class Reconciler:
         try:
             self._running = tuple(one for one in await self._backend.workspaces() if not self._is_false(one))
         except Unavailable as error:
-            log.warning("workspaces are not seen now: %s", error)
+            self._book.failures.note_wait("looking at what runs", OF_ALL, error)
             return
+        self._book.failures.clear("looking at what runs")
         self._looked_at = looked_at
         gpus = self._allocator.scheduler.fleet.gpus
         self._failed_gpus = frozenset(gpu.id for gpu in gpus if not gpu.healthy and not gpu.group)
@@ -158,6 +160,11 @@ class Reconciler:
         """Return when the hub last noted activity of a lease's server; None where that is not known now."""
         server = self._view.server(lease)
         return server.last_activity if server is not None else None
+
+    def ending(self, lease: Lease) -> Running | None:
+        """Return what is being ended of a lease's attempt, as the backend shows it; None while nothing is."""
+        own = (one for one in self._processes(lease) if one.attempt == lease.attempt)
+        return next((one for one in own if one.ending), None)
 
     def _processes(self, lease: Lease) -> list[Running]:
         return self._running_of.get(lease.id, [])
@@ -359,7 +366,7 @@ class Reconciler:
         So has one whose place at the hub a newer server has: no lease is to take that one for its own.
         """
         told, lines = told_by_the_place(lease, self._processes(lease), self._failed_gpus, now)
-        stored = self._book.save(told, audit=lines) if lines else None
+        stored = self._book.save(told, audit=lines) if told is not lease else None
         if self._view.servers is None or self._processes(lease) or is_its(self._view.server(lease), lease):
             self._gone_since.pop(lease.id, None)
         elif (

@@ -13,7 +13,7 @@ from typing import Any
 from gpuspawner.backends.base import Backend, ProbeResult
 from gpuspawner.backends.probe import parse_probe
 from gpuspawner.backends.probe_processes import ProcessTable
-from gpuspawner.catalog.file import InForce
+from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.arrival import Turn
 from gpuspawner.core.idle.evidence import Evidence, read_evidence
@@ -21,15 +21,17 @@ from gpuspawner.core.idle.idleness import Verdict, judge, kept, next_sample_seco
 from gpuspawner.core.idle.policy import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import Sample
 from gpuspawner.core.leases.lease import UP, Lease
+from gpuspawner.core.leases.memory import see_kills
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.lifecycle import Lifecycle
 from gpuspawner.service.observe.dcgm import Dcgm
 from gpuspawner.service.observe.doubts import Doubts
+from gpuspawner.service.observe.monitor_watch import MonitorWatch
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
 from gpuspawner.service.settings import Settings
-from gpuspawner.service.store import ReadingRow
+from gpuspawner.service.store import AuditLine, ReadingRow
 
 log = logging.getLogger("gpuspawner.sampler")
 
@@ -80,7 +82,7 @@ class Sampler:
         self._book, self._backend, self._in_force, self._clock = book, backend, in_force, clock
         self._scheduler, self._settings, self._lifecycle = scheduler, settings, lifecycle
         self.dcgm, self._last_activity = dcgm, last_activity
-        self.doubts = Doubts()
+        self.doubts, self.monitors = Doubts(), MonitorWatch()
         self._tables: dict[str, _Tables] = {}
         self._due_at: dict[str, float] = {}
         self._slots = asyncio.Semaphore(settings.probes_at_once)
@@ -106,6 +108,7 @@ class Sampler:
             self._newest.pop(gone, None)
             self._failed.discard(gone)
             self.doubts.forget(gone)
+            self.monitors.forget(gone)
         new = [(name, policy.sample_seconds) for name, policy in policies.items() if name not in self._due_at]
         self._spread(new, now)
         for lease_id, policy in policies.items():
@@ -222,9 +225,13 @@ class Sampler:
             streak, verdict = kept(streak), Verdict.NONE
         lease, more_lines = self._lifecycle.apply(replace(lease, streak=streak, sampled_at=at), verdict)
         lease, news, turn = self._lifecycle.arrivals.see(lease, evidence, told.policy, told.mode)
+        lease, killed = see_kills(lease, told.sample.memory_kills, at)
+        if killed is not None:
+            news = [*news, AuditLine(at, lease.id, lease.user, "cluster", killed)]
         rows = reading_rows(lease, told.sample, told.evidence, told.policy, at)
         await self._book.save(lease, audit=[*lines, *more_lines, *news], readings=rows)
         self._newest[lease_id] = {row.gpu: row for row in rows}
+        self.monitors.see(lease_id, told.sample)
         self.doubts.see(lease, told.evidence, at)
         # Counted from the probe's start, and by what it told.
         self._due_at[lease_id] = told.asked_at + next_sample_seconds(streak, told.policy)

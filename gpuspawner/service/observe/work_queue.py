@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Hashable
 from functools import partial
 from typing import Any
 
-from gpuspawner.core.errors import Conflict, Unavailable
+from gpuspawner.core.errors import Conflict, GpuspawnerError, Unavailable
 
 log = logging.getLogger("gpuspawner.work")
 
@@ -34,6 +34,8 @@ class WorkQueue:
         self._begun: dict[Hashable, float] = {}
         self._pauses: dict[Hashable, tuple[float, float]] = {}
         """By key: for how long it pauses, and until when."""
+        self._said: dict[Hashable, str] = {}
+        """Why a key waits, as the log says it: once for each reason."""
 
     def offer(self, key: Hashable, step: Step) -> None:
         """Have a step taken. Nothing happens while one of this key is under way, or the key pauses.
@@ -64,14 +66,24 @@ class WorkQueue:
         now = self._now()
         before, _ = self._pauses.pop(key, (0.0, 0.0))
         if error is None:
+            self._said.pop(key, None)
             return
         if isinstance(error, (Unavailable, Conflict)):
-            log.warning("%s waits: %s", _named(key), error)
+            self._log_wait(key, error)
         else:
             log.error("the step of %s failed and is tried again", _named(key), exc_info=error)
         self._pauses = {key: x for key, x in self._pauses.items() if now < x[1] + MOST_PAUSE_SECONDS}
+        self._said = {one: why for one, why in self._said.items() if one in self._pauses or one == key}
         pause = min(MOST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * before))
         self._pauses[key] = (pause, now + pause)
+
+    def _log_wait(self, key: Hashable, error: GpuspawnerError) -> None:
+        """Log once why a key waits. A part that is away has two lines of its own."""
+        if isinstance(error, Unavailable) and error.part:
+            log.debug("%s waits: %s", _named(key), error)
+        elif self._said.get(key) != str(error):
+            self._said[key] = str(error)
+            log.warning("%s waits: %s", _named(key), error)
 
     def longest_seconds(self) -> float:
         """Return for how long the oldest task under way has run; 0 where there is none."""

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuspawner.backends.resources import Resources
-from gpuspawner.catalog.file import CatalogFile
-from gpuspawner.catalog.resources.merging import Added, Judged
+from gpuspawner.catalog.resources.merging import Added, MergeResult
+from gpuspawner.catalog.watched_file import CatalogFile
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.resources.resource import REFUSED, Resource
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.operator.telling import condition, short
+from gpuspawner.service.operator.telling import condition, explained
 
 log = logging.getLogger("gpuspawner.operator")
 
@@ -89,16 +89,16 @@ class Entries:
         self._said = trouble
 
 
-def status_of(resource: Resource, judged: Judged, now: float) -> dict[str, Any]:
+def status_of(resource: Resource, judged: MergeResult, now: float) -> dict[str, Any]:
     """Return the whole status of an entry."""
     wrong, used = judged.refused.get(resource.uid, ""), judged.in_force.get(resource.uid)
     before = THE_ONE_BEFORE if wrong and used is not None else ""
-    why = short(f"{before}{wrong}") or "It is part of the catalog."
+    why = f"{before}{wrong}" or "It is part of the catalog."
     phase = REFUSED if wrong else IN_FORCE
     told = {
         "observedGeneration": resource.generation,
         "phase": phase,
-        "reason": why,
+        **explained(why),
         "inForce": None if used is None else dict(used),
         "conditions": [condition(resource, IN_FORCE, now, so=used is not None, reason=phase, message=why)],
     }

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from gpuspawner.backends.resources import Resources
-from gpuspawner.catalog import all_words, to_options
+from gpuspawner.catalog import AllRefused, all_words, to_options
 from gpuspawner.core.errors import Conflict, RequestRefused, Superseded, Unavailable
 from gpuspawner.core.leases.lease import UP, Key, Lease
 from gpuspawner.core.resources.deciding import Do, Step, decide, has_seconds, wanted_seconds
@@ -115,8 +115,12 @@ class Operator:
         if self._refuses:
             raise Unavailable(self._refuses)
 
+    def lacking(self) -> str:
+        """Return in a sentence what keeps it from its work; "" for nothing."""
+        return self._said
+
     def _say(self, trouble: str) -> None:
-        """Tell administrators what keeps it from its work, once."""
+        """Log what keeps it from its work, once."""
         if trouble and trouble != self._said:
             log.error(trouble)
         self._said = trouble
@@ -131,7 +135,7 @@ class Operator:
         if step.do is Do.TELL_END:
             return resource.phase not in {ENDED, REFUSED}
         if step.do is Do.WAIT:
-            return (resource.phase, resource.status.get("reason")) != (WAITS, telling.short(step.why))
+            return (resource.phase, resource.status.get("message")) != (WAITS, telling.short(step.why))
         return step.do not in {Do.RELEASE, Do.FORGET} or resource.held
 
     async def _take(self, step: Step) -> None:
@@ -218,7 +222,9 @@ class Operator:
     async def _extend(self, resource: Resource, lease: Lease) -> None:
         """Extend by the policy's steps until it has the lifetime that is written, or no more is given."""
         wanted, why, has = wanted_seconds(resource.spec.get("lifetime")), "", has_seconds(lease)
-        if wanted is None or wanted < has:
+        if wanted is None:
+            why = await self._why_no_lifetime(resource, lease)
+        elif wanted < has:
             why = f"A lifetime can only be raised while its workspace runs, and it has {show_duration(has)} already."
         try:
             for _ in range(0 if why else MOST_EXTENSIONS):
@@ -235,6 +241,17 @@ class Operator:
         told = replace(resource, status={**resource.status, "conditions": [*others, new]})
         newest = self._parts.book.get(lease.id) or lease
         await self._resources.tell(resource, telling.status_of(self._parts, told, newest))
+
+    async def _why_no_lifetime(self, resource: Resource, lease: Lease) -> str:
+        """Return why a lifetime that cannot be read is refused: in the words of every other way to ask for it."""
+        groups = await self._parts.members.now(lease.user, lease.key.owner)
+        refused: tuple[RequestRefused, ...] = ()
+        try:
+            await self._parts.allocator.asking.resolve(resource.options, lease.user, lease.key.owner, groups)
+        except AllRefused as error:
+            refused = error.refused
+        words = " ".join(str(one) for one in refused if one.field == "lifetime")
+        return f"{words} The workspace keeps the lifetime that it has."
 
     async def _make(self, lease: Lease) -> None:
         """Give a workspace that was asked for elsewhere its request."""

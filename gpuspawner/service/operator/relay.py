@@ -16,10 +16,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from gpuspawner.backends.resources import Resources
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.resources.resource import Resource
+from gpuspawner.core.units import show_duration
 from gpuspawner.service.operator.operator import Operator
 
 LEADS_SECONDS = 10.0
 """Who was silent for so long leads no more: five rounds."""
+SILENT_SECONDS = 30.0
+"""After so long without a round of any operator, administrators are told. Arbitrary: longer than one takes to start."""
 
 
 class Seen(BaseModel):
@@ -40,7 +43,7 @@ class Relay:
         """Nothing is seen yet; ``own`` has the catalog's entries. ``now`` tells the time in seconds."""
         self._own, self._now = own, now
         self._seen = Seen(who="nobody", requests=(), refuses="", going=False)
-        self._led_at = float("-inf")
+        self._led_at, self._heard_at = float("-inf"), now()
         self._writes: list[dict[str, Any]] = []
         self._alone = asyncio.Lock()
         self.entries, self.close = own.entries, own.close
@@ -52,6 +55,7 @@ class Relay:
             Conflict: another process leads.
             Unavailable: the store does not answer.
         """
+        self._heard_at = self._now()
         if self._seen.who != seen.who and self._now() - self._led_at < LEADS_SECONDS:
             raise Conflict(f"The operator {self._seen.who} leads: this one stands by.")
         self._led_at, who = self._now(), seen.who
@@ -62,6 +66,16 @@ class Relay:
             if self._seen.who == who:
                 self._led_at = self._now()
             return self._writes
+
+    def lacking(self) -> str:
+        """Return in a sentence that no operator is heard; "" where one is."""
+        silent_seconds = self._now() - self._heard_at
+        if silent_seconds < SILENT_SECONDS:
+            return ""
+        return (
+            f"No operator of custom resources was heard for {show_duration(silent_seconds)}. DevGPUVMRequests wait, "
+            "and no status is written. Look at the deployment of gpuspawner operate and its log."
+        )
 
     async def requests(self) -> tuple[Resource, ...]:
         """Return all of them, as they were shown."""

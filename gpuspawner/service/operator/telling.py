@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
@@ -23,8 +24,10 @@ PHASES = {
 }
 MOVING_SECONDS = 60.0
 """What only moves is written at most so often."""
-LONGEST_REASON_BYTES = 1000
+LONGEST_MESSAGE_BYTES = 1000
 """A status repeats it three times, and has 8 KiB at most."""
+LONGEST_REASON = 60
+"""Letters in the column REASON of `kubectl get`."""
 MOST_GPUS = 32
 LONGEST_KIND, LONGEST_NODE, LONGEST_GPU = 63, 253, 100
 """As the schema has them: a status with more is refused whole. Of nodes and GPUs the last part tells them apart."""
@@ -33,7 +36,21 @@ _FORM = "%Y-%m-%dT%H:%M:%SZ"
 
 def short(text: str) -> str:
     """Return what a status has room for."""
-    return text.encode(errors="replace")[:LONGEST_REASON_BYTES].decode(errors="ignore")
+    return text.encode(errors="replace")[:LONGEST_MESSAGE_BYTES].decode(errors="ignore")
+
+
+def headline(text: str) -> str:
+    """Return the first sentence of a message, or as many of its words as the column REASON has room for."""
+    first = re.split(r"(?<=[.!?])\s", short(text), maxsplit=1)[0]
+    if len(first) <= LONGEST_REASON:
+        return first
+    words = first[:LONGEST_REASON].rsplit(" ", 1)[0].rstrip(" ,;:(") if " " in first[:LONGEST_REASON] else first
+    return f"{words[: LONGEST_REASON - 1]}…"
+
+
+def explained(why: str) -> dict[str, str]:
+    """Return the keys of a status that say why: ``reason`` for lists, ``message`` in full."""
+    return {"reason": headline(why), "message": short(why)}
 
 
 def written_at(at: float) -> str:
@@ -93,8 +110,8 @@ def status_of(parts: Parts, resource: Resource, lease: Lease) -> dict[str, Any]:
     used = [one["utilization_percent"] for one in view["gpus"] if one["utilization_percent"] is not None]
     told = {
         **steady(parts, resource, lease),
-        "reason": short(why),
-        "page": f"{parts.public_url}/workspaces/{lease.id}",
+        **explained(why),
+        "page": f"{parts.page_url}/workspaces/{lease.id}" if parts.page_url else None,
         "position": queue["place"] if queue else None,
         "utilizationPercent": round(max(used)) if used else None,
         "idleSeconds": round(idle["idle_seconds"]) if idle else None,
@@ -115,7 +132,7 @@ def scheduled(resource: Resource, view: Mapping[str, Any], now: float) -> dict[s
     told = {
         "observedGeneration": resource.generation,
         "phase": SCHEDULED,
-        "reason": short(why),
+        **explained(why),
         "readyAt": None if at is None else written_at(at),
         "measuredAt": written_at(now),
         "conditions": [accepted, condition(resource, "Ready", now, so=False, reason=SCHEDULED, message=why)],
@@ -129,7 +146,7 @@ def refused(resource: Resource, why: str, now: float, phase: str = REFUSED) -> d
     return {
         "observedGeneration": resource.generation,
         "phase": phase,
-        "reason": short(why),
+        **explained(why),
         "conditions": [accepted],
     }
 
@@ -137,8 +154,8 @@ def refused(resource: Resource, why: str, now: float, phase: str = REFUSED) -> d
 def forgotten(resource: Resource, now: float, why: str = "It has ended, and is not kept any more.") -> dict[str, Any]:
     """Return the status of a request whose workspace ended, and of which nothing is kept any more."""
     ready = condition(resource, "Ready", now, so=False, reason=ENDED, message=why)
-    told = {"observedGeneration": resource.generation, "phase": ENDED, "reason": why, "lease": resource.told_lease}
-    return {**told, "conditions": [ready]}
+    told = {"observedGeneration": resource.generation, "phase": ENDED, "lease": resource.told_lease}
+    return {**told, **explained(why), "conditions": [ready]}
 
 
 def condition(resource: Resource, name: str, now: float, *, so: bool, reason: str, message: str) -> dict[str, Any]:

@@ -25,13 +25,13 @@ async def kept(parts: Parts, resource: Resource, where: str) -> dict[str, Any]:
     if created is None:
         return telling.refused(resource, f"The hub has no user {user}. Have them log in once.", now)
     owner = Owner(parts.hub_id, created)
-    found = [one for one in await parts.store.read(parts.store.wishes.of, owner) if one.id == name]
+    found = [one for one in await parts.store.read(parts.store.schedules.of, owner) if one.id == name]
     if not found and not resource.is_new:
         return telling.forgotten(resource, now, TAKEN_BACK)
     options = resource.options
     if found and found[0].options != options:  # its lifetime was edited
         changed = partial(replace, options=options)
-        after = await parts.store.write(parts.store.wishes.change, owner, name, changed)
+        after = await parts.store.write(parts.store.schedules.change, owner, name, changed)
         if after is None:
             return telling.forgotten(resource, now, TAKEN_BACK)
         found = [after]

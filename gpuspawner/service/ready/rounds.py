@@ -51,7 +51,7 @@ async def ready_round(parts: Parts) -> None:
     if not parts.reconciler.has_looked:
         return
     now, near = parts.clock.now(), list[_Near]()
-    for owner, stored in await parts.store.read(parts.store.wishes.all, parts.hub_id):
+    for owner, stored in await parts.store.read(parts.store.schedules.of_hub, parts.hub_id):
         wish = await _seen(parts, owner, stored)
         at = None if wish is None else decided(parts, wish, None).at
         if wish is not None and at is not None and at - now <= MOST_LEAD_SECONDS + LEAST_LEAD_SECONDS:
@@ -85,7 +85,7 @@ async def _seen(parts: Parts, owner: Owner, wish: Wish) -> Wish | None:
     def seen(now: Wish) -> Wish:
         return came_of(started(now, took_seconds) if took_seconds else now, came=came)
 
-    after = await parts.store.write(parts.store.wishes.change, owner, wish.id, seen)
+    after = await parts.store.write(parts.store.schedules.change, owner, wish.id, seen)
     if after is None:
         return None
     if lease is not None and after.missed >= MOST_MISSED:
@@ -126,7 +126,7 @@ async def _is_due(parts: Parts, one: _Near) -> bool:
 async def _ask(parts: Parts, one: _Near) -> None:
     """Ask for it as a program of its user's does. What can't be had is told, and asked for again on the next day."""
     owner, before, at = one
-    found = await parts.store.read(parts.store.wishes.of, owner)
+    found = await parts.store.read(parts.store.schedules.of, owner)
     wish = next((x for x in found if x.id == before.id and decided(parts, x, None).at == at), None)
     if wish is None:
         return  # its user paused, changed or removed it while others were looked at
@@ -141,7 +141,7 @@ async def _ask(parts: Parts, one: _Near) -> None:
         except (Conflict, Gone, RequestRefused) as error:
             said = f"Not asked for last time: {error}"
     asked = partial(replace, user=user, asked_for=at, lease="" if lease is None else lease.id, said=said)
-    await parts.store.write(parts.store.wishes.change, owner, wish.id, asked)
+    await parts.store.write(parts.store.schedules.change, owner, wish.id, asked)
     log.info("%s of %s: %s", wish.id, user, said or "asked for")
 
 

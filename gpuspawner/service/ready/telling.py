@@ -47,7 +47,7 @@ async def wish_view(parts: Parts, owner: Owner, one: Wish) -> dict[str, Any]:
 
 async def wishes_of(parts: Parts, owner: Owner) -> list[dict[str, Any]]:
     """Return a user's, the oldest first."""
-    return [await wish_view(parts, owner, one) for one in await parts.store.read(parts.store.wishes.of, owner)]
+    return [await wish_view(parts, owner, one) for one in await parts.store.read(parts.store.schedules.of, owner)]
 
 
 async def make(parts: Parts, key: Key, user: str, said: Mapping[str, Any], where: str, name: str = "") -> Wish:
@@ -65,7 +65,7 @@ async def make(parts: Parts, key: Key, user: str, said: Mapping[str, Any], where
     await parts.allocator.asking.resolve(options, user, key.owner, groups)  # what is wrong is told now
     one = Wish(name or uuid.uuid4().hex, user, key.server, options, minute, days, parts.clock.now())
     line = _line(parts, user, acts.ReadyWished(one.words), where, one.id)
-    make_once = partial(parts.store.wishes.make, once=not name)
+    make_once = partial(parts.store.schedules.add, once=not name)
     made = await parts.store.write(make_once, key.owner, one, MOST, line)
     if made is None:
         raise RequestRefused("ready", str(MOST + 1), f"up to {MOST}", "Remove one: gpuspawner ready lists them.", 403)
@@ -75,7 +75,7 @@ async def make(parts: Parts, key: Key, user: str, said: Mapping[str, Any], where
 async def remove(parts: Parts, owner: Owner, user: str, name: str, where: str) -> bool:
     """Remove a user's wish by its id; whether there was one. What was asked for by it goes on."""
     line = _line(parts, user, acts.ReadyRemoved(), where, name[:40])
-    return await parts.store.write(parts.store.wishes.remove, owner, name, line)
+    return await parts.store.write(parts.store.schedules.delete, owner, name, line)
 
 
 async def change(parts: Parts, owner: Owner, user: str, name: str, said: Mapping[str, Any], where: str) -> Wish | None:
@@ -87,10 +87,12 @@ async def change(parts: Parts, owner: Owner, user: str, name: str, said: Mapping
     Raises:
         RequestRefused: it is no time, or no days; ``paused`` is neither true nor false; or nothing is said.
     """
-    for one in [one for one in await parts.store.read(parts.store.wishes.of, owner) if one.id == name]:
+    for one in [one for one in await parts.store.read(parts.store.schedules.of, owner) if one.id == name]:
         _, event = _changed(one, said)
         line = _line(parts, user, event, where, name)
-        return await parts.store.write(parts.store.wishes.change, owner, name, lambda now: _changed(now, said)[0], line)
+        return await parts.store.write(
+            parts.store.schedules.change, owner, name, lambda now: _changed(now, said)[0], line
+        )
     return None
 
 

@@ -19,7 +19,7 @@ from gpuspawner.service.leases.book import Book
 from gpuspawner.service.rules.daily_use import NodeOf, part_of_reclaim, parts_of_lines, parts_of_step
 from gpuspawner.service.store import AuditLine, ReadingRow
 from gpuspawner.service.store.ledger import GrantRow
-from gpuspawner.service.store.reports.use_sums import Part
+from gpuspawner.service.store.usage_sums import UsagePart
 
 STATES = ("active", "idle", "not_measured")
 """What allocated time is one of, as ``use_sums.Amounts`` calls it."""
@@ -108,7 +108,7 @@ class Accounting:
 
     def used_by(
         self, steps: Sequence[tuple[Lease | None, Lease]], lines: Sequence[Line], readings: Sequence[ReadingRow]
-    ) -> Sequence[Part]:
+    ) -> Sequence[UsagePart]:
         """Return what some steps of leases, with their lines and readings, add to the sums of use."""
         zone, leases = self.zone, {lease.id: lease for _, lease in steps}
         parts = [*parts_of_lines(lines, leases, self._node_of)]
@@ -125,7 +125,7 @@ class Accounting:
             self._added += 1
             self._sums = self._with(self._known(), lines)
 
-    def keep(self, lines: Sequence[Line], parts: Sequence[Part]) -> None:
+    def keep(self, lines: Sequence[Line], parts: Sequence[UsagePart]) -> None:
         """Note that lines are stored, and what they and their steps added to the sums of use."""
         for part in parts:
             for state in STATES:
@@ -169,12 +169,12 @@ class Accounting:
 
     async def give(self, row: GrantRow, line: AuditLine) -> None:
         """Store a new grant, which counts from then on."""
-        await self._book.store.write(self._book.store.ledger.grant, row, [line])
+        await self._book.store.write(self._book.store.ledger.add_grant, row, [line])
         self._grants = [*self._grants, row]
 
     async def take_back(self, row: GrantRow, line: AuditLine) -> None:
         """Store that a grant is taken back: ``row`` says when, by whom and why. Nothing that runs ends earlier."""
-        await self._book.store.write(self._book.store.ledger.take_back, row, [line])
+        await self._book.store.write(self._book.store.ledger.take_grant_back, row, [line])
         self._grants = [row if one.id == row.id else one for one in self._grants]
 
     async def correct(self, line: Line, audit: AuditLine) -> None:

@@ -6,13 +6,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
-from gpuspawner.catalog import all_at_once, resolve, teams_of, to_options
-from gpuspawner.catalog.file import InForce
-from gpuspawner.catalog.groups import lost_group
+from gpuspawner.catalog import resolve, teams_of, to_options
+from gpuspawner.catalog.visibility import lost_group
+from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Conflict, Gone, Unavailable
 from gpuspawner.core.leases import endings, events
 from gpuspawner.core.leases.lease import JOINABLE, WAITING, Key, Lease, Owner, Phase
 from gpuspawner.core.leases.request import Request
+from gpuspawner.service.lease_log import refusals_logged
 from gpuspawner.service.leases.book import Book
 
 Groups = Collection[str]
@@ -81,21 +82,17 @@ class Asking:
             if again or options in (lease.options, options_of(lease)):
                 await self.must_be_allowed(lease, groups)
                 return replace(lease.request, user=user)
-        return await self.resolve(options, user, key.owner, groups)
+        with refusals_logged(user, key.server, options.get("gpu")):
+            return await self.resolve(options, user, key.owner, groups)
 
     async def resolve(self, options: object, user: str, owner: Owner, groups: Groups) -> Request:
         """Return the request that options mean for who is in these groups.
 
         Raises:
-            RequestRefused: they are no options.
             AllRefused: all that is wrong with them.
         """
-        last_team, catalog = await self.last_team(owner, groups), self._in_force.catalog
-
-        def resolved(options: object) -> Request:
-            return resolve(catalog, options, user, groups=groups, last_team=last_team)
-
-        return all_at_once(resolved, options) if isinstance(options, Mapping) else resolved(options)
+        last_team = await self.last_team(owner, groups)
+        return resolve(self._in_force.catalog, options, user, groups=groups, last_team=last_team)
 
     async def last_team(self, owner: Owner, groups: Groups) -> str:
         """Return the team that a user's last workspace was charged to, where they are in several; "" for none."""
@@ -118,7 +115,7 @@ class Asking:
         if known is None or known[0] != saves:
             live = [lease for lease in self._book if lease.key.owner == owner]
             try:
-                ended = await self._book.store.read(self._book.store.ended, owner, LAST_ONES)
+                ended = await self._book.store.read(self._book.store.leases.ended, owner, LAST_ONES)
             except Unavailable:
                 return _chosen_in(live)
             known = saves, _chosen_in(sorted([*live, *ended], key=lambda lease: -lease.asked_at))

@@ -42,7 +42,7 @@ class Foretold:
 
     async def load(self) -> None:
         """Read what came of earlier ones."""
-        self.past = await self._book.store.read(self._book.store.estimates.last)
+        self.past = await self._book.store.read(self._book.store.estimates.latest)
 
     def is_due(self) -> bool:
         """Whether somebody has no estimate yet who could have one."""
@@ -75,7 +75,7 @@ class Foretold:
         self._errors.observe(abs(outcome.actual_seconds - outcome.likely_seconds))
         self.past = [*self.past, outcome][-MOST_ERRORS:]
         try:
-            await self._book.store.write(self._book.store.estimates.keep, outcome, now)
+            await self._book.store.write(self._book.store.estimates.add, outcome, now)
         except Unavailable as error:  # the grant stands
             log.warning("what came of an estimate is not kept: %s", error)
 

@@ -38,7 +38,7 @@ class LostTime:
 
     async def resume(self) -> None:
         """After a restart: note how long no service was there."""
-        noted_at, now = await self._book.store.read(self._book.store.ledger.alive_at), self._clock.now()
+        noted_at, now = await self._book.store.read(self._book.store.last_alive_at), self._clock.now()
         if noted_at is not None:
             await self._away(noted_at, now)
         await self._note(now)
@@ -73,7 +73,7 @@ class LostTime:
             raise away
 
     async def _note(self, now: float) -> None:
-        await self._book.store.write(self._book.store.ledger.note_alive, now)
+        await self._book.store.write(self._book.store.note_alive, now)
         self._noted_at = now
 
     async def _away(self, since: float, until: float) -> None:

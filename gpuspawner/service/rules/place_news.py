@@ -42,6 +42,8 @@ def _disrupted(lease: Lease, own: Sequence[Running], now: float) -> tuple[Lease,
     told = lease.disrupted_until
     if lease.disruption and (until is None or (told is not None and until > told - SOONER_SECONDS)):
         return lease, []
+    if lease.disruption == one.disruption and told is None:  # that it may end at any moment was said already
+        return disrupt(lease, one.disruption, until), []
     return disrupt(lease, one.disruption, until), [_line(lease, now, Disrupted(one.disruption))]
 
 

@@ -96,11 +96,11 @@ class Preemptions:
 
     async def get(self, name: str) -> Preemption | None:
         """Return a claim by its id, also one that is over."""
-        return self._live.get(name) or await self._store.read(self._rows.of, name)
+        return self._live.get(name) or await self._store.read(self._rows.get, name)
 
     async def last(self, limit: int) -> list[Preemption]:
         """Return the last that were made, the newest first."""
-        return await self._store.read(self._rows.last, limit)
+        return await self._store.read(self._rows.latest, limit)
 
     def under_notice(self, claim: Preemption) -> list[Lease]:
         """Return the workspaces that end for a claim, the earliest asked first."""
@@ -135,7 +135,7 @@ class Preemptions:
             Unavailable: as :meth:`preview`.
         """
         async with self._turn:
-            earlier = await self._store.read(self._rows.of_key, claim.by, claim.key)
+            earlier = await self._store.read(self._rows.find_by_key, claim.by, claim.key)
             if earlier is not None:
                 if _asked(earlier) != _asked(claim):
                     raise Conflict("This idempotency key was used for another claim. Send a new one with a new claim.")
@@ -298,7 +298,7 @@ class Preemptions:
         self._live = {name: one for name, one in {**before, claim.id: claim}.items() if one.live}
         self.changes += 1
         try:
-            await self._store.write(self._rows.save, claim, audit)
+            await self._store.write(self._rows.save, [claim], audit)
         except BaseException:
             self._live = before
             self.changes += 1
@@ -331,7 +331,7 @@ class Preemptions:
 
     def _protected_until(self, lease: Lease, seen: Snapshot) -> float:
         policy = policy_of(self._allocator.catalog, lease, seen.now)
-        return (lease.running_at or seen.now) + policy.protected_seconds
+        return (lease.running_at or seen.now) + policy.preemption.protected_seconds
 
 
 def new_claim(by: str, now: float, **asked: Any) -> Preemption:

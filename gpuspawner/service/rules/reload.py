@@ -6,8 +6,7 @@ import asyncio
 import time
 
 from gpuspawner.backends.resources import Resources
-from gpuspawner.catalog.changes import changes_words
-from gpuspawner.catalog.file import CatalogFile, InForce
+from gpuspawner.catalog.watched_file import CatalogFile, InForce, changes_words
 from gpuspawner.core.administering.acts import CatalogChanged
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
@@ -17,7 +16,7 @@ from gpuspawner.service.leases.lifecycle import Lifecycle
 from gpuspawner.service.operator.entries import Entries
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.store.reports.audit_search import Sought
+from gpuspawner.service.store.audit_log import AuditFilter
 
 
 class Reload:
@@ -61,7 +60,7 @@ class Reload:
             await self._entries.look()
         if isinstance(self._in_force, CatalogFile):
             # Beside the loop, which answers meanwhile: a long catalog is read in seconds.
-            found = await asyncio.to_thread(self._in_force.news, time.time())
+            found = await asyncio.to_thread(self._in_force.look_for_new, time.time())
             if found is not None:
                 self._in_force.take(found)
 
@@ -89,7 +88,7 @@ class Reload:
         version, store = self._in_force.version, self._book.store
         if not version or self._is_start_noted:
             return
-        last = await store.read(store.audit_search.find, Sought(actions=(CatalogChanged.name,)), None, 1)
+        last = await store.read(store.audit_log.search, AuditFilter(actions=(CatalogChanged.name,)), None, 1)
         if not last:
             await self._audit("the first that the audit tells of")
         elif last[0].line.target != version:

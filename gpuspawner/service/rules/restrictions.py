@@ -49,11 +49,11 @@ class Restrictions:
 
     async def last(self, limit: int) -> list[Restriction]:
         """Return the last that were made, the newest first."""
-        return await self._store.read(self._store.restrictions.last, limit)
+        return await self._store.read(self._store.restrictions.latest, limit)
 
     async def get(self, name: str) -> Restriction | None:
         """Return one by its id, also one that is over."""
-        return await self._store.read(self._store.restrictions.of, name)
+        return await self._store.read(self._store.restrictions.get, name)
 
     async def add(self, made: Sequence[Restriction], lines: Sequence[AuditLine]) -> None:
         """Store some, all or none; they hold from their beginning on, and no more where they can't be stored.

@@ -1,8 +1,8 @@
-"""The ledger of use, and the grants on quotas and budgets: appended, never changed."""
+"""The ledger of GPU hours, and extra quota: rows are appended and never changed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
@@ -13,15 +13,16 @@ from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.quotas.charges import Charge, Line
 from gpuspawner.core.rules import Account, QuotaGrant, Rate, Used, What
 from gpuspawner.service.store import tables
-from gpuspawner.service.store.outputs import Transactions
-from gpuspawner.service.store.rows import AuditLine, row_of_line
+from gpuspawner.service.store.audit_log import AuditLine, write_audit
+from gpuspawner.service.store.rows import StoredRows, owned_by
 
-ALIVE = "alive"
+GROUPS = {"user": "user_created", "team": "team", "kind": "kind", "day": "day"}
+"""By what charges are summed up, and the column of each."""
 
 
 @dataclass(frozen=True)
 class GrantRow:
-    """A grant on quotas or budgets, with who gave it and who took it back, when and why."""
+    """Extra quota or budget, with who gave it and who took it back, when and why."""
 
     id: str
     team: str
@@ -41,7 +42,7 @@ class GrantRow:
 
     @property
     def grant(self) -> QuotaGrant:
-        """What it adds, for decisions."""
+        """Its addition to the quota, for decisions."""
         of_budget = {used.value: used for used in Used}
         what = of_budget.get(self.what) or What(self.what)
         account = Account(self.team, self.user_created)
@@ -49,8 +50,8 @@ class GrantRow:
 
 
 @dataclass(frozen=True)
-class Sum:
-    """What lines of one sort charge together: ``milliseconds`` at ``rate``. ``key`` is what they were grouped by."""
+class ChargeSum:
+    """The sum of charges of one sort: ``milliseconds`` at ``rate``. ``key`` is what they were grouped by."""
 
     key: str
     user: str
@@ -59,94 +60,68 @@ class Sum:
     rate: Rate
 
 
-GROUPS = {"user": "user_created", "team": "team", "kind": "kind", "day": "day"}
-"""By what use is summed up, and by which column."""
-
-
-class Ledger:
-    """Their tables. Raises what ``store.Store`` raises."""
-
-    def __init__(self, transaction: Transactions) -> None:
-        """Read and write by the store's transactions."""
-        self._transaction = transaction
+class Ledger(StoredRows):
+    """Reads and writes the ledger and extra quota."""
 
     @staticmethod
     def write(connection: sa.Connection, lines: Iterable[Line]) -> None:
-        """Append lines, in a transaction that is under way."""
-        rows = [_row(line) for line in lines]
-        if rows:
+        """Append lines in a transaction that has begun."""
+        if rows := [_row_of(line) for line in lines]:
             connection.execute(tables.ledger.insert(), rows)
 
     def since(self, end_ms: int) -> list[Line]:
-        """Return the lines that end at or after a moment, in the order in which they were written."""
-        columns = tables.ledger.c
-        with self._transaction() as connection:
-            query = sa.select(tables.ledger).where(columns.end_ms >= end_ms).order_by(columns.number)
-            return [_line(row) for row in connection.execute(query).mappings()]
+        """Return the lines that end at or after a time, in the order of writing."""
+        return self._lines(tables.ledger.c.end_ms >= end_ms)
 
     def of_lease(self, lease_id: str) -> list[Line]:
-        """Return the lines of a workspace, in the order in which they were written."""
-        columns = tables.ledger.c
-        with self._transaction() as connection:
-            query = sa.select(tables.ledger).where(columns.lease == lease_id).order_by(columns.number)
-            return [_line(row) for row in connection.execute(query).mappings()]
+        """Return the lines of a workspace, in the order of writing."""
+        return self._lines(tables.ledger.c.lease == lease_id)
 
-    def sums(self, by: str, first_day: str, last_day: str, owner: Owner | None) -> list[Sum]:
-        """Return what was charged on some days, by one of GROUPS; of ``owner``, or of all (None)."""
-        columns = tables.ledger.c
-        group = columns[GROUPS[by]]
-        keys = (group, columns.what, columns.gpus, columns.price_per_hour)
-        where = (columns.day >= first_day) & (columns.day <= last_day)
+    def _lines(self, where: sa.ColumnElement[bool]) -> list[Line]:
+        query = sa.select(tables.ledger).where(where).order_by(tables.ledger.c.number)
+        return [_line_of(row) for row in self._read(query)]
+
+    def sums(self, by: str, first_day: str, last_day: str, owner: Owner | None) -> list[ChargeSum]:
+        """Return the charges of some days, by one of GROUPS, of one owner or of all (None)."""
+        t = tables.ledger.c
+        keys = (t[GROUPS[by]], t.what, t.gpus, t.price_per_hour)
+        where = (t.day >= first_day) & (t.day <= last_day)
         if owner is not None:
-            where &= (columns.hub == owner.hub) & (columns.user_created == owner.user_created)
-        query = sa.select(*keys, sa.func.max(columns.user), sa.func.sum(columns.milliseconds)).where(where)
+            where &= owned_by(tables.ledger, owner)
+        query = sa.select(*keys, sa.func.max(t.user), sa.func.sum(t.milliseconds)).where(where).group_by(*keys)
         with self._transaction() as connection:
             return [
-                Sum(key, user, Charge(what), int(number_ms), Rate(Fraction(gpus), Fraction(price)))
-                for key, what, gpus, price, user, number_ms in connection.execute(query.group_by(*keys))
+                ChargeSum(key, user, Charge(what), int(number_ms), Rate(Fraction(gpus), Fraction(price)))
+                for key, what, gpus, price, user, number_ms in connection.execute(query)
             ]
 
-    def forget(self, before_ms: int) -> None:
-        """Delete lines that end before a moment."""
-        with self._transaction(writes=True) as connection:
-            connection.execute(tables.ledger.delete().where(tables.ledger.c.end_ms < before_ms))
+    def delete_before(self, end_ms: int) -> None:
+        """Delete lines that end before a time."""
+        self._delete(tables.ledger, tables.ledger.c.end_ms < end_ms)
 
     def grants(self, now: float | None = None) -> list[GrantRow]:
-        """Return the grants that are in force at a time or will be (None: all there were), in the order of making."""
-        columns = tables.quota_grants.c
-        query = sa.select(tables.quota_grants).order_by(columns.made_at, columns.id)
+        """Return extra quota in the order of making: all, or what is in force at a time or will be."""
+        t = tables.quota_grants.c
+        query = sa.select(tables.quota_grants).order_by(t.made_at, t.id)
         if now is not None:
-            query = query.where(columns.until > now, columns.taken_back_at.is_(None))
-        with self._transaction() as connection:
-            return [GrantRow(**row) for row in connection.execute(query).mappings()]
+            query = query.where(t.until > now, t.taken_back_at.is_(None))
+        return [GrantRow(**row) for row in self._read(query)]
 
-    def grant(self, row: GrantRow, audit: Sequence[AuditLine]) -> None:
-        """Write a new grant, with its audit."""
+    def add_grant(self, row: GrantRow, audit: Iterable[AuditLine]) -> None:
+        """Write extra quota with its audit entries."""
         with self._transaction(writes=True) as connection:
             connection.execute(tables.quota_grants.insert(), asdict(row))
-            connection.execute(tables.audit.insert(), [row_of_line(line) for line in audit])
+            write_audit(connection, audit)
 
-    def take_back(self, row: GrantRow, audit: Sequence[AuditLine]) -> None:
-        """Write when, by whom and why a grant was taken back, with its audit."""
+    def take_grant_back(self, row: GrantRow, audit: Iterable[AuditLine]) -> None:
+        """Write that extra quota was taken back, with audit entries."""
         values = {name: value for name, value in asdict(row).items() if name.startswith("taken_back")}
         with self._transaction(writes=True) as connection:
             connection.execute(tables.quota_grants.update().where(tables.quota_grants.c.id == row.id).values(**values))
-            connection.execute(tables.audit.insert(), [row_of_line(line) for line in audit])
-
-    def alive_at(self) -> float | None:
-        """Return when a service last noted that it serves; None where none ever did."""
-        with self._transaction() as connection:
-            found = connection.scalar(sa.select(tables.meta.c.number).where(tables.meta.c.name == ALIVE))
-        return None if found is None else float(found)
-
-    def note_alive(self, now: float) -> None:
-        """Note that this service serves."""
-        with self._transaction(writes=True) as connection:
-            connection.execute(tables.meta.delete().where(tables.meta.c.name == ALIVE))
-            connection.execute(tables.meta.insert().values(name=ALIVE, number=int(now)))
+            write_audit(connection, audit)
 
 
-def _row(line: Line) -> dict[str, Any]:
+def _row_of(line: Line) -> dict[str, Any]:
     return {
         "at": line.at,
         "hub": line.hub,
@@ -167,7 +142,7 @@ def _row(line: Line) -> dict[str, Any]:
     }
 
 
-def _line(row: sa.RowMapping) -> Line:
+def _line_of(row: sa.RowMapping) -> Line:
     return Line(
         row["at"],
         row["lease"],

@@ -1,4 +1,4 @@
-"""Messages that are to be sent by mail or chat: stored with what they tell of, and kept until they are sent."""
+"""Messages to be sent by mail or chat: stored with what they tell of, and kept until they are sent."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuspawner.service.store import tables
-from gpuspawner.service.store.outputs import Transactions
+from gpuspawner.service.store.rows import StoredRows
 
 ONCE = frozenset({"granted"})
-"""Kinds of message of which a workspace gets one: its start may be dropped, and its GPUs granted again."""
+"""Kinds of message that a workspace gets once: its start may be dropped, and its GPUs granted again."""
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class OutboxRow:
         id: its own.
         at: when it was made.
         channel: where it goes: ``user``, or ``admins`` with the number of the target in the settings.
-        subject: workspace and kind; "" for a message of its own.
+        subject: workspace and kind of message, "" if it replaces no other message.
         document: the message.
         attempts: how often it was tried.
         not_before: when it is tried next.
-        over_at: when it was sent or given up; None while it waits.
-        result: what came of it; "" while it waits.
+        over_at: when it was sent or given up, None while it waits.
+        result: how the last attempt ended, "" while it waits.
     """
 
     id: str
@@ -42,41 +42,36 @@ class OutboxRow:
     result: str = ""
 
 
-class Outbox:
-    """Their table. Raises what ``store.Store`` raises."""
+def write_outbox(connection: sa.Connection, rows: Iterable[OutboxRow]) -> None:
+    """Write new messages in the transaction of what they tell of.
 
-    def __init__(self, transaction: Transactions) -> None:
-        """Read and write by the store's transactions."""
-        self._transaction = transaction
+    A message replaces those that wait with its subject and channel, because they are out of date. A message of a kind
+    in ONCE is left out if there is another one already.
+    """
+    t = tables.outbox
+    for row in rows:
+        same = (t.c.subject == row.subject) & (t.c.channel == row.channel)
+        if row.subject and row.document["kind"] in ONCE:
+            if connection.scalar(sa.select(t.c.id).where(same).limit(1)) is not None:
+                continue
+        elif row.subject:
+            connection.execute(t.delete().where(same & t.c.over_at.is_(None)))
+        connection.execute(t.insert(), asdict(row))
 
-    def write(self, connection: sa.Connection, rows: Iterable[OutboxRow]) -> None:
-        """Write new messages in the transaction of what they tell of.
 
-        A message takes the place of those that wait with its subject and channel: they tell what is not so any more.
-        One of ONCE is left out where there is another already.
-        """
-        t = tables.outbox
-        for row in rows:
-            same = (t.c.subject == row.subject) & (t.c.channel == row.channel)
-            if row.subject and row.document["kind"] in ONCE:
-                if connection.scalar(sa.select(t.c.id).where(same).limit(1)) is not None:
-                    continue
-            elif row.subject:
-                connection.execute(t.delete().where(same & t.c.over_at.is_(None)))
-            connection.execute(t.insert(), asdict(row))
+class Outbox(StoredRows):
+    """Reads and writes messages to be sent."""
 
-    def put(self, rows: Sequence[OutboxRow]) -> None:
-        """Write new messages that tell of no change of a lease."""
+    def add(self, rows: Iterable[OutboxRow]) -> None:
+        """Write new messages that no other write brings with it."""
         with self._transaction(writes=True) as connection:
-            self.write(connection, rows)
+            write_outbox(connection, rows)
 
     def due(self, now: float, limit: int) -> list[OutboxRow]:
-        """Return the messages to be tried now, the oldest first."""
+        """Return the messages to be tried now, oldest first."""
         t = tables.outbox.c
         query = sa.select(tables.outbox).where(t.over_at.is_(None), t.not_before <= now)
-        with self._transaction() as connection:
-            rows = connection.execute(query.order_by(t.at, t.id).limit(limit)).mappings().all()
-        return [OutboxRow(**row) for row in rows]
+        return [OutboxRow(**row) for row in self._read(query.order_by(t.at, t.id).limit(limit))]
 
     def count_waiting(self) -> int:
         """Return how many messages wait to be sent."""
@@ -84,15 +79,14 @@ class Outbox:
         with self._transaction() as connection:
             return connection.scalar(query) or 0
 
-    def note(self, rows: Sequence[OutboxRow]) -> None:
-        """Write what came of an attempt of each of these."""
+    def save_attempts(self, rows: Sequence[OutboxRow]) -> None:
+        """Write the outcome of one attempt to send each of these messages."""
         t = tables.outbox
         with self._transaction(writes=True) as connection:
             for row in rows:
-                came = {name: getattr(row, name) for name in ("attempts", "not_before", "over_at", "result")}
-                connection.execute(t.update().where(t.c.id == row.id).values(**came))
+                outcome = {name: getattr(row, name) for name in ("attempts", "not_before", "over_at", "result")}
+                connection.execute(t.update().where(t.c.id == row.id).values(**outcome))
 
-    def forget(self, before: float) -> None:
-        """Delete what was over before."""
-        with self._transaction(writes=True) as connection:
-            connection.execute(tables.outbox.delete().where(tables.outbox.c.over_at < before))
+    def delete_over(self, before: float) -> None:
+        """Delete messages that were sent or given up before."""
+        self._delete(tables.outbox, tables.outbox.c.over_at < before)

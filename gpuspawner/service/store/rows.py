@@ -1,119 +1,70 @@
-"""What is stored as a row, and leases as the documents that they are stored as."""
+"""The basis of all readers and writers of a table: transactions, rows of one owner, damaged JSON."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import SimpleNamespace
+from typing import Any, Protocol
 
-from pydantic import TypeAdapter, ValidationError
+import sqlalchemy as sa
 
-from gpuspawner.core.errors import Unavailable, quoted
-from gpuspawner.core.leases.events import Event
-from gpuspawner.core.leases.lease import Lease
-from gpuspawner.core.leases.stored_events import fields_of
-
-_lease_json: TypeAdapter[Lease] = TypeAdapter(Lease)
+from gpuspawner.core.leases.lease import Owner
 
 
-@dataclass(frozen=True)
-class ReadingRow:
-    """One reading of one GPU as stored. ``seconds`` is the time it covers; ``kept`` rows are behind a stop.
+class Transactions(Protocol):
+    """Begins a transaction that checks the epoch."""
 
-    ``utilization_percent`` is the highest that was read. ``shared``, ``holders``, ``holders_cpu_cores``,
-    ``buffer_percent`` and ``persistence`` are as in core.readings; ``cpu_cores`` is the whole workspace's.
-    The same holds for ``encoder_percent``, ``decoder_percent``, ``possible_holders``, ``possible_cpu_cores``,
-    ``ended_cpu_cores`` and ``seen_seconds``. ``sources`` are the readings of the workspace's monitor and of DCGM
-    exporter. ``soft`` is the soft evidence, null where none was read: ``active`` and ``words`` of each that was active
-    (true) or unknown (null), as in core.readings. The rest was quiet. ``gpu`` is "" where the workspace has none.
+    def __call__(self, *, writes: bool = False) -> AbstractContextManager[sa.Connection]:
+        """Return the transaction."""
+
+
+class StoredRows:
+    """Base of the readers and writers of a table.
+
+    Each public method is one transaction, unless it takes a connection. It raises what ``store.Store`` raises.
     """
 
-    lease: str
-    at: float
-    seconds: float
-    gpu: str
-    utilization_percent: float | None
-    memory_used_bytes: int | None
-    memory_total_bytes: int | None
-    kind: str
-    because: str
-    kept: bool = False
-    shared: bool = False
-    holders: int | None = None
-    holders_cpu_cores: float | None = None
-    cpu_cores: float | None = None
-    soft: dict[str, dict[str, Any]] | None = None
-    buffer_percent: float | None = None
-    persistence: bool | None = None
-    encoder_percent: float | None = None
-    decoder_percent: float | None = None
-    possible_holders: int = 0
-    possible_cpu_cores: float | None = None
-    seen_seconds: float = 0.0
-    ended_cpu_cores: float | None = None
-    sources: list[dict[str, Any]] | None = None
+    def __init__(self, transaction: Transactions) -> None:
+        """Read and write by the store's transactions."""
+        self._transaction = transaction
+
+    def _read(self, query: sa.Select[Any]) -> Sequence[sa.RowMapping]:
+        with self._transaction() as connection:
+            return connection.execute(query).mappings().all()
+
+    def _delete(self, table: sa.Table, where: sa.ColumnElement[bool]) -> int:
+        """Delete rows and return how many there were."""
+        with self._transaction(writes=True) as connection:
+            return connection.execute(table.delete().where(where)).rowcount
 
 
-@dataclass(frozen=True)
-class AuditLine:
-    """Who or what did what to a lease, when and why.
-
-    ``where`` says from where, in words, where a person did it: ``its page``, ``the API``. ``target`` is what it was
-    done to where that is no lease: a node, a GPU, a kind.
-    """
-
-    at: float
-    lease: str
-    user: str
-    actor: str
-    event: Event
-    where: str = ""
-    target: str = ""
+def owned_by(table: sa.Table, owner: Owner) -> sa.ColumnElement[bool]:
+    """Return the condition that selects an owner's rows."""
+    return (table.c.hub == owner.hub) & (table.c.user_created == owner.user_created)
 
 
-def lease_of(document: Any) -> Lease:
-    """Return a stored lease.
+def owner_columns(owner: Owner) -> Mapping[str, str]:
+    """Return the columns that say whose a row is."""
+    return {"hub": owner.hub, "user_created": owner.user_created}
 
-    Raises:
-        Unavailable: it cannot be read. Whoever served without it would give its GPUs to somebody else.
-    """
+
+def read_with_damaged_json(connection: sa.Connection, query: sa.Select[Any], column: sa.Column[Any]) -> Sequence[Any]:
+    """Return the rows of a query. A row whose JSON ``column`` cannot be parsed has None for it."""
     try:
-        return _lease_json.validate_python(document)
-    except ValidationError as error:
-        name = document.get("id") if isinstance(document, dict) else document
-        where = ", ".join(".".join(map(str, one["loc"])) for one in error.errors(include_input=False))
-        raise Unavailable(
-            f"The store holds the lease {quoted(name)}, whose {where} this version can't read. Was it written by a "
-            "newer one? Nothing is served before it can be read."
-        ) from error
+        return connection.execute(query).all()
+    except ValueError:  # SQLite stores JSON as text: one damaged row fails the whole query
+        pass
+    as_text = [
+        sa.type_coerce(one, sa.Text).label(column.name) if one is column else one for one in query.selected_columns
+    ]
+    rows = connection.execute(query.with_only_columns(*as_text)).mappings().all()
+    return [SimpleNamespace(**{**row, column.name: _parse(row[column.name])}) for row in rows]
 
 
-def row_of_line(line: AuditLine) -> dict[str, object]:
-    """Return the row of an audit line."""
-    return {
-        "at": line.at,
-        "lease": line.lease,
-        "user": line.user,
-        "actor": line.actor,
-        "action": line.event.name,
-        "why": line.event.why,
-        "fields": fields_of(line.event),
-        "via": line.where,
-        "target": line.target,
-    }
-
-
-def row_of_lease(lease: Lease) -> dict[str, object]:
-    """Return the row of a lease: the whole document, and beside it what is searched for."""
-    return {
-        "id": lease.id,
-        "hub": lease.key.hub,
-        "user_created": lease.key.user_created,
-        "server": lease.key.server,
-        "user": lease.user,
-        "phase": lease.phase.value,
-        "asked_at": lease.asked_at,
-        "ended_at": lease.ended_at,
-        "document": _lease_json.dump_python(lease, mode="json"),
-        "disputed_at": lease.dispute.at if lease.dispute and lease.dispute.answered_at is None else None,
-        "reason": lease.reason.value if lease.reason else "",
-    }
+def _parse(text: str | None) -> Any:
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        return None

@@ -1,4 +1,4 @@
-"""The tables. A change here needs a migration beside it (migrations/versions)."""
+"""The tables. A change here needs a migration in migrations/versions."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ ledger = sa.Table(
     sa.Column("lease", sa.String(64), nullable=False),
     sa.Column("kind", sa.String(255), nullable=False),
     sa.Column("what", sa.String(16), nullable=False),
-    # The date in the catalog's zone when it was written: no line lies in two.
+    # The date in the catalog's time zone. No line spans two days.
     sa.Column("day", sa.String(10), nullable=False),
     sa.Column("start_ms", sa.BigInteger, nullable=False),
     sa.Column("end_ms", sa.BigInteger, nullable=False),
@@ -120,10 +120,10 @@ ledger = sa.Table(
     sa.Index("ix_ledger_owner", "hub", "user_created", "day"),
 )
 
-use_sums = sa.Table(
-    "use_sums",
+usage_sums = sa.Table(
+    "usage_sums",
     metadata,
-    # What it is summed up by, the day or month, and whose use it is: see ``use_sums.BY``.
+    # The grouping (see ``usage_sums.BY``), the day or month, and the key.
     sa.Column("by", sa.String(16), primary_key=True),
     sa.Column("span", sa.String(10), primary_key=True),
     sa.Column("key", sa.String(255), primary_key=True),
@@ -179,14 +179,14 @@ presets = sa.Table(
     sa.Column("saved_at", sa.Float, nullable=False),
 )
 
-wishes = sa.Table(
-    "wishes",
+schedules = sa.Table(
+    "schedules",
     metadata,
     sa.Column("id", sa.String(64), primary_key=True),
     sa.Column("hub", sa.String(64), nullable=False),
     sa.Column("user_created", sa.String(64), nullable=False),
     sa.Column("document", sa.JSON, nullable=False),
-    sa.Index("ix_wishes_owner", "hub", "user_created"),
+    sa.Index("ix_schedules_owner", "hub", "user_created"),
 )
 
 audit = sa.Table(
@@ -200,13 +200,13 @@ audit = sa.Table(
     sa.Column("action", sa.String(32), nullable=False),
     sa.Column("why", sa.Text, nullable=False),
     sa.Column("fields", sa.JSON(none_as_null=True)),
-    # From where it was done, in words: "its page", "the API".
+    # From where a person acted, in words: "its page", "the API".
     sa.Column("via", sa.String(64), nullable=False, server_default=""),
-    # What it was done to where that is no workspace: a node, a GPU, a kind.
+    # A node, a GPU or a kind, if it is not a workspace.
     sa.Column("target", sa.String(255), nullable=False, server_default=""),
     sa.Index("ix_audit_lease", "lease"),
     sa.Index("ix_audit_at", "at"),
-    # Looked through from the newest on, by one of these.
+    # Searched from the newest entry on, by one of these.
     sa.Index("ix_audit_actor", "actor", "number"),
     sa.Index("ix_audit_action", "action", "number"),
     sa.Index("ix_audit_user", "user", "number"),
@@ -223,35 +223,35 @@ restrictions = sa.Table(
     sa.Index("ix_restrictions_since", "since"),
 )
 
-answers = sa.Table(
-    "answers",
+idempotency_keys = sa.Table(
+    "idempotency_keys",
     metadata,
-    sa.Column("of", sa.String(64), primary_key=True),
+    # Digests of person and key, of the person, and of the request.
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("person", sa.String(64), nullable=False),
+    sa.Column("request", sa.String(64), nullable=False),
     sa.Column("at", sa.Float, nullable=False),
-    sa.Column("asked", sa.String(64), nullable=False),
     sa.Column("status", sa.Integer, nullable=False),
-    sa.Column("text", sa.Text, nullable=False),
-    # A digest of the person: how much is kept of each is bounded.
-    sa.Column("person", sa.String(64), nullable=False, server_default=""),
-    # What the act made, such as the id of a workspace.
-    sa.Column("about", sa.String(64), nullable=False, server_default=""),
-    sa.Index("ix_answers_at", "at"),
-    sa.Index("ix_answers_person", "person", "at"),
+    # The id of what the act made.
+    sa.Column("about", sa.String(64), nullable=False),
+    sa.Column("answer", sa.Text, nullable=False),
+    sa.Index("ix_idempotency_keys_at", "at"),
+    sa.Index("ix_idempotency_keys_person", "person", "at"),
 )
 
 outbox = sa.Table(
     "outbox",
     metadata,
     sa.Column("id", sa.String(64), primary_key=True),
-    # In the order of making: messages of one person are sent in it.
+    # Messages of one person are sent in the order of making.
     sa.Column("at", sa.Float, nullable=False),
-    # To whom: "user", or "admins" with the number of the target in the settings.
+    # "user", or "admins" with the number of the target in the settings.
     sa.Column("channel", sa.String(32), nullable=False),
     # The workspace and the kind of message: a newer one takes the place of one that waits.
     sa.Column("subject", sa.String(128), nullable=False),
     sa.Column("attempts", sa.Integer, nullable=False),
     sa.Column("not_before", sa.Float, nullable=False),
-    # When it was sent or given up, and what came of it; kept for a while.
+    # When the message was sent or given up, and the result.
     sa.Column("over_at", sa.Float),
     sa.Column("result", sa.String(16), nullable=False),
     sa.Column("document", sa.JSON, nullable=False),
@@ -263,7 +263,7 @@ tokens = sa.Table(
     "tokens",
     metadata,
     sa.Column("id", sa.String(64), primary_key=True),
-    # The token itself is nowhere: who reads the store can act for nobody.
+    # The token itself is stored nowhere.
     sa.Column("hash", sa.String(64), nullable=False),
     sa.Column("hub", sa.String(64), nullable=False),
     sa.Column("user_created", sa.String(64), nullable=False),
@@ -295,13 +295,13 @@ inbox_read = sa.Table(
     metadata,
     sa.Column("hub", sa.String(64), primary_key=True),
     sa.Column("user_created", sa.String(64), primary_key=True),
-    # "" stands for all until then.
+    # "" means all notices until then.
     sa.Column("notice", sa.String(64), primary_key=True),
     sa.Column("at", sa.Float, nullable=False),
 )
 
-messages = sa.Table(
-    "messages",
+announcements = sa.Table(
+    "announcements",
     metadata,
     sa.Column("id", sa.String(64), primary_key=True),
     sa.Column("whom", sa.String(16), nullable=False),
@@ -313,7 +313,7 @@ messages = sa.Table(
     sa.Column("until", sa.Float, nullable=False),
     sa.Column("withdrawn_at", sa.Float),
     sa.Column("withdrawn_by", sa.String(255), nullable=False, server_default=""),
-    sa.Index("ix_messages_made_at", "made_at"),
+    sa.Index("ix_announcements_made_at", "made_at"),
 )
 
 counters = sa.Table(

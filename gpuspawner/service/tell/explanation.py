@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from gpuspawner.catalog.models import MONITOR
 from gpuspawner.core.idle.policy import IdlePolicy
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.leases.warned import DECIDED
 from gpuspawner.core.units import show_duration, show_time
+
+NO_MONITOR = "The GPU monitor does not run in this workspace. GPU work of a few seconds may be missed."
+NO_MONITOR_IN_IMAGE = (
+    "The GPU monitor does not run in this workspace, because its image has no nvidia-ml-py. GPU work of a few seconds "
+    "may be missed."
+)
 
 
 def explained(lease: Lease, view: dict[str, Any], policy: IdlePolicy) -> list[str]:
@@ -71,6 +78,7 @@ def _of_use(lease: Lease, idle: dict[str, Any] | None, policy: IdlePolicy) -> It
     yield f"{idle['words'][0].upper()}{idle['words'][1:]}."
     if idle["seen_by"]:
         yield f"Its GPUs are seen all of the time by {' and '.join(idle['seen_by'])}."
+    yield from _of_monitor(lease, idle)
     if idle["state"] == "soft" and idle["soft_left_seconds"]:
         yield f"This counts as use for {show_duration(round(idle['soft_left_seconds']))} more."
     if idle["known_share"] < policy.coverage:
@@ -88,6 +96,11 @@ def _of_use(lease: Lease, idle: dict[str, Any] | None, policy: IdlePolicy) -> It
             f"We can't read {gpu['gpu']} for {show_duration(gpu['seconds'])} now. Nothing will be stopped because of "
             "it."
         )
+
+
+def _of_monitor(lease: Lease, idle: dict[str, Any]) -> Iterator[str]:
+    if idle["monitor"] is False:
+        yield NO_MONITOR_IN_IMAGE if MONITOR in lease.lacks else NO_MONITOR
 
 
 def _of_end(end: dict[str, Any]) -> Iterator[str]:

@@ -12,15 +12,14 @@ import sqlalchemy as sa
 from pydantic import TypeAdapter
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.idle.readings import PROBED, GpuReading, Sample, SoftReading
-from gpuspawner.core.idle.soft import CPU
+from gpuspawner.core.idle.readings import CPU, PROBED, GpuReading, Sample, SoftReading
 from gpuspawner.core.idle.sources import GpuState, Source, SourceReading
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.store import ReadingRow, tables
-from gpuspawner.service.store.ages import BUCKET_SECONDS, RAW_SECONDS
 from gpuspawner.service.store.databases import engine_to_read
+from gpuspawner.service.store.readings import BUCKET_SECONDS, RAW_SECONDS
 from gpuspawner.simulate.replay import Step
 from gpuspawner.simulate.timeline import Timeline, merged
 

@@ -67,6 +67,10 @@ def _disrupted(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
     return _warning(parts, lease, "preempted", "Your workspace is about to be ended")
 
 
+def _killed_for_memory(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
+    return _warning(parts, lease, "memory", "A program in your workspace was killed for want of memory")
+
+
 def _warned_of_claim(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
     return _warning(parts, lease, "claim", "Your workspace has to make room")
 
@@ -150,6 +154,7 @@ _TEXTS: Mapping[type[events.Event], Callable[[Parts, Lease, AuditLine], _Told | 
     events.WarnedOfEnd: _warned_of_end,
     events.WarnedNobodyCame: _nobody_came,
     events.Disrupted: _disrupted,
+    events.KilledForMemory: _killed_for_memory,
     events.WarnedOfClaim: _warned_of_claim,
     events.ClaimGone: _claim_gone,
     acts.EndAnnounced: _announced,

@@ -2,7 +2,8 @@
 
 ``~/.gpuspawner/notice.json`` of the default server, ``notice-NAME.json`` of a named one, is there while an end is
 announced: ``{"ends_at": seconds since the epoch, "kind": "idle", "words": "..."}``. It is gone once nothing is.
-Programs find it by the variable ``GPUSPAWNER_NOTICE``.
+Programs find it by the variable ``GPUSPAWNER_NOTICE``. A pod's preStop hook reads it: ``preempted`` keeps the server
+until ``ends_at``, ``stopped`` lets it end once programs have saved.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ SAME_SECONDS = 5.0
 RUN_SECONDS, RETRY_SECONDS = 20.0, 60.0
 """How long a write may take, and after what time one that failed is tried again."""
 STEP = "writing its notice file"
+STOPPED = "This workspace is being stopped. Save what you need now."
 AT_ONCE = 16
 """So many are written side by side: whoever drains many nodes warns many. Arbitrary."""
 WRITE = """\
@@ -54,6 +56,10 @@ def notice_variables(server: str) -> dict[str, str]:
 
 def notice_of(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     """Return the first end that is announced for a workspace; None for none."""
+    ending = parts.reconciler.ending(lease)
+    if ending is not None and ending.ends_in_seconds is not None and not (ending.disruption and lease.phase in UP):
+        ends_at = parts.clock.now() + ending.ends_in_seconds
+        return {"ends_at": round(ends_at, 3), "kind": "stopped", "words": STOPPED}
     ends = [one for one in warnings_of(parts, lease) if one["ends_at"] is not None]
     first = min(ends, key=lambda one: float(one["ends_at"]), default=None)
     return first and {"ends_at": round(first["ends_at"], 3), "kind": first["kind"], "words": first["text"]}
@@ -89,13 +95,13 @@ class Notices:
     async def look(self) -> None:
         """Write, side by side, the notices that have changed. One that takes its time holds up no other."""
         parts, now = self._parts, self._parts.clock.now()
-        live = {lease.id: lease for lease in parts.book if lease.phase in UP}
+        live = {lease.id: lease for lease in parts.book if _is_told(parts, lease)}
         self._written = {id_: notice for id_, notice in self._written.items() if id_ in live}
         self._not_before = {id_: at for id_, at in self._not_before.items() if id_ in live and at > now}
         for lease in (one for one in live.values() if one.id not in self._writing):
             if parts.book.failures.may_try(STEP, lease.id):
                 with parts.book.failures.isolating(STEP, lease.id):
-                    self._begin(lease, notice_of(parts, lease) if _may_end(lease) else None)
+                    self._begin(lease, notice_of(parts, lease) if _may_end(parts, lease) else None)
         if self._writing:
             await asyncio.wait(self._writing.values(), timeout=NOTICES_SECONDS)
         ended = [id_ for id_, task in self._writing.items() if task.done()]
@@ -118,8 +124,15 @@ class Notices:
             self._written[lease.id] = notice
 
 
-def _may_end(lease: Lease) -> bool:
+def _is_told(parts: Parts, lease: Lease) -> bool:
+    """Whether its notice file is kept: while it is up, and once its pod is being deleted."""
+    return lease.phase in UP or (lease.phase is Phase.STOPPING and parts.reconciler.ending(lease) is not None)
+
+
+def _may_end(parts: Parts, lease: Lease) -> bool:
     """Whether an end may be announced for it: to say which costs more than to say that none is."""
+    if parts.reconciler.ending(lease) is not None:
+        return True
     announced = lease.phase is Phase.RECLAIMING or lease.warned_seconds or lease.notice or lease.disruption
     return bool(announced) or lease.arrival is not None
 

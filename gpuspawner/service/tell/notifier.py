@@ -200,7 +200,7 @@ class Notifier:
         """Store what came of attempts. What can't be stored now is not sent again: it is stored before the next one."""
         self._came.update((row.id, row) for row in rows)
         if came := list(self._came.values()):
-            await self._store.write(self._store.outbox.note, came)
+            await self._store.write(self._store.outbox.save_attempts, came)
             for row in came:
                 if self._came.get(row.id) is row:
                     del self._came[row.id]

@@ -11,7 +11,7 @@ from gpuspawner.service.parts import Parts
 
 async def output_view(parts: Parts, lease: Lease, person: Person) -> dict[str, Any]:
     """Return it as JSON: ``there`` says whether any is kept, ``text`` is null where it is not for this person."""
-    row = await parts.store.read(parts.store.outputs.of, lease.id, parts.clock.now())
+    row = await parts.store.read(parts.store.outputs.get, lease.id, parts.clock.now())
     if row is None:
         return {"there": False, "text": None, "shared": False}
     return {"there": True, "text": row.text if row.shared or person.owns(lease) else None, "shared": row.shared}

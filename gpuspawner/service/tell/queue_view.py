@@ -11,6 +11,7 @@ from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
+from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.placement.placement import beside_of
@@ -26,6 +27,7 @@ from gpuspawner.schedulers.base import Answer, Offer, Preview, Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
+from gpuspawner.service.outages import Outages
 from gpuspawner.service.tell.rules.place_changes import PlaceChanges
 
 T = TypeVar("T")
@@ -123,6 +125,7 @@ class QueueView:
         """Compute nothing before somebody asks."""
         self._book, self._scheduler, self._observed, self._clock = book, scheduler, allocator.observed, clock
         self._syncs, self._restrictions = allocator.syncs, allocator.restrictions
+        self.outages = Outages(book.store, scheduler, allocator.observed, allocator.syncs)
         self._changes = PlaceChanges()
         self._computed: _Computed | None = None
         self._pass: _Pass | None = None
@@ -205,13 +208,19 @@ class QueueView:
         if self._scheduler.capabilities_of(lease.request.gpu).owns_queue:
             behind = Place(None, None, None, None)  # the others are not known
         place = found.places.get(lease.id) if found.knows(lease) else None
-        return _later(place or behind, self._clock.now() - found.as_of)
+        return self._told(_later(place or behind, self._clock.now() - found.as_of), lease.request.gpu)
 
     def places(self) -> Mapping[str, Place]:
         """Return where all stand, by lease id, as of the last pass: those who came since are not in it."""
-        found = self._places()
+        found, gpus = self._places(), {claim.id: claim.request.gpu for claim in self._now().seen.claims}
         passed_seconds = self._clock.now() - found.as_of
-        return {name: _later(place, passed_seconds) for name, place in found.places.items()}
+        return {name: self._told(_later(place, passed_seconds), gpus.get(name)) for name, place in found.places.items()}
+
+    def _told(self, place: Place, gpu: str | None) -> Place:
+        """Return a place as people are told it: during an outage nobody knows when something starts."""
+        if self.outages.of_kind(gpu) is None:
+            return place
+        return replace(place, unchanged_seconds=None, likely_seconds=None)
 
     def _places(self, lease: Lease | None = None) -> _Pass:
         """Return the last pass, or another where something changed, and there is time for it."""
@@ -284,11 +293,17 @@ class QueueView:
     async def offers_for(self, claim: Claim) -> Preview:
         """Return what a claim would get if it were made now, in the place of the one with its id.
 
-        Raises Unavailable where the scheduler does not answer.
+        During an outage the place is not known. Raises Unavailable where a scheduler that answered before does not.
         """
         seen = self._now().seen
         rivals = tuple(lease for lease in seen.leases if lease.id != claim.id)
-        return await self._scheduler.offers(replace(seen, leases=rivals), claim)
+        try:
+            would = await self._scheduler.offers(replace(seen, leases=rivals), claim)
+        except Unavailable:
+            if self.outages.of_kind(claim.request.gpu) is None:
+                raise
+            would = Preview(Place(None, None, None, None))  # who asks is told of the outage
+        return replace(would, place=self._told(would.place, claim.request.gpu))
 
     def once_a_pass(self, name: str, make: Callable[[], T]) -> T:
         """Return what is made of places for all who look: the same as before, where places are."""
@@ -344,6 +359,12 @@ class QueueView:
         result: T = made[name]
         return result
 
+    def _as_seen(self, offer: Offer) -> Offer:
+        """Return an offer as people are told it: how many are free is not known while their cluster is away."""
+        kind, fleet = self._scheduler.kinds.get(offer.kind), self._scheduler.fleet
+        away = fleet.outage_of(kind.cluster if kind else "") is not None
+        return replace(offer, free=None) if away else offer
+
     def _standing(self, computed: _Computed) -> Answer | None:
         if computed.answer is None:
             computed.answer = self._syncs.standing(computed.seen)
@@ -354,13 +375,25 @@ class QueueView:
         now, computed = self._clock.now(), self._computed
         observed, told = self._observed, self._syncs.told
         restrictions = self._restrictions.in_force()
-        sources = (self._book.changes, observed.fleet, restrictions, observed.seen, observed.hub_answers, told)
+        sources = (
+            self._book.changes,
+            observed.fleet,
+            restrictions,
+            observed.seen,
+            observed.hub_answers,
+            told,
+            self._book.store.outage,
+            observed.hub_outage,
+            self._syncs.outage,
+        )
         same = all(x is y for x, y in zip(sources, self._sources, strict=False))  # each is replaced, never changed
         if computed is not None and same and computed.seen.now <= now < computed.until:
             return computed
         seen = self._observed.snapshot()
-        offers = self._scheduler.stock(seen)
-        known = (self._book.changes, seen.hub_answers, seen.fleet.complete, seen.others, offers, begun(seen), told)
+        offers = [self._as_seen(offer) for offer in self._scheduler.stock(seen)]
+        outages = tuple(self.outages.under_way())
+        of_queue = (self._book.changes, seen.hub_answers, seen.fleet.complete, seen.others, offers, begun(seen), told)
+        known = (*of_queue, outages)
         if known != self._known:
             self._known = known
             self._version += 1

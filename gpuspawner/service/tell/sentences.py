@@ -69,7 +69,7 @@ def spot_words(catalog: Catalog, kind: str | None, policy: LifecyclePolicy) -> s
     if found is None or not found.spot:
         return ""
     then = "it then returns to the queue before later requests, and starts again by itself"
-    if not policy.back_in_queue:
+    if not policy.preemption.back_in_queue:
         then = "it then ends"
     return f"Spot: the cloud may take its node back at any time, two minutes before or less; {then}."
 
@@ -123,11 +123,13 @@ def waits(
     told: tuple[float, float, str] | None = None,
     kept: str = "",
     reach: str = "",
+    outage: str = "",
 ) -> str:
     """Return the sentence of a place in the queue, or of the one that Start would give where none is ``asked_for`` yet.
 
     ``shortage`` is what but GPUs is waited for, in a sentence; ``kept`` why what is free is not given; ``reach`` what
-    tells who has closed the page that it starts, in a sentence.
+    tells who has closed the page that it starts, in a sentence. ``outage`` is what keeps anything from starting now, in
+    sentences.
     """
     number = "" if place.number is None else f"{ordinal(place.number)} "
     line = f"You {'are' if asked_for else 'would be'} {number}in line"
@@ -136,6 +138,8 @@ def waits(
         stays = "Once you have pressed Start, you can close this page."
     if reach:
         stays = f"{stays} {reach}"
+    if outage:
+        return f"{outage} {stays}"
     if place.says:
         return f"{place.says} {stays}"
     if shortage:
@@ -171,14 +175,6 @@ def cannot_start(why: str, until: float, now: float) -> str:
     return (
         f"It can't start as things are: {why} It keeps its place until {show_time(until, now)}: change the request, or "
         "wait for an administrator to change that."
-    )
-
-
-def nothing_starts(trouble: str) -> str:
-    """Return what Start would do while nothing can be stored, for ``trouble``, a sentence."""
-    return (
-        f"Nothing can be started now. {trouble} What runs goes on, and places in the queue stay. An administrator has "
-        "to look at the service's database."
     )
 
 

@@ -7,14 +7,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from gpuspawner.catalog.groups import team_title
 from gpuspawner.catalog.prices import prices
+from gpuspawner.catalog.visibility import team_title
+from gpuspawner.core.gpus.vendors import NVIDIA, vendor_of
 from gpuspawner.core.idle.idleness import explain
 from gpuspawner.core.idle.policy import IdlePolicy, Mode
-from gpuspawner.core.idle.soft import CPU
+from gpuspawner.core.idle.readings import CPU
 from gpuspawner.core.idle.sources import Source
 from gpuspawner.core.leases.endings import ENDINGS
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
+from gpuspawner.core.queue.forecast.estimates import Place
 from gpuspawner.core.queue.grants import starts_under_way
 from gpuspawner.core.queue.holds import asker_of
 from gpuspawner.core.units import show_duration, show_time
@@ -29,6 +31,7 @@ from gpuspawner.service.tell.rules.claims import notice_words, reaches_into_word
 from gpuspawner.service.tell.rules.going_on import going_on_view, ways_out
 from gpuspawner.service.tell.rules.gpu_warnings import of_gpus
 from gpuspawner.service.tell.rules.kept_free import kept_free_words
+from gpuspawner.service.tell.rules.memory_warnings import of_memory
 from gpuspawner.service.tell.rules.precedence import precedence_words
 from gpuspawner.service.tell.rules.returning import return_words
 from gpuspawner.service.tell.rules.rule_views import held_back_view, latest_end_view, policy_view
@@ -56,7 +59,7 @@ def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
         "user": lease.user,
         "server": lease.key.server,
         "phase": lease.phase.value,
-        "words": phase_words(lease, parts.catalog, simulated=is_simulated(parts, lease)) + _node_words(parts, lease),
+        "words": phase_words(lease, parts.catalog, simulated=is_simulated(parts, lease)) + _lacking_words(parts, lease),
         "now": parts.clock.now(),
         "fast": parts.catalog.fast,
         "page": f"{parts.prefix}workspaces/{lease.id}",
@@ -116,8 +119,11 @@ def _substitutes(parts: Parts, lease: Lease) -> list[dict[str, Any]]:
     ]
 
 
-def _node_words(parts: Parts, lease: Lease) -> str:
-    """Return what is to be added of a start that waits for a node, or in a queue of the cluster: "" of any other."""
+def _lacking_words(parts: Parts, lease: Lease) -> str:
+    """Return what a waiting request or a start lacks, to be read after its phase; "" for nothing."""
+    outage = parts.queue.outages.of_kind(lease.request.gpu) if lease.phase in WAITING else None
+    if outage is not None:
+        return f". {outage.words(parts.clock.now()).removesuffix('.')}"
     if lease.phase not in {Phase.RESERVED, Phase.STARTING}:
         return ""
     seconds = parts.scheduler.node_seconds(lease)
@@ -176,6 +182,12 @@ def _uuid(lease: Lease, index: int) -> str | None:
     return lease.slots[index].gpu if lease.slots[index].group is None else told
 
 
+def outage_words(parts: Parts, gpu: str | None) -> str:
+    """Return what does not answer that a request for this kind of GPU needs, and since when; "" for nothing."""
+    outage = parts.queue.outages.of_kind(gpu)
+    return "" if outage is None else outage.waiting_words(parts.clock.now())
+
+
 def start_limit(parts: Parts, key: Key) -> str:
     """Return why a start of this key would wait though its GPUs are free; "" where it would not."""
     starts, settings = parts.queue.once("starts", lambda: starts_under_way(parts.book)), parts.settings
@@ -184,6 +196,17 @@ def start_limit(parts: Parts, key: Key) -> str:
     if starts.total() >= settings.concurrent_starts:
         return after_other_starts(settings.concurrent_starts, "workspaces")
     return ""
+
+
+def _held_up_words(parts: Parts, lease: Lease, place: Place) -> str:
+    """Return what a waiting lease waits for beside its turn; "" for nothing."""
+    now = parts.clock.now()
+    if lease.impossible_since is not None:
+        return cannot_start(lease.impossible, lease.impossible_since + KEPT_SECONDS, now)
+    if lease.not_before > now:
+        why = "The hub did not start it" if lease.failed_starts else lease.message.rstrip(".")
+        return f"{why}; it is tried again in {show_duration(lease.not_before - now)}. Others pass meanwhile."
+    return start_limit(parts, lease.key) if place.unchanged_seconds == 0 else ""
 
 
 def standing_view(parts: Parts, lease: Lease) -> dict[str, Any] | None:
@@ -196,19 +219,12 @@ def standing_view(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     told = parts.allocator.foretold.words(place)
     shortage, reach = held.words if held else "", reach_words(parts, lease.user, lease.key)
     kept = kept_free_words(queue.kept_free(lease), lease.request, parts.catalog, parts.clock.now())
-    sentence = waits(place, lease.request, parts.catalog, offer, shortage, told=told, kept=kept, reach=reach)
-    if lease.impossible_since is not None:
-        sentence = cannot_start(lease.impossible, lease.impossible_since + KEPT_SECONDS, parts.clock.now())
-    elif lease.not_before > parts.clock.now():
-        wait = show_duration(lease.not_before - parts.clock.now())
-        why = "The hub did not start it" if lease.failed_starts else lease.message.rstrip(".")
-        sentence = f"{why}; it is tried again in {wait}. Others pass meanwhile."
-    elif not parts.allocator.observed.hub_answers and lease.phase is Phase.PARKED:
-        sentence = "The hub does not answer at this moment; your place stays."
-    elif parts.allocator.syncs.away:
-        sentence = f"{parts.allocator.observed.decides(lease)} does not answer at this moment; your place stays."
-    elif place.unchanged_seconds == 0:
-        sentence = start_limit(parts, lease.key) or sentence
+    outage = outage_words(parts, lease.request.gpu)
+    sentence = waits(
+        place, lease.request, parts.catalog, offer, shortage, told=told, kept=kept, reach=reach, outage=outage
+    )
+    if not outage:
+        sentence = _held_up_words(parts, lease, place) or sentence
     others = parts.scheduler.capabilities_of(lease.request.gpu).owns_queue
     owner = parts.allocator.observed.decides(lease) if others else ""
     return {
@@ -254,11 +270,20 @@ def _idle(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         "grace_ends_at": grace_ends_at,
         "kept_until": kept_until if kept else None,
         "unreadable": [{"gpu": gpu, "seconds": seconds} for gpu, seconds in seen.unreadable],
+        "monitor": has_monitor(parts, lease),
         "seen_by": _seen_by(parts, lease, policy),
         "soft_seconds": policy.soft_seconds,
         "soft_left_seconds": seen.soft_left_seconds,
         "also_counts": [{"evidence": name, **_soft(parts, lease, name)} for name in policy.soft_names],
     }
+
+
+def has_monitor(parts: Parts, lease: Lease) -> bool | None:
+    """Return whether the GPU monitor runs in a workspace; None where that is not known, or where it can't run."""
+    kind = parts.catalog.gpus.get(lease.kind or "")
+    is_nvidia = kind is not None and (not kind.resource or vendor_of(kind.resource) is NVIDIA)
+    can_run = bool(lease.slots) and is_nvidia and not is_simulated(parts, lease)
+    return parts.sampler.monitors.runs(lease.id) if can_run else None
 
 
 def _seen_by(parts: Parts, lease: Lease, policy: IdlePolicy) -> list[str]:
@@ -345,6 +370,7 @@ def warnings_of(parts: Parts, lease: Lease) -> Iterator[dict[str, Any]]:
     if (unclaimed := unclaimed_warning(lease, keep, now)) is not None:
         yield unclaimed
     yield from of_gpus(parts, lease)
+    yield from of_memory(lease, now)
     if lease.reaches_into is not None:
         text = reaches_into_words(lease.reaches_into, lease.deadline_at, now)
         yield {"kind": "hold", "text": text, "ends_at": None, "actions": []}

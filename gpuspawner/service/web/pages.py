@@ -42,7 +42,7 @@ class Home(PageHandler):
         """Answer the page."""
         parts, person = self.parts, self.viewer()
         kinds, asker = (await self.offered()).gpus, await self.asker()
-        ended = await parts.store.read(parts.store.ended, person.owner, ENDED_READ)
+        ended = await parts.store.read(parts.store.leases.ended, person.owner, ENDED_READ)
         teams = teams_of(parts.catalog.rules, await self.groups_shown())
         ready = await wishes_of(parts, person.owner)
         use = await used_this_month(parts, "kind", person.owner)
@@ -131,8 +131,8 @@ class WorkspacePage(PageHandler):
         """Answer a lease's page; ``problem`` says why what was asked for was not done, ``typed`` what was written."""
         parts, person = self.parts, self.viewer()
         mine = person.owns(lease)
-        rows = await parts.store.read(parts.store.readings, lease.id)
-        lines = await parts.store.read(parts.store.audit, lease.id)
+        rows = await parts.store.read(parts.store.readings.of_lease, lease.id)
+        lines = await parts.store.read(parts.store.audit_log.latest, lease.id)
         output = await output_view(parts, lease, person)
         charged = await story.charged_gpu_hours(parts, lease)
         going = going_on_view(parts, lease)

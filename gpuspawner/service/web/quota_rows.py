@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gpuspawner.catalog.groups import team_title
+from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.calendar.periods import show_moment
 from gpuspawner.core.quotas.bounds import Who
 from gpuspawner.core.quotas.budgets import Asker, Balance, Balances
@@ -162,7 +162,7 @@ async def everybody(seen: Seen) -> AsyncIterator[tuple[Quota, Asker, str]]:
 
 async def names_of(parts: Parts) -> dict[str, str]:
     """Return what users are called, as far as they have or had something; who had a name before says so."""
-    used = await parts.store.read(parts.store.use_sums.names)
+    used = await parts.store.read(parts.store.usage_sums.latest_names)
     live = {lease.key.user_created: lease.user for lease in parts.book}
     now = {name: created for created, name in sorted({**used, **live}.items())} | {v: k for k, v in live.items()}
     earlier = {created: f"{name}{BEFORE}" for created, name in used.items() if now[name] != created}

@@ -22,7 +22,7 @@ from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine, ReadingRow
-from gpuspawner.service.store.ages import RAW_SECONDS
+from gpuspawner.service.store.readings import RAW_SECONDS
 from gpuspawner.service.tell.sentences import given_instead, gpu_title, gpus_asked
 from gpuspawner.service.tell.views import is_simulated
 from gpuspawner.service.web.chart import Axis, Band, Mark, Panel, in_rows, panels

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from gpuspawner.catalog import Catalog, load_catalog
-from gpuspawner.catalog.file import IN_FORCE, LOOK_SECONDS, PROBLEM, CatalogFile, Prepared
 from gpuspawner.catalog.resources.merging import Added
+from gpuspawner.catalog.watched_file import IN_FORCE, LOOK_SECONDS, PROBLEM, CatalogFile, Prepared
 from gpuspawner.core.errors import CatalogError, GpuspawnerError, Problem
 from gpuspawner.spawner.client import LeaseClient
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
 from typing import Any
-
-from traitlets.config import Application
 
 from gpuspawner.spawner.hub.one_hub import hub_starts
 
-SETTING, SECTION = "gpu_read_catalog", "GPUSpawnerMixin"
-"""What ``configure()`` always sets, and where."""
 REFUSAL = """\
 gpuspawner: c.JupyterHub.spawner_class is {name}, and configure() was not called. Add these lines at the end of \
 jupyterhub_config.py, and set no spawner class behind them:
@@ -22,20 +18,33 @@ jupyterhub_config.py, and set no spawner class behind them:
 The command `gpuspawner init catalog.yaml` writes the catalog."""
 
 
-def watch_hub(is_ours: Callable[[type], bool]) -> None:
-    """Have the hub that starts refuse a spawner class of ours that was not configured, as soon as it is set.
+_configured: list[type] = []
+"""The spawner classes that ``configure()`` wrapped in this process: the hub merges its configuration only later."""
 
-    JupyterHub creates a spawner for each start. Without this the hub runs, and each spawn page answers 500.
+
+def note_configured(spawner: type) -> None:
+    """Record that ``configure()`` was called, and which class it made of the one that was set."""
+    _configured.append(spawner)
+
+
+def watch_hub(ours: type) -> None:
+    """Have the hub that starts refuse a spawner class of ours that was not configured, whatever name names it.
+
+    JupyterHub creates a spawner for each start. Without this the hub runs, and each spawn page answers 500. The hub
+    loads our entry point before it has an application to observe, so the check is in its setting itself.
 
     Args:
-        is_ours: whether a spawner class needs ``configure()``.
+        ours: the class of which every spawner that needs ``configure()`` is made.
     """
-    if not hub_starts():
-        return
+    if "jupyterhub.app" not in sys.modules:
+        return  # no hub, or one that imports this module to configure it
+    setting = sys.modules["jupyterhub.app"].JupyterHub.class_traits()["spawner_class"]
+    validate = setting.validate
 
-    def refuse(change: Any) -> None:
-        written = change.owner.config.get(SECTION, {})
-        if isinstance(change.new, type) and is_ours(change.new) and SETTING not in written:
-            raise SystemExit(REFUSAL.format(name=change.new.__name__))
+    def refuse(hub: Any, value: Any) -> Any:
+        found = validate(hub, value)
+        if not _configured and issubclass(found, ours) and hub_starts():
+            raise SystemExit(REFUSAL.format(name=found.__name__))
+        return found
 
-    Application.instance().observe(refuse, "spawner_class")
+    setting.validate = refuse

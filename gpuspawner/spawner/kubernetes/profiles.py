@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuspawner.catalog import OPTIONS, RESERVED, Catalog
-from gpuspawner.catalog.requests.menus import PROFILE, Menu, MenuOption, Unlisted
+from gpuspawner.catalog.profile_options import PROFILE, Menu, MenuOption, Unlisted
 from gpuspawner.spawner.kubernetes.settings import written
 
 TEMPLATES = "What people may choose stands in the catalog's templates"

@@ -13,7 +13,7 @@ from traitlets import Bool, Dict, Enum, Float, Integer, Unicode, default
 
 from gpuspawner.backends.kubernetes.names import ANNOTATIONS, ATTEMPT_LABEL, HUB_LABEL, LEASE_LABEL
 from gpuspawner.catalog import PodQueues
-from gpuspawner.catalog.requests.menus import choices_of
+from gpuspawner.catalog.profile_options import choices_of
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.gpus.autoscale import PATIENCE
 from gpuspawner.spawner.kubernetes.pods.end import before_restart, has_ended, outcome_of, restarts, why_ended
@@ -137,7 +137,7 @@ class KubePods(PodRequests):
         begun = time.monotonic()
         waits_seconds = self._gpu_patience_seconds()
         node_seconds = 0.0 if isinstance(self.gpu_catalog.scheduler, PodQueues) else waits_seconds / PATIENCE
-        limit = self.start_timeout + waits_seconds
+        limit, ready_at = self.start_timeout + waits_seconds, 0.0
         while time.monotonic() - begun < limit:
             pod = self._gpu_pod()
             if pod is None:
@@ -147,12 +147,17 @@ class KubePods(PodRequests):
             if stage.fatal or stage.shortage == "lost":
                 self._gpu_attempt = self._gpu_attempt.failed(stage.fatal or stage.words)
                 break
-            if super().is_pod_running(pod):
+            is_ready = super().is_pod_running(pod)
+            ready_at = (ready_at or time.monotonic()) if is_ready else 0.0
+            if is_ready:
                 await self._gpu_find_address(pod)
-            if super().is_pod_running(pod) and await self._gpu_answers(self._get_pod_url(pod)):
+            if is_ready and await self._gpu_answers(self._get_pod_url(pod)):
                 self._gpu_attempt = self._gpu_attempt.with_pod(restarts=restarts(pod)).started()
                 self.orm_spawner.state = self.get_state()
                 return str(url_path_join(self._get_pod_url(pod), self.server.base_url))
+            if is_ready and time.monotonic() - ready_at >= self.http_timeout:
+                self._gpu_attempt = self._gpu_attempt.failed(self._gpu_unanswered(self._get_pod_url(pod)))
+                break
             await asyncio.sleep(LOOK_SECONDS)
         return url
 

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from aiohttp import ClientError
 from jupyterhub.utils import url_path_join
@@ -18,6 +19,7 @@ from gpuspawner.backends.kubernetes.names import HUB_LABEL
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.gpus.names import node_in
 from gpuspawner.core.leases.output import LINES
+from gpuspawner.core.units import show_duration
 from gpuspawner.spawner.kubernetes.homes import HomeWaits
 from gpuspawner.spawner.kubernetes.pods.claims import CLAIM_API, claim_of, owned
 from gpuspawner.spawner.kubernetes.pods.end import outcome_of, restarts, why_ended
@@ -27,7 +29,7 @@ from gpuspawner.spawner.kubernetes.pods.refused import refusal, shortage
 from gpuspawner.spawner.kubernetes.pods.start import NOTEBOOK, Stage, short, stage_of
 from gpuspawner.spawner.mixin import FENCE_SECONDS
 from gpuspawner.spawner.refusals import ended_start, linked
-from gpuspawner.spawner.server_output import listens
+from gpuspawner.spawner.server_output import is_known, listens
 
 LOOK_SECONDS = 0.025
 """How often a start looks at what the watch brought, and whether its server listens: 0.1 ms of work. KubeSpawner's own
@@ -91,7 +93,7 @@ class PodStart(HomeWaits):
     async def _gpu_watched(self, starting: asyncio.Future[Any]) -> Any:
         """Return the server's address once it answers, or when the start's time is over."""
         limit, node_seconds = time.monotonic() + self._gpu_start_seconds(), self._gpu_node_seconds()
-        seen, looked_at = "", 0.0
+        seen, looked_at, ready_at = "", 0.0, 0.0
         stage = Stage(0, "")
         while True:
             await (asyncio.sleep(LOOK_SECONDS) if starting.done() else asyncio.wait({starting}, timeout=LOOK_SECONDS))
@@ -109,13 +111,18 @@ class PodStart(HomeWaits):
                 html = linked(stage.words, stage.link, stage.link_text) if stage.link else ""
                 self._gpu_step(stage.progress, stage.words, html, stage.stop)
                 _end_on(stage, before, pod)
-            if pod is not None and running and (self._gpu_attempt.pod.is_awaited or starting.done()):
+            if not running:
+                ready_at = 0.0
+            elif pod is not None and (self._gpu_attempt.pod.is_awaited or starting.done()):
                 await self._gpu_find_address(pod)
                 url = self._get_pod_url(pod)
-                if await self._gpu_answers(url):
+                if await self._gpu_is_up(url, is_first_look=not ready_at):
                     self.pod_id = pod["metadata"]["uid"]
                     self._gpu_attempt = self._gpu_attempt.with_pod(restarts=restarts(pod))
                     return url
+                ready_at = ready_at or now
+                if time.monotonic() - ready_at >= self.http_timeout:
+                    raise ended_start(self._gpu_unanswered(url), reason="timeout", status=504)
 
     def _gpu_stage(self, pod: Mapping[str, Any] | None, seconds: float, node_seconds: float) -> Stage:
         """Return where this start stands, ``seconds`` after its pod was made."""
@@ -127,8 +134,16 @@ class PodStart(HomeWaits):
             return Stage(55, why_ended(pod, events), shortage="lost")
         if (blocked := self._gpu_blocked(pod, events, seconds)) is not None:
             return blocked
-        waits_in = self._gpu_attempt.patch.get("waits_in", "")
-        return stage_of(pod, events, seconds, self._gpu_attempt.pod.claim, node_seconds, waits_in)
+        waits_in, answer_seconds = self._gpu_attempt.patch.get("waits_in", ""), self.http_timeout
+        return stage_of(pod, events, seconds, self._gpu_attempt.pod.claim, node_seconds, waits_in, answer_seconds)
+
+    def _gpu_unanswered(self, url: str) -> str:
+        """Return why a start ends whose pod is ready and whose server never answered."""
+        return (
+            f"Its pod is ready, but its server did not answer at {urlsplit(url).netloc} within "
+            f"{show_duration(self.http_timeout)} (c.Spawner.http_timeout). Its page shows the server's last output. "
+            "If the server only needs longer, ask your administrator to raise that time."
+        )
 
     def _gpu_end_without_pod(self, pod: Mapping[str, Any] | None, stage: Stage) -> None:
         """The pod was deleted, or the service says that this start is over: for want of room, or in earnest."""
@@ -330,6 +345,14 @@ class PodStart(HomeWaits):
         uid = pod["metadata"]["uid"]
         own = [e for e in self.event_reflector.resources.values() if e["involvedObject"].get("uid") == uid]
         return sorted(own, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
+
+    async def _gpu_is_up(self, url: str, *, is_first_look: bool) -> bool:
+        """Return whether the hub may look for the server at this address.
+
+        Also true at the first look where the address is a name that does not resolve, as of a Service made just now:
+        the hub then asks it for ``http_timeout``, as it does with KubeSpawner.
+        """
+        return await self._gpu_answers(url) or (is_first_look and not await is_known(url))
 
     async def _gpu_answers(self, url: str) -> bool:
         """Whether the server answers at all. The hub would look too, but seconds later."""

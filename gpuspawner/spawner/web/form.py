@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from gpuspawner.backends.local.nvidia import has_devices
 from gpuspawner.catalog import ANY_GPU, LINKED, NO_GPU, OPTIONS, TICKED, Catalog, Guarantee, Template, keys_of_form
 from gpuspawner.catalog.prices import price_words
-from gpuspawner.catalog.requests.menus import LONGEST_CHOICE
+from gpuspawner.catalog.profile_options import LONGEST_CHOICE
 from gpuspawner.core.errors import label_of, quoted
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.gpus.sharing import memory_words
@@ -283,7 +283,7 @@ def _gpu_memory(catalog: Catalog, template: Template) -> dict[str, Any]:
     """Return the field for the memory that any GPU is to have at least."""
     sizes = sorted({catalog.gpus[kind].own_memory_bytes for kind in template.gpus} - {0})
     hint = f"at least; up to {show_bytes(sizes[-1])}" if sizes else "none"
-    return _field(show_bytes(max(sizes[0], template.needs_memory_bytes)) if sizes else "", hint, map(show_bytes, sizes))
+    return _field(show_bytes(max(sizes[0], template.needs.memory_bytes)) if sizes else "", hint, map(show_bytes, sizes))
 
 
 def _sized(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpuspawner.catalog import Catalog, Template, offered_instead
+from gpuspawner.catalog import Catalog, Template, kinds_instead
 from gpuspawner.catalog.prices import prices
 from gpuspawner.spawner.web.live import Live
 
@@ -15,7 +15,7 @@ def offered(catalog: Catalog, template: Template) -> dict[str, dict[str, tuple[i
     found: dict[str, dict[str, tuple[int, int]]] = {}
     for kind, (least, most) in template.gpus.items():
         for count in range(least, most + 1):
-            for other in offered_instead(catalog, template, kind, count):
+            for other in kinds_instead(catalog, template, kind, count):
                 first, _ = found.setdefault(kind, {}).get(other, (count, count))
                 found[kind][other] = (first, count)
     return found

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpuspawner.catalog import Catalog, Template
-from gpuspawner.catalog.requests.menus import LONGEST_CHOICE, Menu, MenuOption, field_of, keys_of
+from gpuspawner.catalog.profile_options import LONGEST_CHOICE, Menu, MenuOption, field_of, keys_of
 
 
 def shown(catalog: Catalog, template: Template, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpuspawner.catalog import Catalog, resolve, tried, understood, what_is_wrong
-from gpuspawner.core.leases.request import Request
+from gpuspawner.catalog import Catalog, resolve_all, what_is_wrong
 from gpuspawner.spawner.web.live import Live
 
 
 def judged(catalog: Catalog, chosen: Mapping[str, Any], user: str, otherwise: str) -> Live:
     """Return what the catalog alone says of the choices; ``otherwise`` is the sentence where nothing is wrong."""
-
-    def resolved(options: Mapping[str, Any]) -> Request:
-        return resolve(catalog, options, user)
-
-    left, refused = tried(resolved, chosen)
+    found = resolve_all(catalog, chosen, user)
     return Live(
         {},
-        what_is_wrong(refused) if refused else otherwise,
-        refused=bool(refused),
-        wrong={one.field: one.beside for one in refused},
-        understood=understood(resolved(left), left) if left else {},
+        what_is_wrong(found.refused) if found.refused else otherwise,
+        refused=bool(found.refused),
+        wrong={one.field: one.beside for one in found.refused},
+        understood=found.understood,
     )

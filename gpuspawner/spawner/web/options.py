@@ -11,8 +11,8 @@ from jupyterhub.user import User
 from jupyterhub.utils import isoformat
 from traitlets import Callable, HasTraits, Unicode, default, observe
 
-from gpuspawner.catalog import LINKED, Catalog, from_form, resolve, teams_of, tried, visible, without_defaults
-from gpuspawner.catalog.groups import named_groups, team_title
+from gpuspawner.catalog import LINKED, Catalog, Resolution, from_form, resolve_all, teams_of, visible, without_defaults
+from gpuspawner.catalog.visibility import named_groups, team_title
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.tickets import sign_ticket
@@ -71,9 +71,12 @@ class FormOptions(_Base):
         """Return what options mean for the user. Which of several teams was the last one, the service alone knows.
 
         Raises:
-            RequestRefused: as :func:`gpuspawner.catalog.requests.resolve`.
+            AllRefused: as :func:`gpuspawner.catalog.resolve`.
         """
-        return resolve(self.gpu_catalog, options, self.user.name, **self._gpu_asker())
+        return self._gpu_resolution(options).must()
+
+    def _gpu_resolution(self, options: object) -> Resolution:
+        return resolve_all(self.gpu_catalog, options, self.user.name, **self._gpu_asker())
 
     def _gpu_asker(self) -> dict[str, Any]:
         groups = self.gpu_groups()
@@ -159,6 +162,6 @@ class FormOptions(_Base):
         posted = posted if link is None else None
         if posted:
             return posted, []
-        last, _ = tried(self.gpu_request, self.user_options)  # the form must not offer what Start refuses
+        last = self._gpu_resolution(self.user_options).accepted  # the form must not offer what Start refuses
         # Which team was charged and what else was consented to, for whichever server, the service knows.
         return {key: value for key, value in last.items() if key in LINKED}, []

@@ -34,6 +34,15 @@ helm.sh/chart: {{ $root.Chart.Name }}-{{ $root.Chart.Version | replace "+" "_" }
 {{ .Values.existingSecret | default (printf "%s-secret" (include "gpuspawner.name" .)) }}
 {{- end }}
 
+{{- /* The Secret with the token that the chart makes for Prometheus; "" where it makes none. */ -}}
+{{- define "gpuspawner.metricsSecret" -}}
+{{- with .Values.monitoring.serviceMonitor -}}
+{{- if and .enabled (not .tokenSecret) -}}
+{{ include "gpuspawner.name" $ }}-metrics
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{- define "gpuspawner.claim" -}}
 {{ .Values.persistence.existingClaim | default (printf "%s-data" (include "gpuspawner.name" .)) }}
 {{- end }}

@@ -1,106 +1,50 @@
-"""The catalog's keys, from its models: what each takes is its parser's docstring, what it means stands below it."""
+"""The reference page of the catalog's keys, from their models."""
 
 from __future__ import annotations
 
-import inspect
-import sys
 from collections.abc import Iterator
-from typing import Any, NamedTuple, get_args, get_origin
 
-from pydantic import BeforeValidator
-
-from gpuspawner.catalog.entry import Entry, Section, Sections
-from gpuspawner.catalog.models import CatalogEntry
-from gpuspawner.catalog.parsers import TextOf, WholeNumber
-from tools.docs.reference.written import attribute_docstrings, docstring, paragraph, table
+from gpuspawner.catalog.keys import Key, descriptions_of, keys_of
+from gpuspawner.catalog.models import WrittenCatalog
+from tools.docs.reference.written import docstring, paragraph, table
 
 HEAD = """\
 # Catalog
 
-What people may ask for, and what becomes of it: one file of YAML. `gpuspawner check FILE` names all that is wrong
-with one, by line. A key may be left out unless `check` asks for it; `key:` with nothing behind it is refused. Sizes
-are written `64GiB` or `512MiB`, times `90s`, `30m`, `8h`, `1h30m` or `2d`, ranges `1-4`, `8GiB-256GiB` or `30m-24h`.
-[How-to: quotas](../how-to/quotas.md) and [The rules](../rules.md) have examples.
+The catalog is one YAML file. It says which workspaces users may start, and by which rules. `gpuspawner check FILE`
+reports everything that is wrong with it, with the line. A key may be left out unless it is required. A key without a
+value is refused. Write sizes like `64GiB` or `512MiB`, times like `90s`, `30m`, `8h`, `1h30m` or `2d`, and ranges like
+`1-4`, `8GiB-256GiB` or `30m-24h`. See [quotas](../how-to/quotas.md) and [the rules](../rules.md) for examples.
 """
-
-
-class _Value(NamedTuple):
-    words: str
-    section: type[Entry] | None = None
-    below: str = ""
+COLUMNS = ("key", "value", "what it means", "default")
+DEEPEST_TITLE = 3
 
 
 def catalog() -> str:
     """Return the page."""
-    return HEAD + "".join(_section("", "Top level", CatalogEntry))
+    return HEAD + "".join(_section("", "Top level", WrittenCatalog))
 
 
-def keys(path: str, kind: type[Entry]) -> Iterator[tuple[str, str, str, _Value]]:
-    """Yield of each key of a section its path, name, sentence and value.
-
-    Raises:
-        KeyError: a key has no sentence below it.
-    """
-    told = attribute_docstrings(kind)
-    for attribute, field in kind.model_fields.items():
-        name = field.alias or attribute
-        value = _value(field.annotation, field.metadata)
-        yield f"{path}{name}{value.below}", name, told[attribute], value
-
-
-def _section(path: str, title: str, kind: type[Entry]) -> Iterator[str]:
-    found = list(keys(path, kind))
-    rows = [(f"`{name}`", *_parted(told, value)) for _, name, told, value in found]
-    level = min(3, 2 + path.count("."))
-    yield f"\n{'#' * level} {title}\n\n{docstring(kind)}\n\n{table(('key', 'value', 'what it means', 'default'), rows)}"
-    for below, _, _, value in found:
-        if value.section is not None:
-            yield from _section(f"{below}.", f"`{below}`", value.section)
+def _section(path: str, title: str, model: type) -> Iterator[str]:
+    """Yield the table of a section, then those of the sections below it."""
+    keys, descriptions = keys_of(model), descriptions_of(model)
+    rows = []
+    for name, key in keys.items():
+        meaning, _, default = paragraph(descriptions[name]).partition(" Default: ")
+        rows.append((f"`{name}`", _value(key), meaning, default.removesuffix(".")))
+    level = min(DEEPEST_TITLE, 2 + path.count("."))
+    yield f"\n{'#' * level} {title}\n\n{docstring(model)}\n\n{table(COLUMNS, rows)}"
+    for name, key in keys.items():
+        if key.section is not None:
+            below = f"{path}{name}{_suffix(key)}"
+            yield from _section(f"{below}.", f"`{below}`", key.section)
 
 
-def _parted(told: str, value: _Value) -> tuple[str, str, str]:
-    sentence, _, default = told.partition(" Default: ")
-    return value.words, sentence, default.removesuffix(".")
+def _suffix(key: Key) -> str:
+    return {"map": ".NAME", "list": "[]", "": ""}[key.container]
 
 
-def _value(annotation: Any, metadata: list[Any]) -> _Value:
-    """Return what a key takes, and the model of what is below it."""
-    if get_origin(annotation) is dict:
-        _, value = get_args(annotation)
-        below = _of(value)
-        words = "a section for each, by its name" if below.section else f"for each, by its name: {below.words}"
-        return _Value(words, below.section, ".NAME")
-    if get_origin(annotation) is list and not any(_is_reader(one) for one in metadata):
-        (value,) = get_args(annotation)
-        below = _of(value)
-        return _Value("a list of sections", below.section, "[]") if below.section else below
-    if isinstance(annotation, type) and issubclass(annotation, Entry):
-        return _Value("a section", annotation)
-    read = next((one for one in metadata if _is_reader(one)), None)
-    return _Value("text" if read is None else _words(read.func))
-
-
-def _of(annotation: Any) -> _Value:
-    marked = getattr(annotation, "__metadata__", ())
-    return _value(get_args(annotation)[0] if marked else annotation, list(marked))
-
-
-def _is_reader(one: Any) -> bool:
-    return isinstance(one, BeforeValidator) and one.func not in {Section.func, Sections.func}
-
-
-def _words(read: Any) -> str:
-    """Return what a reader takes, by its docstring, or by that of the function that made it."""
-    made_by, held = type(read).__name__, dict(vars(read))
-    if not isinstance(read, (TextOf, WholeNumber)):
-        made_by, held = read.__qualname__.split(".")[0], dict(inspect.getclosurevars(read).nonlocals)
-    if made_by == "range_of":
-        return f"a range or one value, each {_words(held['parse_end'])}"
-    if made_by == "amount_of":
-        return str(held["what"])
-    text = docstring(getattr(sys.modules[read.__module__], made_by))
-    for name, value in held.items():
-        text = text.replace(f"`{name}`", str(value))
-    return paragraph(
-        text.removeprefix("Read ").removeprefix("Return a reader of ").removeprefix("A reader of ").removesuffix(".")
-    )
+def _value(key: Key) -> str:
+    if key.reader is not None:
+        return f"for each name: {key.reader.accepts}" if key.container else key.reader.accepts
+    return {"map": "a section for each name", "list": "a list of sections", "": "a section"}[key.container]

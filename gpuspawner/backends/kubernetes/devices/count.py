@@ -57,7 +57,8 @@ def resources_of(
 ) -> tuple[str, ...]:
     """Return as what a device is counted: one resource, or none; of one that claims share, that of each kind.
 
-    What a device plugin ``advertised`` on its node is counted there, and the scheduler gives it from there.
+    Resources that a device plugin ``advertised`` as allocatable are counted from the node, as the scheduler does. A
+    device plugin that ended leaves a capacity for five minutes, and nothing allocatable. Claims then serve it.
     """
     fitting = [kind.resource for kind in kinds if serves(device, kind, classes)]
     if fitting:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuspawner.backends.kubernetes.api import Api
@@ -85,7 +85,7 @@ class DeviceView:
         """Return a node with its claimed devices. To be asked before its pods."""
         if not (self._needed and all(watch.complete for watch in self.watches)):
             return node  # without the claims of others, what they have would look free
-        advertised = frozenset(resource for resource, count in node.capacity.items() if count)
+        advertised = frozenset(resource for resource, count in node.allocatable.items() if count)
         devices, left = devices_of(self._slices_on.get(node.name, {}).values())
         classes = {one.name: one for one in self._classes.objects.values()}
         kinds = [kind for kind in self._kinds if kind.spot == node.spot]
@@ -96,8 +96,21 @@ class DeviceView:
 
     def pod(self, pod: Pod) -> Pod:
         """Return a pod that asks for what its claims were given."""
-        claims = self._of_pod.get(pod.uid, {})
-        return with_claims(pod, ((claim, self._given(pod.node, claim)) for claim in claims.values())) if claims else pod
+        return self._with_claims(pod, self._of_pod.get(pod.uid, {}).values())
+
+    def pods(self, seen: Mapping[str, Pod]) -> Iterator[Pod]:
+        """Yield pods that ask for what their claims were given.
+
+        Args:
+            seen: all pods of a node, by uid. A claim that several of them share is counted once: for a workspace, else
+                for the first that reserved it.
+        """
+        for pod in seen.values():
+            claims = self._of_pod.get(pod.uid, {}).values()
+            yield self._with_claims(pod, [claim for claim in claims if _counting_pod(claim, seen) == pod.uid])
+
+    def _with_claims(self, pod: Pod, claims: Collection[Claim]) -> Pod:
+        return with_claims(pod, ((claim, self._given(pod.node, claim)) for claim in claims)) if claims else pod
 
     def others(self, node: str, pods: Mapping[str, Pod]) -> Iterator[Pod]:
         """Yield who else has devices of a node, as pods: claims of pods that are not seen, and what they block."""
@@ -188,6 +201,12 @@ def _keep(index: dict[Any, dict[str, Claim]], key: object, claim: Claim, *, ther
     found.pop(claim.uid, None)
     if not found:
         index.pop(key)
+
+
+def _counting_pod(claim: Claim, seen: Mapping[str, Pod]) -> str:
+    """Return the uid of the pod for which a claim is counted, "" if none of its pods is seen."""
+    known = [uid for uid, _ in claim.pods if uid in seen]
+    return next((uid for uid in known if seen[uid].hub), next(iter(known), ""))
 
 
 def _holder(claim: Claim) -> str:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from gpuspawner.backends.base import ATTEMPT, LEASE_ID
-from gpuspawner.backends.kubernetes.names import HUB_LABEL, variables_of
+from gpuspawner.backends.kubernetes.names import HUB_LABEL, PRE_STOP, SERVER_SECONDS, variables_of
 from gpuspawner.backends.kubernetes.reading.holders import holder_of
 from gpuspawner.backends.kubernetes.reading.interruptions import Interruption, interruption_of
 from gpuspawner.backends.kubernetes.reading.models import Model, is_kept_label, model_of
@@ -81,7 +81,8 @@ class Pod:
     ``node`` is "" before it is bound; ``refusal`` is what the scheduler says that finds no place for it, else "": a
     volume that it waits for is no want of place.
     ``ended`` pods hold nothing; ``deleting`` ones hold all until they are gone. ``disruption`` says why the cluster
-    ends it, or is about to; ``grace_seconds`` is how long it then has; ``lost_seconds`` is how long its node may be
+    ends it, or is about to. ``server_ends_at``, in seconds since the epoch, is until when its server then runs, where
+    our preStop hook keeps it; None where that is not known. ``lost_seconds`` is how long its node may be
     away before it does, None where for ever. ``unhealthy`` are the ids of its devices that the kubelet calls so.
     ``variables`` rebuild its lease. ``created_at`` is in seconds since the epoch.
     ``beside`` is the CPU and memory that the node keeps for it; ``holder`` is whose it is, in words.
@@ -100,7 +101,7 @@ class Pod:
     deleting: bool = False
     refusal: str = ""
     disruption: str = ""
-    grace_seconds: float | None = None
+    server_ends_at: float | None = None
     lost_seconds: float | None = None
     unhealthy: tuple[str, ...] = ()
     beside: Beside = NOTHING
@@ -171,7 +172,7 @@ def to_pod(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> Pod 
         refusal=without_preemption(message) if refused and not waits_for_volume(message) else "",
         disruption=_disruption(disruption),
         unhealthy=_unhealthy(status, named),
-        grace_seconds=metadata.get("deletionGracePeriodSeconds") or spec.get("terminationGracePeriodSeconds"),
+        server_ends_at=_server_ends_at(metadata, spec),
         lost_seconds=_lost_seconds(spec),
         beside=beside_gpus(spec),
         holder=holder_of(metadata),
@@ -179,6 +180,18 @@ def to_pod(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> Pod 
         extended_claim=extended.get("resourceClaimName") or "",
         extended_resources=tuple(sorted({one["resourceName"] for one in extended.get("requestMappings") or ()})),
     )
+
+
+def _server_ends_at(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> float | None:
+    """Return until when our preStop hook keeps the server of a pod that is being deleted.
+
+    The API server's ``deletionTimestamp`` is when the grace is over.
+    """
+    deleted_at, grace = metadata.get("deletionTimestamp"), metadata.get("deletionGracePeriodSeconds") or 0
+    hooks = (((one.get("lifecycle") or {}).get("preStop") or {}).get("exec") for one in spec.get("containers") or ())
+    if deleted_at is None or not any(PRE_STOP in (hook or {}).get("command", ()) for hook in hooks):
+        return None
+    return seconds_of(deleted_at) - min(SERVER_SECONDS, grace)
 
 
 def without_preemption(message: str) -> str:

@@ -111,7 +111,7 @@ class Replay:
                 self._put_event(comes, claim, "comes")
             else:
                 opened |= self._line_up(claim)
-                left = policy_of(claim, self._seen).longest_wait_seconds - claim.waited_seconds(now)
+                left = policy_of(claim, self._seen).queue.longest_wait_seconds - claim.waited_seconds(now)
                 if left >= 0:
                     self._put_event(now + left, claim, "overdue")
         self._serve(opened)

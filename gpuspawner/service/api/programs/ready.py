@@ -12,7 +12,7 @@ from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.shapes import ready as shapes
 from gpuspawner.service.ready import telling
 from gpuspawner.service.rules.server_names import read_server
-from gpuspawner.service.store.clients.keyed import announce
+from gpuspawner.service.store.idempotency import set_answer
 
 
 class ReadyHandler(ApiHandler):
@@ -64,7 +64,7 @@ class OneReady(ReadyHandler):
         """Remove it, and answer its id. What was asked for by it goes on."""
         person = self.user()
         self.fields()
-        announce({"id": name})
+        set_answer({"id": name})
         if not await telling.remove(self.parts, person.owner, person.name, name, self.where):
             raise self.missing(name)
         self.answer({"id": name})

@@ -125,7 +125,7 @@ class Tokens(ApiHandler):
     async def get(self, *, query: PageQuery) -> None:
         """Answer them, the newest first."""
         person = person_of_tokens(self)
-        rows = await self.parts.store.read(self.parts.store.tokens.of_owner, person.owner, self.parts.clock.now())
+        rows = await self.parts.store.read(self.parts.store.tokens.of, person.owner, self.parts.clock.now())
         shown, following = page(rows, query, lambda row: (0, -row.made_at, row.id))
         self.answer({"tokens": [token_view(self.parts, row) for row in shown], "next": following})
 
@@ -141,7 +141,7 @@ class OneToken(ApiHandler):
         wanted = person.token if token == "this" else token  # noqa: S105 - a word for it
         if not await revoke(self.parts, person.owner, person.name, wanted, self.where):
             raise HTTPError(404, reason=f"You have no token with the id {token[:40]}. See gpuspawner tokens.")
-        rows = await self.parts.store.read(self.parts.store.tokens.of_owner, person.owner, self.parts.clock.now())
+        rows = await self.parts.store.read(self.parts.store.tokens.of, person.owner, self.parts.clock.now())
         self.answer({"tokens": [token_view(self.parts, row) for row in rows], "next": None})
 
 

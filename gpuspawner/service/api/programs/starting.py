@@ -21,7 +21,7 @@ from gpuspawner.service.api.rest.shapes.options import StartBody
 from gpuspawner.service.api.rest.shapes.workspaces import Workspace
 from gpuspawner.service.leases.allocator import Ask
 from gpuspawner.service.rules.server_names import read_server
-from gpuspawner.service.store.clients.keyed import announce_about
+from gpuspawner.service.store.idempotency import set_about
 from gpuspawner.service.tell.views import lease_view
 
 
@@ -54,7 +54,7 @@ class Workspaces(Listed):
         ask = Ask(
             key, person.name, request, options, uuid.uuid4().hex, "", unattended=True, where=self.where, lease_id=name
         )
-        announce_about(name)
+        set_about(name)
         self.answer(lease_view(parts, await parts.allocator.acquire(ask)), 202)
 
     async def replay(self, about: str) -> None:

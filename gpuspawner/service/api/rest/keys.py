@@ -11,8 +11,7 @@ from typing import Any
 from tornado.web import HTTPError
 
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable, quoted
-from gpuspawner.service.store.clients.answers import AnswerRow
-from gpuspawner.service.store.clients.keyed import begin
+from gpuspawner.service.store.idempotency import KeyRow, begin_act
 
 log = logging.getLogger("gpuspawner.api")
 
@@ -53,55 +52,55 @@ async def once(
         right = f"1 to {LONGEST_KEY} printable letters"
         raise RequestRefused(KEY, quoted(key), right, "Make one at random, such as a UUID.")
     person, parts, request = handler.must(), handler.parts, handler.request
-    asked = hashlib.sha256(f"{request.method} {request.uri}\n".encode() + request.body).hexdigest()
+    digest = hashlib.sha256(f"{request.method} {request.uri}\n".encode() + request.body).hexdigest()
     # Not by the token: a script that signs in anew meanwhile is the same person.
     who = "\n".join([*person.owner, person.name])
-    of = hashlib.sha256(f"{who}\n{key}".encode()).hexdigest()
-    if of in parts.under_way:
+    name = hashlib.sha256(f"{who}\n{key}".encode()).hexdigest()
+    if name in parts.under_way:
         raise Conflict(UNDER_WAY)
-    parts.under_way.add(of)
+    parts.under_way.add(name)
     try:
-        known = await parts.store.read(parts.store.answers.of, of)
-        if known is not None and known.asked != asked:
+        known = await parts.store.read(parts.store.idempotency_keys.get, name)
+        if known is not None and known.request != digest:
             raise HTTPError(422, reason=USED)
-        if known is not None and (known.text or not repeatable):
+        if known is not None and (known.answer or not repeatable):
             await _replay(handler, known, path)
             return
-        row = AnswerRow(of, hashlib.sha256(who.encode()).hexdigest(), parts.clock.now(), asked, status)
+        row = KeyRow(name, hashlib.sha256(who.encode()).hexdigest(), parts.clock.now(), digest, status)
         await _act(handler, row, act)
     finally:
         handler.holds = False
-        parts.under_way.discard(of)
+        parts.under_way.discard(name)
     handler.send(*handler.held)
 
 
-async def _replay(handler: Any, known: AnswerRow, path: Sequence[str]) -> None:
+async def _replay(handler: Any, known: KeyRow, path: Sequence[str]) -> None:
     """Answer what was answered, or what is so now of what was done."""
     handler.set_header(REPLAYED, "true")
-    if known.text:
-        handler.send(known.status, known.text)
+    if known.answer:
+        handler.send(known.status, known.answer)
     elif hasattr(handler, "replay"):
         await handler.replay(known.about, *path)
     else:
         raise Conflict(LOST)
 
 
-async def _act(handler: Any, row: AnswerRow, act: Callable[[], Awaitable[None]]) -> None:
+async def _act(handler: Any, row: KeyRow, act: Callable[[], Awaitable[None]]) -> None:
     """Do it, holding its answer back until that is stored."""
-    answers, keyed = handler.parts.store.answers, begin(row)
+    store, keyed = handler.parts.store, begin_act(row)
     handler.holds = True
     try:
         await act()
     except (Conflict, RequestRefused, HTTPError):
         if keyed.stored:
-            await handler.parts.store.write(answers.drop, row.of)
+            await store.write(store.idempotency_keys.delete, row.id)
         raise
     finally:
-        keyed.taken = True
+        keyed.closed = True
     status, text = handler.held
-    if keyed.stored and (status, text) == (keyed.row.status, keyed.row.text):
+    if keyed.stored and (status, text) == (keyed.row.status, keyed.row.answer):
         return  # with the act
     try:
-        await handler.parts.store.write(answers.keep, replace(keyed.row, status=status, text=text))
+        await store.write(store.idempotency_keys.save, replace(keyed.row, status=status, answer=text))
     except Unavailable as error:  # it is done: its sender is to know
         log.warning("what was answered by an Idempotency-Key is not kept: %s", error)

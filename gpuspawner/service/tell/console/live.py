@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gpuspawner.catalog.groups import team_title
+from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.idle.idleness import SampleKind
 from gpuspawner.core.leases.endings import ENDINGS, Reason
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase

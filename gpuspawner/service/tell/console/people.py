@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from gpuspawner.catalog.groups import team_title
+from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.store.reports.use_sums import Amounts
+from gpuspawner.service.store.usage_sums import UsageAmounts
 from gpuspawner.service.tell.console.listing import Column, Filter, Table
 
 PEOPLE = Table(
@@ -37,18 +37,18 @@ PEOPLE = Table(
 )
 
 
-def people_rows(parts: Parts, used: Mapping[str, tuple[str, Amounts]]) -> list[dict[str, Any]]:
+def people_rows(parts: Parts, used: Mapping[str, tuple[str, UsageAmounts]]) -> list[dict[str, Any]]:
     """Return a row for each who has something now, or used something: ``used`` is by their ``created``."""
     leases: dict[str, list[Lease]] = defaultdict(list)
     for lease in parts.book:
         leases[lease.key.user_created].append(lease)
     return [
-        _person(parts, leases.get(created, []), *used.get(created, ("", Amounts())), created)
+        _person(parts, leases.get(created, []), *used.get(created, ("", UsageAmounts())), created)
         for created in dict.fromkeys([*used, *leases])
     ]
 
 
-def _person(parts: Parts, leases: list[Lease], name: str, used: Amounts, created: str) -> dict[str, Any]:
+def _person(parts: Parts, leases: list[Lease], name: str, used: UsageAmounts, created: str) -> dict[str, Any]:
     user = leases[0].user if leases else name
     holds = [x for x in leases if x.phase in HOLDING]
     runs, waits = len(holds), sum(x.phase in WAITING for x in leases)

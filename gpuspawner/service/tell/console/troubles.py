@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from gpuspawner.core.gpus.fleet import Gpu
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import UP, Lease
+from gpuspawner.core.outages import DATABASE, ETCD, HUB
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.failures import Failure
 from gpuspawner.service.observe.unmatched import unmatched, unmeasured
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import idle_policy_of
 from gpuspawner.service.tell.notifier import USER
+from gpuspawner.service.tell.views import has_monitor
 
 FAILS_TOLD, OF_LAST = 2, 5
 """A template is told of whose starts failed so many times, of the last so many. Arbitrary: once is an accident."""
@@ -21,6 +24,13 @@ LATE_PERIODS = 5
 NAMES_SHOWN = 5
 OLD_SECONDS = 60.0
 """The view of the GPUs is renewed every 5 s: one so old is not renewed."""
+REMEDY = "Nothing new is granted meanwhile. What runs goes on, and places in the queue stay. Ask gpuspawner doctor."
+"""Of a cluster or a scheduler that does not answer."""
+REMEDIES = {
+    DATABASE: "Nothing is granted or stopped meanwhile, and what runs goes on. Look at its disk, or at the database.",
+    HUB: "Nothing starts or stops meanwhile, and places in the queue stay. Look at the hub's log.",
+    ETCD: f"{REMEDY} Look at etcd's log: the API server itself answers.",
+}
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,7 @@ def troubles(parts: Parts, ended: Iterable[Lease], disputed: Iterable[Lease]) ->
         *_of_steps(parts),
         *_of_catalog(parts),
         *_unmeasured(parts),
+        *_unmonitored(parts),
         *_of_templates(parts, ended),
         *_of_messages(parts),
         *_disputed(parts, disputed),
@@ -53,22 +64,19 @@ def troubles(parts: Parts, ended: Iterable[Lease], disputed: Iterable[Lease]) ->
 
 def _of_service(parts: Parts) -> Iterator[Trouble]:
     now, fleet = parts.clock.now(), parts.scheduler.fleet
-    if parts.store.trouble:
-        remedy = "Nothing is granted or stopped meanwhile, and what runs goes on. Look at its disk, or at the database."
-        yield Trouble(parts.store.trouble, remedy, grave=True)
-    if not parts.allocator.observed.hub_answers:
-        remedy = "Nothing starts or stops meanwhile; who waits keeps the place. Look at the hub's log."
-        yield Trouble("The hub does not answer.", remedy, grave=True)
-    if parts.allocator.syncs.away:
-        remedy = "Nothing is granted meanwhile; places stay. Look at the scheduler's log, or ask gpuspawner doctor."
-        yield Trouble(parts.allocator.syncs.away, remedy, grave=True)
-    if damaged := sorted(parts.store.damaged.found):
+    for outage in parts.queue.outages.under_way():
+        why = f" {outage.why}" if outage.why else ""
+        yield Trouble(f"{outage.words(now)}{why}", REMEDIES.get(outage.part, REMEDY), grave=True)
+    if not parts.allocator.observed.hub_answers and parts.allocator.observed.hub_outage is None:
+        yield Trouble("The hub has not answered yet.", REMEDIES[HUB], grave=True)
+    if damaged := sorted(parts.store.leases.damaged):
         named = ", ".join(damaged[:NAMES_SHOWN])
         what = f"{len(damaged)} ended workspaces can't be read from the store: {named}. Lists leave them out."
         yield Trouble(what, "The service's log says why. Restore the store from a backup, or delete these rows.")
-    for sentence in parts.scheduler.unseen:
+    for sentence in (*parts.scheduler.unseen, *filter(None, (lacking() for lacking in parts.lacking))):
         yield Trouble(sentence, grave=not fleet.complete)
-    if fleet.complete and now - fleet.observed_at > OLD_SECONDS:
+    yield from _of_nodes(parts)
+    if fleet.complete and fleet.outage is None and now - fleet.observed_at > OLD_SECONDS:
         age = show_duration(now - fleet.observed_at)
         yield Trouble(
             f"The GPUs were last seen {age} ago.", "gpuspawner doctor tells why they can't be read.", grave=True
@@ -78,6 +86,28 @@ def _of_service(parts: Parts) -> Iterator[Trouble]:
     dcgm = (parts.sampler.dcgm.trouble, *parts.sampler.doubts.sentences(now))
     for sentence in (*parts.reconciler.lost_identities, *parts.members.missing(), *filter(None, dcgm)):
         yield Trouble(sentence)
+
+
+def _of_nodes(parts: Parts) -> Iterator[Trouble]:
+    """Yield a trouble for each node of which no GPU can be granted; of many nodes one for all."""
+    fleet, nodes = parts.scheduler.fleet, dict[str, list[Gpu]]()
+    for gpu in () if fleet.outage is not None else fleet.gpus:
+        if fleet.outage_of(gpu.cluster) is None and not gpu.is_coming:
+            nodes.setdefault(gpu.node, []).append(gpu)
+    lost = {node: gpus for node, gpus in nodes.items() if not any(gpu.healthy or gpu.foreign for gpu in gpus)}
+    remedy = "None of them is granted. What runs there keeps its GPUs. Look at the node, or ask gpuspawner doctor."
+    if len(lost) > NAMES_SHOWN:
+        named, count = ", ".join(sorted(lost)[:NAMES_SHOWN]), sum(map(len, lost.values()))
+        yield Trouble(f"All {count} GPUs of {len(lost)} nodes are out of service: {named} and others.", remedy)
+        return
+    for node, gpus in sorted(lost.items()):
+        of_node = {gpu.id for gpu in gpus}
+        leases = [lease for lease in parts.book if any(slot.gpu in of_node for slot in lease.slots)]
+        which = (
+            f"The only GPU of the node {node} is" if len(gpus) == 1 else f"All {len(gpus)} GPUs of the node {node} are"
+        )
+        what = f"{which} out of service: {gpus[0].note or 'no reason is known'}."
+        yield Trouble(what, remedy, pages=_pages(parts, leases))
 
 
 def _of_steps(parts: Parts) -> Iterator[Trouble]:
@@ -124,6 +154,19 @@ def _unmeasured(parts: Parts) -> Iterator[Trouble]:
         why = leases[0].streak.because
         what = f"On the node {node} {whose} can't be measured{f': {why}' if why else ''}."
         yield Trouble(what, remedy, pages=_pages(parts, leases))
+
+
+def _unmonitored(parts: Parts) -> Iterator[Trouble]:
+    """Yield a trouble if the GPU monitor does not run in some workspaces, and nothing else sees all of the time."""
+    leases = [lease for lease in parts.book if lease.phase in UP and has_monitor(parts, lease) is False]
+    if not leases:
+        return
+    templates = sorted({lease.request.template for lease in leases if lease.request.template})
+    named = f" of the templates {', '.join(templates[:NAMES_SHOWN])}" if templates else ""
+    count = "1 workspace" if len(leases) == 1 else f"{len(leases)} workspaces"
+    what = f"The GPU monitor does not run in {count}: GPU work of a few seconds may be missed there."
+    remedy = f"Install gpuspawner[workspace] in the images{named}, or name DCGM exporter by readings: in the catalog."
+    yield Trouble(what, remedy, pages=_pages(parts, leases))
 
 
 def _is_unmeasured(parts: Parts, lease: Lease) -> bool:

@@ -10,9 +10,9 @@ from typing import Any
 from urllib.parse import quote
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.catalog.groups import team_title
+from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.errors import RequestRefused, quoted
-from gpuspawner.service.store.reports.use_sums import Amounts, Part, Sum
+from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart, UsageSum
 from gpuspawner.service.tell.console.listing import Column, Filter, Table, Wanted
 from gpuspawner.service.tell.rules.quota_view import NO_KIND, NO_TEAM
 
@@ -102,11 +102,13 @@ def week_of(day: str) -> str:
     return (there - timedelta(days=there.weekday())).isoformat()
 
 
-def summed(by: str, stored: Iterable[Sum], running: Iterable[Part], days: Days) -> dict[str, tuple[str, Amounts]]:
+def summed(
+    by: str, stored: Iterable[UsageSum], running: Iterable[UsagePart], days: Days
+) -> dict[str, tuple[str, UsageAmounts]]:
     """Return name and amounts of each key: what is stored of these days, and what runs up to now."""
-    found: dict[str, tuple[str, Amounts]] = defaultdict(lambda: ("", Amounts()))
+    found: dict[str, tuple[str, UsageAmounts]] = defaultdict(lambda: ("", UsageAmounts()))
     for one in stored:
-        key = _key(by, one.key, one.span)
+        key = _key(by, one.key, one.day)
         found[key] = (one.name, found[key][1].plus(one.amounts))
     for part in running:
         if days.first <= part.day <= days.last:
@@ -121,7 +123,7 @@ def _key(by: str, key: str, day: str) -> str:
 
 
 def use_rows(
-    by: str, sums: Mapping[str, tuple[str, Amounts]], catalog: Catalog, people: str, *, priced: bool
+    by: str, sums: Mapping[str, tuple[str, UsageAmounts]], catalog: Catalog, people: str, *, priced: bool
 ) -> list[dict[str, Any]]:
     """Return a row for each key that something was used of. ``people`` is the address below which each has a page."""
     return [
@@ -148,7 +150,7 @@ def _title(by: str, key: str, name: str, catalog: Catalog) -> str:
     return key or NOT_KNOWN
 
 
-def amounts_row(amounts: Amounts, *, priced: bool) -> dict[str, Any]:
+def amounts_row(amounts: UsageAmounts, *, priced: bool) -> dict[str, Any]:
     """Return amounts as columns."""
     known = amounts.active + amounts.idle
     row = {
@@ -164,24 +166,24 @@ def amounts_row(amounts: Amounts, *, priced: bool) -> dict[str, Any]:
     return {**row, "cost": amounts.cost} if priced else row
 
 
-def total_of(sums: Mapping[str, tuple[str, Amounts]]) -> Amounts:
+def total_of(sums: Mapping[str, tuple[str, UsageAmounts]]) -> UsageAmounts:
     """Return everything together."""
-    total = Amounts()
+    total = UsageAmounts()
     for _, amounts in sums.values():
         total = total.plus(amounts)
     return total
 
 
-def series_of(sums: Mapping[str, tuple[str, Amounts]], days: Days) -> list[tuple[str, Amounts]]:
+def series_of(sums: Mapping[str, tuple[str, UsageAmounts]], days: Days) -> list[tuple[str, UsageAmounts]]:
     """Return the use of each day, or of each week of a long span, also of those without any. ``sums`` are by day."""
-    found: dict[str, Amounts] = {}
+    found: dict[str, UsageAmounts] = {}
     for day in days.each():
         key = week_of(day) if days.count > DAYS_CHARTED else day
-        found[key] = found.get(key, Amounts()).plus(sums.get(day, ("", Amounts()))[1])
+        found[key] = found.get(key, UsageAmounts()).plus(sums.get(day, ("", UsageAmounts()))[1])
     return list(found.items())
 
 
-def wasted(sums: Mapping[str, tuple[str, Amounts]], count: int) -> list[tuple[str, Amounts]]:
+def wasted(sums: Mapping[str, tuple[str, UsageAmounts]], count: int) -> list[tuple[str, UsageAmounts]]:
     """Return who had GPUs allocated idle for longest, by name; not who did for so little that 0.0 is shown of it."""
     found = [one for one in sums.values() if round(one[1].idle, 1) > 0]
     return sorted(found, key=lambda one: (-one[1].idle, one[0]))[:count]

@@ -13,7 +13,7 @@ from prometheus_client.core import Metric
 
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.store import Store
-from gpuspawner.service.store.reports.counters import Series
+from gpuspawner.service.store.statistics import Series
 
 COUNTED = ("counter", "histogram")
 SUFFIXES = ("_total", "_bucket", "_sum", "_count")

@@ -10,6 +10,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from tornado.web import HTTPError
 
+from gpuspawner.core.proof import is_same
 from gpuspawner.service.api.base import ADMIN, ApiHandler
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.tell.metrics.collector import ServiceCollector
@@ -39,10 +40,14 @@ class _Told(Collector):
 
 
 class Metrics(ApiHandler):
-    """GET: the metrics, for a hub token with the scope read:metrics or custom:gpu:admin."""
+    """GET: the metrics, for a hub token with the scope read:metrics or custom:gpu:admin, or for the chart's token."""
 
     async def prepare(self) -> None:
-        """Refuse whoever has neither scope."""
+        """Refuse whoever has neither scope nor the token that was made for Prometheus."""
+        scheme, credential = self._authorization()
+        own = self.parts.metrics_token
+        if own and scheme == "bearer" and is_same(credential, own):
+            return
         await self.find_person()
         if not self.hub_model or not self.hub_auth.check_scopes({READ_METRICS, ADMIN}, self.hub_model):
             raise HTTPError(403, reason=f"Send a hub token with the scope {READ_METRICS} or {ADMIN}.")

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from gpuspawner.catalog import resolve
-from gpuspawner.catalog.values import NO_GPU
+from gpuspawner.catalog.models import NO_GPU
 from gpuspawner.core.errors import RequestRefused, Unavailable
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.leases.request import Next
@@ -105,7 +105,8 @@ async def wait_words(parts: Parts, lease: Lease, groups: Collection[str]) -> str
     if not held and would.place.number == 1 and would.place.likely_seconds == 0:
         return "What it asks for is free now."
     offer = parts.queue.offer(request.gpu, asker_of(claim))
-    told = parts.allocator.foretold.words(would.place)
-    waiting = waits(would.place, request, parts.catalog, offer, held, asked_for=False, told=told)
+    told, outage = parts.allocator.foretold.words(would.place), parts.queue.outages.of_kind(request.gpu)
+    away = "" if outage is None else outage.waiting_words(now)
+    waiting = waits(would.place, request, parts.catalog, offer, held, asked_for=False, told=told, outage=away)
     waiting = waiting.removesuffix(" Once you have pressed Start, you can close this page.")
     return f"It would wait, and this workspace ends first. {waiting}"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.catalog.groups import team_title
+from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.quotas.bounds import Amount, Who
 from gpuspawner.core.quotas.quota_words import line_words
 from gpuspawner.core.quotas.quotas import Taken, Tally

@@ -10,11 +10,12 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.catalog.groups import team_title
+from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.calendar.periods import show_moment
-from gpuspawner.core.idle.policy import LifecyclePolicy
+from gpuspawner.core.calendar.windows import Window
+from gpuspawner.core.idle.policy import LifecyclePolicy, PreemptionPolicy
 from gpuspawner.core.quotas.budgets import hours_words as gpu_hours_words
-from gpuspawner.core.rules import Budget, ClassHold, Hours, Limit, Quota, Team, Used, Whom, Window
+from gpuspawner.core.rules import Budget, ClassHold, Hours, Limit, Quota, Team, Used, Whom
 from gpuspawner.core.units import show_duration, show_money
 from gpuspawner.service.tell.rules.quota_lines import amount, unit
 from gpuspawner.service.tell.sentences import gpu_title
@@ -160,19 +161,18 @@ def make_room_words(catalog: Catalog) -> str:
 
 def policy_words(policies: Iterable[LifecyclePolicy]) -> Iterator[str]:
     """Yield what policies say of stronger claims and of those who wait, those together that say the same."""
-    alike: dict[tuple[float, float, bool], list[str]] = {}
+    alike: dict[PreemptionPolicy, list[str]] = {}
     strict = []
     for policy in policies:
-        terms = policy.protected_seconds, policy.notice_seconds, policy.back_in_queue
-        alike.setdefault(terms, []).append(policy.name)
+        alike.setdefault(policy.preemption, []).append(policy.name)
         if not policy.extend.others_wait:
             strict.append(policy.name)
-    for (protected_seconds, notice_seconds, back), names in alike.items():
-        then = "It then returns to the queue." if back else "It does not start again by itself."
+    for preemption, names in alike.items():
+        then = "It then returns to the queue." if preemption.back_in_queue else "It does not start again by itself."
         yield (
             f"Under {_named(names)} a workspace is safe from stronger claims in its first "
-            f"{show_duration(protected_seconds)}, and its user is told {show_duration(notice_seconds)} before it ends. "
-            f"{then}"
+            f"{show_duration(preemption.protected_seconds)}, and its user is told "
+            f"{show_duration(preemption.notice_seconds)} before it ends. {then}"
         )
     if strict:
         yield f"Under {_named(strict)} nobody extends while others wait for the same kind."
@@ -184,7 +184,7 @@ def _named(names: list[str]) -> str:
 
 def wait_words(catalog: Catalog) -> str:
     """Return how long one waits for those who have used less: ``12 h``; by policy where they differ."""
-    waits = {name: show_duration(policy.longest_wait_seconds) for name, policy in catalog.policies.items()}
+    waits = {name: show_duration(policy.queue.longest_wait_seconds) for name, policy in catalog.policies.items()}
     if len(set(waits.values())) == 1:
         return next(iter(waits.values()))
     return "the policy says (" + ", ".join(f"{name}: {wait}" for name, wait in waits.items()) + ")"

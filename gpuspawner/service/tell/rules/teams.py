@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuspawner.catalog import Catalog, offered_instead, teams_of
-from gpuspawner.catalog.groups import team_title
+from gpuspawner.catalog import Catalog, kinds_instead, teams_of
 from gpuspawner.catalog.prices import prices
+from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.units import show_duration
@@ -32,9 +32,9 @@ def instead(catalog: Catalog, request: Request) -> tuple[str, ...]:
     template = catalog.templates.get(request.template)
     if template is None or request.gpu is None:
         return ()
-    said = request.needs_memory_bytes > template.needs_memory_bytes  # else it is what the template needs
+    said = request.needs_memory_bytes > template.needs.memory_bytes  # else it is what the template needs
     least_bytes = request.needs_memory_bytes if said else None
-    offered = offered_instead(catalog, template, request.gpu, request.count, least_bytes)
+    offered = kinds_instead(catalog, template, request.gpu, request.count, least_bytes)
     return tuple(dict.fromkeys(kind for kind in (*offered, *request.substitutes) if kind in catalog.gpus))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from gpuspawner.service.store.reports.use_sums import Amounts
+from gpuspawner.service.store.usage_sums import UsageAmounts
 
 HEIGHT = 160
 TICKS = 4
@@ -51,7 +51,7 @@ class Columns:
     weekly: bool
 
 
-def columns_of(series: Sequence[tuple[str, Amounts]], *, weekly: bool) -> Columns:
+def columns_of(series: Sequence[tuple[str, UsageAmounts]], *, weekly: bool) -> Columns:
     """Return the columns of a series: active, idle, not measured, from the bottom up."""
     tops = [one.allocated for _, one in series]
     top, step = _scale(max([*tops, 0.0]))

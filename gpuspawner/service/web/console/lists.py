@@ -67,5 +67,5 @@ class EndedPage(ListPage):
     async def _found(self, first: int, count: int) -> tuple[list[Row], int]:
         wanted, store = read_wanted(self.table, self.asked()), self.parts.store
         user, reason = wanted.filters.get("user", ""), wanted.filters.get("reason", "")
-        leases, found = await store.read(store.lookups.ended, user, reason, first, count, wanted.sort)
+        leases, found = await store.read(store.leases.search_ended, user, reason, first, count, wanted.sort)
         return list(ended_rows(self.parts, leases)), found

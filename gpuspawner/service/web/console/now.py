@@ -23,8 +23,8 @@ class NowPage(ConsolePage):
     async def get(self) -> None:
         """Answer the page."""
         parts, wanted = self.parts, read_wanted(GPUS, self.asked())
-        ended = await parts.store.read(parts.store.ended, None, LAST_ENDED)
-        disputed = await parts.store.read(parts.store.disputed, None)
+        ended = await parts.store.read(parts.store.leases.ended, None, LAST_ENDED)
+        disputed = await parts.store.read(parts.store.leases.disputed, None)
         # From here on nothing is awaited: all that the page says is of one moment.
         in_force = parts.restrictions.in_force()
         self.show(

@@ -9,7 +9,7 @@ from tornado.web import HTTPError
 
 from gpuspawner.core.leases.events import Disputed, Kept, ReachesInto, Stopped, WarnedIdle, WarnedOfClaim, WarnedOfEnd
 from gpuspawner.core.leases.lease import WAITING
-from gpuspawner.service.store.reports.use_sums import Amounts
+from gpuspawner.service.store.usage_sums import UsageAmounts
 from gpuspawner.service.tell.console import use
 from gpuspawner.service.tell.console.listing import Row, Table, read_wanted
 from gpuspawner.service.tell.console.live import ENDED, WORKSPACES, ended_rows, queue_rows, workspace_rows
@@ -33,7 +33,7 @@ class PeoplePage(ListPage):
     async def rows(self) -> Sequence[Row]:
         """Return them."""
         store, days = self.parts.store, self.month()
-        stored = await store.read(store.use_sums.of_days, "user", days.first, days.last)
+        stored = await store.read(store.usage_sums.of_days, "user", days.first, days.last)
         return people_rows(self.parts, use.summed("user", stored, await running_parts(self.parts), days))
 
 
@@ -47,11 +47,11 @@ class PersonPage(ConsolePage):
         read_wanted(NO_LIST, self.asked())
         parts, store, days = self.parts, self.parts.store, self.month()
         keys, ended, lines = await asyncio.gather(
-            store.read(store.use_sums.called, name),
-            store.read(store.lookups.ended_of_user, name, ENDED_SHOWN),
-            store.read(store.lookups.audit_of_user, name, [one.name for one in TOLD], TOLD_SHOWN),
+            store.read(store.usage_sums.users_named, name),
+            store.read(store.leases.ended_of_user, name, ENDED_SHOWN),
+            store.read(store.audit_log.of_user, name, [one.name for one in TOLD], TOLD_SHOWN),
         )
-        stored = await store.read(store.use_sums.of_days, "user", days.first, days.last, daily=True, keys=keys)
+        stored = await store.read(store.usage_sums.of_days, "user", days.first, days.last, daily=True, keys=keys)
         mine = [x for x in parts.book if x.user == name]
         if not (mine or ended or keys or lines):
             raise HTTPError(404, reason=f"Nobody called {name[:40]} has or had a workspace here.")
@@ -67,7 +67,7 @@ class PersonPage(ConsolePage):
             told=told_rows(parts, lines),
             counted=counted(lines),
             used=use.amounts_row(total, priced=False),
-            any_use=total != Amounts(),
+            any_use=total != UsageAmounts(),
             days=days,
             series=series,
             chart=columns_of(series, weekly=False),

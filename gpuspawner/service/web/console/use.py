@@ -13,8 +13,8 @@ from gpuspawner.core.quotas.charges import lines_until
 from gpuspawner.service.api.granting import refused_as
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.daily_use import counted_until, parts_of_lines, parts_of_rest
-from gpuspawner.service.store.estimates import Waits
-from gpuspawner.service.store.reports.use_sums import Amounts, Part, Sum
+from gpuspawner.service.store.statistics import WaitingTimes
+from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart, UsageSum
 from gpuspawner.service.tell.console import use
 from gpuspawner.service.tell.console.listing import chosen, listed, read_wanted
 from gpuspawner.service.tell.console.use import Days
@@ -32,12 +32,12 @@ AT_A_TIME = 50
 class _Read:
     """What was read of the store, and what runs."""
 
-    stored: list[Sum]
-    daily: list[Sum]
-    by_user: list[Sum]
-    waits: Waits
+    stored: list[UsageSum]
+    daily: list[UsageSum]
+    by_user: list[UsageSum]
+    waits: WaitingTimes
     disputes: int
-    running: list[Part]
+    running: list[UsagePart]
 
 
 class UsePage(ConsolePage):
@@ -100,12 +100,12 @@ class UsePage(ConsolePage):
         store, zone = self.parts.store, self.parts.allocator.accounting.zone
         since = datetime.fromisoformat(days.first).replace(tzinfo=zone).timestamp()
         until = (datetime.fromisoformat(days.last) + timedelta(days=1)).replace(tzinfo=zone).timestamp()
-        of_days = store.use_sums.of_days
+        of_days = store.usage_sums.of_days
         by_day, by_user, waits, disputes = await asyncio.gather(
             store.read(of_days, "all", days.first, days.last, daily=True),
             store.read(of_days, "user", days.first, days.last),
-            store.read(store.estimates.waits, since, until),
-            store.read(store.lookups.count_disputes, since, until),
+            store.read(store.estimates.waiting_times, since, until),
+            store.read(store.audit_log.count_disputes, since, until),
         )
         known = {"user": by_user} | dict.fromkeys(use.OF_TIME, by_day)
         stored = known[by] if by in known else await store.read(of_days, by, days.first, days.last)
@@ -113,7 +113,7 @@ class UsePage(ConsolePage):
         return _Read(stored, by_day, by_user, waits, disputes, await running_parts(self.parts))
 
 
-async def running_parts(parts: Parts) -> list[Part]:
+async def running_parts(parts: Parts) -> list[UsagePart]:
     """Return what runs has used so far, which the ledger and its sums get at the end.
 
     It is counted once in some seconds for all who look. What has ended meanwhile is left out: it is told once.
@@ -135,8 +135,8 @@ class _Running(NamedTuple):
     """What a workspace that runs has used and the sums do not have: what it is charged, and its time since a sample."""
 
     counted_until: float
-    charged: list[Part]
-    rest: list[Part]
+    charged: list[UsagePart]
+    rest: list[UsagePart]
 
 
 async def _running_parts(parts: Parts) -> dict[str, _Running]:
@@ -151,7 +151,7 @@ async def _running_parts(parts: Parts) -> dict[str, _Running]:
     return found
 
 
-def _of_all(total: Amounts) -> dict[str, Any]:
+def _of_all(total: UsageAmounts) -> dict[str, Any]:
     """Return what is told of the whole alone: how much was measured, and how many stops saved what."""
     known = total.active + total.idle
     return {

@@ -116,7 +116,7 @@ class Tokens(SignedInPage):
     async def get(self) -> None:
         """Answer the page."""
         owner: Owner = self.signed_in().owner
-        rows = await self.parts.store.read(self.parts.store.tokens.of_owner, owner, self.parts.clock.now())
+        rows = await self.parts.store.read(self.parts.store.tokens.of, owner, self.parts.clock.now())
         self.render_page("tokens.html", address=self.address, tokens=[token_view(self.parts, row) for row in rows])
 
     async def post(self) -> None:

@@ -75,8 +75,9 @@ def outcome_of(pod: Json | None, events: Sequence[Json]) -> str:
     if _was_disrupted(pod, events):
         return "preempted"
     terminated = _terminated(pod or {})
-    deleted = (pod or {}).get("metadata", {}).get("deletionTimestamp")
-    return "quit" if terminated and terminated.get("exitCode") == 0 and not deleted else "died"
+    is_evicted = (pod or {}).get("status", {}).get("reason") == "Evicted"
+    ended = is_evicted or (pod or {}).get("metadata", {}).get("deletionTimestamp")
+    return "quit" if terminated and terminated.get("exitCode") == 0 and not ended else "died"
 
 
 def _was_disrupted(pod: Json | None, events: Sequence[Json]) -> bool:

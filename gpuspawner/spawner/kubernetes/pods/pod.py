@@ -13,7 +13,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from gpuspawner.backends.kubernetes.names import carried
+from gpuspawner.backends.kubernetes.names import PRE_STOP, SERVER_SECONDS, carried
 from gpuspawner.backends.kubernetes.reading.objects import requested
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.vendors import reaches_gpus
@@ -36,8 +36,10 @@ STAYS = {"karpenter.sh/do-not-disrupt": "true", "cluster-autoscaler.kubernetes.i
 """What keeps autoscalers from emptying a node to save it: Karpenter evicts pods that no controller would make again, as
 it does all others, and nobody would be asked.
 """
-SERVER_SECONDS = 5
-"""Of the grace, what is left to the server itself once programs have saved. Arbitrary."""
+SAID_SECONDS = 5
+"""For how long the preStop hook waits until the service says whether the cluster ends the pod or somebody stops it. The
+service sees either within two seconds, and writes it into the workspace. Arbitrary beyond that.
+"""
 SHARED_MEMORY = "gpuspawner-shm"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -155,10 +157,13 @@ def _pre_stop() -> str:
 
 
 def _let_save(server: Json, grace_seconds: int) -> None:
-    """Have programs that handle SIGTERM get it when the pod ends; what the administrator has run then stays."""
+    """Have programs save when the pod ends, and the server stay until an end that the cluster announces.
+
+    What the administrator has run then stays.
+    """
     if not (server.get("lifecycle") or {}).get("preStop"):
         seconds = max(1, grace_seconds - SERVER_SECONDS)
-        command = ["sh", "-c", _pre_stop(), "gpuspawner-pre-stop", str(seconds)]
+        command = ["sh", "-c", _pre_stop(), PRE_STOP, str(seconds), str(min(SAID_SECONDS, seconds))]
         server["lifecycle"] = {**(server.get("lifecycle") or {}), "preStop": {"exec": {"command": command}}}
 
 

@@ -1,7 +1,8 @@
 # What the kubelet runs in a workspace's container before it ends it, within the pod's grace. Kubernetes sends SIGTERM to
 # the container's first process alone, and kills the rest once that has ended. So what runs in a kernel, a terminal or
 # an SSH session, each a session of its own, and handles SIGTERM is sent it here, and waited for.
-# $1: how long at most, in seconds.
+# Where the cluster ends the pod, the service announces an end to the user. The server is kept until then.
+# $1: how long at most, in seconds. $2: how long to wait for the service to say which it is.
 session_of() { # also tells in $state how the process is
     session='' state=''
     { read -r line <"/proc/$1/stat"; } 2>/dev/null || return
@@ -19,13 +20,8 @@ saving() {
         done <"$folder/status"; } 2>/dev/null
     done
 }
-session_of $$ && own=$session
-session_of 1 && server=$session
-[ -n "$own" ] && [ -n "$server" ] || exit 0
-programs=$(saving)
-[ -n "$programs" ] || exit 0
-kill -TERM $programs 2>/dev/null
 any_left() { # of these alone: a kernel that ended is started again
+    [ -n "$programs" ] || return 1
     for program in $(saving); do
         for asked in $programs; do
             [ "$program" != "$asked" ] || return 0
@@ -33,9 +29,32 @@ any_left() { # of these alone: a kernel that ended is started again
     done
     return 1
 }
-seconds=0
-while [ "$seconds" -lt "$1" ] && any_left; do
-    sleep 1
-    seconds=$((seconds + 1))
+now() { date +%s; }
+is_held() { # by the notice file, which the service writes; until it has said something of this end, for a while
+    [ -n "$GPUSPAWNER_NOTICE" ] || return 1
+    text=''
+    { read -r text <"${HOME:-/}/$GPUSPAWNER_NOTICE"; } 2>/dev/null
+    case $text in
+    *'"kind": "stopped"'*) return 1 ;;
+    *'"kind": "preempted"'*)
+        ends=${text#*'"ends_at": '}
+        ends=${ends%%[!0-9]*}
+        if [ "${ends:-0}" -ge "$begun" ] && [ "${ends:-0}" -le "$latest" ]; then # else it is of another end
+            [ "$ends" -gt "$(now)" ]
+            return
+        fi
+        ;;
+    esac
+    [ "$(now)" -lt "$((begun + $2))" ]
+}
+begun=$(now)
+latest=$((begun + $1 + 5)) # the service's clock may be ahead
+session_of $$ && own=$session
+session_of 1 && server=$session
+programs=''
+[ -z "$own" ] || [ -z "$server" ] || programs=$(saving)
+[ -z "$programs" ] || kill -TERM $programs 2>/dev/null
+while [ "$(now)" -lt "$((begun + $1))" ] && { any_left || is_held "$@"; }; do
+    sleep 0.2 2>/dev/null || sleep 1
 done
 exit 0

@@ -57,6 +57,7 @@ def stage_of(
     own_claim: str = "",
     node_seconds: float = 0.0,
     waits_in: str = "",
+    answer_seconds: float = 0.0,
 ) -> Stage:
     """Return where the start of a pod stands, ``seconds`` after the pod was made.
 
@@ -67,6 +68,7 @@ def stage_of(
         own_claim: the claim that this very start made for the pod, "" where it made none.
         node_seconds: how long a node takes that the cluster starts for it; 0 where none is to be started.
         waits_in: in words, in which queue of the cluster it waits; "" where in none.
+        answer_seconds: how long its server may take to answer once the pod is ready; 0 where that is not bounded.
     """
     if pod is None:
         return Stage(55, "Creating its pod.")
@@ -89,7 +91,7 @@ def stage_of(
         or _sandbox(events)
         or _preparing(events)
         or _mounting(status, events, seconds)
-        or _under_way(pod, events)
+        or _under_way(pod, events, answer_seconds)
     )
 
 
@@ -298,11 +300,14 @@ def _mounting(status: Json, events: Sequence[Json], seconds: float) -> Stage | N
     return Stage(60, f"Its {name} is not there yet: {short(message)} The cluster keeps trying.")
 
 
-def _under_way(pod: Json, events: Sequence[Json]) -> Stage:
+def _under_way(pod: Json, events: Sequence[Json], answer_seconds: float) -> Stage:
     node, status = pod.get("spec", {}).get("nodeName", "its node"), pod.get("status", {})
     server: Json = next((c for c in status.get("containerStatuses", []) if c.get("name") == NOTEBOOK), {})
     if "running" in server.get("state", {}):
-        return Stage(76, f"Started on {node}; waiting for its server to answer.")
+        if unready := sorted(c.get("name", "") for c in status["containerStatuses"] if c.get("ready") is False):
+            return Stage(75, f"Started on {node}. Waiting until the cluster calls it ready ({', '.join(unready)}).")
+        limit = f", {show_duration(answer_seconds)} at most" if answer_seconds else ""
+        return Stage(76, f"Started on {node}. Its pod is ready. Waiting for its server to answer{limit}.")
     sidecars = {c["name"] for c in pod["spec"].get("initContainers", []) if c.get("restartPolicy") == "Always"}
     init = (c for c in status.get("initContainerStatuses", []) if c["name"] not in sidecars)
     preparing = next((c for c in init if "running" in c.get("state", {})), None)

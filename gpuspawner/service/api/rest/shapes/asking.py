@@ -23,6 +23,8 @@ class Whoever(Answer):
     teams: list[Team]
     team: str | None
     """The one that is charged where a start names none; null where one must be named."""
+    pages: str | None
+    """Where people open the service's pages; null where the hub's public address is not known."""
 
 
 class Offer(Answer):

@@ -6,7 +6,7 @@ from gpuspawner.service.api.rest.models import Answer, Body
 
 
 class LackingBody(Body):
-    """What can't be opened, as ``opens`` of a template calls it."""
+    """What does not work: ``monitor``, or what can't be opened, as ``opens`` of a template calls it."""
 
     lacks: list[str]
 

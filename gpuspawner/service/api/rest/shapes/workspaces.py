@@ -128,6 +128,7 @@ class Idle(Answer):
     grace_ends_at: float | None
     kept_until: float | None
     unreadable: list[Unreadable]
+    monitor: bool | None
     seen_by: list[str]
     soft_seconds: float
     soft_left_seconds: float

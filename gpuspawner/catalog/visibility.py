@@ -1,0 +1,144 @@
+"""Groups of the hub in a catalog: which entries their members may use, and which team is charged for their usage."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from gpuspawner.catalog.models import Catalog, Template
+from gpuspawner.core.errors import RequestRefused, quoted
+from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.rules import Rules, Whom
+
+Entry = tuple[str | int, ...]
+
+NOBODY_IN_IT = "the hub has no group {group}, so it has no members"
+MAKE_IT = (
+    "create it on the hub's page Admin, or correct the name; a group that the authenticator manages appears when its "
+    "first member signs in"
+)
+
+
+def visible(catalog: Catalog, groups: Collection[str] | None) -> Catalog:
+    """Return the catalog as the members of some groups of the hub see it.
+
+    Templates and GPU kinds for other groups are left out, and so are templates whose kinds are all left out. Users get
+    the same answer about them as about names that do not exist. None hides nothing: the caller has checked what the
+    user may have.
+    """
+    if groups is None:
+        return catalog
+    kinds = {name: kind for name, kind in catalog.gpus.items() if _is_for(kind.groups, groups)}
+    templates = {}
+    for name, template in catalog.templates.items():
+        seen = _with_kinds(template, kinds)
+        if _is_for(template.groups, groups) and (seen.gpus or not template.gpus):
+            templates[name] = seen
+    if len(kinds) == len(catalog.gpus) and len(templates) == len(catalog.templates):
+        return catalog
+    return replace(
+        catalog,
+        gpus=kinds,
+        templates=templates,
+        simulated={name: count for name, count in catalog.simulated.items() if name in kinds},
+        menus={name: menu for name, menu in catalog.menus.items() if name in templates},
+    )
+
+
+def _is_for(restricted: frozenset[str], groups: Collection[str]) -> bool:
+    return not restricted or not restricted.isdisjoint(groups)
+
+
+def _with_kinds(template: Template, kinds: Mapping[str, object]) -> Template:
+    """Return a template with only these kinds. If its default kind is not among them, the first kind is the default."""
+    gpus = {name: ends for name, ends in template.gpus.items() if name in kinds}
+    others = {
+        name: tuple(other for other in those if other in kinds)
+        for name, those in template.substitutes.items()
+        if name in gpus
+    }
+    default = template.default
+    if default.gpu is not None and default.gpu not in gpus:
+        gpu = next(iter(gpus), None)
+        least, most = gpus[gpu] if gpu is not None else (0, 0)
+        default = replace(default, gpu=gpu, count=min(max(default.count, least), most))
+    return replace(template, gpus=gpus, substitutes=others, default=default)
+
+
+def charging_teams(rules: Rules) -> tuple[str, ...]:
+    """Return the groups that are charged for their members' usage: those with an entry in ``teams`` or a quota."""
+    of_quotas = (quota.subject for quota in rules.quotas if quota.whom in {Whom.TEAM, Whom.EACH_OF_TEAM})
+    return tuple(dict.fromkeys((*rules.teams, *of_quotas)))
+
+
+def teams_of(rules: Rules, groups: Collection[str] | None) -> tuple[str, ...]:
+    """Return the teams among a user's groups in the catalog's order, or all teams if ``groups`` is None."""
+    return tuple(team for team in charging_teams(rules) if groups is None or team in groups)
+
+
+def choose_team(rules: Rules, groups: Collection[str] | None, last_team: str, asked: Mapping[Any, Any]) -> str:
+    """Return the team that a request is charged to, or "" for a user without a team.
+
+    The team in the options goes first, then the user's last team, then the only team of the user.
+
+    Raises:
+        RequestRefused: the user is not in the team that is asked for, or is in several teams and names no team.
+    """
+    own, team = teams_of(rules, groups), asked.get("team")
+    if team is not None and team != "":
+        if isinstance(team, str) and team in own:
+            return team
+        remedy = "Choose one of them." if own else "Leave it out: you are in no team."
+        raise RequestRefused("team", quoted(team), listed(own) or "none", remedy)
+    if last_team in own:
+        return last_team
+    if groups is None or not own:
+        return ""
+    if len(own) > 1:
+        raise RequestRefused("team", "none", listed(own), "Say for which of them it is.")
+    return own[0]
+
+
+def listed(names: Collection[str]) -> str:
+    """Return names as a message lists them."""
+    return ", ".join(list(names)[:20])
+
+
+def named_groups(catalog: Catalog) -> dict[str, Entry]:
+    """Return every group that a catalog names, with the first entry that names it."""
+    rules, found = catalog.rules, dict[str, Entry]()
+    for key, entries in (("gpus", catalog.gpus), ("templates", catalog.templates)):
+        for name, entry in entries.items():
+            for group in sorted(entry.groups):
+                found.setdefault(group, (key, name, "groups"))
+    for team in rules.teams:
+        found.setdefault(team, ("teams", team))
+    for quota in rules.quotas:
+        if quota.whom in {Whom.TEAM, Whom.EACH_OF_TEAM}:
+            found.setdefault(quota.subject, ("quotas", quota.name, "group"))
+    for number, hold in enumerate(rules.holds):
+        found.setdefault(hold.group, ("holds", number, "group"))
+    return found
+
+
+def missing_groups(catalog: Catalog, there: frozenset[str]) -> dict[str, Entry]:
+    """Return the groups that a catalog names and a hub with the groups ``there`` does not have, with their entries."""
+    return {group: entry for group, entry in named_groups(catalog).items() if group not in there}
+
+
+def team_title(catalog: Catalog, team: str) -> str:
+    """Return the title of a team, or "" for no team."""
+    named = catalog.rules.teams.get(team)
+    return (named.title if named else "") or team
+
+
+def lost_group(catalog: Catalog, template: str, kind: str | None, team: str, groups: frozenset[str]) -> str:
+    """Return the group that a request needs and its user has left, as users read it, or ""."""
+    if team and team not in groups:
+        return team_title(catalog, team)
+    entries: Iterable[GpuKind | Template | None] = (catalog.templates.get(template), catalog.gpus.get(kind or ""))
+    for entry in entries:
+        if entry is not None and entry.groups and not entry.groups & groups:
+            return " or ".join(sorted(entry.groups))
+    return ""

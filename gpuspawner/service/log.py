@@ -1,0 +1,39 @@
+"""The form of the service's log: lines for people, or one JSON object for each line."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import datetime
+
+TEXT, JSON = "text", "json"
+FORMS = (TEXT, JSON)
+TEXT_FORMAT = "[gpu %(asctime)s %(levelname)s] %(message)s"
+
+
+class JsonFormatter(logging.Formatter):
+    """Writes each line as one JSON object: time, level, logger, message, and the fields of a known event.
+
+    A line of :mod:`gpuspawner.service.lease_log` or :mod:`gpuspawner.backends.outages` has its ``fields``.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the object. The time is ISO 8601 in the process's zone, with its offset."""
+        line: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def begin_log(form: str = TEXT) -> None:
+    """Log to standard error in this form, one of FORMS. It may be called again for another form."""
+    handler = logging.StreamHandler()
+    text = logging.Formatter(TEXT_FORMAT, datefmt="%Y-%m-%d %H:%M:%S%z")
+    handler.setFormatter(JsonFormatter() if form == JSON else text)
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

@@ -1,1 +1,0 @@
-"""Whole copies of the store: backups and their return, and from SQLite to PostgreSQL."""

@@ -1,0 +1,46 @@
+"""Objects that are stored whole, as JSON documents, with the few columns that they are searched by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar, Generic, TypeVar
+
+import sqlalchemy as sa
+from pydantic import TypeAdapter
+
+from gpuspawner.service.store.audit_log import AuditLine, write_audit
+from gpuspawner.service.store.rows import StoredRows
+
+T = TypeVar("T")
+
+
+class StoredDocuments(StoredRows, Generic[T]):
+    """Reads and writes one table of documents.
+
+    A subclass names the table and the adapter that reads and writes a document. Beside ``document``, the table has
+    columns with the names of the object's attributes, one of them ``id``.
+    """
+
+    table: ClassVar[sa.Table]
+    adapter: ClassVar[TypeAdapter[Any]]
+
+    def save(self, objects: Iterable[T], audit: Iterable[AuditLine] = ()) -> None:
+        """Write objects, in place of what was stored under their ids, with audit entries."""
+        names = [column.name for column in self.table.c if column.name != "document"]
+        rows = [
+            {**{name: getattr(one, name) for name in names}, "document": self.adapter.dump_python(one, mode="json")}
+            for one in objects
+        ]
+        with self._transaction(writes=True) as connection:
+            connection.execute(self.table.delete().where(self.table.c.id.in_([row["id"] for row in rows])))
+            connection.execute(self.table.insert(), rows)
+            write_audit(connection, audit)
+
+    def get(self, name: str) -> T | None:
+        """Return an object by its id, None without one."""
+        return next(iter(self._find(self.table.c.id == name)), None)
+
+    def _find(self, where: sa.ColumnElement[bool], *order: sa.ColumnElement[Any], limit: int | None = None) -> list[T]:
+        query = sa.select(self.table.c.document).where(where).order_by(*order, self.table.c.id).limit(limit)
+        with self._transaction() as connection:
+            return [self.adapter.validate_python(document) for document in connection.scalars(query)]

@@ -1,0 +1,265 @@
+"""Rows that belong to one user: presets, schedules, tokens of the command line, and notices that were read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from pydantic import TypeAdapter
+
+from gpuspawner.core.calendar.ready import Wish
+from gpuspawner.core.inbox.notices import KEPT_SECONDS, Marks, Step
+from gpuspawner.core.leases.lease import Owner
+from gpuspawner.core.leases.stored_events import event_of
+from gpuspawner.service.store import tables
+from gpuspawner.service.store.audit_log import AuditLine, write_audit
+from gpuspawner.service.store.databases import IsJson
+from gpuspawner.service.store.rows import StoredRows, owned_by, owner_columns, read_with_damaged_json
+
+MAX_STEPS = 2000
+"""Events that an inbox shows, the newest. Arbitrary: more than a month of one person, and read in some milliseconds."""
+MAX_MARKED = 500
+"""Notices that are marked as read one by one. More are marked all at once."""
+ALL_NOTICES = ""
+"""Stands for all notices until then."""
+
+
+class OwnedRows(StoredRows):
+    """Base of tables whose rows go with their user."""
+
+    table: sa.Table
+
+    def owners(self, hub: str) -> frozenset[str]:
+        """Return the creation times of a hub's users who have rows."""
+        t = self.table.c
+        with self._transaction() as connection:
+            return frozenset(connection.scalars(sa.select(t.user_created).where(t.hub == hub).distinct()))
+
+    def delete_users(self, owners: Iterable[Owner]) -> None:
+        """Delete all rows of users who are gone."""
+        with self._transaction(writes=True) as connection:
+            for owner in owners:
+                connection.execute(self.table.delete().where(owned_by(self.table, owner)))
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A user's own choices. ``options`` are as the form sends them. They are checked when they are used."""
+
+    name: str
+    options: Mapping[str, Any]
+    saved_at: float
+
+
+class Presets(OwnedRows):
+    """Reads and writes presets."""
+
+    table = tables.presets
+
+    def of(self, owner: Owner) -> list[Preset]:
+        """Return a user's presets, by name."""
+        t = tables.presets.c
+        query = sa.select(t.name, t.options, t.saved_at).where(owned_by(tables.presets, owner)).order_by(t.name)
+        return [Preset(**row) for row in self._read(query)]
+
+    def save(self, owner: Owner, one: Preset, limit: int) -> bool:
+        """Write a preset, in place of one of its name. Return False if the user has ``limit`` others."""
+        t, own = tables.presets, owned_by(tables.presets, owner)
+        with self._transaction(writes=True) as connection:
+            others = sa.select(sa.func.count()).select_from(t).where(own, t.c.name != one.name)
+            if (connection.scalar(others) or 0) >= limit:
+                return False
+            connection.execute(t.delete().where(own, t.c.name == one.name))
+            row = {"name": one.name, "options": dict(one.options), "saved_at": one.saved_at}
+            connection.execute(t.insert(), {**owner_columns(owner), **row})
+        return True
+
+    def rename(self, owner: Owner, before: str, name: str) -> bool:
+        """Rename a preset. Return False if it does not exist, or another one has that name."""
+        t, own = tables.presets, owned_by(tables.presets, owner)
+        with self._transaction(writes=True) as connection:
+            if connection.scalar(sa.select(t.c.name).where(own, t.c.name == name)):
+                return False
+            return connection.execute(t.update().where(own, t.c.name == before).values(name=name)).rowcount > 0
+
+    def delete(self, owner: Owner, name: str) -> bool:
+        """Delete a preset. Return whether there was one."""
+        return self._delete(tables.presets, owned_by(tables.presets, owner) & (tables.presets.c.name == name)) > 0
+
+
+_schedule_json: TypeAdapter[Wish] = TypeAdapter(Wish)
+
+
+class Schedules(OwnedRows):
+    """Reads and writes scheduled workspaces."""
+
+    table = tables.schedules
+
+    def of_hub(self, hub: str) -> list[tuple[Owner, Wish]]:
+        """Return the schedules of all of a hub's users."""
+        t = tables.schedules.c
+        rows = self._read(sa.select(t.user_created, t.document).where(t.hub == hub).order_by(t.id))
+        return [(Owner(hub, row.user_created), _schedule_json.validate_python(row.document)) for row in rows]
+
+    def of(self, owner: Owner) -> list[Wish]:
+        """Return a user's schedules, oldest first."""
+        with self._transaction() as connection:
+            return sorted(_schedules_of(connection, owner), key=lambda one: (one.made_at, one.id))
+
+    def add(self, owner: Owner, one: Wish, limit: int, line: AuditLine, *, once: bool = False) -> Wish | None:
+        """Write a schedule with its audit entry and return it. Return None if the user has ``limit`` already.
+
+        With ``once``, an equal schedule is returned instead: the user clicked twice.
+        """
+        t = tables.schedules
+        with self._transaction(writes=True) as connection:
+            known = _schedules_of(connection, owner)
+            if once and (same := next((other for other in known if other.asks_the_same(one)), None)):
+                return same
+            if len(known) >= limit:
+                return None
+            connection.execute(t.insert(), {"id": one.id, **owner_columns(owner), "document": _document(one)})
+            write_audit(connection, [line])
+        return one
+
+    def change(self, owner: Owner, name: str, change: Callable[[Wish], Wish], *audit: AuditLine) -> Wish | None:
+        """Apply a change to a schedule in one transaction. Return None if its user has deleted it."""
+        t = tables.schedules
+        where = owned_by(t, owner) & (t.c.id == name)
+        with self._transaction(writes=True) as connection:
+            document = connection.scalar(sa.select(t.c.document).where(where))
+            if document is None:
+                return None
+            after = change(_schedule_json.validate_python(document))
+            connection.execute(t.update().where(where).values(document=_document(after)))
+            write_audit(connection, audit)
+        return after
+
+    def delete(self, owner: Owner, name: str, line: AuditLine) -> bool:
+        """Delete a schedule with an audit entry. Return whether there was one."""
+        t = tables.schedules
+        with self._transaction(writes=True) as connection:
+            found = connection.execute(t.delete().where(owned_by(t, owner) & (t.c.id == name))).rowcount > 0
+            write_audit(connection, [line] if found else [])
+        return found
+
+
+def _schedules_of(connection: sa.Connection, owner: Owner) -> list[Wish]:
+    query = sa.select(tables.schedules.c.document).where(owned_by(tables.schedules, owner))
+    return [_schedule_json.validate_python(document) for document in connection.scalars(query)]
+
+
+def _document(one: Wish) -> Any:
+    return _schedule_json.dump_python(one, mode="json")
+
+
+@dataclass(frozen=True)
+class TokenRow:
+    """One token of the command line.
+
+    ``device`` is the name that the machine gives itself. ``admin_until`` is None for the token of a plain user.
+    """
+
+    id: str
+    hash: str
+    hub: str
+    user_created: str
+    user: str
+    device: str
+    made_at: float
+    until: float
+    admin_until: float | None = None
+
+    @property
+    def owner(self) -> Owner:
+        """The user that it acts for."""
+        return Owner(self.hub, self.user_created)
+
+
+class Tokens(StoredRows):
+    """Reads and writes tokens. The token itself is stored nowhere, only its hash."""
+
+    def add(self, row: TokenRow, line: AuditLine) -> None:
+        """Write a token with its audit entry."""
+        with self._transaction(writes=True) as connection:
+            connection.execute(tables.tokens.insert(), asdict(row))
+            write_audit(connection, [line])
+
+    def find_by_hash(self, hashed: str) -> TokenRow | None:
+        """Return the token with this hash, None without one."""
+        return next(iter(self._find(tables.tokens.c.hash == hashed)), None)
+
+    def of(self, owner: Owner, now: float) -> list[TokenRow]:
+        """Return a user's tokens that have not expired, newest first."""
+        return self._find(owned_by(tables.tokens, owner) & (tables.tokens.c.until > now))
+
+    def revoke(self, owner: Owner, name: str, line: AuditLine) -> bool:
+        """Delete a user's token by its id, with an audit entry. Return whether there was one."""
+        where = owned_by(tables.tokens, owner) & (tables.tokens.c.id == name)
+        with self._transaction(writes=True) as connection:
+            found = connection.execute(tables.tokens.delete().where(where)).rowcount > 0
+            write_audit(connection, [line] if found else [])
+        return found
+
+    def delete_user(self, owner: Owner) -> None:
+        """Delete all tokens of a user who is gone."""
+        self._delete(tables.tokens, owned_by(tables.tokens, owner))
+
+    def delete_expired(self, now: float) -> None:
+        """Delete tokens that have expired."""
+        self._delete(tables.tokens, tables.tokens.c.until <= now)
+
+    def _find(self, where: sa.ColumnElement[bool]) -> list[TokenRow]:
+        query = sa.select(tables.tokens).where(where).order_by(tables.tokens.c.made_at.desc(), tables.tokens.c.id)
+        return [TokenRow(**row) for row in self._read(query)]
+
+
+class InboxMarks(StoredRows):
+    """Reads a user's notices, which are the audit of their own workspaces, and notes what they have read."""
+
+    def notices(self, owner: Owner, now: float) -> tuple[list[Step], Marks]:
+        """Return the events of a user's workspaces, newest first, and what they have read."""
+        a, x, since = tables.audit.c, tables.leases.c, now - KEPT_SECONDS
+        recent = (sa.func.coalesce(x.ended_at, since) >= since) & (a.at >= since)
+        seen = sa.case((IsJson(x.document), x.document["seen_by_user"].as_boolean()), else_=False).label("seen")
+        query = sa.select(
+            a.number, a.at, a.lease, x.server, x.user, x.asked_at, seen, a.actor, a.action, a.fields, a.why
+        )
+        query = query.join(tables.leases, x.id == a.lease).where(owned_by(tables.leases, owner) & recent)
+        t = tables.inbox_read
+        with self._transaction() as connection:
+            rows = read_with_damaged_json(connection, query.order_by(a.number.desc()).limit(MAX_STEPS), a.fields)
+            read = connection.execute(sa.select(t.c.notice, t.c.at).where(owned_by(t, owner))).all()
+        all_until = max((row.at for row in read if row.notice == ALL_NOTICES), default=0.0)
+        return [_step_of(row) for row in rows], Marks(
+            all_until, frozenset(row.notice for row in read if row.notice != ALL_NOTICES)
+        )
+
+    def mark(self, owner: Owner, names: Collection[str], now: float) -> None:
+        """Note that a user has read notices. It may be repeated."""
+        t = tables.inbox_read
+        wanted = sorted(set(names))[:MAX_MARKED]
+        rows = [{**owner_columns(owner), "notice": name, "at": now} for name in wanted]
+        with self._transaction(writes=True) as connection:
+            connection.execute(t.delete().where(owned_by(t, owner) & t.c.notice.in_(wanted)))
+            if rows:
+                connection.execute(t.insert(), rows)
+
+    def mark_all(self, owner: Owner, now: float) -> None:
+        """Note that a user has read all notices until now."""
+        t = tables.inbox_read
+        with self._transaction(writes=True) as connection:
+            connection.execute(t.delete().where(owned_by(t, owner)))
+            connection.execute(t.insert(), {**owner_columns(owner), "notice": ALL_NOTICES, "at": now})
+
+    def delete_old(self, now: float) -> None:
+        """Delete marks of notices that are no longer shown."""
+        t = tables.inbox_read
+        self._delete(t, (t.c.at < now - 2 * KEPT_SECONDS) & (t.c.notice != ALL_NOTICES))
+
+
+def _step_of(row: Any) -> Step:
+    event = event_of(row.action, row.fields, row.why)
+    return Step(row.number, row.at, row.lease, row.server, row.user, row.asked_at, bool(row.seen), row.actor, event)

@@ -1,0 +1,153 @@
+"""Readings of GPUs, and the last output of servers that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from gpuspawner.core.leases.output import KEPT_SECONDS as OUTPUT_SECONDS
+from gpuspawner.service.store import tables
+from gpuspawner.service.store.databases import WholePart
+from gpuspawner.service.store.rows import StoredRows, Transactions
+
+RAW_SECONDS = 24 * 3600.0
+"""Raw readings are kept this long (design, section 7)."""
+MAXIMA_SECONDS = 30 * 24 * 3600.0
+"""Ten-minute maxima are kept this long."""
+BUCKET_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class ReadingRow:
+    """One reading of one GPU as stored. ``seconds`` is the time that it covers.
+
+    ``kept`` readings led to a stop. ``utilization_percent`` is the highest that was read. ``shared``, ``holders``,
+    ``holders_cpu_cores``, ``buffer_percent`` and ``persistence`` are those of core.idle.readings. ``cpu_cores`` is the
+    whole workspace's. So are ``encoder_percent``, ``decoder_percent``, ``possible_holders``, ``possible_cpu_cores``,
+    ``ended_cpu_cores`` and ``seen_seconds``. ``sources`` are the readings of the monitor in the workspace and of DCGM
+    exporter. ``soft`` is the soft evidence, null if not read: ``active`` and ``words`` of what was active (true) or
+    unknown (null). The rest was quiet. ``gpu`` is "" for a workspace without one.
+    """
+
+    lease: str
+    at: float
+    seconds: float
+    gpu: str
+    utilization_percent: float | None
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+    kind: str
+    because: str
+    kept: bool = False
+    shared: bool = False
+    holders: int | None = None
+    holders_cpu_cores: float | None = None
+    cpu_cores: float | None = None
+    soft: dict[str, dict[str, Any]] | None = None
+    buffer_percent: float | None = None
+    persistence: bool | None = None
+    encoder_percent: float | None = None
+    decoder_percent: float | None = None
+    possible_holders: int = 0
+    possible_cpu_cores: float | None = None
+    seen_seconds: float = 0.0
+    ended_cpu_cores: float | None = None
+    sources: list[dict[str, Any]] | None = None
+
+
+class Readings(StoredRows):
+    """Reads, writes and thins readings."""
+
+    def __init__(self, transaction: Transactions) -> None:
+        """Read and write by the store's transactions."""
+        super().__init__(transaction)
+        self._thinned_to: float | None = None
+
+    @staticmethod
+    def write(connection: sa.Connection, rows: Iterable[ReadingRow], kept: Iterable[tuple[str, float]]) -> None:
+        """Write readings in a transaction that has begun.
+
+        ``kept`` are ids of leases and times: their readings since then are kept as long as their audit.
+        """
+        if values := [asdict(row) for row in rows]:
+            connection.execute(tables.readings.insert(), values)
+        t = tables.readings.c
+        for lease_id, since in kept:
+            where = (t.lease == lease_id) & (t.at >= since)
+            connection.execute(tables.readings.update().where(where).values(kept=True))
+
+    def of_lease(self, lease_id: str, since: float = 0.0) -> list[ReadingRow]:
+        """Return the readings of one lease, oldest first."""
+        t = tables.readings.c
+        query = sa.select(*[column for column in t if column.name != "number"])
+        query = query.where(t.lease == lease_id, t.at >= since).order_by(t.at, t.number)
+        return [ReadingRow(**row) for row in self._read(query)]
+
+    def thin(self, now: float, at_once_seconds: float = MAXIMA_SECONDS) -> bool:
+        """Keep raw readings for a day and ten-minute maxima for 30 days. Readings that led to a stop stay.
+
+        One call covers ``at_once_seconds``, from where the last call ended: a month of a thousand workspaces takes a
+        quarter of a minute, in which nothing else could be written. Return whether there is more to thin.
+        """
+        r, until = tables.readings.c, now - RAW_SECONDS
+        begin = now - MAXIMA_SECONDS if self._thinned_to is None else self._thinned_to
+        end = min(begin + at_once_seconds, until)
+        old = (r.at >= begin - begin % BUCKET_SECONDS) & (r.at < end) & ~r.kept
+        # One row stays of each GPU's bucket: a busy one, with the highest reading, the latest.
+        rank = sa.func.row_number().over(
+            partition_by=(r.lease, r.gpu, WholePart(r.at / BUCKET_SECONDS)),
+            order_by=(
+                sa.case((r.kind == "busy", 0), else_=1),
+                sa.func.coalesce(r.utilization_percent, -1.0).desc(),
+                r.number.desc(),
+            ),
+        )
+        ranked = sa.select(r.number, rank.label("rank")).where(old).subquery()
+        with self._transaction(writes=True) as connection:
+            connection.execute(tables.readings.delete().where((r.at < now - MAXIMA_SECONDS) & ~r.kept))
+            connection.execute(
+                tables.readings.delete().where(r.number.in_(sa.select(ranked.c.number).where(ranked.c.rank > 1)))
+            )
+        self._thinned_to = end
+        return end < until
+
+
+@dataclass(frozen=True)
+class OutputRow:
+    """The last output of a lease's server, masked by ``leases.output.shown``.
+
+    ``shared`` is whether administrators may read it.
+    """
+
+    lease: str
+    at: float
+    text: str
+    shared: bool = False
+
+
+class Outputs(StoredRows):
+    """Reads and writes outputs. They are apart from leases and audit, so that no list of these shows them."""
+
+    def save(self, row: OutputRow) -> None:
+        """Write the output of a lease, in place of an earlier one."""
+        with self._transaction(writes=True) as connection:
+            connection.execute(tables.outputs.delete().where(tables.outputs.c.lease == row.lease))
+            connection.execute(tables.outputs.insert(), asdict(row))
+
+    def get(self, lease_id: str, now: float) -> OutputRow | None:
+        """Return the output of a lease, None without one or once it is too old."""
+        t = tables.outputs.c
+        rows = self._read(sa.select(tables.outputs).where(t.lease == lease_id, t.at >= now - OUTPUT_SECONDS))
+        return OutputRow(**rows[0]) if rows else None
+
+    def share(self, lease_id: str) -> None:
+        """Let administrators read the output of a lease."""
+        with self._transaction(writes=True) as connection:
+            connection.execute(tables.outputs.update().where(tables.outputs.c.lease == lease_id).values(shared=True))
+
+    def delete_old(self, now: float) -> None:
+        """Delete outputs that are too old."""
+        self._delete(tables.outputs, tables.outputs.c.at < now - OUTPUT_SECONDS)

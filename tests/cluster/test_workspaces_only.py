@@ -1,0 +1,68 @@
+"""The chart's admission policy: beside hub and proxy in one namespace, the service acts on workspaces alone."""
+
+import pytest
+import yaml
+from custom import Typed
+from kubernetes import client, config
+from kubernetes.stream import stream
+from nodes import ROOT, wait_for
+
+from tools.cluster.helm import Helm
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def kubectl(one_machine, namespace, tmp_path):
+    """kubectl where the chart's rights and its policy are, with pods that are and are not workspaces."""
+    kubectl, helm = Typed(one_machine, namespace), Helm(tmp_path / "helm", one_machine.kubeconfig)
+    catalog = ROOT / "hub_config" / "kubernetes-catalog.yaml"
+    shown = [f"--show-only=templates/{name}.yaml" for name in ("service-rights", "workspaces-only")]
+    told = [f"--namespace={namespace}", f"--set-file=catalog={catalog}"]
+    rendered = helm("template", "gpuspawner", ROOT / "helm" / "gpuspawner", *told, *shown)
+    kubectl("apply", "--filename=-", given=rendered)
+    for name in ("hub-1", "jupyter-alice", "proxy-1"):
+        one_machine.start_pod(namespace, name, ["sleep", "600"])
+    kubectl("label", "pod", "jupyter-alice", "gpuspawner.io/hub=h")
+    yield kubectl
+    kubectl("delete", "--ignore-not-found", "--filename=-", given=rendered)
+
+
+@pytest.fixture
+def core(one_machine, kubectl):
+    """The core API as the service's account has it."""
+    given = yaml.safe_load(one_machine.kubeconfig.read_text())
+    given["users"][0]["user"] = {"token": kubectl("create", "token", "gpuspawner").strip()}
+    with config.new_client_from_config_dict(given) as api:
+        yield client.CoreV1Api(api)
+
+
+def refusal(act, *arguments, **options):
+    """Why the API server refuses this; "" where it does not."""
+    try:
+        act(*arguments, **options)
+    except client.ApiException as error:
+        return f"{error.reason} {error.body or ''}"
+    return ""
+
+
+def test_the_service_deletes_and_runs_commands_in_workspaces_alone(kubectl, core, namespace):
+    how = {"container": "notebook", "command": ["true"], "stdout": True, "_preload_content": False}
+
+    def run(pod):
+        stream(core.connect_get_namespaced_pod_exec, pod, namespace, **how).close()
+
+    def runs(pod):
+        return refusal(run, pod)
+
+    def deletes(pod):
+        return refusal(core.delete_namespaced_pod, pod, namespace, grace_period_seconds=1)
+
+    wait_for(lambda: "GPU service may" in refusal(
+        core.delete_namespaced_pod, "hub-1", namespace, dry_run="All"
+    ), "the policy is in force")  # fmt: skip
+    assert "may delete workspaces alone" in deletes("proxy-1")
+    assert "403" in runs("hub-1") or "Forbidden" in runs("hub-1")
+    assert kubectl("exec", "hub-1", "--", "echo", "by others") == "by others\n", "others are not bound by it"
+    assert runs("jupyter-alice") == ""
+    assert deletes("jupyter-alice") == ""

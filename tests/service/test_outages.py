@@ -1,0 +1,101 @@
+"""While a part is away, everybody who waits reads which one, and since when, on every page and in the API."""
+
+import logging
+
+import page_world
+import pytest
+import requests
+from page_world import NOW
+
+from gpuspawner.backends.outages import OutageLog
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.outages import API_SERVER, DATABASE, HUB, Outage
+from gpuspawner.service.failures import Failures
+
+SINCE = NOW - 300
+WORDS = Outage(API_SERVER, SINCE).waiting_words(NOW)
+
+
+@pytest.fixture
+def waiting_world(make_web_world):
+    """Return a world in which alice waits for the GPUs that bob's workspace, which ends, still holds."""
+    world = make_web_world()
+    world.observe()
+    world.save(page_world.running("ends", user="bob", gpus=(0, 1, 2, 3), phase=Phase.STOPPING, phase_since=NOW))
+    world.save(page_world.waiting("waits", user="alice"))
+    return world
+
+
+def ask(world, path, method="GET", body=None):
+    headers = {"Authorization": f"token {world.token('alice')}"}
+    answer = requests.request(method, f"{world.home}api/v1/{path}", headers=headers, json=body, timeout=20)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def lose_the_cluster(world):
+    world.clock.at = SINCE
+    world.observe()
+    world.clock.at = NOW
+    world.backend.unreachable = "The Kubernetes API server does not answer: connection refused."
+    world.backend.away_part = API_SERVER
+    with pytest.raises(Unavailable):
+        world.observe()
+
+
+def test_while_the_cluster_is_away_those_who_wait_read_since_when_and_no_time_is_promised(waiting_world):
+    world = waiting_world
+    assert "about 5 s" in ask(world, "workspaces/waits")["queue"]["sentence"]
+    version = world.call(lambda: world.parts.queue.version)
+    lose_the_cluster(world)
+    assert world.call(lambda: world.parts.queue.version) > version, "open pages are told"
+    shown = ask(world, "workspaces/waits")
+    assert shown["words"].endswith(f". {Outage(API_SERVER, SINCE).words(NOW)}"[:-1])
+    assert shown["queue"]["sentence"].startswith(WORDS)
+    assert shown["explained"][0].startswith(WORDS)
+    assert (shown["queue"]["unchanged_seconds"], shown["queue"]["likely_start_at"]) == (None, None)
+    (line,) = ask(world, "queue")["queue"]
+    assert line["sentence"].startswith(WORDS)
+    assert line["unchanged_start_at"] is None
+    form = ask(world, "check", "POST", {"template": "pytorch", "gpu": "a100", "count": 1, "server": "second"})
+    assert form["sentence"].startswith(WORDS)
+    assert not form["starts_now"]
+    page = requests.get(
+        f"{world.home}workspaces/waits", headers={"Authorization": f"token {world.token('alice')}"}, timeout=20
+    )
+    assert WORDS in page.text
+    world.backend.unreachable = ""
+    world.observe()
+    assert "about 5 s" in ask(world, "workspaces/waits")["queue"]["sentence"]
+
+
+def test_a_free_gpu_is_not_offered_at_once_while_its_cluster_is_away(make_web_world):
+    world = make_web_world()
+    lose_the_cluster(world)
+    form = ask(world, "check", "POST", {"template": "pytorch", "gpu": "a100", "count": 1})
+    assert form["sentence"].startswith(WORDS)
+    assert (form["starts_now"], form["ends_at"]) == (False, None)
+    (offer,) = [one for one in ask(world, "offers")["offers"] if one["kind"] == "a100"]
+    assert (offer["free"], offer["total"]) == (None, 4)
+
+
+@pytest.mark.parametrize("part", [DATABASE, HUB])
+def test_while_database_or_hub_is_away_that_is_said(waiting_world, part):
+    log = waiting_world.parts.store.outages if part == DATABASE else OutageLog()
+    log.begin(part, "timed out", SINCE)
+    waiting_world.parts.allocator.observed.hub_outage = log.outage if part == HUB else None
+    sentence = ask(waiting_world, "workspaces/waits")["queue"]["sentence"]
+    assert sentence.startswith(Outage(part, SINCE).waiting_words(NOW))
+
+
+def test_a_step_that_waits_for_a_part_is_not_logged_and_another_reason_once(caplog):
+    caplog.set_level(logging.INFO)
+    failures = Failures()
+    for _ in range(100):
+        failures.note_wait("round", "a", Unavailable("The hub does not answer.", HUB))
+        failures.note_wait("round", "b", Unavailable("The cluster does not delete the pod: forbidden."))
+    assert caplog.messages == ["round waits for the lease b: The cluster does not delete the pod: forbidden."]
+    failures.clear("round", "b")
+    failures.note_wait("round", "b", Unavailable("The cluster does not delete the pod: forbidden."))
+    assert len(caplog.messages) == 2

@@ -1,0 +1,162 @@
+"""Our stand-in for the node's GPUs: device plugin, devices' health, and the labels that GPU Feature Discovery sets.
+
+It serves what NVIDIA's simulated driver can't: MIG devices, more than eight GPUs, and machines without its folder.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gpuspawner.backends.local import simulated
+from gpuspawner.backends.local.records import MIB, SimulatedGpu
+from tools.cluster.cluster import Cluster
+from tools.cluster.node_gpus import STANDIN, NodeGpus
+from tools.install import ROOT
+
+DEVICES = "/dev/nvidia0"
+"""Where a container finds the files of its simulated GPUs: a folder whose files the probe takes for GPU devices."""
+PACKAGE = "/opt/nvidia-simulated"
+"""Where a container finds the stand-in."""
+HERE = Path(__file__).parent
+# Run by the shell that every image has; Python is the workspace's own.
+NVIDIA_SMI = f"""\
+#!/bin/sh
+[ -z "$GPUSPAWNER_SIMULATED_MIG" ] || exec python3 -I -S {PACKAGE}/mig_smi.py "$@"
+exec python3 -I -S {PACKAGE}/gpuspawner/backends/local/standin/run.py "$@"
+"""
+
+
+def make_devices(folder: Path, gpus: Sequence[SimulatedGpu]) -> None:
+    """Make what containers are given of simulated GPUs: their files, and the stand-in."""
+    simulated.create(folder / "devices", gpus)
+    tool = folder / "nvidia-smi"
+    tool.write_text(NVIDIA_SMI)
+    tool.chmod(0o755)
+
+
+def write_settings(folder: Path, **told: Any) -> None:
+    """Write at once what a device plugin or a driver reads: this, and where containers find what they are given."""
+    mounts = {
+        "/usr/bin/nvidia-smi": folder / "nvidia-smi",
+        f"{PACKAGE}/gpuspawner": ROOT / "gpuspawner",
+        f"{PACKAGE}/mig_smi.py": HERE / "mig_smi.py",
+    }
+    where = {"gpus": str(folder / "devices"), "files": DEVICES, "mounts": {k: str(v) for k, v in mounts.items()}}
+    partial = folder / "settings.partial"
+    partial.write_text(json.dumps({**told, **where}))
+    partial.rename(folder / "settings.json")
+
+
+class StandinGpus(NodeGpus):
+    """The node's GPUs by our stand-in, all of one model.
+
+    Args:
+        cluster: one that `make cluster` started.
+        count: how many boards.
+        product: the model as ``nvidia-smi`` names it.
+        memory_mib: of each board.
+        compute: its compute capability.
+        replicas: by how many containers each board may be shared in time; 1: by one.
+        mig: a profile such as "1g.10gb" into which each board is cut; "": whole boards.
+        mig_devices: how many of that profile each board holds.
+        mig_memory_mib: of each of them.
+        python: as `NodeGpus` takes it.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        count: int = 4,
+        product: str = "NVIDIA A100-SXM4-40GB",
+        memory_mib: int = 40_960,
+        *,
+        compute: tuple[int, int] = (8, 0),
+        replicas: int = 1,
+        mig: str = "",
+        mig_devices: int = 7,
+        mig_memory_mib: int = 9_728,
+        python: str | Path = sys.executable,
+    ) -> None:
+        self.folder = cluster.folder / "gpus"
+        self.gpus = [
+            SimulatedGpu(f"GPU-{uuid.uuid4()}", product, memory_mib * MIB, ".".join(map(str, compute)))
+            for _ in range(count)
+        ]
+        resource = f"nvidia.com/mig-{mig}" if mig else "nvidia.com/gpu"
+        number = count * (mig_devices if mig else replicas)
+        uuids = [gpu.uuid for gpu in self.gpus]
+        super().__init__(cluster, uuids, resource, number, self.folder / "nvidia-smi", python)
+        self._busy: dict[str, subprocess.Popen[bytes]] = {}
+        # NVIDIA's plugin marks the shares of a board so too.
+        self.devices: list[dict[str, Any]] = [
+            {
+                "id": f"MIG-{uuid.uuid4()}" if mig else f"{gpu.uuid}::{share}" if replicas > 1 else gpu.uuid,
+                "board": gpu.uuid,
+                "mig": mig,
+                "healthy": True,
+            }
+            for gpu in self.gpus
+            for share in range(mig_devices if mig else replicas)
+        ]
+        self._found = {
+            "nvidia.com/gpu.count": str(count),
+            "nvidia.com/gpu.product": product.replace(" ", "-") + ("-SHARED" if replicas > 1 else ""),
+            "nvidia.com/gpu.memory": str(memory_mib),
+            "nvidia.com/gpu.family": "ampere",
+            "nvidia.com/gpu.compute.major": str(compute[0]),
+            "nvidia.com/gpu.compute.minor": str(compute[1]),
+            "nvidia.com/gpu.replicas": str(replicas),
+            "nvidia.com/gpu.sharing-strategy": "time-slicing" if replicas > 1 else "none",
+            "nvidia.com/gpu.machine": "simulated",
+            "nvidia.com/mig.capable": "true",
+            "nvidia.com/gpu.present": "true",
+        }
+        if mig:
+            self._found["nvidia.com/mig.strategy"] = "mixed"
+            self._found[f"{self.resource}.count"] = str(len(self.devices))
+            self._found[f"{self.resource}.memory"] = str(mig_memory_mib)
+            self._found[f"{self.resource}.product"] = f"{product.replace(' ', '-')}-MIG-{mig}"
+
+    @property
+    def words(self) -> str:
+        """What they are, for people."""
+        return f"{len(self.gpus)} {self.gpus[0].name} of our own simulation"
+
+    def stop(self) -> None:
+        """Take the GPUs away, with what keeps them busy."""
+        for gpu in self.uuids:
+            self.set_utilization(gpu, 0)
+        super().stop()
+
+    def set_health(self, uuid: str, *, healthy: bool) -> None:
+        """Let a GPU fail, or mend it."""
+        for device in self.devices:
+            if device["board"] == uuid:
+                device["healthy"] = healthy
+        self._write()
+
+    def set_utilization(self, uuid: str, percent: int) -> None:
+        """Let a GPU be busy to so many percent; 0: at rest."""
+        if before := self._busy.pop(uuid, None):
+            before.communicate()  # the end of its input is its sign to end
+        if percent:
+            arguments = [str(self.folder / "devices"), uuid, str(percent), "40"]
+            command = [self.python, "-I", "-S", simulated.__file__, *arguments]
+            self._busy[uuid] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+
+    def _command(self) -> list[str]:
+        make_devices(self.folder, self.gpus)
+        self._write()
+        return [self.python, str(STANDIN), str(self.folder / "settings.json")]
+
+    def _read_labels(self) -> dict[str, str]:
+        return self._found
+
+    def _write(self) -> None:
+        write_settings(self.folder, resources={self.resource: self.devices})

@@ -23,11 +23,11 @@ from typing import Any
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import FakeBackend, probe_text
 from gpuspawner.catalog import load_text
-from gpuspawner.cli.serving.backend import CLUSTER_TIMES
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
 from gpuspawner.service.app import Options, wire
+from gpuspawner.service.backend_choice import CLUSTER_TIMES
 from gpuspawner.service.fake import FakeHub, HandClock
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.settings import Settings

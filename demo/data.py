@@ -194,7 +194,7 @@ def welcome(settings: Settings, passwords: Mapping[str, str], machine: Machine) 
     outside = {"Scheduler": f"{machine.scheduler}/ owns the queue (demo/scheduler); training comes now and then"}
     history = {
         "History": "three weeks of demo usage: what would your policy have made of it?\n"
-        f"{'':13}.venv/bin/gpuspawner simulate demo/catalog.yaml --data {folder}/gpuspawner --html report.html"
+        f"{'':13}.venv/bin/gpuspawner server simulate demo/catalog.yaml --data {folder}/gpuspawner --html report.html"
     }
     return block(
         settings,

@@ -12,11 +12,11 @@ from gpuspawner.backends.kubernetes.settings import cluster_settings
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.catalog import load_catalog, load_text
 from gpuspawner.catalog.profile_options import Menu, MenuOption, write_menus
-from gpuspawner.cli.serving.backend import BackendError, choose_backend
 from gpuspawner.core.errors import CatalogError
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.schedulers.by_cluster.scheduler import ByClusterScheduler
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
+from gpuspawner.service.backend_choice import BackendError, choose_backend
 
 CATALOG = load_catalog(
     {
@@ -65,7 +65,7 @@ def test_on_one_machine_simulated_gpus_are_made_once(tmp_path):
     catalog, waits = chosen.prepare(later)
     assert (catalog.simulated, waits) == (
         {"a100": 2},
-        ("Other numbers of simulated GPUs hold after a restart of the hub.",),
+        ("Other numbers of simulated GPUs take effect after a restart of the hub.",),
     )
     assert chosen.prepare(replace(later, simulated={"a100": 2}))[1] == ()
 
@@ -128,7 +128,7 @@ async def test_a_later_catalog_with_another_scheduler_of_a_cluster_waits_for_a_r
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        pytest.param({"GPUSPAWNER_BACKEND": "docker"}, "'docker' is no backend: local or kubernetes", id="backend"),
+        pytest.param({"GPUSPAWNER_BACKEND": "docker"}, "'docker' is not a backend: local or kubernetes", id="backend"),
         pytest.param({"GPUSPAWNER_BACKEND": "kubernetes"}, "namespace is missing", id="nothing said"),
         pytest.param({**told(), "GPUSPAWNER_KUBERNETES": "{"}, "GPUSPAWNER_KUBERNETES: ", id="no JSON"),
         pytest.param(told(namespace="a", name="b"), "name: no such setting", id="unknown"),

@@ -6,10 +6,9 @@ import time
 
 import pytest
 
-from gpuspawner.cli.serving.zone import show_times_in
 from gpuspawner.core.rules import Rules
 from gpuspawner.core.units import show_time
-from gpuspawner.service.log import begin_log
+from gpuspawner.service.log import begin_log, show_times_in
 
 NOON_UTC = 1_800_014_400.0  # 2027-01-15
 

@@ -1,7 +1,7 @@
 """Write helm/gpuspawner/values.schema.json: `python -m tools.chart_schema`.
 
 The types come from the defaults in values.yaml, the descriptions from its comments, and the catalog from its models.
-With the schema helm refuses values of a wrong shape. `gpuspawner check`, a Job of the chart, checks the rest.
+With the schema helm refuses values of a wrong shape. `gpuspawner server check`, a Job of the chart, checks the rest.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ def _comment(lines: list[str], line: int) -> str:
 def _section(model: type, definitions: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a section of the catalog, adding those of the sections below it to ``definitions``.
 
-    It only says which keys there are, and whether each is a scalar, a list or a mapping. `gpuspawner check` judges the
-    values.
+    It only says which keys there are, and whether each is a scalar, a list or a mapping. `gpuspawner server check`
+    judges the values.
     """
     properties = {}
     for name, key in keys_of(model).items():

@@ -1,6 +1,6 @@
 """Writes helm/gpuspawner-jupyterhub/values.yaml: `python -m tools.chart_umbrella [IMAGE]`.
 
-It is what `gpuspawner z2jh-values` prints, for a release that holds both charts. IMAGE is the service's, where it is in
+It is what `gpuspawner kube values` prints, for a release that holds both charts. IMAGE is the service's, where it is in
 a registry of one's own; the hub's pod takes the package from it.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from gpuspawner.cli.chart.z2jh_values import Asked, dumped, name_and_tag, z2jh_values
+from gpuspawner.cli.kube.values import ValuesRequest, dumped, name_and_tag, z2jh_values
 from tools.install import ROOT
 
 NAME = "gpuspawner"
@@ -24,7 +24,7 @@ HEADER = """\
 
 def text(image: str = "") -> str:
     """Return the file's contents, with the service's ``image`` where it is not the one of its chart."""
-    hub = {"enabled": True, **z2jh_values(Asked(name=NAME, image=image), {})}
+    hub = {"enabled": True, **z2jh_values(ValuesRequest(name=NAME, image=image), {})}
     # By one name whatever the release is called, since the hub's configuration is a text.
     service: dict[str, object] = {"fullnameOverride": NAME}
     if image:

@@ -48,7 +48,7 @@ ONLY_IN_ALL = (
 HUB5 = ("jupyterhub==5.5.*", "jupyterhub-kubespawner==7.1.*", "jupyter_server>=2.14", "jsonschema<4.25")
 """The oldest JupyterHub that is supported, with the workspace server's packages."""
 OTHER_PYTHONS = ("3.10", "3.12", "3.13")
-PORTABLE = ("tests/core", "tests/catalog", "tests/schedulers", "tests/spawner", "tests/test_cli.py")
+PORTABLE = ("tests/core", "tests/catalog", "tests/schedulers", "tests/spawner", "tests/cli/test_commands.py")
 """The suites that `make test-all` runs on the other Pythons."""
 
 

@@ -90,8 +90,8 @@ def try_on(python: str | Path, wheel: Path) -> str:
         own = new_environment(folder / "venv", python, f"{wheel}[{EXTRAS}]")
         run_logged([own, ROOT / "tools" / "licences.py"], LOG, "A licence is not allowed; see NOT ALLOWED there.")
         version = subprocess.run([own.parent / "gpuspawner", "--version"], check=True, capture_output=True, text=True)
-        check: list[str | Path] = [own.parent / "gpuspawner", "check", ROOT / "hub_config" / "catalog.yaml"]
-        run_logged(check, LOG, "gpuspawner check does not take hub_config/catalog.yaml.")
+        check: list[str | Path] = [own.parent / "gpuspawner", "server", "check", ROOT / "hub_config" / "catalog.yaml"]
+        run_logged(check, LOG, "gpuspawner server check does not take hub_config/catalog.yaml.")
         path = f"{own.parent}:{VENV / 'bin'}:{os.environ.get('PATH', os.defpath)}"
         try:
             end = main_job.run(own, work, path)

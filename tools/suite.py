@@ -66,8 +66,15 @@ class Stage:
 
     def failed_tests(self, folder: Path) -> list[str]:
         """Return the ids of the tests that failed in the last run."""
-        found = folder / self._cache / "v/cache/lastfailed"
+        found = self._last_failed(folder)
         return sorted(json.loads(found.read_text())) if found.exists() else []
+
+    def forget_failures(self, folder: Path) -> None:
+        """Forget the failures of earlier runs. pytest keeps those of tests that are gone or renamed for ever."""
+        self._last_failed(folder).unlink(missing_ok=True)
+
+    def _last_failed(self, folder: Path) -> Path:
+        return folder / self._cache / "v/cache/lastfailed"
 
     def _pytest(self, pytest: Sequence[str | Path]) -> list[str | Path]:
         return [*pytest, "-q", "-o", f"cache_dir={self._cache}", *self.arguments]
@@ -97,6 +104,7 @@ class RunningStage:
         self.report = folder / ".run" / "reports" / f"{stage.slug}.xml"
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.report.unlink(missing_ok=True)
+        stage.forget_failures(folder)
         self._started = time.monotonic()
         with self.log.open("wb") as stream:
             self.process = subprocess.Popen(stage.command(pytest), cwd=folder, env=env, stdout=stream, stderr=stream)

@@ -61,16 +61,16 @@ def _there_and_back(folder: Path, old: Path, new: Path) -> None:
         before = _told(ask, url)
     schema = _schema(store)
     say(f"     old: {_words(before)}; schema {schema}")
-    say(_indented(_said(new, "store", "check", "--data", store)))
+    say(_indented(_said(new, "server", "store", "check", "--data", store)))
     backup = folder / "before.tar"
-    _said(old, "store", "backup", backup, "--data", store)
+    _said(old, "server", "store", "backup", backup, "--data", store)
     with _hub(new, folder) as ask:
         _compare("new", _told(ask, url), before)
     if _schema(store) != schema:
         with _hub(old, folder):
             refused = _line_of(folder / "hub.log", "another version")
         say(f"     old, on the new schema: {refused}")
-        say(_indented(_said(old, "store", "restore", backup, "--data", store)))
+        say(_indented(_said(old, "server", "store", "restore", backup, "--data", store)))
     with _hub(old, folder) as ask:
         _compare("old again", _told(ask, url), before)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 HOST = "127.0.0.1"
 LISTENING = "0A"  # the state column of /proc/net/tcp
-SERVICE = ["-m", "gpuspawner.cli", "serve", "--data"]
+SERVICE = ["-m", "gpuspawner.cli", "server", "serve", "--data"]
 """How a GPU service is started, after its Python and before its folder: it is known by this."""
 SHOWN_CHARACTERS = 120
 

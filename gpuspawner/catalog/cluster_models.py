@@ -89,7 +89,7 @@ class PodQueues:
     priority_classes: Mapping[GroupName, ObjectName] = field(default_factory=dict)
     """The PriorityClass of each team."""
     wait_seconds: PositiveDuration = 1800.0
-    """How long a pod waits in the queue. It is then created again, behind newer pods."""
+    """How long a pod waits in the queue before it is created again, behind newer pods."""
 
     @property
     def title(self) -> str:
@@ -128,7 +128,7 @@ class Route:
     """How the hub's proxy reaches workspaces of another cluster.
 
     ``url`` is the address of an ingress controller or a Gateway. ``class_name`` is the IngressClass, "" for the
-    default. ``gateway`` names the Gateway, "" if there is none. ``namespace`` is where the Gateway is, "" where
+    default. ``gateway`` names the Gateway, "" without one. ``namespace`` is where the Gateway is, "" where
     workspaces are.
     """
 

@@ -1,8 +1,8 @@
 """Several clusters: what is wrong with them, and the GPU kinds of each.
 
 Each cluster has a kind of its own for each GPU kind, with that cluster's price. It may be given instead of the same
-kind in another cluster, if the user consents and both clusters share a queue. So queue, estimates and budgets need to
-know nothing about clusters. Quotas count a kind in all clusters together.
+kind in another cluster, if the user consents and both clusters share a queue. Queue, estimates and budgets therefore
+ignore clusters. Quotas count a kind in all clusters together.
 """
 
 from __future__ import annotations

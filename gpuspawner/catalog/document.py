@@ -34,7 +34,7 @@ _WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
 class Issue:
     """One error at ``loc``. ``line`` is set only if it is not the line of the entry at ``loc``.
 
-    ``meant`` is the key that a misspelt key at ``loc`` was meant to be. It is not reported as missing.
+    ``meant`` is the key that a misspelt key at ``loc`` was meant to be, which is not reported as missing.
     """
 
     loc: Loc

@@ -18,7 +18,7 @@ from gpuspawner.core.suggestions import did_you_mean
 E = TypeVar("E", LifecyclePolicy, Template)
 
 LONGEST_CHAIN = 10
-"""Entries that one entry extends, directly or not. Arbitrary: nobody can follow a longer chain."""
+"""Entries that one entry extends, directly or not. Arbitrary: a longer chain is hard to follow."""
 NOT_INHERITED = frozenset({"title"})
 REPLACED = frozenset({"also_counts"})
 """Sections that an entry replaces as a whole. Other sections are joined key by key."""
@@ -44,7 +44,7 @@ class CheckedFile:
         return name in getattr(self.file, section) or not self.is_right(section, name)
 
     def written_at(self, *path: str | int) -> Any:
-        """Return what is written at a path of mappings, or None."""
+        """Return the value that is written at a path of mappings, or None."""
         found: Any = self.data
         for part in path:
             found = found.get(part) if isinstance(found, Mapping) else None
@@ -92,8 +92,8 @@ class Entry:
     def report(self, issue: Issue, *paths: Loc, written: Iterable[Loc] = ()) -> Iterator[Issue]:
         """Yield an issue that follows from the values at ``paths``, unless one of them is known to be wrong.
 
-        What an entry only inherits is reported where it is written: this entry must write one of the paths, or one of
-        ``written`` if those differ.
+        An inherited value is reported only at the entry that writes it. So this entry must write one of the paths, or
+        one of ``written`` if those differ.
         """
         if self.is_right(*paths) and any(self.writes(*path) for path in written or paths):
             yield issue
@@ -150,7 +150,7 @@ def _chain(
 
 
 def _inherit(parent: Mapping[str, Any], heir: Mapping[str, Any], model: type) -> dict[str, Any]:
-    """Return what an heir writes over what its parent writes. Sections are joined key by key, mappings replaced."""
+    """Return the keys of an heir over those of its parent. Sections are joined key by key, mappings are replaced."""
     merged = {name: value for name, value in parent.items() if name not in NOT_INHERITED}
     keys = keys_of(model)
     for name, value in heir.items():

@@ -100,7 +100,7 @@ def _with_default(text: str, key: Key) -> str:
 def schema_of(model: type) -> Schema:
     """Return the structural schema of a model, which the API server checks and ``kubectl explain`` shows.
 
-    A schema can only say what shape a value has. Readers judge what a text such as ``1h-8h`` means.
+    A schema can only say what shape a value has. Readers check the meaning of a text like ``1h-8h``.
     """
     found: Schema = {"type": "object", "description": inspect.getdoc(model), "properties": {}}
     keys, descriptions = keys_of(model), descriptions_of(model)

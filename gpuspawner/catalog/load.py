@@ -19,7 +19,7 @@ from gpuspawner.core.errors import SHOWN_CHARACTERS, CatalogError, Problem, quot
 from gpuspawner.core.idle.policy import LifecyclePolicy
 
 DICT_NAME = "configure(catalog=...)"
-"""Stands for the file of a catalog given as a dict."""
+"""The name in messages of a catalog that is given as a dict."""
 
 
 def load_catalog(source: object) -> Catalog:
@@ -37,7 +37,7 @@ def load_catalog(source: object) -> Catalog:
 
 
 def load_text(text: str, name: str = "catalog") -> Catalog:
-    """Load a catalog from YAML text. ``name`` stands for its file in messages.
+    """Load a catalog from YAML text. ``name`` is the name of its file in messages.
 
     Raises:
         CatalogError: as :func:`load_catalog`.
@@ -46,7 +46,7 @@ def load_text(text: str, name: str = "catalog") -> Catalog:
 
 
 def load_raw(raw: bytes | Document, name: str) -> Catalog:
-    """Load a catalog from what ``document.read_raw`` returned for its file. ``name`` stands for it in messages.
+    """Load a catalog from what ``document.read_raw`` returned for its file. ``name`` is its name in messages.
 
     Raises:
         CatalogError: as :func:`load_catalog`.

@@ -112,7 +112,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Defaults:
-    """What users get if they do not choose."""
+    """The values that users get if they do not choose."""
 
     __pydantic_config__ = section()
     gpu: Annotated[str | None, NAME] = None
@@ -155,7 +155,7 @@ class OnStop:
 
     __pydantic_config__ = section(timeout_seconds="timeout")
     command: LongText = ""
-    """A shell command. It runs in the home as the workspace's user. Default: no command."""
+    """A shell command that runs in the home as the workspace's user. Default: no command."""
     timeout_seconds: OnStopTimeout = 60.0
     """How long both commands may take together, up to 10m. The workspace may end later by this time."""
 
@@ -188,9 +188,9 @@ class Template:
     data: DataNames = ()
     """The data that its workspaces use. Clusters that have all of it are offered first. Default: no data."""
     bounds: Bounds = field(default_factory=Bounds)
-    """What users may ask for."""
+    """The bounds of CPU, memory and lifetime."""
     default: Defaults = field(default_factory=Defaults)
-    """What users get if they do not choose."""
+    """The values that users get if they do not choose."""
     guarantee: Guarantee | None = None
     """On Kubernetes: the guaranteed part of CPU and memory."""
     groups: GroupNames = frozenset()
@@ -260,7 +260,7 @@ class WrittenCatalog:
     timezone: TimeZone = "UTC"
     """The time zone of hours, days, weeks and months in this file."""
     contact: Annotated[str, text_reader(300)] = ""
-    """The contact whom users may ask for more. Refusals show it."""
+    """The contact of users who need more. Refusals show it."""
     currency: Currency = ""
     """The currency of `price` and of budgets of `cost`, as written before an amount. Default: no currency is shown."""
     gpus: Mapping[KindName, GpuKind] = field(default_factory=dict)
@@ -314,7 +314,7 @@ class Catalog:
     templates: Mapping[str, Template]
     policies: Mapping[str, LifecyclePolicy]
     simulated: Mapping[str, int] = field(default_factory=dict)
-    """How many GPUs of each kind to simulate if the machine has none."""
+    """How many GPUs of each kind to simulate if the machine has no GPU."""
     menus: Mapping[str, Menu] = field(default_factory=dict)
     """Choices of KubeSpawner's profiles, by template. They come from the hub's configuration, not from the file."""
     rules: Rules = field(default_factory=Rules)

@@ -161,7 +161,7 @@ class QuotaLimits:
 
     @property
     def whom(self) -> Whom | None:
-        """Whom it limits, or None if the file does not say so in exactly one way."""
+        """The users that it limits, or None if the file does not name them in exactly one way."""
         written = (self.each, bool(self.group), bool(self.user), self.everybody)
         return {
             (True, False, False, False): Whom.EACH_USER,

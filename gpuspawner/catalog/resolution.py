@@ -48,7 +48,7 @@ class AllRefused(RequestRefused):
 
 @dataclass(frozen=True)
 class Resolution:
-    """What the options of a start mean.
+    """The meaning of a start's options.
 
     ``request`` is made of the options that are ``accepted``. There is a refusal for each other option. ``request`` is
     None if it cannot be made at all, for example because the user must name a team.
@@ -85,7 +85,7 @@ class _OptionReading:
         self.refused: list[RequestRefused] = []
 
     def read(self, part: Callable[[Options], V]) -> V:
-        """Return what a part reads. Raises RequestRefused if no option can be dropped that would mend it."""
+        """Return the value that a part reads. Raises RequestRefused if dropping an option does not help."""
         while True:
             try:
                 return part(self.options)
@@ -100,7 +100,7 @@ class _OptionReading:
 def resolve_all(
     catalog: Catalog, options: object, user: str, *, groups: Groups = frozenset(), last_team: str = ""
 ) -> Resolution:
-    """Return what a user's options mean, and a refusal for each option that is wrong. Never raises.
+    """Return the request that a user's options mean, and a refusal for each wrong option. Never raises.
 
     Args:
         catalog: what users may ask for.
@@ -245,7 +245,7 @@ def what_is_wrong(refused: Sequence[RequestRefused]) -> str:
 
 
 def all_words(error: Conflict | RequestRefused) -> str:
-    """Return everything that an error says is wrong, for places without a field beside each refusal."""
+    """Return everything that an error says is wrong, for places that cannot show each refusal at its field."""
     return " ".join(map(str, error.refused)) if isinstance(error, AllRefused) else str(error)
 
 

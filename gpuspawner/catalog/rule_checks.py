@@ -85,7 +85,7 @@ def _check_quota(name: str, quota: QuotaLimits, checked: CheckedFile) -> Iterato
         yield Issue(loc, "it limits nothing", "add gpus: {hard: 4}")
     if quota.whom is None and all(checked.is_right(*loc, key) for key in (*subjects, "namespace")):
         written = " and ".join(key for key in subjects if getattr(quota, key))
-        wrong = f"it limits {written} at once" if written else "it does not say whom it limits"
+        wrong = f"it limits {written} at once" if written else "the users that it limits are missing"
         right = "write each: user, each: user with group:, group:, user: or everybody: true"
         yield Issue(loc, wrong, right)
     if quota.whom in FOR_ONE_USER and checked.written_at(*loc, "full") is not None:

@@ -1,7 +1,7 @@
 """Templates: defaults that fit their bounds, and what is wrong with a template together with other entries.
 
-One rule for ``extends``: what a template writes itself must fit. What it inherits and no longer fits, such as a default
-count or a longest lifetime, is moved to the nearest value that does.
+One rule for ``extends``: a value that a template writes itself must fit. An inherited value that no longer fits, for
+example a default count or a longest lifetime, is moved to the nearest value that does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gpuspawner.core.units import show_bytes, show_cpu, show_duration
 T = TypeVar("T", int, float)
 
 MOST_TOOLS = 20
-"""Tools of one template. Arbitrary: nobody reads more in a form."""
+"""Tools of one template. Arbitrary: a form with more is hard to read."""
 NEEDED_KEYS = ("memory", "memory_enforced", "compute", "of", "shares")
 """Keys of a GPU kind that decide whether it meets the needs of a template."""
 
@@ -48,7 +48,7 @@ class OtherEntries:
         return f"{count}{counted}, but the quota allows a user {show_cpu(float(most))}"
 
     def lacking(self, kind: str, template: Template) -> str:
-        """Return what a kind lacks of a template's needs, or "" if it lacks nothing or that is not known."""
+        """Return the need of a template that a kind does not meet, or "" if it meets all or that is not known."""
         one, needs = self.kinds.get(kind), template.needs
         if one is None or not all(self.checked.is_right("gpus", kind, key) for key in NEEDED_KEYS):
             return ""

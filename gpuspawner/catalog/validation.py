@@ -26,10 +26,10 @@ NOT_BUILT = {Template: ("volumes", "ports"), QuotaLimits: ("namespace",)}
 
 
 def validate(document: Document) -> tuple[CheckedFile, list[Issue]]:
-    """Return what is right by itself, and an issue for each required key that is missing.
+    """Return the values that are right by themselves, and an issue for each required key that is missing.
 
     Other issues are added to the document. A wrong value is removed from its data and the rest is validated again, so
-    that one error hides no other. An example stands in for a missing or wrong value that is required.
+    that one error hides no other. An example replaces a required value that is missing or wrong.
     """
     if document.data is None:
         document.data = {}
@@ -100,7 +100,7 @@ def _report(details: ErrorDetails, document: Document) -> None:
 
 
 def _explain(details: ErrorDetails, loc: Loc) -> tuple[str, str]:
-    """Return what is wrong and what would be right."""
+    """Return the two halves of a message: what is wrong, and what would be right."""
     error = details.get("ctx", {}).get("error")
     if isinstance(error, UnknownKey) or details["type"] in UNKNOWN:
         key, model = str(loc[-1]), _model_at(loc[:-1])
@@ -119,7 +119,7 @@ def _explain(details: ErrorDetails, loc: Loc) -> tuple[str, str]:
 
 
 def _meant_key(loc: Loc) -> Loc | None:
-    """Return the key that a misspelt key of an entry was meant to be. It is then not reported as missing.
+    """Return the key that a misspelt key of an entry was meant to be, which is then not reported as missing.
 
     A required key of the file itself is also reported as missing.
     """

@@ -71,7 +71,7 @@ class InForce:
         if not self.problem:
             return self.waits
         first, *others = self.problem.splitlines()
-        more = f" All {len(others)} problems: gpuspawner check tells them." if len(others) > 1 else ""
+        more = f" All {len(others)} problems: gpuspawner server check tells them." if len(others) > 1 else ""
         return (f"{CHANGED} {first}{more}", *self.waits)
 
     @property
@@ -211,7 +211,7 @@ class CatalogFile(InForce):
         return found is not None and self.take(found)
 
     def _others(self) -> str:
-        """Return what another process found wrong."""
+        """Return the problem that another process found."""
         found = b"" if self._problem_file is None else read_raw(self._problem_file)
         return found.decode(errors="replace") if isinstance(found, bytes) else ""
 

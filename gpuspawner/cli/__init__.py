@@ -1,7 +1,7 @@
-"""The command line: ``gpuspawner init | import | check | doctor | serve | list | stop``, and so on.
+"""The command line: ``gpuspawner start``, ``list``, ``stop`` and so on, then ``admin``, ``server`` and ``kube``.
 
-Belongs here: reading arguments, calling a room or the REST API, printing.
-Never here: a number that pages would show differently.
+Belongs here: options, calls of the REST API or of the package's functions, and output.
+Does not belong here: a number that pages would show in another way.
 """
 
 from gpuspawner.cli.main import main

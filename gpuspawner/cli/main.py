@@ -1,114 +1,106 @@
-"""Arguments, and which command they call. Exit codes: 0 done, 1 invalid, 2 refused, 3 service away."""
+"""The table of commands, and what ends a command. Exit codes: 0 done, 1 invalid, 2 refused, 3 service away."""
 
 from __future__ import annotations
 
-import argparse
-import gc
 import os
 import sys
 import time
 from collections.abc import Sequence
-from importlib import import_module
 from io import TextIOWrapper
-from types import ModuleType
-from typing import NoReturn
+
+import click
 
 from gpuspawner import __version__
-from gpuspawner.cli.arguments import add_parsers
-from gpuspawner.cli.errors import INVALID, CommandError
+from gpuspawner.cli.base import LazyGroup
+from gpuspawner.cli.errors import INTERRUPTED, INVALID, CommandError
 from gpuspawner.core.errors import quoted
 
-CLOCK = "gpuspawner.cli.clock"
 STDOUT = 1
-INTERRUPTED = 130
-"""As shells have it: 128 and the number of the signal that Ctrl-C sends."""
+COMPLETION_VARIABLE = "_GPUSPAWNER_COMPLETE"
+COMMANDS = {
+    "start": ("cli.start:start", "Start a workspace and wait until it runs."),
+    "list": ("cli.workspaces:list_workspaces", "List workspaces."),
+    "show": ("cli.workspaces:show", "Show a workspace: its state, GPUs, end, and what you can do."),
+    "explain": ("cli.workspaces:explain", "Explain how a workspace is judged now, and why."),
+    "open": ("cli.workspaces:open_workspace", "Open a workspace in the browser."),
+    "keep": ("cli.workspaces:keep", "Keep an idle workspace running."),
+    "extend": ("cli.workspaces:extend", "Move the end of a workspace."),
+    "stop": ("cli.workspaces:stop", "Stop a workspace, or withdraw a waiting one."),
+    "with-gpu": ("cli.workspaces:with_gpu", "Restart a workspace with a GPU again."),
+    "without-gpu": ("cli.workspaces:without_gpu", "Restart a workspace without a GPU, which is released at once."),
+    "queue": ("cli.quotas:queue", "Show the queue: requests for GPUs with their positions and reasons."),
+    "offers": ("cli.quotas:offers", "Show the GPUs that are available now, and your limits."),
+    "quota": ("cli.quotas:quota", "Show your quota: used, reserved, left, and when it renews."),
+    "usage": ("cli.quotas:usage", "Show GPU hours and cost by day, user, team or kind."),
+    "schedule": ("cli.schedules:schedule", "Schedule a workspace for a time of some weekdays, or list schedules."),
+    "login": ("cli.sign_in:login", "Sign in with a code that you type on a page of the hub."),
+    "logout": ("cli.sign_in:logout", "Sign out: end the token of this machine."),
+    "tokens": ("cli.sign_in:tokens", "List the machines that are signed in as you, or sign one out."),
+    "ssh": ("cli.ssh:ssh", "Open a shell in a workspace with ssh, through the hub."),
+    "completion": ("cli.completion:completion", "Print the completion of commands, options and names for your shell."),
+    "admin": ("cli.admin:admin", "For administrators: workspaces, GPUs, quotas, announcements and reports."),
+    "server": ("cli.server:server", "Set up, check and run the hub's GPU service."),
+    "kube": ("cli.kube:kube", "For Kubernetes: chart values, custom resources and their process."),
+}
 
 
-class MissingError(CommandError):
-    """A command needs an extra of the package; says which."""
-
-
-class Parser(argparse.ArgumentParser):
-    """Ends by what the exit codes say: arguments that cannot be are invalid, and nothing was refused."""
-
-    def error(self, message: str) -> NoReturn:
-        """Print the usage and what is wrong with it; exit 1."""
-        self.print_usage(sys.stderr)
-        self.exit(1, f"{self.prog}: {message}\n")
-
-
-def parser_of_all() -> Parser:
-    """Return the parser of every command."""
-    parser = Parser(
-        prog="gpuspawner",
-        description="GPU workspaces for JupyterHub.",
-        epilog="Exit codes: 0 done, 1 invalid, 2 refused, 3 service away.",
-    )
-    parser.add_argument("--version", action="version", version=f"gpuspawner {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    add_parsers(commands)
-    return parser
+@click.group(
+    cls=LazyGroup,
+    lazy=COMMANDS,
+    groups=("admin", "server", "kube"),
+    context_settings={"max_content_width": 100},
+    epilog="Exit codes: 0 done, 1 invalid, 2 refused, 3 service away, 130 interrupted.",
+)
+@click.version_option(__version__, message="gpuspawner %(version)s")
+def gpuspawner() -> None:
+    """GPU workspaces for JupyterHub."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    parser = parser_of_all()
-    if "_ARGCOMPLETE" in os.environ:  # a shell asks what may come next
-        import argcomplete  # noqa: PLC0415 - no command needs it
-
-        argcomplete.autocomplete(parser)
-    parsed = parser.parse_args(arguments)
+    if COMPLETION_VARIABLE in os.environ:  # a shell asks for completions
+        gpuspawner.main(prog_name="gpuspawner", complete_var=COMPLETION_VARIABLE)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # None where it is closed
-            stream.reconfigure(errors="backslashreplace")  # names are in any script, and some terminals in one
-    code = _run(parsed)
-    if not (getattr(parsed, "json", False) or getattr(parsed, "csv", False)):
-        _name_zone()
+        if isinstance(stream, TextIOWrapper):  # a stream that is closed is None
+            stream.reconfigure(errors="backslashreplace")  # a terminal may lack the script of a name
+    code = _run(list(sys.argv[1:] if arguments is None else arguments))
+    output = sys.modules.get("gpuspawner.cli.output")  # commands that print no times do not import it
+    if output is not None and (sentence := output.take_zone_sentence(time.time())):
+        print(sentence, file=sys.stderr)
     return code
 
 
-def _run(parsed: argparse.Namespace) -> int:
-    """Run the command; what ends it is told here, in one place."""
+def _run(arguments: list[str]) -> int:  # noqa: PLR0911 - each kind of end returns its code
+    """Run a command. Errors are printed here, in one place."""
     try:
-        module, _, function = parsed.run.partition(":")
-        code = int(getattr(_import(module), function)(parsed) or 0)
+        with gpuspawner.make_context("gpuspawner", arguments) as context:
+            code = int(gpuspawner.invoke(context) or 0)
         if sys.stdout is not None:
             sys.stdout.flush()
+    except click.exceptions.Exit as ended:  # --help and --version
+        return ended.exit_code
+    except click.ClickException as error:
+        error.show()
+        return INVALID
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)  # the interpreter's own flush at the end would tell again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)  # Python flushes once more as it exits
         if isinstance(error, BrokenPipeError):  # `| head` has read enough
             return 0
         words = f"{error.filename}: {error.strerror}." if error.filename else f"{error}"
         print(f"gpuspawner: {words}", file=sys.stderr)
         return INVALID
     except CommandError as error:
-        if clock := sys.modules.get(CLOCK):
-            clock.note_time(str(error))
-        print(error, file=sys.stderr)
+        _print_error(error)
         return error.code
-    except UnicodeEncodeError as error:  # bytes of a terminal with another encoding, in what was to be sent
-        print(f"gpuspawner: {quoted(error.object)} is no text in UTF-8. Write it anew.", file=sys.stderr)
+    except UnicodeEncodeError as error:  # the terminal has another encoding
+        print(f"gpuspawner: {quoted(error.object)} is not text in UTF-8. Write it again.", file=sys.stderr)
         return INVALID
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
     return code
 
 
-def _name_zone() -> None:
-    """Say once which zone the times were in; a command that asked nothing has shown none, and needs no such module."""
-    if (clock := sys.modules.get(CLOCK)) and (words := clock.zone_words(time.time())):
-        print(words, file=sys.stderr)
-
-
-def _import(module: str) -> ModuleType:
-    """Import a command's module without looking for garbage meanwhile: that took a quarter of the time."""
-    gc.disable()
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in {"", "gpuspawner"}:
-            raise
-        raise MissingError(f"{error.name} is not installed: pip install '.[hub]' in a checkout.") from error
-    finally:
-        gc.freeze()
-        gc.enable()
+def _print_error(error: CommandError) -> None:
+    if output := sys.modules.get("gpuspawner.cli.output"):
+        output.note_times(str(error))
+    print(error, file=sys.stderr)

@@ -16,11 +16,11 @@ CONNECT_SECONDS = 20.0
 
 
 async def relay(address: str, token: str, scheme: str = "token") -> None:
-    """Connect, and pass bytes on both ways until one side ends; no faster than the other side takes them.
+    """Connect and pass bytes both ways until one side ends, no faster than the other side reads them.
 
     Raises:
-        RefusedError: the workspace let nobody in.
-        AwayError: it did not answer.
+        RefusedError: the workspace refused the connection.
+        AwayError: the workspace did not answer.
     """
     request = HTTPRequest(
         address.replace("http", "ws", 1),
@@ -47,7 +47,7 @@ async def relay(address: str, token: str, scheme: str = "token") -> None:
     await asyncio.gather(*both, return_exceptions=True)
     socket.close()
     source.close()
-    writer.close()  # what is written still goes out
+    writer.close()  # what was written is still sent
     with contextlib.suppress(ConnectionError):
         await writer.wait_closed()
 

@@ -37,7 +37,7 @@ def section(**keys: str) -> Mapping[str, Any]:
 
 
 def number_or_text() -> Schema:
-    """Return the schema of a value that only its reader can judge, such as ``30m``."""
+    """Return the schema of a value that only its reader can check, for example ``30m``."""
     return {"x-kubernetes-int-or-string": True}
 
 

@@ -29,7 +29,7 @@ LONGEST_ON_STOP_SECONDS = 600.0
 SHORTEST_SAMPLE_SECONDS = 0.1
 """Arbitrary: one run of the probe takes about as long."""
 MOST_WARNINGS = 5
-"""Arbitrary: nobody reads a sixth mail."""
+"""Arbitrary: a sixth mail is not read."""
 MOST_DAYS = 366
 """Days in a list. Arbitrary: the days of a year."""
 MOST_PRICE = 1_000_000.0
@@ -111,7 +111,7 @@ _WHOLE_SECONDS = replace(_POSITIVE_DURATION, read=_read_whole_seconds)
 Duration = Annotated[float, DURATION]
 PositiveDuration = Annotated[float, _POSITIVE_DURATION]
 UnscaledDuration = Annotated[float, replace(_POSITIVE_DURATION, is_time=False)]
-"""A time that a real program needs, such as for an answer. ``--fast`` does not shorten it."""
+"""A time that a real program needs, for example to answer. ``--fast`` does not shorten it."""
 OnStopTimeout = Annotated[
     float, replace(DURATION, read=_read_on_stop_timeout, accepts="a time above 0, at most 10m", is_time=False)
 ]
@@ -128,12 +128,12 @@ WarningTimes = Annotated[
         is_time=True,
     ),
 ]
-DATE = Reader(read_date, "a day, such as 2027-02-01")
+DATE = Reader(read_date, "a day like 2027-02-01")
 Days = Annotated[
     frozenset[dt.date],
     Reader(
         read_days,
-        "a list of days, such as 2027-02-01",
+        "a list of days like 2027-02-01",
         {"type": "array", "items": {"type": "string"}, "maxItems": MOST_DAYS},
         write_nothing,
     ),
@@ -146,7 +146,7 @@ def _read_threshold(value: object) -> float:
     percent, right = parse_percent(value), "write a percentage from 1%, for example 5%"
     if percent <= 0:
         raise BadValue(f"{quoted(value)} would make every GPU busy", right)
-    if percent < 1:  # somebody meant a fraction: with 0.05 for 5 % no workspace would ever be idle
+    if percent < 1:  # this was meant as a fraction: with 0.05 for 5 % no workspace would ever be idle
         raise BadValue(f"{quoted(value)} is less than the 1 % that nvidia-smi counts by", right)
     return percent
 
@@ -190,12 +190,12 @@ _AMOUNT_OF_WEIGHT = amount_reader("a weight", "2")
 _AMOUNT_OF_COUNTS = amount_reader("how much one GPU counts", "2, 0.5 or 1/7")
 _PERCENT = Reader(parse_percent, "a percentage", write="{:g}%".format)
 BYTES = Reader(parse_bytes, "a size", write=lambda size: f"{size / 2**30:g}GiB" if size else "")
-CORES = Reader(parse_cpu, "a number of cores, such as 4 or 0.5", write="{:g}".format)
+CORES = Reader(parse_cpu, "a number of cores like 4 or 0.5", write="{:g}".format)
 GPU_COUNT = whole_number_reader(1, 1024)
 PRICE = number_reader(
     "not a price", "write a plain number, the price of an hour, for example 2.10", MOST_PRICE, zero=True
 )
-COUNTS = Reader(_read_counts, "a number, or a part such as 1/7")
+COUNTS = Reader(_read_counts, "a number, or a part like 1/7")
 
 Version = Annotated[int, Reader(_read_version, "1")]
 Flag = Annotated[bool, choice_reader("neither true nor false", "write true or false", {True: True, False: False})]
@@ -208,7 +208,7 @@ GpuCountRange = Annotated[tuple[int, int], range_reader(GPU_COUNT)]
 Priority = Annotated[int, whole_number_reader(-100, 100)]
 IdleThreshold = Annotated[float, replace(_PERCENT, read=_read_threshold, accepts="a percentage of at least 1%")]
 GuaranteedPercent = Annotated[float, replace(_PERCENT, read=_read_guarantee, accepts="a percentage of at least 1%")]
-ComputeCapability = Annotated[str, Reader(_read_compute, "a compute capability, such as 8.0")]
+ComputeCapability = Annotated[str, Reader(_read_compute, "a compute capability like 8.0")]
 Weight = Annotated[Fraction, Reader(_read_weight, "a number above 0")]
 PriceFactor = Annotated[
     float,

@@ -1,6 +1,6 @@
-"""The rules of an organisation, as the catalog writes them: teams, quotas, budgets, class holds, hours.
+"""The rules of an organisation in the catalog: teams, quotas, budgets, class holds and hours.
 
-Values only. What follows from them is decided in the modules beside this one.
+These are values only. Other modules of core decide with them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gpuspawner.core.text_fields import Name, Title
 
 
 class Whom(Enum):
-    """Whom an entry of ``quotas`` binds."""
+    """The users that an entry of ``quotas`` limits."""
 
     EACH_USER = "each user"
     EACH_OF_TEAM = "each user of a team"
@@ -30,7 +30,7 @@ class Whom(Enum):
 
 
 class What(Enum):
-    """What is counted at one time: GPUs as their kinds' ``counts`` says, CPU in cores, memory in bytes."""
+    """The amount that a limit counts: GPUs by ``counts`` of their kinds, CPU in cores, memory in bytes."""
 
     __hash__ = object.__hash__  # each is one object; Enum's own takes most of a look-up of what is taken of a limit
 
@@ -42,7 +42,7 @@ class What(Enum):
 
 
 class Used(Enum):
-    """What a budget bounds: GPU hours, or money."""
+    """The amount that a budget limits: GPU hours or money."""
 
     GPU_HOURS = "gpu_hours"
     COST = "cost"
@@ -107,7 +107,7 @@ class Team:
 
 
 class Account(NamedTuple):
-    """Whose use is counted: a team's ("" for all teams) by one user's ``created`` ("" for all users)."""
+    """The account of some usage: a team ("" for all teams) and a user's ``created`` ("" for all users)."""
 
     team: str = ""
     user_created: str = ""
@@ -119,7 +119,7 @@ class Account(NamedTuple):
 
 @dataclass(frozen=True)
 class Rate:
-    """What a workspace takes of budgets while it runs, as it was granted: GPUs as quotas count them, money an hour."""
+    """The rate at which a workspace uses budgets while it runs: GPUs as quotas count them, and money for an hour."""
 
     gpus: Fraction = Fraction(0)
     price_per_hour: Fraction = Fraction(0)
@@ -127,7 +127,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class QuotaGrant:
-    """What an administrator adds for a time to the limits that bind a user or a team.
+    """An amount that an administrator adds for a time to the limits of a user or a team.
 
     It raises soft and hard alike. Times are seconds since the epoch. ``kind`` as in :class:`Limit`.
     """
@@ -185,7 +185,7 @@ class MakeRoom:
 
 @dataclass(frozen=True)
 class Rules:
-    """All of them. ``contact`` is whom to ask for more, in the administrator's words."""
+    """All rules. ``contact`` is the contact of users who need more, as the administrator writes it."""
 
     teams: Mapping[str, Team] = field(default_factory=lambda: MappingProxyType({}))
     quotas: tuple[Quota, ...] = ()
@@ -202,7 +202,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Accounts:
-    """What has been used so far, by workspaces that have ended. What live leases use comes on top.
+    """The usage of workspaces that have ended. The usage of live leases is added to it.
 
     Args:
         charged: of the present period of each kind, by account.

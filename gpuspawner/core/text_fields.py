@@ -37,7 +37,7 @@ LONGEST_LABEL = 253 + 1 + 63
 LONGEST_URL = 2000
 LONGEST_PATH = 4000
 LONGEST_CURRENCY = 10
-"""Arbitrary: ISO 4217 has three letters, and a unit of your own, such as *credits*, some more."""
+"""Arbitrary: ISO 4217 has three letters, and your own unit may have more, for example *credits*."""
 LONGEST_PACKAGE, MOST_PACKAGES = 100, 50
 """Characters in one package, and packages in one tool. Arbitrary: more belongs into an image."""
 LONGEST_SELECTOR, MOST_SELECTORS, LONGEST_PARAMETERS = 10 * 1024, 32, 10 * 1024
@@ -344,8 +344,8 @@ HostName = Annotated[str, _HOST_NAME]
 MetricName = Annotated[str, _METRIC]
 ActivityMetric = Annotated[str, Reader(_read_activity_metric, "the name of a metric that is a ratio, or `none`")]
 UtilizationMetric = Annotated[str, Reader(_read_utilization_metric, "the name of a metric that is a percentage")]
-Currency = Annotated[str, Reader(_read_currency, "a currency, such as CHF")]
-TimeZone = Annotated[str, Reader(_read_timezone, "a time zone, such as Europe/Zurich")]
+Currency = Annotated[str, Reader(_read_currency, "a currency like CHF")]
+TimeZone = Annotated[str, Reader(_read_timezone, "a time zone like Europe/Zurich")]
 Packages = Annotated[
     tuple[str, ...],
     Reader(

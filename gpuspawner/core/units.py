@@ -216,7 +216,7 @@ def show_money(amount: float, currency: str = "") -> str:
 def show_time(at: float, now: float, zone: ZoneInfo | None = None) -> str:
     """Write a time of day as people say it: ``18:30``, with the day where it is not today; with seconds if near.
 
-    It is that of this process's clocks (:mod:`gpuspawner.cli.serving.zone`), or of a zone.
+    It is that of this process's clocks (:mod:`gpuspawner.service.process_setup`), or of a zone.
     """
     there, here = (datetime.fromtimestamp(moment, zone) for moment in (at, now))
     text = there.strftime("%H:%M:%S" if abs(at - now) < SECONDS_SHOWN_BELOW else "%H:%M")

@@ -1,10 +1,13 @@
-"""The form of the service's log: lines for people, or one JSON object for each line."""
+"""The form of the service's log, lines for people or JSON objects, and the time zone of its process."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
+import time
 from datetime import datetime
+from zoneinfo import ZoneInfo
 
 TEXT, JSON = "text", "json"
 FORMS = (TEXT, JSON)
@@ -37,3 +40,16 @@ def begin_log(form: str = TEXT) -> None:
     text = logging.Formatter(TEXT_FORMAT, datefmt="%Y-%m-%d %H:%M:%S%z")
     handler.setFormatter(JsonFormatter() if form == JSON else text)
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+
+
+def show_times_in(zone: str) -> None:
+    """Show all times of this process, also in the log, in a zone. The clock of a container is mostly UTC."""
+    if zone == os.environ.get("TZ"):
+        return
+    os.environ["TZ"] = zone
+    time.tzset()
+    now = datetime.now(ZoneInfo(zone))
+    if now.astimezone().utcoffset() != now.utcoffset():  # Python may have a package's data where the system has none
+        logging.getLogger("gpuspawner.catalog").warning(
+            "This machine knows no time zone %s: pages show times in UTC. Install its time zone data (tzdata).", zone
+        )

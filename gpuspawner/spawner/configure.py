@@ -18,6 +18,7 @@ from jupyterhub import __version__ as hub_version
 from jupyterhub.spawner import LocalProcessSpawner, SimpleLocalProcessSpawner, Spawner
 from traitlets.utils.importstring import import_item
 
+from gpuspawner.backends.data_folder import data_folder
 from gpuspawner.backends.ports import SERVICE as SERVICE_COMMAND
 from gpuspawner.catalog import Catalog, load_catalog, scaled
 from gpuspawner.catalog.catalog_warnings import needing_pods
@@ -26,7 +27,6 @@ from gpuspawner.catalog.watched_file import IN_FORCE, Prepared
 from gpuspawner.core.errors import CatalogError
 from gpuspawner.spawner.hub import one_hub, service, service_port, stoppers
 from gpuspawner.spawner.hub.cullers import CONFIG_FOLDERS, other_cullers
-from gpuspawner.spawner.hub.data_folder import data_folder
 from gpuspawner.spawner.hub.following import Follower, followed, refuse
 from gpuspawner.spawner.hub.roles import add_roles
 from gpuspawner.spawner.hub.service import SERVICE, Known
@@ -73,7 +73,7 @@ def configure(
         data_dir: where the service keeps its database, its secret and this hub's id.
         address: where the service listens. None means 127.0.0.1; where workspaces are pods, as they reach the hub.
         port: where the service listens.
-        service_url: where the hub reaches a service that is a process of its own, started by ``gpuspawner serve``. The
+        service_url: where the hub reaches a service that ``gpuspawner server serve`` started on its own. The
             hub starts none then. None: the hub starts it.
         secret_file: with ``service_url``, the secret that hub and service share, where they share no folder: 64
             hexadecimal digits.

@@ -13,5 +13,5 @@ import pytest
 @pytest.fixture(autouse=True)
 def no_other_hubs(monkeypatch):
     """Hubs of other tests run on this machine, too."""
-    for module in ("gpuspawner.cli.adopting.init", "gpuspawner.cli.doctor.command"):
+    for module in ("gpuspawner.adoption.init", "gpuspawner.adoption.doctor.command"):
         monkeypatch.setattr(f"{module}.running_hubs", lambda: ())

@@ -17,5 +17,5 @@ def rights_of(manifest):
 
 
 def asked_for(rights):
-    """Return the same of rights that ``gpuspawner doctor`` asks for."""
+    """Return the same of rights that ``gpuspawner server doctor`` asks for."""
     return {(one.verb, one.resource, one.everywhere, one.group) for one in rights}

@@ -1,4 +1,4 @@
-"""``gpuspawner doctor`` on installations that are broken, each in one way: it is found, with the right remedy."""
+"""``gpuspawner server doctor`` on installations that are broken in one way each: it finds the remedy."""
 
 import asyncio
 import json
@@ -14,11 +14,11 @@ from kube_api import KubeApi, ends_with
 from manifests import asked_for, rights_of
 
 from gpuspawner import __version__
+from gpuspawner.adoption.doctor import cluster_reader, http_answers, hub_checks
+from gpuspawner.adoption.doctor.cluster_checks import RIGHTS, kinds_there, network
+from gpuspawner.adoption.doctor.findings import Answer, State
 from gpuspawner.catalog import load_text
 from gpuspawner.cli import main
-from gpuspawner.cli.doctor import asking, asking_cluster, of_hub
-from gpuspawner.cli.doctor.findings import Answer, State
-from gpuspawner.cli.doctor.of_cluster import RIGHTS, kinds_there, network
 from gpuspawner.spawner.hub.roles import SERVICE_SCOPES
 
 GOOD, BAD = 0, 1
@@ -96,7 +96,15 @@ def examine(cluster, tmp_path, capsys):
     (tmp_path / "catalog.yaml").write_text(CATALOG)
 
     async def examine(*more):
-        arguments = ["doctor", "--json", "--kubernetes", "--kubeconfig", cluster.kubeconfig(tmp_path), *NOBODY]
+        arguments = [
+            "server",
+            "doctor",
+            "--json",
+            "--kubernetes",
+            "--kubeconfig",
+            cluster.kubeconfig(tmp_path),
+            *NOBODY,
+        ]
         await asyncio.to_thread(main, [*arguments, "--catalog", str(tmp_path / "catalog.yaml"), *more])
         found = json.loads(capsys.readouterr().out)["findings"]
         assert {one["check"] for one in found} >= {"hub", "service", "API server"}
@@ -248,13 +256,13 @@ STRANGE = {
 
 @pytest.mark.parametrize("name", STRANGE)
 async def test_what_no_hub_service_or_api_server_answers_is_told_in_words(cluster, tmp_path, monkeypatch, capsys, name):
-    for module in (asking, asking_cluster):
-        monkeypatch.setattr(module, "MOST_BYTES" if module is asking else "LONGEST_ANSWER_BYTES", 2**20 - 1)
+    for module in (http_answers, cluster_reader):
+        monkeypatch.setattr(module, "MOST_BYTES" if module is http_answers else "LONGEST_ANSWER_BYTES", 2**20 - 1)
     cluster.strange = STRANGE[name]
     (tmp_path / "catalog.yaml").write_text(CATALOG)
     config = json.loads((kubeconfig := Path(cluster.kubeconfig(tmp_path))).read_text())
     here = [f"--hub={config['clusters'][0]['cluster']['server']}/hub/api", f"--service={NOBODY[3]}"]
-    arguments = ["doctor", "--json", "--kubernetes", "--kubeconfig", str(kubeconfig), *here]
+    arguments = ["server", "doctor", "--json", "--kubernetes", "--kubeconfig", str(kubeconfig), *here]
     assert await asyncio.to_thread(main, [*arguments, "--catalog", str(tmp_path / "catalog.yaml")]) == BAD
     found = {one["check"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
     assert found["hub"]["state"] == "bad"
@@ -264,7 +272,7 @@ async def test_what_no_hub_service_or_api_server_answers_is_told_in_words(cluste
 
 def test_a_token_without_the_service_s_scopes():
     held = [scope for scope in SERVICE_SCOPES if scope != "delete:servers"]
-    found = of_hub.scopes(Answer(200, {"kind": "service", "name": "gpu", "scopes": held}))
+    found = hub_checks.scopes(Answer(200, {"kind": "service", "name": "gpu", "scopes": held}))
     assert (found.state, found.words) == (State.BAD, "The service lacks the scopes delete:servers.")
     assert "configure(c, ...) be the last" in found.remedy
 
@@ -277,15 +285,15 @@ def test_a_token_without_the_service_s_scopes():
     ],
 )
 def test_versions_that_do_not_go_together(hub, service, words):
-    found = of_hub.versions(__version__, Answer(200, {"version": hub}), Answer(200, {"version": service}), None)
+    found = hub_checks.versions(__version__, Answer(200, {"version": hub}), Answer(200, {"version": service}), None)
     assert [one.words for one in found] == [words]
 
 
 def test_a_service_that_was_told_another_prefix_than_its_hub():
-    (found,) = of_hub.below_prefix("/jupyter", Answer(404, "<html>"))
+    (found,) = hub_checks.below_prefix("/jupyter", Answer(404, "<html>"))
     assert "nothing at /jupyter/services/gpu/" in found.words
     assert "--base-url /jupyter/" in found.remedy
-    assert list(of_hub.below_prefix("", Answer(200, {"version": __version__}))) == []
+    assert list(hub_checks.below_prefix("", Answer(200, {"version": __version__}))) == []
 
 
 CULLER = """
@@ -303,7 +311,7 @@ c.JupyterHub.load_roles[0]["scopes"].append("admin:services")
     ],
 )
 def test_an_address_that_the_service_does_not_know_is_named_with_the_value_that_gives_it(answer, state):
-    found = list(of_hub.public_address(answer))
+    found = list(hub_checks.public_address(answer))
     assert [one.state.value for one in found] == ([state] if state else [])
     if state == "unknown":
         assert all(name in found[0].remedy for name in ("hub.publicUrl", "--public-url", "c.JupyterHub.public_url"))
@@ -316,7 +324,7 @@ def test_a_real_hub_that_is_well_and_then_broken_in_four_ways(tmp_path, capsys, 
     where = ["--hub", f"http://127.0.0.1:{hub.hub_port}/hub/api", "--service", f"http://127.0.0.1:{hub.service_port}"]
 
     def examine(*more, code=BAD):
-        assert main(["doctor", "--json", *where, *more]) == code
+        assert main(["server", "doctor", "--json", *where, *more]) == code
         found = json.loads(capsys.readouterr().out)["findings"]
         return {one["check"]: (one["state"], one["words"], one["remedy"]) for one in found}
 
@@ -330,7 +338,7 @@ def test_a_real_hub_that_is_well_and_then_broken_in_four_ways(tmp_path, capsys, 
             "hub", "token", "scopes", "clock", "service", "versions",
         }  # fmt: skip
         assert found["cullers"][0] == "unknown"
-        assert main(["doctor", *where, "--secret-file", secret]) == GOOD
+        assert main(["server", "doctor", *where, "--secret-file", secret]) == GOOD
         assert "good  scopes: The service gpu has the scopes that it needs." in capsys.readouterr().out
 
         monkeypatch.setenv("GPUSPAWNER_TOKEN", ADMIN_TOKEN)
@@ -355,13 +363,13 @@ def test_a_real_hub_that_is_well_and_then_broken_in_four_ways(tmp_path, capsys, 
 
 
 def test_a_secret_that_cannot_be_read_and_a_catalog_that_is_wrong(tmp_path, capsys):
-    assert main(["doctor", *NOBODY, "--secret-file", str(tmp_path / "absent")]) == 2
+    assert main(["server", "doctor", *NOBODY, "--secret-file", str(tmp_path / "absent")]) == 2
     assert "absent cannot be read as a secret: No such file or directory." in capsys.readouterr().err
     (tmp_path / "secret").write_text("no digits\n")
-    assert main(["doctor", *NOBODY, "--secret-file", str(tmp_path / "secret")]) == 2
+    assert main(["server", "doctor", *NOBODY, "--secret-file", str(tmp_path / "secret")]) == 2
     assert "secret cannot be read as a secret: it is not of 64 hexadecimal digits." in capsys.readouterr().err
     (tmp_path / "catalog.yaml").write_text("version: 2\n")
-    assert main(["doctor", *NOBODY, "--catalog", str(tmp_path / "catalog.yaml")]) == BAD
+    assert main(["server", "doctor", *NOBODY, "--catalog", str(tmp_path / "catalog.yaml")]) == BAD
     out = capsys.readouterr().out
     assert f" BAD  catalog: {tmp_path}/catalog.yaml cannot be used." in out
     assert "version 2 is not known" in out
@@ -369,7 +377,7 @@ def test_a_secret_that_cannot_be_read_and_a_catalog_that_is_wrong(tmp_path, caps
 
 @pytest.mark.parametrize("address", ["http://[::1", "http://hub:99999", "file:///etc/passwd", "http://a b/"])
 def test_an_address_that_is_none_is_told_as_any_other_that_nobody_answers_at(address, capsys):
-    assert main(["doctor", "--hub", address, "--service", address]) == BAD
+    assert main(["server", "doctor", "--hub", address, "--service", address]) == BAD
     told = capsys.readouterr().out
     assert f"Nobody answers at {address.rstrip('/')} (" in told
     assert "No GPU service answers at" in told
@@ -377,16 +385,16 @@ def test_an_address_that_is_none_is_told_as_any_other_that_nobody_answers_at(add
 
 @pytest.mark.parametrize("option", ["--hub", "--service"])
 def test_a_password_in_an_address_is_refused_and_not_shown(option, capsys):
-    assert main(["doctor", option, "http://gpu:geheim@127.0.0.1:1/hub/api"]) == BAD
+    assert main(["server", "doctor", option, "http://gpu:geheim@127.0.0.1:1/hub/api"]) == BAD
     told = capsys.readouterr()
-    assert told.err.startswith(f"{option}: a name or password stands in the address")
+    assert told.err.startswith(f"{option}: the address has a name or a password")
     assert "geheim" not in told.out + told.err
 
 
 def test_a_kubeconfig_that_is_not_there_is_named(tmp_path, capsys):
-    for command in (["doctor", *NOBODY], ["init", str(tmp_path / "catalog.yaml")]):
+    for command in (["server", "doctor", *NOBODY], ["server", "init", str(tmp_path / "catalog.yaml")]):
         assert main([*command, "--kubernetes", "--kubeconfig", str(tmp_path / "absent")]) == BAD
-        told = f"--kubeconfig: {tmp_path}/absent is not there. Name the one that kubectl goes by.\n"
+        told = f"--kubeconfig: {tmp_path}/absent does not exist. Name the file that kubectl uses.\n"
         assert capsys.readouterr() == ("", told)
 
 

@@ -1,12 +1,12 @@
-"""What ``gpuspawner doctor`` finds of GPUs that pods claim."""
+"""What ``gpuspawner server doctor`` finds of GPUs that pods claim."""
 
 from cluster_objects import A100 as LABELS
 from cluster_objects import a_node
 from device_objects import A100, a_class, a_gpu, a_slice
 
-from gpuspawner.cli.doctor.findings import Answer, State
-from gpuspawner.cli.doctor.of_claims import kinds_met, nodes_of
-from gpuspawner.cli.doctor.of_cluster import devices
+from gpuspawner.adoption.doctor.claim_checks import kinds_met, nodes_of
+from gpuspawner.adoption.doctor.cluster_checks import devices
+from gpuspawner.adoption.doctor.findings import Answer, State
 from gpuspawner.core.gpus.claims import DeviceClaim
 from gpuspawner.core.gpus.fleet import GpuKind
 

@@ -1,13 +1,13 @@
-"""``gpuspawner doctor`` with several clusters: each is reached, its rights and who owns its queue are asked there."""
+"""``gpuspawner server doctor`` with several clusters: it asks each for its rights and its queue."""
 
 from manifests import asked_for, rights_of
 from test_doctor import Cluster
 
+from gpuspawner.adoption.doctor.cluster_checks import OTHER_MANIFEST, rights_there
+from gpuspawner.adoption.doctor.cluster_reader import _elsewhere, _of_home
+from gpuspawner.adoption.doctor.findings import State
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.catalog import load_text
-from gpuspawner.cli.doctor.asking_cluster import _elsewhere, _of_home
-from gpuspawner.cli.doctor.findings import State
-from gpuspawner.cli.doctor.of_cluster import OTHER_MANIFEST, rights_there
 
 CATALOG = """
 version: 1

@@ -1,14 +1,14 @@
-"""``gpuspawner doctor`` on a Kueue that is broken, each time in one way: it is found, with its remedy."""
+"""``gpuspawner server doctor`` on a Kueue that is broken, each time in one way: it is found, with its remedy."""
 
 import copy
 
 import pytest
 from manifests import asked_for, rights_of
 
+from gpuspawner.adoption.doctor.findings import Answer, State
+from gpuspawner.adoption.doctor.kueue_checks import KINDS, RIGHTS
+from gpuspawner.adoption.doctor.kueue_reader import REVIEWS, judged
 from gpuspawner.catalog import KueueQueues
-from gpuspawner.cli.doctor.asking_kueue import REVIEWS, judged
-from gpuspawner.cli.doctor.findings import Answer, State
-from gpuspawner.cli.doctor.of_kueue import KINDS, RIGHTS
 
 API = "/apis/kueue.x-k8s.io/v1beta2"
 PLACES = "/apis/visibility.kueue.x-k8s.io/v1beta2/namespaces/jhub/localqueues/lq/pendingworkloads?limit=1"

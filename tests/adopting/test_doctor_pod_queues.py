@@ -1,4 +1,4 @@
-"""``gpuspawner doctor`` on a Volcano or KAI that is broken, each time in one way: it is found, with its remedy."""
+"""``gpuspawner server doctor`` on a Volcano or KAI that is broken in one way each: it finds the remedy."""
 
 import copy
 
@@ -6,11 +6,11 @@ import pytest
 import yaml
 from harness.hub import REPO
 
+from gpuspawner.adoption.doctor.findings import Answer, State
+from gpuspawner.adoption.doctor.kueue_reader import REVIEWS
+from gpuspawner.adoption.doctor.pod_queue_checks import QUEUES, rights_of
+from gpuspawner.adoption.doctor.pod_queue_reader import judged
 from gpuspawner.catalog import PodQueues
-from gpuspawner.cli.doctor.asking_kueue import REVIEWS
-from gpuspawner.cli.doctor.asking_pod_queues import judged
-from gpuspawner.cli.doctor.findings import Answer, State
-from gpuspawner.cli.doctor.of_pod_queues import QUEUES, rights_of
 from gpuspawner.schedulers.pod_queues.systems import SYSTEMS
 
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"

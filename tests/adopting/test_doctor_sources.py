@@ -4,9 +4,9 @@ import importlib.util
 
 import pytest
 
+from gpuspawner.adoption.doctor import source_checks
+from gpuspawner.adoption.doctor.findings import Answer, State
 from gpuspawner.catalog import Exporter, load_text
-from gpuspawner.cli.doctor import of_sources
-from gpuspawner.cli.doctor.findings import Answer, State
 from gpuspawner.core.idle.sources import Measure
 from gpuspawner.service.observe.dcgm_values import Metric, Series
 
@@ -30,22 +30,22 @@ def series(metric, uuid="GPU-a", every=15):
     ],
 )
 def test_what_prometheus_has_of_the_exporter_is_judged(found, refused, state, words):
-    finding = of_sources.judge_exporter(EXPORTER, found, refused)
+    finding = source_checks.judge_exporter(EXPORTER, found, refused)
     assert (finding.state, words in finding.words) == (state, True), finding.words
     assert bool(finding.remedy) is (state is State.BAD)
 
 
 def test_an_exporter_that_is_asked_for_no_activity_is_good():
     exporter = Exporter("http://p", activity="")
-    finding = of_sources.judge_exporter(exporter, [series(UTILIZATION)], "")
+    finding = source_checks.judge_exporter(exporter, [series(UTILIZATION)], "")
     assert (finding.state, finding.words) == (State.GOOD, "DCGM exporter tells the utilization of 1 GPU.")
 
 
 def test_a_prometheus_that_is_away_is_bad_and_none_is_nothing_to_say():
-    (finding,) = of_sources.of_exporter(load_text(CATALOG + "readings: {prometheus: 'http://127.0.0.1:9'}\n"))
+    (finding,) = source_checks.of_exporter(load_text(CATALOG + "readings: {prometheus: 'http://127.0.0.1:9'}\n"))
     assert finding.words.startswith("Prometheus does not answer at http://127.0.0.1:9")
-    assert list(of_sources.of_exporter(load_text(CATALOG))) == []
-    assert list(of_sources.of_exporter(None)) == []
+    assert list(source_checks.of_exporter(load_text(CATALOG))) == []
+    assert list(source_checks.of_exporter(None)) == []
 
 
 def workspaces(monitors):
@@ -53,21 +53,21 @@ def workspaces(monitors):
 
 
 def test_workspaces_without_the_monitor_are_counted():
-    (finding,) = of_sources.monitors_running(workspaces([True, False, None, False]))
+    (finding,) = source_checks.monitors_running(workspaces([True, False, None, False]))
     assert finding.words == "The GPU monitor does not run in 2 of 3 workspaces with GPUs (lab)."
     assert (finding.state, "nvidia-ml-py" in finding.remedy) == (State.BAD, True)
-    (finding,) = of_sources.monitors_running(workspaces([True]))
+    (finding,) = source_checks.monitors_running(workspaces([True]))
     assert (finding.state, finding.words) == (
         State.GOOD,
         "The GPU monitor runs in each of the 1 workspaces with GPUs.",
     )
-    assert list(of_sources.monitors_running(workspaces([None]))) == [], "nothing is known yet"
-    (finding,) = of_sources.monitors_running(Answer(403, {}))
+    assert list(source_checks.monitors_running(workspaces([None]))) == [], "nothing is known yet"
+    (finding,) = source_checks.monitors_running(Answer(403, {}))
     assert (finding.state, "administrator's token" in finding.remedy) == (State.UNKNOWN, True)
 
 
 def test_a_python_without_nvidia_ml_py_is_bad_on_a_machine(monkeypatch):
-    assert of_sources.monitor_here().state is State.GOOD
+    assert source_checks.monitor_here().state is State.GOOD
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
-    finding = of_sources.monitor_here()
+    finding = source_checks.monitor_here()
     assert (finding.state, finding.remedy) == (State.BAD, "pip install 'gpuspawner[workspace]'")

@@ -1,4 +1,4 @@
-"""``gpuspawner import``: profiles in all their documented forms become a catalog; what can't is named, a line each."""
+"""``gpuspawner server import``: profiles in all documented forms become a catalog; the rest is named."""
 
 import json
 from datetime import date
@@ -9,12 +9,12 @@ from kubespawner import KubeSpawner
 from slugify import slugify
 from traitlets.config import Config
 
+from gpuspawner.adoption.draft import render
+from gpuspawner.adoption.profiles.overrides import read_override
+from gpuspawner.adoption.profiles.sources import Source, read_source
+from gpuspawner.adoption.profiles.templates import imported
 from gpuspawner.catalog import load_catalog, load_text
 from gpuspawner.cli import main
-from gpuspawner.cli.adopting.draft import render
-from gpuspawner.cli.importing.overrides import read_override
-from gpuspawner.cli.importing.profiles import imported
-from gpuspawner.cli.importing.sources import Source, read_source
 from gpuspawner.core.units import GIBIBYTE, MEBIBYTE
 from gpuspawner.spawner.kubernetes.conflicts import conflicts
 
@@ -96,7 +96,7 @@ def options(**choices_of):
 def test_the_values_of_a_release_become_templates_and_a_kind(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "values.yaml").write_text(VALUES)
-    assert main(["import", "values.yaml"]) == DONE
+    assert main(["server", "import", "values.yaml"]) == DONE
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "4 profiles of values.yaml: 4 templates, 1 GPU kind."
     assert [line for line in lines if line.startswith("Stays")] == [
@@ -107,7 +107,7 @@ def test_the_values_of_a_release_become_templates_and_a_kind(tmp_path, monkeypat
     assert any(
         line.startswith("Take out what is set for all profiles (cpu_limit, mem_limit, mem_guar") for line in lines
     )
-    assert main(["check", "catalog.yaml"]) == DONE
+    assert main(["server", "check", "catalog.yaml"]) == DONE
     catalog = load_catalog("catalog.yaml")
     assert list(catalog.templates) == ["statistics", "plain-python", "course-materials", "gpu-server"]
     assert catalog.templates["plain-python"].description == "Nothing but Python & its library."
@@ -241,7 +241,7 @@ if os.environ.get("GPUS"):
 
 def test_a_configuration_is_read_and_not_run(tmp_path, capsys):
     (tmp_path / "jupyterhub_config.py").write_text(PYTHON)
-    assert main(["import", str(tmp_path / "jupyterhub_config.py"), "-"]) == DONE
+    assert main(["server", "import", str(tmp_path / "jupyterhub_config.py"), "-"]) == DONE
     out, err = capsys.readouterr()
     catalog = load_text(out)
     assert catalog.templates["course"].image == "registry.example.org/course:1"
@@ -268,16 +268,16 @@ FUNCTION = "def of(spawner):\n    return []\nc.KubeSpawner.profile_list = of\n"
         ),
         pytest.param("v.yaml", "a: [\n", "v.yaml is no YAML or JSON: ", id="no YAML"),
         pytest.param("v.yaml", "", "has no profiles: ", id="empty"),
-        pytest.param("v.yaml", "- {}\n", "No profile of it can be read: nothing was written.", id="nothing in it"),
+        pytest.param("v.yaml", "- {}\n", "None of its profiles can be read. Nothing was written.", id="nothing in it"),
     ],
 )
 def test_what_has_no_profiles_says_what_to_do(tmp_path, monkeypatch, capsys, name, text, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_text(text)
-    assert main(["import", name]) == INVALID
+    assert main(["server", "import", name]) == INVALID
     assert said in capsys.readouterr().err
     assert not (tmp_path / "catalog.yaml").exists()
-    assert main(["import", "absent.yaml"]) == INVALID
+    assert main(["server", "import", "absent.yaml"]) == INVALID
     assert "absent.yaml cannot be read: No such file or directory." in capsys.readouterr().err
 
 
@@ -292,7 +292,7 @@ def test_a_catalog_that_is_there_stays(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "values.yaml").write_text(VALUES)
     (tmp_path / "catalog.yaml").write_text("mine\n")
-    assert main(["import", "values.yaml"]) == REFUSED
+    assert main(["server", "import", "values.yaml"]) == REFUSED
     assert (tmp_path / "catalog.yaml").read_text() == "mine\n"
     assert "--force" in capsys.readouterr().err
 
@@ -351,9 +351,9 @@ def test_what_no_catalog_can_say_is_told_with_its_profile_and_nothing_is_written
     monkeypatch.chdir(tmp_path)
     override = {"extra_resource_limits": {"nvidia.com/gpu": 1}, "node_selector": {"nvidia.com/gpu.product": "a" * 300}}
     (tmp_path / "profiles.json").write_text(json.dumps([profile("Wrong label", kubespawner_override=override)]))
-    assert main(["import", "profiles.json"]) == INVALID
+    assert main(["server", "import", "profiles.json"]) == INVALID
     said = capsys.readouterr().err
-    assert "What would be made of profiles.json is no good catalog, and nothing was written: gpus." in said
+    assert "The profiles of profiles.json do not make a good catalog, and nothing was written: gpus." in said
     assert not (tmp_path / "catalog.yaml").exists()
 
 
@@ -373,7 +373,7 @@ def test_what_no_catalog_can_say_is_told_with_its_profile_and_nothing_is_written
 def test_what_would_fill_the_memory_is_refused_at_once(tmp_path, monkeypatch, capsys, text, told):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "values.yaml").write_text(text)
-    assert main(["import", "values.yaml"]) == INVALID
+    assert main(["server", "import", "values.yaml"]) == INVALID
     assert told in capsys.readouterr().err
 
 

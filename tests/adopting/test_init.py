@@ -1,4 +1,4 @@
-"""``gpuspawner init``: what is found on machines and clusters becomes a catalog that is good at once, and says so."""
+"""``gpuspawner server init``: machines and clusters become a catalog that is good at once."""
 
 import asyncio
 
@@ -6,16 +6,16 @@ import pytest
 from cluster_objects import A100, MIG_MIXED, MIG_SINGLE, SHARED, T4, a_node
 from kube_api import KubeApi
 
+from gpuspawner.adoption.cluster_gpus import of_nodes
+from gpuspawner.adoption.discovered_gpus import to_draft
+from gpuspawner.adoption.draft import render
+from gpuspawner.adoption.gpu_models import short_name, title_of, written_memory
 from gpuspawner.backends.kubernetes.fleet import gpus_of_node
 from gpuspawner.backends.kubernetes.kinds import cluster_kinds
 from gpuspawner.backends.kubernetes.reading.objects import to_node
 from gpuspawner.backends.local import nvidia
 from gpuspawner.catalog import load_catalog, load_text
 from gpuspawner.cli import main
-from gpuspawner.cli.adopting.draft import render
-from gpuspawner.cli.adopting.found import to_draft
-from gpuspawner.cli.adopting.models import short_name, title_of, written_memory
-from gpuspawner.cli.adopting.of_cluster import of_nodes
 
 U0, U1 = "GPU-aaaaaaaa-0000-0000-0000-000000000000", "GPU-bbbbbbbb-0000-0000-0000-000000000001"
 H100 = "NVIDIA H100 80GB HBM3"
@@ -57,16 +57,16 @@ def pools(nodes):
 def test_a_catalog_that_is_there_is_replaced_by_force_alone(machine, tmp_path, capsys):
     machine(f"0, {U0}, Tesla T4, [N/A], 15360, 0, [N/A]\n")
     (tmp_path / "catalog.yaml").write_text("mine\n")
-    assert main(["init"]) == REFUSED
-    assert "catalog.yaml is there, and was not changed." in capsys.readouterr().err
+    assert main(["server", "init"]) == REFUSED
+    assert "catalog.yaml exists and was not changed." in capsys.readouterr().err
     assert (tmp_path / "catalog.yaml").read_text() == "mine\n"
-    assert main(["init", "--force"]) == DONE
+    assert main(["server", "init", "--force"]) == DONE
     assert list(load_catalog(tmp_path / "catalog.yaml").gpus) == ["t4"]
 
 
 def test_printed_it_is_a_catalog_alone(machine, capsys, tmp_path):
     machine(f"0, {U0}, Tesla T4, [N/A], 15360, 0, [N/A]\n")
-    assert main(["init", "-"]) == DONE
+    assert main(["server", "init", "-"]) == DONE
     out, err = capsys.readouterr()
     assert list(load_text(out).gpus) == ["t4"]
     assert err == "Found on this machine: 1 x T4.\n"
@@ -81,7 +81,7 @@ def test_mig_devices_are_kinds_of_their_own(machine, capsys):
         f"GPU 1: {H100} (UUID: {U1})\n"
     )
     machine(f"0, {U0}, {H100}, Enabled, 81559, 1, 0\n1, {U1}, {H100}, Enabled, 81559, 1, 0\n", listed)
-    assert main(["init"]) == DONE
+    assert main(["server", "init"]) == DONE
     out = capsys.readouterr().out
     assert "GPU 1 (NVIDIA H100 80GB HBM3) is in MIG mode and has no MIG device: make some by nvidia-smi mig -cgi" in out
     catalog = load_catalog("catalog.yaml")
@@ -93,14 +93,14 @@ def test_mig_devices_are_kinds_of_their_own(machine, capsys):
 
 def test_a_machine_whose_driver_lists_no_gpu_says_so(machine, capsys):
     machine("")
-    assert main(["init"]) == DONE
+    assert main(["server", "init"]) == DONE
     assert "nvidia-smi lists no GPU." in capsys.readouterr().out
 
 
 def test_a_machine_without_a_gpu_gets_a_catalog_without_one_and_is_told_how_to_try(machine, capsys):
-    assert main(["init"]) == DONE
+    assert main(["server", "init"]) == DONE
     assert "No nvidia-smi is on this machine's PATH." in capsys.readouterr().out
-    assert main(["check", "catalog.yaml"]) == DONE
+    assert main(["server", "check", "catalog.yaml"]) == DONE
     assert not load_catalog("catalog.yaml").gpus
 
 
@@ -205,7 +205,7 @@ async def test_a_cluster_is_read_by_its_kubeconfig(tmp_path, monkeypatch, capsys
     api = KubeApi()
     await api.start()
     try:
-        arguments = ["init", "--kubernetes", "--kubeconfig", api.kubeconfig(tmp_path)]
+        arguments = ["server", "init", "--kubernetes", "--kubeconfig", api.kubeconfig(tmp_path)]
         assert await asyncio.to_thread(main, arguments) == DONE
         assert "No node advertises GPUs." in capsys.readouterr().out
         for number in range(300):  # more than a page

@@ -1,16 +1,16 @@
-"""``gpuspawner init`` and ``doctor`` on one machine, with NVIDIA's own nvidia-smi on NVIDIA's simulated driver."""
+"""``gpuspawner server init`` and ``doctor`` with NVIDIA's own nvidia-smi on NVIDIA's simulated driver."""
 
 import json
 
 import pytest
 from harness.nvidia import machines, simulated_driver
 
+from gpuspawner.adoption.doctor.cuda_checks import cuda_of_image, cuda_of_packages, driver_supports
+from gpuspawner.adoption.doctor.findings import State
+from gpuspawner.adoption.draft import MOST_GPUS
 from gpuspawner.backends.local import nvidia
 from gpuspawner.catalog import load_catalog
 from gpuspawner.cli import main
-from gpuspawner.cli.adopting.draft import MOST_GPUS
-from gpuspawner.cli.doctor.findings import State
-from gpuspawner.cli.doctor.of_cuda import cuda_of_image, cuda_of_packages, driver_supports
 
 COMPUTE = {"a100": "8.0", "b200": "10.0", "gb200": "10.0", "gb300": "10.0", "h100": "9.0", "l40s": "8.9", "t4": "7.5"}
 """What the simulated machines' drivers tell. A real GB300 tells 10.3."""
@@ -37,7 +37,7 @@ def machine(tmp_path, monkeypatch):
 
 def examined(capsys, catalog):
     """Return what doctor finds about GPUs, drivers and the catalog, as (state, words, remedy)."""
-    main(["doctor", "--json", *NOBODY, "--catalog", str(catalog)])
+    main(["server", "doctor", "--json", *NOBODY, "--catalog", str(catalog)])
     found = json.loads(capsys.readouterr().out)["findings"]
     return [(one["state"], one["words"], one["remedy"]) for one in found if one["check"] in {"GPUs", "CUDA", "catalog"}]
 
@@ -46,9 +46,9 @@ def examined(capsys, catalog):
 def test_each_machine_gets_a_catalog_that_check_and_doctor_find_good(machine, capsys, profile):
     driver = machine(profile)
     count = len(driver.uuids)
-    assert main(["init"]) == 0
+    assert main(["server", "init"]) == 0
     assert f"Found on this machine: {count} x " in capsys.readouterr().out
-    assert main(["check", "catalog.yaml"]) == 0
+    assert main(["server", "check", "catalog.yaml"]) == 0
     capsys.readouterr()
     catalog = load_catalog("catalog.yaml")
     (kind,) = catalog.gpus.values()
@@ -64,7 +64,7 @@ def test_each_machine_gets_a_catalog_that_check_and_doctor_find_good(machine, ca
 def test_a_lost_gpu_is_named_and_not_offered(machine, capsys, mode):
     driver = machine(gpus=3)
     driver.fail(mode, gpu=1, xid=79)
-    assert main(["init"]) == 0
+    assert main(["server", "init"]) == 0
     out = capsys.readouterr().out
     assert "Found on this machine: 2 x A100 SXM4 40GB." in out
     assert (
@@ -80,7 +80,7 @@ def test_a_lost_gpu_is_named_and_not_offered(machine, capsys, mode):
 
 def test_a_gpu_with_memory_errors_is_named_and_stays_in_the_catalog(machine, capsys):
     machine(gpus=2).fail("ecc_uncorrectable", gpu=0)
-    assert main(["init"]) == 0
+    assert main(["server", "init"]) == 0
     out = capsys.readouterr().out
     assert "Found on this machine: 2 x A100 SXM4 40GB." in out
     assert "GPU 0 (NVIDIA A100-SXM4-40GB): it had " in out
@@ -96,7 +96,7 @@ def test_a_driver_that_is_gone_is_named(machine, capsys, tmp_path):
     ((state, words, remedy),) = examined(capsys, "catalog.yaml")
     assert (state, remedy) == ("bad", "Mend the driver: nvidia-smi must list the GPUs.")
     assert "couldn't find libnvidia-ml.so" in words
-    assert main(["init", "-"]) != 0
+    assert main(["server", "init", "-"]) != 0
     assert "couldn't find libnvidia-ml.so" in capsys.readouterr().err
 
 
@@ -163,6 +163,6 @@ def test_a_driver_that_tells_no_compute_capability_is_no_fault(machine, capsys, 
         return await asked(command, *arguments)
 
     monkeypatch.setattr(nvidia, "_run", run)
-    assert main(["init"]) == 0
+    assert main(["server", "init"]) == 0
     (kind,) = load_catalog("catalog.yaml").gpus.values()
     assert kind.compute == "10.3", "by the model's name"

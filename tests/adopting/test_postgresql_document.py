@@ -12,7 +12,7 @@ from gpuspawner.service.store import Store
 from tools.postgres import PASSWORD, USER, programs
 
 REPO = Path(__file__).parents[2]
-RUN = ("createdb", "gpuspawner store", "pg_dump", "pg_restore")
+RUN = ("createdb", "gpuspawner server store", "pg_dump", "pg_restore")
 
 
 def test_its_commands_copy_back_up_and_restore_a_store(postgres, tmp_path):
@@ -32,7 +32,7 @@ def test_its_commands_copy_back_up_and_restore_a_store(postgres, tmp_path):
     env |= {"PYTHONPATH": str(REPO), "PATH": f"{programs()}:{os.environ['PATH']}"}
     for line in lines:
         here = line.replace("db.example.org", f"127.0.0.1:{server.port}")
-        here = here.replace("gpuspawner store", f"{sys.executable} -m gpuspawner.cli store")
+        here = here.replace("gpuspawner server store", f"{sys.executable} -m gpuspawner.cli server store")
         done = subprocess.run(
             here, shell=True, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False
         )

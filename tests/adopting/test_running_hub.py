@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from gpuspawner.cli.adopting import running_hub
-from gpuspawner.cli.adopting.running_hub import running_hubs
-from gpuspawner.cli.doctor.findings import State
-from gpuspawner.cli.doctor.of_hub import restarts
+from gpuspawner.adoption import running_hub
+from gpuspawner.adoption.doctor.findings import State
+from gpuspawner.adoption.doctor.hub_checks import restarts
+from gpuspawner.adoption.running_hub import running_hubs
 from gpuspawner.cli.main import main
 
 CONFIGURE = "from gpuspawner.spawner import configure\nconfigure(c, catalog='catalog.yaml')\n"
@@ -86,6 +86,6 @@ def test_doctor_names_it_with_the_way_that_keeps_the_servers(hub, tmp_path):
 def test_init_says_it_before_the_restart(monkeypatch, hub, tmp_path, capsys):
     hub("c.JupyterHub.port = 8000\n")
     found = list(running_hubs(tmp_path / "proc"))
-    monkeypatch.setattr("gpuspawner.cli.adopting.init.running_hubs", lambda: found)
-    main(["init", str(tmp_path / "catalog.yaml")])
+    monkeypatch.setattr("gpuspawner.adoption.init.running_hubs", lambda: found)
+    main(["server", "init", str(tmp_path / "catalog.yaml")])
     assert f"{running_hub.warning_of(found[0])} {running_hub.REMEDY}\n" in capsys.readouterr().err

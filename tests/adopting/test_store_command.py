@@ -48,7 +48,7 @@ def leases(folder):
 
 
 def run(action, *arguments, data):
-    return main(["store", action, *map(str, arguments), "--data", str(data)])
+    return main(["server", "store", action, *map(str, arguments), "--data", str(data)])
 
 
 def test_a_backup_of_a_store_that_is_written_meanwhile_is_whole_and_comes_back(data, tmp_path, capsys):
@@ -70,7 +70,7 @@ def test_a_backup_of_a_store_that_is_written_meanwhile_is_whole_and_comes_back(d
         over.set()
         writing.join()
     store.close()
-    assert "It holds the secret of hub and service" in capsys.readouterr().out
+    assert "The backup holds the secret of hub and service" in capsys.readouterr().out
     assert (tmp_path / "gpu.tar").stat().st_mode & 0o777 == 0o600
     new = tmp_path / "new"
     assert run("restore", tmp_path / "gpu.tar", data=new) == DONE
@@ -99,7 +99,7 @@ def test_the_store_of_before_stays_beside_and_the_folders_own_secret(data, tmp_p
     (data / "secret").write_text("3" * 64)
     assert run("restore", tmp_path / "gpu.tar", data=data) == DONE
     (before,) = data.glob(f"{DATABASE}.until-*")
-    assert f"The one of before is {before}." in capsys.readouterr().out
+    assert f"The previous store is {before}." in capsys.readouterr().out
     assert (data / "secret").read_text() == "3" * 64
     assert leases(data) == ["one"]
     shutil.copy(before, data / DATABASE)
@@ -179,7 +179,7 @@ def test_a_folder_in_use_is_not_restored(data, tmp_path, capsys):
     one_hub.hold(data, "http://hub.example.org/")
     try:
         assert run("restore", tmp_path / "gpu.tar", data=data) == REFUSED
-        assert "which serves http://hub.example.org/. End it first" in capsys.readouterr().err
+        assert "which serves http://hub.example.org/. Stop it first" in capsys.readouterr().err
     finally:
         one_hub._held.clear()
 
@@ -197,7 +197,7 @@ def test_a_service_of_its_own_that_beats_is_not_restored_under(data, tmp_path, c
     beating.start()
     try:
         assert run("restore", tmp_path / "gpu.tar", data=data) == REFUSED
-        assert f"A service works on {data}. End it first" in capsys.readouterr().err
+        assert f"A service uses {data}. Stop it first" in capsys.readouterr().err
     finally:
         over.set()
         beating.join()

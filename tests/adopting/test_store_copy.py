@@ -1,4 +1,4 @@
-"""`gpuspawner store copy`: all of a store of SQLite arrives on PostgreSQL, or nothing."""
+"""`gpuspawner server store copy`: all of a store of SQLite arrives on PostgreSQL, or nothing."""
 
 import sqlite3
 from dataclasses import replace
@@ -9,7 +9,7 @@ from lease_builders import a_lease
 from store_builders import FULL_LEASE, NOW, line, reading
 
 from gpuspawner.cli import main
-from gpuspawner.cli.keeping import copy as command
+from gpuspawner.cli.server import store as command
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.store import Store, copying
 
@@ -38,12 +38,12 @@ def target(postgres):
 
 
 def run(data, target):
-    return main(["store", "copy", "--data", str(data), "--store", target.url,
+    return main(["server", "store", "copy", "--data", str(data), "--store", target.url,
                  "--store-password-file", str(target.password_file)])  # fmt: skip
 
 
 def test_all_of_it_arrives_is_compared_and_goes_on_from_there(data, target, capsys, monkeypatch):
-    monkeypatch.setattr(command, "TOLD_SECONDS", 0.0)
+    monkeypatch.setattr(command, "PROGRESS_SECONDS", 0.0)
     assert run(data, target) == 0
     told = capsys.readouterr()
     assert "leases: 2000 of 2501\nleases: 2501 of 2501" in told.err

@@ -35,7 +35,7 @@ def test_a_file_of_something_else_is_neither_served_nor_backed_up(folder, tmp_pa
         store.open()
     store.close()
     for action in (["check"], ["backup", str(tmp_path / "gpu.tar")]):
-        assert main(["store", *action, "--data", str(folder)]) == INVALID
+        assert main(["server", "store", *action, "--data", str(folder)]) == INVALID
         assert TOLD in capsys.readouterr().err
     assert names(folder) == ["servers", "users"]
     assert not (tmp_path / "gpu.tar").exists()
@@ -51,7 +51,7 @@ def test_the_hub_s_own_database_is_not_taken_for_a_store(postgres, capsys):
     with pytest.raises(Unavailable, match="Give gpuspawner an empty database of its own"):
         hub.opened()
     password = ["--store-password-file", str(hub.password_file)]
-    assert main(["store", "check", "--store", hub.url, *password]) == INVALID
+    assert main(["server", "store", "check", "--store", hub.url, *password]) == INVALID
     assert TOLD in capsys.readouterr().err
     hub.close()
 
@@ -61,7 +61,7 @@ def test_the_hub_s_own_database_is_not_taken_for_a_store(postgres, capsys):
     [["check"], ["backup", "-"], ["copy", "--store", "postgresql://gpu@127.0.0.1:1/gpu"]],
 )
 def test_a_folder_that_is_not_there_is_named_with_what_to_name_instead(tmp_path, capsys, action):
-    assert main(["store", *action, "--data", str(tmp_path / "absent")]) == INVALID
+    assert main(["server", "store", *action, "--data", str(tmp_path / "absent")]) == INVALID
     told = capsys.readouterr().err
     assert told.startswith(f"{tmp_path}/absent has no {DATABASE}. Name the service's folder by --data")
 
@@ -70,7 +70,7 @@ def test_a_backup_that_cannot_be_written_or_read_is_told_by_its_name(tmp_path, c
     store = Store(f"sqlite:///{tmp_path / DATABASE}")
     store.open()
     store.close()
-    assert main(["store", "backup", str(tmp_path / "none" / "gpu.tar"), "--data", str(tmp_path)]) == INVALID
+    assert main(["server", "store", "backup", str(tmp_path / "none" / "gpu.tar"), "--data", str(tmp_path)]) == INVALID
     assert capsys.readouterr().err == f"gpuspawner: {tmp_path}/none/gpu.tar.half: No such file or directory.\n"
-    assert main(["store", "restore", str(tmp_path / "absent.tar"), "--data", str(tmp_path)]) == INVALID
+    assert main(["server", "store", "restore", str(tmp_path / "absent.tar"), "--data", str(tmp_path)]) == INVALID
     assert capsys.readouterr().err == f"gpuspawner: {tmp_path}/absent.tar: No such file or directory.\n"

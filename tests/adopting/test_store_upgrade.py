@@ -187,7 +187,7 @@ def execute(folder, statement):
 
 
 def check(capsys, folder, code=DONE, *more):
-    assert main(["store", "check", "--data", str(folder), *more]) == code
+    assert main(["server", "store", "check", "--data", str(folder), *more]) == code
     return "".join(capsys.readouterr())
 
 
@@ -201,7 +201,7 @@ def test_promise_2_what_runs_waits_and_ended_is_there_after_an_upgrade_that_chec
     words = check(capsys, data)
     assert "whole, schema 0001 (2 live workspaces, 1 that ended" in words
     assert "\n  9999  Workspaces have a colour." in words
-    assert "gpuspawner store backup FILE --data" in words
+    assert "gpuspawner server store backup FILE --data" in words
     assert json.loads(check(capsys, data, DONE, "--json"))["migrations"] == [
         {"revision": "9999", "what": "Workspaces have a colour."}
     ]
@@ -228,10 +228,10 @@ def test_a_store_of_a_later_version_is_refused_in_words_that_name_it_and_stays_a
 def test_the_way_back_is_the_backup_from_before_the_upgrade(data, later_version, tmp_path, capsys):
     before = contents(data)
     backup, newer = str(tmp_path / "gpu.tar"), tmp_path / "newer"
-    assert main(["store", "backup", backup, "--data", str(data)]) == DONE
+    assert main(["server", "store", "backup", backup, "--data", str(data)]) == DONE
     shutil.copytree(data, newer)
     execute(newer, "UPDATE alembic_version SET version_num = '9999'")
-    assert main(["store", "restore", backup, "--data", str(newer)]) == DONE
+    assert main(["server", "store", "restore", backup, "--data", str(newer)]) == DONE
     assert contents(newer) == before
 
 
@@ -255,7 +255,8 @@ def test_check_on_postgresql_is_as_on_a_file_and_says_what_cannot_be_looked_at(c
     store.close()
 
     def run(url=elsewhere.url, *more):
-        code = main(["store", "check", "--store", url, "--store-password-file", str(elsewhere.password_file), *more])
+        where = ["--store", url, "--store-password-file", str(elsewhere.password_file)]
+        code = main(["server", "store", "check", *where, *more])
         return code, "".join(capsys.readouterr())
 
     code, words = run()

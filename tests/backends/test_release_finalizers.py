@@ -1,4 +1,4 @@
-"""`gpuspawner crd --release-finalizers` on an API server of the tests: what keeps requests is taken away, once."""
+"""`gpuspawner kube crd --release-finalizers` on an API server of the tests: what keeps requests is taken away, once."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,7 @@ import pytest
 from kube_api import KubeApi
 
 from gpuspawner.backends.kubernetes.resources import FINALIZER
-from gpuspawner.cli.chart import finalizers
+from gpuspawner.cli.kube import crd as finalizers
 from gpuspawner.cli.main import main
 
 REQUESTS = "/apis/gpuspawner.io/v1alpha1/namespaces/jhub/devgpuvmrequests"
@@ -29,7 +29,7 @@ def typed(api, tmp_path):
     """Run the command in the namespace jhub; return its exit code."""
 
     async def run(*more):
-        given = ["crd", "--release-finalizers", "--namespace=jhub", f"--kubeconfig={api.kubeconfig(tmp_path)}"]
+        given = ["kube", "crd", "--release-finalizers", "--namespace=jhub", f"--kubeconfig={api.kubeconfig(tmp_path)}"]
         return await asyncio.to_thread(main, [*given, *more])
 
     return run
@@ -57,10 +57,10 @@ async def test_it_says_what_it_would_do_and_does_it_when_told(api, typed, capsys
     assert await typed() == 0
     said = capsys.readouterr().out
     assert said.startswith("262 DevGPUVMRequests in jhub are kept until the workspace has ended, by the finalizer")
-    assert "With --yes it is taken away, and no workspace stops." in said
+    assert "With --yes it is removed, and no workspace stops." in said
     assert {verb for verb, *_ in api.asked} == {"get"}
     assert await typed("--yes") == 0
-    assert capsys.readouterr().out == "262 DevGPUVMRequests in jhub are let go. No workspace was stopped.\n"
+    assert capsys.readouterr().out == "262 DevGPUVMRequests in jhub are released. No workspace was stopped.\n"
     assert finalizers_in(api) == {**{name: [] for name in many}, "others": ["example.org/backup"]}
     assert finalizers_in(api, "lab") == {"elsewhere": [FINALIZER]}
     assert {verb for verb, *_ in api.asked} == {"get", "patch"}, "nothing is deleted, and no workspace touched"
@@ -80,13 +80,13 @@ async def test_where_a_service_still_runs_it_says_so(api, typed, capsys):
     service.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await service
-    assert capsys.readouterr().err.startswith("They are held again: a service runs that has custom resources.")
+    assert capsys.readouterr().err.startswith("They are held again: a service with custom resources is running.")
 
 
 async def test_where_there_is_no_such_kind_there_is_nothing_to_do(api, typed, capsys, monkeypatch):
     monkeypatch.setattr(api, "_list", lambda *_: answered(api, 404))
     assert await typed("--yes") == 0
-    assert capsys.readouterr().out.startswith("0 DevGPUVMRequests in jhub are let go")
+    assert capsys.readouterr().out.startswith("0 DevGPUVMRequests in jhub are released")
 
 
 async def test_a_right_that_is_missing_is_named_and_a_cluster_that_is_away(api, typed, capsys):

@@ -135,7 +135,7 @@ def test_what_is_for_others_is_not_there_and_a_link_to_it_says_so(hub, page, use
     expect(page.locator("input[name=gpu][value=h100]")).to_be_checked()
 
 
-@pytest.mark.slow  # catalog/test_own.py has the rule
+@pytest.mark.slow  # catalog/test_own_software.py has the rule
 def test_a_password_in_the_address_of_a_repository_is_refused_beside_it(hub, page, user):
     show_form(page, hub)
     page.get_by_text("Repository, variables, start-up script").click()

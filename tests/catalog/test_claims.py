@@ -1,4 +1,4 @@
-"""Kinds of GPU that pods claim: what is read, and what is refused, with its line and the remedy."""
+"""GPU kinds that pods claim: right and wrong claims, with the line and the remedy."""
 
 from pathlib import Path
 
@@ -11,8 +11,7 @@ from gpuspawner.core.gpus.vendors import NVIDIA, vendor_of
 SELECTOR = "device.attributes['gpu.nvidia.com'].productName.startsWith('NVIDIA H100')"
 
 
-def test_a_kind_is_served_by_claims(tmp_path: Path) -> None:
-    """Class, selectors, capacity and the driver's own settings are read; it is counted under a name of its own."""
+def test_pods_claim_a_kind_with_class_selectors_capacity_and_driver_settings(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(f"""\
 version: 1
 gpus:
@@ -94,7 +93,7 @@ REFUSED = {
         ("  t4: {memory: 16GiB, claim: {device_class: gpu.nvidia.com}}\nscheduler: {kueue: {queue: workspaces}}\n"),
         ("4 gpus.t4.claim: with Kueue, claimed devices would count in no quota. Write match or resource instead."),
     ),
-    "settings of nobody": (
+    "settings without a driver": (
         "  t4: {memory: 16GiB, claim: {device_class: x.org, config: [{parameters: {apiVersion: a, kind: b}}]}}\n",
         "4 gpus.t4.claim.config.0: driver is missing. Write driver: and parameters:.",
     ),

@@ -33,7 +33,7 @@ def catalog():
     return load_text(CATALOG.replace("quotas:\n  all: {users: each, gpus: {hard: 2}}\n", ""))
 
 
-def test_a_kind_is_one_of_its_own_in_each_cluster_with_its_price(catalog):
+def test_each_cluster_has_its_own_kind_with_its_price(catalog):
     assert {k.name: (k.title, k.price_per_hour, k.of, k.cluster) for k in catalog.gpus.values()} == {
         "a100": ("A100 in eu-west", 3.0, None, ""),
         "a100@us-east": ("A100 in US East", 2.4, None, "us-east"),
@@ -43,7 +43,7 @@ def test_a_kind_is_one_of_its_own_in_each_cluster_with_its_price(catalog):
     }
 
 
-def test_a_template_offers_each_and_the_same_elsewhere_before_another_kind(catalog):
+def test_a_template_offers_the_same_kind_in_another_cluster_before_another_kind(catalog):
     lab = catalog.templates["lab"]
     assert list(lab.gpus) == ["a100", "a100@us-east", "half", "half@us-east"]
     assert lab.substitutes["a100"] == ("a100@us-east", "h100")
@@ -57,14 +57,14 @@ def test_the_cluster_that_has_a_template_s_data_comes_first(catalog):
     assert images.default.gpu == "a100@us-east"
 
 
-def test_a_template_says_where_its_data_is_what_the_other_costs_and_whose_home_is_where(catalog):
+def test_a_description_names_the_cluster_with_the_data_the_price_and_the_separate_homes(catalog):
     homes = "Each cluster has a home of its own: what you save in one is not in the other."
     assert catalog.templates["lab"].description == f"US East costs 20 % less than eu-west. {homes}"
     images = "Its data is in US East. eu-west costs 25 % more than US East."
     assert catalog.templates["images"].description == f"{images} {homes}"
 
 
-def test_a_request_picks_a_cluster_or_takes_any(catalog):
+def test_a_request_names_a_cluster_or_accepts_another(catalog):
     picked = resolve(catalog, {"template": "lab", "gpu": "a100@us-east"}, "alice")
     assert (picked.gpu, picked.substitutes) == ("a100@us-east", ())
     either = resolve(catalog, {"template": "lab", "gpu": "a100", "substitutes": ["a100@us-east"]}, "alice")
@@ -84,7 +84,7 @@ def test_a_cluster_is_reached_by_its_nodes_an_ingress_controller_or_a_gateway():
         assert (east.nodes, east.route) == (node, route)
 
 
-def test_without_clusters_a_catalog_is_as_before(catalog):
+def test_without_clusters_kinds_keep_their_names_and_titles(catalog):
     plain = load_text("version: 1\ngpus: {t4: {match: T4, memory: 16GiB}}\ntemplates: {lab: {gpus: {t4: 1}}}\n")
     assert dict(plain.clusters) == {}
     assert plain.gpus["t4"].title == "t4"
@@ -138,7 +138,7 @@ WRONG = {
 @pytest.mark.parametrize(
     ("entry", "written", "said"), [(e, w, said) for e, found in WRONG.items() for w, said in found.items()]
 )
-def test_what_is_wrong_is_said_with_its_entry(entry, written, said, head, problems_of):
+def test_an_error_of_a_cluster_names_its_entry(entry, written, said, head, problems_of):
     problem = next(found for found in problems_of(f"{head}  b: {{}}\nclusters: {written}\n") if f"{entry}: " in found)
     assert said in problem
 
@@ -153,7 +153,7 @@ OWNED = (
 )
 
 
-def test_a_cluster_may_have_a_scheduler_of_its_own_and_its_kinds_stand_in_no_other_queue():
+def test_kinds_of_a_cluster_with_its_own_scheduler_are_in_no_other_queue():
     catalog = load_text(OWNED % "kueue: {queue: gpus, teams: {ml: of-ml}}")
     owner = catalog.clusters["us-east"].scheduler
     assert owner == KueueQueues("gpus", {"ml": "of-ml"})
@@ -166,7 +166,7 @@ def test_a_cluster_may_have_a_scheduler_of_its_own_and_its_kinds_stand_in_no_oth
     assert dict(lab.substitutes) == {"a100": ("h100",)}
 
 
-def test_one_in_whose_queue_pods_wait_is_scaled_as_all_times_are():
+def test_the_wait_of_pods_in_a_queue_is_scaled():
     catalog = load_text(OWNED % "volcano: {queue: gpus, wait: 10m}")
     assert catalog.clusters["us-east"].scheduler == PodQueues("volcano", "gpus", wait_seconds=600.0)
     assert scaled(catalog, 60).clusters["us-east"].scheduler.wait_seconds == 10.0

@@ -26,7 +26,7 @@ holds:
 """)
 
 
-def test_every_group_that_is_named_is_found_with_the_entry_that_does():
+def test_every_group_is_found_with_the_entry_that_names_it():
     assert named_groups(CATALOG) == {
         "leads": ("gpus", "h100", "groups"),
         "staff": ("templates", "node", "groups"),
@@ -52,11 +52,11 @@ def test_every_group_that_is_named_is_found_with_the_entry_that_does():
         ("gone", "gone", "", set(), ""),
     ],
 )
-def test_what_a_request_needs_of_its_user_s_groups(template, kind, team, groups, lost):
+def test_the_group_that_a_request_needs_and_its_user_has_left(template, kind, team, groups, lost):
     assert lost_group(CATALOG, template, kind, team, frozenset(groups)) == lost
 
 
-def test_a_team_is_called_by_its_title_else_by_its_name():
+def test_a_team_without_a_title_has_its_name_as_title():
     assert [team_title(CATALOG, team) for team in ("vision", "speech", "")] == ["Vision lab", "speech", ""]
 
 
@@ -70,5 +70,5 @@ def test_a_team_is_called_by_its_title_else_by_its_name():
         ("gone", "gone", ""),
     ],
 )
-def test_what_one_kind_costs_instead_of_another(asked, given, words):
+def test_the_price_of_one_kind_instead_of_another(asked, given, words):
     assert prices(CATALOG, asked, given) == words

@@ -41,7 +41,7 @@ def test_gpu_kinds(catalog):
     assert catalog.simulated == {"a100": 4, "t4": 2}
 
 
-def test_what_kubernetes_calls_a_kind_and_which_image_a_template_has():
+def test_resources_of_kinds_and_images_of_templates():
     text = """\
 version: 1
 gpus:
@@ -69,7 +69,7 @@ templates:
     }
 
 
-def test_what_is_guaranteed_is_inherited_part_by_part():
+def test_guarantees_are_inherited_key_by_key():
     text = """\
 version: 1
 templates:
@@ -108,7 +108,7 @@ templates:
     }
 
 
-def test_what_workspaces_open_and_where_they_send_a_browser():
+def test_ways_to_open_a_workspace_and_its_first_page():
     text = """\
 version: 1
 templates:
@@ -130,7 +130,7 @@ templates:
 @pytest.mark.parametrize(
     "image", ["lab", "a/b_c/d-e:2", "Registry.example.org/x@sha256:" + "a" * 64, "localhost:5000/x:V_1.2-c"]
 )
-def test_images_as_they_are_written(image):
+def test_names_of_images(image):
     (template,) = load_text(SMALLEST.replace("lab: {", f'lab: {{image: "{image}", ')).templates.values()
     assert template.image == image
 
@@ -143,7 +143,7 @@ def test_a_template_has_what_was_written(catalog):
     assert template.default == Defaults("a100", 2, 8, 64 * GIB, 28800)
 
 
-def test_what_a_template_inherits_is_moved_into_its_own_bounds(catalog):
+def test_inherited_values_are_moved_into_the_templates_bounds(catalog):
     template = catalog.templates["pytorch-4x"]
     assert (template.title, template.policy) == ("Four at once", "night")
     assert template.gpus == {"a100": (4, 4)}
@@ -151,7 +151,7 @@ def test_what_a_template_inherits_is_moved_into_its_own_bounds(catalog):
     assert template.bounds.lifetime_seconds == (3600, 43200)
 
 
-def test_a_template_of_which_nothing_is_written(catalog):
+def test_a_template_without_keys_has_all_defaults(catalog):
     template = catalog.templates["cpu"]
     assert (template.title, template.gpus) == ("cpu", {})
     assert template.bounds == Bounds((1, 8), (GIB, 32 * GIB), (600, 172800))
@@ -194,7 +194,7 @@ def test_the_smallest_catalog_has_the_built_in_policy_and_no_quota():
 
 
 @pytest.mark.parametrize("section", ["activity:", "activity: {}", "activity: {none_for: 2h}"])
-def test_an_activity_section_turns_judging_on_even_if_it_is_empty(section):
+def test_an_empty_activity_section_makes_workspaces_without_a_gpu_idle(section):
     catalog = load_text(f"{SMALLEST}policies: {{default: {{{section}}}, night: {{extends: default}}}}\n")
     assert catalog.policies["default"].activity == ActivityPolicy()
     assert catalog.policies["night"].activity == ActivityPolicy()
@@ -213,8 +213,8 @@ def test_a_dict_loads_as_its_file_does(catalog, text):
 def test_the_example_passes():
     assert check(EXAMPLE) == ()
     catalog = load_catalog(str(EXAMPLE))
-    assert {policy.mode for policy in catalog.policies.values()} == {Mode.OBSERVE}, "nobody is stopped at first"
-    assert not catalog.simulated, "and nobody is given a GPU that is none"
+    assert {policy.mode for policy in catalog.policies.values()} == {Mode.OBSERVE}, "no workspace is stopped at first"
+    assert not catalog.simulated, "no user gets a simulated GPU"
 
 
 LEFT_OUT = re.compile(
@@ -223,7 +223,7 @@ LEFT_OUT = re.compile(
 )
 
 
-def test_what_the_example_shows_in_comments_is_right_as_it_stands():
+def test_the_comments_of_the_example_are_right_without_their_hash():
     lines = EXAMPLE.read_text().splitlines()
     found = [LEFT_OUT.sub(r"\1\2", line) if "needs: the" not in line else line for line in lines]
     assert sum(line != as_written for line, as_written in zip(found, lines, strict=True)) == 17
@@ -232,7 +232,7 @@ def test_what_the_example_shows_in_comments_is_right_as_it_stands():
     assert (len(catalog.rules.hours), len(catalog.rules.holds), len(catalog.rules.teams)) == (1, 1, 1)
 
 
-def test_the_peoples_words_of_yaml_are_text():
+def test_no_on_dates_and_times_are_text():
     catalog = load_text(SMALLEST.replace("lab:", "no:") + "  on: {title: 2024-01-01}\n  y: {title: 1:30}\n")
     assert {name: t.title for name, t in catalog.templates.items()} == {"no": "no", "on": "2024-01-01", "y": "1:30"}
 
@@ -263,7 +263,7 @@ def test_scaled_does_not_shorten_times_that_a_real_program_needs():
 
 
 @pytest.mark.parametrize("factor", [0, -1, 0.5, float("nan"), float("inf"), 1e9])
-def test_scaled_refuses_what_is_no_factor(catalog, factor):
+def test_scaled_refuses_other_factors(catalog, factor):
     with pytest.raises(ValueError, match="factor from 1 to 3600"):
         scaled(catalog, factor)
 

@@ -1,4 +1,4 @@
-"""The catalog of a file and of custom resources: the file stands by itself, and a bad resource harms itself alone."""
+"""The catalog of a file and of custom resources: a wrong resource affects neither the file nor other resources."""
 
 import os
 import time
@@ -26,13 +26,13 @@ def merged(*added, file=FILE):
     return merge(file.encode(), "catalog.yaml", added)
 
 
-def test_without_resources_it_is_the_file():
+def test_without_resources_the_catalog_is_that_of_the_file():
     catalog, judged = merged()
     assert catalog == load_text(FILE)
     assert (judged.refused, judged.in_force) == ({}, {})
 
 
-def test_both_together_are_one_catalog_and_refer_to_each_other():
+def test_entries_of_file_and_resources_refer_to_each_other():
     night = Added("p", "policies", "night", {"mode": "enforce", "idle": {"for": "20m"}})
     quota = Added("q", "quotas", "all", {"everybody": True, "gpus": {"hard": 9}})
     big = template("big", extends="lab", policy="night", gpus={"a100": "1-2"})
@@ -52,7 +52,7 @@ def test_a_name_of_the_file_is_refused_and_the_files_entry_stays():
     assert judged.refused["uid-lab"].startswith("templates.lab: the catalog's file has one of this name, which stays.")
 
 
-def test_what_is_wrong_is_said_in_the_words_of_check_and_harms_no_other():
+def test_a_wrong_resource_has_the_messages_of_check_and_does_not_affect_others():
     wrong = {"gpus": {"a10": 1}, "polcy": "x"}
     with pytest.raises(CatalogError) as error:
         load_text(FILE.replace("lab: {gpus: {t4: 1}}", "lab: {gpus: {t4: 1}}, bad: {gpus: {a10: 1}, polcy: x}"))
@@ -64,7 +64,7 @@ def test_what_is_wrong_is_said_in_the_words_of_check_and_harms_no_other():
         assert f"{path}: {problem.wrong}. {problem.right}" in said
 
 
-def test_of_one_that_became_wrong_the_last_good_one_stays_until_that_does_not_fit_either():
+def test_the_last_good_version_of_a_resource_stays_until_it_does_not_fit_either():
     good = {"gpus": {"a100": 2}}
     bad = template("big", good=good, gpus={"a10": 1})
     catalog, judged = merged(bad)
@@ -76,13 +76,13 @@ def test_of_one_that_became_wrong_the_last_good_one_stays_until_that_does_not_fi
     assert (list(catalog.templates), judged.in_force) == (["lab"], {})
 
 
-def test_what_extends_a_refused_one_is_refused_with_it():
+def test_a_resource_that_extends_a_refused_one_is_refused():
     catalog, judged = merged(template("base", gpus={"a10": 1}), template("over", extends="base"))
     assert list(catalog.templates) == ["lab"]
     assert judged.refused["uid-over"].startswith("spec.extends: nothing in templates is called `base`")
 
 
-def test_of_two_that_cannot_be_together_the_older_stays():
+def test_the_older_of_two_conflicting_resources_stays():
     one = Added("new", "quotas", "one", {"user": "ada", "gpus": {"hard": 1}}, "2026-02-01T00:00:00Z")
     two = Added("old", "quotas", "two", {"user": "ada", "gpus": {"hard": 2}}, "2026-01-01T00:00:00Z")
     _, judged = merged(one, two)
@@ -90,7 +90,7 @@ def test_of_two_that_cannot_be_together_the_older_stays():
     assert judged.refused["new"].startswith("spec: it limits the same users as `two`")
 
 
-def test_a_name_that_is_none_and_a_long_one_are_refused():
+def test_wrong_names_large_specs_and_profiles_are_refused():
     long = template("long", description="x" * LARGEST_SPEC_BYTES)
     _, judged = merged(template("a.b"), long, template("slug", profile="gpu"))
     assert judged.in_force == {}
@@ -100,7 +100,7 @@ def test_a_name_that_is_none_and_a_long_one_are_refused():
     assert judged.refused["uid-a.b"].startswith("spec: ")
 
 
-def test_a_file_that_cannot_be_used_is_refused_whatever_is_added():
+def test_a_wrong_file_is_refused_with_any_resources():
     with pytest.raises(CatalogError, match="templates: missing"):
         merged(template("only"), file="version: 1\ngpus: {a100: {match: A100, memory: 80GiB}}\n")
 
@@ -117,7 +117,7 @@ def write(path, text):
     return path
 
 
-def test_a_followed_file_takes_in_what_is_added_also_while_it_cannot_be_used_itself(path):
+def test_resources_are_added_to_the_last_good_file(path):
     file = CatalogFile(path)
     file.added = (template("big"),)
     assert file.look(time.time())

@@ -82,7 +82,7 @@ def test_promise_10_a_file_that_cannot_be_read_is_refused(tmp_path: Path):
 
 
 @pytest.mark.parametrize("source", [None, 3, ["c.yaml"], b"c.yaml"])
-def test_promise_10_what_is_no_catalog_is_refused(source):
+def test_promise_10_other_objects_are_refused(source):
     (problem,) = check(source)
     assert "neither a path nor a dict" in problem.wrong
 

@@ -1,4 +1,4 @@
-"""Every GPU kind that is wrong: its line, its name, the words."""
+"""Every error of a GPU kind, with its line and entry."""
 
 import pytest
 
@@ -95,21 +95,21 @@ KINDS = {
         "  t4: {match: Tesla-T4, memory: 16GiB, autoscale: {max: 2, each: 4, start: 4m}}\n",
         "4 gpus.t4.autoscale.each: 4 on one node are more than 2 in all. Raise max.",
     ),
-    "nodes of a vendor whose GPUs its pods would not ask for": (
+    "nodes of another vendor without a resource": (
         "  amd: {match: MI300X, memory: 192GiB, autoscale: {max: 8, start: 5m, labels: {amd.com/gpu.family: AI}}}\n",
         (
             "4 gpus.amd.autoscale: `amd.com/gpu.family` is not a label of NVIDIA nodes, but pods would request NVIDIA "
             "GPUs. Add resource: with what its nodes call their GPUs, for example resource: amd.com/gpu."
         ),
     ),
-    "nodes that nobody can ask for": (
+    "nodes without a label to ask for": (
         "  t4: {match: '*T4', memory: 16GiB, autoscale: {max: 8, start: 4m}}\n",
         (
             "4 gpus.t4.autoscale: '*T4' does not say which nodes to start. "
             "Add labels: as the pool's nodes have them, for example labels: {nvidia.com/gpu.product: Tesla-T4}."
         ),
     ),
-    "spot nodes that nobody consented to": (
+    "spot nodes of a kind without spot": (
         (
             "  t4: {match: Tesla-T4, memory: 16GiB,"
             " autoscale: {max: 8, start: 4m, labels: {karpenter.sh/capacity-type: spot}}}\n"
@@ -119,7 +119,7 @@ KINDS = {
             "Add spot: true, and a price of its own; users then get it only if they choose it."
         ),
     ),
-    "spot nodes that nobody can ask for": (
+    "spot nodes without labels": (
         "  t4: {match: Tesla-T4, memory: 16GiB, spot: true, autoscale: {max: 8, start: 4m}}\n",
         (
             "4 gpus.t4.autoscale: the labels of spot nodes are missing. Add labels: as the "

@@ -1,4 +1,4 @@
-"""Every key that is not built yet: refused by its name."""
+"""Keys that are not built yet are refused by name."""
 
 import pytest
 

@@ -27,14 +27,14 @@ RULES = {
             "Write it as it stands before an amount, at most 10 characters, for example CHF."
         ),
     ),
-    "readings of nobody": (
+    "readings without an address": (
         "readings: {utilization: GPU}\n",
         (
             "readings: prometheus is missing. Add prometheus: with its address, for example "
             "http://prometheus.monitoring:9090."
         ),
     ),
-    "an address that is none": (
+    "an address without a scheme": (
         "readings: {prometheus: 'prometheus:9090'}\n",
         (
             "readings.prometheus: 'prometheus:9090' is not an address. Write it with http:// or https://, for example "
@@ -87,19 +87,19 @@ RULES = {
             "scheduler: {kueue: {queue: workspaces}}."
         ),
     ),
-    "a queue of Kueue for a team that is none": (
+    "a queue of Kueue for an unknown team": (
         "teams: {vision: {}}\nscheduler: {kueue: {queue: a, teams: {visoin: of-vision}}}\n",
         "8 scheduler.kueue.teams.visoin: no team is called `visoin`. Did you mean `vision`?",
     ),
-    "a queue of Kueue for a team where there are none": (
+    "a queue of Kueue without teams": (
         "scheduler: {kueue: {queue: a, teams: {ml: of-ml}}}\n",
         "scheduler.kueue.teams.ml: no team is called `ml`. None is defined; define one, or remove this.",
     ),
-    "a queue of Volcano for a team that is none": (
+    "a queue of Volcano for an unknown team": (
         "teams: {vision: {}}\nscheduler: {volcano: {queue: a, teams: {visoin: of-vision}}}\n",
         "8 scheduler.volcano.teams.visoin: no team is called `visoin`. Did you mean `vision`?",
     ),
-    "a priority of KAI for a team that is none": (
+    "a priority of KAI for an unknown team": (
         "teams: {vision: {}}\nscheduler: {kai: {priority_classes: {visoin: high}}}\n",
         "8 scheduler.kai.priority_classes.visoin: no team is called `visoin`. Did you mean `vision`?",
     ),
@@ -165,7 +165,7 @@ RULES = {
         "  b: {gpus: {a100: 1}, substitutes: {a100: [t4]}}\n  c: {extends: b, needs: {memory: 20GiB}}\n",
         "8 templates.c.needs: `t4` has 16 GiB, and needs says 20 GiB. Remove it from substitutes, or lower needs.",
     ),
-    "a substitute that is none": (
+    "an unknown substitute": (
         "  b: {gpus: {a100: 1}, substitutes: {a100: [h200]}}\n",
         "templates.b.substitutes.a100: no GPU kind is called `h200`. Did you mean `h100`?",
     ),
@@ -317,7 +317,7 @@ RULES = {
         "holds: [{group: g, gpu: t4, count: 1, when: Mon 1:00-2:00, until: 1027-02-03}]\n",
         "holds.0.until: '1027-02-03' is not from 2000 to 2199. Write year, month and day, for example 2027-02-01.",
     ),
-    "hold for nobody": (
+    "hold without a group": (
         "holds: [{gpu: t4, count: 1, when: Mon 1:00-2:00}]\n",
         "holds.0: group is missing. Add group: cs231.",
     ),
@@ -334,7 +334,7 @@ def test_promise_10_a_rule_that_is_wrong_is_refused_by_its_line(appended, proble
     assert problems_of(GPUS + appended if appended[0] == " " else PLAIN + appended) == [place + problem]
 
 
-def test_promise_10_all_that_is_wrong_in_lists_is_told_at_once(problems_of):
+def test_promise_10_all_errors_in_lists_are_reported_at_once(problems_of):
     found = problems_of(
         GPUS
         + """\

@@ -1,4 +1,4 @@
-"""Every entry that is wrong: its line, its name, the words; and several at once."""
+"""Every error of an entry, with its line and entry, and several errors at once."""
 
 import pytest
 
@@ -45,10 +45,10 @@ ENTRIES = {
         "quotas: {u: {each: user, gpus: {hard: true}}}\n",
         "6 quotas.u.gpus.hard: True is not a number of GPUs. Write a number of GPUs, for example 4.",
     ),
-    "quota for nobody": (
+    "quota without users": (
         "quotas: {u: {gpus: {hard: 2}}}\n",
         (
-            "6 quotas.u: it does not say whom it limits. "
+            "6 quotas.u: the users that it limits are missing. "
             "Write each: user, each: user with group:, group:, user: or everybody: true."
         ),
     ),
@@ -113,14 +113,14 @@ ENTRIES = {
             'Write names as pip takes them, for example [transformers, "datasets>=3,<4"].'
         ),
     ),
-    "a tool whose name is no name": (
+    "a tool with a wrong name": (
         "  b: {tools: {N L P: [transformers]}}\n",
         (
             "6 templates.b.tools.N L P: 'N L P' is not a name. "
             "Use small letters, digits and dashes, at most 63, for example a100-80gb."
         ),
     ),
-    "more tools than anybody reads": (
+    "too many tools": (
         f"  b: {{tools: {{{', '.join(f't{number}: [a]' for number in range(21))}}}}}\n",
         "6 templates.b.tools: 21 tools are more than 20. Join some, or write another template.",
     ),
@@ -139,7 +139,7 @@ ENTRIES = {
             "Write a value within them, or widen bounds: {cpu: ...}."
         ),
     ),
-    "default outside the bounds that hold where none are written": (
+    "default outside the default bounds": (
         "  b: {default: {memory: 64GiB}}\n",
         (
             "6 templates.b.default.memory: 64 GiB is outside the bounds, 1 GiB to 32 GiB. "
@@ -169,7 +169,7 @@ ENTRIES = {
             "Shorten it, or change lifetime in policies.p."
         ),
     ),
-    "inherited bounds beside its policy": (
+    "inherited bounds outside its policy": (
         "  b: {bounds: {lifetime: 1h-2h}}\n  c: {extends: b, policy: p}\npolicies: {p: {lifetime: 4h-8h}}\n",
         (
             "7 templates.c.policy: 1 h to 2 h is not within its policy's 4 h to 8 h. "
@@ -285,7 +285,7 @@ ENTRIES = {
         "policies: {p: {idle: {sample: 0.05s}}}\n",
         "6 policies.p.idle.sample: '0.05s' would sample without pause. Write at least 0.1s; 60s is usual.",
     ),
-    "a script before the end that outlasts all patience": (
+    "a script before the end that takes too long": (
         "  b: {on_stop: {command: sync, timeout: 1h}}\n",
         (
             "6 templates.b.on_stop.timeout: '1h' is longer than 10m. "
@@ -308,7 +308,7 @@ ENTRIES = {
         "policies: {p: {activity: {none_for: 0s}}}\n",
         "6 policies.p.activity.none_for: '0s' is not a time above 0. Write a time above 0, for example 30m.",
     ),
-    "a key of activity that is none": (
+    "an unknown key of activity": (
         "policies: {p: {activity: {none_fro: 30m}}}\n",
         "6 policies.p.activity.none_fro: unknown key 'none_fro'. Did you mean `none_for`?",
     ),
@@ -355,7 +355,7 @@ def test_promise_10_an_entry_that_is_wrong_is_refused_by_its_line(appended, prob
     assert problems_of(head + appended) == [problem]
 
 
-def test_promise_10_all_errors_are_told_at_once_in_the_order_of_the_file(problems_of):
+def test_promise_10_all_errors_are_reported_at_once_in_the_order_of_the_file(problems_of):
     found = problems_of(
         """\
 verson: 1
@@ -379,12 +379,12 @@ policies:
     ]
 
 
-def test_what_follows_from_an_error_is_not_told_again(head, problems_of):
+def test_no_error_is_reported_that_follows_from_another(head, problems_of):
     found = problems_of(head.replace("80GiB", "much") + "  b: {extends: lab, gpus: {a100: 1}, policy: P}\n")
     assert [problem.split(": ")[0] for problem in found] == ["3 gpus.a100.memory", "6 templates.b.policy"]
 
 
-def test_a_default_outside_its_bounds_is_told_beside_what_else_is_wrong_in_its_template(head, problems_of):
+def test_a_default_outside_its_bounds_is_reported_with_other_errors_of_its_template(head, problems_of):
     found = problems_of(
         head + "  b: {gpus: {a100: 4-1}, bounds: {cpu: 1-4, memory: lots}, default: {cpu: 99, memory: 99GiB}}\n"
     )
@@ -427,7 +427,7 @@ quotas:
 """
 
 
-def test_what_is_mended_uncovers_no_error_that_could_be_told_before(problems_of):
+def test_a_correction_uncovers_no_error_that_was_known_before(problems_of):
     """Mend each entry that is told: the next run tells nothing that the first did not."""
     found = {problem.split(": ")[0].partition(" ")[2] for problem in problems_of(CATALOG_FULL_OF_ERRORS)}
     mended = (

@@ -10,7 +10,7 @@ from gpuspawner.catalog.own_software import LONGEST_ADDRESS
 from gpuspawner.catalog.quota_models import QuotaLimits
 from gpuspawner.catalog.resources.definitions import FIXED, KINDS, RequestSpec, definition
 from gpuspawner.catalog.start_options import OPTIONS
-from gpuspawner.cli.chart.crd import text
+from gpuspawner.cli.kube.crd import definitions_text
 from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.text_fields import LONGEST_IMAGE
 from tools.install import ROOT
@@ -25,12 +25,12 @@ def spec_of(kind):
 
 def test_the_chart_holds_what_the_command_prints():
     committed = (CHART / "templates" / "crds.yaml").read_text()
-    assert committed == text(), "gpuspawner crd > helm/gpuspawner-crds/templates/crds.yaml"
+    assert committed == definitions_text(), "gpuspawner kube crd > helm/gpuspawner-crds/templates/crds.yaml"
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
 
 
-def test_each_key_of_the_models_is_described_in_its_kind():
+def test_each_key_of_a_model_is_described_in_its_kind():
     for kind, model in zip(KINDS, (RequestSpec, Template, LifecyclePolicy, QuotaLimits), strict=True):
         keys = set(keys_of(model))
         properties = spec_of(kind)["properties"]
@@ -38,7 +38,7 @@ def test_each_key_of_the_models_is_described_in_its_kind():
         assert all(one["description"].endswith(".") for one in properties.values())
 
 
-def test_a_request_can_tell_of_any_server_of_the_hub_and_of_all_that_other_doors_take():
+def test_a_request_has_room_for_every_server_image_and_repository():
     properties = spec_of(KINDS[0])["properties"]
     assert properties["server"]["maxLength"] == orm.Spawner.name.type.length
     assert properties["own_image"]["maxLength"] == LONGEST_IMAGE

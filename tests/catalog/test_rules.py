@@ -1,4 +1,4 @@
-"""What the catalog says of teams, quotas, budgets, hours and class holds becomes the rules of core."""
+"""Teams, quotas, budgets, hours and class holds of the catalog become the rules of core."""
 
 from datetime import date
 from fractions import Fraction
@@ -77,7 +77,7 @@ def catalog():
     return load_text(RULES)
 
 
-def test_quotas_have_what_was_written(catalog):
+def test_quotas_have_their_limits_and_budgets(catalog):
     four = Fraction(9, 2)
     assert catalog.rules.quotas == (
         Quota(
@@ -131,14 +131,14 @@ def test_teams_hours_holds_and_the_rest(catalog):
     assert (rules.make_room, rules.timezone, rules.contact) == (MakeRoom(1800), "Europe/Zurich", "gpu-help@example.org")
 
 
-def test_teams_that_are_charged_are_those_written_and_those_with_a_quota(catalog):
+def test_charged_teams_are_those_with_an_entry_or_a_quota(catalog):
     assert charging_teams(catalog.rules) == ("vision", "Speech Lab", "robots")
     assert teams_of(catalog.rules, {"robots", "vision", "staff"}) == ("vision", "robots")
     assert teams_of(catalog.rules, set()) == ()
     assert teams_of(catalog.rules, None) == charging_teams(catalog.rules)
 
 
-def test_a_share_counts_as_part_of_its_whole_and_mig_by_its_slices_unless_it_says_its_own(catalog):
+def test_a_share_counts_as_its_part_and_mig_by_its_slices_unless_counts_is_written(catalog):
     both = frozenset({"vision", "Speech Lab"})
     assert {name: (kind.groups, kind.counts) for name, kind in catalog.gpus.items()} == {
         "a100": (both, Fraction(2)),
@@ -194,10 +194,10 @@ def test_scaled_divides_the_times_of_the_rules_but_no_hour_of_the_day(catalog):
         ("a: {group: x, gpus: {hard: 4}}", None),
     ],
 )
-def test_the_most_that_anybody_may_hold(written, most):
+def test_the_most_gpus_that_any_user_may_hold(written, most):
     text = f"version: 1\ngpus: {{t4: {{match: T4, memory: 16GiB}}}}\ntemplates: {{lab:}}\nquotas: {{{written}}}\n"
     assert most_gpus(load_text(text).rules.quotas) == most
 
 
-def test_no_rules_are_written():
+def test_a_catalog_without_rules():
     assert load_text("version: 1\ntemplates: {lab:}\nquotas:\nhours:\nholds:\nteams:\n").rules == Rules()

@@ -29,7 +29,7 @@ def refusal(catalog, **options):
     return str(caught.value)
 
 
-def test_a_request_for_memory_is_given_no_share_whose_memory_is_not_enforced():
+def test_a_request_for_memory_gets_no_share_without_enforced_memory():
     asked = {"template": "lab", "gpu": "any", "gpu_memory": "40GiB"}
     assert resolve(SLICED, asked, "alice").gpu == "a100"
     assert resolve(ENFORCED, asked, "alice").gpu == "half"
@@ -43,7 +43,7 @@ def test_a_share_by_name_with_a_need_for_memory_is_refused_and_says_why():
     assert told.endswith("Leave it out: nothing enforces the memory of the GPUs of Shares.")
 
 
-def test_a_share_stands_in_for_no_gpu_whose_memory_is_needed():
+def test_a_share_without_enforced_memory_is_no_substitute():
     asked = {"template": "lab", "gpu": "t4", "gpu_memory": "16GiB", "substitutes": ["a100"]}
     request = resolve(SLICED, asked, "alice")
     assert [kind.name for kind in kinds_of(request, SLICED.gpus)] == ["t4", "a100"]

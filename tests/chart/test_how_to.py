@@ -5,9 +5,8 @@ import re
 
 import pytest
 import yaml
+from harness.command_lines import read_command
 from rendered import ROOT, Z2JH, with_dependencies
-
-from gpuspawner.cli.main import parser_of_all
 
 REGISTRY = "registry.example.org/"
 
@@ -49,8 +48,8 @@ def test_the_way_to_postgresql_loses_no_file(chart):
     assert [name for kind, name in after if kind == "PersistentVolumeClaim"] == []
     (pod,) = values_of("postgresql")
     arguments = pod["spec"]["containers"][0]["command"]
-    asked = parser_of_all().parse_args(arguments[1:])
-    assert (asked.store, asked.data) == (there["store.postgresql.url"], "/var/lib/gpuspawner")
+    asked = read_command(arguments[1:])
+    assert (asked.params["store"], str(asked.params["data"])) == (there["store.postgresql.url"], "/var/lib/gpuspawner")
     volumes = {one["name"]: one for one in pod["spec"]["volumes"]}
     assert volumes["data"]["persistentVolumeClaim"]["claimName"] == "gpuspawner-data"
     assert volumes["store"]["secret"]["secretName"] == there["store.postgresql.existingSecret"]

@@ -4,12 +4,12 @@ import json
 
 import pytest
 import yaml
+from harness.command_lines import read_command
 from rendered import CHART, ROOT
 
 from gpuspawner import __version__
 from gpuspawner.catalog import load_catalog
 from gpuspawner.catalog.resources.definitions import API_GROUP, API_VERSION, KINDS, POLICY, REQUESTS, USERS
-from gpuspawner.cli.main import parser_of_all
 from gpuspawner.service.health import ALIVE
 from tools import chart_schema
 from tools.progress import StepError
@@ -298,9 +298,9 @@ def test_custom_resources_bring_their_rights_and_no_others(chart):
     bound = {name: apart["RoleBinding", name]["subjects"][0]["name"] for name in own}
     assert bound == {own[0]: "gpuspawner-operator", own[1]: "gpuspawner"}, "the service has no right to requests"
     (container,) = apart["Deployment", "gpuspawner-operator"]["spec"]["template"]["spec"]["containers"]
-    asked = parser_of_all().parse_args(container["args"][1:])
-    assert (asked.run, asked.listen) == ("gpuspawner.cli.serving.operate:operate", "0.0.0.0:9471")
-    assert asked.log_format == "json"
+    asked = read_command(container["args"][1:])
+    assert (asked.command_path, asked.params["listen"]) == ("gpuspawner kube operate", "0.0.0.0:9471")
+    assert asked.params["log_format"] == "json"
     (service,) = apart["Deployment", "gpuspawner"]["spec"]["template"]["spec"]["containers"]
     for probed in (container, service):
         assert probed["livenessProbe"]["httpGet"]["path"] == ALIVE, "they are ended where they do not converge"
@@ -316,8 +316,10 @@ def test_requests_are_let_go_once_the_service_and_its_rights_are_gone(chart):
         {"apiGroups": [API_GROUP], "resources": [USERS], "verbs": ["use"]},
     ]
     (container,) = job["spec"]["template"]["spec"]["containers"]
-    asked = parser_of_all().parse_args(container["args"][1:])
-    assert (asked.run, asked.namespace, asked.yes) == ("gpuspawner.cli.chart.finalizers:release", "jhub", True)
+    asked = read_command(container["args"][1:])
+    options = {name: asked.params[name] for name in ("release_finalizers", "namespace", "yes")}
+    assert asked.command_path == "gpuspawner kube crd"
+    assert options == {"release_finalizers": True, "namespace": "jhub", "yes": True}
     for values in ({}, {"customResources.enabled": True, "rights.create": False, "rights.serviceAccount": "own"}):
         assert ("Job", "gpuspawner-finalizers") not in chart.objects(values)
     off = chart.objects({}, f"--api-versions={API_GROUP}/{API_VERSION}")
@@ -376,7 +378,7 @@ def test_the_image_puller_has_the_images_of_the_templates(chart):
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        pytest.param({"catalog": {}}, "gpuspawner init", id="no catalog"),
+        pytest.param({"catalog": {}}, "gpuspawner server init", id="no catalog"),
         pytest.param({"catalog": {"templatse": {}}}, "additional properties 'templatse'", id="catalog key"),
         pytest.param({"catalog": {"templates": {"a": "b"}}}, "/catalog/templates/a", id="catalog shape"),
         pytest.param({"hub.address": "x"}, "additional properties 'address'", id="value"),
@@ -418,7 +420,7 @@ def test_prometheus_gets_a_token_of_its_own_without_handwork(chart, existing):
     made = chart.objects({"monitoring.serviceMonitor.enabled": True, "existingSecret": existing})
     job = made["Job", "gpuspawner-secret-make"]["spec"]["template"]["spec"]["containers"][0]
     shared = [] if existing else ["gpuspawner-secret"]
-    assert job["args"] == ["gpuspawner", "kubernetes-secret", "make", *shared, "gpuspawner-metrics"]
+    assert job["args"] == ["gpuspawner", "kube", "secret", "make", *shared, "gpuspawner-metrics"]
     (endpoint,) = made["ServiceMonitor", "gpuspawner"]["spec"]["endpoints"]
     credentials = {"name": "gpuspawner-metrics", "key": "secret"}
     assert endpoint["authorization"] == {"type": "Bearer", "credentials": credentials}
@@ -432,7 +434,7 @@ def test_prometheus_gets_a_token_of_its_own_without_handwork(chart, existing):
 def test_a_token_of_prometheus_goes_with_the_release_where_nothing_is_kept(chart):
     made = chart.objects({"monitoring.serviceMonitor.enabled": True, "keepOnUninstall": False})
     both = ["gpuspawner-secret", "gpuspawner-metrics"]
-    assert made["Job", "gpuspawner-secret-remove"]["spec"]["template"]["spec"]["containers"][0]["args"][3:] == both
+    assert made["Job", "gpuspawner-secret-remove"]["spec"]["template"]["spec"]["containers"][0]["args"][4:] == both
     assert made["Role", "gpuspawner-secret"]["rules"][1]["resourceNames"] == both
 
 

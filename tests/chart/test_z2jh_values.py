@@ -12,7 +12,7 @@ from rendered import ROOT, Z2JH
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.cli import main
-from gpuspawner.cli.chart.z2jh_values import PURE, Asked, as_text, z2jh_values
+from gpuspawner.cli.kube.values import PURE, ValuesRequest, as_text, z2jh_values
 
 SELECTOR = {"app.kubernetes.io/name": "gpuspawner", "app.kubernetes.io/component": "service"}
 RULE = {"ports": [{"port": 9470}], "to": [{"podSelector": {"matchLabels": SELECTOR}}]}
@@ -46,14 +46,14 @@ def named(entries):
 
 
 def test_the_file_in_hub_config_is_what_the_command_prints():
-    printed = as_text(z2jh_values(Asked(), {}))
+    printed = as_text(z2jh_values(ValuesRequest(), {}))
     assert (ROOT / "hub_config" / "z2jh-values.yaml").read_text() == printed, (
-        "run: gpuspawner z2jh-values > hub_config/z2jh-values.yaml"
+        "run: gpuspawner kube values > hub_config/z2jh-values.yaml"
     )
 
 
 def test_nothing_of_the_release_is_lost_and_what_is_a_list_there_holds_both():
-    both = merged(THEIRS, z2jh_values(Asked(), THEIRS))
+    both = merged(THEIRS, z2jh_values(ValuesRequest(), THEIRS))
     hub = both["hub"]
     assert (hub["image"], both["singleuser"]["storage"]) == (THEIRS["hub"]["image"], {"capacity": "3Gi"})
     assert hub["extraEnv"] == {"PYTHONPATH": "/opt/gpuspawner:/srv/own", "A": "b"}
@@ -68,17 +68,17 @@ def test_nothing_of_the_release_is_lost_and_what_is_a_list_there_holds_both():
 
 def test_variables_that_are_a_list_stay_one():
     theirs = {"hub": {"extraEnv": [{"name": "A", "value": "b"}, {"name": "PYTHONPATH", "value": "/srv/own"}]}}
-    env = z2jh_values(Asked(), theirs)["hub"]["extraEnv"]
+    env = z2jh_values(ValuesRequest(), theirs)["hub"]["extraEnv"]
     assert env == [{"name": "A", "value": "b"}, {"name": "PYTHONPATH", "value": "/opt/gpuspawner:/srv/own"}]
 
 
 def test_it_may_be_run_again_on_a_release_that_has_its_values():
-    once = merged(THEIRS, z2jh_values(Asked(), THEIRS))
-    assert merged(once, z2jh_values(Asked(), once)) == once
+    once = merged(THEIRS, z2jh_values(ValuesRequest(), THEIRS))
+    assert merged(once, z2jh_values(ValuesRequest(), once)) == once
 
 
 def test_a_hub_image_that_has_the_package_needs_no_init_container():
-    hub = z2jh_values(Asked(name="gpus", hub_image="registry:5000/gpuspawner/hub:0.1.0"), {})["hub"]
+    hub = z2jh_values(ValuesRequest(name="gpus", hub_image="registry:5000/gpuspawner/hub:0.1.0"), {})["hub"]
     assert hub["image"] == {"name": "registry:5000/gpuspawner/hub", "tag": "0.1.0"}
     assert not {"initContainers", "extraEnv"} & hub.keys()
     assert named(hub["extraVolumes"]) == ["gpus-catalog", "gpus-secret"]
@@ -97,7 +97,7 @@ def test_the_chart_pulls_the_catalogs_images():
             },
         }
     )
-    assert z2jh_values(Asked(), {}, catalog)["prePuller"]["extraImages"] == {
+    assert z2jh_values(ValuesRequest(), {}, catalog)["prePuller"]["extraImages"] == {
         "torch": {"name": "registry:5000/torch", "tag": "2.9"},
         "digest": {"name": "torch@sha256", "tag": "a" * 64},
     }
@@ -111,14 +111,14 @@ def test_what_is_brought_to_the_hubs_image_is_python_alone():
 
 def command(*arguments, given=""):
     return subprocess.run(
-        [sys.executable, "-m", "gpuspawner.cli", "z2jh-values", *arguments],
+        [sys.executable, "-m", "gpuspawner.cli", "kube", "values", *arguments],
         input=given, capture_output=True, text=True, cwd=ROOT, check=False, timeout=60,
     )  # fmt: skip
 
 
 def test_the_command_reads_what_helm_prints_of_a_release():
     done = command("--values=-", given=json.dumps(THEIRS))
-    assert yaml.safe_load(done.stdout) == z2jh_values(Asked(), THEIRS)
+    assert yaml.safe_load(done.stdout) == z2jh_values(ValuesRequest(), THEIRS)
     done = command("--values=-", given="null")
     assert done.stdout == (ROOT / "hub_config" / "z2jh-values.yaml").read_text()
 
@@ -139,7 +139,7 @@ def test_values_that_are_none_are_refused(given, told):
 @pytest.mark.skipif(not Z2JH, reason="GPUSPAWNER_TEST_Z2JH names no folder with the chart's source")
 def test_the_charts_own_schema_takes_the_values_and_its_templates_render_them(chart):
     jsonschema = pytest.importorskip("jsonschema")
-    values = merged(yaml.safe_load((Path(Z2JH) / "values.yaml").read_text()), z2jh_values(Asked(), THEIRS))
+    values = merged(yaml.safe_load((Path(Z2JH) / "values.yaml").read_text()), z2jh_values(ValuesRequest(), THEIRS))
     jsonschema.validate(values, yaml.safe_load((Path(Z2JH) / "values.schema.yaml").read_text()))
     rendered = chart.helm(
         "template", "jhub", Z2JH, "--namespace=jhub", "--values=-", given=yaml.safe_dump(merged(THEIRS, values))
@@ -167,19 +167,19 @@ def test_the_charts_own_schema_takes_the_values_and_its_templates_render_them(ch
 )
 def test_what_is_no_release_s_is_refused_by_its_key(tmp_path, capsys, values, told):
     (tmp_path / "hub.yaml").write_text(values)
-    assert main(["z2jh-values", "--values", str(tmp_path / "hub.yaml")]) == 1
+    assert main(["kube", "values", "--values", str(tmp_path / "hub.yaml")]) == 1
     assert told in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("option", "value", "told"),
     [
-        ("--name", "GPU service", "--name: 'GPU service' is no name of a Service"),
-        ("--name", "a" * 51, "is no name of a Service"),
+        ("--name", "GPU service", "--name: 'GPU service' is not a Service's name"),
+        ("--name", "a" * 51, "is not a Service's name"),
         ("--service-url", "gpuspawner:9470", "--service-url: 'gpuspawner:9470' is no address of a service."),
         ("--service-url", "http://gpuspawner:9470/api", "is no address of a service."),
     ],
 )
 def test_a_name_or_an_address_that_is_none_is_refused(capsys, option, value, told):
-    assert main(["z2jh-values", option, value]) == 1
+    assert main(["kube", "values", option, value]) == 1
     assert told in capsys.readouterr().err

@@ -1,6 +1,6 @@
 """A hub in a pod that behaves as Zero to JupyterHub's: its values become its pod, and its configuration runs them.
 
-Of that chart it has what the values of `gpuspawner z2jh-values` meet: volumes, variables, init containers, extraConfig
+Of that chart it has what the values of `gpuspawner kube values` meet: volumes, variables, init containers, extraConfig
 by its keys, the hub's account with its rights, the culler. Its image has no gpuspawner in it.
 """
 
@@ -123,7 +123,7 @@ class ChartHub(KubeHub):
 
     def use(self, name: str, service_url: str, *images: str) -> None:
         """Give it the values that the command prints for it with ``images``, its options that name such."""
-        command = [sys.executable, "-m", "gpuspawner.cli", "z2jh-values", f"--name={name}", "--values=-"]
+        command = [sys.executable, "-m", "gpuspawner.cli", "kube", "values", f"--name={name}", "--values=-"]
         command += [f"--service-url={service_url}", *images]
         done = subprocess.run(
             command, input=yaml.safe_dump(self.values), cwd=REPO, capture_output=True, text=True, check=True, timeout=60
@@ -228,7 +228,7 @@ def beside(release: Release, folder: Path, *images: str) -> Iterator[ChartHub]:
         release.write(hub.api_address.url)
         done = release.run("install")
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-        assert "gpuspawner z2jh-values --name gpuspawner" in done.stdout, "what to do next is told"
+        assert "gpuspawner kube values --name gpuspawner" in done.stdout, "what to do next is told"
         hub.use(NAME, release.reach.url, *(images or [f"--image={release.image}"]))
         yield hub.start()
     finally:

@@ -28,7 +28,7 @@ ACTS = {"quit": lambda: os._exit(0), "crash": lambda: os._exit(3), "eat": eat, "
 if "stays" in sys.argv:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if "ends" in sys.argv:
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
 threading.Thread(target=obey, daemon=True).start()
 http.server.ThreadingHTTPServer(("", 8888), http.server.SimpleHTTPRequestHandler).serve_forever()
 """

@@ -28,8 +28,8 @@ def nvidia_gpus(cluster, count=2, profile="a100", **options):
 
 
 async def found_by_init(cluster, file, capsys):
-    """Write a catalog of the cluster by `gpuspawner init`; return what it said was found, and its other sentences."""
-    arguments = ["init", str(file), "--force", "--kubernetes", "--kubeconfig", str(cluster.kubeconfig)]
+    """Write a catalog of the cluster by `gpuspawner server init`; return what it found, and its other sentences."""
+    arguments = ["server", "init", str(file), "--force", "--kubernetes", "--kubeconfig", str(cluster.kubeconfig)]
     assert await asyncio.to_thread(main, arguments) == 0
     first, *told = capsys.readouterr().out.splitlines()
     assert await asyncio.to_thread(main, ["check", str(file)]) == 0
@@ -38,7 +38,7 @@ async def found_by_init(cluster, file, capsys):
 
 
 async def found_by_doctor(cluster, namespace, catalog, capsys):
-    """Return what `gpuspawner doctor` finds of the node's GPUs that is not good, as (check, words)."""
+    """Return what `gpuspawner server doctor` finds of the node's GPUs that is not good, as (check, words)."""
     nobody = ["--hub", "http://127.0.0.1:9/hub/api", "--service", "http://127.0.0.1:9"]
     where = ["--kubernetes", "--kubeconfig", str(cluster.kubeconfig), "--namespace", namespace]
     await asyncio.to_thread(main, ["doctor", "--json", *nobody, *where, "--catalog", str(catalog)])

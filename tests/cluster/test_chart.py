@@ -111,7 +111,7 @@ def kept(hub):
 
 def test_the_tutorials_doctor_finds_nothing_bad(hub, release, tmp_path):
     page = (ROOT / "docs" / "tutorials" / "administrator.md").read_text()
-    (line,) = re.findall(r"^    (kubectl exec .* gpuspawner doctor .*)$", page, re.MULTILINE)
+    (line,) = re.findall(r"^    (kubectl exec .* gpuspawner server doctor .*)$", page, re.MULTILINE)
     found = release.typed(line.replace("http://hub:8081/hub/api", release.values["hub"]["url"]), tmp_path)
     assert "good  rights: The account has the " in found
     assert "good  exec: An exec in the pod jupyter-ada works" in found

@@ -18,7 +18,7 @@ from harness.hub import ADMIN_TOKEN
 from kube_hub import KubeHub, eventually
 from reach import Reach
 
-from gpuspawner.cli.chart.z2jh_values import Asked, z2jh_values
+from gpuspawner.cli.kube.values import ValuesRequest, z2jh_values
 from tools.cluster import hub as hub_image
 from tools.cluster.layers import PYTHON, write_image
 
@@ -74,7 +74,7 @@ def values_of(release, hub, address):
 
 def as_one_release(release, folder, values, hub_image=""):
     """By the chart of both."""
-    bringing = [] if hub_image else z2jh_values(Asked(image=release.image), {})["hub"]["initContainers"]
+    bringing = [] if hub_image else z2jh_values(ValuesRequest(image=release.image), {})["hub"]["initContainers"]
     values["jupyterhub"]["hub"]["initContainers"] = bringing
     installed(release, NAME, with_dependencies(folder), folder, values)
 
@@ -87,7 +87,7 @@ def as_two_releases(release, folder, values, hub_image=""):
     installed(release, "jhub", chart, folder, before)
     installed(release, NAME, CHART, folder, values["gpuspawner"])
     more = folder / "gpu.yaml"
-    more.write_text(yaml.safe_dump(z2jh_values(Asked(image=release.image, hub_image=hub_image), theirs)))
+    more.write_text(yaml.safe_dump(z2jh_values(ValuesRequest(image=release.image, hub_image=hub_image), theirs)))
     installed(release, "jhub", chart, folder, theirs, f"--values={more}")
 
 

@@ -1,4 +1,4 @@
-"""``gpuspawner doctor`` asks a real API server what the service's account may do, and tries a real exec."""
+"""``gpuspawner server doctor`` asks a real API server what the service's account may do, and tries a real exec."""
 
 import json
 
@@ -30,7 +30,7 @@ def service(one_machine, namespace, tmp_path):
 def examined(service, capsys):
     """What doctor finds with the account's own token, by check, but for GPUs that another test had."""
     where = ["--kubernetes", "--kubeconfig", service.kubeconfig(), "--namespace", service.namespace]
-    main(["doctor", "--json", *NOBODY, *where])
+    main(["server", "doctor", "--json", *NOBODY, *where])
     found = json.loads(capsys.readouterr().out)["findings"]
     return {one["check"]: one for one in found if one["check"] not in ABOUT_GPUS or f" {GPU} " in one["words"]}
 

@@ -43,7 +43,7 @@ def images(buildah):
 def test_images_of_service_and_hub_have_the_package_and_nothing_to_build_with(buildah, images):
     service, hub = (buildah("from", images[name]).strip() for name in ("service", "hub"))
     assert buildah("run", service, "--", "gpuspawner", "--version") == f"gpuspawner {__version__}\n"
-    assert "--catalog FILE" in buildah("run", "--user=12345", service, "--", "gpuspawner", "serve", "--help")
+    assert "--catalog FILE" in buildah("run", "--user=12345", service, "--", "gpuspawner", "server", "serve", "--help")
     # buildah may lose what a command prints that ends at once.
     left = "id -u; ls /var/lib/apt/lists; command -v gcc make pip || true; sleep 1"
     assert buildah("run", service, "--", "sh", "-c", left) == "1000\n"

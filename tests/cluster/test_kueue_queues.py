@@ -113,7 +113,7 @@ def examined(cluster, namespace, tmp_path, capsys):
     catalog = tmp_path / "catalog.yaml"
     catalog.write_text(CATALOG)
     where = ["--kubernetes", "--kubeconfig", str(cluster.kubeconfig), "--namespace", namespace]
-    main(["doctor", "--json", *NOBODY, *where, "--catalog", str(catalog)])
+    main(["server", "doctor", "--json", *NOBODY, *where, "--catalog", str(catalog)])
     return {one["check"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
 
 

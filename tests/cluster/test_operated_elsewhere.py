@@ -1,4 +1,4 @@
-"""`gpuspawner operate` beside a real hub and service on a real cluster: killed at each step, and two at once."""
+"""`gpuspawner kube operate` beside a real hub and service on a real cluster: killed at each step, and two at once."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ ELSEWHERE = 'c.KubeSpawner.gpu_cluster["operated_elsewhere"] = True\n'
 
 
 class Operators:
-    """Processes of `gpuspawner operate` for one hub."""
+    """Processes of `gpuspawner kube operate` for one hub."""
 
     def __init__(self, hub):
         self.hub, self.running = hub, []
@@ -41,7 +41,7 @@ class Operators:
 
     def start(self):
         (port,) = pick_free(1)
-        command = [sys.executable, "-m", "gpuspawner.cli", "operate", f"--listen=127.0.0.1:{port}"]
+        command = [sys.executable, "-m", "gpuspawner.cli", "kube", "operate", f"--listen=127.0.0.1:{port}"]
         command += [f"--service-url=http://{self.hub.cluster.own.host_address}:{self.hub.service_port}"]
         command += [f"--secret-file={self.hub.folder}/operator.secret", f"--cluster={self.hub.folder}/operator.yaml"]
         path = self.hub.folder / f"operator-{port}.log"

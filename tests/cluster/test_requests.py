@@ -14,7 +14,7 @@ from kube_hub import eventually
 from nodes import ROOT, wait_for
 
 from gpuspawner.catalog.resources.definitions import API_GROUP, REQUESTS
-from gpuspawner.cli.chart.crd import text
+from gpuspawner.cli.kube.crd import definitions_text
 
 pytestmark = pytest.mark.slow
 
@@ -160,7 +160,7 @@ def test_without_its_policy_nothing_new_is_accepted(hub, kubectl):
     ask(kubectl, "new", user="eve", template="cpu")
     assert "Nobody is kept from asking for others" in until(kubectl, "new", "Pending")["message"]
     assert all(one["user"] != "eve" for one in hub.workspaces())
-    kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", given=text())
+    kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", given=definitions_text())
     until(kubectl, "new", "Running")
     kubectl("delete", "gvm", "new", "--wait=false")
     gone(kubectl, "new")
@@ -198,7 +198,7 @@ def test_a_definition_that_is_deleted_stops_nothing(hub, kubectl):
     time.sleep(10)  # five rounds
     assert (hub.lease("dora")["id"], hub.lease("dora")["phase"]) == (lease["id"], "running")
     hub.helm("upgrade", "--install", "crds", CHART, "--namespace=default", "--wait", "--force-conflicts")
-    kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", given=text())
+    kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", given=definitions_text())
     name = f"ws-{lease['id'][:12]}"
     wait_for(lambda: name in kubectl.run("get", "gvm", "--output=name").stdout, "it is listed again", WAIT_SECONDS)
     until(kubectl, name, "Running")

@@ -32,7 +32,7 @@ PRELOADED = (
     "jupyterhub.spawner",
     "gpuspawner.spawner",
     "gpuspawner.cli.main",
-    "gpuspawner.cli.serving.serve",
+    "gpuspawner.cli.server.serve",
     "gpuspawner.backends.fake",
 )
 REPO = str(Path(__file__).parents[2])

@@ -58,7 +58,7 @@ class HubApart(RealHub):
             "settings": settings,
             **self.more_options,
         }
-        command = [self.python, "-m", "gpuspawner.cli", "serve", *(f"--{k}={v}" for k, v in options.items())]
+        command = [self.python, "-m", "gpuspawner.cli", "server", "serve", *(f"--{k}={v}" for k, v in options.items())]
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTERHUB_", "GPUSPAWNER_"))}
         with (self.folder / "service.log").open("ab") as log:
             self.service = start_python(

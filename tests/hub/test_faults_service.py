@@ -319,7 +319,7 @@ def test_another_hubs_service_that_took_the_port_is_named_and_never_answers_for_
     assert "this may be the GPU service of another hub" in theirs.text
     assert other.workspaces(ended=5) == [], "it was not asked for a workspace"
     said = f"port {hub.service_port} is taken by the GPU service of the hub whose data_dir is {other.folder}/gpu"
-    eventually(lambda: f"gpuspawner serve: {said}" in hub.log.read_text(), 90)
+    eventually(lambda: f"gpuspawner server serve: {said}" in hub.log.read_text(), 90)
     assert "Traceback" not in hub.log.read_text()
     other.terminate_hub()
     eventually(lambda: hub.gpu("/"), 150, "this hub's own service answers")

@@ -1,4 +1,4 @@
-"""configure(): what it refuses at start, in the words of ``gpuspawner check``, and what of a configuration it keeps."""
+"""configure(): its refusals in the words of ``gpuspawner server check``, and the settings that it keeps."""
 
 import configparser
 import contextlib
@@ -144,7 +144,7 @@ def test_a_bad_catalog_is_refused_in_the_words_of_check(tmp_path):
     hub = RealHub(tmp_path)
     hub.catalog.write_text(BAD_CATALOG)
     started = start_jupyterhub(hub)
-    command = [sys.executable, "-m", "gpuspawner.cli", "check", str(hub.catalog)]
+    command = [sys.executable, "-m", "gpuspawner.cli", "server", "check", str(hub.catalog)]
     checked = run_python(command)
     assert (started.returncode, checked.returncode) == (1, 1)
     assert f"{hub.catalog}:4: gpus.a100.memory: " in checked.stderr
@@ -455,7 +455,7 @@ def test_doctor_asks_a_service_that_the_hub_starts_by_the_secret_as_its_page_say
     hub = shared_hub()
     where = ["--hub", f"http://127.0.0.1:{hub.hub_port}/hub/api", "--service", f"http://127.0.0.1:{hub.service_port}"]
     secret = str(hub.folder / "gpu" / "secret")
-    main(["doctor", *where, "--secret-file", secret, "--catalog", str(hub.catalog)])
+    main(["server", "doctor", *where, "--secret-file", secret, "--catalog", str(hub.catalog)])
     told = capsys.readouterr().out
     assert "good  token: The hub knows the token: service gpu." in told
     assert "good  scopes: The service gpu has the scopes that it needs." in told

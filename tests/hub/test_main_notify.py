@@ -65,7 +65,7 @@ def metrics(hub):
 def test_a_target_that_cannot_be_used_is_told_by_name_without_its_secret(new_hub):
     hub = new_hub(start=False, settings={"notify_users": "mailtox://{user}:s3cret@example.org"})
     hub.extra = f'c.JupyterHub.public_url = "{hub.url}/"'
-    words = "gpuspawner serve: service_settings.notify_users: it is no address that apprise understands"
+    words = "gpuspawner server serve: service_settings.notify_users: it is no address that apprise understands"
     with ThreadPoolExecutor(1) as aside:
         starting = aside.submit(hub.start)
         eventually(lambda: hub.log.exists() and words in hub.log.read_text(), 120, "it is told")

@@ -88,7 +88,7 @@ def test_promise_10_a_hub_that_restarts_with_a_wrong_catalog_goes_by_the_last_go
     headers = {"Authorization": f"token {ADMIN_TOKEN}"}
     metrics = requests.get(f"{hub.url}/services/gpu/metrics", headers=headers, timeout=20)
     assert "gpuspawner_catalog_reload_success 0.0" in metrics.text
-    command = [sys.executable, "-m", "gpuspawner.cli", "check", str(hub.catalog)]
+    command = [sys.executable, "-m", "gpuspawner.cli", "server", "check", str(hub.catalog)]
     assert subprocess.run(command, capture_output=True, check=False, timeout=60).returncode == 1, "check stays strict"
     hub.catalog.write_text(good)
     eventually(lambda: told not in html.unescape(admin.get(f"{hub.url}/services/gpu/", timeout=20).text), 15, "mended")

@@ -115,7 +115,7 @@ def test_a_workspace_starts_with_the_catalog_that_init_writes_on_each_machine(tm
 
 
 def written_by_init(driver):
-    command = [sys.executable, "-m", "gpuspawner.cli", "init", "-"]
+    command = [sys.executable, "-m", "gpuspawner.cli", "server", "init", "-"]
     return subprocess.run(command, env=driver.environment(), capture_output=True, text=True, check=True).stdout
 
 

@@ -42,7 +42,14 @@ def test_a_user_gets_a_gpu_and_every_link_stays_below_the_prefix(hub):
     command = [sys.executable, "-m", "gpuspawner.cli", "list", "--all", "--url", f"{hub.url}/services/gpu"]
     told = run(*command)
     assert (told.returncode, "ada" in told.stdout) == (0, True), told.stderr
-    here = [sys.executable, "-m", "gpuspawner.cli", "doctor", f"--service=http://127.0.0.1:{hub.service_port}"]
+    here = [
+        sys.executable,
+        "-m",
+        "gpuspawner.cli",
+        "server",
+        "doctor",
+        f"--service=http://127.0.0.1:{hub.service_port}",
+    ]
     said = run(*here, f"--hub=http://127.0.0.1:{hub.hub_port}{PREFIX}/hub/api").stdout
     assert f"service {__version__}" in said, "it was asked below the prefix"
     assert "BAD" not in said, said

@@ -59,7 +59,7 @@ def test_its_audit_is_in_the_order_of_time(data):
 
 
 def test_a_policy_can_be_tried_on_it(data, capsys):
-    assert main(["simulate", CATALOG, "--data", str(data)]) == 0
+    assert main(["server", "simulate", CATALOG, "--data", str(data)]) == 0
     told = capsys.readouterr().out
     assert "GPU hours won" in told
     assert "grace-demo" in told

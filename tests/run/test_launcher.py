@@ -88,7 +88,7 @@ async def test_on_nvidias_simulated_driver_a_workspace_has_a_gpu_and_its_monitor
     hub = Hub(launcher.url, launcher.token_of("alice"))
     assert await hub.start("alice", {"template": "pytorch", "gpu": "nvidia-l40s", "count": 1})
     code = (
-        "import os, subprocess as s; from gpuspawner.workspace.monitor import Nvml\n"
+        "import os, subprocess as s; from gpuspawner.workspace.nvml import Nvml\n"
         "held = open('/dev/nvidia0')\n"
         "listed = s.run(['nvidia-smi', '-L'], capture_output=True, text=True, check=True).stdout\n"
         "assert listed.count('NVIDIA L40S') == 8, listed\n"

@@ -10,7 +10,7 @@ from email.parser import Parser
 import pytest
 
 import gpuspawner
-from gpuspawner.cli.chart.z2jh_values import CATALOG, COPY, PACKAGE, SECRET, Asked, z2jh_values
+from gpuspawner.cli.kube.values import CATALOG, COPY, PACKAGE, SECRET, ValuesRequest, z2jh_values
 from tools.install import ROOT
 from tools.package import build, find_python, new_environment, try_on
 from tools.progress import StepError
@@ -53,13 +53,13 @@ def test_the_wheel_holds_the_package_and_what_jupyter_looks_for_and_nothing_else
     assert script.external_attr >> 16 & 0o111, "a program may be run"
     of_all = [one for one in metadata.get_all("Requires-Dist") if "extra ==" not in one]
     assert {re.split(r"[<>=]", one)[0] for one in of_all} == {
-        "argcomplete",
+        "click",
         "pydantic",
         "python-slugify",
         "pyyaml",
+        "rich",
         "tornado",
         "tzdata",
-        "wcwidth",
     }
     extras = {"hub", "kubernetes", "notify", "workspace"}
     assert extras <= set(metadata.get_all("Provides-Extra"))
@@ -81,10 +81,10 @@ def test_what_runs_inside_a_workspace_has_no_hub_in_it(built, tmp_path):
     assert re.search(r"gpuspawner\.workspace\S* .*OK", re.sub(r"\x1b\[\d+m", "", listed.stdout + listed.stderr))
     command = python.parent / "gpuspawner"
     assert said_by(command, "--version").stdout == f"gpuspawner {gpuspawner.__version__}\n"
-    refused = said_by(command, "serve", "--catalog", "x", "--data", "y")
+    refused = said_by(command, "server", "serve", "--catalog", "x", "--data", "y")
     assert refused.returncode == 1
     assert "pip install '.[hub]' in a checkout" in refused.stderr
-    good = said_by(command, "check", ROOT / "hub_config" / "catalog.yaml")
+    good = said_by(command, "server", "check", ROOT / "hub_config" / "catalog.yaml")
     assert good.returncode == 0, good.stderr
 
 
@@ -115,7 +115,7 @@ print(gpuspawner.__file__, c.JupyterHub.spawner_class.__mro__[1].__name__, c.GPU
 
 @pytest.mark.slow  # it installs what the package needs
 def test_a_hub_of_another_image_has_the_package_by_its_path_alone(built, tmp_path):
-    """As the init container of ``gpuspawner z2jh-values`` brings it, and as docs/how-to/images.md has it by hand."""
+    """As the init container of ``gpuspawner kube values`` brings it, and as docs/how-to/images.md has it by hand."""
     hub = new_environment(tmp_path / "hub", sys._base_executable, "jupyterhub-kubespawner>=7.1")
     assert said_by(hub, "-c", IMPORTED, "gpuspawner").stdout == "\n"
     package, by_hand = tmp_path / "package", tmp_path / "by-hand"
@@ -132,7 +132,7 @@ def test_a_hub_of_another_image_has_the_package_by_its_path_alone(built, tmp_pat
     assert installed.returncode == 0, installed.stderr
     (tmp_path / "secret").write_text("ab" * 32)
     folders = {"/srv/jupyterhub/gpuspawner": tmp_path / "data", f"{CATALOG}/catalog.yaml": KUBERNETES_CATALOG}
-    config = z2jh_values(Asked(), {})["hub"]["extraConfig"]["zz-gpuspawner"]
+    config = z2jh_values(ValuesRequest(), {})["hub"]["extraConfig"]["zz-gpuspawner"]
     for shown, here in {**folders, f"{SECRET}/secret": tmp_path / "secret"}.items():
         config = config.replace(shown, str(here))
     (tmp_path / "config.py").write_text(config)

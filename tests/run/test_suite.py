@@ -76,6 +76,15 @@ def test_a_test_that_is_unstable_twice_in_two_weeks_fails_the_run(tmp_path, capf
     run(tmp_path, once=ONCE)
 
 
+def test_a_failure_of_an_earlier_run_whose_test_is_gone_is_not_named(tmp_path, capfd):
+    with pytest.raises(StepError, match="failed twice"):
+        run(tmp_path, never=NEVER)
+    (tmp_path / "test_never.py").unlink()
+    capfd.readouterr()
+    run(tmp_path, once=ONCE)
+    assert "test_that_never_passes" not in capfd.readouterr().out
+
+
 def test_with_strict_runs_an_unstable_test_fails_at_once(tmp_path):
     with pytest.raises(StepError, match="Unstable tests: mend them"):
         run(tmp_path, once=ONCE, strict=True)

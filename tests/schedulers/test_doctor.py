@@ -1,13 +1,13 @@
-"""What ``gpuspawner doctor`` finds of a scheduler that owns the queue."""
+"""What ``gpuspawner server doctor`` finds of a scheduler that owns the queue."""
 
 from contextlib import nullcontext
 
 import pytest
 from reference_server import TOKEN, reference_server
 
+from gpuspawner.adoption.doctor.findings import State
+from gpuspawner.adoption.doctor.scheduler_checks import of_scheduler
 from gpuspawner.catalog import load_catalog
-from gpuspawner.cli.doctor.findings import State
-from gpuspawner.cli.doctor.of_scheduler import of_scheduler
 
 
 def catalog(tmp_path, url, token=TOKEN):

@@ -39,31 +39,31 @@ def until(one):
 
 
 def test_a_node_is_drained_after_a_dry_run_listed_and_lifted(world, run):
-    code, out, _ = run("drain", NODE, "--until", "2h", "--reason", "dust", "--dry-run")
+    code, out, _ = run("admin", "drain", NODE, "--until", "2h", "--reason", "dust", "--dry-run")
     assert (code, out.splitlines()[0].endswith("Nothing was done yet."), "offered a move" in out) == (0, True, True)
     assert world.call(world.parts.restrictions.in_force) == ()
-    assert run("drain", NODE, "--until", "2h", "--reason", "dust")[0] == 0
+    assert run("admin", "drain", NODE, "--until", "2h", "--reason", "dust")[0] == 0
     (one,) = world.call(world.parts.restrictions.in_force)
     assert (one.target, one.until) == (NODE, NOW + 7200)
-    assert one.id[:8] in run("drain", "--list")[1]
-    assert json.loads(run("pause", "--list", "--json")[1])["restrictions"] == []
-    code, _, err = run("drain", "other", "--lift", "--reason", "done")
-    assert (code, "None on 'other' to lift" in err) == (2, True)
-    assert run("drain", NODE, "--lift", "--reason", "done")[1].startswith("Lifted: Nothing new starts on")
+    assert one.id[:8] in run("admin", "drain", "--list")[1]
+    assert json.loads(run("admin", "pause", "--list", "--json")[1])["restrictions"] == []
+    code, _, err = run("admin", "drain", "other", "--lift", "--reason", "done")
+    assert (code, "There is no drain on 'other'." in err) == (2, True)
+    assert run("admin", "drain", NODE, "--lift", "--reason", "done")[1].startswith("Lifted: Nothing new starts on")
     assert world.call(world.parts.restrictions.in_force) == ()
 
 
 def test_workspaces_are_named_by_id_or_by_user_and_server_and_moved_together(world, run):
-    code, out, _ = run("move", "runs", "bob/train", "--reason", "noise", "--json")
+    code, out, _ = run("admin", "move", "runs", "bob/train", "--reason", "noise", "--json")
     assert (code, [x["id"] for x in json.loads(out)["affected"]]) == (0, ["runs", "other"])
     assert world.lease("other").notice.where == "the command line"
-    code, _, err = run("move", "bob/none", "--reason", "noise")
-    assert (code, "No workspace called 'bob/none'" in err) == (2, True)
+    code, _, err = run("admin", "move", "bob/none", "--reason", "noise")
+    assert (code, "No workspace is called 'bob/none'" in err) == (2, True)
 
 
 def test_who_may_not_is_told_what_they_can_do_instead(world, run):
     code, _, err = run("stop", "runs", "--reason", "done", name="alice")
-    assert (code, "by gpuspawner login --admin. Your own workspaces you stop and extend without" in err) == (2, True)
+    assert (code, "with gpuspawner login --admin. You stop and extend your own workspaces without" in err) == (2, True)
     assert run("stop", "runs", name="alice")[0] == 0
 
 
@@ -73,7 +73,7 @@ def test_stop_and_extend_with_a_reason_are_an_administrators(world, run):
     assert run("extend", "-", "--until", "3d", "--reason", "a paper")[0] == 0
     assert world.lease("runs").deadline_at == NOW + 3 * 86400
     code, _, err = run("stop", "runs", "--now", name="alice")
-    assert (code, "--now needs --reason" in err) == (1, True)
+    assert (code, "--now is for administrators and needs a reason" in err) == (1, True)
     assert run("stop", "-", "--reason", "mine", name="alice")[0] == 2
 
 
@@ -86,7 +86,7 @@ class Typed(io.StringIO):
 
 def test_another_persons_workspace_is_stopped_with_a_reason_and_by_default_with_notice(world, run):
     code, _, err = run("stop", "train")
-    assert (code, "bob: train (other) is not yours. Say why you stop it" in err) == (1, True)
+    assert (code, "bob: train (other) is not yours. Give a reason, which" in err) == (1, True)
     assert (world.lease("other").phase, world.lease("other").notice) == (Phase.RUNNING, None)
     assert run("stop", "train", "--reason", "the node is replaced")[0] == 0
     assert (world.lease("other").phase, world.lease("other").notice.at) == (Phase.RUNNING, NOW + 300)
@@ -98,7 +98,7 @@ def test_another_persons_workspace_is_stopped_with_a_reason_and_by_default_with_
 def test_a_terminal_is_asked_for_the_reason_and_whether_to_do_it(world, run, monkeypatch):
     monkeypatch.setattr("sys.stdin", Typed("noise\nno\n"))
     code, _, err = run("stop", "train", "--now")
-    assert (code, err.splitlines()[-1]) == (2, "Do it? [y/N] Nothing was done.")
+    assert (code, err.splitlines()[-1]) == (2, "Continue? [y/N] Nothing was done.")
     assert "bob: train (other): It ends now. Running kernels are lost; files stay." in err
     assert world.lease("other").phase is Phase.RUNNING
     monkeypatch.setattr("sys.stdin", Typed("noise\ny\n"))
@@ -106,11 +106,11 @@ def test_a_terminal_is_asked_for_the_reason_and_whether_to_do_it(world, run, mon
     assert world.lease("other").notice.why == "noise"
     monkeypatch.setattr("sys.stdin", Typed(""))
     assert run("stop", "-")[0] == 1
-    assert run("move", "runs", "--reason", "noise", "--yes")[0] == 0
+    assert run("admin", "move", "runs", "--reason", "noise", "--yes")[0] == 0
 
 
 def test_a_reservation_is_told_at_a_terminal_before_it_is_made(world, run, monkeypatch):
-    asked = ["reserve", "a100", "1", "--user", "alice", "--from", "1h", "--until", "2h", "--reason", "demo"]
+    asked = ["admin", "reserve", "a100", "1", "--user", "alice", "--from", "1h", "--until", "2h", "--reason", "demo"]
     monkeypatch.setattr("sys.stdin", Typed("n\n"))
     code, _, err = run(*asked)
     assert (code, "Alice has 1 A100 80 GB in use, which count. So no other is kept free." in err) == (2, True)
@@ -119,23 +119,23 @@ def test_a_reservation_is_told_at_a_terminal_before_it_is_made(world, run, monke
     assert run(*asked)[0] == 0
     (one,) = world.call(world.parts.restrictions.live)
     assert (one.begins_at, one.until, world.call(world.parts.restrictions.in_force)) == (NOW + 3600, NOW + 7200, ())
-    assert "  to come  " in run("reserve", "--list")[1]
+    assert "  to come  " in run("admin", "reserve", "--list")[1]
 
 
 def test_what_can_not_be_done_to_some_is_listed_and_the_others_are_done(world, run):
     world.save(waiting("waits", "carol"))
-    code, out, _ = run("move", "runs", "waits", "--reason", "noise")
+    code, out, _ = run("admin", "move", "runs", "waits", "--reason", "noise")
     assert (code, out.splitlines()[0]) == (2, "1 workspace is moved. 1 can't be.")
     assert "No. It does not run: there is nothing to move." in out
     assert world.lease("runs").notice.moves
-    assert run("move", "other", "waits", "--reason", "noise", "--dry-run")[0] == 0
+    assert run("admin", "move", "other", "waits", "--reason", "noise", "--dry-run")[0] == 0
 
 
 def test_grants_are_paused_gpus_held_and_users_exempt(world, run):
-    assert run("pause", "a100", "--reason", "repair")[0] == 0
-    assert run("reserve", "a100", "2", "--user", "bob", "--until", "2h", "--reason", "demo")[0] == 0
-    assert run("exempt", "--user", "alice", "--until", "2h", "--reason", "demo")[0] == 0
-    assert run("exempt", "bob/train", "--until", "2h", "--reason", "demo")[0] == 0
+    assert run("admin", "pause", "a100", "--reason", "repair")[0] == 0
+    assert run("admin", "reserve", "a100", "2", "--user", "bob", "--until", "2h", "--reason", "demo")[0] == 0
+    assert run("admin", "exempt", "--user", "alice", "--until", "2h", "--reason", "demo")[0] == 0
+    assert run("admin", "exempt", "bob/train", "--until", "2h", "--reason", "demo")[0] == 0
     live = world.call(world.parts.restrictions.in_force)
     assert [(x.measure.value, x.target, x.count, x.whom) for x in live] == [
         ("pause", "a100", 0, ""),
@@ -143,50 +143,52 @@ def test_grants_are_paused_gpus_held_and_users_exempt(world, run):
         ("exempt", "", 0, "alice"),
         ("exempt", "other", 0, "bob: train"),
     ]
-    code, _, err = run("reserve", "a100", "99", "--user", "bob", "--until", "2h", "--reason", "demo")
+    code, _, err = run("admin", "reserve", "a100", "99", "--user", "bob", "--until", "2h", "--reason", "demo")
     assert (code, "1 to 4" in err) == (2, True)
 
 
 def test_a_hold_or_an_exemption_is_lifted_by_what_the_list_shows_where_that_means_one(world, run):
     for_bob = ["--user", "bob", "--until", "2h", "--reason", "demo"]
-    assert run("reserve", "a100", "1", *for_bob)[0] == 0
-    assert run("reserve", "a100", "2", "--user", "alice", "--until", "2h", "--reason", "demo")[0] == 0
-    assert run("exempt", "bob/train", "runs", "--until", "2h", "--reason", "demo")[0] == 0
+    assert run("admin", "reserve", "a100", "1", *for_bob)[0] == 0
+    assert run("admin", "reserve", "a100", "2", "--user", "alice", "--until", "2h", "--reason", "demo")[0] == 0
+    assert run("admin", "exempt", "bob/train", "runs", "--until", "2h", "--reason", "demo")[0] == 0
     live = {one.whom: one for one in world.call(world.parts.restrictions.in_force)}
-    code, _, err = run("reserve", "--lift", "a100", "--reason", "done")
+    code, _, err = run("admin", "reserve", "--lift", "a100", "--reason", "done")
     head, *choices, zone = err.splitlines()
     assert zone.startswith("Times are in UTC")
     assert (code, head) == (
         2,
-        "2 called 'a100', or with an id that begins so, to lift. Nothing was done; name one by its ID:",
+        "There are 2 called 'a100', or with an ID that begins so. Nothing was done. Write one of these IDs:",
     )
     assert sorted(line.split()[0] for line in choices) == sorted(live[name].id[:8] for name in ("alice", "bob"))
     assert any(line.endswith(f"are reserved for alice until {until(live['alice'])}") for line in choices)
-    assert run("reserve", "--lift", "carol", "--reason", "done")[0] == 2
-    assert run("reserve", "--lift", "bob", "--reason", "done")[1].startswith("Lifted: 1 A100 80 GB is reserved for bob")
-    assert run("reserve", "--lift", "a100", "--reason", "done")[0] == 0
-    assert run("exempt", "--lift", "bob/train", "--reason", "done")[0] == 0
-    assert run("exempt", "--lift", "alice/-", "--reason", "done")[0] == 0
+    assert run("admin", "reserve", "--lift", "carol", "--reason", "done")[0] == 2
+    assert run("admin", "reserve", "--lift", "bob", "--reason", "done")[1].startswith(
+        "Lifted: 1 A100 80 GB is reserved for bob"
+    )
+    assert run("admin", "reserve", "--lift", "a100", "--reason", "done")[0] == 0
+    assert run("admin", "exempt", "--lift", "bob/train", "--reason", "done")[0] == 0
+    assert run("admin", "exempt", "--lift", "alice/-", "--reason", "done")[0] == 0
     assert world.call(world.parts.restrictions.in_force) == ()
 
 
 def test_the_audit_is_a_table_csv_and_json_of_the_same_lines(world, run):
-    run("quarantine", GPUS[3].id, "--reason", "=ECC")
-    told = json.loads(run("audit", "--by", "people", "--json")[1])["audit"]
+    run("admin", "quarantine", GPUS[3].id, "--reason", "=ECC")
+    told = json.loads(run("admin", "audit", "--by", "people", "--json")[1])["audit"]
     assert [(x["actor"], x["where"], x["action"]) for x in told] == [("admin", "the command line", "quarantined")]
-    assert "Put a GPU in quarantine" in run("audit", "--by", "people")[1]
-    table = list(csv.DictReader(io.StringIO(run("audit", "--by", "people", "--csv")[1])))
+    assert "Put a GPU in quarantine" in run("admin", "audit", "--by", "people")[1]
+    table = list(csv.DictReader(io.StringIO(run("admin", "audit", "--by", "people", "--csv")[1])))
     assert [x["target"] for x in table] == [GPUS[3].id]
-    run("drain", "nowhere", "--reason", "x")
-    assert "  Refused  " in run("audit", "--what", "refused")[1]
-    assert run("audit", "--who", "nobody")[1] == "Nothing matches.\n"
-    assert run("audit", "--limit", "0")[0] == 1
-    assert run("audit", name="alice")[0] == 2
+    run("admin", "drain", "nowhere", "--reason", "x")
+    assert "  Refused  " in run("admin", "audit", "--what", "refused")[1]
+    assert run("admin", "audit", "--who", "nobody")[1] == "The audit has no such entry.\n"
+    assert run("admin", "audit", "--limit", "0")[0] == 1
+    assert run("admin", "audit", name="alice")[0] == 2
 
 
 def test_a_gpu_is_named_as_the_console_does_and_lifted_by_that_name(run):
     place = f"{GPUS[3].node}/{GPUS[3].index}"
-    assert run("quarantine", place, "--reason", "it fell off the bus")[0] == 0
-    assert f"The GPU {place} is given to nobody new" in run("quarantine", "--list")[1]
-    assert run("quarantine", place, "--lift", "--reason", "replaced")[0] == 0
-    assert run("quarantine", "--list")[1] == "None is in force.\n"
+    assert run("admin", "quarantine", place, "--reason", "it fell off the bus")[0] == 0
+    assert f"The GPU {place} is given to nobody new" in run("admin", "quarantine", "--list")[1]
+    assert run("admin", "quarantine", place, "--lift", "--reason", "replaced")[0] == 0
+    assert run("admin", "quarantine", "--list")[1] == "There are no restrictions of this kind.\n"

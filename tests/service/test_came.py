@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 from page_world import api, reclaimed, running, waiting
 
+from gpuspawner.cli import start
+from gpuspawner.cli.client import Session
 from gpuspawner.cli.main import main
-from gpuspawner.cli.using import start
 from gpuspawner.core.idle.arrival import Arrival
 
 ENDED = "This workspace has ended. Start it again from the form; its files are kept."
@@ -48,13 +49,13 @@ def test_a_terminal_says_why_where_it_ended_as_it_came(world, monkeypatch, capsy
         (mine,) = [one for one in world.parts.book if one.user == "alice"]
         world.save(replace(running("up"), id=mine.id, key=mine.key, arrival=Arrival(1800.0)))
 
-    def ends_first(arguments, path, *others):
+    def ends_first(session, path, *others):
         if path.endswith("/came"):
             world.save(replace(reclaimed(), id=path.split("/")[2]))
-        return ask(arguments, path, *others)
+        return ask(session, path, *others)
 
-    ask = start.ask
-    monkeypatch.setattr(start, "ask", ends_first)
+    ask = Session.ask
+    monkeypatch.setattr(Session, "ask", ends_first)
     monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token("alice"))
     assert main(["start", "--url", world.home.rstrip("/")]) == 2
     assert capsys.readouterr().err.endswith(f"{ENDED}\n")

@@ -7,17 +7,19 @@ import sys
 from dataclasses import replace
 
 import pytest
+from harness.command_lines import commands
 from page_world import api, in_grace, reclaimed, running, waiting
-from wcwidth import wcswidth
+from rich.cells import cell_len
 
-from gpuspawner.cli.main import main, parser_of_all
-from gpuspawner.cli.table import print_table
-from gpuspawner.cli.using import start, workspaces
+from gpuspawner.cli import start, workspaces
+from gpuspawner.cli.base import Command
+from gpuspawner.cli.client import save_login
+from gpuspawner.cli.main import main
+from gpuspawner.cli.output import Column, print_table
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Notice
 from gpuspawner.service.leases.allocator import Ask
-from tools.docs.reference.commands import below
 
 
 @pytest.fixture
@@ -54,7 +56,7 @@ def test_start_asks_as_the_form_does_and_detached_says_where_it_stands(world, cl
 def test_where_the_workspace_without_a_name_runs_start_says_how_to_start_another_one(world, cli):
     world.save(running("up"))
     told = cli("start", code=2).err
-    assert told.endswith("To start another one beside it: gpuspawner start --name NAME.\n")
+    assert told.endswith("To start another workspace: gpuspawner start --name NAME.\n")
     assert "--name NAME" in cli("start", "--dry-run", code=2).err
     world.save(running("train", server="train", gpus=(1,)))
     assert "--name NAME" not in cli("start", "--name", "train", code=2).err
@@ -163,9 +165,10 @@ def test_sizes_times_and_a_repository_are_understood_as_people_write_them(cli, w
 
 
 def test_every_command_that_asks_shows_examples():
-    helps = {name: parser.format_help() for name, parser in below(parser_of_all()).items()}
-    without = [name for name, text in helps.items() if "--json" in text and "examples:" not in text]
-    assert set(without) <= {"check", "logout"}
+    asking = [(path, command) for path, command in commands() if "url" in [one.name for one in command.params]]
+    assert len(asking) > 30
+    without = [path[1:] for path, command in asking if not (isinstance(command, Command) and command.examples)]
+    assert [path for path in without if path[:2] != ("admin", "preempt")] == [("logout",)]
 
 
 def test_a_dry_run_says_what_start_would_do_and_asks_for_nothing(cli, world):
@@ -179,14 +182,14 @@ def test_show_open_keep_and_extend_act_on_the_one_that_is_meant(world, cli):
     assert shown.startswith("alice: default workspace (warned)\n  State:")
     assert f"  Page:      {world.home}workspaces/warned" in shown
     assert cli("open", "--print").out == f"{world.url}/user/alice/\n"
-    assert cli("keep", "-").out == "alice: default workspace (warned) is kept. 2 more times left.\n"
+    assert cli("keep", "-").out == "alice: default workspace (warned) keeps running. You can keep it 2 more times.\n"
     before = world.lease("warned").deadline_at
-    assert cli("extend", "war").out.startswith("alice: default workspace (warned) ends ")
+    assert cli("extend", "war").out.startswith("alice: default workspace (warned) now ends ")
     assert world.lease("warned").deadline_at > before
-    assert "No workspace called 'lost'" in cli("keep", "lost", code=2).err
-    assert "An empty name keeps nothing." in cli("keep", "", code=2).err
+    assert "No workspace has the name 'lost'" in cli("keep", "lost", code=2).err
+    assert "The name is empty. Nothing was done." in cli("keep", "", code=2).err
     world.save(waiting("waits", "bob"))
-    assert "bob: default workspace (waits) does not run" in cli("open", "waits", name="bob", code=2).err
+    assert "bob: default workspace (waits) is not running" in cli("open", "waits", name="bob", code=2).err
 
 
 def test_show_of_one_that_ended_names_its_gpus_and_waits_for_no_reading(world, cli):
@@ -203,7 +206,7 @@ def test_without_a_gpu_is_told_before_and_done(world, cli):
     assert dry.startswith("It stops, and starts again by itself without a GPU, with the same home. Running kernels")
     assert dry.endswith(" A workspace without a GPU waits for none.\nNothing was done.\n")
     assert world.lease("runs").phase is Phase.RUNNING
-    assert "can't go on so: Running on 1" in cli("with-gpu", "runs", "--dry-run", code=2).err
+    assert "cannot restart with a GPU. Running on 1" in cli("with-gpu", "runs", "--dry-run", code=2).err
     assert "It has a GPU now." in cli("with-gpu", "runs", code=2).err
     assert "alice goes on with no GPU, from the command line. " in cli("without-gpu", "runs").out
     assert (world.lease("runs").phase, world.lease("runs").goes_on.request.gpu) == (Phase.STOPPING, None)
@@ -211,40 +214,48 @@ def test_without_a_gpu_is_told_before_and_done(world, cli):
 
 def test_offers_say_what_is_free_and_what_is_not_known(world, cli):
     head, a100, t4 = cli("offers").out.splitlines()[:3]
-    assert head.split() == ["KIND", "WHAT", "IT", "IS", "MEMORY", "FREE", "WAITING", "PRICE", "NOTE"]
+    assert head.split() == ["KIND", "TITLE", "MEMORY", "FREE", "WAITING", "PRICE", "NOTE"]
     assert "4 of 4" in a100
     assert "2.10 / h" in a100
     assert t4.startswith("t4 ")
     assert json.loads(cli("offers", "--json").out) == api(world, "alice", "offers").json()
 
 
-def test_every_command_that_asks_takes_json_and_a_service_that_is_away_is_a_3(monkeypatch, capsys):
+WORDS = {
+    **dict.fromkeys(("keep", "extend", "stop", "without-gpu", "with-gpu"), ("x",)),
+    "grant": ["--list"],
+    "correct": ["x", "1 GPU h"],
+    "move": ["x"],
+    "drain": ["n"],
+    "quarantine": ["g"],
+    "reserve": ["a100", "1", "--user", "u", "--until", "1h"],
+    "exempt": ["x", "--until", "1h"],
+    "take": ["a100", "1", "--user", "u"],
+    **dict.fromkeys(("cancel", "claimed", "withdraw"), ("3f2a",)),
+    "send": ["Hello", "--to", "all", "--until", "1h"],
+}
+"""What commands need besides --url and --json."""
+
+
+@pytest.mark.parametrize(
+    "path", [path[1:] for path, command in commands() if {"url", "as_json"} <= {one.name for one in command.params}]
+)
+def test_every_command_that_asks_takes_json_and_a_service_that_is_away_is_a_3(monkeypatch, capsys, tmp_path, path):
     monkeypatch.setenv("GPUSPAWNER_TOKEN", "x")
-    words = {
-        "keep": ["x"],
-        "extend": ["x"],
-        "stop": ["x"],
-        "without-gpu": ["x"],
-        "with-gpu": ["x"],
-        "grant": ["--list"],
-        "correct": ["x", "1 GPU h"],
-    }
-    why = ["--reason", "it must be"]
-    words |= {"move": ["x", *why], "drain": ["n", *why], "quarantine": ["g", *why], "pause": why}
-    words |= {"reserve": ["a100", "1", "--user", "u", "--until", "1h", *why], "exempt": ["x", "--until", "1h", *why]}
-    asking = [name for name, parser in below(parser_of_all()).items() if "--url" in parser.format_help()]
-    asking = [name for name in asking if name not in {"ssh", "logout", "preempt"}]
-    assert len(asking) > 14
-    for name in asking:
-        code = main([name, *words.get(name, []), "--json", "--url", "http://127.0.0.1:9/services/gpu"])
-        assert (name, code) == (name, 3)
-        assert "No GPU service answers at http://127.0.0.1:9/services/gpu." in capsys.readouterr().err
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    url = "http://127.0.0.1:9/services/gpu"
+    save_login(url, {"token": "x", "id": "3f2a", "user": "ada"})
+    words = ["3f2a"] if path == ("admin", "preempt", "show") else WORDS.get(path[-1], [])
+    assert main([*path, *words, "--json", "--url", url]) == 3
+    assert f"No GPU service answers at {url}." in capsys.readouterr().err
 
 
 def test_letters_of_two_cells_shift_no_column(capsys):
-    print_table([("USER", "STATE"), ("李雷", "runs"), ("e\u0301va", "waits"), ("bob\n", "runs")])
+    rows = [("李雷", "runs"), ("e\u0301va", "waits"), ("bob\n", "runs")]
+    columns = (Column("USER", ("user",)), Column("STATE", ("state",)))
+    print_table(columns, [{"user": user, "state": state} for user, state in rows])
     lines = capsys.readouterr().out.splitlines()
-    ends = {wcswidth(line[: -len(line.split()[-1])]) for line in lines}
+    ends = {cell_len(line[: -len(line.split()[-1])]) for line in lines}
     assert ends == {7}, lines
 
 
@@ -254,19 +265,23 @@ def test_each_shell_gets_its_completion(shell, capsys):
     assert "gpuspawner" in capsys.readouterr().out
 
 
-def test_commands_and_names_of_workspaces_are_completed(world, tmp_path):
+def test_commands_and_names_of_workspaces_are_completed(world):
     world.save(running("runs", server="train"))
 
-    def completed(line):
-        variables = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_SHELL": "bash", "COMP_LINE": line, "COMP_POINT": str(len(line))}
-        variables |= {"_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "told"), "_ARGCOMPLETE_IFS": "\n"}
+    def completed(*words):
+        variables = {"_GPUSPAWNER_COMPLETE": "bash_complete", "COMP_CWORD": str(len(words) - 1)}
+        variables |= {"COMP_WORDS": " ".join(words)}
         variables |= {"GPUSPAWNER_TOKEN": world.token("alice"), "GPUSPAWNER_URL": world.home.rstrip("/")}
         command = [sys.executable, "-m", "gpuspawner.cli"]
-        subprocess.run(command, env={**os.environ, **variables}, capture_output=True, timeout=60, check=False)
-        return (tmp_path / "told").read_text().split()
+        told = subprocess.run(
+            command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=60, check=True
+        )
+        return [line.partition(",")[2] for line in told.stdout.splitlines()]
 
-    assert completed("gpuspawner ex") == ["explain", "extend", "exempt"]
-    assert completed("gpuspawner keep t") == ["train"]
+    assert completed("gpuspawner", "ex") == ["explain", "extend"]
+    assert completed("gpuspawner", "admin", "ex") == ["exempt"]
+    assert completed("gpuspawner", "keep", "t") == ["train"]
+    assert completed("gpuspawner", "start", "--own") == ["--own-image"]
 
 
 async def test_what_nobody_waits_for_in_the_hub_is_started_by_the_service_once_it_is_granted(make_world):

@@ -57,11 +57,11 @@ def test_page_json_csv_report_api_and_metrics_tell_the_same(world, monkeypatch, 
         page = asked(world, f"console/use?by={by}").text
         lines = list(csv.DictReader(io.StringIO(asked(world, f"console/use.csv?by={by}").text)))
         api = page_world.api(world, "admin", f"usage?by={by}&all=1").json()
-        assert main(["report", "--by", by, "--json", "--url", world.home]) == 0
+        assert main(["admin", "report", "--by", by, "--json", "--url", world.home]) == 0
         assert json.loads(capsys.readouterr().out) == document
-        assert main(["report", "--by", by, "--csv", "--url", world.home]) == 0
+        assert main(["admin", "report", "--by", by, "--csv", "--url", world.home]) == 0
         assert list(csv.DictReader(io.StringIO(capsys.readouterr().out))) == lines
-        assert main(["report", "--by", by, "--url", world.home]) == 0
+        assert main(["admin", "report", "--by", by, "--url", world.home]) == 0
         printed = capsys.readouterr().out
         assert document["total"]["charged"] == pytest.approx(api["charged_gpu_hours"])
         assert document["total"]["cost"] == pytest.approx(api["cost"])

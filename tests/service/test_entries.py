@@ -118,7 +118,7 @@ async def test_one_that_became_wrong_says_why_and_the_one_before_stays_also_over
     for _ in range(2):
         status = service.cluster.status("big")
         said = "The one before stays in force. spec.gpus.a10: no GPU kind is called `a10`."
-        assert status["reason"].startswith(said)
+        assert status["message"].startswith(said)
         assert (status["phase"], status["observedGeneration"], status["inForce"]) == ("Refused", 2, BIG)
         assert list(service.world.parts.catalog.templates["big"].gpus) == ["a100"]
         assert service.world.phase(waits) is not Phase.ENDED, service.world.now_of(waits).message
@@ -135,7 +135,7 @@ async def test_what_was_never_good_and_a_name_of_the_file_are_refused_alone(serv
     service.cluster.apply("big", BIG)
     await service.reload.look()
     assert service.templates == ["pytorch", "big"]
-    assert "the catalog's file has one of this name, which stays" in service.cluster.status("pytorch")["reason"]
+    assert "the catalog's file has one of this name, which stays" in service.cluster.status("pytorch")["message"]
     assert "inForce" not in service.cluster.status("bad")
     assert service.cluster.status("bad")["conditions"][0]["status"] == "False"
 

@@ -209,10 +209,10 @@ def test_administrators_alone_allow_an_administrator_s_token_and_for_a_day_s_wor
     ask(world, plain, "workspaces?all=1", status=403)
     assert len(ask(world, token, "workspaces?all=1")["workspaces"]) == 2
     monkeypatch.setenv("GPUSPAWNER_TOKEN", token)
-    assert main(["report", "--by", "user", "--url", world.home]) == 0
+    assert main(["admin", "report", "--by", "user", "--url", world.home]) == 0
     assert "USER   ALLOCATED" in capsys.readouterr().out
     monkeypatch.setenv("GPUSPAWNER_TOKEN", plain)
-    assert main(["report", "--url", world.home]) == 2
+    assert main(["admin", "report", "--url", world.home]) == 2
     assert "for administrators" in capsys.readouterr().err
     world.clock.at += ADMIN_SECONDS
     ask(world, token, "workspaces?all=1", status=403)
@@ -267,7 +267,7 @@ def test_the_command_line_signs_in_lists_and_signs_out(world, monkeypatch, tmp_p
     monkeypatch.setattr("gpuspawner.service.api.programs.signing_in.ASK_SECONDS", 0.1)
     url = world.home.rstrip("/")
     assert main(["list", "--url", url]) == 2
-    assert "You are not signed in: run gpuspawner login --url ADDRESS" in capsys.readouterr().err
+    assert "You are not signed in. Run gpuspawner login --url ADDRESS" in capsys.readouterr().err
     alice = Browser(world, "alice")
 
     def allow():

@@ -13,7 +13,7 @@ import pytest
 from page_world import CATALOG, NOW, Browser, running, waiting
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.cli import clock
+from gpuspawner.cli import output
 from gpuspawner.cli.main import main
 from gpuspawner.core.units import show_time
 
@@ -61,12 +61,12 @@ def test_what_shows_no_time_and_what_programs_read_names_no_zone(run):
 
 @pytest.mark.parametrize("named", [None, "", "../etc", "Asia", "Nowhere/Land"])
 def test_an_answer_that_names_no_zone_changes_nothing(named, monkeypatch):
-    monkeypatch.setattr(clock._Shown, "zone", ZONE)
+    monkeypatch.setattr(output._Printed, "zone", ZONE)
     headers = Message()
     if named is not None:
         headers["Gpuspawner-Timezone"] = named
-    clock.note_zone(headers)
-    assert clock._Shown.zone is ZONE
+    output.note_zone(headers)
+    assert output._Printed.zone is ZONE
 
 
 def test_pages_name_the_zone(world):
@@ -75,7 +75,7 @@ def test_pages_name_the_zone(world):
 
 def test_csv_has_iso_8601_with_the_offset(world, run):
     run("stop", "waits", name="bob")
-    (line, *_) = csv.DictReader(io.StringIO(run("audit", "--csv", name="admin").out))
+    (line, *_) = csv.DictReader(io.StringIO(run("admin", "audit", "--csv", name="admin").out))
     at = datetime.fromisoformat(line["at"])
     assert (line["at"][-6:], at.timestamp()) == ("+05:30", NOW)
     text = Browser(world, "admin").look("console/workspaces.csv").text

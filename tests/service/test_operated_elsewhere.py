@@ -8,7 +8,7 @@ from resource_world import Cluster
 from service_world import PREFIX, SECRET
 from tornado.netutil import bind_sockets
 
-from gpuspawner.cli.serving.operate import Rounds
+from gpuspawner.cli.kube.operate import Rounds
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.resources.resource import Resource
 from gpuspawner.service.api.base import is_spawner

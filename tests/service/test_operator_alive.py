@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from resource_world import Cluster, Door
 
-from gpuspawner.cli.serving.operate import Rounds
+from gpuspawner.cli.kube.operate import Rounds
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.service.health import HANGS_SECONDS, Health
 

@@ -1,4 +1,4 @@
-"""``gpuspawner preempt`` over a real service: what it prints is what the API says."""
+"""``gpuspawner admin preempt`` over a real service: what it prints is what the API says."""
 
 import json
 
@@ -24,7 +24,7 @@ def world(make_web_world, monkeypatch):
 def preempt(world, monkeypatch, capsys):
     def run(*arguments, name="admin"):
         monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token(name))
-        code = main(["preempt", *arguments, "--url", world.home.rstrip("/")])
+        code = main(["admin", "preempt", *arguments, "--url", world.home.rstrip("/")])
         return code, *capsys.readouterr()
 
     return run
@@ -55,9 +55,9 @@ def test_a_claim_is_taken_listed_shown_and_given_up(world, preempt):
     assert f"(claim {made['id'][:8]}): 1 workspace ends for it at " in preempt("show", made["id"][:8])[1]
     code, _, err = preempt("claimed", made["id"][:8])
     assert (code, "not free yet" in err) == (2, True)
-    code, out, _ = preempt("give-up", made["id"][:8])
+    code, out, _ = preempt("cancel", made["id"][:8])
     assert (code, "It was given up." in out) == (0, True)
-    assert json.loads(preempt("give-up", made["id"][:8], "--json")[1])["state"] == "given up"
+    assert json.loads(preempt("cancel", made["id"][:8], "--json")[1])["state"] == "given up"
     assert world.lease("runs").notice is None
 
 
@@ -72,8 +72,8 @@ def test_the_gpus_need_not_be_on_one_node_where_it_says_so(world, preempt):
         (("take", "a100", "2", *EXTERNAL, "--by", "soon"), 1, "'soon' is no time"),
         (("take", "h100", "2", *EXTERNAL), 2, "kind: 'h100' asked"),
         (("take", "a100", "4", *EXTERNAL), 2, "at most 2 can be freed now"),
-        (("show", "none"), 2, "No claim with an id that begins 'none'"),
-        (("give-up", ""), 2, "No claim with an id that begins ''"),
+        (("show", "none"), 2, "No claim has an ID that begins with 'none'"),
+        (("cancel", ""), 2, "No claim has an ID that begins with ''"),
     ],
 )
 def test_what_cannot_be_is_told_with_its_exit_code(preempt, arguments, code, words):
@@ -84,4 +84,4 @@ def test_what_cannot_be_is_told_with_its_exit_code(preempt, arguments, code, wor
 def test_it_is_for_administrators(preempt):
     code, _, err = preempt("list", name="alice")
     assert (code, "Only administrators" in err) == (2, True)
-    assert preempt("list")[1] == "No claims were made.\n"
+    assert preempt("list")[1] == "There are no claims.\n"

@@ -48,14 +48,14 @@ def test_a_user_sees_their_own_place_why_they_wait_and_counts_of_others(queue):
     assert mine.startswith("mine  alice  train   vision  1 simulated A100 80 GB  ")
     assert why.startswith("mine: 1 GPU asked; team vision has 2 of 2 in use. Wait until a colleague stops")
     assert "Held back by the rule quota vision." in why
-    assert others == "1 other waits for 2 simulated A100 80 GB."
+    assert others == "1 other request waits for 2 simulated A100 80 GB."
     assert "carol" not in out
 
 
 def test_administrators_see_all_and_json_is_the_apis(world, queue):
     _, out, _ = queue(name="admin")
     assert "carols  carol  " in out
-    assert "other waits" not in out
+    assert "other request" not in out
     told = json.loads(queue("--json", name="admin")[1])
     assert told == api(world, "admin", "queue").json()
     assert {one["user"]: one["team"] for one in told["queue"]} == {"alice": "vision", "carol": None}
@@ -76,9 +76,9 @@ def test_of_others_the_api_says_neither_who_nor_why(world):
 
 
 def test_who_waits_for_nothing_is_told_so(world, queue):
-    assert queue(name="bob")[1].splitlines()[0] == "You wait for nothing."
+    assert queue(name="bob")[1].splitlines()[0] == "You are not waiting for a GPU."
     api(world, "admin", "admin/workspaces/stop", "POST", {"ids": ["mine", "carols"], "reason": "over"})
-    assert queue()[1] == "Nobody waits.\n"
+    assert queue()[1] == "The queue is empty.\n"
 
 
 def test_explain_page_and_api_name_the_rule_that_holds_a_request_back(world, queue):

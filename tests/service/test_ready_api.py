@@ -1,4 +1,4 @@
-"""``gpuspawner ready``, the API below ``/ready`` and the home: one's own alone, bounded, audited."""
+"""``gpuspawner schedule``, the API below ``/ready`` and the home: one's own alone, bounded, audited."""
 
 import json
 from dataclasses import replace
@@ -26,24 +26,24 @@ def alice_of(world):
 
 @pytest.mark.postgresql
 def test_a_terminal_lists_makes_resumes_and_removes_ones_own(world, cli):  # noqa: F811
-    assert cli("ready").out.startswith("Nothing is to be ready at a time.")
-    out = cli("ready", "pytorch", "--gpu", "a100", "--count", "2", "--at", "8:00", "--name", "train").out
+    assert cli("schedule").out.startswith("You have no schedules.")
+    out = cli("schedule", "pytorch", "--gpu", "a100", "--count", "2", "--at", "8:00", "--name", "train").out
     assert out.startswith("weekdays 8:00 (")
     assert "Next ready" in out
-    (one,) = json.loads(cli("ready", "--json").out)["ready"]
+    (one,) = json.loads(cli("schedule", "--json").out)["ready"]
     assert (one["server"], one["options"]) == ("train", {"template": "pytorch", "gpu": "a100", "count": "2"})
-    assert "weekdays 8:00" in cli("ready").out
+    assert "weekdays 8:00" in cli("schedule").out
     alice = Browser(world, "alice")
     assert "<b>Weekdays 8:00</b>, train (pytorch, a100): Next ready" in " ".join(alice.look("").text.split())
-    assert cli("ready", name="bob").out.startswith("Nothing")
+    assert cli("schedule", name="bob").out.startswith("You have no schedules.")
     for method, body in (("POST", {"paused": True}), ("DELETE", None)):
         assert api(world, "bob", f"ready/{one['id']}", method, body).status_code == 404
-    assert "Next ready" in cli("ready", "--resume", one["id"][:8]).out
+    assert "Next ready" in cli("schedule", "--resume", one["id"][:8]).out
     world.call(world.parts.store.schedules.change, alice_of(world), one["id"], partial(replace, missed=3))
     assert "Paused: on 3 days in a row nobody came." in alice.look("").text
     assert "Paused" not in alice.submit("ready", id=one["id"], act="resume").text
-    assert cli("ready", "--remove", one["id"][:8]).out == f"{one['id'][:8]}: removed.\n"
-    assert "No workspace to be ready" in cli("ready", "--remove", one["id"], code=2).err
+    assert cli("schedule", "--remove", one["id"][:8]).out == f"{one['id'][:8]}: removed.\n"
+    assert "No schedule has" in cli("schedule", "--remove", one["id"], code=2).err
     lines = world.call(world.parts.store.audit_log.latest)
     assert [line.event.name for line in lines] == ["ready removed", "ready resumed", "ready resumed", "ready wished"]
     assert {line.actor for line in lines} == {"alice"}
@@ -68,11 +68,11 @@ def test_a_second_click_on_have_it_ready_makes_no_second_one(world):
         (["--at", "8:00", "--on", "someday"], "on: 'someday' asked; allowed: weekdays, weekend, daily"),
         (["--at", "8:00", "--count", "9"], "GPUs: '9' asked; allowed: 1 to 4."),
         (["--at", "8:00", "--name", "a/b"], "Name: 'a/b' asked"),
-        (["--count", "1"], "Say when it is to be ready"),
     ],
 )
 def test_what_can_not_be_is_refused_in_words(world, cli, arguments, words):  # noqa: F811
-    assert words in cli("ready", *arguments, code=2).err
+    assert words in cli("schedule", *arguments, code=2).err
+    assert "The time is missing." in cli("schedule", "--count", "1", code=1).err
     assert api(world, "alice", "ready").json()["ready"] == []
 
 
@@ -88,9 +88,9 @@ def test_one_is_changed_paused_and_resumed_by_command_api_and_page(world, cli): 
     one = api(world, "alice", "ready", "POST", {"at": "8:00", "on": "daily"}).json()
     assert one["asked_for_at"] == one["next_at"] - FIRST_START_SECONDS
     assert "as the queue is now" in one["sentence"]
-    assert cli("ready", "--change", one["id"], "--at", "9:30", "--on", "wed,mon").out.startswith("Mon, Wed 9:30 (")
-    assert "Say what to change" in cli("ready", "--change", one["id"], code=2).err
-    assert "Paused. Resume it to have it again." in cli("ready", "--pause", one["id"][:6]).out
+    assert cli("schedule", "--change", one["id"], "--at", "9:30", "--on", "wed,mon").out.startswith("Mon, Wed 9:30 (")
+    assert "The change is missing." in cli("schedule", "--change", one["id"], code=1).err
+    assert "Paused. Resume it to have it again." in cli("schedule", "--pause", one["id"][:6]).out
     alice = Browser(world, "alice")
     assert "Resume" in alice.look("").text
     page = alice.submit("ready", id=one["id"], act="resume").text

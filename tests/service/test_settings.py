@@ -69,7 +69,9 @@ def test_the_service_that_a_hub_starts_with_a_wrong_setting_ends_by_its_words_al
     command = service["command"]
     ended = run_python(command, env=environment)
     assert ended.returncode == 1
-    assert "gpuspawner serve: service_settings.tick_secnds: there is no such setting; did you mean" in ended.stderr
+    assert (
+        "gpuspawner server serve: service_settings.tick_secnds: there is no such setting; did you mean" in ended.stderr
+    )
     assert "Traceback" not in ended.stderr
 
 

@@ -49,7 +49,14 @@ def modules_of_a_started_service(tmp_path, port):
     url, found = f"http://127.0.0.1:{port}", tmp_path / "modules.json"
     options = {"hub": "http://127.0.0.1:9/hub/api", "service-url": url, "catalog": tmp_path / "catalog.yaml"}
     options |= {"data": tmp_path / "data", "secret-file": tmp_path / "secret"}
-    command = [sys.executable, "-m", "gpuspawner.cli", "serve", *(f"--{name}={one}" for name, one in options.items())]
+    command = [
+        sys.executable,
+        "-m",
+        "gpuspawner.cli",
+        "server",
+        "serve",
+        *(f"--{name}={one}" for name, one in options.items()),
+    ]
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path / 'planted'}:{REPO}", "LIST": str(found)}
     with (tmp_path / "log").open("w") as log:
         service = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
@@ -73,4 +80,4 @@ def test_a_service_that_answers_has_imported_nothing_that_it_does_not_use(module
 def test_the_installed_command_prints_its_help():
     program = Path(sys.executable).with_name("gpuspawner")
     helped = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=60, check=True)
-    assert helped.stdout.startswith("usage: gpuspawner ")
+    assert helped.stdout.startswith("Usage: gpuspawner ")

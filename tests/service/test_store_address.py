@@ -1,17 +1,15 @@
 """Where the store is, as an administrator writes it; and what nobody reads of its password."""
 
-import argparse
-
 import pytest
 
-from gpuspawner.cli.serving.started import StartError, store_of
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.service.start_up import ServeOptions, StartError, store_of
 from gpuspawner.service.store import Store
 from tools.postgres import PASSWORD
 
 
 def written(**options):
-    return argparse.Namespace(**{"data": "gpu", "store": None, "store_password_file": None, **options})
+    return ServeOptions(**{"catalog": "catalog.yaml", "data": "gpu", **options})
 
 
 @pytest.mark.parametrize(

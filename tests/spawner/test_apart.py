@@ -1,20 +1,17 @@
-"""configure() and gpuspawner serve where the hub does not start the service: what each is told, and refuses."""
+"""configure() and gpuspawner server serve where the hub does not start the service: what each is told, and refuses."""
 
 import json
 import shutil
 import subprocess
 import sys
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
+from harness.command_lines import read_command
 from traitlets.config import Config
 
-from gpuspawner.cli.arguments import _factor
-from gpuspawner.cli.main import Parser
-from gpuspawner.cli.serving import serve_arguments
-from gpuspawner.cli.serving.started import StartError, started_by_hand
 from gpuspawner.core.proof import hub_id_of, hub_token
+from gpuspawner.service.start_up import ServeOptions, StartError, read_own_start
 from gpuspawner.spawner import configure
 
 CATALOG = {"version": 1, "templates": {"cpu": {"title": "No GPU"}}}
@@ -39,10 +36,8 @@ def configured(folder, services=(), **arguments):
 
 
 def started(folder, *options, environment=None):
-    parser = Parser()
-    serve_arguments.add_serve(parser.add_subparsers(), _factor)
-    parsed: Namespace = parser.parse_args(["serve", "--catalog=c.yaml", f"--data={folder / 'data'}", *options])
-    return started_by_hand(parsed, environment or {})
+    words = ["server", "serve", "--catalog=c.yaml", f"--data={folder / 'data'}", *options]
+    return read_own_start(ServeOptions(**read_command(words).params), environment or {})
 
 
 def of_hub(c):
@@ -115,9 +110,9 @@ def test_a_service_with_a_domain_of_its_own_knows_it_and_its_hubs(tmp_path, secr
     ("options", "words"),
     [
         ([], "--hub is missing: the hub's API, such as http://127.0.0.1:8081/hub/api"),
-        (["--hub=hub:8081"], "--hub hub:8081 is no http address"),
-        (["--hub=http://gpu:geheim@hub:8081/hub/api"], "--hub: a name or password stands in the address."),
-        ([f"--hub={HUB}", "--listen=9470"], "--listen 9470 is no address and port"),
+        (["--hub=hub:8081"], "--hub hub:8081 is not an http address"),
+        (["--hub=http://gpu:geheim@hub:8081/hub/api"], "--hub: the address has a name or a password."),
+        ([f"--hub={HUB}", "--listen=9470"], "--listen 9470 is not an address with a port"),
         ([f"--hub={HUB}", "--secret-file=/nowhere"], "--secret-file: /nowhere cannot be read"),
         ([f"--hub={HUB}", "--secret-file=/dev/null"], "holds no secret of 64 hexadecimal digits"),
         ([f"--hub={HUB}", "--settings=/nowhere"], "--settings: /nowhere cannot be read: No such file or directory."),
@@ -127,7 +122,7 @@ def test_a_service_with_a_domain_of_its_own_knows_it_and_its_hubs(tmp_path, secr
         ([f"--hub={HUB}", f"--own-public-url={OWN}"], "--own-public-url needs --public-url"),
         (
             [f"--hub={HUB}", "--public-url=https://h.org", "--own-public-url=gpu"],
-            "--own-public-url gpu is no https addr",
+            "--own-public-url gpu is not an https addr",
         ),
         (
             [f"--hub={HUB}", "--public-url=https://h.org", f"--own-public-url={OWN}/services/gpu"],
@@ -135,7 +130,7 @@ def test_a_service_with_a_domain_of_its_own_knows_it_and_its_hubs(tmp_path, secr
         ),
         (
             [f"--hub={HUB}", "--public-url=https://h.org", "--own-public-url=https://h.org"],
-            "no domain of the service alone",
+            "not a domain of the service alone",
         ),
     ],
 )
@@ -161,7 +156,10 @@ def test_a_token_comes_from_a_file_or_from_the_entry_of_a_chart(tmp_path, secret
             {"service_url": URL, "port": 9000},
             "configure(service_url=..., port=...): the hub does not start this service",
         ),
-        ({"service_url": URL, "service_settings": {}}, "give it to gpuspawner serve: see gpuspawner serve --help"),
+        (
+            {"service_url": URL, "service_settings": {}},
+            "give it to gpuspawner server serve: see gpuspawner server serve --help",
+        ),
         ({"service_url": "gpuspawner:9470"}, "configure(service_url='gpuspawner:9470') is no address of a service"),
         ({"service_url": f"{URL}/services/gpu"}, "without a path, like http://gpuspawner:9470"),
         ({"service_url": URL, "secret_file": "/nowhere"}, "configure(secret_file=...): /nowhere cannot be read"),
@@ -178,13 +176,11 @@ def test_promise_10_configure_names_the_argument_that_cannot_be(tmp_path, argume
 def test_systemd_takes_the_unit_to_copy(tmp_path):
     text = (Path(__file__).parents[2] / "hub_config" / "gpuspawner.service").read_text()
     program = Path(sys.executable).parent / "gpuspawner"
-    assert "/opt/jupyterhub/bin/gpuspawner serve" in text
+    assert "/opt/jupyterhub/bin/gpuspawner server serve" in text
     unit = tmp_path / "gpuspawner.service"
     unit.write_text(text.replace("/opt/jupyterhub/bin/gpuspawner", str(program)))
     verified = subprocess.run(["systemd-analyze", "verify", unit], check=False, capture_output=True, text=True)
     assert (verified.returncode, verified.stderr) == (0, "")
-    begins, ends = text.index("gpuspawner serve"), text.index("\n\n# It ends by itself")
-    told = text[begins:ends].replace("\\\n", "").split()[2:]
-    parser = Parser()
-    serve_arguments.add_serve(parser.add_subparsers(), _factor)
-    assert parser.parse_args(["serve", *told]).hub == "http://127.0.0.1:8081/hub/api"
+    begins, ends = text.index("gpuspawner server serve"), text.index("\n\n# It ends by itself")
+    told = text[begins:ends].replace("\\\n", "").split()[3:]
+    assert read_command(["server", "serve", *told]).params["hub"] == "http://127.0.0.1:8081/hub/api"

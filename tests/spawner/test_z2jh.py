@@ -10,10 +10,10 @@ import pytest
 import yaml
 from traitlets.config import Config
 
-from gpuspawner.cli.chart.z2jh_values import CATALOG, SECRET, Asked, z2jh_values
+from gpuspawner.cli.kube.values import CATALOG, SECRET, ValuesRequest, z2jh_values
 
 HUB_CONFIG = Path(__file__).parents[2] / "hub_config"
-VALUES = z2jh_values(Asked(), {})
+VALUES = z2jh_values(ValuesRequest(), {})
 CHART = os.environ.get("GPUSPAWNER_TEST_Z2JH", "")
 """A folder with the chart's source, for what its own configuration makes of the values."""
 

@@ -35,11 +35,11 @@ while True:
 class Workspace:
     """A monitor in a workspace with some of a machine's GPUs."""
 
-    def __init__(self, folder, driver, gpus=None):
+    def __init__(self, folder, driver, gpus=None, more=""):
         self.driver, self.file, self.log = driver, folder / "document", folder / "log"
         self.environment = {**driver.environment(), "PYTHONPATH": str(REPOSITORY)}
         if gpus is not None:
-            self.environment["GPUSPAWNER_GPUS"] = ",".join(driver.uuids[gpu] for gpu in gpus)
+            self.environment["GPUSPAWNER_GPUS"] = ",".join(driver.uuids[gpu] for gpu in gpus) + more
         with self.log.open("w") as log:
             command = [sys.executable, "-c", KEEPER, str(self.file)]
             self.keeper = subprocess.Popen(command, env=self.environment, stderr=log)
@@ -69,8 +69,8 @@ class Workspace:
 def workspace(tmp_path):
     started = []
 
-    def start(driver, gpus=None):
-        started.append(Workspace(tmp_path, driver, gpus))
+    def start(driver, gpus=None, more=""):
+        started.append(Workspace(tmp_path, driver, gpus, more))
         return started[-1]
 
     yield start
@@ -152,6 +152,17 @@ def test_a_gpu_that_is_lost_while_it_runs_is_unknown_and_the_others_go_on(tmp_pa
     for words in (" can't be read: GPU is lost", ": Xid 79", " can be read again"):
         assert f"GPU {driver.uuids[1]}{words}\n" in log
         assert f"GPU {driver.uuids[0]}{words}\n" not in log
+
+
+def test_a_gpu_that_is_not_there_is_told_once_and_the_others_are_followed(tmp_path, workspace):
+    driver = simulated_driver(tmp_path / "driver", gpus=1)
+    absent = "GPU-ffffffff-0000-0000-0000-000000000000"
+    one = workspace(driver, gpus=[0], more=f",{absent}")
+    gpus = one.until(lambda gpus: gpus and absent in gpus and seconds_at(gpus[driver.uuids[0]], 0) > 3)
+    assert gpus[absent]["problem"]
+    assert gpus[absent]["percents"] == []
+    assert one.log.read_text().count(f"GPU {absent} can't be read") == 1
+    assert f"GPU {absent} can be read again" not in one.log.read_text()
 
 
 def test_a_driver_that_goes_away_and_comes_back_is_followed_again(tmp_path, workspace):

@@ -178,6 +178,8 @@ async def test_a_gpu_that_only_encodes_video_is_at_work(workspace, source):
     assert monitor_of(sample).percent == 72.0
     assert f'"source":"{source}"' in workspace.text
     assert sample.gpus[0].utilization_percent == 0.0
+    (workspace.folder / "no-samples").unlink(missing_ok=True)
+    await workspace.eventually(lambda _: '"source":"samples"' in workspace.text)
 
 
 async def test_an_nvml_that_failed_is_asked_again(workspace):

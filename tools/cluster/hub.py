@@ -17,6 +17,7 @@ WHEELS = (
     "aiohttp==3.*",
     "alembic==1.*",
     "cel-python>=0.4",
+    "click==8.*",
     "itsdangerous==2.*",
     "jinja2==3.*",
     "jupyterhub==6.1.1",
@@ -27,6 +28,7 @@ WHEELS = (
     "prometheus-client>=0.20",
     "pydantic==2.*",
     "pyyaml==6.*",
+    "rich>=13.9",
     "sqlalchemy==2.*",
     "tornado==6.*",
 )

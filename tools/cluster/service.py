@@ -26,4 +26,6 @@ def ensure_service_image(folder: Path, checkout: Path = ROOT) -> tuple[str, Path
         command.write_text(COMMAND)
         command.chmod(0o755)
         files = {f"{SITE}/gpuspawner": checkout / "gpuspawner", f"{PREFIX}/bin/gpuspawner": command}
-        return write_image(folder, NAME, ensure_hub_layers(), files, {**CONFIG, "Cmd": ["gpuspawner", "serve"]})
+        return write_image(
+            folder, NAME, ensure_hub_layers(), files, {**CONFIG, "Cmd": ["gpuspawner", "server", "serve"]}
+        )

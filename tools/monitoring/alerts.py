@@ -87,7 +87,7 @@ ALERTS = (
         10,
         WARNING,
         "The catalog as written cannot be used: the last good one is in force.",
-        "Run `gpuspawner check` on the file; the administrator's page names file and line.",
+        "Run `gpuspawner server check` on the file; the administrator's page names file and line.",
         {"gpuspawner_catalog_reload_success": "0"},
         {"gpuspawner_catalog_reload_success": "1"},
     ),

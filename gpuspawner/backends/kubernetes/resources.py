@@ -32,7 +32,7 @@ MANAGER = "gpuspawner"
 """The one field manager of all that the service writes."""
 FORBIDDEN, NOT_FOUND, CONFLICT = 403, 404, 409
 FIRST_LOOK_SECONDS = 10.0
-CHART = "install the chart gpuspawner-crds, or gpuspawner crd | kubectl apply --server-side --filename -"
+CHART = "install the chart gpuspawner-crds, or gpuspawner kube crd | kubectl apply --server-side --filename -"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1/validatingadmission"
 KIND = KINDS[0]

@@ -70,7 +70,7 @@ class ClusterSettings:
     custom_resources: str = ""
     """The namespace whose DevGPUVMRequests are workspaces; "": none are."""
     operated_elsewhere: bool = False
-    """``gpuspawner operate`` sees and writes them: the service has no right to them."""
+    """``gpuspawner kube operate`` sees and writes them: the service has no right to them."""
     devices: str = "/dev/nvidia[0-9]*"
     """Device files of GPUs in a workspace. The pattern leaves out nvidiactl and nvidia-uvm, which all share."""
 

@@ -124,7 +124,7 @@ def _whose(issues: Iterable[Issue], those: Mapping[str, Added], trying: Mapping[
 
 
 def _words(issue: Issue, one: Added) -> str:
-    """Return an issue as ``gpuspawner check`` says it, with the paths of the resource."""
+    """Return an issue as ``gpuspawner server check`` says it, with the paths of the resource."""
     loc = ("spec", *issue.loc[2:]) if issue.loc[:2] == (one.section, one.name) else issue.loc
     right = issue.right[:1].upper() + issue.right[1:]
     return f"{'.'.join(map(str, loc))}: {issue.wrong}. {right}{'' if right.endswith('?') else '.'}"

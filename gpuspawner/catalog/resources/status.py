@@ -85,7 +85,7 @@ OF_ENTRY: Schema = {
         **OBSERVED,
         "phase": _text("InForce or Refused.", 20),
         "reason": _text("Why it is so, in a few words.", 60),
-        "message": _text("What is wrong with it, as `gpuspawner check` says it.", 1000),
+        "message": _text("What is wrong with it, as `gpuspawner server check` says it.", 1000),
         "inForce": {
             "type": "object",
             "description": "What of it is in force: its spec or, where that is refused, the last good one.",

@@ -95,8 +95,8 @@ def _read_weekdays(text: str, value: object) -> frozenset[int]:
     return frozenset(days)
 
 
-WeeklyWindow = Annotated[Window, Reader(read_weekly_window, "a part of each week, such as Mon-Fri 20:00-07:00")]
-AnyWindow = Annotated[Window, Reader(read_window, "a part of each week, or days such as 2026-12-24, 2026-12-25")]
+WeeklyWindow = Annotated[Window, Reader(read_weekly_window, "a part of each week like Mon-Fri 20:00-07:00")]
+AnyWindow = Annotated[Window, Reader(read_window, "a part of each week, or days like 2026-12-24, 2026-12-25")]
 
 
 class Opening(NamedTuple):

@@ -90,7 +90,7 @@ class GpuKind:
 
     @property
     def title_anywhere(self) -> str:
-        """What people read of this kind in whichever cluster."""
+        """The title of this kind in any cluster."""
         return self.title.removesuffix(f" in {self.where}") if self.where else self.title
 
     @property
@@ -135,9 +135,9 @@ class Gpu:
     spot: bool = False
     """Whether its node is spot: the cloud may take it back at any time."""
     closed: str = ""
-    """Why an administrator lets nobody new have it, in a sentence without its full stop; "" where nobody does."""
+    """The reason why an administrator closed it to new workspaces, without a full stop, or ""."""
     holder: str = ""
-    """Who holds a foreign one, for administrators: as ``RayCluster team-a/nightly``; "" where that is not known."""
+    """The holder of a foreign GPU, for administrators: ``RayCluster team-a/nightly``, or "" if not known."""
 
     @property
     def is_coming(self) -> bool:
@@ -163,7 +163,7 @@ class NodeName(NamedTuple):
 
 
 class Beside(NamedTuple):
-    """What there is beside GPUs, or is asked for: CPU in thousandths of a core, memory in bytes."""
+    """Host resources of a node or a request: CPU in thousandths of a core, and memory in bytes."""
 
     cpu: int = 0
     memory: int = 0
@@ -173,11 +173,10 @@ NOTHING = Beside()
 
 
 class PoolCount(NamedTuple):
-    """How many GPUs of a pool are there, without those that are coming.
+    """The number of GPUs of a pool. ``there`` does not count GPUs that are coming; the other two do.
 
-    ``away`` are those of which none may be given, whoever holds them: unhealthy, or closed. ``on_one_node`` is the most
-    healthy ones that a node has, also those that strangers use: they come back, though nobody knows when. What is
-    coming is counted in both, too.
+    ``away`` are unhealthy or closed GPUs, which cannot be granted even if no workspace holds them. ``on_one_node`` is
+    the most healthy GPUs of one node. It includes foreign GPUs, because they come back at some time.
     """
 
     there: int
@@ -189,8 +188,8 @@ class PoolCount(NamedTuple):
 class Fleet:
     """All GPUs at one instant. Nothing is granted on a fleet that was never completely observed.
 
-    ``beside`` is what nodes have for leases that hold GPUs there, of the nodes of which the backend knows it: what
-    strangers take is left out, what the leases take is not.
+    ``beside`` has the host resources of each node that the backend knows, for leases that hold GPUs there. It does not
+    count resources of foreign pods, and counts those of the leases.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -205,7 +204,7 @@ class Fleet:
     """Why the GPUs of a cluster are not renewed now, by its name; "" is the hub's own."""
 
     def outage_of(self, cluster: str) -> Outage | None:
-        """Return what keeps the GPUs of a cluster from being seen as they are now."""
+        """Return the outage that hides the present state of a cluster's GPUs, or None."""
         return self.outage or self.outages.get(cluster)
 
     @cached_property

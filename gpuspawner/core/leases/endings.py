@@ -31,6 +31,10 @@ class Reason(str, Enum):
     NOBODY_CAME = "nobody came"
 
 
+FINAL_WARNINGS = frozenset({"claim", "preempted"})
+"""Kinds of warnings of an end that others decided. The workspace's user cannot move it."""
+
+
 class Return(Enum):
     """Whether what ended goes back to its place in the queue."""
 

@@ -15,8 +15,6 @@ CARRIED_OUT: Mapping[str, frozenset[Reason]] = {
     "end": frozenset({Reason.EXPIRED, Reason.BUDGET}),
 }
 """What people are warned of, and the ends that it threatens."""
-DECIDED = frozenset({"claim", "preempted"})
-"""Warnings of an end that others decided, a stronger claim, an administrator or the cluster: its user moves it not."""
 OUTCOMES = ("ended", "ended otherwise", "kept", "went on")
 
 

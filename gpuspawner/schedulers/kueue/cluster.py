@@ -87,7 +87,9 @@ class KueueCluster:
             made = await self._api.write("POST", path, fits.trial(), fits.DRY_RUN)
         except ApiRefused as error:
             log.info(
-                "whether Kueue holds back pods of %s was not tried (`gpuspawner doctor` does): %s", namespace, error
+                "whether Kueue holds back pods of %s was not tried (`gpuspawner server doctor` does): %s",
+                namespace,
+                error,
             )
             return
         if why := fits.why_gated(made, namespace):

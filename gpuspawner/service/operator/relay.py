@@ -1,4 +1,4 @@
-"""Custom resources of which a process of its own has the cluster's side: `gpuspawner operate` sees them, and writes.
+"""Custom resources that `gpuspawner kube operate`, a process of its own, reads and writes for the service.
 
 What is to be done is decided here all the same: each of its calls is one round, answered by what it is to write. So
 there is one truth, and a process that ends at any step loses nothing.
@@ -74,7 +74,7 @@ class Relay:
             return ""
         return (
             f"No operator of custom resources was heard for {show_duration(silent_seconds)}. DevGPUVMRequests wait, "
-            "and no status is written. Look at the deployment of gpuspawner operate and its log."
+            "and no status is written. Look at the deployment of gpuspawner kube operate and its log."
         )
 
     async def requests(self) -> tuple[Resource, ...]:

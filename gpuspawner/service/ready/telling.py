@@ -68,7 +68,9 @@ async def make(parts: Parts, key: Key, user: str, said: Mapping[str, Any], where
     make_once = partial(parts.store.schedules.add, once=not name)
     made = await parts.store.write(make_once, key.owner, one, MOST, line)
     if made is None:
-        raise RequestRefused("ready", str(MOST + 1), f"up to {MOST}", "Remove one: gpuspawner ready lists them.", 403)
+        raise RequestRefused(
+            "ready", str(MOST + 1), f"up to {MOST}", "Remove one: gpuspawner schedule lists them.", 403
+        )
     return made
 
 

@@ -124,7 +124,7 @@ def check_there(path: Path) -> None:
     if not path.is_file():
         raise Unavailable(
             f"{path.parent} has no {path.name}. Name the service's folder by --data: configure()'s data_dir, or --data "
-            "of gpuspawner serve."
+            "of gpuspawner server serve."
         )
 
 
@@ -156,7 +156,7 @@ def _number(database: sqlite3.Connection, query: str, *values: object) -> int:
 def _check_whole(database: sqlite3.Connection, path: Path) -> None:
     found = database.execute("PRAGMA quick_check(1)").fetchone()[0]
     if found != "ok":
-        raise Unavailable(f"{path} is damaged ({found}). Restore a backup: gpuspawner store restore FILE.")
+        raise Unavailable(f"{path} is damaged ({found}). Restore a backup: gpuspawner server store restore FILE.")
 
 
 def copy_database(source: Path, target: Path) -> None:

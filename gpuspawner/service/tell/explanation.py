@@ -7,8 +7,8 @@ from typing import Any
 
 from gpuspawner.catalog.models import MONITOR
 from gpuspawner.core.idle.policy import IdlePolicy
+from gpuspawner.core.leases.endings import FINAL_WARNINGS
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
-from gpuspawner.core.leases.warned import DECIDED
 from gpuspawner.core.units import show_duration, show_time
 
 NO_MONITOR = "The GPU monitor does not run in this workspace. GPU work of a few seconds may be missed."
@@ -55,7 +55,7 @@ def _of_holding_back(held: dict[str, Any] | None, view: dict[str, Any]) -> Itera
 
 def _of_what_is_decided(warning: dict[str, Any] | None) -> Iterator[str]:
     """Yield which end others have decided: by a stronger claim, an administrator or the cluster."""
-    if warning is not None and warning["kind"] in DECIDED:
+    if warning is not None and warning["kind"] in FINAL_WARNINGS:
         yield warning["text"]
 
 

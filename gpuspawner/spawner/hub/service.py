@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpuspawner.backends.data_folder import check_secret, made_identity
 from gpuspawner.core.addresses import is_service_address
 from gpuspawner.core.proof import hub_id_of, hub_token
-from gpuspawner.spawner.hub.data_folder import check_secret, made_identity
 from gpuspawner.spawner.hub.written import written_in
 
 SERVICE = "gpu"
@@ -81,12 +81,12 @@ def refuse_together(*, service_url: str | None, **others: object) -> None:
     if service_url is not None and only_here:
         raise SystemExit(
             f"gpuspawner: configure(service_url=..., {only_here[0]}=...): the hub does not start this service. Take "
-            f"{only_here[0]} out, and give it to gpuspawner serve: see gpuspawner serve --help."
+            f"{only_here[0]} out, and give it to gpuspawner server serve: see gpuspawner server serve --help."
         )
 
 
 def add_started(c: Any, url: str, token: str, command: list[str], environment: Mapping[str, str]) -> None:
-    """Have the hub start the service. Its token is made of the secret: ``gpuspawner doctor`` asks with it, too."""
+    """Have the hub start the service. Its token is made of the secret, so ``server doctor`` can use it, too."""
     # A managed service inherits only env_keep: a hub that finds gpuspawner by PYTHONPATH must pass it on.
     path = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
     _add(c, {"url": url, "api_token": token, "command": command, "environment": {**path, **environment}})

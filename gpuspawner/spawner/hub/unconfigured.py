@@ -15,7 +15,7 @@ jupyterhub_config.py, and set no spawner class behind them:
 
     configure(c, catalog="catalog.yaml")
 
-The command `gpuspawner init catalog.yaml` writes the catalog."""
+The command `gpuspawner server init catalog.yaml` writes the catalog."""
 
 
 _configured: list[type] = []

@@ -27,7 +27,7 @@ class ReadyHandler(ApiHandler):
 
     def missing(self, name: str) -> HTTPError:
         """Return the error of one that does not exist."""
-        return HTTPError(404, reason=f"You have none with the id {name[:40]}. See gpuspawner ready.")
+        return HTTPError(404, reason=f"You have none with the id {name[:40]}. See gpuspawner schedule.")
 
 
 class ReadyList(ReadyHandler):

@@ -24,7 +24,9 @@ LATE_PERIODS = 5
 NAMES_SHOWN = 5
 OLD_SECONDS = 60.0
 """The view of the GPUs is renewed every 5 s: one so old is not renewed."""
-REMEDY = "Nothing new is granted meanwhile. What runs goes on, and places in the queue stay. Ask gpuspawner doctor."
+REMEDY = (
+    "Nothing new is granted meanwhile. What runs goes on, and places in the queue stay. Ask gpuspawner server doctor."
+)
 """Of a cluster or a scheduler that does not answer."""
 REMEDIES = {
     DATABASE: "Nothing is granted or stopped meanwhile, and what runs goes on. Look at its disk, or at the database.",
@@ -79,7 +81,7 @@ def _of_service(parts: Parts) -> Iterator[Trouble]:
     if fleet.complete and fleet.outage is None and now - fleet.observed_at > OLD_SECONDS:
         age = show_duration(now - fleet.observed_at)
         yield Trouble(
-            f"The GPUs were last seen {age} ago.", "gpuspawner doctor tells why they can't be read.", grave=True
+            f"The GPUs were last seen {age} ago.", "gpuspawner server doctor tells why they can't be read.", grave=True
         )
     if parts.reconciler.orphans.alert:
         yield Trouble(parts.reconciler.orphans.alert)
@@ -95,7 +97,9 @@ def _of_nodes(parts: Parts) -> Iterator[Trouble]:
         if fleet.outage_of(gpu.cluster) is None and not gpu.is_coming:
             nodes.setdefault(gpu.node, []).append(gpu)
     lost = {node: gpus for node, gpus in nodes.items() if not any(gpu.healthy or gpu.foreign for gpu in gpus)}
-    remedy = "None of them is granted. What runs there keeps its GPUs. Look at the node, or ask gpuspawner doctor."
+    remedy = (
+        "None of them is granted. What runs there keeps its GPUs. Look at the node, or ask gpuspawner server doctor."
+    )
     if len(lost) > NAMES_SHOWN:
         named, count = ", ".join(sorted(lost)[:NAMES_SHOWN]), sum(map(len, lost.values()))
         yield Trouble(f"All {count} GPUs of {len(lost)} nodes are out of service: {named} and others.", remedy)
@@ -140,7 +144,7 @@ def _unmeasured(parts: Parts) -> Iterator[Trouble]:
         if _is_unmeasured(parts, lease):
             node = next(filter(None, (parts.scheduler.fleet.node_of(slot.gpu) for slot in lease.slots)), "not known")
             nodes.setdefault(node, []).append(lease)
-    remedy = "Nothing there is stopped for idleness meanwhile. Run nvidia-smi in one, and gpuspawner doctor."
+    remedy = "Nothing there is stopped for idleness meanwhile. Run nvidia-smi in one, and gpuspawner server doctor."
     most = sorted(nodes.items(), key=lambda one: (-len(one[1]), one[0]))
     if len(most) > NAMES_SHOWN:
         named = ", ".join(f"{node} ({len(leases)})" for node, leases in most[:NAMES_SHOWN])

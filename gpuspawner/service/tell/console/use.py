@@ -1,4 +1,4 @@
-"""Use of a span of days, by whom or what, as rows: what page, CSV, JSON and ``gpuspawner report`` tell. Pure."""
+"""Use of a span of days, by whom or what, as rows: what page, CSV, JSON and ``gpuspawner admin report`` tell. Pure."""
 
 from __future__ import annotations
 

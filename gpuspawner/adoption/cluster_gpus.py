@@ -1,0 +1,113 @@
+"""The GPUs of a cluster, as its nodes advertise and label them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from gpuspawner.adoption.discovered_gpus import Finding, FoundGpus, KnownBy, literal
+from gpuspawner.backends.kubernetes.reading.models import Model, model_of, says_shared, says_slice
+from gpuspawner.backends.kubernetes.reading.objects import Node, to_node
+
+WHERE = "this cluster"
+NO_NODES = (
+    "No node advertises GPUs. Where nodes have some, install the vendor's device plugin: nvidia.com/gpu must stand "
+    "below Allocatable in kubectl describe node. Nodes that an autoscaler starts later: write their kind into gpus "
+    "with autoscale, as hub_config/kubernetes-catalog.yaml shows."
+)
+UNLABELLED = (
+    "{nodes}: {count} x {resource}, and no label tells which model. Install GPU Feature Discovery (it comes with "
+    "NVIDIA's GPU operator) and run this again; until then all of them are one kind."
+)
+UNDIVIDED = (
+    "{nodes}: {count} x {resource} are shared, and no label tells by how many. Label the nodes with "
+    "nvidia.com/gpu.replicas, as GPU Feature Discovery does, and run this again. They are not in the catalog."
+)
+NOT_ALLOCATABLE = (
+    "{node}: none of its {count} x {resource} can be given. Either all are unhealthy, or their device plugin ended. "
+    "They are not in the catalog. Look at the device plugin's pod on that node and run this again."
+)
+
+
+def of_nodes(items: Iterable[Mapping[str, Any]]) -> Finding:
+    """Return the GPUs of the API's nodes as a catalog needs them."""
+    nodes = [(to_node(item), _compute_of(item["metadata"].get("labels") or {})) for item in items]
+    seen: dict[tuple[Model, str, bool, str], dict[str, int]] = defaultdict(dict)
+    told = []
+    for node, compute in nodes:
+        for resource, count in sorted(node.capacity.items()):
+            if node.allocatable.get(resource):
+                seen[_plain(model_of(node.labels, resource)), resource, node.spot, compute][node.name] = count
+            elif count:
+                told.append(NOT_ALLOCATABLE.format(node=node.name, count=count, resource=resource))
+        told += _away(node)
+    found = []
+    for (model, resource, spot, compute), counts in seen.items():
+        nodes_named, count = _listed(counts), sum(counts.values())
+        if not model.replicas:
+            told.append(UNDIVIDED.format(nodes=nodes_named, count=count, resource=resource))
+            continue
+        if not model.name:
+            told.append(UNLABELLED.format(nodes=nodes_named, count=count, resource=resource))
+        found.append(replace(to_gpus(model, resource, counts), spot=spot, compute=compute))
+    if not any(any(node.capacity.values()) for node, _ in nodes):
+        told.append(NO_NODES)
+    return Finding(WHERE, tuple(_once(found)), tuple(told), image=True)
+
+
+def _compute_of(labels: Mapping[str, str]) -> str:
+    """Return the compute capability that GPU Feature Discovery tells, "" if it tells none."""
+    parts = [str(labels.get(f"nvidia.com/gpu.compute.{part}", "")) for part in ("major", "minor")]
+    return ".".join(parts) if all(part.isdecimal() for part in parts) else ""
+
+
+def _plain(model: Model) -> Model:
+    """Return a model without the labels by which it was read: nodes of different vendors' labels may be alike."""
+    return Model(model.name, model.profile, model.replicas, model.memory_bytes)
+
+
+def to_gpus(model: Model, resource: str, counts: Mapping[str, int]) -> FoundGpus:
+    """Return the GPUs of one model that nodes advertise as one resource; ``counts`` is by node."""
+    named = Model(model.name, model.profile, 1 if model.replicas else 0)  # of a share, what it divides
+    needs_resource = not model.name or says_shared(resource) or not resource.startswith("nvidia.com/")
+    return FoundGpus(
+        product=model.name,
+        match=literal(named.title),
+        count=sum(counts.values()),
+        most=max(counts.values()),
+        memory_bytes=model.memory_bytes,
+        profile=model.profile,
+        replicas=model.replicas,
+        resource=resource if needs_resource or (says_slice(resource) and not model.name) else "",
+    )
+
+
+def _once(found: Iterable[FoundGpus]) -> list[FoundGpus]:
+    """Return kinds that the catalog could not tell apart as one: the least memory that any of them has."""
+    by_match: dict[KnownBy, FoundGpus] = {}
+    for one in found:
+        other = by_match.get(one.known_by)
+        if other is None:
+            by_match[one.known_by] = one
+            continue
+        memory = min(one.memory_bytes, other.memory_bytes) or max(one.memory_bytes, other.memory_bytes)
+        by_match[one.known_by] = replace(
+            one, count=one.count + other.count, most=max(one.most, other.most), memory_bytes=memory
+        )
+    return list(by_match.values())
+
+
+def _away(node: Node) -> list[str]:
+    if not any(node.allocatable.values()):
+        return []
+    lost = {name: node.capacity.get(name, 0) - left for name, left in node.allocatable.items() if left}
+    told = [f"{node.name} is not ready: its GPUs are in the catalog, and can't be given now."] if not node.ready else []
+    sick = ", ".join(f"{count} x {name}" for name, count in lost.items() if count > 0)
+    return [*told, *([f"{node.name}: {sick} are reported unhealthy."] if sick else [])]
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    names = sorted(counts)
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more nodes" if len(names) > 3 else "")  # noqa: PLR2004

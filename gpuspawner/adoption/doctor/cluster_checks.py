@@ -1,0 +1,266 @@
+"""Checks of a cluster: rights, GPUs and their labels, network policy, priority, one exec. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpuspawner.adoption.doctor.findings import Answer, Finding, bad, good, unknown
+from gpuspawner.backends.kubernetes.fleet import gpus_of_node
+from gpuspawner.backends.kubernetes.kinds import cluster_kinds
+from gpuspawner.backends.kubernetes.reading.models import model_of
+from gpuspawner.backends.kubernetes.reading.objects import to_node, to_pod
+from gpuspawner.catalog import Cluster
+from gpuspawner.core.gpus.fleet import Fleet, GpuKind
+from gpuspawner.service.observe.unmatched import unmatched
+
+MANIFEST = "kubernetes-service-rbac.yaml"
+PRIORITY_CLASS = "gpu-workspace"
+LEAST_PRIORITY = -10
+"""Under which the cluster autoscaler starts no node for a pod: its --expendable-pods-priority-cutoff."""
+PRESENT = ("nvidia.com/gpu.present", "feature.node.kubernetes.io/pci-10de.present")
+"""By which GPU and Node Feature Discovery say that a node has an NVIDIA device."""
+
+
+@dataclass(frozen=True)
+class Right:
+    """One right of the service's account, in the workspaces' namespace or in each namespace."""
+
+    verb: str
+    resource: str
+    everywhere: bool
+    without: str
+    """The function that needs it."""
+    group: str = ""
+
+
+def rights_to(resource: str, verbs: str, without: str, *, everywhere: bool = False, group: str = "") -> list[Right]:
+    """Return the rights to do ``verbs`` with a resource."""
+    return [Right(verb, resource, everywhere, without, group) for verb in verbs.split()]
+
+
+RIGHTS = (
+    *rights_to("nodes", "list watch", "no GPU is seen, and none is given", everywhere=True),
+    *rights_to("pods", "list watch", "GPUs that others use are called free", everywhere=True),
+    *rights_to("pods", "list watch", "workspaces are not seen"),
+    *rights_to("pods", "delete", "what is left of a workspace is not ended"),
+    *rights_to("pods/exec", "get create", "no GPU is measured: nothing is ever idle"),
+    *rights_to("resourcequotas", "list watch", "the cluster refuses what people were told would start"),
+    *rights_to("limitranges", "list watch", "the cluster refuses what people were told would start"),
+)
+"""The rights of hub_config/kubernetes-service-rbac.yaml. A test compares them."""
+
+
+OTHER_MANIFEST = "kubernetes-other-cluster.yaml"
+_NOT_STARTED, _NOT_REACHED = "no workspace starts there", "no workspace is reached there"
+OF_HUB_THERE = (
+    *rights_to("pods", "get create", _NOT_STARTED),
+    *rights_to("events", "list watch", "nobody reads why a start takes long"),
+    *rights_to("persistentvolumeclaims", "get create", _NOT_STARTED),
+    *rights_to("persistentvolumeclaims", "delete", "homes of deleted users stay"),
+)
+"""The hub's rights in another cluster, in addition to RIGHTS and the rights of the way there."""
+SERVICES_THERE = (*rights_to("services", "get create", _NOT_REACHED),)
+ROUTES_THERE: Mapping[str, tuple[Right, ...]] = {
+    "ingress": (*rights_to("ingresses", "create", _NOT_REACHED, group="networking.k8s.io"),),
+    "gateway": (*rights_to("httproutes", "create", _NOT_REACHED, group="gateway.networking.k8s.io"),),
+}
+
+
+def rights_there(cluster: Cluster) -> tuple[Right, ...]:
+    """Return the rights that hub and service need in a cluster that is not the hub's own."""
+    route = cluster.route
+    services = SERVICES_THERE if cluster.nodes or route else ()
+    routes = ROUTES_THERE["gateway" if route.gateway else "ingress"] if route else ()
+    return (*RIGHTS, *OF_HUB_THERE, *services, *routes)
+
+
+def review_of(right: Right, namespace: str) -> dict[str, Any]:
+    """Return the SelfSubjectAccessReview that asks the API server for a right."""
+    resource, _, subresource = right.resource.partition("/")
+    asked = {"verb": right.verb, "group": right.group, "resource": resource, "subresource": subresource}
+    attributes = asked if right.everywhere else {**asked, "namespace": namespace}
+    kind = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+    return {**kind, "spec": {"resourceAttributes": attributes}}
+
+
+def rights(
+    answers: Mapping[Right, Answer], namespace: str, check: str = "rights", manifest: str = MANIFEST, value: str = ""
+) -> Iterable[Finding]:
+    """Yield each right that is missing, of those that a manifest in hub_config gives, and a ``value`` of the chart."""
+    found, of_chart = [], f"; in the hub's own cluster the chart does it, by {value}: true" if value else ""
+    for right, answer in answers.items():
+        status = answer.body.get("status") if answer.ok and isinstance(answer.body, dict) else None
+        if status is None:
+            words = f"The API server does not say what is allowed ({answer.problem or answer.status})."
+            return [unknown(check, words, "Mend what is said of the API server first.")]
+        if not status.get("allowed"):
+            where = "in all namespaces" if right.everywhere else f"in namespace {namespace}"
+            words = f"The right to {right.verb} {right.resource} {where} is missing: {right.without}."
+            found.append(bad(check, words, f"Apply hub_config/{manifest}, with your namespaces and account{of_chart}."))
+    return found or [good(check, f"The account has the {len(answers)} rights that the service needs.")]
+
+
+WAY_HERE = "Name the way there: --kubeconfig and --context, or run this in the service's pod."
+WAY_THERE = "Mend what its kubeconfig in the catalog says, or run this where that file is, as in the service's pod."
+
+
+def reached(answer: Answer, remedy: str = WAY_HERE) -> Finding:
+    """Judge the API server's answer to its version."""
+    if answer.ok:
+        return good("API server", "The API server answers.")
+    words = f"The API server does not answer ({answer.problem or answer.status})."
+    return bad("API server", words, remedy)
+
+
+def devices(nodes: Iterable[Mapping[str, Any]], claimed: frozenset[str] = frozenset()) -> Iterable[Finding]:
+    """Yield faults of device plugins and labels. A GPU without a model has no kind by match.
+
+    Nodes whose devices are ``claimed`` need no plugin.
+    """
+    found, count = [], 0
+    for item in nodes:
+        node, labels = to_node(item), item["metadata"].get("labels") or {}
+        gpus = {name: number for name, number in node.capacity.items() if number}
+        count += sum(gpus.values())
+        if not gpus and node.name not in claimed and any(labels.get(name) == "true" for name in PRESENT):
+            words = f"{node.name} has an NVIDIA GPU, and advertises none: its device plugin does not run."
+            remedy = "Install NVIDIA's GPU operator or device plugin; where it is there, look at its pod on that node."
+            found.append(bad("device plugin", words, remedy))
+        for name, number in gpus.items():
+            if (left := node.allocatable.get(name, 0)) < number:
+                found.append(_unhealthy(node.name, name, number, left))
+            if not model_of(node.labels, name).name:
+                words = f"{node.name}: no label tells the model of its {number} {name}: no match: of the catalog fits."
+                remedy = (
+                    "Install GPU Feature Discovery (part of NVIDIA's GPU operator), or give the kind resource: alone."
+                )
+                found.append(bad("GPU labels", words, remedy))
+    if not count and not found and not claimed:
+        return [
+            bad("device plugin", "No node advertises a GPU.", "Install the device plugin on the nodes that have some.")
+        ]
+    return found or [good("GPU labels", f"The nodes advertise {count} GPUs, and tell their models.")]
+
+
+def _unhealthy(node: str, resource: str, number: int, left: int) -> Finding:
+    """Return the finding for a resource of which a node cannot give everything."""
+    if left:
+        words = f"{node}: {number - left} of {number} {resource} are unhealthy."
+    else:
+        words = f"{node}: all {number} {resource} are unhealthy, or their device plugin has ended."
+    remedy = (
+        "Look at the device plugin's pod and nvidia-smi on that node. After the repair restart NVIDIA's device plugin: "
+        "it takes no GPU back by itself."
+    )
+    return bad("device plugin", words, remedy)
+
+
+def unhealthy_of_pods(pods: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Yield each workspace that has a GPU which its node calls unhealthy."""
+    for item in pods:
+        pod = to_pod(item)
+        if pod is not None and pod.unhealthy:
+            words = f"The pod {pod.name} on {pod.node} has unhealthy GPUs: {', '.join(pod.unhealthy)}."
+            yield bad("GPU health", words, "Its user is told and can move it. Repair the GPU, or reset it.")
+
+
+def kinds_there(kinds: Mapping[str, GpuKind], nodes: Iterable[Mapping[str, Any]]) -> Iterable[Finding]:
+    """Yield each kind of the catalog that no node has, nor will have."""
+    here = cluster_kinds(kinds)
+    named = frozenset(kind.resource for kind in here.values() if kind.resource)
+    gpus = [g for item in nodes for g in gpus_of_node(to_node(item, named), (), list(here.values()), "", ())]
+    return of_fleet(kinds, Fleet(tuple(gpus), complete=True))
+
+
+def of_fleet(kinds: Mapping[str, GpuKind], fleet: Fleet) -> Iterable[Finding]:
+    """Yield each kind of the catalog that no GPU is; what a share divides need not be there whole."""
+    divided = {kind.of for kind in kinds.values()}
+    missing = unmatched([kind for kind in kinds.values() if kind.name not in divided], fleet)
+    found = [bad("catalog", sentence.partition(". ")[0] + ".", sentence.partition(". ")[2]) for sentence in missing]
+    return found or [good("catalog", f"Each of the catalog's {len(kinds)} GPU kinds is there.")]
+
+
+def network(policies: Answer, labels: Mapping[str, str], port: int) -> Finding:
+    """Judge whether network policies let workspaces out to the service's port: warnings and Keep go there."""
+    if not policies.ok:
+        remedy = "Ask as somebody who may list networkpolicies."
+        return unknown("network policy", "The namespace's network policies were not told.", remedy)
+    egress = [item["spec"] for item in policies.body if _binds(item["spec"], labels)]
+    if any(_lets_out(rule, port) for spec in egress for rule in spec.get("egress") or ()) or not egress:
+        return good("network policy", f"No network policy keeps workspaces from the service's port {port}.")
+    words = f"Network policies let workspaces out, and not to port {port}: warnings and Keep in JupyterLab are dead."
+    remedy = (
+        f"Let them out; with Zero to JupyterHub by singleuser.networkPolicy.egress: [{{ports: [{{port: {port}}}], "
+        "to: [{podSelector: {matchLabels: {component: hub}}}]}], as in hub_config/z2jh-values.yaml."
+    )
+    return bad("network policy", words, remedy)
+
+
+def _binds(spec: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Whether a policy bounds what pods with these labels may reach."""
+    wanted = (spec.get("podSelector") or {}).get("matchLabels") or {}
+    types = spec.get("policyTypes") or (["Egress"] if "egress" in spec else [])
+    known = {name: value for name, value in wanted.items() if name != "release"}  # only pods that run tell theirs
+    return "Egress" in types and all(labels.get(name) == value for name, value in known.items())
+
+
+def _lets_out(rule: Mapping[str, Any], port: int) -> bool:
+    """Whether a rule lets some pods of the cluster be reached at a port; blocks of addresses are taken to be others."""
+    peers = rule.get("to") or []
+    if peers and all("ipBlock" in peer for peer in peers):
+        return False
+    ports = rule.get("ports") or []
+    return not ports or any(_is_port(one, port) for one in ports)
+
+
+def _is_port(written: Mapping[str, Any], port: int) -> bool:
+    first = written.get("port")
+    if first is None:
+        return str(written.get("protocol", "TCP")) == "TCP"
+    return isinstance(first, int) and first <= port <= int(written.get("endPort") or first)
+
+
+def priority(classes: Answer, pods: Iterable[Mapping[str, Any]]) -> Finding:
+    """Judge what workspaces preempt, and whether nodes are started for them, by the classes of those that run."""
+    if not classes.ok:
+        remedy = "Ask as somebody who may list priorityclasses."
+        return unknown("priority", "The cluster's priority classes were not told.", remedy)
+    by_name = {item["metadata"]["name"]: item for item in classes.body}
+    used = sorted({str(pod["spec"].get("priorityClassName") or "") for pod in pods}) or [PRIORITY_CLASS]
+    remedy = (
+        "Apply the PriorityClass of hub_config/kubernetes-hub.yaml, and set c.KubeSpawner.priority_class_name = "
+        f"{PRIORITY_CLASS!r}."
+    )
+    for name in used:
+        one = by_name.get(name)
+        if one is None:
+            what = f"no class {name!r}" if name else "none for the workspaces that run"
+            words = (
+                f"There is {what}: workspaces have the priority of all else, and training that needs room gets none."
+            )
+            return bad("priority", words, remedy)
+        if one["value"] < LEAST_PRIORITY:
+            words = (
+                f"The class {name} is below {LEAST_PRIORITY}: the cluster autoscaler starts no node for a workspace."
+            )
+            return bad("priority", words, remedy)
+        if one["value"] >= 0 and one.get("preemptionPolicy") != "Never":
+            words = f"Workspaces of the class {name} ({one['value']}) may preempt what others run."
+            return bad("priority", words, remedy)
+    return good("priority", f"Workspaces preempt nobody, and make room ({', '.join(used)}).")
+
+
+def exec_tried(pod: str, problem: str) -> Finding:
+    """Judge one exec in a workspace; ``pod`` is "" where none runs."""
+    if not pod:
+        return unknown("exec", "No workspace runs in which to try an exec.", "Start one, and run this again.")
+    if not problem:
+        return good("exec", f"An exec in the pod {pod} works: its GPUs can be measured.")
+    words = f"No exec in the pod {pod}: {problem}. Its GPUs are not measured, and it is never idle."
+    remedy = (
+        f"Apply hub_config/{MANIFEST} (pods/exec: get and create); the image must have sh, the container be called "
+        "notebook. With the chart, workspaces.podNamePrefix must be how the pod's name begins."
+    )
+    return bad("exec", words, remedy)

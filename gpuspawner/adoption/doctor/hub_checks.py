@@ -1,0 +1,183 @@
+"""Checks of hub and service: reached, known to each other, allowed what they need, alone, in time. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from gpuspawner.adoption.doctor.findings import Answer, Finding, bad, good, unknown
+from gpuspawner.adoption.running_hub import REMEDY as RESTART_REMEDY
+from gpuspawner.adoption.running_hub import RunningHub, warning_of
+from gpuspawner.spawner.hub.cullers import CULLER, REMEDY
+from gpuspawner.spawner.hub.roles import SERVICE_SCOPES
+from gpuspawner.spawner.hub.service import SERVICE
+
+FORBIDDEN = {401, 403}
+OLDEST_HUB, NEWEST_HUB = (5, 5), 7
+"""As pyproject.toml has it: from this version on, below that one."""
+SKEW_SECONDS = 10.0
+"""Between two clocks. Tickets of the hub's pages, and the hub's signed calls of the service, are good for 60 s, and
+HTTP tells whole seconds. Arbitrary below."""
+ITS_ROLE = "Take its role out of c.JupyterHub.load_roles, too: the hub does not start with a role of a missing service."
+AN_ADMINISTRATORS = "ask with an administrator's token: GPUSPAWNER_TOKEN, made on the hub's page Token with all scopes"
+THE_SERVICES = (
+    "Ask with the service's token: --secret-file, of the secret that hub and service share, or --token-file. Is it the "
+    f"secret of this hub? To see the hub's other services, {AN_ADMINISTRATORS}."
+)
+
+
+def hub_reached(url: str, answer: Answer) -> Finding:
+    """Judge the hub's answer to its API's root."""
+    body = answer.body if isinstance(answer.body, dict) else {}
+    if answer.ok and "version" in body:
+        return good("hub", f"The hub answers at {url} (JupyterHub {body['version']}).")
+    if answer.status:
+        words = f"{url} answered {answer.status}, and is not a hub's API."
+        return bad("hub", words, "Name the hub's API by --hub: it ends in /hub/api, after the hub's base_url.")
+    remedy = (
+        "Is the hub running? Name its API by --hub, for example http://hub:8081/hub/api; a network policy may bar it."
+    )
+    return bad("hub", f"Nobody answers at {url} ({answer.problem}).", remedy)
+
+
+def token_known(answer: Answer) -> Finding:
+    """Judge the hub's answer to whose token it is."""
+    if answer.ok and isinstance(answer.body, dict):
+        kind, name = answer.body.get("kind", "user"), answer.body.get("name")
+        return good("token", f"The hub knows the token: {kind} {name}.")
+    if answer.status in FORBIDDEN:
+        return bad("token", "The hub does not know this token.", THE_SERVICES)
+    return unknown("token", "Whose the token is was not told.", "Mend what is said of the hub first.")
+
+
+def scopes(answer: Answer) -> Finding:
+    """Judge the scopes of the service's token, as the hub tells them."""
+    body = answer.body if answer.ok and isinstance(answer.body, dict) else {}
+    if (body.get("kind"), body.get("name")) != ("service", SERVICE):
+        return unknown("scopes", "The service's scopes were not looked at: this is not its token.", THE_SERVICES)
+    told = body.get("scopes")
+    held = set(map(str, told)) if isinstance(told, list) else set()
+    missing = [scope for scope in SERVICE_SCOPES if scope not in held]
+    if not missing:
+        return good("scopes", f"The service {body.get('name')} has the scopes that it needs.")
+    remedy = (
+        "configure() gives them to its role gpuspawner-service: let configure(c, ...) be the last that the hub's "
+        "configuration does, and nothing set c.JupyterHub.load_roles after it. Then restart the hub."
+    )
+    return bad("scopes", f"The service lacks the scopes {', '.join(missing)}.", remedy)
+
+
+def cullers(answer: Answer) -> Finding:
+    """Judge the hub's other services: one that culls ends what GPUs compute."""
+    if not answer.ok or not isinstance(answer.body, dict):
+        return unknown("cullers", "The hub's other services were not told.", f"To see them, {AN_ADMINISTRATORS}.")
+    named = [name for name, model in answer.body.items() if _culls(name, model)]
+    if not named:
+        return good("cullers", "No other service of the hub culls servers.")
+    words = f"The hub's service {', '.join(named)} stops servers without HTTP traffic, also while their GPUs compute."
+    return bad(
+        "cullers",
+        words,
+        f"{REMEDY} {ITS_ROLE} With Zero to JupyterHub that is cull: {{enabled: false}}.",
+    )
+
+
+def _culls(name: str, model: Any) -> bool:
+    told = model if isinstance(model, dict) else {}
+    command = told.get("command") or []
+    words = [command] if isinstance(command, str) else [str(word) for word in command]
+    return any(CULLER.search(word) for word in (name, *words, *(told.get("roles") or ())))
+
+
+def restarts(hubs: Iterable[RunningHub]) -> Iterable[Finding]:
+    """Yield whether a restart ends the servers of each hub that runs on this machine."""
+    for hub in hubs:
+        if hub.ends_servers is False:
+            yield good("restart", f"{hub.words} leaves its servers running when it stops.")
+        else:
+            judged = unknown if hub.ends_servers is None else bad
+            yield judged("restart", warning_of(hub), RESTART_REMEDY)
+
+
+def clock(whose: str, answer: Answer) -> Finding:
+    """Compare the clock of the other side with this machine's."""
+    if answer.date is None:
+        return unknown("clock", f"{whose}'s clock was not told.", "Mend what is said of it first.")
+    skew = answer.date + 0.5 - answer.at  # it tells whole seconds, rounded down
+    if abs(skew) <= SKEW_SECONDS:
+        return good("clock", f"{whose}'s clock is this machine's.")
+    ahead = "ahead of" if skew > 0 else "behind"
+    words = f"{whose}'s clock is {abs(skew):.0f} s {ahead} this machine's: tickets and signed calls are good for 60 s."
+    return bad("clock", words, "Have both set by NTP: chronyc tracking, or timedatectl, tells which is off.")
+
+
+def service_ready(url: str, answer: Answer) -> Finding:
+    """Judge the service's answer to /readyz."""
+    if answer.ok:
+        return good("service", f"The service answers at {url}, and may give GPUs.")
+    if answer.status == 503:  # noqa: PLR2004 - HTTP's own
+        remedy = "Its log says more. What it waits for may be one of the findings here."
+        return bad("service", f"The service at {url} {str(answer.body)[:200]}.", remedy)
+    if answer.status:
+        words = f"{url} answered {answer.status}, and is not the GPU service."
+        return bad(
+            "service", words, "Name it by --service, as configure(service_url=...) has it; something else is there."
+        )
+    remedy = (
+        "Is it running? Its log says why it ended. Name its address by --service; a network policy may bar its port."
+    )
+    return bad("service", f"No GPU service answers at {url} ({answer.problem}).", remedy)
+
+
+def below_prefix(base: str, answer: Answer) -> Iterable[Finding]:
+    """Yield a fault if a service that is ready answers nothing below its hub's base_url."""
+    if answer.status == 404:  # noqa: PLR2004 - HTTP's own
+        words = (
+            f"The service answers, and has nothing at {base}/services/gpu/: it was told another prefix than its hub."
+        )
+        yield bad("prefix", words, f"Tell it the hub's base_url: --base-url {base}/, or hub.baseUrl of the chart.")
+
+
+def public_address(answer: Answer) -> Iterable[Finding]:
+    """Yield whether the service knows where people open its pages: mails, chat and `status.page` link there."""
+    if not answer.ok or not isinstance(answer.body, dict):
+        return
+    if pages := _told(answer, "pages"):
+        yield good("public address", f"The service links to its pages at {pages}/.")
+        return
+    words = "The service does not know the hub's public address, so it writes no links to its pages."
+    remedy = (
+        "Set hub.publicUrl of the chart, --public-url of gpuspawner server serve, or c.JupyterHub.public_url, such as "
+        "https://hub.example.org/. Requests then have status.page, and messages can be sent."
+    )
+    yield unknown("public address", words, remedy)
+
+
+def versions(own: str, hub: Answer, service: Answer, kubernetes: Answer | None) -> Iterable[Finding]:
+    """Yield versions that do not fit together."""
+    found: list[Finding] = []
+    told = [f"gpuspawner {own}"]
+    if hub_version := _told(hub, "version"):
+        told.append(f"JupyterHub {hub_version}")
+        if not OLDEST_HUB <= _numbers(hub_version) < (NEWEST_HUB, 0):
+            words = f"JupyterHub {hub_version} is not supported."
+            found.append(bad("versions", words, f"Use 5.5 or later, below {NEWEST_HUB}."))
+    if service_version := _told(service, "version"):
+        told.append(f"service {service_version}")
+        if service_version != own:
+            words = f"The service is gpuspawner {service_version}, and this is {own}."
+            found.append(
+                bad("versions", words, "Install the same version for hub, service and this command, and restart.")
+            )
+    if kubernetes is not None and (version := _told(kubernetes, "gitVersion")):
+        told.append(f"Kubernetes {version.removeprefix('v')}")
+    return found or [good("versions", f"The versions go together: {', '.join(told)}.")]
+
+
+def _told(answer: Answer, name: str) -> str:
+    return str(answer.body.get(name) or "") if answer.ok and isinstance(answer.body, dict) else ""
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"[0-9]+", version)[:2])

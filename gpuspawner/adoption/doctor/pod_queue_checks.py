@@ -1,0 +1,63 @@
+"""Checks of Volcano and KAI, where the catalog names their queues: kinds, rights, queues, priorities. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpuspawner.adoption.doctor.cluster_checks import Right, rights_to
+from gpuspawner.adoption.doctor.findings import Answer, Finding, bad, good, unknown
+from gpuspawner.schedulers.pod_queues.groups import NOT_FOUND
+from gpuspawner.schedulers.pod_queues.systems import System
+
+MANIFEST = "kubernetes-podgroups-rbac.yaml"
+QUEUES: Mapping[str, str] = {
+    "volcano": "/apis/scheduling.volcano.sh/v1beta1/queues",
+    "kai": "/apis/scheduling.run.ai/v2/queues",
+}
+"""Where the queues of each are, of all namespaces: by the source of Volcano 1.15.1, and KAI's of March 2026."""
+
+
+def rights_of(system: System) -> tuple[Right, ...]:
+    """Return the rights of MANIFEST that are about one of them."""
+    group = system.group_version.partition("/")[0]
+    return (*rights_to("podgroups", "list watch", "a workspace's pod alone tells why it waits", group=group),)
+
+
+def served(system: System, kinds: Answer) -> Finding:
+    """Judge whether the cluster serves the PodGroups in which it says why a pod waits."""
+    names = {one.get("name") for one in kinds.body.get("resources") or ()} if kinds.ok else set()
+    if "podgroups" in names:
+        return good(system.title, f"The cluster serves the PodGroups of {system.group_version}.")
+    if not kinds.ok and kinds.status != NOT_FOUND:
+        words = f"The API server does not tell {system.title}'s kinds ({kinds.problem or kinds.status})."
+        return unknown(system.title, words, "Mend what is said of the API server.")
+    words = f"The catalog names {system.title}, and the cluster does not serve the PodGroups of {system.group_version}."
+    return bad(system.title, words, f"Install {system.title}, or take it out of the catalog's scheduler.")
+
+
+def queue(system: System, name: str, answer: Answer) -> Finding:
+    """Judge a queue that workspaces wait in. Volcano alone says whether it is open."""
+    check = f"queue {name}"
+    if answer.status == NOT_FOUND:
+        words = f"{system.title} has no queue {name}: a pod that names it waits in vain."
+        return bad(check, words, "Make it, or name another in the catalog's scheduler.")
+    if not answer.ok:
+        words = f"Whether {system.title} has the queue {name} is not told ({answer.problem or answer.status})."
+        return unknown(check, words, "Ask as somebody who may get queues: the service's account needs no such right.")
+    state = str((answer.body.get("status") or {}).get("state") or "")
+    if state in {"Closed", "Closing"}:
+        words = f"The queue {name} is {state.lower()}: it takes no new pod."
+        return bad(check, words, f"Open it: vcctl queue operate -a open -n {name}.")
+    return good(check, f"The queue {name} is there{' and open' if state == 'Open' else ''}.")
+
+
+def priority_class(name: str, answer: Answer) -> Finding:
+    """Judge whether a PriorityClass is there that the catalog gives pods."""
+    check = f"priority class {name}"
+    if answer.status == NOT_FOUND:
+        words = f"There is no PriorityClass {name}: the cluster refuses every pod that names it."
+        return bad(check, words, "Make it, or name another in the catalog's scheduler.")
+    if not answer.ok:
+        words = f"Whether there is a PriorityClass {name} is not told ({answer.problem or answer.status})."
+        return unknown(check, words, "Ask as somebody who may get priorityclasses.")
+    return good(check, f"The PriorityClass {name} is there.")

@@ -1,0 +1,95 @@
+"""Checks of the sources of evidence about GPU work: DCGM exporter, and the GPU monitor in workspaces."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from gpuspawner.adoption.doctor.findings import Answer, Finding, bad, good, unknown
+from gpuspawner.catalog import Catalog, Exporter
+from gpuspawner.catalog.models import MONITOR
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.idle.sources import Measure
+from gpuspawner.service.clock import SteadyClock
+from gpuspawner.service.observe.dcgm import ask
+from gpuspawner.service.observe.dcgm_values import JITTER, SOURCE, Series, missing_activity, read
+
+PAGE = "docs/idleness.md says how."
+INSTALL = "Install gpuspawner[workspace], which brings nvidia-ml-py, into the image."
+NAMES_SHOWN = 5
+
+
+def of_exporter(catalog: Catalog | None) -> Iterable[Finding]:
+    """Yield what the catalog's Prometheus has of DCGM exporter; nothing if the catalog names none."""
+    if catalog is None or catalog.exporter is None:
+        return
+    try:
+        clock = SteadyClock()
+        body, ahead_seconds = asyncio.run(ask(catalog.exporter, clock))
+        series, refused = read(body, catalog.exporter, ahead_seconds, clock.now())
+    except Unavailable as error:
+        remedy = "Correct readings.prometheus in the catalog. Ask from where the service runs."
+        yield bad(SOURCE, str(error), remedy)
+    else:
+        yield judge_exporter(catalog.exporter, series, refused)
+
+
+def judge_exporter(exporter: Exporter, series: Sequence[Series], refused: str) -> Finding:
+    """Judge what Prometheus has of DCGM exporter. ``refused`` says which metrics are not what the catalog says."""
+    if refused:
+        return bad(SOURCE, refused, f"Correct readings in the catalog. {PAGE}")
+    if not series:
+        words = f"Prometheus at {exporter.url} has no metric of DCGM exporter."
+        return bad(
+            SOURCE, words, "Let it scrape the exporter on each node with GPUs, or correct the names in readings:."
+        )
+    if missing := missing_activity(exporter, series):
+        return bad(SOURCE, missing, PAGE)
+    of_activity = [one for one in series if one.metric.measure is Measure.ENGINE]
+    gaps = [later - earlier for one in of_activity for earlier, later in pairwise(sorted(one.values))]
+    if gaps and (seconds := median(gaps)) > JITTER * exporter.interval_seconds:
+        words = (
+            f"Prometheus has a value of {SOURCE} every {seconds:.0f} s, and the exporter collects every "
+            f"{exporter.interval_seconds:.0f} s: what is between is not seen."
+        )
+        return bad(
+            SOURCE, words, "Scrape it as often as it collects, or set readings: interval: and DCGM_EXPORTER_INTERVAL."
+        )
+    count = len({(one.uuid, one.instance) for one in of_activity or series})
+    what = "engine activity" if of_activity else "utilization"
+    return good(SOURCE, f"{SOURCE} tells the {what} of {count} GPU{'s' if count > 1 else ''}.")
+
+
+def monitor_here() -> Finding:
+    """Judge whether the GPU monitor can run in workspaces of this machine, which use this Python."""
+    if importlib.util.find_spec("pynvml") is not None:
+        return good("GPU monitor", "This Python has nvidia-ml-py, so the GPU monitor runs in its workspaces.")
+    words = "This Python has no nvidia-ml-py, so the GPU monitor does not run in its workspaces: short work is missed."
+    return bad("GPU monitor", words, "pip install 'gpuspawner[workspace]'")
+
+
+def monitors_running(answer: Answer) -> Iterable[Finding]:
+    """Yield what the service's answer says of running workspaces: whether the GPU monitor runs in those with GPUs."""
+    found = answer.body.get("workspaces") if answer.ok and isinstance(answer.body, dict) else None
+    if not isinstance(found, list):
+        remedy = "Ask with an administrator's token: --token-file."
+        yield unknown("GPU monitor", "Whether the GPU monitor runs in workspaces was not told.", remedy)
+        return
+    judged = [one for one in found if isinstance(one, dict) and _monitored(one) is not None]
+    without = [one for one in judged if not _monitored(one)]
+    if without:
+        templates = sorted({str(one.get("template")) for one in without})
+        named = ", ".join(templates[:NAMES_SHOWN])
+        words = f"The GPU monitor does not run in {len(without)} of {len(judged)} workspaces with GPUs ({named})."
+        yield bad("GPU monitor", words, INSTALL)
+    elif judged:
+        yield good("GPU monitor", f"The GPU monitor runs in each of the {len(judged)} workspaces with GPUs.")
+
+
+def _monitored(workspace: Mapping[str, Any]) -> bool | None:
+    idle = workspace.get("idle")
+    return idle.get(MONITOR) if isinstance(idle, dict) else None

@@ -1,0 +1,85 @@
+"""``gpuspawner server init``: a first catalog of the GPUs that this machine, or a cluster, has."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import click
+
+from gpuspawner.adoption.discovered_gpus import Finding, to_draft
+from gpuspawner.adoption.draft import render, write_catalog
+from gpuspawner.adoption.running_hub import REMEDY, running_hubs, warning_of
+from gpuspawner.cli import base
+from gpuspawner.cli.errors import AwayError, InvalidError, RefusedError
+from gpuspawner.core.errors import GpuspawnerError, Unavailable
+
+
+@base.command(
+    "init",
+    examples="""\
+gpuspawner server init                                   this machine's GPUs, into catalog.yaml
+gpuspawner server init gpu/catalog.yaml
+gpuspawner server init - --kubernetes                    the GPUs of the cluster that kubectl asks, printed""",
+)
+@click.argument("file", metavar="[FILE]", required=False, default="catalog.yaml")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@click.option("--kubernetes", is_flag=True, help="Find the GPUs that the nodes of a cluster advertise.")
+@base.cluster_options
+def init(file: str, kubeconfig: str | None, context: str | None, *, force: bool, kubernetes: bool) -> None:
+    """Write a first catalog of the GPUs of this machine or a cluster.
+
+    FILE is catalog.yaml by default; - prints the catalog.
+    """
+    try:
+        finding = _of_cluster(kubeconfig, context) if kubernetes else _of_machine()
+        write_catalog(file, render(to_draft(finding)), force=force)
+    except ImportError as error:
+        words = f"{error.name} is not installed. Run pip install '.[kubernetes]' in a checkout."
+        raise InvalidError(words) from error
+    except GpuspawnerError as error:
+        way = " Or name another way to the cluster: --kubeconfig FILE, --context NAME." if kubernetes else ""
+        kind = AwayError if isinstance(error, Unavailable) else RefusedError
+        raise kind(f"{error}{way}") from error
+    for line in _report(finding, file):
+        print(line, file=sys.stderr if file == "-" else sys.stdout)
+    for hub in running_hubs():
+        if hub.ends_servers is not False:
+            print(f"{warning_of(hub)} {REMEDY}", file=sys.stderr)
+
+
+def _report(finding: Finding, file: str) -> list[str]:
+    found = ", ".join(one.words for one in finding.gpus) or "no GPU"
+    lines = [f"Found on {finding.where}: {found}.", *finding.told]
+    if file == "-":
+        return lines
+    after = f'configure(c, catalog="{Path(file).absolute()}")'
+    return [
+        *lines,
+        f"{file} is written: it records what it would stop, and stops nothing that is idle (mode: observe).",
+        (
+            f"Next: decide what its comments ask, gpuspawner server check {file}, and put {after} last into the hub's "
+            "configuration. The profiles that you have become templates by gpuspawner server import."
+        ),
+    ]
+
+
+def _of_machine() -> Finding:
+    from gpuspawner.adoption import machine_gpus  # noqa: PLC0415 - where it is asked
+
+    return machine_gpus.find()
+
+
+def _of_cluster(kubeconfig: str | None, context: str | None) -> Finding:
+    from gpuspawner.adoption.cluster_gpus import of_nodes  # noqa: PLC0415
+    from gpuspawner.backends.kubernetes.api import Api  # noqa: PLC0415 - an extra of the package
+
+    async def asked() -> Finding:
+        api = Api(base.cluster_settings(kubeconfig, context))
+        try:
+            return of_nodes(await api.listed("/api/v1/nodes"))
+        finally:
+            await api.close()
+
+    return asyncio.run(asked())

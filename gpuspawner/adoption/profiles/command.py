@@ -1,0 +1,71 @@
+"""``gpuspawner server import``: KubeSpawner's profiles, also as fancy-profiles has them, as a catalog."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+from slugify import slugify
+
+from gpuspawner.adoption.draft import render, write_catalog
+from gpuspawner.adoption.profiles.sources import SourceError, read_source
+from gpuspawner.adoption.profiles.templates import LIFETIME, Imported, imported
+from gpuspawner.cli import base
+from gpuspawner.cli.errors import INVALID, InvalidError
+from gpuspawner.core.errors import CatalogError
+
+NO_PROFILE = "None of its profiles can be read. Nothing was written."
+
+
+@base.command(
+    "import",
+    examples="""\
+gpuspawner server import values.yaml                     into catalog.yaml
+gpuspawner server import jupyterhub_config.py -          printed""",
+)
+@click.argument("source", metavar="FILE")
+@click.argument("file", metavar="[CATALOG]", required=False, default="catalog.yaml")
+@click.option("--force", is_flag=True, help="Replace CATALOG if it exists.")
+def import_profiles(source: str, file: str, *, force: bool) -> int:
+    """Make a catalog of KubeSpawner's profiles.
+
+    FILE is the values of a Zero to JupyterHub release (singleuser.profileList), a jupyterhub_config.py with
+    c.KubeSpawner.profile_list, which is read and not run, or a JSON file with the result of your function. Profiles
+    with choices, also those of jupyterhub-fancy-profiles, become templates with images and sizes. Everything that
+    cannot be converted is named. CATALOG is catalog.yaml by default; - prints the catalog.
+    """
+    try:
+        found = imported(read_source(Path(source)), slugify)
+        if found.profiles:
+            write_catalog(file, render(found.draft), force=force)
+    except SourceError as error:
+        raise InvalidError(str(error)) from error
+    except CatalogError as error:
+        first = error.problems[0]
+        raise InvalidError(
+            f"The profiles of {source} do not make a good catalog, and nothing was written: {first.entry}: "
+            f"{first.wrong}. Change that profile, or remove it and write its template by hand."
+        ) from error
+    for line in _report(found, source, file):
+        print(line, file=sys.stderr if file == "-" or not found.profiles else sys.stdout)
+    return 0 if found.profiles else INVALID
+
+
+def _report(found: Imported, source: str, file: str) -> list[str]:
+    lines = [f"Not turned over: {line}" for line in found.lost]
+    if not found.profiles:
+        return [*lines, NO_PROFILE]
+    counts = f"{_count(found.profiles, 'profile')} of {source}: {_count(len(found.draft.templates), 'template')}, "
+    lines = [f"{counts}{_count(len(found.draft.gpus), 'GPU kind')}.", *lines]
+    lines += [f"Stays in profile_list: {line}" for line in found.stays]
+    lines += [LIFETIME, *found.next_steps]
+    if file != "-":
+        lines.append(f"{file} is written. Next: gpuspawner server check {file}.")
+    if found.draft.gpus:
+        lines.append("Compare its gpus with those that the cluster has: gpuspawner server init - --kubernetes.")
+    return lines
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,31 @@
+"""``gpuspawner admin``: what administrators do, with the API that the console uses."""
+
+from __future__ import annotations
+
+import click
+
+from gpuspawner.cli.base import LazyGroup
+
+COMMANDS = {
+    "move": ("cli.admin.actions:move", "Move workspaces: they end and start again elsewhere."),
+    "exempt": ("cli.admin.restrictions:exempt", "Exempt workspaces from the idle check for a time."),
+    "drain": ("cli.admin.restrictions:drain", "Drain a node: nothing new starts on it."),
+    "quarantine": ("cli.admin.restrictions:quarantine", "Quarantine a GPU: no new workspace gets it."),
+    "pause": ("cli.admin.restrictions:pause", "Pause grants of a GPU kind, or of everything."),
+    "reserve": ("cli.admin.restrictions:reserve", "Reserve GPUs for a user or a team."),
+    "grant": ("cli.admin.grants:grant", "Add to a quota or a budget for a time."),
+    "correct": ("cli.admin.grants:correct", "Correct the usage that a user is charged."),
+    "preempt": ("cli.admin.preempt:preempt", "Claim GPUs in use for more important work."),
+    "announce": ("cli.admin.announce:announce", "Send users an announcement, list announcements, or withdraw one."),
+    "audit": ("cli.admin.audit:audit", "Show the audit: actor, action, target, origin and reason."),
+    "report": ("cli.admin.report:report", "Report the GPU hours of a month: allocated, busy, idle, saved, and cost."),
+}
+
+
+@click.group("admin", cls=LazyGroup, lazy=COMMANDS)
+def admin() -> None:
+    """For administrators: workspaces, GPUs, quotas, announcements and reports.
+
+    Sign in with gpuspawner login --admin. Administrators also stop and extend workspaces of other users: see
+    gpuspawner stop --help and gpuspawner extend --help.
+    """

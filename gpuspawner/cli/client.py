@@ -1,0 +1,270 @@
+"""The service's API over HTTP with the user's token. Each answer but a good one becomes an error in words."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from gpuspawner import __version__
+from gpuspawner.cli.errors import AwayError, RefusedError
+from gpuspawner.cli.output import note_zone, print_json
+from gpuspawner.core.errors import label_of
+
+LOCAL_SERVICE = "http://127.0.0.1:8000/services/gpu"
+TIMEOUT_SECONDS = 20.0
+SCHEMES_WITH_BODY = {"token", "ticket"}
+"""Authorization schemes of routes that read a body."""
+STATUSES_OF_OTHERS = {403, 404, 405}
+"""Answers of a hub, a proxy or another server at an address without the service. The service's own have a message."""
+SERVER_ERROR = 500
+
+
+class _SameOrigin(HTTPRedirectHandler):
+    """Follows no redirect to another origin, which would get the token."""
+
+    def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Request | None:
+        """Return the request to follow. Raise HTTPError if it leaves the origin."""
+        if urlsplit(newurl)[:2] != urlsplit(req.full_url)[:2]:
+            raise HTTPError(req.full_url, code, msg, headers, fp)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+_OPENER = build_opener(_SameOrigin)
+
+
+@dataclass(frozen=True)
+class Session:
+    """The service that a command asks, and whether it prints JSON."""
+
+    url: str
+    as_json: bool = False
+
+    def ask(self, path: str, method: str = "GET", body: Any = None) -> dict[str, Any]:
+        """Return the answer of the API below ``/api/v1`` to the user's token. Errors are those of :func:`call`."""
+        service = self.url.rstrip("/")
+        check_address(service, service)  # first: a token belongs to an address
+        return call(f"{service}/api/v1{path}", read_token(url=self.url), method, body)
+
+    def ask_all(self, path: str, name: str) -> dict[str, Any]:
+        """Return the first part of a long list, with the entries of all its parts under ``name``."""
+        answer = self.ask(path)
+        while cursor := answer.get("next"):
+            more = self.ask(f"{path}{'&' if '?' in path else '?'}cursor={cursor}")
+            answer = {**answer, name: [*answer[name], *more[name]], "next": more["next"]}
+        return answer
+
+    def show(self, answer: Any, printer: Callable[[Any], None]) -> None:
+        """Print an answer as JSON with ``--json``, else by ``printer``."""
+        if self.as_json:
+            print_json(answer)
+        else:
+            printer(answer)
+
+
+def query_of(**values: object) -> str:
+    """Return the query of an address. Values that are empty or None are left out."""
+    given = [f"{name}={quote(str(value), safe='')}" for name, value in values.items() if value not in {"", None}]
+    return f"?{'&'.join(given)}" if given else ""
+
+
+def find_by_id(listed: list[dict[str, Any]], beginning: str, noun: str, command: str) -> dict[str, Any]:
+    """Return the one entry whose ID begins so. Raises RefusedError for no entry and for several."""
+    found = [one for one in listed if beginning and one["id"].startswith(beginning)]
+    if len(found) != 1:
+        count = f"No {noun} has" if not found else f"{len(found)} {noun}s have"
+        raise RefusedError(f"{count} an ID that begins with {beginning!r}. See {command}.")
+    return found[0]
+
+
+def call(
+    url: str, token: str, method: str = "GET", body: Any = None, *, wordless: str = "", scheme: str = "token"
+) -> dict[str, Any]:
+    """Return the JSON object that ``url`` answers. Arguments and errors are those of :func:`fetch`."""
+    text = fetch(url, token, method, body, wordless=wordless, scheme=scheme)
+    try:
+        answer: dict[str, Any] = json.loads(text)
+    except ValueError as error:  # a page of another server
+        raise _no_service(_service_of(url)) from error
+    return answer
+
+
+def fetch(
+    url: str, token: str, method: str = "GET", body: Any = None, *, wordless: str = "", scheme: str = "token"
+) -> bytes:
+    """Return the body that ``url`` answers.
+
+    Args:
+        url: a route of the service or of a workspace.
+        token: the credential. Without one the request has neither an Authorization header nor a body.
+        method: the HTTP method.
+        body: sent as JSON.
+        wordless: what to say of an error without a message of its own, with ``{status}``.
+        scheme: the Authorization scheme.
+
+    Raises:
+        RefusedError: the answer is a 4xx, or the address is wrong.
+        AwayError: the answer is a 5xx, or there is no answer.
+    """
+    service = _service_of(url)
+    check_address(url, service)
+    request = Request(  # noqa: S310 - the scheme is checked above
+        url,
+        method=method,
+        data=_encode(method, body) if scheme in SCHEMES_WITH_BODY and token else (b"" if method == "POST" else None),
+        headers={
+            **({"Authorization": f"{scheme} {token}"} if token else {}),
+            "Content-Type": "application/json",
+            "User-Agent": f"gpuspawner/{__version__}",
+        },
+    )
+    try:
+        with _OPENER.open(request, timeout=TIMEOUT_SECONDS) as response:
+            note_zone(response.headers)
+            return bytes(response.read())
+    except HTTPError as error:
+        try:
+            message = _message_of(json.load(error)["error"])
+        except (ValueError, KeyError, TypeError):
+            message = wordless.format(status=error.code) or _without_message(service, error.code)
+        if error.code >= SERVER_ERROR:
+            raise AwayError(message) from error
+        raise RefusedError(message, error.code) from error
+    except (URLError, HTTPException, OSError, ValueError) as error:
+        raise _no_service(service) from error
+
+
+def _service_of(url: str) -> str:
+    return url.partition("/api/v1")[0].partition("/console/")[0]
+
+
+def _no_service(service: str) -> AwayError:
+    return AwayError(f"No GPU service answers at {service}. Is the hub running? Set --url or GPUSPAWNER_URL.")
+
+
+def _encode(method: str, body: Any) -> bytes | None:
+    return json.dumps(body or {}).encode() if method == "POST" or body else None
+
+
+def _message_of(error: dict[str, Any]) -> str:
+    """Return the message of an error. Several wrong options are on a line each."""
+    fields = error.get("fields") or ()
+    if len(fields) < 2:  # noqa: PLR2004 - of one field the message tells
+        return str(error["message"])
+    return "\n".join(f"{label_of(one['field'])}: {one['words']}" for one in fields)
+
+
+def _without_message(service: str, status: int) -> str:
+    """Return the message for an error that has no message. The service's own errors have one."""
+    if status not in STATUSES_OF_OTHERS:
+        return f"The service answered {status}."
+    return (
+        f"No GPU service is at {service}: the answer there was {status}. Its address ends in /services/gpu. "
+        "Set --url or GPUSPAWNER_URL."
+    )
+
+
+def check_address(url: str, service: str) -> None:
+    """Refuse an address that is not http or that holds a password. Raises RefusedError."""
+    if "@" in url.partition("//")[2].partition("/")[0]:
+        raise RefusedError("Write the address without a name and a password. Your token says who you are.")
+    try:
+        parts = urlsplit(url)
+        is_host = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # half a bracket, or a port that is not a number
+        is_host = False
+    if not (is_host and url.isprintable() and " " not in url):
+        raise RefusedError(
+            f"{service!r} is not an http address. Set --url or GPUSPAWNER_URL, for example to {LOCAL_SERVICE}."
+        )
+
+
+def read_token(file: Path | None = None, url: str = "") -> str:
+    """Return the user's token: of a file, of the environment, or of the login at ``url``.
+
+    Raises:
+        RefusedError: there is no token, or other users can read it.
+    """
+    if file is not None:
+        try:
+            if file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+                raise RefusedError(f"Other users can read {file}, which holds your token. Run chmod 600 {file}.")
+            return _checked_token(file.read_text(encoding="ascii").strip(), str(file))
+        except (OSError, ValueError) as error:
+            raise RefusedError(f"{file} cannot be read as a token ({error}).") from error
+    if token := os.environ.get("GPUSPAWNER_TOKEN", "").strip():
+        return _checked_token(token, "GPUSPAWNER_TOKEN")
+    if (login := saved_login(url) if url else None) is not None:
+        return _checked_token(str(login["token"]), "your login")
+    raise RefusedError(
+        "You are not signed in. Run gpuspawner login --url ADDRESS: the hub's page Command line shows the address. "
+        "Or set GPUSPAWNER_TOKEN to a token from the hub's page Token."
+    )
+
+
+def _checked_token(token: str, source: str) -> str:
+    if not token or not all("!" <= letter <= "~" for letter in token):
+        raise RefusedError(f"{source} holds no token. A token has only letters, digits and signs. Copy it again.")
+    return token
+
+
+def logins_file() -> Path:
+    """Return the file of the tokens that ``gpuspawner login`` got, in the folder of the user's configuration."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "gpuspawner" / "tokens.json"
+
+
+def default_url() -> str:
+    """Return the service that a command asks if its user names none."""
+    return os.environ.get("GPUSPAWNER_URL") or _read_logins().get("last") or LOCAL_SERVICE
+
+
+def saved_login(url: str) -> dict[str, Any] | None:
+    """Return the login at a service (``token``, ``id``, ``user``), or None.
+
+    Raises:
+        RefusedError: other users can read the file.
+    """
+    found: dict[str, Any] | None = _read_logins().get("tokens", {}).get(url.rstrip("/"))
+    file = logins_file()
+    if found is not None and file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise RefusedError(f"Other users can read {file}, which holds your tokens. Run chmod 600 {file}.")
+    return found
+
+
+def save_login(url: str, login: dict[str, Any] | None) -> None:
+    """Save the login at a service, or forget it with None.
+
+    Raises:
+        RefusedError: the file cannot be written.
+    """
+    saved, url = _read_logins(), url.rstrip("/")
+    logins = {name: value for name, value in saved.get("tokens", {}).items() if name != url}
+    if login is not None:
+        logins[url] = login
+    last = url if login is not None else next(iter(logins), "")
+    file = logins_file()
+    new = file.with_suffix(f".{os.getpid()}")
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as written:
+            json.dump({"tokens": logins, "last": last}, written, indent=1)
+        new.replace(file)
+    except OSError as error:
+        raise RefusedError(f"{file} holds your token and cannot be written ({error.strerror}).") from error
+
+
+def _read_logins() -> dict[str, Any]:
+    """Return the contents of the file of logins, or an empty dict if it is missing or damaged."""
+    try:
+        found = json.loads(logins_file().read_text())
+    except (OSError, ValueError, RuntimeError):  # RuntimeError: the user has no home
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,1 +1,0 @@
-"""`gpuspawner import`: profiles of KubeSpawner read, sorted and written as a catalog; nothing of them is run."""

@@ -1,1 +1,0 @@
-"""`gpuspawner store`: its backup, its return, and what an upgrade would change."""

@@ -1,1 +1,0 @@
-"""``gpuspawner message``: what administrators tell people."""

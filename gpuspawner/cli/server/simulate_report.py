@@ -1,0 +1,238 @@
+"""The report of a simulation: as JSON, and as text for people. Both say the same numbers."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from gpuspawner.cli.output import Column, format_table, short_id
+from gpuspawner.cli.server.simulate_cases import Case
+from gpuspawner.core.idle.policy import LifecyclePolicy, Mode
+from gpuspawner.core.units import show_duration
+from gpuspawner.simulate.replay import Stop, Then, Warned, totals
+
+ROWS = 40
+"""Rows of a table in the text. Arbitrary: a screen. JSON has all."""
+
+
+def report(cases: Sequence[Case], source: str, file: str) -> dict[str, Any]:
+    """Return everything as plain JSON values. Times are seconds since the epoch, or since the session's start."""
+    total = totals((case.judged, case.end) for case in cases)
+    stops = sorted(((case, stop) for case in cases for stop in case.judged.stops), key=_when)
+    warned = sorted(((case, one) for case in cases for one in case.warned), key=_when)
+    only = [_warned(case, one) for case, one in warned if one.then is not Then.STOPPED]
+    policies = {case.policy.name: case.policy for case in cases}
+    blind = sum(bool(case.not_recorded & set(case.policy.idle.soft_names)) for case in cases)
+    return {
+        "catalog": file,
+        "source": source,
+        "policies": [_policy(policy) for policy in policies.values()],
+        "workspaces": total.workspaces,
+        "session_hours": round(total.session_hours, 2),
+        "gpu_hours": round(total.gpu_hours, 2),
+        "warned": len(warned),
+        "warned_in_use": sum(one.wrong for _, one in warned),
+        "stopped": total.stops,
+        "workspaces_stopped": sum(bool(case.judged.stops) for case in cases),
+        "stopped_in_use": total.wrong,
+        "nobody_came": sum(one.nobody_came for case in cases for one in case.replays),
+        "stopped_in_use_per_100000_session_hours": round(total.wrong_per_100k_hours, 2),
+        "gpu_hours_won": round(total.won_hours, 2),
+        "gpu_hours_winnable": round(total.winnable_hours, 2),
+        "recovered_share": round(total.recovered_share, 4),
+        "freed_after_seconds": {"median": _rounded(total.freed_after(0.5)), "p95": _rounded(total.freed_after(0.95))},
+        "wanted_again": sum(stop.wanted_at is not None for _, stop in stops),
+        "without_evidence": blind,
+        "without_sources": [
+            _without(source, cases) for source in dict.fromkeys(s for c in cases for s in c.stops_without)
+        ],
+        "stops": [_stop(case, stop) for case, stop in stops],
+        "warned_only": only,
+    }
+
+
+def _without(source: str, cases: Sequence[Case]) -> dict[str, Any]:
+    """Return the stops if a source of evidence were missing."""
+    stops = [stop for case in cases for stop in case.stops_without.get(source, case.judged.stops)]
+    return {"source": source, "stopped": len(stops), "stopped_in_use": sum(stop.wrong for stop in stops)}
+
+
+def _policy(policy: LifecyclePolicy) -> dict[str, Any]:
+    idle = policy.idle
+    return {
+        "name": policy.name,
+        "mode": policy.mode.value,
+        "below_percent": idle.below_percent,
+        "for_seconds": idle.for_seconds,
+        "grace_seconds": idle.grace_seconds,
+        "sample_seconds": idle.sample_seconds,
+        "claim_seconds": policy.claim_seconds,
+    }
+
+
+def _when(pair: tuple[Case, Stop | Warned]) -> tuple[float, str]:
+    case, one = pair
+    return (case.start or 0.0) + one.at, case.id
+
+
+def _warned(case: Case, one: Warned) -> dict[str, Any]:
+    start = case.start or 0.0
+    return {
+        "workspace": case.id,
+        "user": case.user,
+        "policy": case.policy.name,
+        "gpus": case.gpus,
+        "warned_at": round(start + one.at, 1),
+        "rightly": not one.wrong,
+        "then": one.then.value,
+        "then_at": None if one.then_at is None else round(start + one.then_at, 1),
+    }
+
+
+def _stop(case: Case, stop: Stop) -> dict[str, Any]:
+    start = case.start or 0.0
+    return {
+        "workspace": case.id,
+        "user": case.user,
+        "policy": case.policy.name,
+        "gpus": case.gpus,
+        "warned_at": None if stop.warned_at is None else round(start + stop.warned_at, 1),
+        "stopped_at": round(start + stop.at, 1),
+        "rightly": not stop.wrong,
+        "gpu_hours_won": round(stop.won_hours, 2),
+        "freed_after_seconds": _rounded(stop.freed_after_seconds),
+        "wanted_again_after_seconds": None if stop.wanted_at is None else round(stop.wanted_at - stop.at, 1),
+    }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)
+
+
+def text(report: dict[str, Any]) -> str:
+    """Return the report for people."""
+    lines = [f"{heading(report)}; nothing is changed."]
+    lines += [policy_sentence(policy) for policy in report["policies"]]
+    lines += ["", *sentences(report)]
+    generated = report["source"].startswith("generated")
+    who = Column("DOES" if generated else "USER", ("user",))
+    lines += _table((WORKSPACE, who, *STOP_COLUMNS), report["stops"], generated=generated)
+    lines += _table((WORKSPACE, who, *WARNING_COLUMNS), report["warned_only"], generated=generated)
+    return "\n".join(lines)
+
+
+def _table(columns: Sequence[Column], rows: Sequence[dict[str, Any]], *, generated: bool) -> list[str]:
+    if not rows:
+        return []
+    lines = ["", format_table(columns, [{**row, "generated": generated} for row in rows[:ROWS]])]
+    if len(rows) > ROWS:
+        lines.append(f"... and {len(rows) - ROWS} more: see --json or --html.")
+    return lines
+
+
+def heading(report: dict[str, Any]) -> str:
+    """Return the draft, the source of the sessions, and the mode, in words."""
+    warns = any(policy["mode"] == Mode.WARN.value for policy in report["policies"])
+    how = "mode warn as it is, others as if they enforced" if warns else "as if it enforced"
+    return f"{report['catalog']} against {report['source']}, {how}"
+
+
+def policy_sentence(policy: dict[str, Any]) -> str:
+    """Return one policy in words."""
+    return (
+        f"Policy {policy['name']} (mode {policy['mode']}): idle below {policy['below_percent']:g} % for "
+        f"{show_duration(policy['for_seconds'])}, then {show_duration(policy['grace_seconds'])} of grace, sampled "
+        f"every {show_duration(policy['sample_seconds'])}; {show_duration(policy['claim_seconds'])} to come to one "
+        "that came while its user was away."
+    )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def sentences(report: dict[str, Any]) -> list[str]:
+    """Return the results in sentences."""
+    freed = report["freed_after_seconds"]
+    stopped = f"stopped {report['workspaces_stopped']} of the workspaces, in {_counted(report['stopped'], 'stop')}"
+    winnable = f"{report['gpu_hours_winnable']:.1f} that its idle time and grace leave to win"
+    warned = _counted(report["warned"], "time")
+    said = [
+        f"{_counted(report['workspaces'], 'workspace')} held GPUs for {report['gpu_hours']:.1f} GPU hours.",
+        f"It would have warned {warned} and {stopped}: {report['stopped_in_use']} while in use.",
+        f"GPU hours won: {report['gpu_hours_won']:.1f}, {100 * report['recovered_share']:.1f} % of the {winnable}.",
+    ]
+    if report["nobody_came"]:
+        were = "was" if report["nobody_came"] == 1 else "were"
+        said.append(
+            f"{_counted(report['nobody_came'], 'stop')} {were} because the user did not open a workspace that started "
+            "while they were away."
+        )
+    if report["warned_only"]:
+        then = Counter(one["then"] for one in report["warned_only"])
+        wrong = sum(not one["rightly"] for one in report["warned_only"])
+        said.append(
+            f"Only warned: {_counted(len(report['warned_only']), 'time')}, {wrong} while in use. Outcomes: "
+            f"{', '.join(f'{what} {count}' for what, count in then.most_common())}."
+        )
+    if freed["median"] is not None:
+        said.append(
+            f"From the last GPU work to the stop: {show_duration(freed['median'])} in the middle, "
+            f"{show_duration(freed['p95'])} for all but 5 %."
+        )
+    said += [
+        f"Without {one['source']} it would have been {_counted(one['stopped'], 'stop')}, {one['stopped_in_use']} "
+        "while in use."
+        for one in report["without_sources"]
+    ]
+    if report["wanted_again"]:
+        said.append(
+            f"After {report['wanted_again']} of the stops the same workspace used a GPU again later: it is taken to "
+            "have been started again for that."
+        )
+    if report["without_evidence"]:
+        said.append(
+            f"Of {_counted(report['without_evidence'], 'workspace')} softer evidence that the policy counts was not "
+            "recorded: while it would count they are unknown, and not stopped."
+        )
+    return said
+
+
+def show_moment(at: float, *, generated: bool) -> str:
+    """Return a time for people: local time, or the time since a generated session's start."""
+    return f"+{show_duration(at)}" if generated else time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+
+
+def show_outcome(one: dict[str, Any]) -> str:
+    """Return the outcome of a warning: ``used again after 4 min``."""
+    return _outcome(one["then"], one["then_at"], one["warned_at"])
+
+
+def _outcome(then: str, then_at: float | None, warned_at: float) -> str:
+    return then if then_at is None else f"{then} after {show_duration(then_at - warned_at)}"
+
+
+def _moment(at: float, generated: bool) -> str:
+    return show_moment(at, generated=generated)
+
+
+def _yes_or_no(rightly: bool) -> str:
+    return "yes" if rightly else "NO"
+
+
+WORKSPACE = Column("WORKSPACE", ("workspace",), short_id)
+STOP_COLUMNS = (
+    Column("GPUS", ("gpus",)),
+    Column("WARNED", ("warned_at", "generated"), _moment),
+    Column("STOPPED", ("stopped_at", "generated"), _moment),
+    Column("RIGHTLY", ("rightly",), _yes_or_no),
+    Column("GPU H WON", ("gpu_hours_won",), "{:.1f}".format),
+)
+WARNING_COLUMNS = (
+    Column("GPUS", ("gpus",)),
+    Column("ONLY WARNED", ("warned_at", "generated"), _moment),
+    Column("RIGHTLY", ("rightly",), _yes_or_no),
+    Column("THEN", ("then", "then_at", "warned_at"), _outcome),
+)

@@ -1,1 +1,0 @@
-"""`gpuspawner serve`: what it is started with, and where workspaces live."""

@@ -1,0 +1,115 @@
+"""``gpuspawner login``, ``logout`` and ``tokens``."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+import webbrowser
+from typing import Any
+
+import click
+
+from gpuspawner.cli import base
+from gpuspawner.cli.client import Session, call, find_by_id, logins_file, query_of, save_login, saved_login
+from gpuspawner.cli.errors import RefusedError
+from gpuspawner.cli.output import Column, print_table, say, say_progress, short_id, show_time
+
+DEVICE_LETTERS = 80
+COLUMNS = (
+    Column("ID", ("id",), short_id),
+    Column("MACHINE", ("device",)),
+    Column("ALLOWED", ("made_at", "now"), show_time),
+    Column("UNTIL", ("until", "now"), show_time),
+    Column(
+        "ADMINISTRATOR",
+        ("admin_until", "now"),
+        lambda until, now: "no" if until is None else f"until {show_time(until, now)}",
+    ),
+)
+
+
+@base.command(
+    "login",
+    examples="""\
+gpuspawner login --url https://hub.example.org/services/gpu
+gpuspawner login --admin             also with an administrator's rights, for 12 hours""",
+)
+@click.option("--admin", is_flag=True, help="With an administrator's rights, for 12 hours.")
+@click.option("--no-browser", is_flag=True, help="Only print the address.")
+@base.session_options
+def login(session: Session, *, admin: bool, no_browser: bool) -> None:
+    """Sign in with a code that you type on a page of the hub.
+
+    The command prints an address and a code. Open the address where you are signed in to the hub, type the code, and
+    press Allow. This machine then gets a token for the GPU service alone, for 30 days. If GPUSPAWNER_TOKEN is set, it
+    is used instead.
+    """
+    api = f"{session.url.rstrip('/')}/api/v1"
+    begun = call(f"{api}/login{query_of(device=socket.gethostname()[:DEVICE_LETTERS], admin=int(admin))}", "", "POST")
+    say_progress(f"Open {begun['page']}")
+    say_progress(f"type this code there, and press Allow:  {begun['code']}")
+    if not no_browser and _has_visible_browser():
+        webbrowser.open(begun["page"])
+    until = time.monotonic() + begun["seconds"]
+    while time.monotonic() < until:
+        time.sleep(begun["ask_every_seconds"])
+        answer = call(f"{api}/login/token", begun["secret"], "POST", scheme="login")
+        if answer["token"]:
+            saved = {"token": answer["token"], "id": answer["about"]["id"], "user": answer["user"]}
+            save_login(session.url, saved)
+            session.show({"user": answer["user"], **answer["about"]}, _print_login)
+            if os.environ.get("GPUSPAWNER_TOKEN"):
+                say_progress("GPUSPAWNER_TOKEN is set and is used instead. Unset it to use this login.")
+            return
+    raise RefusedError("The code was not allowed within five minutes. Run gpuspawner login again.")
+
+
+@base.command("logout")
+@base.session_options
+def logout(session: Session) -> None:
+    """Sign out: end the token of this machine."""
+    saved = saved_login(session.url)
+    if saved is None:
+        raise RefusedError(f"This machine is not signed in to {session.url}.")
+    try:
+        call(f"{session.url.rstrip('/')}/api/v1/tokens/this", saved["token"], "DELETE")
+    except RefusedError as error:
+        if not error.status:
+            raise
+        say_progress("The token had ended already.")
+    save_login(session.url, None)
+    session.show({"id": saved["id"], "user": saved["user"]}, lambda _: print("Signed out."))
+
+
+@base.command("tokens", examples="gpuspawner tokens\ngpuspawner tokens --revoke 3f2a")
+@click.option("--revoke", metavar="ID", help="Sign out the machine whose ID begins so.")
+@base.session_options
+def tokens(session: Session, revoke: str | None) -> None:
+    """List the machines that are signed in as you, or sign one out."""
+    answer = session.ask("/tokens")
+    if revoke:
+        one = find_by_id(answer["tokens"], revoke, "token", "gpuspawner tokens")
+        answer = session.ask(f"/tokens/{one['id']}", "DELETE")
+    session.show(answer, _print_tokens)
+
+
+def _has_visible_browser() -> bool:
+    """Return whether the user sees a browser that this machine opens."""
+    has_screen = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    return bool(has_screen) and not os.environ.get("SSH_CONNECTION")
+
+
+def _print_login(one: dict[str, Any]) -> None:
+    admin_until, now = one["admin_until"], one["now"]
+    admin = "" if admin_until is None else f", as an administrator until {show_time(admin_until, now)}"
+    say(f"Signed in as {one['user']} until {show_time(one['until'], now)}{admin}.")
+    print(f"The token is in {logins_file()}. To end it: gpuspawner logout.")
+
+
+def _print_tokens(answer: dict[str, Any]) -> None:
+    if answer["tokens"]:
+        print_table(COLUMNS, answer["tokens"])
+    else:
+        print("No machine is signed in as you.")

@@ -1,1 +1,0 @@
-"""`gpuspawner simulate`: its cases, its report, its page."""

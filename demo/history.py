@@ -19,6 +19,7 @@ from zoneinfo import ZoneInfo
 
 from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.idle.evidence import read_evidence
 from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.events import Stopped
@@ -140,7 +141,8 @@ def readings(lease: Lease, session: Session, policy: LifecyclePolicy) -> Iterato
     while (step := look(policy.idle.sample_seconds)) is not None:
         gpus = tuple(replace(reading, gpu=names[reading.gpu]) for reading in step.sample.gpus)
         sample = replace(step.sample, gpus=gpus, leased=tuple(names.values()))
-        yield from reading_rows(lease, sample, policy.idle, (lease.running_at or 0.0) + step.at)
+        evidence = read_evidence(sample, policy.idle)
+        yield from reading_rows(lease, sample, evidence, policy.idle, (lease.running_at or 0.0) + step.at)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,22 @@
 """Workspaces stopped while in use, GPU hours recovered, time from idle to freed: ours and each peer's rule.
 
 All over the same generated sessions (gpuspawner.simulate.sessions), whose truth is known. Figures do not depend on
-the machine. ``--sensitivity`` varies what is arbitrary; ``--docs`` writes picture and tables into docs/.
+the machine. ``--families`` replays what people do and the generator does not draw, with each source of evidence;
+``--sensitivity`` varies what is arbitrary; ``--docs`` writes picture and tables into docs/idleness.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import subprocess
 from pathlib import Path
 
 from figures import HEAD, figures, markdown, table
 from peers import PEERS
 from picture import picture
 from sensitivity import SENSITIVITY_HEAD, sensitivity
-from sources import SOURCES_HEAD, sources
+from sources import FAMILIES_HEAD, families
 
 from gpuspawner.simulate.sessions import sessions
 
@@ -26,30 +28,35 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=4000.0, help="session hours (default: %(default)g)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--sensitivity", type=float, metavar="HOURS", help="vary each parameter, over so many hours")
-    parser.add_argument("--sources", type=float, metavar="HOURS", help="with and without each source, alone")
+    parser.add_argument("--families", type=int, metavar="COUNT", help="so many sessions of each family, alone")
+    parser.add_argument("--only", action="append", default=[], metavar="WORDS", help="families whose name has them")
     parser.add_argument("--docs", action="store_true", help="write docs/idleness.svg and the tables of idleness.md")
     asked = parser.parse_args()
-    if asked.sources:
-        told = sources(asked.seed, asked.sources)
-        print(table(told, SOURCES_HEAD))
+    if asked.families:
+        found, hours = families(asked.seed, asked.families, asked.only)
+        print(table(found, FAMILIES_HEAD))
         if asked.docs:
-            said = f"{asked.sources:,.0f} session hours in the first family, a tenth in each other, seed {asked.seed}."
-            write("sources", f"{said}\n\n" + markdown(told, SOURCES_HEAD))
+            command = f"`python bench/idleness --families {asked.families} --seed {asked.seed}`, commit {commit()}"
+            said = f"{asked.families} sessions of each family, {hours:,.0f} session hours in all ({command})."
+            write("families", f"{said}\n\n" + markdown(found, FAMILIES_HEAD))
         return
     rows = figures(sessions(asked.seed, asked.hours), PEERS)
     said = f"{rows[0].totals.session_hours:,.0f} session hours, {rows[0].totals.workspaces:,} workspaces"
     print(f"{said}; stopped in use: per 100,000 session hours")
     print(table(row.cells() for row in rows))
-    varied = []
     if asked.sensitivity:
         print(f"\nours, one thing changed, {asked.sensitivity:,.0f} session hours each")
-        varied = sensitivity(asked.seed, asked.sensitivity)
-        print(table(varied, SENSITIVITY_HEAD))
+        print(table(sensitivity(asked.seed, asked.sensitivity), SENSITIVITY_HEAD))
     if asked.docs:
         (DOCS / "idleness.svg").write_text(picture(rows, said), encoding="utf-8")
-        write("figures", f"{said}, seed {asked.seed}.\n\n" + markdown((row.cells() for row in rows), HEAD))
-        if varied:
-            write("sensitivity", markdown(varied, SENSITIVITY_HEAD))
+        command = f"`python bench/idleness --hours {asked.hours:g} --seed {asked.seed}`, commit {commit()}"
+        write("figures", f"{said} ({command}).\n\n" + markdown((row.cells() for row in rows), HEAD))
+
+
+def commit() -> str:
+    """Return the commit of this checkout."""
+    told = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=DOCS, capture_output=True, text=True, check=True)
+    return told.stdout.strip()
 
 
 def write(name: str, table: str) -> None:

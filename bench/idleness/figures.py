@@ -11,8 +11,15 @@ from gpuspawner.core.idle.policy import IdlePolicy
 from gpuspawner.simulate.probe import Looking, Probe
 from gpuspawner.simulate.replay import Judged, Totals, judged, simulate, totals
 from gpuspawner.simulate.sessions import Session
+from gpuspawner.simulate.sources import Exporter
 
 POLICY = IdlePolicy()
+OURS: dict[str, tuple[str, Probe]] = {
+    "gpuspawner": ("nvidia-smi, CPU time", Probe()),
+    "gpuspawner with DCGM": ("and DCGM's engine activity", Probe(exporter=Exporter.ENGINE)),
+    "gpuspawner with the monitor": ("and the monitor", Probe(monitor=True)),
+}
+"""Ours, by the sources that it has."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +62,15 @@ def theirs(session: Session, peer: Peer) -> Judged:
 
 
 def figures(sessions: Iterable[Session], peers: Iterable[Peer]) -> list[Row]:
-    """Return a row for ours and one for each peer, over the same sessions."""
+    """Return a row for ours with each source, and one for each peer, over the same sessions."""
     peers = tuple(peers)
-    rows: list[list[tuple[Judged, float]]] = [[] for _ in range(1 + len(peers))]
+    rows: list[list[tuple[Judged, float]]] = [[] for _ in range(len(OURS) + len(peers))]
     for session in sessions:
-        rows[0].append((ours(session), session.end))
-        for row, peer in zip(rows[1:], peers, strict=True):
+        for row, (_, probe) in zip(rows, OURS.values(), strict=False):
+            row.append((ours(session, probe=probe), session.end))
+        for row, peer in zip(rows[len(OURS) :], peers, strict=True):
             row.append((theirs(session, peer), session.end))
-    names = [("gpuspawner", "nvidia-smi, holders' CPU"), *((peer.name, peer.signal) for peer in peers)]
+    names = [*((name, signal) for name, (signal, _) in OURS.items()), *((peer.name, peer.signal) for peer in peers)]
     return [Row(*name, totals(row)) for name, row in zip(names, rows, strict=True)]
 
 

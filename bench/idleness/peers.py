@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from math import ceil
 
 from gpuspawner.core.idle.policy import IdlePolicy
-from gpuspawner.core.idle.timeline import Span, Timeline, first_gap_end, merged
 from gpuspawner.simulate.habits import Door, Sharing
 from gpuspawner.simulate.sessions import Session
+from gpuspawner.simulate.timeline import Span, Timeline, first_gap_end, merged
 
 IDLE_SECONDS, MINUTE = 1800.0, 60.0
 NONE = Timeline()

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from figures import Row
+from figures import OURS, Row
 
-WIDTH, LINE, TOP, NAMES, GAP = 860, 26, 78, 120, 70
+WIDTH, LINE, TOP, NAMES, GAP = 920, 26, 78, 200, 70
 LABEL = "Stops of workspaces in use, and GPU hours recovered, by rule"
 PLOT = (WIDTH - NAMES - 2 * GAP) / 2
 STYLE = """
@@ -41,7 +41,7 @@ def picture(rows: Sequence[Row], said: str) -> str:
     for share in (0, 25, 50, 75, 100):
         parts += _tick(right + PLOT * share / 100, height, f"{share} %")
     for number, row in enumerate(rows):
-        parts += _row(row, TOP + LINE * number, (left, right), decades, us=number == 0)
+        parts += _row(row, TOP + LINE * number, (left, right), decades, us=number < len(OURS))
     return "\n".join([*parts, "</svg>", ""])
 
 

@@ -17,7 +17,7 @@ from gpuspawner.simulate.sessions import sessions
 
 SENSITIVITY_HEAD = ("changed", "to", "stopped in use", "recovered", "freed: median", "95 %")
 H, P, PROBE = Habits(), POLICY, Probe()
-ALL_COUNT = tuple((evidence, HOUR) for evidence in ("cpu", "kernel", "terminal", "ssh"))
+ALL_COUNT = ("cpu", "kernel", "terminal", "ssh")
 EXAMPLE = load_catalog(str(Path(__file__).parents[2] / "hub_config" / "catalog.yaml")).policies["default"].idle
 ENDING = replace(H, works=((Work.ENDING, 1.0),), never_share=0.0, sharing=((Sharing.EXCLUSIVE, 1.0),))
 ENDING_SHORT = replace(ENDING, burst_seconds=(1.5, 1.5), duty_share=(1.5 / 45,))
@@ -58,9 +58,9 @@ CASES: tuple[tuple[str, str, Habits, IdlePolicy, Probe], ...] = (
     ("idle time", "15 min", H, replace(P, for_seconds=900.0), PROBE),
     ("idle time", "1 h", H, replace(P, for_seconds=HOUR), PROBE),
     ("grace", "2 min", H, replace(P, grace_seconds=120.0), PROBE),
-    ("softer evidence", "CPU does not count", H, replace(P, soft_budget_seconds=()), PROBE),
-    ("softer evidence", "CPU counts for 2 h", H, replace(P, soft_budget_seconds=(("cpu", 2 * HOUR),)), PROBE),
-    ("softer evidence", "kernels, terminals, SSH for 1 h too", H, replace(P, soft_budget_seconds=ALL_COUNT), PROBE),
+    ("soft evidence", "CPU does not count", H, replace(P, soft_names=()), PROBE),
+    ("soft evidence", "counts for 2 h", H, replace(P, soft_seconds=2 * HOUR), PROBE),
+    ("soft evidence", "kernels, terminals, SSH too", H, replace(P, soft_names=ALL_COUNT), PROBE),
     ("policy", "`default` of hub_config/catalog.yaml", H, EXAMPLE, PROBE),
 )
 

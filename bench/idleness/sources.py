@@ -1,56 +1,50 @@
-"""Ours with and without each source, over families of sessions: what the monitor and DCGM exporter are worth."""
+"""Ours with and without each source, over the families: what DCGM exporter and the monitor are worth."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from functools import partial
 
-from figures import POLICY, Row, ours
+from families import FAMILIES, sessions_of
+from figures import POLICY, ours
 
-from gpuspawner.simulate.habits import HOUR, Habits, Sharing, Work
 from gpuspawner.simulate.probe import Probe
-from gpuspawner.simulate.replay import totals
-from gpuspawner.simulate.sessions import sessions
+from gpuspawner.simulate.replay import Totals, totals
+from gpuspawner.simulate.sources import Exporter
 
-SOURCES_HEAD = ("sessions", "seen by", "stopped in use", "recovered", "freed: median", "95 %")
-H = Habits()
-EXCLUSIVE, SHARED = ((Sharing.EXCLUSIVE, 1.0),), ((Sharing.SHARED, 1.0),)
-RARE = replace(H, never_share=0.0, task_seconds=(4 * HOUR, 6 * HOUR))
 SOURCES: dict[str, Probe] = {
-    "the script": Probe(),
-    "and DCGM exporter": Probe(exporter=True),
-    "and the monitor": Probe(monitor=True),
-    "and both": Probe(monitor=True, exporter=True),
+    "probe": Probe(),
+    "DCGM as shipped": Probe(exporter=Exporter.UTILIZATION),
+    "DCGM": Probe(exporter=Exporter.ENGINE),
+    "monitor": Probe(monitor=True),
 }
-FAMILIES: dict[str, tuple[Habits, float]] = {
-    "all, and endpoints, exclusive GPUs": (
-        replace(H, works=(*H.works, (Work.ENDPOINT, 0.1)), sharing=EXCLUSIVE),
-        1.0,
-    ),
-    "endpoints that somebody tests, exclusive": (replace(RARE, works=((Work.ENDPOINT, 1.0),), sharing=EXCLUSIVE), 0.1),
-    "kernels minutes apart, shared": (replace(RARE, works=((Work.SPACED, 1.0),), sharing=SHARED), 0.1),
-    "all, shared": (replace(H, sharing=SHARED), 0.1),
-    "in use below the threshold, exclusive": (replace(RARE, works=((Work.LOW, 1.0),), sharing=EXCLUSIVE), 0.1),
-}
-"""Each with its share of the hours that are asked for."""
+FAMILIES_HEAD = ("family", "hours", *(f"{name}: {what}" for name in SOURCES for what in ("in use", "recovered")))
 
 
-def sources(seed: int, hours: float) -> list[tuple[str, ...]]:
-    """Return a line of cells for each family and source."""
-    asked = [(family, source) for family in FAMILIES for source in SOURCES]
+def families(seed: int, count: int, named: Iterable[str] = ()) -> tuple[list[tuple[str, ...]], float]:
+    """Return a line of cells for each family, and the session hours that were simulated."""
+    chosen = [family for family in FAMILIES if not named or any(part in family for part in named)]
+    asked = [(family, source) for family in chosen for source in SOURCES]
+    lines, hours = [], 0.0
     with ProcessPoolExecutor(min(2, os.cpu_count() or 1)) as workers:
-        lines = []
-        for line in workers.map(partial(_line, seed, hours), asked):
-            print("  ".join(line), file=sys.stderr, flush=True)
-            lines.append(line)
-    return lines
+        found = list(workers.map(partial(_run, seed, count), asked))
+    for number, family in enumerate(chosen):
+        own = found[number * len(SOURCES) : (number + 1) * len(SOURCES)]
+        hours += sum(one.session_hours for one in own)
+        lines.append((family, f"{own[0].session_hours:.0f}", *(cell for one in own for cell in _cells(one))))
+    print(f"{hours:,.0f} session hours in {len(chosen)} families", file=sys.stderr)
+    return lines, hours
 
 
-def _line(seed: int, hours: float, asked: tuple[str, str]) -> tuple[str, ...]:
+def _run(seed: int, count: int, asked: tuple[str, str]) -> Totals:
     family, source = asked
-    habits, share = FAMILIES[family]
-    drawn = sessions(seed, hours * share, habits)
-    return Row(family, source, totals((ours(one, POLICY, SOURCES[source]), one.end) for one in drawn)).cells()
+    drawn = sessions_of(FAMILIES[family], seed, count)
+    return totals((ours(one, POLICY, SOURCES[source]), one.end) for one in drawn)
+
+
+def _cells(found: Totals) -> tuple[str, str]:
+    """Return of how many sessions one was stopped in use, and the part of the winnable hours that was won."""
+    return f"{found.wrong} of {found.workspaces}", f"{100 * found.recovered_share:.0f} %"

@@ -87,6 +87,7 @@ def parse_probe(
         soft=soft_readings(lines, table.clock_seconds, interval_seconds),
         opened=opened_reading(lines, table.clock_seconds),
         memory_kills=probe.processes.memory_kills,
+        ended_cpu_cores=table.ended_cores_since(previous),
     )
     return sample, replace(table, followed=probe.followed(table.clock_seconds))
 
@@ -128,14 +129,13 @@ class _ProbeReader:
             holders = replace(holders, possible=frozenset())
         problem = "; ".join(filter(None, (values.problem, holders.problem)))
         reading = GpuReading(gpu, **{**vars(values), "problem": problem}, shared=is_shared, seen_seconds=seen_seconds)
-        reading = replace(
+        return replace(
             reading,
             holders=None if holders.known is None else len(holders.known),
             holders_cpu_cores=sum_cores(holders.known, self.cores),
             possible_holders=len(holders.possible),
             possible_cpu_cores=sum_cores(holders.possible, self.cores) if holders.possible else 0.0,
         )
-        return replace(reading, monitor=self._monitors.reading(uuid, reading, self._age_seconds))
 
     def sources(self, uuid: str, reading: GpuReading) -> list[SourceReading]:
         """Return what the workspace's GPU monitors saw of a GPU."""

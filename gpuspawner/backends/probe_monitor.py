@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from gpuspawner.core.idle.readings import GpuReading, MonitorReading
+from gpuspawner.core.idle.readings import GpuReading
 from gpuspawner.core.idle.sources import Measure, Source, SourceReading
 
 STALE_SECONDS = 60.0
@@ -81,46 +81,32 @@ class Monitors:
     computing: frozenset[int]
     before: Followed
 
-    def reading(self, uuid: str, reading: GpuReading, age_seconds: float) -> MonitorReading | None:
-        """Return what is told of a GPU since the probe before, by a workspace of that age.
+    def sources(self, uuid: str, reading: GpuReading, clock_seconds: float) -> list[SourceReading]:
+        """Return what is told of a GPU since the probe before, given its reading. Empty where nothing is told.
 
-        A sample of the seconds in which a probe asked is none where that may have woken the GPU itself.
+        A sample of the seconds in which a probe asked is left out where that may have woken the GPU itself.
         """
-        told = self.gpus.get(uuid)
-        if not told or self.told_until is None:
-            return None
+        told, until, since = self.gpus.get(uuid), self.told_until, self.before.until
+        if not told or until is None or until <= since:
+            return []
         own = self.before.windows if reading.may_be_woken else ()
         percents = [
             one.percent
             for gpu in told
             for one in gpu.percents
-            if one.last > self.before.until
+            if one.last > since
             if not any(window.begin <= one.last <= window.until + WOKEN_SECONDS for window in own)
         ]
-        best = min(told, key=lambda gpu: gpu.since)
-        gapless_seconds = min(self.told_until - best.since, age_seconds)  # none began before its workspace
-        return MonitorReading(
-            percent=float(max(percents)) if percents else None,
-            gapless_seconds=max(0.0, gapless_seconds),
-            unseen_seconds=best.unseen_seconds,
-            seconds_at=tuple((one.percent, one.seconds) for one in best.percents),
-            energy_joules=best.joules,
-        )
-
-    def sources(self, uuid: str, reading: GpuReading, clock_seconds: float) -> list[SourceReading]:
-        """Return what is told of a GPU, given its reading, for the timeline. Empty where nothing is told."""
-        monitor, until, since = reading.monitor, self.told_until, self.before.until
-        if monitor is None or until is None or until <= since:
-            return []
+        gapless_seconds = until - min(gpu.since for gpu in told)
         return [
             SourceReading(
                 reading.gpu,
                 Source.MONITOR,
                 Measure.UTILIZATION,
-                percent=monitor.percent or 0.0,
+                percent=float(max(percents, default=0)),
                 begin_seconds=max(0.0, clock_seconds - since),
                 end_seconds=max(0.0, clock_seconds - until),
-                coverage=min(1.0, monitor.gapless_seconds / (until - since)) * self._seen_share(uuid),
+                coverage=max(0.0, min(1.0, gapless_seconds / (until - since))) * self._seen_share(uuid),
                 is_own=not reading.shared,
             )
         ]

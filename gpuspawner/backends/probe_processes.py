@@ -58,20 +58,30 @@ class ProcessTable:
         A new process counts whole. When a process ends, its time moves to the parent that waited for it: the part that
         was counted before is subtracted there. The time of ended processes that nobody here waited for is missed.
         """
+        used = self._cores_since(previous)
+        return None if used is None else {pid: own + ended for pid, (own, ended) in used.items()}
+
+    def ended_cores_since(self, previous: ProcessTable | None) -> float | None:
+        """Return the CPU cores that ended processes used on average since ``previous``; None where unknown."""
+        used = self._cores_since(previous)
+        return None if used is None else sum((ended for _, ended in used.values()), 0.0)
+
+    def _cores_since(self, previous: ProcessTable | None) -> dict[int, tuple[float, float]] | None:
+        """Return for each process its own CPU cores, and those of its ended children."""
         if previous is None or self.clock_seconds <= previous.clock_seconds:
             return None
         counted_of_ended: dict[int, int] = {}
         for key, before in previous.times.items():
             if key not in self.times:
                 counted_of_ended[before.ppid] = counted_of_ended.get(before.ppid, 0) + before.ticks
-        seconds = self.clock_seconds - previous.clock_seconds
-        cores = {}
+        ticks_of_one_core = (self.clock_seconds - previous.clock_seconds) * self.ticks_per_second
+        used = {}
         for key, now in self.times.items():
             before = previous.times.get(key, ProcessTime(0, 0, 0))
             waited_for = now.children_ticks - before.children_ticks - counted_of_ended.get(key[0], 0)
-            ticks = max(0, now.own_ticks - before.own_ticks) + max(0, waited_for)
-            cores[key[0]] = ticks / self.ticks_per_second / seconds
-        return cores
+            own = now.own_ticks - before.own_ticks
+            used[key[0]] = max(0, own) / ticks_of_one_core, max(0, waited_for) / ticks_of_one_core
+        return used
 
 
 @dataclass(frozen=True)

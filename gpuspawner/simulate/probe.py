@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from gpuspawner.core.idle.policy import IdlePolicy
 from gpuspawner.core.idle.readings import PROBED, GpuReading, Sample, SoftReading
-from gpuspawner.core.idle.timeline import Timeline
+from gpuspawner.core.idle.sources import SourceReading
 from gpuspawner.simulate.habits import Sharing
 from gpuspawner.simulate.replay import Step
 from gpuspawner.simulate.sessions import Session
-from gpuspawner.simulate.sources import by_exporter, by_monitor
+from gpuspawner.simulate.sources import Exporter, by_exporter, by_monitor
+from gpuspawner.simulate.timeline import Timeline
 
 GIB = 2**30
 IDLE_CORES = 0.01
@@ -36,10 +39,17 @@ class Probe:
     then what woke it a minute ago stands in it."""
     monitor: bool = False
     """The workspace has a monitor of its own."""
-    exporter: bool = False
-    """A Prometheus scrapes DCGM exporter."""
+    exporter: Exporter | None = None
+    """What a DCGM exporter tells that a Prometheus scrapes; None without one."""
     failing_share: float = 0.01
     """Of probes, fail by themselves: a time-out, a busy node. Arbitrary."""
+
+
+def period_before(looked_at: deque[float], at: float, period_seconds: float) -> float | None:
+    """Return the newest look that is a period old, else the oldest; None for none. Older ones are dropped."""
+    while len(looked_at) > 1 and looked_at[1] <= at - period_seconds:
+        looked_at.popleft()
+    return looked_at[0] if looked_at else None
 
 
 class Looking:
@@ -55,18 +65,19 @@ class Looking:
         self.gpus = tuple(f"GPU-{number}" for number in range(len(session.work)))
         # Connections are those of an editor on one's own machine, which come over SSH.
         shown = {"kernel": session.kernel, "terminal": session.terminal, "ssh": session.connected, "editor": Timeline()}
-        counts = {name for name, _ in policy.soft_budget_seconds}
-        self.soft = {name: shown[name] for name in PROBED if name in counts}
+        self.soft = {name: shown[name] for name in PROBED if name in policy.soft_names}
         self.restarts = list(reversed(session.restarts))
         # Rounds and starts do not beat together.
         self.before = self.chance.uniform(-policy.sample_seconds, 0.0)
-        self.cpu_before: float | None = None
+        self.period_seconds = policy.sample_seconds
+        self.looked_at: deque[float] = deque()  # from one period before, as the service keeps its process tables
         self.told_until: float | None = None
         self.began = 0.0
 
     def resume(self, at: float) -> None:
         """Go on with a new start of the workspace: nothing is known of it, and its process is new."""
-        self.before, self.began, self.cpu_before, self.told_until = at, at, None, at
+        self.before, self.began, self.told_until = at, at, at
+        self.looked_at.clear()
 
     def __call__(self, seconds: float) -> Step | None:
         """Return the sample that follows, None once the session has ended."""
@@ -78,30 +89,41 @@ class Looking:
             resumed = max(at, restart.at + restart.seconds)
             # Across a restart only the wall clock tells how long the service was away.
             interval, restarted = max(0.0, interval + resumed - at + restart.step_seconds), True
-            at, self.cpu_before = resumed, None  # a restarted service has no process table to compare with
+            at = resumed
+            self.looked_at.clear()  # a restarted service has no process table to compare with
         if at >= self.session.end:
             return None
         self.before = at
         return Step(at, self._sample(at, interval), restarted)
 
     def _sample(self, at: float, interval: float) -> Sample:
-        session, before = self.session, self.cpu_before
+        session, holders_cores = self.session, None
         if session.faults.touches(at, at + 1.0) or self.chance.random() < self.probe.failing_share:
             return Sample(self.gpus, (), interval, at - self.began, problem="the probe did not end within 20 s")
         # CPU time is cumulative: what passed during failed probes is counted by the next that succeeds.
+        before = period_before(self.looked_at, at, self.period_seconds)
         cores = None if before is None else IDLE_CORES + session.cpu.mean(before, at) + self._twitched(before, at)
-        self.cpu_before = at
+        if before is not None and cores is not None:
+            own = session.cpu if session.holder_cpu is None else session.holder_cpu
+            holders_cores = IDLE_CORES + own.mean(before, at) + self._twitched(before, at)
+        self.looked_at.append(at)
         lost = session.lost.touches(at, at + 1.0)
         since, numbers = at - interval if self.told_until is None else self.told_until, range(len(self.gpus))
-        readings = tuple(self._reading(number, at, cores, lost=lost) for number in numbers)
-        if self.probe.monitor:
-            seen = (by_monitor(session, number, since, at) for number in numbers)
-            readings = tuple(replace(one, monitor=found) for one, found in zip(readings, seen, strict=True))
-        told = (by_exporter(session, n, self.gpus[n], since, at) for n in numbers if self.probe.exporter)
+        readings = tuple(self._reading(number, at, holders_cores, lost=lost) for number in numbers)
+        sources = tuple(one for number in numbers for one in self._by_sources(number, since, at))
         self.told_until = at
         soft = tuple(SoftReading(name, shown.touches(at - interval, at), name) for name, shown in self.soft.items())
-        outside = tuple(one for one in told if one is not None)
-        return Sample(self.gpus, readings, interval, at - self.began, cores, soft, outside=outside)
+        ended = cores if session.has_short_processes else None if cores is None else 0.0
+        return Sample(
+            self.gpus, readings, interval, at - self.began, cores, soft, sources=sources, ended_cpu_cores=ended
+        )
+
+    def _by_sources(self, number: int, since: float, at: float) -> Iterator[SourceReading]:
+        gpu = self.gpus[number]
+        if self.probe.monitor:
+            yield from by_monitor(self.session, number, gpu, since, at)
+        if self.probe.exporter is not None:
+            yield from by_exporter(self.session, number, gpu, since, at, self.probe.exporter)
 
     def _twitched(self, before: float, at: float) -> float:
         """Return the cores that twitches cost from ``before`` to ``at``."""
@@ -112,6 +134,7 @@ class Looking:
         session = self.session
         shared = session.sharing is not Sharing.EXCLUSIVE
         held = session.held.touches(at - 0.1, at + 0.1)
+        seen = held and not session.is_hidden
         woken = not (shared or session.persistence or held)
         percent, buffered, problem = None, None, ""
         if lost:
@@ -120,19 +143,24 @@ class Looking:
             problem = "utilization: [N/A]"
         else:
             # What a GPU reads that was just woken: an idle L40S, in data/nvidia-smi.
-            percent = 100.0 if woken else self._percent(number, at)
+            percent = 100.0 if woken else self._looked(at, session.work[number], session.neighbours)
             buffered = None if shared else self._buffered(number, at, woken=woken)
+        buffered_seconds = 0.0 if buffered is None else self.probe.buffer_seconds
         return GpuReading(
             gpu=self.gpus[number],
             utilization_percent=percent,
             memory_used_bytes=None if lost else GIB * session.held.touches(at - 0.1, at + self._span_seconds),
             memory_total_bytes=None if lost else 80 * GIB,
-            holders=int(held),
-            holders_cpu_cores=cores if held else 0.0,
+            holders=int(seen),
+            holders_cpu_cores=cores if seen else 0.0,
+            possible_holders=int(session.has_unreadable),
+            possible_cpu_cores=IDLE_CORES if session.has_unreadable else 0.0,
             shared=shared,
             problem=problem,
             buffer_percent=buffered,
             persistence=session.persistence,
+            decoder_percent=None if percent is None else self._looked(at, session.media),
+            seen_seconds=max(self.probe.readings * self.probe.window_seconds, buffered_seconds),
         )
 
     @property
@@ -152,11 +180,10 @@ class Looking:
             begin = max(begin, next(start for start, end, _ in reversed(held.spans) if start <= at + 0.1))
         return self.session.work[number].highest(begin, at)
 
-    def _percent(self, number: int, at: float) -> float:
-        work, others = self.session.work[number], self.session.neighbours
+    def _looked(self, at: float, *works: Timeline) -> float:
+        """Return the highest of the probe's readings of all that these do together."""
         window, pause = self.probe.window_seconds, self.probe.pause_seconds
-        span = self._span_seconds
-        if not (work.touches(at - window, at + span) or others.touches(at - window, at + span)):
+        if not any(work.touches(at - window, at + self._span_seconds) for work in works):
             return 0.0
         looks = [at + reading * pause for reading in range(self.probe.readings)]
-        return float(round(min(100.0, max(work.mean(t - window, t) + others.mean(t - window, t) for t in looks))))
+        return float(round(min(100.0, max(sum(work.mean(t - window, t) for work in works) for t in looks))))

@@ -13,8 +13,9 @@ from typing import Protocol
 
 from gpuspawner.core.idle import arrival as arrivals
 from gpuspawner.core.idle.arrival import Arrival, Turn
-from gpuspawner.core.idle.evidence import SampleKind
+from gpuspawner.core.idle.evidence import read_evidence
 from gpuspawner.core.idle.idleness import (
+    SampleKind,
     Streak,
     Verdict,
     after_restart,
@@ -25,7 +26,7 @@ from gpuspawner.core.idle.idleness import (
 )
 from gpuspawner.core.idle.policy import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import Sample
-from gpuspawner.core.idle.timeline import Timeline, gaps
+from gpuspawner.simulate.timeline import Timeline, gaps
 
 HOUR = 3600.0
 
@@ -105,10 +106,11 @@ def replay(
         if step.restarted:
             streak = after_restart(streak, policy)
             arrival = arrival and arrivals.after_restart(arrival, policy)
-        streak, verdict = judge(streak, step.sample, policy, mode)
+        evidence = read_evidence(step.sample, policy)
+        streak, verdict = judge(streak, evidence, policy, mode)
         if arrival is not None:
-            sign = arrivals.sign_of(step.sample, policy)
-            arrival, turn = arrivals.wait_on(arrival, sign, credit_of(step.sample, policy), policy, mode)
+            sign = arrivals.sign_of(evidence)
+            arrival, turn = arrivals.wait_on(arrival, sign, credit_of(evidence, policy), policy, mode)
             streak, verdict = kept(streak), _VERDICTS.get(turn, Verdict.NONE)
             if turn in {Turn.CAME, Turn.OVER}:
                 streak, arrival = replace(streak, since_busy_seconds=0.0), None

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from gpuspawner.core.idle.timeline import Span, Timeline, merged
 from gpuspawner.simulate.habits import HOUR, MINUTE, Door, Habits, Sharing, Work
+from gpuspawner.simulate.timeline import Span, Timeline, merged
 
 _T = TypeVar("_T")
 
@@ -60,6 +60,18 @@ class Session:
     """Cores in use by its processes, above the idle ones."""
     held: Timeline
     """When a process has the GPU open."""
+    holder_cpu: Timeline | None = None
+    """Cores in use by the processes that hold the GPU; None where these use all of ``cpu``."""
+    media: Timeline = field(default_factory=Timeline)
+    """Percent of the encoder or decoder of its GPUs that this workspace uses. The truth, too."""
+    has_unreadable: bool = False
+    """One of its processes hides its open files, such as ``ssh-agent``."""
+    has_process_utilization: bool = False
+    """NVML tells the utilization of each process of a shared GPU."""
+    has_short_processes: bool = False
+    """Each piece of its work has a process of its own, which ends with it."""
+    is_hidden: bool = False
+    """What uses the GPU runs in another container of its pod: the probe sees none of its processes."""
     twitches: bool = False
     """Half a second of CPU every ten minutes in the process that holds the GPU."""
     persistence: bool = True
@@ -85,7 +97,7 @@ class Session:
     @property
     def used(self) -> Timeline:
         """When any of its GPUs was at work for it."""
-        return merged(self.work)
+        return merged([*self.work, self.media])
 
     @property
     def hours(self) -> float:
@@ -145,6 +157,7 @@ class _Drawn:
             work=tuple(work if not one or number == gpus - 1 else Timeline() for number in range(gpus)),
             cpu=Timeline(self.cpu),
             held=self.held(work),
+            has_short_processes=self.kind is Work.ENDING,
             twitches=self.chance.random() < self.habits.twitch_share,
             neighbours=self.neighbours() if self.sharing is Sharing.SHARED else Timeline(),
             browser=Timeline(self.browser),

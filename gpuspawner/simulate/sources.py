@@ -3,25 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import Enum
 
-from gpuspawner.core.idle.readings import MonitorReading, OutsideReading
-from gpuspawner.core.idle.timeline import Timeline
+from gpuspawner.core.idle.sources import Measure, Source, SourceReading
 from gpuspawner.simulate.habits import Sharing
 from gpuspawner.simulate.sessions import Session
+from gpuspawner.simulate.timeline import Timeline
 
 DRIVER_SECONDS = 1 / 6
 """What one of the driver's samples covers, at the least."""
-EXPORTER_SECONDS, READ_SECONDS = 30.0, 1.0
-"""How often DCGM exporter looks by itself, and what its utilization covers then. The activity that it tells of MIG
-instances is the mean of all that time."""
+MONITOR_LATE_SECONDS = 5.0
+"""How often the monitor writes what it saw."""
+EXPORTER_SECONDS, EXPORTER_LATE_SECONDS = 30.0, 45.0
+"""How often DCGM exporter looks by itself, and how late its values come through Prometheus, in the middle."""
 
 
-def by_monitor(session: Session, number: int, since: float, until: float) -> MonitorReading | None:
-    """Return what a monitor saw of a GPU; None where NVML tells it nothing, as of MIG devices, or fails."""
-    if session.sharing is Sharing.MIG or session.lost.touches(until - 1.0, until):
-        return None
-    percents = list(_sampled(session.work[number], max(0.0, since), until))
-    return MonitorReading(max(percents, default=0.0), until - session.lost.next_end(0.0))
+class Exporter(Enum):
+    """What DCGM exporter is set up to tell."""
+
+    ENGINE = "engine"
+    """Engine activity, averaged over the time between two looks, also of each MIG instance."""
+    UTILIZATION = "utilization"
+    """As it is shipped: the utilization of an instant, of whole devices."""
+
+
+def by_monitor(session: Session, number: int, gpu: str, since: float, until: float) -> list[SourceReading]:
+    """Return what a monitor saw of a GPU; nothing where NVML tells it nothing, as of MIG devices, or fails.
+
+    On a shared GPU it tells the utilization of the workspace's own processes, where the session's driver does.
+    """
+    begin, end = max(0.0, since - MONITOR_LATE_SECONDS), until - MONITOR_LATE_SECONDS
+    if session.sharing is Sharing.MIG or session.lost.touches(until - 1.0, until) or end <= begin:
+        return []
+    is_own = session.sharing is Sharing.EXCLUSIVE or session.has_process_utilization
+    seen = [session.work[number]] if is_own else [session.work[number], session.neighbours]
+    coverage = 1.0 - session.lost.integral(begin, end) / (end - begin)
+
+    def found(works: list[Timeline], engine: str = "") -> SourceReading:
+        percent = max((percent for work in works for percent in _sampled(work, begin, end)), default=0.0)
+        times = until - begin, until - end
+        own = is_own or bool(engine)
+        return SourceReading(gpu, Source.MONITOR, Measure.UTILIZATION, percent, *times, coverage, own, engine)
+
+    return [found(seen), *([found([session.media], "decoder")] if session.media else [])]
 
 
 def _sampled(work: Timeline, since: float, until: float) -> Iterator[float]:
@@ -33,13 +57,29 @@ def _sampled(work: Timeline, since: float, until: float) -> Iterator[float]:
         at = work.next_begin(end) if end < until else None
 
 
-def by_exporter(session: Session, number: int, gpu: str, since: float, until: float) -> OutsideReading | None:
-    """Return what DCGM exporter saw of a GPU; None for nothing, and where others compute on it too."""
-    if session.sharing is Sharing.SHARED:
-        return None
-    covers = EXPORTER_SECONDS if session.sharing is Sharing.MIG else READ_SECONDS
-    first = int(max(0.0, since) // EXPORTER_SECONDS) + 1
-    looks = [EXPORTER_SECONDS * look for look in range(first, int(until // EXPORTER_SECONDS) + 1)]
-    work = session.work[number]
-    percent = max((work.mean(at - covers, at) for at in looks), default=0.0)
-    return OutsideReading(round(percent), gpu, "DCGM exporter") if percent >= 1 else None
+def by_exporter(
+    session: Session, number: int, gpu: str, since: float, until: float, tells: Exporter
+) -> list[SourceReading]:
+    """Return what DCGM exporter saw of a GPU in its looks of this time, as they come through Prometheus."""
+    last = int(max(0.0, until - EXPORTER_LATE_SECONDS) // EXPORTER_SECONDS)
+    first = min(last, int(max(0.0, since - EXPORTER_LATE_SECONDS) // EXPORTER_SECONDS) + 1)
+    looks = [EXPORTER_SECONDS * look for look in range(max(1, first), last + 1)]  # the newest is told again
+    if not looks:
+        return []
+    is_own = session.sharing is not Sharing.SHARED
+    seen = [session.work[number]] if is_own else [session.work[number], session.neighbours]
+    times = until - looks[0] + EXPORTER_SECONDS, until - looks[-1]
+
+    def found(works: list[Timeline], measure: Measure, covers_seconds: float, engine: str = "") -> SourceReading:
+        percent = max(min(100.0, sum(work.mean(at - covers_seconds, at) for work in works)) for at in looks)
+        if measure is Measure.UTILIZATION:
+            percent = round(percent)
+        coverage = covers_seconds / EXPORTER_SECONDS
+        return SourceReading(gpu, Source.EXPORTER, measure, percent, *times, coverage, is_own, engine)
+
+    told = []
+    if tells is Exporter.ENGINE:
+        told.append(found(seen, Measure.ENGINE, EXPORTER_SECONDS))
+    elif session.sharing is not Sharing.MIG:
+        told.append(found(seen, Measure.UTILIZATION, 1.0))
+    return [*told, *([found([session.media], Measure.UTILIZATION, 1.0, "decoder")] if session.media else [])]

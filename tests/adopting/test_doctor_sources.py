@@ -1,4 +1,4 @@
-"""What ``gpuspawner doctor`` says of DCGM exporter and the GPU monitor."""
+"""What ``gpuspawner server doctor`` says of DCGM exporter and the GPU monitor."""
 
 import importlib.util
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness.verdicts import judge_sample
 
 from gpuspawner.backends.local import nvidia
 from gpuspawner.backends.local.backend import LocalBackend
@@ -15,7 +16,7 @@ from gpuspawner.backends.local.mig import MigDevice, mig_devices
 from gpuspawner.backends.probe import parse_probe
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Slot
-from gpuspawner.core.idle.evidence import SampleKind, classify
+from gpuspawner.core.idle.idleness import SampleKind
 from gpuspawner.core.idle.policy import IdlePolicy
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
@@ -127,5 +128,5 @@ async def test_a_mig_device_is_judged_by_who_holds_its_gpu(
     (reading,) = sample.gpus
     assert (reading.gpu, reading.shared, reading.utilization_percent, reading.holders) == (M1, True, None, 0)
     assert reading.memory_used_bytes is None, "that of the whole GPU is not its own"
-    judged = classify(sample, IdlePolicy(soft_budget_seconds=()), 60.0)
+    judged = judge_sample(sample, IdlePolicy(soft_names=()), 60.0)
     assert (judged.kind, judged.because) == (SampleKind.IDLE, "GPU 0 held by no process")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from harness.verdicts import judge_sample
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.probe import parse_probe
 from gpuspawner.backends.probe_buffer import ENCODER, GPU, Buffer, read_reports
 from gpuspawner.backends.probe_processes import ProcessTable
-from gpuspawner.core.idle.evidence import SampleKind, classify
-from gpuspawner.core.idle.idleness import Streak, Verdict, judge
+from gpuspawner.core.idle.evidence import read_evidence
+from gpuspawner.core.idle.idleness import SampleKind, Streak, Verdict, judge
 from gpuspawner.core.idle.policy import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import Sample
 
@@ -71,7 +72,7 @@ def test_it_tells_the_maximum_of_its_time() -> None:
 def test_use_between_two_readings_makes_it_busy() -> None:
     sample = read(REPORT)
     assert highest(sample) == 97.0
-    assert classify(sample, IdlePolicy(), 60.0).kind is SampleKind.BUSY
+    assert judge_sample(sample, IdlePolicy(), 60.0).kind is SampleKind.BUSY
     assert highest(read(REPORT, percent="99")) == 99.0
 
 
@@ -104,7 +105,8 @@ def test_use_between_two_readings_makes_it_busy() -> None:
 def test_nonsense_is_unsupported_and_leaves_the_readings_as_they_are(old: str, new: str) -> None:
     sample = read(REPORT.replace(old, new, 1))
     assert (highest(sample), sample.gpus[0].problem) == (0.0, "")
-    assert classify(sample, IdlePolicy(soft_budget_seconds=()), 60.0).kind is SampleKind.IDLE
+    # The first probe knows no CPU use: the soft budget is spent.
+    assert judge_sample(sample, IdlePolicy(soft_names=()), 7200.0).kind is SampleKind.IDLE
 
 
 def test_an_unknown_reading_stays_unknown() -> None:
@@ -135,14 +137,14 @@ def test_a_burst_counts_for_as_long_as_the_buffer_tells_it(told: tuple[int, ...]
 @pytest.mark.parametrize("length_seconds", [75.0, 100.0])
 def test_bursts_of_one_height_keep_a_workspace_and_its_end_is_noticed_soon(length_seconds: float) -> None:
     """A burst every 70 s that no reading sees, for two hours; then nothing."""
-    policy, report = IdlePolicy(soft_budget_seconds=()), REPORT.replace("16.59", f"{length_seconds:.2f}")
+    policy, report = IdlePolicy(soft_names=()), REPORT.replace("16.59", f"{length_seconds:.2f}")
     streak, table, last = Streak(), None, 70 * 103
     for now in range(60, 4 * 3600, 60):
         burst = min(now // 70 * 70, last)
         told = report if now - burst <= length_seconds else report.replace("31 %", "0 %").replace("97 %", "0 %")
         result = probe(told, clock_seconds=1000.0 + now)
         sample, table = parse_probe(result, (A,), table, interval_seconds=60.0, age_seconds=600.0 + now)
-        streak, verdict = judge(streak, sample, policy, Mode.ENFORCE)
+        streak, verdict = judge(streak, read_evidence(sample, policy), policy, Mode.ENFORCE)
         if verdict is Verdict.BEGIN_GRACE:
             break
     assert policy.for_seconds <= now - last <= policy.for_seconds + length_seconds + policy.sample_seconds
@@ -157,7 +159,7 @@ def test_what_the_one_before_did_on_the_gpu_is_nobodys_use_here() -> None:
     ("mode", "length_seconds", "kind", "because"),
     [
         ("Disabled", 2.9, SampleKind.IDLE, "GPU 0 at 97 %, but held by no process: nvidia-smi itself wakes it"),
-        ("Disabled", 3.1, SampleKind.SOFT, "GPU 0 at 97 % before it was read, held by no process now"),
+        ("Disabled", 3.1, SampleKind.SOFT, "GPU 0 at 97 % before it was read, but GPU 0 held by no process"),
         ("Enabled", 2.9, SampleKind.BUSY, "GPU 0 at 97 %"),
         ("Enabled", 16.59, SampleKind.BUSY, "GPU 0 at 97 %"),
     ],
@@ -169,7 +171,7 @@ def test_only_the_seconds_of_the_probe_excuse_what_a_buffer_tells(
     text = probe(REPORT.replace("16.59", f"{length_seconds:.2f}")).text
     text = text.replace("open 10 /dev/nvidia0\n", "").replace(" 900, ", " 0, ").replace("Enabled", mode)
     sample, _ = parse_probe(ProbeResult(text), (A,), None, interval_seconds=60.0, age_seconds=600.0)
-    seen = classify(sample, IdlePolicy(soft_budget_seconds=()), 60.0)
+    seen = judge_sample(sample, IdlePolicy(soft_names=()), 60.0)
     assert (seen.kind, seen.because, sample.gpus[0].highest_percent) == (kind, because, 97.0)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 
 import pytest
+from harness.verdicts import judge_sample
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.probe import MOST_LINES, parse_probe
 from gpuspawner.backends.probe_processes import ProcessTable, ProcessTime
-from gpuspawner.core.idle.evidence import SampleKind, classify
+from gpuspawner.core.idle.idleness import SampleKind
 from gpuspawner.core.idle.policy import IdlePolicy
 from gpuspawner.core.idle.readings import Sample
 
@@ -100,7 +101,7 @@ EDGES = st.integers(0, len(BUSY))
 
 def judged(text: str) -> SampleKind:
     sample, _ = parse_probe(ProbeResult(text), (A,), PREVIOUS, interval_seconds=60.0, age_seconds=600.0)
-    return classify(sample, IdlePolicy(soft_budget_seconds=()), 60.0).kind
+    return judge_sample(sample, IdlePolicy(soft_names=()), 60.0).kind
 
 
 @settings(max_examples=500)

@@ -62,34 +62,30 @@ def told(text: str, proc: int = 50, own: int = 50) -> str:
     return f"monitor {proc} {own} {text}"
 
 
-def seen(*args: Any, **more: Any) -> float | None:
-    monitor = parse(*args, **more)[0].gpus[0].monitor
-    assert monitor is not None
-    return monitor.percent
+def reading(*args: Any, **more: Any) -> SourceReading | None:
+    return next(iter(parse(*args, **more)[0].sources), None)
+
+
+def seen(*args: Any, **more: Any) -> float:
+    found = reading(*args, **more)
+    assert found is not None
+    return found.percent
 
 
 def test_golden() -> None:
     seen_of_it = [0, 4000.0, 4997.5], [40, 0.2, 4990.0], [90, 3.0, 4000.0]
-    text = document(gpu(*seen_of_it, since=4600.0, unseen=12.0, joules=5.5))
-    monitor = parse(told(text))[0].gpus[0].monitor
-    assert monitor is not None
-    assert (monitor.percent, monitor.gapless_seconds, monitor.unseen_seconds) == (40.0, 398.0, 12.0)
-    assert (monitor.work_seconds(5.0), monitor.work_seconds(50.0), monitor.energy_joules) == (3.2, 3.0, 5.5)
-
-
-def test_none_has_seen_more_than_its_workspace_whatever_it_and_its_clock_say() -> None:
-    for clock in (CLOCK, 999_999_999_990.0):
-        text = document(gpu([40, 0.2, clock - 10], since=0.0), uptime=clock - 2)
-        monitor = parse(told(text), clock=clock)[0].gpus[0].monitor
-        assert monitor is not None
-        assert (monitor.percent, monitor.gapless_seconds) == (40.0, 600.0)
+    text = document(gpu(*seen_of_it, since=4960.0, unseen=12.0, joules=5.5))
+    found = reading(told(text))
+    assert found is not None
+    assert (found.gpu, found.source, found.percent, found.end_seconds) == (A, Source.MONITOR, 40.0, 2.0)
+    assert found.coverage == pytest.approx(38 / 66), "it saw 38 of the 66 seconds since the sample before"
 
 
 def test_work_counts_once_from_one_probe_to_the_next_and_none_falls_between() -> None:
     first = document(gpu([80, 1.0, 4990.0]))
     _, table = parse(told(first))
     same = document(gpu([80, 1.0, 4990.0]), uptime=CLOCK + 58)
-    assert seen(told(same), clock=CLOCK + 60, previous=table) is None
+    assert seen(told(same), clock=CLOCK + 60, previous=table) == 0.0
     for last in (CLOCK - 2.1, CLOCK + 30):  # taken before the first was read, and told only afterwards
         later = document(gpu([80, 1.2, last]), uptime=CLOCK + 58)
         assert seen(told(later), clock=CLOCK + 60, previous=table) == 80.0
@@ -101,11 +97,11 @@ def test_what_a_probe_may_have_caused_itself_is_none() -> None:
     _, table = parse(asleep=True, opens=())
     own, other = ([100, 1.0, at] for at in (CLOCK + 3, CLOCK + 20))
 
-    def later(*percents: list[float], **more: Any) -> float | None:
+    def later(*percents: list[float], **more: Any) -> float:
         line = told(document(gpu(*percents), uptime=CLOCK + 58))
         return seen(line, clock=CLOCK + 60, previous=table, **{"asleep": True, **more})
 
-    assert later(own) is None
+    assert later(own) == 0.0
     assert later(other) == 100.0
     assert later(own, opens=(50, 60)) == 100.0, "another process holds it"
     assert later(own, asleep=False) == 100.0, "nothing wakes it"
@@ -158,7 +154,7 @@ def test_what_cannot_be_believed_is_none(text: str) -> None:
 def test_whatever_stands_there_the_probe_sees_the_same(text: str) -> None:
     sample, _ = parse(told(text), percent=70)
     without, _ = parse(percent=70, opens=())
-    assert replace(sample, gpus=tuple(replace(one, monitor=None) for one in sample.gpus)) == without
+    assert replace(sample, sources=()) == without
 
 
 def sources(*lines: str, **more: Any) -> tuple[SourceReading, ...]:

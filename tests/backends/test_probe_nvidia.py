@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import pytest
 from harness.nvidia import machines, simulated_driver, with_devices
+from harness.verdicts import judge_sample
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.probe import parse_probe, script
-from gpuspawner.core.idle.evidence import SampleKind, classify
+from gpuspawner.core.idle.idleness import SampleKind
 from gpuspawner.core.idle.policy import IdlePolicy
 from tools.nvidia import RELEASES
 
@@ -83,7 +84,9 @@ def probed(driver, gpus, held=0):
 def judged(sample, gpu):
     """Return what the sample proves of one GPU that is leased alone."""
     alone = replace(sample, leased=(gpu.gpu,), gpus=(gpu,))
-    return classify(alone, IdlePolicy(soft_budget_seconds=()), 60.0)
+    return judge_sample(
+        alone, IdlePolicy(soft_names=()), 7200.0
+    )  # the first probe knows no CPU use: the budget is spent
 
 
 @pytest.fixture(

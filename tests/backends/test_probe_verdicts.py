@@ -9,11 +9,12 @@ import json
 from dataclasses import dataclass, field, replace
 
 import pytest
+from harness.verdicts import judge_sample
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.probe import parse_probe
 from gpuspawner.backends.probe_processes import ProcessTable
-from gpuspawner.core.idle.evidence import SampleKind, classify
+from gpuspawner.core.idle.idleness import SampleKind
 from gpuspawner.core.idle.policy import IdlePolicy
 from gpuspawner.core.idle.readings import Sample
 
@@ -22,7 +23,7 @@ B = "GPU-bbbbbbbb-0000-0000-0000-000000000001"
 SLICE = "MIG-cccccccc-0000-0000-0000-000000000002"
 SIBLING = "MIG-dddddddd-0000-0000-0000-000000000003"
 POD = "node-1/nvidia.com/gpu/0"
-POLICY = IdlePolicy(soft_budget_seconds=())
+POLICY = IdlePolicy(soft_names=())
 BUSY, UNKNOWN, IDLE, SOFT = SampleKind.BUSY, SampleKind.UNKNOWN, SampleKind.IDLE, SampleKind.SOFT
 AT_REST, COMPUTES = 2, 3000
 """Hundredths of a second of CPU in a minute: what an idle kernel takes, and half a core."""
@@ -118,29 +119,34 @@ NONE = Way((), (), holds=(), minors={})
         ),
         pytest.param(replace(SEVERAL, rows=SEVERAL.rows[:1]), UNKNOWN, "GPU 1 can't be read", id="several-one-lost"),
         pytest.param(
-            replace(SLICED, rows=(row(A, "0"),), ticks=COMPUTES), BUSY, "processes at 0.5 cores", id="time-sliced-busy"
+            replace(SLICED, rows=(row(A, "0"),), ticks=COMPUTES),
+            BUSY,
+            "the processes of GPU 0 at 0.5 cores",
+            id="time-sliced-busy",
         ),
-        pytest.param(replace(SLICED, rows=(row(A, "100"),)), SOFT, "perhaps by others", id="time-sliced-neighbour"),
+        pytest.param(replace(SLICED, rows=(row(A, "100"),)), UNKNOWN, "perhaps by others", id="time-sliced-neighbour"),
         pytest.param(replace(SLICED, holds=()), IDLE, "held by no process", id="time-sliced-idle-unheld"),
         pytest.param(
             replace(SLICED, minors={0: B}, holds=(1,)), UNKNOWN, "driver does not tell", id="time-sliced-unknown"
         ),
-        pytest.param(replace(REPLICA, ticks=COMPUTES), BUSY, "processes at 0.5 cores", id="mps-busy"),
-        pytest.param(replace(REPLICA, rows=(row(A, "100"),)), SOFT, "perhaps by others", id="mps-neighbour"),
+        pytest.param(replace(REPLICA, ticks=COMPUTES), BUSY, "the processes of GPU 0 at 0.5 cores", id="mps-busy"),
+        pytest.param(replace(REPLICA, rows=(row(A, "100"),)), UNKNOWN, "perhaps by others", id="mps-neighbour"),
         pytest.param(replace(REPLICA, minors={}, holds=()), UNKNOWN, "no GPU device file", id="mps-unknown"),
-        pytest.param(replace(MIG, ticks=COMPUTES), BUSY, "processes at 0.5 cores", id="mig-busy"),
-        pytest.param(MIG, IDLE, "processes at 0", id="mig-idle"),
+        pytest.param(replace(MIG, ticks=COMPUTES), BUSY, "the processes of GPU 0 at 0.5 cores", id="mig-busy"),
+        pytest.param(MIG, IDLE, "the processes of GPU 0 at 0 cores", id="mig-idle"),
         pytest.param(replace(MIG, holds=()), IDLE, "held by no process", id="mig-idle-unheld"),
         pytest.param(replace(MIG, minors={}, holds=()), UNKNOWN, "no GPU device file", id="mig-unknown"),
         pytest.param(
             replace(MIG, leased=(SLICE, SIBLING), result=ProbeResult(devices={SLICE: A, SIBLING: A}), ticks=COMPUTES),
             BUSY,
-            "GPU 0's processes at 0.5 cores, GPU 1's processes at 0.5 cores",
+            "the processes of GPU 0 at 0.5 cores, the processes of GPU 1 at 0.5 cores",
             id="mig-several-busy",
         ),
         pytest.param(replace(MIG, result=WHOLE), UNKNOWN, "can't be read", id="mig-unknown-whose-device-nobody-tells"),
-        pytest.param(replace(MIG_POD, ticks=COMPUTES), BUSY, "processes at 0.5 cores", id="mig-in-a-pod-busy"),
-        pytest.param(MIG_POD, IDLE, "processes at 0", id="mig-in-a-pod-idle"),
+        pytest.param(
+            replace(MIG_POD, ticks=COMPUTES), BUSY, "the processes of GPU 0 at 0.5 cores", id="mig-in-a-pod-busy"
+        ),
+        pytest.param(MIG_POD, IDLE, "the processes of GPU 0 at 0 cores", id="mig-in-a-pod-idle"),
         pytest.param(replace(MIG_POD, minors={}, holds=()), UNKNOWN, "no GPU device file", id="mig-in-a-pod-unknown"),
         pytest.param(
             replace(SEVERAL, leased=(A,), rows=(row(A, "97"), SEVERAL.rows[1])), BUSY, "at 97 %", id="not-leased-busy"
@@ -161,7 +167,7 @@ NONE = Way((), (), holds=(), minors={})
     ],
 )
 def test_verdict(way: Way, kind: SampleKind, because: str) -> None:
-    judged = classify(sample_of(way), POLICY, 60.0)
+    judged = judge_sample(sample_of(way), POLICY, 60.0)
     assert judged.kind is kind, judged.because
     assert because in judged.because
 
@@ -189,7 +195,7 @@ def test_verdict_on_a_workspace_without_gpus(line: str, ticks: int, kind: Sample
     sample = sample_of(replace(NONE, ticks=ticks), line)
     assert (sample.gpus, sample.problem) == ((), "")
     seen = replace(sample, hub_idle_seconds=900.0)
-    judged = classify(seen, replace(POLICY, by_activity=True), 600.0)
+    judged = judge_sample(seen, replace(POLICY, by_activity=True), 600.0)
     assert judged.kind is kind, judged.because
     assert because in judged.because
 
@@ -220,4 +226,4 @@ def test_a_probe_that_failed_is_unknown_whatever_is_held(way: Way, result: Probe
     whole = replace(result, counted=way.result.counted, shared=way.result.shared, devices=way.result.devices)
     sample, _ = parse_probe(whole, way.leased, None, interval_seconds=60.0, age_seconds=600.0, shared=way.shared)
     assert sample.problem
-    assert classify(sample, POLICY, 60.0).kind is UNKNOWN
+    assert judge_sample(sample, POLICY, 60.0).kind is UNKNOWN

@@ -7,13 +7,14 @@ all, the case says by what we judge instead.
 from __future__ import annotations
 
 import pytest
+from harness.verdicts import judge_sample
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.backends.probe import parse_probe
 from gpuspawner.backends.probe_rows import MIB
-from gpuspawner.core.idle.evidence import SampleKind, classify
-from gpuspawner.core.idle.idleness import Streak, Verdict, judge
+from gpuspawner.core.idle.evidence import read_evidence
+from gpuspawner.core.idle.idleness import SampleKind, Streak, Verdict, judge
 from gpuspawner.core.idle.policy import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import Sample, SoftReading
 
@@ -40,7 +41,7 @@ def reading(percent: int | str, *, held: bool = True, memory_mib: int = 1024, **
 
 
 def kind_of(seen: Sample, since_busy_seconds: float = 60.0) -> SampleKind:
-    return classify(seen, POLICY, since_busy_seconds).kind
+    return judge_sample(seen, POLICY, since_busy_seconds).kind
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_nvidia_container_toolkit_48_nvml_is_lost_while_jobs_go_on(text: str) ->
     assert kind_of(seen) is UNKNOWN
     streak = Streak(mode=Mode.ENFORCE)
     for _ in range(24 * 60):
-        streak, verdict = judge(streak, seen, POLICY, Mode.ENFORCE)
+        streak, verdict = judge(streak, read_evidence(seen, POLICY), POLICY, Mode.ENFORCE)
         assert verdict is Verdict.NONE
     assert streak.idle_seconds == 0
 
@@ -81,8 +82,9 @@ def test_mig_memory_may_be_forbidden() -> None:
 
 
 def test_time_slicing_shows_the_neighbours_work() -> None:
-    """Hazards, time-slicing and MPS: a busy neighbour keeps an idle workspace a while only, and hides no busy one."""
-    assert kind_of(sampled(reading(100), shared=True)) is SOFT
+    """Hazards, time-slicing and MPS: beside a busy neighbour a workspace that holds the GPU is unknown, never idle."""
+    assert kind_of(sampled(reading(100), shared=True)) is UNKNOWN
+    assert kind_of(sampled(reading(100, held=False), shared=True)) is IDLE
     assert kind_of(sampled(reading(0), shared=True, cpu_ticks=3000)) is BUSY
 
 
@@ -128,7 +130,10 @@ def test_gpu_pruner_a_window_with_holes_is_not_a_whole_one() -> None:
     """gpu-pruner and dstack count a partial window as full: 30 min with one reading."""
     idle = sampled(reading(0))
     streak, verdict = judge(
-        Streak(mode=Mode.ENFORCE), Sample(idle.leased, idle.gpus, 1800.0, 3600.0, 0.0), POLICY, Mode.ENFORCE
+        Streak(mode=Mode.ENFORCE),
+        read_evidence(Sample(idle.leased, idle.gpus, 1800.0, 3600.0, 0.0), POLICY),
+        POLICY,
+        Mode.ENFORCE,
     )
     assert (verdict, streak.idle_seconds) == (Verdict.NONE, 90.0)
 
@@ -165,11 +170,11 @@ def test_coder_10841_lunch_is_warned_of_before_anything_ends() -> None:
     """coder#10841: 30 idle minutes begin a grace of ten, in which work saves the workspace."""
     idle, verdicts, streak = sampled(reading(0)), [], Streak(mode=Mode.ENFORCE)
     for _ in range(35):
-        streak, verdict = judge(streak, idle, POLICY, Mode.ENFORCE)
+        streak, verdict = judge(streak, read_evidence(idle, POLICY), POLICY, Mode.ENFORCE)
         verdicts.append(verdict)
     assert verdicts.count(Verdict.BEGIN_GRACE) == 1
     assert Verdict.RECLAIM not in verdicts
-    streak, verdict = judge(streak, sampled(reading(80)), POLICY, Mode.ENFORCE)
+    streak, verdict = judge(streak, read_evidence(sampled(reading(80)), POLICY), POLICY, Mode.ENFORCE)
     assert (verdict, streak.idle_seconds) == (Verdict.END_GRACE, 0.0)
 
 
@@ -177,7 +182,7 @@ def test_kubeflow_6648_a_new_start_is_not_stopped_for_the_idleness_before_it() -
     """kubeflow#6648: culled again right after its restart, by the stamp of the run before."""
     young = sampled(reading(0))
     young = Sample(young.leased, young.gpus, 60.0, 30.0, 0.0)
-    assert judge(Streak(), young, POLICY, Mode.ENFORCE)[0].idle_seconds == 0
+    assert judge(Streak(), read_evidence(young, POLICY), POLICY, Mode.ENFORCE)[0].idle_seconds == 0
     assert kind_of(young) is UNKNOWN
 
 

@@ -1,16 +1,18 @@
-"""The peers' rules of ``bench/idleness``, each on the session that shows what it looks at and what it misses."""
+"""The peers' rules and the families of ``bench/idleness``: what each looks at, and what it misses."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from figures import figures, table
+from families import FAMILIES, sessions_of
+from figures import OURS, figures, table
 from peers import PEERS, sampled, without
 from picture import picture
+from sources import FAMILIES_HEAD, families
 
-from gpuspawner.core.idle.timeline import Timeline
 from gpuspawner.simulate.habits import Door, Sharing, Work
 from gpuspawner.simulate.sessions import Session, sessions
+from gpuspawner.simulate.timeline import Timeline
 
 DOCS = Path(__file__).parents[2] / "docs"
 HOUR = 3600.0
@@ -110,7 +112,7 @@ def test_parts() -> None:
 
 def test_figures_and_picture() -> None:
     rows = figures(sessions(3, 150), PEERS)
-    assert [row.name for row in rows] == ["gpuspawner", *RULE]
+    assert [row.name for row in rows] == [*OURS, *RULE]
     assert len({row.totals.session_hours for row in rows}) == 1, "all have the same sessions"
     assert rows[0].cells()[2] == f"0 (< {3e5 / rows[0].totals.session_hours:.0f})"
     assert len(table(row.cells() for row in rows).splitlines()) == 1 + len(rows)
@@ -120,8 +122,30 @@ def test_figures_and_picture() -> None:
     assert "http://" not in drawn.replace("http://www.w3.org/2000/svg", "")
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_works_in_its_pattern_and_then_lies_idle(name: str) -> None:
+    one, again = (next(sessions_of(FAMILIES[name], 3, 1)) for _ in range(2))
+    assert (one.used.spans, one.end) == (again.used.spans, again.end), "a seed gives the same sessions"
+    last = one.used.last_end(one.end) or 0.0
+    assert one.end - last >= 5 * HOUR
+    assert bool(one.used) is not (name == "idle, never used")
+    assert all(one.held.at(begin) for begin, _, _ in one.used.spans), "what works holds its GPU"
+
+
+def test_sources_that_see_all_of_the_time_stop_no_family_in_use(capsys: pytest.CaptureFixture[str]) -> None:
+    """A small share of what ``--families`` shows."""
+    lines, hours = families(5, 1, ("video", "endpoint, visitors", "job every 29"))
+    assert len(lines) == 5
+    assert hours > 100
+    head = dict(zip(FAMILIES_HEAD, range(len(FAMILIES_HEAD)), strict=True))
+    for line in lines:
+        assert line[head["monitor: in use"]] == line[head["DCGM: in use"]] == "0 of 1", line
+
+
 def test_the_documents_picture_and_tables_are_of_these_rules() -> None:
     page, drawn = (DOCS / "idleness.md").read_text(), (DOCS / "idleness.svg").read_text()
-    for name in ("gpuspawner", *RULE):
+    for name in (*OURS, *RULE):
         assert f"| {name} |" in page
         assert f">{name}</text>" in drawn
+    for name in FAMILIES:
+        assert f"| {name} |" in page

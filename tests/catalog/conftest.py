@@ -21,14 +21,14 @@ templates:
 policies:
   default:
     mode: warn
-    idle: {below: 10%, for: 20m, sample: 30s, grace: 5m, start_up: 90s, monitor: 2h}
-    also_counts: {kernel: 1h, cpu: 2h, editor: 30m}
+    idle: {below: 10%, for: 20m, sample: 30s, grace: 5m, start_up: 90s, soft: 2h}
+    also_counts: [kernel, cpu, editor]
     activity: {none_for: 3h, grace: 15m}
     keep: {times: 2, each: 1h}
     extend: {each: 2h, total: 12h, warn: [10m, 1h]}
     lifetime: 10m-48h
   night:
-    {extends: default, idle: {for: 15m}, keep: {times: 1}, activity: {grace: 5m}, also_counts: {}, lifetime: 1h-12h}
+    {extends: default, idle: {for: 15m}, keep: {times: 1}, activity: {grace: 5m}, also_counts: [], lifetime: 1h-12h}
 quotas:
   each-user: {each: user, gpus: {hard: 4}}
 """

@@ -168,8 +168,8 @@ def test_policies(catalog):
             sample_seconds=30,
             grace_seconds=300,
             start_up_seconds=90,
-            monitor_seconds=7200,
-            soft_budget_seconds=(("cpu", 7200), ("kernel", 3600), ("editor", 1800)),
+            soft_seconds=7200,
+            soft_names=("kernel", "cpu", "editor"),
         ),
         keep=KeepPolicy(2, 3600),
         extend=ExtendPolicy(7200, 43200, (3600, 600)),
@@ -179,7 +179,7 @@ def test_policies(catalog):
     night = catalog.policies["night"]
     assert catalog.policies["default"] == default
     assert (night.mode, night.idle.for_seconds, night.idle.grace_seconds) == (Mode.WARN, 900, 300)
-    assert (night.keep, night.idle.soft_budget_seconds) == (KeepPolicy(1, 3600), ())
+    assert (night.keep, night.idle.soft_names) == (KeepPolicy(1, 3600), ())
     assert night.activity == ActivityPolicy(10800, 300), "joined key by key, as idle is"
     assert catalog.policy_of("pytorch-4x") is night
 
@@ -241,8 +241,7 @@ def test_scaled_divides_every_time_and_nothing_else(catalog):
     fast = scaled(catalog, 30)
     policy, template = fast.policies["default"], fast.templates["pytorch"]
     assert (policy.idle.for_seconds, policy.idle.sample_seconds, policy.idle.grace_seconds) == (40, 1, 10)
-    assert (policy.idle.start_up_seconds, policy.idle.soft_budget_seconds[0]) == (3, ("cpu", 240))
-    assert policy.idle.monitor_seconds == 240
+    assert (policy.idle.start_up_seconds, policy.idle.soft_seconds) == (3, 240)
     assert policy.activity == ActivityPolicy(360, 30)
     assert (policy.idle.below_percent, policy.idle.coverage, policy.keep) == (10, 0.8, KeepPolicy(2, 120))
     assert (policy.extend, policy.lifetime_seconds) == (ExtendPolicy(240, 1440, (120, 20)), (20, 5760))

@@ -312,16 +312,20 @@ ENTRIES = {
         "policies: {p: {activity: {none_fro: 30m}}}\n",
         "6 policies.p.activity.none_fro: unknown key 'none_fro'. Did you mean `none_for`?",
     ),
-    "a budget without unit": (
-        "policies: {p: {also_counts: {kernel: 60}}}\n",
-        (
-            "6 policies.p.also_counts.kernel: 60 is not a time. "
-            "Write a time with its unit, for example 90s, 30m, 8h, 1h30m or 2d."
-        ),
+    "a soft budget without unit": (
+        "policies: {p: {idle: {soft: 60}}}\n",
+        "6 policies.p.idle.soft: 60 is not a time. Write a time with its unit, for example 90s, 30m, 8h, 1h30m or 2d.",
     ),
-    "unknown softer evidence": (
-        "policies: {p: {also_counts: {kernels: 1h}}}\n",
-        "6 policies.p.also_counts.kernels: unknown key 'kernels'. Did you mean `kernel`?",
+    "soft evidence that is no list": (
+        "policies: {p: {also_counts: {kernel: 1h}}}\n",
+        ("6 policies.p.also_counts: {'kernel': '1h'} is not a list of soft evidence. Write for example [cpu, kernel]."),
+    ),
+    "soft evidence that does not exist": (
+        "policies: {p: {also_counts: [kernels]}}\n",
+        (
+            "6 policies.p.also_counts: 'kernels' is not soft evidence. "
+            "Write a list of cpu, kernel, terminal, ssh, editor."
+        ),
     ),
     "extension above its total": (
         "policies: {p: {extend: {total: 2h}}}\n",

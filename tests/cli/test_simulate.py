@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from lease_builders import a_lease, slots
 from gpuspawner.cli import main
 from gpuspawner.cli.server import simulate as command
 from gpuspawner.core.idle.arrival import Arrival
+from gpuspawner.core.idle.sources import Measure, Source, SourceReading
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
@@ -352,6 +353,10 @@ def test_a_folder_with_signs_of_addresses_in_its_name_is_read_and_nothing_is_mad
     assert not (tmp_path / "a").exists()
 
 
+def seen(percent):
+    return asdict(SourceReading("c", Source.MONITOR, Measure.UTILIZATION, percent, 65.0, 5.0, 1.0))
+
+
 def test_what_each_source_was_worth_is_told(capsys, draft, data):
     store = Store(f"sqlite:///{data}/gpuspawner.sqlite")
     store.open()
@@ -360,7 +365,7 @@ def test_what_each_source_was_worth_is_told(capsys, draft, data):
     rows = [
         ReadingRow(
             lease.id, start + 60.0 * (n + 1), 60.0, "c", 0.0, 1, 2, "idle" if n % 20 else "busy", "", holders=1,
-            holders_cpu_cores=0.0, cpu_cores=0.0, monitor_since=start, monitor_percent=0.0 if n % 20 else 90.0,
+            holders_cpu_cores=0.0, cpu_cores=0.0, sources=[seen(0.0 if n % 20 else 90.0)],
         )
         for n in range(120)
     ]  # fmt: skip

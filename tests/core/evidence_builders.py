@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from gpuspawner.core.idle.evidence import SampleKind
+from gpuspawner.core.idle.evidence import GpuEvidence, read_evidence
+from gpuspawner.core.idle.idleness import SampleKind, Streak, classify
 from gpuspawner.core.idle.policy import IdlePolicy
 from gpuspawner.core.idle.readings import GpuReading, Sample, SoftReading
+from gpuspawner.core.idle.sources import Measure, Source, SourceReading
 
-POLICY = IdlePolicy(soft_budget_seconds=(("cpu", 3600.0), ("kernel", 600.0)))
+POLICY = IdlePolicy(soft_names=("cpu", "kernel"))
 BUSY, UNKNOWN, SOFT, IDLE = SampleKind.BUSY, SampleKind.UNKNOWN, SampleKind.SOFT, SampleKind.IDLE
 
 
@@ -14,10 +16,12 @@ QUIET = SoftReading("kernel", active=False)
 KERNEL = SoftReading("kernel", active=True, words="kernel train.ipynb busy")
 SSH = SoftReading("ssh", active=True, words="an SSH session")
 UNREAD = SoftReading("kernel", active=None, words="no extension")
+GIB = 2**30
 
 
 def exclusive(percent: float | None, gpu: str = "a", **more) -> GpuReading:
-    return GpuReading(gpu, percent, **{"memory_used_bytes": 2**30, "holders": 1, **more})
+    usual = {"memory_used_bytes": GIB, "holders": 1, "holders_cpu_cores": 0.0}
+    return GpuReading(gpu, percent, **{**usual, **more})
 
 
 def shared(holders: int | None, cores: float | None, gpu: str = "a", **more) -> GpuReading:
@@ -30,6 +34,37 @@ def sample(*gpus: GpuReading, leased: tuple[str, ...] | None = None, **more) -> 
     return Sample(names, gpus, **{**usual, **more})
 
 
+def monitored(percent: float, coverage: float = 1.0, **more) -> SourceReading:
+    usual = {"gpu": "a", "begin_seconds": 65.0, "end_seconds": 5.0}
+    return SourceReading(
+        source=Source.MONITOR,
+        measure=Measure.UTILIZATION,
+        percent=percent,
+        coverage=coverage,
+        **{**usual, **more},
+    )
+
+
+def exported(percent: float, coverage: float = 1.0, **more) -> SourceReading:
+    usual = {"gpu": "a", "begin_seconds": 120.0, "end_seconds": 60.0, "measure": Measure.ENGINE}
+    return SourceReading(source=Source.EXPORTER, percent=percent, coverage=coverage, **{**usual, **more})
+
+
+def judged(seen: Sample, since_busy_seconds: float = 60.0, policy: IdlePolicy = POLICY) -> tuple[SampleKind, str]:
+    """Return what a sample of a minute proves that comes so long after the last GPU work, and why."""
+    before = Streak(since_busy_seconds=since_busy_seconds - min(seen.interval_seconds, 90.0))
+    return classify(before, read_evidence(seen, policy), policy)
+
+
+def kind_of(seen: Sample, since_busy_seconds: float = 60.0, policy: IdlePolicy = POLICY) -> SampleKind:
+    return judged(seen, since_busy_seconds, policy)[0]
+
+
+def gpu_of(seen: Sample, policy: IdlePolicy = POLICY) -> GpuEvidence:
+    """Return what a sample says of its first GPU."""
+    return read_evidence(seen, policy).gpus[0]
+
+
 LOW = exclusive(1.0)
 WOKEN = {"holders": 0, "memory_used_bytes": 0, "persistence": False}
-"""Of a GPU without persistence mode that nobody uses."""
+"""Of a GPU without persistence mode that no process uses."""

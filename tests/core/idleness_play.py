@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gpuspawner.core.idle.evidence import Evidence, read_evidence
 from gpuspawner.core.idle.idleness import Streak, Verdict, judge
 from gpuspawner.core.idle.policy import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import GpuReading, Sample
@@ -17,10 +18,11 @@ FRESH = Streak()
 PERCENT = {"idle": 1.0, "busy": 97.0, "unknown": None, "soft": 1.0}
 
 
-def sample(kind: str, interval_seconds: float = 60.0, percent: float | None = None) -> Sample:
-    reading = GpuReading("a", PERCENT[kind] if percent is None else percent, 2**30, holders=1)
+def evidence(kind: str, interval_seconds: float = 60.0, percent: float | None = None) -> Evidence:
+    percent = PERCENT[kind] if percent is None else percent
+    reading = GpuReading("a", percent, 2**30, holders=1, holders_cpu_cores=0.0)
     cores = 2.0 if kind == "soft" else 0.0
-    return Sample(("a",), (reading,), interval_seconds, age_seconds=86400.0, cpu_cores=cores)
+    return read_evidence(Sample(("a",), (reading,), interval_seconds, age_seconds=86400.0, cpu_cores=cores), POLICY)
 
 
 def play(
@@ -29,12 +31,12 @@ def play(
     """Judge one sample a period, and return the last streak and all verdicts."""
     verdicts = []
     for kind in kinds:
-        streak, verdict = judge(streak, sample(kind, policy.sample_seconds), policy, mode)
+        streak, verdict = judge(streak, evidence(kind, policy.sample_seconds), policy, mode)
         verdicts.append(verdict)
     return streak, verdicts
 
 
-def hidden(interval_seconds: float = 60.0) -> Sample:
-    """The GPU reads 0, and a process that holds it used 3 s of CPU."""
-    reading = GpuReading("a", 0.0, 2**30, holders=1, holders_cpu_cores=3 / interval_seconds)
-    return Sample(("a",), (reading,), interval_seconds, age_seconds=86400.0, cpu_cores=3 / interval_seconds)
+def hidden(interval_seconds: float = 60.0) -> Evidence:
+    """The GPU reads 0, and a process that holds it used CPU."""
+    reading = GpuReading("a", 0.0, 2**30, holders=1, holders_cpu_cores=0.05)
+    return read_evidence(Sample(("a",), (reading,), interval_seconds, age_seconds=86400.0, cpu_cores=0.05), POLICY)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.idle.evidence import SampleKind, classify
-from gpuspawner.core.idle.idleness import Streak, Verdict, judge
+from gpuspawner.core.idle.evidence import read_evidence
+from gpuspawner.core.idle.idleness import SampleKind, Streak, Verdict, classify, judge
 from gpuspawner.core.idle.policy import ActivityPolicy, LifecyclePolicy, Mode
 from gpuspawner.core.idle.readings import PROBED, GpuReading, Sample, SoftReading
 
@@ -17,6 +17,10 @@ POLICY = LifecyclePolicy(mode=Mode.ENFORCE, activity=ActivityPolicy(1200.0, 300.
 BUSY, UNKNOWN, IDLE = SampleKind.BUSY, SampleKind.UNKNOWN, SampleKind.IDLE
 QUIET = tuple(SoftReading(name, active=False, words=f"no {name}") for name in PROBED)
 REST = Sample((), (), 60.0, 3600.0, cpu_cores=0.01, soft=QUIET, hub_idle_seconds=1800.0)
+
+
+def judged(seen: Sample, since_busy_seconds: float = 600.0) -> tuple[SampleKind, str]:
+    return classify(Streak(since_busy_seconds=since_busy_seconds - 60.0), read_evidence(seen, POLICY), POLICY)
 
 
 def with_one(name: str, *, active: bool | None, words: str = "") -> Sample:
@@ -29,11 +33,8 @@ def test_without_a_policy_for_it_nothing_is_judged() -> None:
 
 
 def test_at_rest() -> None:
-    seen = classify(REST, POLICY, 600.0)
-    assert seen.kind is IDLE
-    assert seen.because == (
-        "no kernel, no terminal, no ssh, no editor, CPU at 0.01 cores, no activity at the hub for 30 min"
-    )
+    words = "no kernel, no terminal, no ssh, no editor, CPU at 0.01 cores, no activity at the hub for 30 min"
+    assert judged(REST) == (IDLE, words)
 
 
 @pytest.mark.parametrize(
@@ -48,8 +49,7 @@ def test_at_rest() -> None:
     ],
 )
 def test_any_activity_is_its_use(seen: Sample, because: str) -> None:
-    judged = classify(seen, POLICY, 600.0)
-    assert (judged.kind, judged.because) == (BUSY, because)
+    assert judged(seen) == (BUSY, because)
 
 
 @pytest.mark.parametrize(
@@ -70,15 +70,14 @@ def test_any_activity_is_its_use(seen: Sample, because: str) -> None:
     ],
 )
 def test_unknown_is_never_idle(seen: Sample, because: str) -> None:
-    judged = classify(seen, POLICY, 600.0)
-    assert (judged.kind, judged.because) == (UNKNOWN, because)
+    assert judged(seen) == (UNKNOWN, because)
 
 
 def test_the_streak_is_that_of_gpus() -> None:
     streak, verdicts = Streak(mode=Mode.ENFORCE), []
     for minute in range(27):
         seen = replace(REST, hub_idle_seconds=60.0 * (minute + 1))
-        streak, verdict = judge(streak, seen, POLICY, Mode.ENFORCE)
+        streak, verdict = judge(streak, read_evidence(seen, POLICY), POLICY, Mode.ENFORCE)
         verdicts.append(verdict)
     assert verdicts.index(Verdict.BEGIN_GRACE) == 19
     assert verdicts.index(Verdict.RECLAIM) == 24
@@ -90,7 +89,8 @@ def test_what_the_hub_tells_late_counts_once() -> None:
     kinds = []
     for minute in range(10):
         late = 240.0 if minute == 5 else 240.0 + 60.0 * (minute - 5) if minute > 5 else 7200.0 + 60.0 * minute
-        streak, _ = judge(streak, replace(REST, hub_idle_seconds=late), POLICY, Mode.ENFORCE)
+        evidence = read_evidence(replace(REST, hub_idle_seconds=late), POLICY)
+        streak, _ = judge(streak, evidence, POLICY, Mode.ENFORCE)
         kinds.append(streak.kind)
     assert [kind is BUSY for kind in kinds] == [minute == 5 for minute in range(10)]
     assert streak.idle_seconds == 240.0
@@ -112,8 +112,8 @@ SAMPLES = st.builds(
 )
 
 
-@given(SAMPLES, st.floats(0, 7200))
+@given(SAMPLES, st.floats(60, 7200))
 def test_idle_only_if_all_is_known_to_rest(seen: Sample, since: float) -> None:
     at_rest = {one.name for one in seen.soft if one.active is False} == set(PROBED)
     known = seen.cpu_cores is not None and seen.cpu_cores <= 0.1 and seen.hub_idle_seconds is not None
-    assert (classify(seen, POLICY, since).kind is IDLE) <= (at_rest and known and not seen.problem)
+    assert (judged(seen, since)[0] is IDLE) <= (at_rest and known and not seen.problem)

@@ -10,6 +10,7 @@ from lease_builders import a_lease
 
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.arrival import Arrival, Sign, Turn, after_restart, sign_of, wait_on
+from gpuspawner.core.idle.evidence import read_evidence
 from gpuspawner.core.idle.policy import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import PROBED, SoftReading
 from gpuspawner.core.leases import lease as leases
@@ -44,7 +45,7 @@ def quiet_but(name, active, words="seen"):
     ],
 )
 def test_each_kind_of_evidence_claims_and_what_is_unknown_says_nothing(told, came):
-    assert sign_of(told, POLICY).came is came
+    assert sign_of(read_evidence(told, POLICY)).came is came
 
 
 STEPS = st.lists(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from idleness_play import BEGIN, END, ENFORCE, GRACE, NONE, OBSERVE, POLICY, RECLAIM, WARN, hidden, play, sample
+from idleness_play import BEGIN, END, ENFORCE, GRACE, NONE, OBSERVE, POLICY, RECLAIM, WARN, evidence, hidden, play
 
-from gpuspawner.core.idle.evidence import SampleKind
-from gpuspawner.core.idle.idleness import Streak, Verdict, judge, kept
+from gpuspawner.core.idle.evidence import Evidence, read_evidence
+from gpuspawner.core.idle.idleness import SampleKind, Streak, Verdict, judge, kept
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.idle.readings import GpuReading, Sample
 
@@ -30,12 +30,11 @@ def test_busy_sets_the_streak_to_zero() -> None:
     assert play([*29 * ["idle"], "busy", *30 * ["idle"]])[1] == [*59 * [NONE], BEGIN]
 
 
-def test_soft_adds_nothing_resets_nothing_and_leaves_coverage_out() -> None:
-    before, _ = play(29 * ["idle"])
-    after, verdicts = play(20 * ["soft"], streak=before)
-    assert (after.idle_seconds, after.observed_seconds) == (before.idle_seconds, before.observed_seconds)
-    assert verdicts == 20 * [NONE]
-    assert play(["idle"], streak=after)[1] == [BEGIN]
+def test_soft_evidence_counts_as_use_and_renews_no_budget() -> None:
+    streak, verdicts = play([*29 * ["idle"], "soft"])
+    assert (streak.idle_seconds, streak.observed_seconds, streak.since_busy_seconds) == (0, 0, 1800)
+    assert verdicts == 30 * [NONE]
+    assert play(30 * ["idle"], streak=streak)[1] == [*29 * [NONE], BEGIN]
 
 
 def test_soft_evidence_shields_no_longer_than_its_budget() -> None:
@@ -45,21 +44,19 @@ def test_soft_evidence_shields_no_longer_than_its_budget() -> None:
 
 def test_unknown_adds_nothing_and_five_in_a_row_reset_nothing() -> None:
     streak, _ = play([*25 * ["idle"], *5 * ["unknown"]])
-    assert (streak.idle_seconds, streak.observed_seconds, streak.unknown_in_a_row) == (1500, 1800, 5)
+    assert (streak.idle_seconds, streak.observed_seconds, streak.unknown_seconds) == (1500, 1800, 300)
     assert play(5 * ["idle"], streak=streak)[1] == [*4 * [NONE], BEGIN]
 
 
-def test_the_sixth_unknown_in_a_row_resets() -> None:
+def test_more_than_five_minutes_unknown_reset() -> None:
     streak, _ = play([*25 * ["idle"], *6 * ["unknown"]])
     assert (streak.idle_seconds, streak.observed_seconds) == (0, 0)
     assert play(30 * ["idle"], streak=streak)[1] == [*29 * [NONE], BEGIN]
 
 
-@pytest.mark.parametrize("between", ["idle", "soft"])
-def test_unknown_is_counted_in_a_row(between: str) -> None:
-    streak, _ = play([*20 * ["idle"], *3 * ["unknown"], between, *3 * ["unknown"]])
-    assert streak.unknown_in_a_row == 3
-    assert streak.idle_seconds >= 1200
+def test_unknown_time_is_counted_without_a_break() -> None:
+    streak, _ = play([*20 * ["idle"], *3 * ["unknown"], "idle", *3 * ["unknown"]])
+    assert (streak.unknown_seconds, streak.idle_seconds) == (180, 1260)
 
 
 def test_unknown_before_the_first_idle_sample_is_no_part_of_the_streak() -> None:
@@ -87,40 +84,40 @@ def test_promise_4_without_enough_known_idle_minutes_nothing_ever_begins(kinds: 
 
 def test_a_gap_counts_for_one_and_a_half_periods_at_most() -> None:
     before, _ = play(10 * ["idle"])
-    after, _ = judge(before, sample("idle", 80), POLICY, ENFORCE)
+    after, _ = judge(before, evidence("idle", 80), POLICY, ENFORCE)
     assert (after.idle_seconds, after.observed_seconds) == (680, 680)
-    after, _ = judge(before, sample("idle", 400), POLICY, ENFORCE)
+    after, _ = judge(before, evidence("idle", 400), POLICY, ENFORCE)
     assert (after.idle_seconds, after.observed_seconds) == (690, 1000)
 
 
 def test_a_gap_too_long_for_the_streak_begins_a_new_one() -> None:
     before, _ = play(29 * ["idle"])
-    after, verdict = judge(before, sample("idle", 3 * 3600), POLICY, ENFORCE)
+    after, verdict = judge(before, evidence("idle", 3 * 3600), POLICY, ENFORCE)
     assert (after.idle_seconds, after.observed_seconds, verdict) == (90, 90, NONE)
 
 
 def test_a_gap_does_not_let_the_grace_pass() -> None:
     streak, _ = play(30 * ["idle"])
-    after, verdict = judge(streak, sample("idle", 3600), POLICY, ENFORCE)
+    after, verdict = judge(streak, evidence("idle", 3600), POLICY, ENFORCE)
     assert (after.grace_left_seconds, verdict) == (510, GRACE)
 
 
-@pytest.mark.parametrize("pause", ["soft", "unknown"])
-def test_soft_and_unknown_pause_the_grace(pause: str) -> None:
+def test_unknown_pauses_the_grace() -> None:
     streak, _ = play([*30 * ["idle"], *4 * ["idle"]])
-    paused, verdicts = play(5 * [pause], streak=streak)
+    paused, verdicts = play(5 * ["unknown"], streak=streak)
     assert verdicts == 5 * [GRACE]
     assert paused.grace_left_seconds == streak.grace_left_seconds == 360
     assert play(6 * ["idle"], streak=paused)[1] == [*5 * [GRACE], RECLAIM]
 
 
-def test_busy_ends_the_grace() -> None:
-    streak, verdicts = play([*35 * ["idle"], "busy", "idle"])
+@pytest.mark.parametrize("use", ["busy", "soft"])
+def test_use_ends_the_grace(use: str) -> None:
+    streak, verdicts = play([*35 * ["idle"], use, "idle"])
     assert verdicts[-2:] == [END, NONE]
     assert (streak.grace_left_seconds, streak.idle_seconds) == (None, 60)
 
 
-def test_too_many_unknown_in_a_row_end_the_grace() -> None:
+def test_too_long_unknown_ends_the_grace() -> None:
     streak, verdicts = play([*35 * ["idle"], *7 * ["unknown"]])
     assert verdicts[-7:] == [*5 * [GRACE], END, NONE]
     assert (streak.grace_left_seconds, streak.idle_seconds) == (None, 0)
@@ -129,7 +126,7 @@ def test_too_many_unknown_in_a_row_end_the_grace() -> None:
 @pytest.mark.parametrize("last", ["soft", "unknown", "busy"])
 def test_only_an_idle_sample_reclaims(last: str) -> None:
     _, verdicts = play([*39 * ["idle"], last])
-    assert verdicts[-1] is (END if last == "busy" else GRACE)
+    assert verdicts[-1] is (GRACE if last == "unknown" else END)
 
 
 def test_keep_sets_the_streak_to_zero_and_ends_the_grace() -> None:
@@ -137,21 +134,22 @@ def test_keep_sets_the_streak_to_zero_and_ends_the_grace() -> None:
     after = kept(streak)
     assert (after.idle_seconds, after.observed_seconds, after.grace_left_seconds) == (0, 0, None)
     assert after.peak_percent is None
-    assert after.since_busy_seconds == 2100  # Keep is no use: it renews no budget
+    assert after.since_busy_seconds == 2100  # Keep is not use: it renews no budget
     assert play(30 * ["idle"], streak=after)[1] == [*29 * [NONE], BEGIN]
 
 
 def test_the_peak_is_the_highest_of_the_streak_alone() -> None:
     streak, _ = play(["idle", "busy"])
     for percent in (2.0, 4.0, 3.0):
-        streak, _ = judge(streak, sample("idle", percent=percent), POLICY, ENFORCE)
+        streak, _ = judge(streak, evidence("idle", percent=percent), POLICY, ENFORCE)
     assert streak.peak_percent == 4.0
     assert play(["busy"], streak=streak)[0].peak_percent is None
 
 
 def test_unknown_time_is_kept_for_each_gpu() -> None:
-    def seen(first: float | None, second: float | None) -> Sample:
-        return Sample(("a", "b"), (GpuReading("a", first), GpuReading("b", second)), 60.0, 86400.0, 0.0)
+    def seen(first: float | None, second: float | None) -> Evidence:
+        gpus = GpuReading("a", first), GpuReading("b", second)
+        return read_evidence(Sample(("a", "b"), gpus, 60.0, 86400.0, 0.0), POLICY)
 
     streak, _ = judge(Streak(), seen(None, None), POLICY, ENFORCE)
     streak, _ = judge(streak, seen(97, None), POLICY, ENFORCE)
@@ -211,13 +209,20 @@ def test_work_that_may_hide_between_readings_begins_the_streak_anew_and_ends_the
 
 def test_once_its_budget_is_spent_what_may_hide_holds_nothing_any_more() -> None:
     streak, verdicts = Streak(), []
-    for _ in range(120 + 30 + 10):
+    for _ in range(60 + 30 + 10):
         streak, verdict = judge(streak, hidden(), POLICY, ENFORCE)
         verdicts.append(verdict)
-    assert (verdicts[:149], verdicts[149], verdicts[159]) == (149 * [NONE], BEGIN, RECLAIM)
+    assert (verdicts[:89], verdicts[89], verdicts[99]) == (89 * [NONE], BEGIN, RECLAIM)
+
+
+def test_the_longest_gap_is_from_work_or_the_start_to_the_next_work() -> None:
+    assert play(30 * ["idle"])[0].longest_gap_seconds == 0
+    assert play([*9 * ["idle"], "busy"])[0].longest_gap_seconds == 600
+    streak, _ = play([*9 * ["idle"], "busy", *14 * ["idle"], "busy", "busy", *20 * ["idle"]])
+    assert streak.longest_gap_seconds == 900
 
 
 def test_a_gap_that_nobody_saw_spends_no_budget() -> None:
     streak, _ = play(["busy", "idle"])
-    after, _ = judge(streak, sample("idle", 3600.0), POLICY, ENFORCE)
+    after, _ = judge(streak, evidence("idle", 3600.0), POLICY, ENFORCE)
     assert after.since_busy_seconds == 60.0 + 1.5 * POLICY.sample_seconds

@@ -20,7 +20,7 @@ def test_explain_gives_the_numbers_of_the_sentence() -> None:
         peak_percent=1.0,
         grace_left_seconds=None,
         unreadable=(),
-        budgets=(("cpu", 3600.0, 3360.0),),
+        soft_left_seconds=3360.0,
     )
 
 
@@ -32,7 +32,8 @@ def test_explain_gives_the_numbers_of_the_sentence() -> None:
         pytest.param(["soft"], ENFORCE, State.SOFT, id="held by softer evidence"),
         pytest.param(["idle"], ENFORCE, State.IDLE, id="idle"),
         pytest.param(32 * ["idle"], WARN, State.GRACE, id="grace"),
-        pytest.param([*32 * ["idle"], "soft"], ENFORCE, State.GRACE_PAUSED, id="grace, paused"),
+        pytest.param([*32 * ["idle"], "unknown"], ENFORCE, State.GRACE_PAUSED, id="grace, paused"),
+        pytest.param([*32 * ["idle"], "soft"], ENFORCE, State.SOFT, id="used again, perhaps"),
         pytest.param([*32 * ["idle"], "busy"], ENFORCE, State.BUSY, id="used again"),
         pytest.param(32 * ["idle"], OBSERVE, State.IDLE, id="an imagined grace is not shown"),
     ],

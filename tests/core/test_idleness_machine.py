@@ -5,21 +5,20 @@ The machine keeps its own books, plainly and in full: every sample since the str
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from pydantic import TypeAdapter
 
+from gpuspawner.core.idle.evidence import Evidence, read_evidence
 from gpuspawner.core.idle.idleness import Streak, Verdict, after_restart, judge, kept
 from gpuspawner.core.idle.policy import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import GpuReading, Sample
 
 # A short window, so that sequences of a few dozen steps reach every verdict.
-POLICY = IdlePolicy(
-    for_seconds=6.0, sample_seconds=1.0, grace_seconds=4.0, soft_budget_seconds=(("cpu", 40.0),), start_up_seconds=0.0
-)
+POLICY = IdlePolicy(for_seconds=6.0, sample_seconds=1.0, grace_seconds=4.0, soft_seconds=40.0, start_up_seconds=0.0)
 INTERVALS = st.sampled_from([1.0, 1.0, 1.0, 0.5, 1.5, 2.0, 30.0])
 PERCENT = {"idle": 1.0, "soft": 4.0, "busy": 80.0, "unknown": None}
 
@@ -36,9 +35,14 @@ class Seen:
         return min(self.interval_seconds, 1.5) if self.kind == "idle" else 0.0
 
 
-def sample(kind: str, interval_seconds: float) -> Sample:
-    readings = (GpuReading("a", 0.0, 0, holders=1), GpuReading("b", PERCENT[kind], 2**30, holders=1))
-    return Sample(("a", "b"), readings, interval_seconds, 3600.0, cpu_cores=1.0 if kind == "soft" else 0.0)
+STORED = TypeAdapter(Streak)
+
+
+def evidence(kind: str, interval_seconds: float) -> Evidence:
+    rest = {"memory_used_bytes": 2**30, "holders": 1, "holders_cpu_cores": 0.0}
+    readings = (GpuReading("a", 0.0, **rest), GpuReading("b", PERCENT[kind], **rest))
+    cores = 1.0 if kind == "soft" else 0.0
+    return read_evidence(Sample(("a", "b"), readings, interval_seconds, 3600.0, cpu_cores=cores), POLICY)
 
 
 def is_covered(books: list[Seen]) -> bool:
@@ -47,7 +51,7 @@ def is_covered(books: list[Seen]) -> bool:
     for seen in reversed(books):
         idle_seconds += seen.known_idle_seconds
         begun_seconds = known_seconds + seen.known_idle_seconds
-        known_seconds += 0.0 if seen.kind == "soft" else seen.interval_seconds
+        known_seconds += seen.interval_seconds
         if seen.kind == "idle" and idle_seconds >= 6.0 and idle_seconds >= 0.8 * begun_seconds:
             return True
     return False
@@ -63,7 +67,7 @@ class Idleness(RuleBasedStateMachine):
         self.warned_in: Mode | None = None
         self.grace_passed_seconds = 0.0
         self.since_busy_seconds = 0.0
-        self.unknown_in_a_row = 0
+        self.unknown_seconds = 0.0
 
     @initialize(mode=st.sampled_from(Mode))
     def start(self, mode: Mode) -> None:
@@ -91,7 +95,7 @@ class Idleness(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         before = self.streak.grace_left_seconds
-        self.streak = after_restart(Streak.from_json(json.loads(json.dumps(asdict(self.streak)))), POLICY)
+        self.streak = after_restart(STORED.validate_json(STORED.dump_json(self.streak)), POLICY)
         if before is not None:
             assert before <= self.streak.grace_left_seconds <= 4.0
 
@@ -112,20 +116,21 @@ class Idleness(RuleBasedStateMachine):
         self.books, self.warned_in, self.grace_passed_seconds = [], None, 0.0
 
     def see(self, kind: str, interval_seconds: float) -> None:
-        self.streak, verdict = judge(self.streak, sample(kind, interval_seconds), POLICY, self.mode)
-        # Of a gap that nobody saw, a period and a half spends the budgets of softer evidence: the rest is not known.
+        self.streak, verdict = judge(self.streak, evidence(kind, interval_seconds), POLICY, self.mode)
+        # Of a gap that was not seen, a period and a half spends the soft budget: the rest is not known.
         self.since_busy_seconds = 0.0 if kind == "busy" else self.since_busy_seconds + min(interval_seconds, 1.5)
         if kind == "soft" and self.since_busy_seconds > 40.0:
             kind = "idle"
-        self.unknown_in_a_row = self.unknown_in_a_row + 1 if kind == "unknown" else 0
+        self.unknown_seconds = self.unknown_seconds + interval_seconds if kind == "unknown" else 0.0
+        is_use = kind in {"busy", "soft"} or self.unknown_seconds > 5.0
         self.books.append(Seen(kind, interval_seconds))
-        ends = kind == "busy" or self.unknown_in_a_row > 5 or self.warned_in not in (None, self.mode)
+        ends = is_use or self.warned_in not in (None, self.mode)
         self.check(verdict, ends=ends)
         if verdict is Verdict.BEGIN_GRACE:
             self.warned_in, self.grace_passed_seconds = self.mode, 0.0
         elif verdict is Verdict.END_GRACE:
             self.warned_in = None
-        if kind == "busy" or self.unknown_in_a_row > 5:
+        if is_use:
             self.forget()
 
     def check(self, verdict: Verdict, *, ends: bool) -> None:
@@ -164,7 +169,7 @@ KINDS = st.lists(st.tuples(st.sampled_from(sorted(PERCENT)), INTERVALS), max_siz
 def verdicts(kinds: list[tuple[str, float]], mode: Mode = Mode.ENFORCE) -> list[Verdict]:
     streak, given_verdicts = Streak(), []
     for kind, interval_seconds in kinds:
-        streak, verdict = judge(streak, sample(kind, interval_seconds), POLICY, mode)
+        streak, verdict = judge(streak, evidence(kind, interval_seconds), POLICY, mode)
         given_verdicts.append(verdict)
     return given_verdicts
 
@@ -172,7 +177,7 @@ def verdicts(kinds: list[tuple[str, float]], mode: Mode = Mode.ENFORCE) -> list[
 @given(KINDS)
 def test_promise_4_no_grace_without_the_policys_minutes_of_known_idle_time(kinds: list[tuple[str, float]]) -> None:
     for count, verdict in enumerate(verdicts(kinds), start=1):
-        # Softer evidence whose budget is spent counts as idle: its GPU is known to be low.
+        # Soft evidence whose budget is spent counts as idle: its GPU is known to be low.
         low = [interval for kind, interval in kinds[:count] if kind in {"idle", "soft"}]
         if verdict is Verdict.BEGIN_GRACE:
             assert sum(min(interval, 1.5) for interval in low) >= 6.0

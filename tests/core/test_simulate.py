@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from gpuspawner.core.idle.evidence import SampleKind
-from gpuspawner.core.idle.idleness import Streak, Verdict, after_restart, judge
+from gpuspawner.core.idle.evidence import read_evidence
+from gpuspawner.core.idle.idleness import SampleKind, Streak, Verdict, after_restart, judge
 from gpuspawner.core.idle.policy import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import GpuReading, Sample
-from gpuspawner.core.idle.timeline import Timeline, merged
 from gpuspawner.simulate.habits import Door, Habits, Sharing, Work
 from gpuspawner.simulate.probe import Looking, Probe
 from gpuspawner.simulate.replay import Judged, Step, Stop, Then, Warned, judged, replay, simulate, totals, warnings
 from gpuspawner.simulate.sessions import Restart, Session, draw, sessions
+from gpuspawner.simulate.timeline import Timeline, merged
 
 POLICY = IdlePolicy()
 MINUTE, HOUR, NEVER = 60.0, 3600.0, Timeline()
@@ -62,7 +62,7 @@ class TestReplay:
         percents = [90.0, *3 * [0.0], None, *60 * [1.0], 50.0]
         streak, told = Streak(mode=Mode.ENFORCE), {}
         for step in samples(*percents):
-            streak, verdict = judge(streak, step.sample, POLICY, Mode.ENFORCE)
+            streak, verdict = judge(streak, read_evidence(step.sample, POLICY), POLICY, Mode.ENFORCE)
             told.setdefault(verdict, step.at)
         seen = replay(looking(samples(*percents)), POLICY)
         assert seen.warned_at == (told[Verdict.BEGIN_GRACE],)
@@ -83,7 +83,7 @@ class TestReplay:
         steps[39] = replace(steps[39], restarted=True)
         streak = Streak(mode=Mode.ENFORCE)
         for step in steps[:39]:
-            streak = judge(streak, step.sample, POLICY, Mode.ENFORCE)[0]
+            streak = judge(streak, read_evidence(step.sample, POLICY), POLICY, Mode.ENFORCE)[0]
         assert after_restart(streak, POLICY) != streak
         assert replay(looking(steps), POLICY).stopped_at is None
         assert replay(looking(samples(*41 * [0.0])), POLICY).stopped_at == 39 * 60.0

@@ -7,12 +7,19 @@ from dataclasses import replace
 import pytest
 
 from gpuspawner.core.idle.policy import IdlePolicy
-from gpuspawner.core.idle.timeline import Timeline
+from gpuspawner.core.idle.sources import Measure, SourceReading
 from gpuspawner.simulate.habits import HOUR, Door, Habits, Sharing, Work
 from gpuspawner.simulate.probe import Looking, Probe
 from gpuspawner.simulate.replay import simulate, totals
 from gpuspawner.simulate.sessions import Session, sessions
-from gpuspawner.simulate.sources import by_exporter, by_monitor
+from gpuspawner.simulate.sources import (
+    EXPORTER_LATE_SECONDS,
+    MONITOR_LATE_SECONDS,
+    Exporter,
+    by_exporter,
+    by_monitor,
+)
+from gpuspawner.simulate.timeline import Timeline
 
 NEVER = Timeline()
 PLAIN = Session(
@@ -27,34 +34,73 @@ PLAIN = Session(
 )
 
 
+def monitored(session: Session, since: float, until: float) -> list[SourceReading]:
+    """What the monitor had seen from one time to another: it writes five seconds later."""
+    return by_monitor(session, 0, "a", since + MONITOR_LATE_SECONDS, until + MONITOR_LATE_SECONDS)
+
+
+def exported(session: Session, since: float, until: float, tells: Exporter = Exporter.ENGINE) -> list[SourceReading]:
+    """What DCGM exporter had seen from one time to another: it comes later through Prometheus."""
+    return by_exporter(session, 0, "a", since + EXPORTER_LATE_SECONDS, until + EXPORTER_LATE_SECONDS, tells)
+
+
 @pytest.mark.parametrize(
     ("since", "until", "percent"), [(0, 60, 0), (60, 150, 30), (100.05, 100.15, 15), (150, 300, 80), (205, 206, 80)]
 )
 def test_a_monitor_misses_nothing_and_a_short_burst_stands_in_two_samples(
     since: float, until: float, percent: float
 ) -> None:
-    seen = by_monitor(PLAIN, 0, since, until)
-    assert seen is not None
-    assert seen.percent == percent
+    (seen,) = monitored(PLAIN, since, until)
+    assert (seen.gpu, seen.percent, seen.coverage, seen.is_own) == ("a", percent, 1.0, True)
+    assert (seen.begin_seconds, seen.end_seconds) == pytest.approx((until - since + 5.0, 5.0))
 
 
 def test_a_monitor_sees_nothing_where_nvml_tells_nothing() -> None:
-    assert by_monitor(replace(PLAIN, sharing=Sharing.MIG), 0, 0, 300) is None
-    assert by_monitor(replace(PLAIN, lost=Timeline([(250.0, 400.0, 1.0)])), 0, 0, 300) is None
+    assert monitored(replace(PLAIN, sharing=Sharing.MIG), 0, 300) == []
+    assert monitored(replace(PLAIN, lost=Timeline([(250.0, 400.0, 1.0)])), 0, 300) == []
+    (seen,) = monitored(replace(PLAIN, lost=Timeline([(30.0, 60.0, 1.0)])), 0, 300)
+    assert seen.coverage == 0.9, "of a time that it missed it says nothing"
 
 
-def test_an_exporter_looks_every_half_minute() -> None:
-    seen = by_exporter(PLAIN, 0, "a", 190, 250)
-    assert seen is not None
-    assert (seen.gpu, seen.percent) == ("a", 80)
-    assert by_exporter(PLAIN, 0, "a", 60, 150) is None, "a fifth of a second between two looks"
-    assert by_exporter(replace(PLAIN, sharing=Sharing.SHARED), 0, "a", 190, 250) is None
-    mean = by_exporter(replace(PLAIN, sharing=Sharing.MIG), 0, "a", 190, 250)
-    assert mean is not None
-    assert mean.percent == 27, "ten seconds of thirty"
+def test_on_a_shared_gpu_it_sees_the_device_unless_nvml_tells_it_of_processes() -> None:
+    one = replace(PLAIN, sharing=Sharing.SHARED, neighbours=Timeline([(0.0, 60.0, 90.0)]))
+    for known, percent in ((False, 90), (True, 0)):
+        (seen,) = monitored(replace(one, has_process_utilization=known), 0, 60)
+        assert (seen.percent, seen.is_own) == (percent, known)
 
 
-def test_only_the_monitor_spares_an_endpoint_that_somebody_tests() -> None:
+def test_the_exporter_averages_engine_activity_and_misses_nothing() -> None:
+    (seen,) = exported(PLAIN, 60, 150)
+    assert seen.percent == pytest.approx(0.2 * 50 / 30)
+    assert (seen.measure, seen.coverage, seen.is_own) == (Measure.ENGINE, 1.0, True)
+    (seen,) = exported(replace(PLAIN, sharing=Sharing.MIG), 190, 250)
+    assert seen.percent == pytest.approx(80 / 3), "ten seconds of thirty, of its own instance"
+    (seen,) = exported(replace(PLAIN, sharing=Sharing.SHARED, neighbours=Timeline([(0.0, 60.0, 90.0)])), 0, 60)
+    assert (seen.percent, seen.is_own) == (90, False)
+
+
+def test_as_shipped_it_looks_for_an_instant_every_half_minute() -> None:
+    (seen,) = exported(PLAIN, 190, 250, Exporter.UTILIZATION)
+    assert (seen.gpu, seen.percent, seen.coverage) == ("a", 80, pytest.approx(1 / 30))
+    (seen,) = exported(PLAIN, 60, 150, Exporter.UTILIZATION)
+    assert seen.percent == 0, "a fifth of a second between two looks"
+    assert exported(replace(PLAIN, sharing=Sharing.MIG), 190, 250, Exporter.UTILIZATION) == []
+
+
+def test_its_newest_value_is_told_again_until_another_comes() -> None:
+    (seen,) = exported(PLAIN, 215, 220)
+    assert (seen.percent, seen.begin_seconds, seen.end_seconds) == (pytest.approx(80 / 3), 85.0, 55.0)
+    assert exported(PLAIN, 5, 20) == [], "none came yet"
+
+
+def test_encoder_and_decoder_have_readings_of_their_own() -> None:
+    one = replace(PLAIN, media=Timeline([(0.0, 300.0, 40.0)]))
+    assert [(seen.engine, seen.percent) for seen in monitored(one, 0, 60)] == [("", 0), ("decoder", 40)]
+    assert [(seen.engine, seen.percent) for seen in exported(one, 0, 60)] == [("", 0), ("decoder", 40)]
+    assert one.used.at(50.0), "it is use"
+
+
+def test_sources_that_see_all_of_the_time_spare_an_endpoint_that_somebody_tests() -> None:
     habits = Habits(
         never_share=0.0,
         works=((Work.ENDPOINT, 1.0),),
@@ -69,3 +115,4 @@ def test_only_the_monitor_spares_an_endpoint_that_somebody_tests() -> None:
 
     assert wrong(Probe()) > 0
     assert wrong(Probe(monitor=True)) == 0
+    assert wrong(Probe(exporter=Exporter.ENGINE)) == 0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.idle.timeline import Span, Timeline, first_gap_end, gaps, merged
+from gpuspawner.simulate.timeline import Span, Timeline, first_gap_end, gaps, merged
 
 
 @st.composite

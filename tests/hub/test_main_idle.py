@@ -31,7 +31,7 @@ policies:
   default:
     mode: enforce
     idle: {below: 5%, for: 2m, sample: 40s, grace: 100s}
-    also_counts: {cpu: 20m}
+    also_counts: [cpu]
 """
 IDLE_AND_GRACE_SECONDS = (120 + 100) / FAST
 LONG_ENOUGH_SECONDS = 60 / FAST + IDLE_AND_GRACE_SECONDS + 4

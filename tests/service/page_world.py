@@ -21,8 +21,7 @@ from tornado.web import Application, RequestHandler
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.gpus.fleet import Slot
-from gpuspawner.core.idle.evidence import SampleKind
-from gpuspawner.core.idle.idleness import Streak
+from gpuspawner.core.idle.idleness import SampleKind, Streak
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Key, Lease, Phase
@@ -53,7 +52,7 @@ CATALOG = {
     },
     "policies": {
         "default": {"mode": "enforce", "idle": {"below": "5%", "for": "30m", "grace": "10m"}},
-        "kernels": {"mode": "enforce", "idle": {"below": "5%", "for": "30m"}, "also_counts": {"kernel": "2h"}},
+        "kernels": {"mode": "enforce", "idle": {"below": "5%", "for": "30m", "soft": "2h"}, "also_counts": ["kernel"]},
     },
 }
 PEOPLE = {
@@ -342,7 +341,16 @@ def running(lease_id="runs", user="alice", gpus=(0,), minutes=60, server="", **c
 
 def idle_streak(minutes, peak=1.0, grace=None):
     seconds = 60.0 * minutes
-    return Streak(seconds, seconds, 0, seconds, peak, grace, Mode.ENFORCE, (), SampleKind.IDLE, "GPU 0 at 1 %")
+    return Streak(
+        idle_seconds=seconds,
+        observed_seconds=seconds,
+        since_busy_seconds=seconds,
+        peak_percent=peak,
+        countdown_seconds=grace,
+        mode=Mode.ENFORCE,
+        kind=SampleKind.IDLE,
+        because="GPU 0 at 1 %",
+    )
 
 
 def in_grace(lease_id="warned", **changes):

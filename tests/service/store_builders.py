@@ -4,8 +4,7 @@ from fractions import Fraction
 
 from lease_builders import a_lease, a_request, slots
 
-from gpuspawner.core.idle.evidence import SampleKind
-from gpuspawner.core.idle.idleness import Streak
+from gpuspawner.core.idle.idleness import SampleKind, Streak
 from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Key, Phase
@@ -32,7 +31,9 @@ FULL_LEASE = a_lease(
     held=slots("a100-0", "a100-1", share="1/3"),
     request=a_request(gpu="half", count=2, cpu_cores=0.5),
     key=Key("hub", "2026-01-01T00:00:00Z", "named"),
-    streak=Streak(1.5, 2.5, 3, 4.5, 0.5, 60.0, Mode.ENFORCE, (("a100-1", 7200.5),), SampleKind.IDLE, "GPU 0 at 1 %"),
+    streak=Streak(
+        1.5, 2.5, 3.0, 4.5, 90.0, 600.0, 0.5, 60.0, Mode.ENFORCE, (("a100-1", 7200.5),), SampleKind.IDLE, "GPU 0 at 1 %"
+    ),
     warned_seconds=(3600.0, 600.0),
     kept_until=NOW,
     sampled_at=NOW,

@@ -16,7 +16,7 @@ from tornado.testing import bind_unused_port
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.cli import main
-from gpuspawner.core.idle.evidence import SampleKind
+from gpuspawner.core.idle.idleness import SampleKind
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.tickets import sign_ticket

@@ -1,17 +1,16 @@
 """What is judged of a workspace and why: the page says what API and command line say, in every state."""
 
 import html
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import page_world
 import pytest
 from page_world import Browser, api
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.core.idle.evidence import SampleKind
-from gpuspawner.core.idle.idleness import Streak
+from gpuspawner.core.idle.idleness import SampleKind, Streak
+from gpuspawner.core.idle.sources import Measure, Source, SourceReading
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.units import show_time
 
 IDLE = "Idle 12 min of 30 min, because: GPU 0 at 1 %."
 
@@ -96,16 +95,18 @@ def test_a_policy_that_does_not_enforce_says_so(make, mode, sentences):
     assert explained(world) == sentences
 
 
-def test_it_says_since_when_the_workspaces_own_monitor_has_missed_nothing(make):
+def test_it_says_which_sources_see_its_gpus_all_of_the_time(make):
     world = make()
     lease = page_world.running("mine", gpus=(0, 1))
-    now = world.clock.now()
     rows = page_world.readings(lease, [0.0])
-    seen = [replace(row, monitor_since=now - 3600 - number) for number, row in enumerate(rows)]
+    seen = [
+        replace(row, sources=[asdict(SourceReading(row.gpu, Source.MONITOR, Measure.UTILIZATION, 0.0, 65.0, 5.0, 1.0))])
+        for row in rows
+    ]
     world.save(lease, readings=seen)
-    words = f"The workspace's monitor has seen its GPUs without a gap since {show_time(now - 3600, now)}."
+    words = "Its GPUs are seen all of the time by the workspace's monitor."
     assert words in explained(world)
-    world.save(lease, readings=[seen[0], replace(seen[1], monitor_since=None)])
+    world.save(lease, readings=[seen[0], replace(seen[1], sources=None)])
     assert words not in explained(world), "of one GPU nothing is known"
 
 

@@ -3,14 +3,16 @@
 from dataclasses import replace
 
 import pytest
+from harness.verdicts import judge_sample
 from lease_builders import a_lease, slots
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.idle.evidence import SampleKind, classify
+from gpuspawner.core.idle.evidence import read_evidence
+from gpuspawner.core.idle.idleness import SampleKind
 from gpuspawner.core.idle.policy import IdlePolicy
-from gpuspawner.core.idle.readings import GpuReading, MonitorReading, OutsideReading, Sample
+from gpuspawner.core.idle.readings import GpuReading, Sample
+from gpuspawner.core.idle.sources import Measure, Source, SourceReading
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.observe.dcgm_values import SOURCE
 from gpuspawner.service.observe.sampler import reading_rows
 from gpuspawner.service.store import ReadingRow
 from gpuspawner.service.tell.history import Looking, not_recorded, recorded, steps_of, work_of
@@ -42,6 +44,12 @@ def read(store, rows, *, now=START + 3600.0, lease=None, since=0.0):
     return one, list(steps_of(one, POLICY.sample_seconds, now))
 
 
+def stored(sample):
+    """Return the rows that the sampler stores of a sample."""
+    lease = a_lease("one", Phase.RUNNING, held=slots("a"))
+    return reading_rows(lease, sample, read_evidence(sample, POLICY), POLICY, START + 60.0)
+
+
 @pytest.mark.postgresql
 def test_samples_are_what_was_measured(store):
     rows = [*rows_of([90.0, None, 0.0]), *rows_of([1.0, 2.0, 3.0], gpu="b")]
@@ -53,7 +61,7 @@ def test_samples_are_what_was_measured(store):
         [None, 2.0],
         [0.0, 3.0],
     ]
-    assert [classify(step.sample, POLICY, 0.0).kind for step in steps] == [
+    assert [judge_sample(step.sample, POLICY).kind for step in steps] == [
         SampleKind.BUSY,
         SampleKind.UNKNOWN,
         SampleKind.IDLE,
@@ -67,21 +75,21 @@ def test_samples_are_what_was_measured(store):
 def test_what_woke_a_gpu_is_judged_again_as_it_was(store, persistence, buffer_percent):
     seen = GpuReading("a", 70.0, 0, 2**30, 0, 0.0, buffer_percent=buffer_percent, persistence=persistence)
     sample = Sample(("a",), (seen,), 60.0, 600.0, 0.0)
-    rows = reading_rows(a_lease("one", Phase.RUNNING, held=slots("a")), sample, POLICY, START + 60.0)
+    rows = stored(sample)
     assert rows[0].utilization_percent == (buffer_percent or 70.0), "all that was read is shown"
     _, (step,) = read(store, rows)
-    assert classify(step.sample, POLICY, 0.0).gpus == classify(sample, POLICY, 0.0).gpus
+    assert judge_sample(step.sample, POLICY).gpus == judge_sample(sample, POLICY).gpus
 
 
-@pytest.mark.parametrize("monitor", [None, MonitorReading(None, 90.0), MonitorReading(80.0, 90.0)])
-@pytest.mark.parametrize("outside", [(), (OutsideReading(60.0, "a", SOURCE),)])
-def test_what_other_sources_saw_is_judged_again_as_it_was(store, monitor, outside):
-    seen = GpuReading("a", 0.0, 2**20, 2**30, 1, 0.0, monitor=monitor)
-    sample = Sample(("a",), (seen,), 60.0, 600.0, 0.0, outside=outside)
-    rows = reading_rows(a_lease("one", Phase.RUNNING, held=slots("a")), sample, POLICY, START + 60.0)
-    _, (step,) = read(store, rows)
-    assert (step.sample.gpus[0].monitor, step.sample.outside) == (monitor, outside)
-    assert classify(step.sample, POLICY, 0.0) == classify(sample, POLICY, 0.0)
+@pytest.mark.parametrize("percent", [0.0, 60.0])
+@pytest.mark.parametrize("source", list(Source)[:2])
+def test_what_sources_saw_is_judged_again_as_it_was(store, source, percent):
+    seen = GpuReading("a", 0.0, 2**20, 2**30, 1, 0.5, seen_seconds=3.0, possible_holders=1, possible_cpu_cores=0.1)
+    told_by = SourceReading("a", source, Measure.UTILIZATION, percent, 65.0, 5.0, 0.9)
+    sample = Sample(("a",), (seen,), 60.0, 600.0, 0.0, sources=(told_by,))
+    _, (step,) = read(store, stored(sample))
+    assert (step.sample.gpus, step.sample.sources) == (sample.gpus, sample.sources)
+    assert judge_sample(step.sample, POLICY) == judge_sample(sample, POLICY)
 
 
 def test_a_draft_stops_in_the_history_what_the_live_rule_would_and_goes_on_with_the_next_work(store):
@@ -123,14 +131,14 @@ def test_of_old_readings_ten_minutes_are_as_busy_as_their_highest(store):
 
 def test_without_cpu_what_counts_it_is_unknown(store):
     _, steps = read(store, rows_of(3 * [0.0], cpu_cores=None))
-    assert {classify(step.sample, POLICY, 0.0).kind for step in steps} == {SampleKind.UNKNOWN}
+    assert {judge_sample(step.sample, POLICY).kind for step in steps} == {SampleKind.UNKNOWN}
 
 
 def test_a_shared_gpu_is_judged_by_its_holders_again(store):
     _, steps = read(store, rows_of([99.0, 99.0], shared=True, holders_cpu_cores=0.001))
-    assert {classify(step.sample, POLICY, 0.0).kind for step in steps} == {SampleKind.SOFT}, "perhaps others'"
+    assert {judge_sample(step.sample, POLICY).kind for step in steps} == {SampleKind.UNKNOWN}, "perhaps others'"
     _, steps = read(store, rows_of([0.0, 0.0], shared=True, holders_cpu_cores=0.001))
-    assert {classify(step.sample, POLICY, 0.0).kind for step in steps} == {SampleKind.IDLE}
+    assert {judge_sample(step.sample, POLICY).kind for step in steps} == {SampleKind.IDLE}
 
 
 @pytest.mark.postgresql
@@ -157,20 +165,12 @@ def test_a_history_that_is_not_there_or_of_another_version_is_said_to_be_so(stor
 
 
 def test_softer_evidence_is_judged_again_as_it_was_recorded(store):
-    kernels = replace(POLICY, soft_budget_seconds=(("kernel", 3600.0),))
+    kernels = replace(POLICY, soft_names=("kernel",))
     busy = {"kernel": {"active": True, "words": "kernel a.ipynb busy"}}
     rows = [replace(row, soft=soft) for row, soft in zip(rows_of(3 * [0.0]), (busy, {}, None), strict=True)]
     one, steps = read(store, rows)
-    seen = [classify(step.sample, kernels, 0.0) for step in steps]
+    seen = [judge_sample(step.sample, kernels) for step in steps]
     assert [one.kind for one in seen] == [SampleKind.SOFT, SampleKind.IDLE, SampleKind.UNKNOWN]
     assert seen[0].because == "kernel a.ipynb busy, GPU 0 at 0 %"
     assert not_recorded(one) == frozenset()
     assert not_recorded(replace(one, rows=one.rows[2:])) == {"kernel", "terminal", "ssh", "editor"}
-
-
-def test_a_reading_keeps_since_when_the_workspaces_monitor_has_missed_nothing():
-    seen = GpuReading("a", 0.0, 2**20, 2**30, 1, 0.0, monitor=MonitorReading(80.0, 90.0))
-    unwatched = GpuReading("b", 0.0, 2**20, 2**30, 1, 0.0)
-    rows = reading_rows(a_lease(), Sample(("a", "b"), (seen, unwatched), 60.0, 600.0), POLICY, 1_000.0)
-    told = {row.gpu: (row.monitor_percent, row.monitor_since) for row in rows}
-    assert told == {"a": (80.0, 910.0), "b": (None, None)}

@@ -41,7 +41,7 @@ async def test_a_reading_is_stored_with_all_that_it_is_judged_by(world):
     rows = world.parts.store.readings.of_lease(lease.id)
     assert [(row.shared, row.holders, row.holders_cpu_cores, row.cpu_cores, row.kind) for row in rows] == [
         (True, 1, None, None, "unknown"),
-        (True, 1, 0.1, 0.1, "idle"),
+        (True, 1, 0.1, 0.1, "busy"),
     ]
 
 
@@ -227,7 +227,13 @@ async def test_shares_are_judged_by_their_own_processes_not_by_the_gpu(make_worl
         world.probes += 1
         world.shows(lease, 95)
         await world.go_on(60)
-    assert {row.kind for row in world.parts.store.readings.of_lease(lease.id)[1:]} == {"idle"}
+    seen = {(row.kind, row.because) for row in world.parts.store.readings.of_lease(lease.id)[1:]}
+    assert seen == {("unknown", "GPU 0 at 95 %, perhaps by others")}
+    for _ in range(4):
+        world.probes += 1
+        world.shows(lease, 0)
+        await world.go_on(60)
+    assert {row.kind for row in world.parts.store.readings.of_lease(lease.id)[-3:]} == {"idle"}
 
 
 async def test_a_kept_workspace_is_measured_but_not_judged(world):

@@ -10,8 +10,7 @@ from service_world import a_catalog
 
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import Autoscale
-from gpuspawner.core.idle.evidence import SampleKind
-from gpuspawner.core.idle.idleness import Streak, explain
+from gpuspawner.core.idle.idleness import SampleKind, Streak, explain
 from gpuspawner.core.idle.policy import ActivityPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
 from gpuspawner.core.leases.endings import ENDINGS, Reason
 from gpuspawner.core.leases.lease import Phase

@@ -5,7 +5,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from service_world import a_catalog
+from service_world import POLICY, a_catalog
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
@@ -16,7 +16,7 @@ from gpuspawner.service.tell.history import not_recorded, recorded
 from gpuspawner.service.tell.record_views import reading_view
 from gpuspawner.service.tell.views import lease_view
 
-COUNTS = {"also_counts": {"cpu": "10m", "kernel": "10m", "terminal": "10m"}}
+COUNTS = {"idle": {**POLICY["idle"], "soft": "10m"}, "also_counts": ["cpu", "kernel", "terminal"]}
 ACTIVITY = {"activity": {"none_for": "20m", "grace": "3m"}}
 
 
@@ -53,19 +53,14 @@ async def test_a_busy_kernel_holds_an_idle_gpu_for_its_budget_and_is_named(make_
     seen = view(world, lease)
     idle = seen["idle"]
     assert (idle["state"], idle["idle_seconds"]) == ("soft", 0.0)
-    assert "Kernel train.ipynb busy: this may hold its idle GPUs for 1 min more." in seen["explained"]
+    assert "This counts as use for 1 min more." in seen["explained"]
     assert idle["words"] == "not idle: kernel train.ipynb busy, GPU 0 at 0 %"
     kernel = next(one for one in idle["also_counts"] if one["evidence"] == "kernel")
-    assert kernel == {
-        "evidence": "kernel",
-        "seconds": 600,
-        "left_seconds": 60.0,
-        "active": True,
-        "words": "kernel train.ipynb busy",
-    }
+    assert kernel == {"evidence": "kernel", "active": True, "words": "kernel train.ipynb busy"}
+    assert (idle["soft_seconds"], idle["soft_left_seconds"]) == (600, 60.0)
     await world.go_on(3 * 60)
     idle = view(world, lease)["idle"]
-    assert idle["because"].endswith("kernel train.ipynb busy (counts no longer)"), "spent, and said so"
+    assert idle["because"].endswith("kernel train.ipynb busy (no longer counts)"), "spent, and said so"
     assert idle["idle_seconds"] == 120.0
     await world.go_on(10 * 60)
     assert world.now_of(lease).reason is Reason.IDLE

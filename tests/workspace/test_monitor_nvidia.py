@@ -212,5 +212,5 @@ def test_the_probe_believes_it_and_its_keeper_holds_no_gpu(tmp_path):
     )
     assert not sample.problem
     assert [gpu.holders for gpu in sample.gpus] == [0, 0]
-    assert [gpu.monitor.percent for gpu in sample.gpus] == [0.0, 64.0]
-    assert all(0 < gpu.monitor.gapless_seconds < 30 and gpu.monitor.energy_joules is None for gpu in sample.gpus)
+    assert [(one.gpu, one.percent) for one in sample.sources] == list(zip(driver.uuids, [0.0, 64.0], strict=True))
+    assert all(0 < one.coverage <= 1 for one in sample.sources)

@@ -9,11 +9,11 @@ from pathlib import Path
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.errors import GpuspawnerError
 from gpuspawner.core.idle.policy import LifecyclePolicy, Mode
-from gpuspawner.core.idle.timeline import Timeline
 from gpuspawner.service.tell import history as histories
 from gpuspawner.simulate.probe import Looking
 from gpuspawner.simulate.replay import Judged, Replay, Stop, Warned, simulate, warnings
 from gpuspawner.simulate.sessions import sessions
+from gpuspawner.simulate.timeline import Timeline
 
 Told = Callable[[float, float], None]
 """Called with the amount that is done and the total."""

@@ -24,7 +24,7 @@ def report(cases: Sequence[Case], source: str, file: str) -> dict[str, Any]:
     warned = sorted(((case, one) for case in cases for one in case.warned), key=_when)
     only = [_warned(case, one) for case, one in warned if one.then is not Then.STOPPED]
     policies = {case.policy.name: case.policy for case in cases}
-    blind = sum(bool(case.not_recorded & dict(case.policy.idle.soft_budget_seconds).keys()) for case in cases)
+    blind = sum(bool(case.not_recorded & set(case.policy.idle.soft_names)) for case in cases)
     return {
         "catalog": file,
         "source": source,

@@ -13,10 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from gpuspawner.core.idle.evidence import SampleKind, classify
+from gpuspawner.core.idle.evidence import Evidence
 from gpuspawner.core.idle.idleness import LEAST_GRACE_SAMPLES, LEAST_GRACE_SECONDS
 from gpuspawner.core.idle.policy import IdlePolicy, Mode
-from gpuspawner.core.idle.readings import PROBED, Sample
+from gpuspawner.core.idle.readings import PROBED
+from gpuspawner.core.idle.sources import GpuState
 
 OPENED = "opened in a browser"
 
@@ -75,27 +76,23 @@ class Turn(str, Enum):
     """The time has passed and nothing is given back for it: idle time counts from here on."""
 
 
-def sign_of(sample: Sample, policy: IdlePolicy) -> Sign:
+def sign_of(evidence: Evidence) -> Sign:
     """Return what a sample says of whether somebody has come.
 
     A page that was loaded, an SSH session, a kernel or a terminal in use, a VS Code window, or a GPU in use is
     somebody. Nobody is there only where all of these are known.
     """
-    if sample.problem:
-        return Sign(None, sample.problem)
-    if sample.opened:
+    if evidence.problem:
+        return Sign(None, evidence.problem)
+    if evidence.opened:
         return Sign(came=True, words=OPENED)
-    soft = {one.name: one for one in sample.soft}
-    if active := [soft[name].words for name in PROBED if name in soft and soft[name].active]:
+    if active := [one.words for one in evidence.probed if one.active]:
         return Sign(came=True, words=", ".join(active))
-    gpus = classify(sample, policy, 0.0).gpus
-    if busy := [one.because for one in gpus if one.kind is SampleKind.BUSY]:
-        return Sign(came=True, words=", ".join(busy))
-    unread = [name for name in PROBED if name not in soft or soft[name].active is None]
-    perhaps = [one for one in gpus if one.kind is not SampleKind.IDLE or one.perhaps_seconds is not None]
-    if sample.opened is None or unread or perhaps or not gpus:
-        return Sign(None)
-    return Sign(came=False)
+    if evidence.busy:
+        return Sign(came=True, words=", ".join(gpu.words for gpu in evidence.busy))
+    unread = {one.name for one in evidence.probed if one.active is False} != set(PROBED)
+    gpus_known = evidence.gpus and all(gpu.state is GpuState.IDLE and not gpu.may_work for gpu in evidence.gpus)
+    return Sign(None) if evidence.opened is None or unread or not gpus_known else Sign(came=False)
 
 
 def wait_on(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Annotated
 
-from gpuspawner.core.fields import Internal, Stored, choice_reader, section, whole_number_reader
+from gpuspawner.core.fields import Internal, Stored, choice_reader, list_reader, section, whole_number_reader
+from gpuspawner.core.idle.readings import CPU, SOFT_EVIDENCE
 from gpuspawner.core.number_fields import (
-    DURATION,
     Duration,
     Flag,
     IdleThreshold,
@@ -34,6 +34,14 @@ _MODE = choice_reader(
     {mode.value: mode for mode in Mode},
 )
 _OTHERS_WAIT = choice_reader("neither allow nor refuse", "write allow or refuse", {"allow": True, "refuse": False})
+_SOFT_EVIDENCE = list_reader(
+    choice_reader(
+        "not soft evidence", f"write a list of {', '.join(SOFT_EVIDENCE)}", {name: name for name in SOFT_EVIDENCE}
+    ),
+    "soft evidence",
+    "[cpu, kernel]",
+    may_be_empty=True,
+)
 
 
 @dataclass(frozen=True)
@@ -51,44 +59,19 @@ class IdlePolicy:
     """The time between the warning and the end."""
     start_up_seconds: Duration = 60.0
     """The time after its start in which a workspace is never idle."""
-    monitor_seconds: Duration = 4 * 3600.0
-    """How long work counts that only the monitor inside the workspace reports. 0 means that it never counts."""
-    coverage: Annotated[float, Internal] = 0.8
-    """The part of the non-soft time since the streak began that must be known idle."""
-    unknown_in_a_row: Annotated[int, Internal] = 5
-    """More unknown samples than this in a row reset the streak."""
-    cpu_bound_cores: Annotated[float, Internal] = 0.1
-    """CPU use above this, averaged over the interval, is evidence of work."""
-    held_bound_cores: Annotated[float, Internal] = 0.02
-    """CPU use above this by processes that hold a GPU, over a sampling period, may hide a burst between two readings.
-    An idle kernel uses less than 0.01; a second of GPU work costs about one of CPU."""
-    soft_budget_seconds: Annotated[tuple[tuple[str, float], ...], Internal] = (("cpu", 3600.0),)
+    soft_seconds: Duration = 3600.0
+    """How long after the last GPU work soft evidence, and work that may have been missed, count as use."""
+    soft_names: Annotated[tuple[str, ...], Internal] = (CPU,)
     """The policy's ``also_counts``, as the decisions read it."""
+    coverage: Annotated[float, Internal] = 0.8
+    """The part of the time since the idle time began that must be known idle."""
+    cpu_bound_cores: Annotated[float, Internal] = 0.1
+    """CPU use of a workspace above this, averaged over a period, is evidence of work."""
+    held_bound_cores: Annotated[float, Internal] = 0.02
+    """CPU use above this by processes that may use a GPU, averaged over a period, may be GPU work. An idle kernel uses
+    less than 0.01 cores. A second of GPU work costs about one second of CPU."""
     by_activity: Annotated[bool, Internal] = False
     """It has no GPU: any activity at all is its use, without a budget (:meth:`LifecyclePolicy.idle_of`)."""
-
-
-@dataclass(frozen=True)
-class AlsoCounts:
-    """Evidence of activity without GPU work. Each kind may keep an idle GPU for a limited time."""
-
-    __pydantic_config__ = section()
-    cpu_seconds: Annotated[float | None, DURATION] = None
-    """CPU usage of the workspace's processes."""
-    kernel_seconds: Annotated[float | None, DURATION] = None
-    """A kernel that is busy or in use."""
-    terminal_seconds: Annotated[float | None, DURATION] = None
-    """A terminal in use."""
-    ssh_seconds: Annotated[float | None, DURATION] = None
-    """An SSH session."""
-    editor_seconds: Annotated[float | None, DURATION] = None
-    """A VS Code window."""
-
-    @property
-    def budgets(self) -> tuple[tuple[str, float], ...]:
-        """Each evidence that counts, with its budget in seconds."""
-        found = ((one.name.removesuffix("_seconds"), getattr(self, one.name)) for one in fields(self))
-        return tuple((name, seconds) for name, seconds in found if seconds is not None)
 
 
 @dataclass(frozen=True)
@@ -173,9 +156,8 @@ class LifecyclePolicy:
     """What happens to an idle workspace. observe only records it, warn tells its user, enforce stops it."""
     idle: IdlePolicy = field(default_factory=IdlePolicy)
     """When a workspace with GPUs is idle."""
-    also_counts: AlsoCounts = field(default_factory=lambda: AlsoCounts(cpu_seconds=3600.0), compare=False)
-    """Other evidence that keeps an idle GPU. If you write this section, only the evidence in it counts. Default: {cpu:
-    1h}."""
+    also_counts: Annotated[tuple[str, ...], _SOFT_EVIDENCE] = field(default=(CPU,), compare=False)
+    """The soft evidence that counts as use for the time `idle.soft`: cpu, kernel, terminal, ssh, editor."""
     activity: ActivityPolicy | None = None
     """When a workspace without a GPU is idle. Without this section, it never is."""
     keep: KeepPolicy = field(default_factory=KeepPolicy)
@@ -198,7 +180,7 @@ class LifecyclePolicy:
 
     def with_name(self, name: str) -> LifecyclePolicy:
         """Return the policy with its name, and with ``also_counts`` where the decisions read it."""
-        idle = replace(self.idle, soft_budget_seconds=self.also_counts.budgets)
+        idle = replace(self.idle, soft_names=self.also_counts)
         return replace(self, name=name, idle=idle)
 
     @property
@@ -230,6 +212,6 @@ class LifecyclePolicy:
             self.idle,
             for_seconds=self.activity.none_for_seconds,
             grace_seconds=self.activity.grace_seconds,
-            soft_budget_seconds=(),
+            soft_names=(),
             by_activity=True,
         )

@@ -1,4 +1,4 @@
-"""What one probe of one workspace measured. None always means unknown, never zero."""
+"""What was measured of one workspace at one sample. None always means unknown, never zero."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ from dataclasses import dataclass
 from gpuspawner.core.idle.sources import SourceReading
 
 PROBED = ("kernel", "terminal", "ssh", "editor")
-"""Softer evidence that the probe reads beside GPUs and CPU use, by the names that a policy has for it."""
+"""Soft evidence that the probe reads beside GPUs and CPU use, by the names that a policy has for it."""
+CPU = "cpu"
+"""The soft evidence that is measured by ``Sample.cpu_cores``."""
+SOFT_EVIDENCE = (CPU, *PROBED)
+"""All soft evidence that a policy may count."""
+CONTEXT_BYTES = 100 * 1024**2
+"""A process that computes on a GPU takes more memory than this for its CUDA context alone."""
 
 
 @dataclass(frozen=True)
 class SoftReading:
-    """One softer evidence. ``words`` say what was seen; where ``active`` is None, why it is unknown."""
+    """One kind of soft evidence. ``words`` say what was seen, or why it is unknown where ``active`` is None."""
 
     name: str
     active: bool | None
@@ -20,42 +26,23 @@ class SoftReading:
 
 
 @dataclass(frozen=True)
-class MonitorReading:
-    """One GPU as the GPU monitor in its workspace follows it. The workspace's user may have forged it.
-
-    ``percent`` is the highest since the sample before, 0 to 100, without what a probe may have caused itself; None
-    where nothing was seen. ``gapless_seconds`` is for how long it has missed nothing, ``unseen_seconds`` how much it
-    missed before. ``seconds_at`` are the (percent, seconds) that it saw, since it began. ``energy_joules`` is what the
-    GPU used since then, None where the driver does not tell.
-    """
-
-    percent: float | None
-    gapless_seconds: float = 0.0
-    unseen_seconds: float = 0.0
-    seconds_at: tuple[tuple[int, float], ...] = ()
-    energy_joules: float | None = None
-
-    def work_seconds(self, below_percent: float) -> float:
-        """Return for how long it saw work, by a policy's threshold."""
-        return sum(seconds for percent, seconds in self.seconds_at if percent >= below_percent)
-
-
-@dataclass(frozen=True)
 class GpuReading:
-    """One GPU as one probe of its workspace saw it.
+    """One GPU as one run of the probe saw it.
 
-    ``utilization_percent`` is the highest that was read of the probe's own seconds, 0 to 100. ``buffer_percent`` is the
-    highest of the driver's sample buffer where it tells of time before the probe, which may reach back beyond the
-    sample before; None where there is none. ``holders`` counts the workspace's processes with the device open (the
-    probe's own nvidia-smi is none), ``holders_cpu_cores`` is their CPU use averaged over the interval since the sample
-    before. ``persistence`` is the GPU's persistence mode: without it, reading a GPU that nobody holds wakes it.
-    ``problem`` says in words why something is unknown. ``monitor`` is what the workspace's own monitor tells of it,
-    None where it has none, or none that can be believed.
-
-    ``encoder_percent`` and ``decoder_percent`` are the highest that was read of these engines, None where the driver
-    does not tell. ``possible_holders`` counts the processes whose open files can't be read: each may hold the GPU.
-    ``possible_cpu_cores`` is their CPU use, None where it is unknown. ``seen_seconds`` is how much of the time since
-    the sample before the readings and the buffer cover.
+    Attributes:
+        utilization_percent: the highest reading of the probe's own seconds, 0 to 100.
+        encoder_percent: the same for the video encoder, None where the driver does not tell.
+        decoder_percent: the same for the video decoder.
+        buffer_percent: the highest of the driver's sample buffer where it tells of time before the probe; else None.
+        seen_seconds: how much of the time since the sample before the readings and the buffer cover.
+        holders: how many of the workspace's processes have the device open, without those that only measure.
+        holders_cpu_cores: their CPU use, averaged over the policy's period or a longer time since the sample before.
+        possible_holders: how many processes have open files that can't be read. Each may hold the GPU.
+        possible_cpu_cores: their CPU use, averaged in the same way.
+        shared: others use the device too (time-slicing, MPS), or this is a part of it (MIG). The values are of the
+            whole device, or missing.
+        persistence: the GPU's persistence mode. Without it, reading a GPU that no process holds wakes it.
+        problem: why something of it is unknown, in words.
     """
 
     gpu: str
@@ -68,7 +55,6 @@ class GpuReading:
     problem: str = ""
     buffer_percent: float | None = None
     persistence: bool | None = None
-    monitor: MonitorReading | None = None
     encoder_percent: float | None = None
     decoder_percent: float | None = None
     possible_holders: int = 0
@@ -77,49 +63,58 @@ class GpuReading:
 
     @property
     def highest_percent(self) -> float | None:
-        """The highest that was read of it and its video engines; None where the probe's own readings are unknown."""
+        """The highest value that was read of it; None where the utilization is unknown."""
         if self.utilization_percent is None:
             return None
         read = (self.utilization_percent, self.buffer_percent, self.encoder_percent, self.decoder_percent)
         return max(percent for percent in read if percent is not None)
 
     @property
-    def may_be_woken(self) -> bool:
-        """Whether the reading itself may be what it shows: nvidia-smi wakes a GPU without persistence mode.
+    def is_unheld(self) -> bool:
+        """Whether it is known that no process computes on it: none has it open, and no memory is in use.
 
-        An idle L40S reads 100 % (``data/nvidia-smi``). What is unknown excuses nothing: a process that holds it, and
-        memory in use at any of the readings, are somebody's.
+        The memory tells of processes that can't be read, and of those of another container. Of a shared GPU it is the
+        memory of all users.
+        """
+        if self.holders != 0:
+            return False
+        if self.shared or self.memory_used_bytes is None:
+            return self.possible_holders == 0
+        return self.memory_used_bytes <= CONTEXT_BYTES
+
+    @property
+    def may_be_woken(self) -> bool:
+        """Whether the reading itself may be what it shows: ``nvidia-smi`` wakes a GPU without persistence mode.
+
+        An idle L40S reads 100 %. Memory that is in use at any of the readings belongs to a process.
         """
         return self.holders == 0 and self.memory_used_bytes == 0 and self.persistence is False
 
-
-@dataclass(frozen=True)
-class OutsideReading:
-    """The highest utilization of a GPU since the sample before, as somebody outside of the workspace saw it.
-
-    ``gpu`` is its name as the lease has it, "" where only the workspace is known. ``source`` says in words who saw it.
-    A value of a device that others compute on too is none.
-    """
-
-    percent: float
-    gpu: str
-    source: str
+    @property
+    def cpu_cores(self) -> float | None:
+        """The CPU use of all processes that hold it or may hold it; None where that is unknown."""
+        possible_cores = self.possible_cpu_cores if self.possible_holders else 0.0
+        if self.holders_cpu_cores is None or possible_cores is None:
+            return None
+        return self.holders_cpu_cores + possible_cores
 
 
 @dataclass(frozen=True)
 class Sample:
-    """All that one probe told of one workspace.
+    """All that was measured of one workspace at one time.
 
-    ``interval_seconds`` is the time since the sample before (monotonic; the period for the first one),
-    ``age_seconds`` the time since the workspace runs. ``problem`` is set when the probe as a whole failed: then
-    ``gpus`` may be empty and nothing in it may be believed. ``cpu_cores`` counts all processes of the workspace.
-    ``leased`` names the GPUs that the lease holds: a sample that sees more or fewer of them is unknown.
-    ``soft`` is the softer evidence: what it says nothing of is unknown. ``hub_idle_seconds`` is how long ago the hub
-    last noted activity of the workspace's server, below 0 where the clocks differ. ``outside`` is what others saw of
-    its GPUs: it proves work, and its absence proves nothing. ``opened`` is whether a page of it was loaded since its
-    server started; None where nothing tells. ``sources`` is what sources beside the probe's readings saw: it takes the
-    place of ``outside`` and of the GPUs' ``monitor``. ``memory_kills`` is how many processes of
-    its container were killed for want of memory since that was started; None where nothing tells.
+    Attributes:
+        leased: the GPUs that the lease holds. A sample that sees more or fewer of them is unknown.
+        interval_seconds: the time since the sample before (monotonic; the period for the first one).
+        age_seconds: the time since the workspace runs.
+        cpu_cores: the CPU use of all processes of the workspace, averaged in the same way as that of holders.
+        ended_cpu_cores: the part of it that processes used which have ended since; None where that is unknown.
+        soft: the soft evidence. What it says nothing of is unknown.
+        hub_idle_seconds: how long ago the hub last noted activity of the server, below 0 where the clocks differ.
+        problem: why the probe as a whole failed. Then nothing that it told is believed.
+        opened: whether a page of it was loaded since its server started; None where nothing tells.
+        sources: what sources beside the probe's own readings saw of its GPUs.
+        memory_kills: how many processes of its container were killed for want of memory; None where nothing tells.
     """
 
     leased: tuple[str, ...]
@@ -130,7 +125,7 @@ class Sample:
     soft: tuple[SoftReading, ...] = ()
     hub_idle_seconds: float | None = None
     problem: str = ""
-    outside: tuple[OutsideReading, ...] = ()
     opened: bool | None = None
     sources: tuple[SourceReading, ...] = ()
+    ended_cpu_cores: float | None = None
     memory_kills: int | None = None

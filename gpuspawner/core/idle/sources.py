@@ -40,7 +40,8 @@ class SourceReading:
     """What one source beside the probe's own readings saw of a GPU since the sample before.
 
     A source gives one reading for each GPU, measure and sample. It also gives readings of 0 %: they say that a GPU was
-    idle. A source that could not look gives no reading.
+    idle. A source that could not look gives no reading. One whose values come more rarely than samples gives the newest
+    again: ``end_seconds`` tells how old it is.
 
     Attributes:
         gpu: the GPU's name as the lease has it; "" where only the workspace is known (a pod's label).
@@ -82,6 +83,7 @@ class Interval:
         coverage: the part of the interval that the source saw, 0 to 1. A busy interval counts whatever it is. An idle
             one says nothing of the time that was not seen.
         words: why, in words for people: ``GPU 0 at 12 % by DCGM exporter``.
+        saw_work: the source saw work, whether it was this workspace's or that of others.
     """
 
     gpu: str
@@ -91,3 +93,4 @@ class Interval:
     source: Source
     coverage: float
     words: str
+    saw_work: bool = False

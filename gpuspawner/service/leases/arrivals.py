@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.idle.arrival import Turn, after_restart, sign_of, wait_on
+from gpuspawner.core.idle.evidence import Evidence
 from gpuspawner.core.idle.idleness import credit_of, kept
 from gpuspawner.core.idle.policy import IdlePolicy, Mode
-from gpuspawner.core.idle.readings import Sample
 from gpuspawner.core.leases import endings, events
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.units import show_duration, show_time
@@ -29,7 +29,7 @@ class Arrivals:
         self._allocator, self._reclaimer, self._clock = allocator, reclaimer, clock
 
     def see(
-        self, lease: Lease, sample: Sample, policy: IdlePolicy, mode: Mode
+        self, lease: Lease, evidence: Evidence, policy: IdlePolicy, mode: Mode
     ) -> tuple[Lease, list[AuditLine], Turn | None]:
         """Return the lease after a sample, what to audit, and what follows. It is saved by the caller.
 
@@ -39,8 +39,8 @@ class Arrivals:
         if lease.arrival is None:
             return lease, [], None
         could_come = self._allocator.observed.hub_answers and self._clock.now() >= (lease.ready_at or 0.0)
-        credit_seconds = credit_of(sample, policy) if could_come else 0.0
-        sign = sign_of(sample, policy)
+        credit_seconds = credit_of(evidence, policy) if could_come else 0.0
+        sign = sign_of(evidence)
         arrival, turn = wait_on(lease.arrival, sign, credit_seconds, policy, mode)
         after = replace(lease, arrival=arrival)
         if turn is Turn.CAME:

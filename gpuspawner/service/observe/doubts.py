@@ -6,11 +6,8 @@ counts all the same; an administrator finds out which is right. It is kept in me
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from gpuspawner.core.idle.evidence import SampleKind, classify
-from gpuspawner.core.idle.policy import IdlePolicy
-from gpuspawner.core.idle.readings import Sample
+from gpuspawner.core.idle.evidence import Evidence
+from gpuspawner.core.idle.sources import GpuState, Source
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.observe.dcgm_values import SOURCE
@@ -26,14 +23,12 @@ class Doubts:
         """Doubt nobody."""
         self._since: dict[str, tuple[float, str]] = {}
 
-    def see(self, lease: Lease, sample: Sample, policy: IdlePolicy, at: float) -> None:
-        """Take note of a sample: what it would prove without the exporter, and what with it."""
-        if sample.problem:
+    def see(self, lease: Lease, evidence: Evidence, at: float) -> None:
+        """Take note of a sample: who saw work in it."""
+        if evidence.problem:
             return
-        own, with_outside = (
-            classify(one, policy, 0.0).kind is SampleKind.BUSY for one in (replace(sample, outside=()), sample)
-        )
-        if with_outside and not own:
+        intervals = [one for gpu in evidence.gpus for one in gpu.intervals if one.state is GpuState.BUSY]
+        if intervals and all(one.source is Source.EXPORTER for one in intervals):
             self._since.setdefault(lease.id, (at, lease.user))
         else:
             self.forget(lease.id)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,10 +16,10 @@ from gpuspawner.backends.probe_processes import ProcessTable
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.arrival import Turn
-from gpuspawner.core.idle.evidence import classify
+from gpuspawner.core.idle.evidence import Evidence, read_evidence
 from gpuspawner.core.idle.idleness import Verdict, judge, kept, next_sample_seconds
 from gpuspawner.core.idle.policy import IdlePolicy, Mode
-from gpuspawner.core.idle.readings import OutsideReading, Sample
+from gpuspawner.core.idle.readings import Sample
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.leases.memory import see_kills
 from gpuspawner.schedulers.base import Scheduler
@@ -27,7 +27,6 @@ from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.lifecycle import Lifecycle
 from gpuspawner.service.observe.dcgm import Dcgm
-from gpuspawner.service.observe.dcgm_values import SOURCE
 from gpuspawner.service.observe.doubts import Doubts
 from gpuspawner.service.observe.monitor_watch import MonitorWatch
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
@@ -53,6 +52,7 @@ class _Told:
     """What one probe told."""
 
     sample: Sample
+    evidence: Evidence
     policy: IdlePolicy
     mode: Mode
     asked_at: float
@@ -76,14 +76,14 @@ class Sampler:
     ) -> None:
         """Probe through ``backend``, by the policies of the catalog in force.
 
-        ``dcgm`` tells what was seen of its GPUs from outside, ``last_activity`` when the hub last noted activity of a
+        ``dcgm`` tells what DCGM exporter saw of its GPUs, ``last_activity`` when the hub last noted activity of a
         lease's server, None where that is unknown.
         """
         self._book, self._backend, self._in_force, self._clock = book, backend, in_force, clock
         self._scheduler, self._settings, self._lifecycle = scheduler, settings, lifecycle
         self.dcgm, self._last_activity = dcgm, last_activity
         self.doubts, self.monitors = Doubts(), MonitorWatch()
-        self._tables: dict[str, tuple[ProcessTable, float]] = {}
+        self._tables: dict[str, _Tables] = {}
         self._due_at: dict[str, float] = {}
         self._slots = asyncio.Semaphore(settings.probes_at_once)
         # A probe that failed may hang again, until its deadline: those wait for each other alone.
@@ -160,7 +160,7 @@ class Sampler:
         leased = tuple(slot.gpu for slot in lease.slots)
         deadline = min(self._settings.probe_deadline_seconds, max(1.0, DEADLINE_PERIODS * policy.sample_seconds))
         result = await self._backend.probe(lease_id, lease.attempt, leased, deadline)
-        before, before_at = self._tables.get(lease_id, (None, now))
+        tables = self._tables.get(lease_id) or _Tables()
         (self._failed.add if result.problem else self._failed.discard)(lease_id)
         lease = self._book.get(lease_id)
         if lease is None or lease.phase not in UP:
@@ -168,6 +168,7 @@ class Sampler:
         at = self._clock.now()
         since = lease.sampled_at if lease.sampled_at is not None else at - policy.sample_seconds
         shared = frozenset(slot.gpu for slot in lease.slots if slot.share < 1)
+        before = tables.previous(now - policy.sample_seconds)
         read = partial(
             _parsed,
             result,
@@ -180,17 +181,17 @@ class Sampler:
         )
         sample, table = await asyncio.to_thread(read) if len(result.text) > LONG_CHARACTERS else read()
         if table is not None and table is not before and lease_id in self._due_at:  # it may have ended meanwhile
-            self._tables[lease_id] = table, now
-            if before is not None and _slept(table.clock_seconds - before.clock_seconds, now - before_at):
+            self._tables[lease_id] = tables
+            if tables.add(table, now) > SLEPT_SECONDS:
                 sample = replace(sample, problem="the machine slept since the reading before")
-        noted_at, seen = self._last_activity(lease), self.dcgm.readings(leased, result, shared, since)
+        noted_at = self._last_activity(lease)
         sample = replace(
             sample,
             hub_idle_seconds=None if noted_at is None else self._clock.wall() - noted_at,
-            outside=tuple(OutsideReading(one.percent, one.gpu, SOURCE) for one in seen if one.is_own),
-            sources=(*sample.sources, *seen),
+            sources=(*sample.sources, *self.dcgm.readings(leased, result, shared, since)),
         )
-        return _Told(sample, policy, policy_of(self._in_force.catalog, lease, now).mode, asked_at=now, at=at)
+        mode = policy_of(self._in_force.catalog, lease, now).mode
+        return _Told(sample, read_evidence(sample, policy), policy, mode, asked_at=now, at=at)
 
     def _spread(self, new: Sequence[tuple[str, float]], now: float) -> None:
         """Give each of these leases its moment within its period, where they are more than can be probed at once.
@@ -218,20 +219,20 @@ class Sampler:
             return None
         at = told.at
         lease, lines = self._lifecycle.under(lease, told.policy, told.mode, at)
-        sample = _within(told.sample, lease, at)
-        streak, verdict = judge(lease.streak, sample, told.policy, told.mode)
+        evidence = _within(told.evidence, lease, at)
+        streak, verdict = judge(lease.streak, evidence, told.policy, told.mode)
         if lease.arrival is not None or at < (self._lifecycle.kept_until(lease) or 0.0):
             streak, verdict = kept(streak), Verdict.NONE
         lease, more_lines = self._lifecycle.apply(replace(lease, streak=streak, sampled_at=at), verdict)
-        lease, news, turn = self._lifecycle.arrivals.see(lease, sample, told.policy, told.mode)
+        lease, news, turn = self._lifecycle.arrivals.see(lease, evidence, told.policy, told.mode)
         lease, killed = see_kills(lease, told.sample.memory_kills, at)
         if killed is not None:
             news = [*news, AuditLine(at, lease.id, lease.user, "cluster", killed)]
-        rows = reading_rows(lease, told.sample, told.policy, at)
+        rows = reading_rows(lease, told.sample, told.evidence, told.policy, at)
         await self._book.save(lease, audit=[*lines, *more_lines, *news], readings=rows)
         self._newest[lease_id] = {row.gpu: row for row in rows}
         self.monitors.see(lease_id, told.sample)
-        self.doubts.see(lease, told.sample, told.policy, at)
+        self.doubts.see(lease, told.evidence, at)
         # Counted from the probe's start, and by what it told.
         self._due_at[lease_id] = told.asked_at + next_sample_seconds(streak, told.policy)
         if streak.kind is not None:
@@ -253,21 +254,43 @@ def _parsed(
         return Sample(leased, (), seen["interval_seconds"], seen["age_seconds"], problem=problem), previous
 
 
-def _within(sample: Sample, lease: Lease, at: float) -> Sample:
-    """Return a sample with no more time than passed since the lease was judged last, which may be after the probe."""
+def _within(evidence: Evidence, lease: Lease, at: float) -> Evidence:
+    """Return evidence of no more time than passed since the lease was judged last, which may be after the probe."""
     if lease.sampled_at is None:
-        return sample
-    return replace(sample, interval_seconds=min(sample.interval_seconds, max(0.0, at - lease.sampled_at)))
+        return evidence
+    return replace(evidence, interval_seconds=min(evidence.interval_seconds, max(0.0, at - lease.sampled_at)))
 
 
-def _slept(machine_seconds: float, awake_seconds: float) -> bool:
-    """Whether the machine was suspended: its own clock went on, ours did not, and CPU use spread over both is none."""
-    return machine_seconds - awake_seconds > SLEPT_SECONDS
+class _Tables:
+    """The process tables of one workspace: those of the last period, and one from before it."""
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[ProcessTable, float]] = deque()
+
+    def previous(self, before: float) -> ProcessTable | None:
+        """Return the newest table from ``before``, else the oldest, with what the newest of all says of monitors.
+
+        CPU use is averaged over a period: over the seconds of a closer look, steady use would look like none.
+        """
+        if not self._kept:
+            return None
+        while len(self._kept) > 1 and self._kept[1][1] <= before:
+            self._kept.popleft()
+        return replace(self._kept[0][0], followed=self._kept[-1][0].followed)
+
+    def add(self, table: ProcessTable, at: float) -> float:
+        """Keep a table. Return for how long the machine was suspended since the one before.
+
+        Its own clock went on then, and ours did not. CPU use spread over both would be none.
+        """
+        before, before_at = self._kept[-1] if self._kept else (table, at)
+        self._kept.append((table, at))
+        return table.clock_seconds - before.clock_seconds - (at - before_at)
 
 
-def reading_rows(lease: Lease, sample: Sample, policy: IdlePolicy, at: float) -> list[ReadingRow]:
+def reading_rows(lease: Lease, sample: Sample, evidence: Evidence, policy: IdlePolicy, at: float) -> list[ReadingRow]:
     """Return what is stored of a sample: a row for each GPU, and one for a workspace that has none."""
-    seen = {gpu.gpu: gpu for gpu in classify(sample, policy, 0.0).gpus}
+    seen = {gpu.gpu: gpu for gpu in evidence.gpus}
     read = {reading.gpu: reading for reading in sample.gpus}
     told = [one for one in sample.soft if one.active is not False]
     soft = {one.name: {"active": one.active, "words": one.words[:SOFT_CHARACTERS]} for one in told}
@@ -282,6 +305,7 @@ def reading_rows(lease: Lease, sample: Sample, policy: IdlePolicy, at: float) ->
         kind=lease.streak.kind.value if lease.streak.kind is not None else "unknown",
         because=lease.streak.because[:BECAUSE_CHARACTERS],
         cpu_cores=sample.cpu_cores,
+        ended_cpu_cores=sample.ended_cpu_cores,
         soft=soft if sample.soft else None,
     )
     if not sample.leased:
@@ -289,7 +313,7 @@ def reading_rows(lease: Lease, sample: Sample, policy: IdlePolicy, at: float) ->
     rows = []
     for gpu in sample.leased:
         reading = read.get(gpu)
-        watched = reading.monitor if reading else None
+        sources = [one for one in sample.sources if one.gpu in {gpu, ""}]
         rows.append(
             replace(
                 whole,
@@ -297,16 +321,19 @@ def reading_rows(lease: Lease, sample: Sample, policy: IdlePolicy, at: float) ->
                 utilization_percent=reading.highest_percent if reading else None,
                 memory_used_bytes=reading.memory_used_bytes if reading else None,
                 memory_total_bytes=reading.memory_total_bytes if reading else None,
-                kind=seen[gpu].kind.value if gpu in seen else "unknown",
-                because=(sample.problem or seen[gpu].because)[:BECAUSE_CHARACTERS],
+                kind=seen[gpu].state.value if gpu in seen else "unknown",
+                because=(sample.problem or seen[gpu].words)[:BECAUSE_CHARACTERS],
                 shared=reading.shared if reading else False,
                 holders=reading.holders if reading else None,
                 holders_cpu_cores=reading.holders_cpu_cores if reading else None,
+                possible_holders=reading.possible_holders if reading else 0,
+                possible_cpu_cores=reading.possible_cpu_cores if reading else None,
                 buffer_percent=reading.buffer_percent if reading else None,
+                encoder_percent=reading.encoder_percent if reading else None,
+                decoder_percent=reading.decoder_percent if reading else None,
+                seen_seconds=reading.seen_seconds if reading else 0.0,
                 persistence=reading.persistence if reading else None,
-                monitor_percent=watched.percent if watched else None,
-                monitor_since=at - watched.gapless_seconds if watched else None,
-                outside_percent=max((one.percent for one in sample.outside if one.gpu in {gpu, ""}), default=None),
+                sources=[asdict(one) for one in sources] or None,
             )
         )
     return rows

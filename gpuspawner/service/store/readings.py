@@ -26,10 +26,10 @@ class ReadingRow:
 
     ``kept`` readings led to a stop. ``utilization_percent`` is the highest that was read. ``shared``, ``holders``,
     ``holders_cpu_cores``, ``buffer_percent`` and ``persistence`` are those of core.idle.readings. ``cpu_cores`` is the
-    whole workspace's. ``monitor_percent`` is from the monitor in the workspace, which has missed nothing since
-    ``monitor_since``. ``outside_percent`` is from DCGM exporter. ``soft`` is the soft evidence, null if not read:
-    ``active`` and ``words`` of each source that was active (true) or unknown (null). The other sources were quiet.
-    ``gpu`` is "" for a workspace without one.
+    whole workspace's. So are ``encoder_percent``, ``decoder_percent``, ``possible_holders``, ``possible_cpu_cores``,
+    ``ended_cpu_cores`` and ``seen_seconds``. ``sources`` are the readings of the monitor in the workspace and of DCGM
+    exporter. ``soft`` is the soft evidence, null if not read: ``active`` and ``words`` of what was active (true) or
+    unknown (null). The rest was quiet. ``gpu`` is "" for a workspace without one.
     """
 
     lease: str
@@ -49,9 +49,13 @@ class ReadingRow:
     soft: dict[str, dict[str, Any]] | None = None
     buffer_percent: float | None = None
     persistence: bool | None = None
-    monitor_percent: float | None = None
-    monitor_since: float | None = None
-    outside_percent: float | None = None
+    encoder_percent: float | None = None
+    decoder_percent: float | None = None
+    possible_holders: int = 0
+    possible_cpu_cores: float | None = None
+    seen_seconds: float = 0.0
+    ended_cpu_cores: float | None = None
+    sources: list[dict[str, Any]] | None = None
 
 
 class Readings(StoredRows):

@@ -36,7 +36,7 @@ def explained(lease: Lease, view: dict[str, Any], policy: IdlePolicy) -> list[st
         *_of_adoption(lease, view["now"]),
         *awaited,
         *bound,
-        *_of_use(lease, view["idle"], policy, view["now"]),
+        *_of_use(lease, view["idle"], policy),
         *hours,
     ]
 
@@ -68,7 +68,7 @@ def _of_adoption(lease: Lease, now: float) -> Iterator[str]:
         )
 
 
-def _of_use(lease: Lease, idle: dict[str, Any] | None, policy: IdlePolicy, now: float) -> Iterator[str]:
+def _of_use(lease: Lease, idle: dict[str, Any] | None, policy: IdlePolicy) -> Iterator[str]:
     if idle is None:
         if lease.unasked:
             yield "Nothing is measured of it, and nothing stops it for being idle."
@@ -76,11 +76,11 @@ def _of_use(lease: Lease, idle: dict[str, Any] | None, policy: IdlePolicy, now: 
             yield "It has no GPU, and its policy does not judge such workspaces: nothing stops it for being idle."
         return
     yield f"{idle['words'][0].upper()}{idle['words'][1:]}."
-    yield from _of_monitor(lease, idle, now)
-    for one in idle["also_counts"]:
-        if idle["state"] in {"soft", "grace_paused"} and one["active"] and one["left_seconds"]:
-            left = show_duration(round(one["left_seconds"]))
-            yield f"{one['words'][0].upper()}{one['words'][1:]}: this may hold its idle GPUs for {left} more."
+    if idle["seen_by"]:
+        yield f"Its GPUs are seen all of the time by {' and '.join(idle['seen_by'])}."
+    yield from _of_monitor(lease, idle)
+    if idle["state"] == "soft" and idle["soft_left_seconds"]:
+        yield f"This counts as use for {show_duration(round(idle['soft_left_seconds']))} more."
     if idle["known_share"] < policy.coverage:
         yield (
             f"Only {100 * idle['known_share']:.0f} % of that time is known: below {100 * policy.coverage:.0f} % "
@@ -98,11 +98,9 @@ def _of_use(lease: Lease, idle: dict[str, Any] | None, policy: IdlePolicy, now: 
         )
 
 
-def _of_monitor(lease: Lease, idle: dict[str, Any], now: float) -> Iterator[str]:
+def _of_monitor(lease: Lease, idle: dict[str, Any]) -> Iterator[str]:
     if idle["monitor"] is False:
         yield NO_MONITOR_IN_IMAGE if MONITOR in lease.lacks else NO_MONITOR
-    elif idle["monitor_since"] is not None:
-        yield f"The workspace's monitor has seen its GPUs without a gap since {show_time(idle['monitor_since'], now)}."
 
 
 def _of_end(end: dict[str, Any]) -> Iterator[str]:

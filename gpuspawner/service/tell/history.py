@@ -12,20 +12,19 @@ import sqlalchemy as sa
 from pydantic import TypeAdapter
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.idle.evidence import SampleKind
-from gpuspawner.core.idle.readings import PROBED, GpuReading, MonitorReading, OutsideReading, Sample, SoftReading
-from gpuspawner.core.idle.soft import CPU
-from gpuspawner.core.idle.timeline import Timeline, merged
+from gpuspawner.core.idle.readings import CPU, PROBED, GpuReading, Sample, SoftReading
+from gpuspawner.core.idle.sources import GpuState, Source, SourceReading
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Lease
-from gpuspawner.service.observe.dcgm_values import SOURCE
 from gpuspawner.service.store import ReadingRow, tables
 from gpuspawner.service.store.databases import engine_to_read
 from gpuspawner.service.store.readings import BUCKET_SECONDS, RAW_SECONDS
 from gpuspawner.simulate.replay import Step
+from gpuspawner.simulate.timeline import Timeline, merged
 
 _lease_json: TypeAdapter[Lease] = TypeAdapter(Lease)
+_source_json: TypeAdapter[SourceReading] = TypeAdapter(SourceReading)
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ def work_of(history: Recorded, period_seconds: float, now: float) -> Timeline:
     return merged(
         Timeline([(max(0.0, at - seconds - history.start), at - history.start, 1.0)])
         for at, seconds, rows in _instants(history, period_seconds, now)
-        if at > history.start and any(row.kind == SampleKind.BUSY.value for row in rows.values())
+        if at > history.start and any(row.kind == GpuState.BUSY.value for row in rows.values())
     )
 
 
@@ -163,7 +162,7 @@ def _instants(
 
 def _strength(row: ReadingRow) -> tuple[bool, float]:
     """Order the rows of a GPU so that the last one is the one that speaks for the ten minutes."""
-    return row.kind == SampleKind.BUSY.value, -1.0 if row.utilization_percent is None else row.utilization_percent
+    return row.kind == GpuState.BUSY.value, -1.0 if row.utilization_percent is None else row.utilization_percent
 
 
 def _sample(history: Recorded, rows: dict[str, ReadingRow], interval: float, at: float) -> Sample:
@@ -174,13 +173,10 @@ def _sample(history: Recorded, rows: dict[str, ReadingRow], interval: float, at:
         interval_seconds=interval,
         age_seconds=max(0.0, at - history.start),
         cpu_cores=known[0].cpu_cores if known else None,
+        ended_cpu_cores=known[0].ended_cpu_cores if known else None,
         opened=history.opened(at),
-        outside=tuple(
-            OutsideReading(row.outside_percent, row.gpu, SOURCE)
-            for row in rows.values()
-            if row.outside_percent is not None
-        ),
         soft=_soft(next((row.soft for row in rows.values() if row.soft is not None), None)),
+        sources=tuple(dict.fromkeys(_source(one) for row in rows.values() for one in row.sources or ())),
     )
 
 
@@ -192,7 +188,7 @@ def _soft(stored: dict[str, dict[str, Any]] | None) -> tuple[SoftReading, ...]:
 
 
 def _reading(row: ReadingRow) -> GpuReading:
-    reading = GpuReading(
+    return GpuReading(
         gpu=row.gpu,
         utilization_percent=row.utilization_percent,
         memory_used_bytes=row.memory_used_bytes,
@@ -200,29 +196,30 @@ def _reading(row: ReadingRow) -> GpuReading:
         holders=row.holders,
         holders_cpu_cores=row.holders_cpu_cores,
         shared=row.shared,
-        problem=row.because if row.kind == SampleKind.UNKNOWN.value else "",
+        problem=row.because if row.kind == GpuState.UNKNOWN.value else "",
         buffer_percent=row.buffer_percent,
         persistence=row.persistence,
-        monitor=_monitor(row),
+        encoder_percent=row.encoder_percent,
+        decoder_percent=row.decoder_percent,
+        possible_holders=row.possible_holders,
+        possible_cpu_cores=row.possible_cpu_cores,
+        seen_seconds=row.seen_seconds,
     )
-    if row.kind == SampleKind.UNKNOWN.value:  # a whole probe that failed was stored as its GPUs' being unknown
-        return replace(reading, utilization_percent=None, holders=None)
-    return reading
 
 
-def _monitor(row: ReadingRow) -> MonitorReading | None:
-    if row.monitor_since is None:
-        return None
-    return MonitorReading(row.monitor_percent, max(0.0, row.at - row.monitor_since))
+def _source(stored: dict[str, Any]) -> SourceReading:
+    return _source_json.validate_python(stored)
+
+
+def _without(source: Source) -> Callable[[Sample], Sample]:
+    return lambda sample: replace(sample, sources=tuple(one for one in sample.sources if one.source is not source))
 
 
 SOURCES: dict[str, Callable[[Sample], Sample]] = {
-    "the workspaces' own monitors": lambda sample: replace(
-        sample, gpus=tuple(replace(one, monitor=None) for one in sample.gpus)
-    ),
-    SOURCE: lambda sample: replace(sample, outside=()),
+    "the workspaces' own monitors": _without(Source.MONITOR),
+    Source.EXPORTER.value: _without(Source.EXPORTER),
 }
-"""Those beside the probe, and a sample as it is without each."""
+"""The sources beside the probe, and a sample as it is without each."""
 
 
 class Looking:

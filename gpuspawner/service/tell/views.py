@@ -11,8 +11,9 @@ from gpuspawner.catalog.prices import prices
 from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.gpus.vendors import NVIDIA, vendor_of
 from gpuspawner.core.idle.idleness import explain
-from gpuspawner.core.idle.policy import Mode
-from gpuspawner.core.idle.soft import CPU
+from gpuspawner.core.idle.policy import IdlePolicy, Mode
+from gpuspawner.core.idle.readings import CPU
+from gpuspawner.core.idle.sources import Source
 from gpuspawner.core.leases.endings import ENDINGS
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.queue.forecast.estimates import Place
@@ -270,11 +271,10 @@ def _idle(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         "kept_until": kept_until if kept else None,
         "unreadable": [{"gpu": gpu, "seconds": seconds} for gpu, seconds in seen.unreadable],
         "monitor": has_monitor(parts, lease),
-        "monitor_since": _monitor_since(parts, lease),
-        "also_counts": [
-            {"evidence": name, "seconds": seconds, "left_seconds": left_seconds, **_soft(parts, lease, name)}
-            for name, seconds, left_seconds in seen.budgets
-        ],
+        "seen_by": _seen_by(parts, lease, policy),
+        "soft_seconds": policy.soft_seconds,
+        "soft_left_seconds": seen.soft_left_seconds,
+        "also_counts": [{"evidence": name, **_soft(parts, lease, name)} for name in policy.soft_names],
     }
 
 
@@ -286,11 +286,13 @@ def has_monitor(parts: Parts, lease: Lease) -> bool | None:
     return parts.sampler.monitors.runs(lease.id) if can_run else None
 
 
-def _monitor_since(parts: Parts, lease: Lease) -> float | None:
-    """Return since when the workspace's own monitor has missed nothing of any of its GPUs; None where it has none."""
-    since = [row.monitor_since for row in parts.sampler.newest(lease.id).values()]
-    known = [at for at in since if at is not None]
-    return max(known) if known and len(known) == len(since) else None
+def _seen_by(parts: Parts, lease: Lease, policy: IdlePolicy) -> list[str]:
+    """Return the sources that saw each of its GPUs all of the time, by the newest reading."""
+    covering = [
+        {one["source"] for one in row.sources or () if one["coverage"] >= policy.coverage and not one["engine"]}
+        for row in parts.sampler.newest(lease.id).values()
+    ]
+    return sorted(Source(source).value for source in set[str]().union(*covering).intersection(*covering))
 
 
 def _soft(parts: Parts, lease: Lease, name: str) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def chart_of(parts: Parts, lease: Lease, rows: Sequence[ReadingRow], lines: Sequ
         deciding,
         idle.below_percent,
         _samples(rows, axis),
-        not _active(rows).isdisjoint(name for name, _ in idle.soft_budget_seconds),
+        not _active(rows).isdisjoint(idle.soft_names),
     )
 
 

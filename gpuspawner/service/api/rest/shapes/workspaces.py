@@ -105,12 +105,10 @@ class Unreadable(Answer):
     seconds: float
 
 
-class Softer(Answer):
-    """Softer evidence that holds a workspace: how long it may, and what is left of that."""
+class SoftEvidence(Answer):
+    """Soft evidence that the policy counts, as it was read last; ``active`` null is unknown."""
 
     evidence: str
-    seconds: float
-    left_seconds: float
     active: bool | None
     words: str
 
@@ -131,8 +129,10 @@ class Idle(Answer):
     kept_until: float | None
     unreadable: list[Unreadable]
     monitor: bool | None
-    monitor_since: float | None
-    also_counts: list[Softer]
+    seen_by: list[str]
+    soft_seconds: float
+    soft_left_seconds: float
+    also_counts: list[SoftEvidence]
 
 
 class Keep(Answer):

@@ -70,9 +70,13 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement for each table and index
         sa.Column("soft", sa.JSON(none_as_null=True)),
         sa.Column("buffer_percent", sa.Float),
         sa.Column("persistence", sa.Boolean),
-        sa.Column("monitor_percent", sa.Float),
-        sa.Column("monitor_since", sa.Float),
-        sa.Column("outside_percent", sa.Float),
+        sa.Column("encoder_percent", sa.Float),
+        sa.Column("decoder_percent", sa.Float),
+        sa.Column("possible_holders", sa.Integer, nullable=False, server_default="0"),
+        sa.Column("possible_cpu_cores", sa.Float),
+        sa.Column("ended_cpu_cores", sa.Float),
+        sa.Column("seen_seconds", sa.Float, nullable=False, server_default="0"),
+        sa.Column("sources", sa.JSON(none_as_null=True)),
     )
     op.create_index("ix_readings_lease", "readings", ["lease", "at"])
     op.create_index("ix_readings_at", "readings", ["at"])

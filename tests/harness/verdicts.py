@@ -1,0 +1,25 @@
+"""What one sample proves of a workspace, for tests of what gives samples."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gpuspawner.core.idle.evidence import GpuEvidence, read_evidence
+from gpuspawner.core.idle.idleness import SampleKind, Streak, classify
+from gpuspawner.core.idle.policy import IdlePolicy
+from gpuspawner.core.idle.readings import Sample
+
+
+class Judged(NamedTuple):
+    """What a sample proves, and why."""
+
+    kind: SampleKind
+    because: str
+    gpus: tuple[GpuEvidence, ...]
+
+
+def judge_sample(sample: Sample, policy: IdlePolicy, since_busy_seconds: float = 60.0) -> Judged:
+    """Judge a sample that comes so long after the last GPU work."""
+    evidence = read_evidence(sample, policy)
+    before = Streak(since_busy_seconds=since_busy_seconds - min(sample.interval_seconds, 1.5 * policy.sample_seconds))
+    return Judged(*classify(before, evidence, policy), evidence.gpus)

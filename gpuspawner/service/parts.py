@@ -10,10 +10,10 @@ from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.schedulers.base import Scheduler
+from gpuspawner.service.announcements.announcements import Announcements
+from gpuspawner.service.announcements.inboxes import Inboxes
 from gpuspawner.service.api.signed import SignedRequests
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.inbox.board import Board
-from gpuspawner.service.inbox.inboxes import Inboxes
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.lifecycle import Lifecycle
@@ -62,7 +62,7 @@ class Parts:
     known: KnownUsers
     members: Members
     preemptions: Preemptions
-    board: Board
+    announcements: Announcements
     inboxes: Inboxes
     counted: Counted
     metrics_token: str = field(default="", repr=False)

@@ -121,7 +121,7 @@ def test_pages_answer_for_every_variant_of_a_message_a_wish_and_a_token(world):
     message = replace(sample(Message), id="one", until=NOW + 600, made_at=NOW - 60)
     for label, one in variants(message, skip={"id"}):
         world.parts.store.announcements.save(one, [LINE])
-        world.call(world.parts.board.load)
+        world.call(world.parts.announcements.load)
         look(world, browsers, [("admin", "messages"), ("alice", "inbox"), ("alice", "")], failing, label)
     wish = Wish("one", "alice", "", {"template": "pytorch"}, 480, (0, 1), NOW)
     for label, one in variants(wish, skip={"id", "minute", "days", "options"}):

@@ -26,7 +26,7 @@ from gpuspawner.service.administration.restrictions import (
     make_restriction,
     present_restriction,
 )
-from gpuspawner.service.inbox.sending import message_users
+from gpuspawner.service.announcements.api import message_users
 from gpuspawner.service.tell.console.exports import csv_text
 from gpuspawner.service.tell.console.listing import PAGE_ROWS, Column, Filter, Listing, Row, Table, listed, read_wanted
 from gpuspawner.service.web.actor import Actor

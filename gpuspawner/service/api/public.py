@@ -11,6 +11,7 @@ from gpuspawner import __version__
 from gpuspawner.catalog import teams_of
 from gpuspawner.core.leases.lease import WAITING, Lease
 from gpuspawner.core.quotas.bounds import Who
+from gpuspawner.service.announcements.presenter import present_shown
 from gpuspawner.service.api.actions import ACTIONS, act
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.api.check import Check
@@ -18,8 +19,7 @@ from gpuspawner.service.api.rest import Body, PageQuery, route
 from gpuspawner.service.api.rest.models import LONGEST_LIST
 from gpuspawner.service.api.rest.paging import Order, after_of, cursor_of, page
 from gpuspawner.service.api.rest.shapes import asking, workspaces
-from gpuspawner.service.api.rest.shapes.inbox import OneWorkspace
-from gpuspawner.service.inbox.views import shown_view
+from gpuspawner.service.api.rest.shapes.workspaces import OneWorkspace
 from gpuspawner.service.quotas.presenter import present_bounds
 from gpuspawner.service.tell.arrivals import elsewhere
 from gpuspawner.service.tell.output import output_view
@@ -187,7 +187,10 @@ class Workspace(ApiHandler):
         """
         lease, now = await self.own(workspace), self.parts.clock.now()
         messages = await self.parts.inboxes.messages_of(lease.key.owner)
-        told = {"messages": [shown_view(one, now) for one in messages], "elsewhere": elsewhere(self.parts, lease)}
+        told = {
+            "messages": [present_shown(one, now).as_json() for one in messages],
+            "elsewhere": elsewhere(self.parts, lease),
+        }
         self.answer({**lease_view(self.parts, lease), **told})
 
 

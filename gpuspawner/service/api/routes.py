@@ -6,7 +6,8 @@ from functools import cache
 from typing import Any
 
 from gpuspawner.service.administration import audit, bulk_actions, restrictions
-from gpuspawner.service.api import events, inbox, presets, public
+from gpuspawner.service.announcements import api as announcements
+from gpuspawner.service.api import events, presets, public
 from gpuspawner.service.api.base import BaseHandler
 from gpuspawner.service.api.programs import lacking, ready, signing_in, ssh, starting
 from gpuspawner.service.api.rest import route
@@ -24,7 +25,7 @@ class Document(BaseHandler):
         self.answer({**document_of_all(), "servers": [{"url": self.parts.prefix.rstrip("/") or "/"}]})
 
 
-ROUTERS = (claims.router, bulk_actions.router, restrictions.router, audit.router, quotas.router)
+ROUTERS = (claims.router, bulk_actions.router, restrictions.router, audit.router, quotas.router, announcements.router)
 """The endpoints of each noun."""
 ROUTES: list[tuple[str, type]] = [
     *starting.ROUTES,
@@ -32,7 +33,6 @@ ROUTES: list[tuple[str, type]] = [
     *presets.ROUTES,
     *(route for router in ROUTERS for route in router.routes()),
     *events.ROUTES,
-    *inbox.ROUTES,
     *ready.ROUTES,
     *signing_in.ROUTES,
     *ssh.ROUTES,

@@ -45,6 +45,8 @@ class Actor:
     @property
     def roles(self) -> frozenset[Role]:
         """The roles that the person has."""
+        if self.person.lease is not None:
+            return frozenset({Role.WORKSPACE})
         return frozenset({Role.USER, Role.ADMINISTRATOR} if self.person.admin else {Role.USER})
 
     @property
@@ -55,6 +57,9 @@ class Actor:
     def require(self, permission: Permission) -> None:
         """Raise 403 unless one of the actor's roles has the permission."""
         if not self.roles & ALLOWED[permission]:
+            if Role.USER in ALLOWED[permission]:
+                words = f"A workspace's own token may not {permission.value}: it is for the API of that workspace."
+                raise HTTPError(403, reason=words)
             raise HTTPError(403, reason=f"Only administrators (scope custom:gpu:admin) {permission.value}.")
 
     def input_context(self) -> InputContext:

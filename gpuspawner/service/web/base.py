@@ -13,11 +13,11 @@ from tornado.web import HTTPError, StaticFileHandler
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_money, show_time, show_wait
+from gpuspawner.service.announcements.inboxes import Inbox
+from gpuspawner.service.announcements.presenter import present_shown
 from gpuspawner.service.api.base import USE, ApiHandler, BaseHandler, Person
 from gpuspawner.service.api.events import version_of
 from gpuspawner.service.hub_sign_in import HubOAuthCallbackHandler
-from gpuspawner.service.inbox.inboxes import Inbox
-from gpuspawner.service.inbox.views import shown_view
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.web.chart import beside
 from gpuspawner.service.web.navigation import icon_of, navigation
@@ -120,7 +120,7 @@ class ErrorPages(BaseHandler):
                 icon=icon_of(x for x in self.parts.book if person.owns(x)) if person else "gpu.svg",
                 xsrf=self.xsrf_text() if self.person else "",
                 unread=self.inbox.unread,
-                messages=[shown_view(one, self.parts.clock.now()) for one in self.inbox.messages],
+                messages=[present_shown(one, self.parts.clock.now()) for one in self.inbox.messages],
                 fast=self.parts.catalog.fast,
                 shown_in=self.parts.catalog.rules.timezone,
                 catalog_trouble=self.parts.in_force.sentences[0] if admin and self.parts.in_force.problem else "",

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from gpuspawner.service.administration import pages as administration
+from gpuspawner.service.announcements import pages as announcements
 from gpuspawner.service.api.actions import ACTIONS
 from gpuspawner.service.quotas import pages as quotas
-from gpuspawner.service.web import console, inbox, ready
+from gpuspawner.service.web import console, ready
 from gpuspawner.service.web.base import SignIn
 from gpuspawner.service.web.pages import Act, Home, WorkspacePage
 from gpuspawner.service.web.programs import package
@@ -23,7 +24,7 @@ ROUTES: list[Any] = [
     *quotas.ROUTES,
     *console.ROUTES,
     *administration.ROUTES,
-    *inbox.ROUTES,
+    *announcements.ROUTES,
     *programs.ROUTES,
     *package.ROUTES,
     *ready.ROUTES,

@@ -14,8 +14,8 @@ from gpuspawner.core.leases.coming_back import stops_to_start_again
 from gpuspawner.core.leases.dispute import LONGEST_CHARACTERS
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.times import deciding_since
+from gpuspawner.service.announcements.presenter import present_notice
 from gpuspawner.service.api.actions import act
-from gpuspawner.service.inbox.views import notice_view
 from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.presenter import present_quota, present_usage_this_month
@@ -57,7 +57,7 @@ class Home(PageHandler):
             quota=[*quota.limits, *quota.budgets],
             use=use,
             ready=ready,
-            notices=[notice_view(parts, one) for one in self.inbox.notices if _is_news(one)][:NOTICES_SHOWN],
+            notices=[present_notice(parts, one) for one in self.inbox.notices if _is_news(one)][:NOTICES_SHOWN],
             ended=self._ended(ended, mine),
             offers=[offer_view(offer, parts) for offer in parts.queue.offers_to(asker) if offer.kind in kinds],
             currency=parts.catalog.rules.currency,

@@ -7,16 +7,18 @@ from enum import Enum
 
 
 class Role(Enum):
-    """The roles of a person. The value is the hub's scope that gives the role."""
+    """The roles of a person. The value is the hub's scope, or the kind of token, that gives the role."""
 
     USER = "custom:gpu:use"
     ADMINISTRATOR = "custom:gpu:admin"
+    WORKSPACE = "a workspace's own token"
 
 
 class Permission(Enum):
     """The permission that an endpoint or a page requires. The value completes "Only administrators …"."""
 
     SEE_OWN = "see this"
+    READ_INBOX = "read this inbox"
     SEE_OTHERS_QUOTA = "see what others have left"
     SEE_ALL_USAGE = "see the workspaces of all"
     SEE_ALL_QUOTAS = "see everybody's quotas"
@@ -27,7 +29,8 @@ class Permission(Enum):
 
 
 ALLOWED: Mapping[Permission, frozenset[Role]] = {
-    Permission.SEE_OWN: frozenset({Role.USER, Role.ADMINISTRATOR}),
-    **dict.fromkeys(set(Permission) - {Permission.SEE_OWN}, frozenset({Role.ADMINISTRATOR})),
+    **dict.fromkeys(Permission, frozenset({Role.ADMINISTRATOR})),
+    Permission.SEE_OWN: frozenset({Role.USER, Role.ADMINISTRATOR, Role.WORKSPACE}),
+    Permission.READ_INBOX: frozenset({Role.USER, Role.ADMINISTRATOR}),
 }
 """The roles that have each permission. One of them is enough."""

@@ -1,14 +1,19 @@
-"""What people are told: their inbox, and messages of administrators."""
+"""Models of inboxes and announcements."""
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated
 
-from gpuspawner.core.inbox.messages import LONGEST_CHARACTERS
+from pydantic import Field, ValidationInfo, field_validator
+
+from gpuspawner.core.inbox.messages import Whom, parse_text, parse_to
+from gpuspawner.service.administration.models import WorkspaceIds
 from gpuspawner.service.api.rest.models import Answer, Body, Query
-from gpuspawner.service.api.rest.shapes.workspaces import Workspace
+from gpuspawner.service.web.inputs import ParsedText, Until, refused
 
-MOST_IDS = 500
+MAX_IDS = 500
+Text = Annotated[str, ParsedText(parse_text)]
+"""Plain text of at most 500 characters."""
 
 
 class InboxQuery(Query):
@@ -18,11 +23,18 @@ class InboxQuery(Query):
     """Only those that are not read."""
 
 
-class ReadBody(Body):
-    """What was read: notices by their ids, or all of them."""
+class ReadInput(Body):
+    """The notices that were read, by their ids, or all of them."""
 
-    ids: list[str] | None = Field(default=None, max_length=MOST_IDS)
-    all: bool = False
+    ids: list[str] | None = Field(default=None, max_length=MAX_IDS)
+    all: bool = Field(default=False, validate_default=True)
+
+    @field_validator("all")
+    @classmethod
+    def _all_or_some(cls, all_: bool, info: ValidationInfo) -> bool:
+        if all_ == (info.data.get("ids") is not None):
+            raise refused("ids or all: true", "Take ids from the inbox.", "ids", "both, or neither")
+        return all_
 
 
 class Notice(Answer):
@@ -59,23 +71,6 @@ class Inbox(Answer):
     now: float
 
 
-class Elsewhere(Answer):
-    """Another workspace of the same user that came while they were away."""
-
-    id: str
-    text: str
-    page: str
-    ends_at: float
-
-
-class OneWorkspace(Workspace):
-    """A workspace, with what its user is told there."""
-
-    messages: list[Shown]
-    """Those that they have not read."""
-    elsewhere: list[Elsewhere]
-
-
 class PastQuery(Query):
     """Which messages."""
 
@@ -83,16 +78,25 @@ class PastQuery(Query):
     """All of the last 30 days."""
 
 
-class MessageBody(Body):
-    """What is said, to whom, until when."""
+class MessageInput(Body):
+    """An announcement: to whom, its text, and until when it is shown."""
 
-    to: str
+    to: Annotated[tuple[Whom, str], ParsedText(parse_to)]
     """``all``, ``user:NAME`` or ``group:NAME``."""
-    text: str = Field(max_length=LONGEST_CHARACTERS)
-    until: str
+    text: Text
+    until: Until
     """``Friday``, ``2026-12-24 18:00``, ``2h``."""
     dry_run: bool = False
-    """Say how many people it reaches, and send nothing."""
+    """Answer how many people it reaches, and send nothing."""
+
+
+class MessageUsersInput(Body):
+    """An announcement to the users of workspaces."""
+
+    ids: WorkspaceIds
+    text: Text
+    until: Until
+    dry_run: bool = False
 
 
 class Message(Answer):

@@ -10,36 +10,38 @@ from tornado.web import HTTPError
 
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.inbox.messages import LONGEST_CHARACTERS
-from gpuspawner.service.api.inbox import read
-from gpuspawner.service.inbox.sending import Sending
-from gpuspawner.service.inbox.views import inbox_view, message_view
+from gpuspawner.service.announcements.api import mark_read, send_message, withdraw_message
+from gpuspawner.service.announcements.models import Sent
+from gpuspawner.service.announcements.presenter import present_inbox, present_message
+from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.base import PageHandler
 
-WHERE = "the page Messages"
+ORIGIN = "the page Messages"
 OURS = re.compile(r"[\w/.-]*")
-"""A page of ours, below the prefix: nobody is sent elsewhere."""
+"""A page of ours, below the prefix."""
 
 
 class InboxPage(PageHandler):
-    """GET: what one is told of, until it is read. Looking marks nothing."""
+    """GET: the inbox. Looking marks nothing as read."""
 
     async def get(self) -> None:
         """Answer the page."""
         inbox = await self.parts.inboxes.of(self.viewer().owner, self.viewer().name)
-        self.render_page("inbox.html", view=inbox_view(self.parts, inbox))
+        self.render_page("inbox.html", view=present_inbox(self.parts, inbox))
 
 
 class ReadPage(PageHandler):
-    """POST: mark notices as read, and go back to where one was."""
+    """POST: mark notices as read, and go back."""
 
     async def get(self) -> None:
-        """Go to the inbox: this address is where a form was sent to."""
+        """Go to the inbox. A form was sent to this address."""
         self._go("inbox")
 
     async def post(self) -> None:
         """Mark those named, or ``all``."""
         everything = self.get_body_argument("all", "") == "1"
-        await read(self.parts, self.viewer(), None if everything else self.get_body_arguments("ids"))
+        values = {"all": True} if everything else {"ids": self.get_body_arguments("ids")}
+        await mark_read.act(Actor(self.parts, self.viewer(), ORIGIN), values=values)
         back = self.get_body_argument("back", "inbox")
         self._go(back if OURS.fullmatch(back) and not back.startswith("/") else "inbox")
 
@@ -48,7 +50,7 @@ class ReadPage(PageHandler):
 
 
 class MessagesPage(PageHandler):
-    """GET: what administrators tell people. POST: tell them, after a look at how many it reaches."""
+    """GET: the announcements. POST: send one, after a look at how many people it reaches."""
 
     async def prepare(self) -> None:
         """Know who looks: an administrator."""
@@ -61,19 +63,19 @@ class MessagesPage(PageHandler):
         self.show()
 
     async def post(self) -> None:
-        """With ``step`` look, say whom it reaches and ask; with send, send it."""
+        """With ``step`` look, say whom it reaches and ask. With send, send it."""
         typed = {name: self.get_body_argument(name, "") for name in ("whom", "name", "text", "until")}
         to = typed["whom"] if typed["whom"] == "all" else f"{typed['whom']}:{typed['name']}"
         look = self.get_body_argument("step", "") != "send"
         body = {"to": to, "text": typed["text"], "until": typed["until"], "dry_run": look}
         try:
-            made = await Sending(self.parts, self.viewer(), WHERE).send(body)
+            sent, _ = await send_message.act(Actor(self.parts, self.viewer(), ORIGIN), values=body)
         except RequestRefused as error:
             field = "name" if error.field == "to" else error.field
             self.show(error.status, typed=typed, errors={field: str(error)})
             return
         if look:
-            self.show(typed=typed, asked=made)
+            self.show(typed=typed, asked=sent)
         else:
             self.redirect(f"{self.parts.prefix.rstrip('/')}/messages", status=303)
 
@@ -83,15 +85,15 @@ class MessagesPage(PageHandler):
         *,
         typed: Mapping[str, str] | None = None,
         errors: Mapping[str, str] | None = None,
-        asked: Mapping[str, Any] | None = None,
+        asked: Sent | None = None,
         problem: str = "",
     ) -> None:
-        """Answer the page; ``asked`` is what is to be sent after one more click."""
+        """Answer the page. ``asked`` is the announcement that one more click sends."""
         now = self.parts.clock.now()
         self.render_page(
             "messages.html",
             status,
-            sent=[message_view(one, now) for one in self.parts.board.all()],
+            sent=[present_message(one, now) for one in self.parts.announcements.all()],
             typed=typed or {"whom": "all", "name": "", "text": "", "until": ""},
             errors=errors or {},
             asked=asked,
@@ -106,14 +108,14 @@ class WithdrawPage(MessagesPage):
     async def post(self, name: str = "") -> None:
         """Withdraw it and return."""
         try:
-            await Sending(self.parts, self.viewer(), WHERE).withdraw(name)
+            await withdraw_message.act(Actor(self.parts, self.viewer(), ORIGIN), name)
         except Conflict as error:
             self.show(409, problem=str(error))
         else:
             self.redirect(f"{self.parts.prefix.rstrip('/')}/messages", status=303)
 
     async def get(self, _name: str = "") -> None:
-        """Go to the page: this address is where a form was sent to."""
+        """Go to the page. A form was sent to this address."""
         self.redirect(f"{self.parts.prefix.rstrip('/')}/messages")
 
 

@@ -13,8 +13,8 @@ from gpuspawner.core.leases.lease import NOBODY, Owner
 from gpuspawner.core.quotas.grant_text import grant_text
 from gpuspawner.core.rules import QuotaGrant
 from gpuspawner.core.units import show_time
+from gpuspawner.service.announcements.announcements import Announcements
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.inbox.board import Board
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.observe.members import Members
 from gpuspawner.service.rules.accounts import Accounting
@@ -41,10 +41,17 @@ class Inboxes:
     """Raises Unavailable where the store does not answer."""
 
     def __init__(
-        self, store: Store, book: Book, board: Board, accounting: Accounting, members: Members, clock: Clock
+        self,
+        store: Store,
+        book: Book,
+        announcements: Announcements,
+        accounting: Accounting,
+        members: Members,
+        clock: Clock,
     ) -> None:
-        """Know nobody's yet."""
-        self._store, self._book, self._board, self._accounting, self._clock = store, book, board, accounting, clock
+        """Start without any inbox."""
+        self._store, self._book, self._accounting, self._clock = store, book, accounting, clock
+        self._announcements = announcements
         self._members = members
         self._marked: Counter[Owner] = Counter()
         self._read: dict[Owner, tuple[tuple[int, int], list[Step], Marks]] = {}
@@ -55,7 +62,7 @@ class Inboxes:
             return Inbox()
         now = self._clock.now()
         steps, marks = await self._stored(owner, now)
-        messages = self._board.told_to(owner.user_created)
+        messages = self._announcements.told_to(owner.user_created)
         grants = [one for one in self._accounting.all_grants() if one.made_at >= now - KEPT_SECONDS]
         groups = await self._groups(owner, user) if any(_is_of_team(one) for one in grants) else frozenset()
         granted = [x for one in grants if _concerns(one, owner, groups) for x in self._of_grant(one, marks)]
@@ -66,7 +73,7 @@ class Inboxes:
 
     async def messages_of(self, owner: Owner) -> tuple[Message, ...]:
         """Return the unread messages that are shown to somebody now; the store is only asked where there are any."""
-        shown = self._board.shown_to(owner.user_created)
+        shown = self._announcements.shown_to(owner.user_created)
         if owner == NOBODY or not shown:
             return ()
         _, marks = await self._stored(owner, self._clock.now())  # in which groups somebody is says nothing of messages

@@ -12,8 +12,8 @@ from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.rules import Rate
 from gpuspawner.service.api.rest.keys import LOST
 from gpuspawner.service.app import load
-from gpuspawner.service.login.logins import Login
-from gpuspawner.service.login.tokens import make_token
+from gpuspawner.service.sign_in.device_login import Login
+from gpuspawner.service.sign_in.tokens import make_token
 from gpuspawner.service.store.idempotency import MAX_ANSWER_CHARACTERS, MAX_KEYS, KeyRow
 
 WEEK = {"gpu_hours": {"per": "week", "hard": 400}}

@@ -13,7 +13,7 @@ from gpuspawner.core.administering.acts import ActRefused
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.core.gpus.names import written_name
 from gpuspawner.core.leases.events import Event
-from gpuspawner.core.leases.lease import Lease, Owner
+from gpuspawner.core.leases.lease import NOBODY, Lease, Owner
 from gpuspawner.core.leases.release import storable
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.api.rest.models import Answer
@@ -47,7 +47,8 @@ class Actor:
         """The roles that the person has."""
         if self.person.lease is not None:
             return frozenset({Role.WORKSPACE})
-        return frozenset({Role.USER, Role.ADMINISTRATOR} if self.person.admin else {Role.USER})
+        role = Role.SERVICE if self.person.owner == NOBODY else Role.USER
+        return frozenset({role, Role.ADMINISTRATOR} if self.person.admin else {role})
 
     @property
     def now(self) -> float:
@@ -58,8 +59,8 @@ class Actor:
         """Raise 403 unless one of the actor's roles has the permission."""
         if not self.roles & ALLOWED[permission]:
             if Role.USER in ALLOWED[permission]:
-                words = f"A workspace's own token may not {permission.value}: it is for the API of that workspace."
-                raise HTTPError(403, reason=words)
+                remedy = "Sign in to the hub, or send a user's token."
+                raise HTTPError(403, reason=f"Only a user may {permission.value}. {remedy}")
             raise HTTPError(403, reason=f"Only administrators (scope custom:gpu:admin) {permission.value}.")
 
     def input_context(self) -> InputContext:

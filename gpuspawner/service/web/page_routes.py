@@ -9,11 +9,11 @@ from gpuspawner.service.administration import pages as administration
 from gpuspawner.service.announcements import pages as announcements
 from gpuspawner.service.api.actions import ACTIONS
 from gpuspawner.service.quotas import pages as quotas
+from gpuspawner.service.sign_in import pages as sign_in
 from gpuspawner.service.web import console, ready
 from gpuspawner.service.web.base import SignIn
 from gpuspawner.service.web.pages import Act, Home, WorkspacePage
 from gpuspawner.service.web.programs import package
-from gpuspawner.service.web.programs import pages as programs
 
 STATIC = Path(__file__).parent / "static"
 
@@ -25,7 +25,7 @@ ROUTES: list[Any] = [
     *console.ROUTES,
     *administration.ROUTES,
     *announcements.ROUTES,
-    *programs.ROUTES,
+    *sign_in.ROUTES,
     *package.ROUTES,
     *ready.ROUTES,
     (r"/oauth_callback", SignIn),

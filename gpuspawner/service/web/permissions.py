@@ -11,6 +11,7 @@ class Role(Enum):
 
     USER = "custom:gpu:use"
     ADMINISTRATOR = "custom:gpu:admin"
+    SERVICE = "a service's token"
     WORKSPACE = "a workspace's own token"
 
 
@@ -19,6 +20,8 @@ class Permission(Enum):
 
     SEE_OWN = "see this"
     READ_INBOX = "read this inbox"
+    HAVE_PRESETS = "have presets"
+    SEE_TOKENS = "see or end tokens"
     SEE_OTHERS_QUOTA = "see what others have left"
     SEE_ALL_USAGE = "see the workspaces of all"
     SEE_ALL_QUOTAS = "see everybody's quotas"
@@ -30,7 +33,9 @@ class Permission(Enum):
 
 ALLOWED: Mapping[Permission, frozenset[Role]] = {
     **dict.fromkeys(Permission, frozenset({Role.ADMINISTRATOR})),
-    Permission.SEE_OWN: frozenset({Role.USER, Role.ADMINISTRATOR, Role.WORKSPACE}),
-    Permission.READ_INBOX: frozenset({Role.USER, Role.ADMINISTRATOR}),
+    Permission.SEE_OWN: frozenset({Role.USER, Role.SERVICE, Role.WORKSPACE}),
+    Permission.READ_INBOX: frozenset({Role.USER, Role.SERVICE}),
+    Permission.HAVE_PRESETS: frozenset({Role.USER}),
+    Permission.SEE_TOKENS: frozenset({Role.USER, Role.SERVICE}),
 }
 """The roles that have each permission. One of them is enough."""

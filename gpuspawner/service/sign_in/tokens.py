@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from typing import Any
 
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.service.leases.allocator import hash_token
-from gpuspawner.service.login.logins import Login
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.sign_in.device_login import Login
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.personal import TokenRow
 
@@ -56,17 +55,3 @@ async def revoke(parts: Parts, owner: Owner, user: str, name: str, where: str) -
     """End a token of somebody's by its id; whether there was one."""
     line = AuditLine(parts.clock.now(), "", user, user, events.SignedOut(), where, name[:40])
     return await parts.store.write(parts.store.tokens.revoke, owner, name, line)
-
-
-def token_view(parts: Parts, row: TokenRow) -> dict[str, Any]:
-    """Return a token as JSON: never the token itself."""
-    now = parts.clock.now()
-    admin = row.admin_until is not None and now < row.admin_until
-    return {
-        "id": row.id,
-        "device": row.device,
-        "made_at": row.made_at,
-        "until": row.until,
-        "admin_until": row.admin_until if admin else None,
-        "now": now,
-    }

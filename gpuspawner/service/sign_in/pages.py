@@ -1,4 +1,4 @@
-"""Where a user lets the command line act for them, sees the tokens that came of it, and reads what the API takes."""
+"""The pages Command line and Tokens, and the reference of the API."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from urllib.parse import urlencode
 
 from tornado.web import HTTPError
 
-from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.tickets import CONFIRM_PATH, is_confirmed
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.api.routes import document_of_all
-from gpuspawner.service.login.logins import LOGIN_SECONDS, Login, code_of
-from gpuspawner.service.login.tokens import ADMIN_SECONDS, ALLOWED, TOKEN_SECONDS, revoke, token_view
+from gpuspawner.service.sign_in.api import present_token
+from gpuspawner.service.sign_in.device_login import LOGIN_SECONDS, Login, code_of
+from gpuspawner.service.sign_in.tokens import ADMIN_SECONDS, ALLOWED, TOKEN_SECONDS, revoke
 from gpuspawner.service.web.base import PageHandler
 
 UNKNOWN = (
@@ -115,9 +115,9 @@ class Tokens(SignedInPage):
 
     async def get(self) -> None:
         """Answer the page."""
-        owner: Owner = self.signed_in().owner
-        rows = await self.parts.store.read(self.parts.store.tokens.of, owner, self.parts.clock.now())
-        self.render_page("tokens.html", address=self.address, tokens=[token_view(self.parts, row) for row in rows])
+        owner, now = self.signed_in().owner, self.parts.clock.now()
+        rows = await self.parts.store.read(self.parts.store.tokens.of, owner, now)
+        self.render_page("tokens.html", address=self.address, tokens=[present_token(row, now) for row in rows])
 
     async def post(self) -> None:
         """Do it and return to the page; one that is gone already is as it should be."""

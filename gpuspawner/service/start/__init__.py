@@ -1,0 +1,1 @@
+"""Choices that come before a start: a user's presets of the form."""

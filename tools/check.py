@@ -32,7 +32,7 @@ NO_CLUSTER = (
     f"To use a cluster of yours, set {NAMED_CLUSTER} to its kubeconfig."
 )
 CORE_BRANCH_COVERAGE_PERCENT = 98
-"""Of core and simulate, by tests/core. Every other package is tested through them."""
+"""Of core and simulate, by the tests of the decisions. Every other package is tested through them."""
 DECISIONS = ("tests/core", "tests/catalog")
 """The tests of core, and of the catalog, whose keys core reads."""
 JOURNEYS = ("tests/browser", "tests/hub", "tests/run", "tests/workspace", "tests/adopting")

@@ -32,8 +32,9 @@ NO_CLUSTER = (
     f"To use a cluster of yours, set {NAMED_CLUSTER} to its kubeconfig."
 )
 CORE_BRANCH_COVERAGE_PERCENT = 98
-"""Of core and simulate, by tests/core. Every other package is tested through them."""
-DECISIONS = ("tests/core", "--cov", "--cov-report=")
+"""Of core and simulate, by the tests of the decisions. Every other package is tested through them."""
+DECISIONS = ("tests/core", "tests/catalog")
+"""The tests of core, and of the catalog, whose keys core reads."""
 JOURNEYS = ("tests/browser", "tests/hub", "tests/run", "tests/workspace", "tests/adopting")
 """Tests in hubs, browsers and servers of their own, which mostly wait."""
 CLUSTER = "tests/cluster"
@@ -99,13 +100,14 @@ def _check_all(steps: Steps, python: Path, env: dict[str, str], *, slow: bool, w
 
 def decisions_stage(*, slow: bool) -> Stage:
     """Return the stage that measures coverage. It runs first: the others do not need what that costs."""
-    return Stage("Decisions", (*DECISIONS, *(THOROUGH if slow else NOT_SLOW)), 1, ("--cov-append",))
+    chosen = THOROUGH if slow else NOT_SLOW
+    return Stage("Decisions", (*DECISIONS, "--cov", "--cov-report=", *chosen), 1, ("--cov-append",))
 
 
 def stages(*, slow: bool, with_cluster: bool) -> list[Stage]:
     """Return the stages that run beside each other. Most of their six processes wait, so they keep two cores busy."""
     chosen = THOROUGH if slow else NOT_SLOW
-    separate = [f"--ignore={folder}" for folder in (CLUSTER, DECISIONS[0], *JOURNEYS)]
+    separate = [f"--ignore={folder}" for folder in (CLUSTER, *DECISIONS, *JOURNEYS)]
     return [
         *([cluster_stage(slow=slow)] if with_cluster else []),
         Stage("In process", ("tests", *separate, *chosen), 2),

@@ -110,6 +110,7 @@ def test_a_source_that_covers_the_time_shows_that_nothing_worked(reading: GpuRea
         pytest.param(monitored(0, engine="decoder"), id="it saw the decoder only"),
         pytest.param(exported(0, end_seconds=LATEST_SECONDS + 1), id="it is too late"),
         pytest.param(monitored(0, gpu="b"), id="it saw another GPU"),
+        pytest.param(exported(0, is_own=False), id="it saw a device that others use too"),
     ],
 )
 def test_a_source_that_does_not_cover_the_time_shows_nothing(told: SourceReading) -> None:

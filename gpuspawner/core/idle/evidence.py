@@ -157,8 +157,10 @@ def _by_source(one: SourceReading, name: str, policy: IdlePolicy, *, is_held: bo
         if not one.is_own:
             state = GpuState.UNKNOWN if is_held else GpuState.IDLE
             words += ", perhaps by others"
-    # An idle decoder says nothing of the rest, and what is too old says nothing of this sample.
-    coverage = 0.0 if one.engine or one.end_seconds > LATEST_SECONDS else one.coverage
+    # An idle decoder says nothing of the rest, and what is too old says nothing of this sample. On a device that others
+    # use too, a process that has ended by now may have worked since the newest value.
+    covers = one.is_own and not one.engine and one.end_seconds <= LATEST_SECONDS
+    coverage = one.coverage if covers else 0.0
     return Interval(one.gpu, one.begin_seconds, one.end_seconds, state, one.source, coverage, words, saw_work)
 
 

@@ -117,6 +117,19 @@ def test_a_refused_request_may_be_sent_again_by_its_key(world):
         assert (answer.status_code, "Idempotency-Replayed" in answer.headers) == (400, False)
 
 
+def test_a_claim_whose_end_lost_its_answer_is_given_up_once_and_answered_as_it_is(world, monkeypatch):
+    claim = {"kind": "a100", "external": "train-77"}
+    made = send(world, "admin", "POST", "preemptions", claim, key="make").json()
+    give_up = "admin", "DELETE", f"preemptions/{made['id']}", {}
+    kill_after_the_next_write(world, monkeypatch)
+    assert send(world, *give_up).status_code == 500
+    restart(world, monkeypatch)
+    answer = send(world, *give_up)
+    assert (answer.status_code, answer.json()["state"]) == (200, "given up")
+    actions = [line.event.action for line in world.parts.store.audit_log.latest(limit=9)]
+    assert actions.count("claim given up") == 1
+
+
 def test_a_key_belongs_to_its_person_whatever_the_token(world):
     """A script may sign in anew between two attempts. Another person's key is another key."""
     first = send(world, "admin", *ACTS["grant"][1:])

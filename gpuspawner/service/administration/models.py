@@ -54,11 +54,11 @@ class ExtendInput(Body):
     """Answer what it would do, and do nothing."""
     ids: WorkspaceIds
     until: Until
-    """Such as Friday, 2026-12-24 18:00, or 3d."""
+    """The end, for example Friday, 2026-12-24 18:00 or 3d."""
 
 
 class Affected(Answer):
-    """One workspace, and what becomes of it."""
+    """One workspace, and the effect on it."""
 
     id: str
     user: str
@@ -78,7 +78,7 @@ class BulkResult(Answer):
     words: str
     affected: list[Affected]
     refused: list[Affected]
-    """Those to which it can't be done; ``words`` is why."""
+    """The workspaces that can't be changed. ``words`` is the reason."""
 
 
 class RestrictionInput(Body):
@@ -89,13 +89,13 @@ class RestrictionInput(Body):
     """Answer what it would do, and do nothing."""
     reason: Reason
     begins: Annotated[float, ParsedText(parse_from, ("now", "zone"))] | None = None
-    """The time from when on, such as tomorrow, 2026-12-24 18:00, or 2h; now without it."""
+    """The beginning, for example tomorrow, 2026-12-24 18:00 or 2h. The default is now."""
     until: Until | None = Field(default=None, validate_default=True)
-    """Such as Friday, 2026-12-24 18:00, or 3d; needed by ``reserve`` and ``exempt``."""
+    """The end, for example Friday, 2026-12-24 18:00 or 3d. ``reserve`` and ``exempt`` need it."""
     node: str | None = None
     """For ``drain``."""
     gpu: str | None = None
-    """For ``quarantine``: its id, or its node and number, such as ``node-1/0``."""
+    """For ``quarantine``: its id, or its node and number, for example ``node-1/0``."""
     kind: str | None = None
     """For ``reserve``, and for ``pause``, where none means everything."""
     count: int | None = None
@@ -111,14 +111,14 @@ class RestrictionInput(Body):
     @classmethod
     def _ends_after_it_begins(cls, until: float | None, info: ValidationInfo[InputContext]) -> float | None:
         if until is None and info.data.get("what") in NEEDS_END:
-            raise refused("a time, such as Friday, 2026-12-24 18:00 or 3d", "Say until when.")
+            raise refused("a time, for example Friday, 2026-12-24 18:00 or 3d", "Give the end.")
         if until is not None and until <= (info.data.get("begins") or 0.0):
             raise refused("after it begins", "End it after it begins.")
         return until
 
 
 class Lifted(Answer):
-    """Who lifted it, when and why."""
+    """The administrator who lifted it, the time and the reason."""
 
     by: str
     at: float | None
@@ -151,7 +151,7 @@ class RestrictionResult(Answer):
     words: str
     affected: list[Affected]
     refused: list[Affected]
-    """Workspaces that have ended; ``words`` says so."""
+    """The workspaces that have ended. ``words`` says so."""
     dry_run: bool
     now: float
 
@@ -173,7 +173,7 @@ class PastQuery(Query):
     """Which restrictions."""
 
     past: bool = False
-    """Those that are over, too."""
+    """Include restrictions that are over."""
 
 
 class AuditQuery(Query):
@@ -185,20 +185,20 @@ class AuditQuery(Query):
     what: str = Field(default="", max_length=100)
     """An action, as a line has it."""
     user: str = Field(default="", max_length=255)
-    """Whose workspace or grant it was."""
+    """The owner of the workspace or grant."""
     target: str = Field(default="", max_length=255)
     """A workspace by its id, a node, a GPU or a kind."""
     since: str = Field(default="", max_length=20)
-    """The first day, such as 2026-11-01."""
+    """The first day, for example 2026-11-01."""
     until: str = Field(default="", max_length=20)
     """The last day."""
     limit: int = Field(default=200, ge=1, le=1000)
     before: str = Field(default="", max_length=20)
-    """Where to go on: ``next`` of the part before."""
+    """``next`` of the part before."""
 
 
 class AuditEntry(Answer):
-    """Who did what, to what, from where, when, why, and what came of it."""
+    """One act: its actor, target, origin, time, reason and outcome."""
 
     id: str
     number: int

@@ -53,7 +53,7 @@ ENDPOINTS: Mapping[str, Endpoint] = {
 
 
 class Dialog(NamedTuple):
-    """The form of an act: its sentences, and its fields besides the reason."""
+    """The form of an act: its sentences, and its fields in addition to the reason."""
 
     title: str
     words: str
@@ -126,7 +126,7 @@ class ActPage(ConsolePage):
         await self._show(name, ids, typed)
 
     async def post(self, name: str) -> None:
-        """Say what it would do, or do it. If it can't be done, the form says why and keeps its values."""
+        """Do it, or show a dry run. If it can't be done, the form says why and keeps its values."""
         ids = self.get_body_arguments("ids")
         typed = {one: self.get_body_argument(one, "") for one in (*ACTS[name].fields, "reason") if one != "ids"}
         does = self.get_body_argument("step", "look") == "do"

@@ -46,7 +46,7 @@ FIELDS: Mapping[Measure, tuple[str, ...]] = {
     Measure.RESERVE: ("kind", "count", "user", "team"),
     Measure.EXEMPT: ("ids", "user"),
 }
-"""The fields that each measure takes besides COMMON_FIELDS."""
+"""The fields that each measure takes in addition to COMMON_FIELDS."""
 COMMON_FIELDS = ("what", "reason", "begins", "until", "dry_run")
 EVENTS: Mapping[Measure, type[events.Text]] = {
     Measure.DRAIN: acts.Drained,
@@ -205,7 +205,7 @@ async def lift_restriction(actor: Actor, restriction: str, *, body: LiftInput) -
     return present_restriction(state, lifted)
 
 
-# What is restricted
+# Targets
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Announcements that somebody may still read, in memory as they are stored."""
+"""The announcements of the last month, kept in memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Announcements:
         return next((one for one in self._messages if one.id == name), None)
 
     async def add(self, one: Message, audit: Sequence[AuditLine], outbox: Sequence[OutboxRow] = ()) -> None:
-        """Store a new announcement with its mails. It is shown from then on."""
+        """Store a new announcement with its mails. Pages show it from then on."""
         await self._store.write(self._store.announcements.save, one, audit, outbox)
         self._messages = [one, *self._messages]
         self.changes += 1

@@ -79,7 +79,7 @@ async def withdraw_message(actor: Actor, message: str) -> models.Message:
 
 
 async def _message_users(actor: Actor, *, body: MessageUsersInput) -> BulkResult:
-    """Send the users of workspaces a message, or with ``dry_run`` answer whom it would reach."""
+    """Send the users of workspaces a message. With ``dry_run`` answer the recipients, and send nothing."""
     users = list(dict.fromkeys(lease.user for lease in await actor.find_leases(body.ids)))
     whom, name = (Whom.USER, users[0]) if len(users) == 1 else (Whom.USERS, several(users))
     sent = await _send(actor, whom, name, users, body)
@@ -104,7 +104,7 @@ message_users = Endpoint("post", "", _message_users, Permission.SEND_MESSAGES, a
 async def _send(
     actor: Actor, whom: Whom, name: str, users: Sequence[str], body: MessageInput | MessageUsersInput
 ) -> models.Sent:
-    """Send an announcement, or with ``dry_run`` answer whom it would reach. Mail is sent after the answer."""
+    """Send an announcement. With ``dry_run`` only return it. Mail is sent after the answer."""
     state, now = actor.state, actor.now
     reached = await _find_recipients(state, whom, users)
     recipients = frozenset() if whom is Whom.ALL else frozenset(one.created for one in reached)
@@ -123,7 +123,7 @@ async def _send(
 
 
 async def _find_recipients(state: Parts, whom: Whom, names: Sequence[str]) -> list[HubUser]:
-    """Return the users whom an announcement reaches. Raises RequestRefused if the hub has none of them."""
+    """Return the recipients of an announcement. Raises RequestRefused if the hub has no such user."""
     users = await state.hub.all_users()
     if whom in {Whom.USER, Whom.USERS}:
         users = [one for one in users if one.name in names]

@@ -1,4 +1,4 @@
-"""Each person's inbox: read from the store once, and anew where something of it has changed."""
+"""The inbox of each person. It is read from the store once, and again after a change."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from gpuspawner.service.rules.accounts import Accounting
 from gpuspawner.service.store import Store
 
 MOST_KEPT = 2000
-"""So many people's are kept in memory. Arbitrary: more than look at pages at a time."""
+"""The most inboxes in memory. Arbitrary: more than people look at pages at the same time."""
 
 
 @dataclass(frozen=True)
 class Inbox:
-    """What one person is told of, the newest first, and the unread messages that pages show them now."""
+    """The notices of one person, the newest first, and the unread announcements that pages show now."""
 
     notices: tuple[Notice, ...] = ()
     messages: tuple[Message, ...] = ()
 
     @property
     def unread(self) -> int:
-        """How many are not read."""
+        """The number of unread notices."""
         return sum(one.unread for one in self.notices)
 
 
 class Inboxes:
-    """Raises Unavailable where the store does not answer."""
+    """The inboxes of all people. Raises Unavailable if the store does not answer."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Inboxes:
         return Inbox(notices, tuple(shown))
 
     async def messages_of(self, owner: Owner) -> tuple[Message, ...]:
-        """Return the unread messages that are shown to somebody now; the store is only asked where there are any."""
+        """Return the unread announcements that a person sees now. Without announcements the store is not read."""
         shown = self._announcements.shown_to(owner.user_created)
         if owner == NOBODY or not shown:
             return ()
@@ -80,12 +80,12 @@ class Inboxes:
         return tuple(one for one in shown if one.notice(marks).unread)
 
     async def mark(self, owner: Owner, names: Collection[str]) -> None:
-        """Note that a person has read notices."""
+        """Store that a person has read notices."""
         await self._store.write(self._store.inbox.mark, owner, names, self._clock.now())
         self._marked[owner] += 1
 
     async def mark_all(self, owner: Owner) -> None:
-        """Note that a person has read all that there is now."""
+        """Store that a person has read all notices."""
         await self._store.write(self._store.inbox.mark_all, owner, self._clock.now())
         self._marked[owner] += 1
 
@@ -100,7 +100,7 @@ class Inboxes:
         return known[1], known[2]
 
     async def _groups(self, owner: Owner, user: str) -> frozenset[str]:
-        """Return the groups that somebody is in; none while the hub does not say, and their inbox has the rest."""
+        """Return the groups of a person. While the hub does not answer, return no group."""
         try:
             return await self._members.lately(user, owner)
         except Unavailable:
@@ -128,7 +128,7 @@ def _is_of_team(grant: QuotaGrant) -> bool:
 
 
 def _concerns(grant: QuotaGrant, owner: Owner, groups: frozenset[str]) -> bool:
-    """Return whether a grant is for somebody: for them, for everybody, or for a team that they are in now."""
+    """Return whether a grant is for a person, one of their present teams, or everybody."""
     if grant.account.user_created:
         return grant.account.user_created == owner.user_created
     return not grant.account.team or grant.account.team in groups

@@ -79,7 +79,7 @@ class PastQuery(Query):
 
 
 class MessageInput(Body):
-    """An announcement: to whom, its text, and until when it is shown."""
+    """An announcement: its recipients, its text, and the end of the time in which pages show it."""
 
     to: Annotated[tuple[Whom, str], ParsedText(parse_to)]
     """``all``, ``user:NAME`` or ``group:NAME``."""

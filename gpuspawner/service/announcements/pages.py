@@ -53,7 +53,7 @@ class MessagesPage(PageHandler):
     """GET: the announcements. POST: send one, after a look at how many people it reaches."""
 
     async def prepare(self) -> None:
-        """Know who looks: an administrator."""
+        """Authenticate the reader. Raises 403 unless they are an administrator."""
         await super().prepare()
         if self.person is not None and not self.person.admin:
             raise HTTPError(403, reason="Only administrators (scope custom:gpu:admin) send messages.")
@@ -63,7 +63,7 @@ class MessagesPage(PageHandler):
         self.show()
 
     async def post(self) -> None:
-        """With ``step`` look, say whom it reaches and ask. With send, send it."""
+        """With ``step`` look, show the recipients and ask. With send, send it."""
         typed = {name: self.get_body_argument(name, "") for name in ("whom", "name", "text", "until")}
         to = typed["whom"] if typed["whom"] == "all" else f"{typed['whom']}:{typed['name']}"
         look = self.get_body_argument("step", "") != "send"

@@ -1,4 +1,4 @@
-"""Claims on GPUs that others use: their models, how they are shown, and their API."""
+"""Claims on GPUs that others use: models, presenter and API."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ async def list_claims(actor: Actor) -> ClaimList:
 
 @router.post("/api/v1/preemptions", Permission.PREEMPT, status=201, other_status=200, idempotent=False, audit="preempt")
 async def make_claim(actor: Actor, *, body: ClaimInput) -> tuple[Claim, int]:
-    """Answer the claim, with whom it ends; 200 where it was made before, 409 where it can't be covered.
+    """Answer the claim, with the workspaces that it ends; 200 if it was made before, 409 if it can't be covered.
 
     With ``dry_run`` nothing is done.
     """
@@ -291,13 +291,13 @@ async def _account(actor: Actor, body: ClaimInput) -> Account | None:
 
 @router.get("/api/v1/preemptions/{claim}", Permission.PREEMPT)
 async def get_claim(actor: Actor, claim: str) -> Claim:
-    """Answer it, with whom it ends and which of its GPUs are free."""
+    """Answer it, with the workspaces that it ends and the GPUs that are free."""
     return present_claim(actor.state, await _find(actor, claim))
 
 
 @router.delete("/api/v1/preemptions/{claim}", Permission.PREEMPT, repeatable=True)
 async def give_up(actor: Actor, claim: str) -> Claim:
-    """Answer it as it is then: who was warned goes on. 409 where it was claimed or has lapsed."""
+    """Answer it as it is then. The workspaces go on. 409 if it was claimed or has lapsed."""
     found = await _find(actor, claim)
     over = await actor.state.preemptions.give_up(found, [_audit_entry(actor, found, acts.ClaimGivenUp)])
     return present_claim(actor.state, over)
@@ -305,7 +305,7 @@ async def give_up(actor: Actor, claim: str) -> Claim:
 
 @router.post("/api/v1/preemptions/{claim}/claimed", Permission.PREEMPT, repeatable=True)
 async def claim_gpus(actor: Actor, claim: str) -> Claim:
-    """Answer it as it is then; 409 where they are not free yet, or it is over."""
+    """Answer it as it is then; 409 if its GPUs are not free yet, or it is over."""
     found = await _find(actor, claim)
     over = await actor.state.preemptions.claimed(found, [_audit_entry(actor, found, acts.ClaimServed)])
     return present_claim(actor.state, over)

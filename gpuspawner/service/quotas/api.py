@@ -36,7 +36,7 @@ router = Router()
 
 @router.get("/api/v1/quota", Permission.SEE_OWN)
 async def get_quota(actor: Actor, *, query: models.QuotaQuery) -> models.Quota:
-    """Answer used, set aside, left, when it renews, and until when it lasts at the present use."""
+    """Answer each limit and budget: used, set aside, left, its next reset and its end at the present use."""
     state, name, owner = actor.state, actor.person.name, actor.person.owner
     if query.user and query.user != name:
         actor.require(Permission.SEE_OTHERS_QUOTA)
@@ -76,7 +76,7 @@ async def list_grants(actor: Actor, *, query: PageQuery) -> models.GrantList:
 
 @router.post("/api/v1/quota-grants", Permission.MANAGE_QUOTAS, status=201, audit="grant")
 async def grant_quota(actor: Actor, *, body: GrantInput) -> Grant:
-    """Grant more. It is in force at once, or from the time said."""
+    """Grant more. The grant is in force at once, or from ``since``."""
     state, account = actor.state, await _account(actor, body.user, body.team)
     grant = QuotaGrant(
         uuid.uuid4().hex,
@@ -101,7 +101,7 @@ async def grant_quota(actor: Actor, *, body: GrantInput) -> Grant:
 
 @router.delete("/api/v1/quota-grants/{grant}", Permission.MANAGE_QUOTAS, audit="take a grant back")
 async def take_grant_back(actor: Actor, grant: str, *, body: ReasonInput) -> Grant:
-    """Take a grant back. What runs goes on to its end; nothing is extended or started by it any more."""
+    """Take a grant back. Running workspaces go on to their end. The grant extends and starts no other."""
     found = next((one for one in actor.state.accounting.all_grants() if one.id == grant), None)
     if found is None:
         raise HTTPError(404, reason=f"There is no grant with the id {grant[:40]}.")
@@ -119,7 +119,7 @@ async def take_grant_back(actor: Actor, grant: str, *, body: ReasonInput) -> Gra
 
 @router.post("/api/v1/usage/corrections", Permission.MANAGE_QUOTAS, status=201, audit="correct the use")
 async def correct_usage(actor: Actor, *, body: CorrectionInput) -> Correction:
-    """Charge more, or give back, by a line of its own. It counts in the present day, week and month."""
+    """Charge or credit by a line of its own. The line counts in the present day, week and month."""
     state, now, user, by = actor.state, actor.now, body.user or "", actor.person.name
     account = await _account(actor, user, body.team)
     what, number = body.amount.what, abs(body.amount.number)

@@ -1,4 +1,4 @@
-"""How full each entry of ``quotas`` is, for Prometheus: of those for each user, with whom it is fullest."""
+"""The used ratio of each entry of ``quotas``, for Prometheus. An entry for each user has the ratio of the fullest."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Bound(Answer):
     whose: str
     limit: str
     what: str
-    """What it counts, such as ``GPUs at once`` or ``GPU h a week``."""
+    """Its unit, for example ``GPUs at once`` or ``GPU h a week``."""
     soft: float | None
     hard: float | None
     used: float
@@ -96,7 +96,7 @@ class Bound(Answer):
 
 
 class Limit(Bound):
-    """How much at one time. What its user waits for is not used, but no longer left. Memory is in bytes."""
+    """A limit on the amount at one time. Waiting requests are not used, but no longer left. Memory is in bytes."""
 
     kind: str | None
     unit: str
@@ -104,7 +104,7 @@ class Limit(Bound):
 
 
 class Budget(Bound):
-    """How much in a day, week or month: GPU hours, or money."""
+    """A budget of GPU hours or money for a day, week or month."""
 
     per: str
     granted: float
@@ -123,7 +123,7 @@ AnyBound = Limit | Budget
 
 
 class TakenBack(Answer):
-    """Who took a grant back, when and why."""
+    """The administrator who took a grant back, the time and the reason."""
 
     at: float
     by: str
@@ -131,7 +131,7 @@ class TakenBack(Answer):
 
 
 class Grant(Answer):
-    """What was granted beyond a limit or budget, for a time."""
+    """An amount that was granted for a time beyond a limit or budget."""
 
     id: str
     user: str | None
@@ -161,7 +161,7 @@ class GrantList(Answer):
 
 
 class Quota(Answer):
-    """All that bounds a user."""
+    """The limits, budgets and grants of a user."""
 
     user: str
     teams: list[str]
@@ -174,18 +174,18 @@ class Quota(Answer):
 
 
 class UsageRow(Answer):
-    """What one of them used. ``name`` is what people read, ``key`` what it is told apart by."""
+    """The usage of one user, team, kind or day. ``name`` is for people, ``key`` is unique."""
 
     key: str
     name: str
     charged_gpu_hours: float
-    """What budgets count: allocated, less what was credited, with what administrators charged besides."""
+    """The hours that budgets count: allocated hours and corrections, without credited hours."""
     credited_gpu_hours: float
     cost: float | None
 
 
 class Usage(Answer):
-    """What was used from one day to another, in the catalog's time zone."""
+    """The usage from one day to another, in the catalog's time zone."""
 
     by: str
     since: str
@@ -210,7 +210,7 @@ class Correction(Answer):
     at: float
     words: str
     note: str
-    """What it leaves as it was: the cost, or the use of the user's teams."""
+    """The amounts that it does not change: the cost, or the usage of the user's teams."""
 
 
 class ReasonInput(Body):
@@ -221,7 +221,7 @@ class ReasonInput(Body):
 
 
 class GrantInput(Body):
-    """What is granted, to whom, until when: for a user, a team, a user in a team, or everybody."""
+    """A grant for a user, a team, a user in a team, or everybody."""
 
     user: str | None = allows(*NAME, default=None, max_length=MAX_NAME_LETTERS)
     team: Team = None
@@ -229,7 +229,7 @@ class GrantInput(Body):
     why: Reason
     """The reason, which is stored."""
     what: GrantAmount
-    """How much more: ``4 GPUs``, ``+20 GPU h``, ``2 h100``."""
+    """The amount: ``4 GPUs``, ``+20 GPU h``, ``2 h100``."""
     until: Until
     """``Friday``, ``2026-12-24``, ``this month``, ``3d``."""
     since: Until | None = None
@@ -251,7 +251,7 @@ class GrantInput(Body):
 
 
 class CorrectionInput(Body):
-    """What somebody is charged besides."""
+    """A correction of the usage of a user."""
 
     user: str | None = allows(*NAME, default=None, max_length=MAX_NAME_LETTERS, validate_default=True)
     team: Team = None
@@ -268,20 +268,20 @@ class CorrectionInput(Body):
 
 
 class QuotaQuery(Query):
-    """Whose."""
+    """The user of a quota."""
 
     user: str = ""
     """Of this user, for administrators (default: one's own)."""
 
 
 class UsageQuery(Query):
-    """Which use."""
+    """The days and the grouping of a usage report."""
 
     since: str = ""
-    """The first day, such as ``2026-11-01`` (default: of this month)."""
+    """The first day, for example ``2026-11-01`` (default: of this month)."""
     until: str = ""
     """The last day (default: today)."""
     by: str = "day"
     """One of ``user``, ``team``, ``kind``, ``day``."""
     all: bool = False
-    """That of all users, for administrators."""
+    """The usage of all users, for administrators."""

@@ -41,7 +41,7 @@ UNITS = (
 )
 BUDGETS = (("GPU h", "GPU hours"), ("cost", "cost"))
 FIELDS = {"for whom": "user", "what": "amount"}
-"""Fields of the API, and beside which field of a form their errors stand where that is another."""
+"""The form field that shows the error of an API field, where the names differ."""
 SWITCH = (("quotas", "Entries and rules"), ("console/limits", "All limits"), ("console/grants", "All grants"))
 
 
@@ -73,7 +73,7 @@ class QuotaPage(PageHandler):
 
 
 class EntryRows(NamedTuple):
-    """An entry of ``quotas`` with its sentence and the rows of those whom it counts. ``more`` users are not shown."""
+    """An entry of ``quotas`` with its sentence and the rows of its users or teams. ``more`` users are not shown."""
 
     name: str
     id: str
@@ -230,7 +230,7 @@ GRANTS = Table(
 
 
 class LimitsPage(ListPage):
-    """GET: every limit and budget of everybody whom it counts, how full it is, and until when it lasts."""
+    """GET: every limit and budget of each user and team, how full it is, and until when it lasts."""
 
     here, table, title, switch = "quotas", LIMITS, "What is taken of each quota", SWITCH
     empty = "The catalog has no quotas, or nobody uses anything of them."

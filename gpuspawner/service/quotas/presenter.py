@@ -46,7 +46,7 @@ def present_quota(state: Parts, name: str, owner: Owner, teams: Sequence[str]) -
 
 
 def present_bounds(state: Parts, users: Sequence[Who]) -> tuple[list[models.Limit], list[models.Budget]]:
-    """Return all limits and budgets that bind the requests of somebody, each once."""
+    """Return all limits and budgets that bind the requests of these users, each once."""
     tally, balances = Tally(state.allocator.observed.snapshot()), state.allocator.bounds.balances()
     taken = {one.bound.bucket: one for user in users for one in tally.uses(user)}
     limits = [present_limit(one, limit_standing(one, state.catalog), state.catalog) for one in taken.values()]
@@ -196,7 +196,7 @@ _NO_EFFECT = "No entry of quotas bounds this for {}: it adds nothing as the cata
 
 
 def grantee(grant: QuotaGrant) -> str:
-    """Return whom a grant is for, as people read it."""
+    """Return the grantee as people read it."""
     team = grant.account.team
     if grant.user:
         return f"{grant.user} in {team}" if team else grant.user

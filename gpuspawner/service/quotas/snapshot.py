@@ -19,7 +19,7 @@ from gpuspawner.service.tell.queue_view import let_others
 USERS_AT_A_TIME = 20
 """After this many users, other work has its turn. Some milliseconds."""
 FORMER = " (before)"
-"""Added to the name of a user whose name somebody else has now."""
+"""Added to the name of a user if another user has the name now."""
 
 
 @dataclass(frozen=True)

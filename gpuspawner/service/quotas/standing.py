@@ -65,9 +65,9 @@ class Standing:
     Args:
         source: the limit or budget as the core counts it.
         entry: the name of the catalog's entry.
-        whose: whom it counts, as people read it.
+        whose: the user or team that it counts, as people read it.
         limit: what it limits, as the API names it.
-        what: what it limits, as people read it, such as ``GPUs at once`` or ``GPU h a week``.
+        what: its unit, as people read it, for example ``GPUs at once`` or ``GPU h a week``.
         set_aside: the reserved part of a budget, None of a limit.
         waiting: the amount that waiting requests ask for, None of a budget.
         lasts_until: when a budget is used up at the present use, None if it resets before.
@@ -143,7 +143,7 @@ def rule_id(entry: str) -> str:
 
 
 def whose_words(entry: Quota, account: Account, catalog: Catalog) -> str:
-    """Return whom an entry counts, as people read it: ``you``, ``you in Vision``, ``team Vision``, ``everybody``."""
+    """Return the user or team that an entry counts: ``you``, ``you in Vision``, ``team Vision``, ``everybody``."""
     if entry.whom is Whom.EVERYBODY:
         return "everybody"
     title = team_title(catalog, account.team)

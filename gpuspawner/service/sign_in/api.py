@@ -29,7 +29,7 @@ class LoginQuery(Query):
     """The machine of a login, and its rights."""
 
     device: str = Field(default="", max_length=80)
-    """What the machine calls itself: its user reads it before they allow it."""
+    """The name of the machine. Its user reads it before they press Allow."""
     admin: bool = False
     """With an administrator's rights, for 12 hours."""
 
@@ -67,7 +67,7 @@ class TokenList(Answer):
 
 
 class Allowed(Answer):
-    """The result of a login. ``token`` is null while nobody pressed Allow."""
+    """The result of a login. ``token`` is null until its user presses Allow."""
 
     token: str | None
     user: str | None
@@ -78,7 +78,7 @@ class Begin(ApiHandler):
     """A login by a code."""
 
     async def prepare(self) -> None:
-        """Ask nobody who they are."""
+        """Answer without authentication."""
 
     @route(answer=Begun, status=201, everybody=True, keyed=False)
     def post(self, *, query: LoginQuery) -> None:
@@ -100,7 +100,7 @@ class Taken(ApiHandler):
     """The result of a login."""
 
     async def prepare(self) -> None:
-        """Ask nobody who they are. The secret names the login."""
+        """Answer without authentication. The secret names the login."""
 
     def login(self) -> Login:
         """Return the login. Raises 403 where it does not wait."""

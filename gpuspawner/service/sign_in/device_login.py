@@ -16,7 +16,7 @@ from gpuspawner.core.leases.lease import Owner
 
 LOGIN_SECONDS = 300.0
 LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
-"""Consonants: no code is a word, and none is read as another (RFC 8628, 6.1)."""
+"""Consonants, so that a code is not a word and not misread (RFC 8628, 6.1)."""
 CODE_LETTERS = 8
 MOST_WAITING = 20_000
 """Beyond that the oldest one is forgotten that nobody signed in has looked at. Arbitrary: about 10 MB of memory, and a
@@ -29,9 +29,9 @@ MOST_TRIED_EACH = 10
 
 @dataclass(frozen=True)
 class Login:
-    """One that waits. ``device`` is what its machine calls itself; ``owner`` and ``user`` are known once it is allowed.
+    """A login that waits. ``device`` is the name of its machine. ``owner`` and ``user`` are known once it is allowed.
 
-    ``at`` is when it began, in seconds since the epoch; ``looked_at``: somebody signed in has opened it by its code.
+    ``at`` is its beginning, in seconds since the epoch. ``looked_at``: a signed-in user has opened it by its code.
     """
 
     secret: str
@@ -46,14 +46,14 @@ class Login:
 
 
 def code_of(text: str) -> str:
-    """Return a code as it is kept, whatever people wrote between its letters: ``BCDF-GHJK``."""
+    """Return a code in its stored form, ``BCDF-GHJK``, whatever stands between its letters."""
     letters = "".join(letter for letter in text.upper() if letter.isascii() and letter.isalpha())[:CODE_LETTERS]
     return f"{letters[: CODE_LETTERS // 2]}-{letters[CODE_LETTERS // 2 :]}"
 
 
 @dataclass
 class Logins:
-    """Those that wait, the oldest first, and who tried how often."""
+    """The logins that wait, the oldest first, and the tries of each user."""
 
     waiting: dict[str, Login] = field(default_factory=dict)
     _tried: list[tuple[float, Owner]] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Logins:
         return login
 
     def find(self, code: str, who: Owner, now: float) -> Login | None:
-        """Return the one with a code that waits to be allowed, for who looks; None where there is none."""
+        """Return the login with a code that waits to be allowed, None without one."""
         self._forget(now)
         if self.tries_left(who) <= 0:
             return None
@@ -85,22 +85,22 @@ class Logins:
         return None
 
     def tries_left(self, who: Owner) -> int:
-        """Return how many more wrong codes one may write now."""
+        """Return the number of wrong codes that a user may still type."""
         return MOST_TRIED_EACH - sum(1 for _, one in self._tried if one == who)
 
     def may_allow(self, who: Owner, now: float) -> bool:
-        """Return whether one may allow another login now."""
+        """Return whether a user may allow another login now."""
         self._forget(now)
         return sum(1 for _, one in self._allowed if one == who) < MOST_ALLOWED_EACH
 
     def decide(self, login: Login, owner: Owner | None, user: str = "") -> None:
-        """Note whose it is; None for nobody's: it was denied."""
+        """Allow a login for its owner, or deny it with None."""
         if owner is not None:
             self._allowed.append((login.at, owner))
         self.waiting[login.secret] = replace(login, owner=owner, user=user, denied=owner is None)
 
     def of_secret(self, secret: str, now: float) -> Login | None:
-        """Return the one of who keeps this secret; None where there is none, or its time is over."""
+        """Return the login with a secret, None without one or if its time is over."""
         self._forget(now)
         return self.waiting.get(secret)
 

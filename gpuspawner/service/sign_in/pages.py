@@ -28,7 +28,7 @@ class SignedInPage(PageHandler):
     """A page for who has signed in to the hub by a browser: no token may let another act."""
 
     def signed_in(self) -> Person:
-        """Return who looks. Raises 403 for a token, and for a service."""
+        """Return the reader. Raises 403 for a token, and for a service."""
         person = self.viewer()
         if self._authorization()[0] or not person.owner.user_created:
             raise HTTPError(403, reason="Only a user who has signed in to the hub in a browser may do this.")

@@ -36,7 +36,7 @@ async def make_token(parts: Parts, login: Login, owner: Owner) -> tuple[str, Tok
 
 
 async def holder_of_token(parts: Parts, token: str) -> TokenRow | None:
-    """Return whose a token is, with the name that they have now; None where it is over, revoked, or its user is gone.
+    """Return the row of a token, with the present name of its user; None if it is over or revoked, or has no user.
 
     Raises:
         Unavailable: the hub does not answer, or the store.
@@ -52,6 +52,6 @@ async def holder_of_token(parts: Parts, token: str) -> TokenRow | None:
 
 
 async def revoke(parts: Parts, owner: Owner, user: str, name: str, where: str) -> bool:
-    """End a token of somebody's by its id; whether there was one."""
+    """Revoke a token of a user by its id. Return whether it existed."""
     line = AuditLine(parts.clock.now(), "", user, user, events.SignedOut(), where, name[:40])
     return await parts.store.write(parts.store.tokens.revoke, owner, name, line)

@@ -53,9 +53,9 @@ class PresetInput(Body):
     """A preset to save."""
 
     name: Name
-    """As its user says it, such as ``my 4 x A100 for nightly``."""
+    """The name, for example ``my 4 x A100 for nightly``."""
     options: Options
-    """What the form has chosen, by the names of the form."""
+    """The choices, by the names of the form."""
 
 
 class NameInput(Body):

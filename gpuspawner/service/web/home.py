@@ -7,15 +7,15 @@ from collections.abc import Collection, Iterable
 from gpuspawner.core.leases.lease import Lease
 
 ENDED_READ = 50
-"""Among so many that ended last, the last of each server is looked for. Arbitrary: more servers than people have."""
+"""The last workspace of each server is found among these. Arbitrary: more servers than people have."""
 ENDED_SHOWN = 5
 SERVERS_SHOWN = 20
 
 
 def ended_shown(ended: Iterable[Lease], live: Collection[str]) -> list[tuple[Lease, bool]]:
-    """Return what ended last and the last of every other server, each with whether it can be started again.
+    """Return the workspaces that ended last, and the last of every other server, with whether each can start again.
 
-    ``ended`` is the newest first; ``live`` are the names of servers that somebody has now.
+    ``ended`` is the newest first. ``live`` are the names of the servers that run now.
     """
     seen: set[str] = set(live)
     found: list[tuple[Lease, bool]] = []

@@ -104,7 +104,7 @@ class ReasonText:
 
 Reason = Annotated[str, ReasonText("Say why.")]
 Until = Annotated[float, ParsedText(parse_until, ("now", "zone"))]
-"""A time as people write it, such as ``Friday``, ``2026-12-24 18:00``, ``this month`` or ``3d``."""
+"""A time as people write it, for example ``Friday``, ``2026-12-24 18:00``, ``this month`` or ``3d``."""
 NAME = ("a name", "Write it as the hub does.")
 """The allowed values of a field with a user's name, and the next step."""
 

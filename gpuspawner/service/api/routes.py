@@ -9,13 +9,13 @@ from gpuspawner.service.administration import audit, bulk_actions, restrictions
 from gpuspawner.service.announcements import api as announcements
 from gpuspawner.service.api import events, public
 from gpuspawner.service.api.base import BaseHandler
-from gpuspawner.service.api.programs import lacking, ready, ssh, starting
+from gpuspawner.service.api.programs import lacking, ssh, starting
 from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.document import document
 from gpuspawner.service.preemption import claims
 from gpuspawner.service.quotas import api as quotas
 from gpuspawner.service.sign_in import api as sign_in
-from gpuspawner.service.start import presets
+from gpuspawner.service.start import presets, schedules
 
 
 class Document(BaseHandler):
@@ -35,6 +35,7 @@ ROUTERS = (
     quotas.router,
     announcements.router,
     presets.router,
+    schedules.router,
     sign_in.router,
 )
 """The endpoints of each noun."""
@@ -43,7 +44,6 @@ ROUTES: list[tuple[str, type]] = [
     *public.ROUTES,
     *(route for router in ROUTERS for route in router.routes()),
     *events.ROUTES,
-    *ready.ROUTES,
     *sign_in.ROUTES,
     *ssh.ROUTES,
     *lacking.ROUTES,

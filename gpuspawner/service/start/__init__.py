@@ -1,1 +1,1 @@
-"""Choices that come before a start: a user's presets of the form."""
+"""Choices before a start: a user's presets of the form, and schedules."""

@@ -115,7 +115,7 @@ def parse_input(model: type[ModelT], values: Mapping[str, Any], context: InputCo
     Raises:
         RequestRefused: for the first wrong field, with the allowed values and the next step.
     """
-    for name in values:
+    for name in values if model.model_config.get("extra") == "forbid" else ():
         if name not in model.model_fields:
             known, remedy = ", ".join(model.model_fields), "Leave it out." if model.model_fields else NO_BODY
             raise RequestRefused(quoted(name), "a field that does not exist", known or "none", remedy)

@@ -10,7 +10,8 @@ from gpuspawner.service.announcements import pages as announcements
 from gpuspawner.service.api.actions import ACTIONS
 from gpuspawner.service.quotas import pages as quotas
 from gpuspawner.service.sign_in import pages as sign_in
-from gpuspawner.service.web import console, ready
+from gpuspawner.service.start import pages as start
+from gpuspawner.service.web import console
 from gpuspawner.service.web.base import SignIn
 from gpuspawner.service.web.pages import Act, Home, WorkspacePage
 from gpuspawner.service.web.programs import package
@@ -27,6 +28,6 @@ ROUTES: list[Any] = [
     *announcements.ROUTES,
     *sign_in.ROUTES,
     *package.ROUTES,
-    *ready.ROUTES,
+    *start.ROUTES,
     (r"/oauth_callback", SignIn),
 ]

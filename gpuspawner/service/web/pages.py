@@ -19,7 +19,7 @@ from gpuspawner.service.api.actions import act
 from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.presenter import present_quota, present_usage_this_month
-from gpuspawner.service.ready.telling import wishes_of
+from gpuspawner.service.start.schedules import present_schedules_of
 from gpuspawner.service.tell.output import output_view
 from gpuspawner.service.tell.record_views import audit_view, offer_view
 from gpuspawner.service.tell.rules.going_on import going_on_view, wait_words
@@ -45,7 +45,7 @@ class Home(PageHandler):
         kinds, asker = (await self.offered()).gpus, await self.asker()
         ended = await parts.store.read(parts.store.leases.ended, person.owner, ENDED_READ)
         teams = teams_of(parts.catalog.rules, await self.groups_shown())
-        ready = await wishes_of(parts, person.owner)
+        ready = await present_schedules_of(parts, person.owner)
         use = await present_usage_this_month(parts, "kind", person.owner)
         # From here on nothing is awaited: all that the page says of what lives is of one moment.
         live = sorted(parts.book, key=lambda x: (x.asked_at, x.id))

@@ -21,6 +21,7 @@ class Permission(Enum):
     SEE_OWN = "see this"
     READ_INBOX = "read this inbox"
     HAVE_PRESETS = "have presets"
+    HAVE_SCHEDULES = "have workspaces made ready"
     SEE_TOKENS = "see or end tokens"
     SEE_OTHERS_QUOTA = "see what others have left"
     SEE_ALL_USAGE = "see the workspaces of all"
@@ -36,6 +37,7 @@ ALLOWED: Mapping[Permission, frozenset[Role]] = {
     Permission.SEE_OWN: frozenset({Role.USER, Role.SERVICE, Role.WORKSPACE}),
     Permission.READ_INBOX: frozenset({Role.USER, Role.SERVICE}),
     Permission.HAVE_PRESETS: frozenset({Role.USER}),
+    Permission.HAVE_SCHEDULES: frozenset({Role.USER}),
     Permission.SEE_TOKENS: frozenset({Role.USER, Role.SERVICE}),
 }
 """The roles that have each permission. One of them is enough."""

@@ -104,11 +104,6 @@ def test_the_line_is_the_order_judged_anew_after_each_grant(seen, data):
             kind = KINDS[first.request.gpu]
             tally.take(first, kind)
             uses.charge(first, kind)
-        elif data.draw(st.booleans()) and not standing.is_overdue(first):
-            line.add(first)
-            left.append(first)
-            if data.draw(st.booleans()):
-                return
     assert line.pop() is None
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator
-from heapq import heapify, heappop, merge
+from collections.abc import Iterable, Iterator
+from heapq import merge
 from math import inf
 
 from gpuspawner.core.leases.lease import UP, Lease, Phase
@@ -72,11 +72,6 @@ class Ends:
         first = sorted((one for one in rest if one[0] < inf), key=_by)
         return merge(first, (self._running[at] for at in range(over, len(self._running))), key=_by)
 
-    def likely(self, end_of: Callable[[Lease], float]) -> Iterator[tuple[float, str, Lease]]:
-        """Yield the same by when each is taken to end."""
-        ends = ((end_of(lease), lease.id, lease) for lease in self)
-        return _from_heap([one for one in ends if one[0] < inf])
-
     @property
     def counts_grace(self) -> bool:
         """Whether a grace period runs: its end is likely, and not the latest, though nothing is known of others."""
@@ -84,32 +79,5 @@ class Ends:
         return any(lease.streak.grace_left_seconds is not None for lease in idle)
 
 
-def _from_heap(ends: list[tuple[float, str, Lease]]) -> Iterator[tuple[float, str, Lease]]:
-    """Yield the earliest first: of tens of thousands only the first are asked for."""
-    heapify(ends)  # by time and id: no two leases have one id
-    while ends:
-        yield heappop(ends)
-
-
 def _by(one: tuple[float, str, Lease] | tuple[float, str]) -> tuple[float, str]:
     return one[0], one[1]
-
-
-class Coming:
-    """Coming ends, the earliest first, of which the first can be looked at."""
-
-    def __init__(self, ends: Iterator[tuple[float, str, Lease]]) -> None:
-        """Look at the first of ``ends``, which come in order."""
-        self._ends = ends
-        self._first = next(ends, None)
-
-    @property
-    def next_at(self) -> float:
-        """When the first ends; infinite where nobody does."""
-        return inf if self._first is None else self._first[0]
-
-    def until(self, at: float) -> Iterable[Lease]:
-        """Take out those who end by a time."""
-        while self._first is not None and self._first[0] <= at:
-            yield self._first[2]
-            self._first = next(self._ends, None)

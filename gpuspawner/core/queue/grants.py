@@ -39,13 +39,14 @@ from gpuspawner.core.queue.backfill import (
     kept_from,
     reserve,
 )
-from gpuspawner.core.queue.holds import kept_for_classes
+from gpuspawner.core.queue.holds import HeldGpus, kept_for_classes
 from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.order import Line, Standing
 from gpuspawner.core.queue.shares import Uses
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.queue.waiting import Asks, stands_aside
 from gpuspawner.core.quotas.bounds import Amount, Bucket
+from gpuspawner.core.quotas.budgets import Balances
 from gpuspawner.core.quotas.purse import Purse
 from gpuspawner.core.quotas.quota_words import behind_words
 from gpuspawner.core.quotas.quotas import Bar, Tally
@@ -112,12 +113,14 @@ def _comes(slots: Iterable[Slot]) -> bool:
 
 
 def decide(
-    seen: Snapshot, limits: PlaceLimits | None = None, also: Claim | None = None, index: Index | None = None
-) -> Decision:
+    seen: Snapshot, limits: PlaceLimits | None = None, also: Claim | None = None, index: Index | None = None,
+    balances: Balances | None = None, held: Iterable[HeldGpus] | None = None,
+) -> Decision:  # fmt: skip
     """Return what is to be granted now, who is held back, and what is reserved.
 
     ``also`` would ask too; it takes the place of a claim with its id. ``index`` is what is derived from the snapshot,
-    where that is kept; else it is derived anew.
+    where that is kept; else it is derived anew. ``balances`` are those of budgets, ``held`` the GPUs of
+    class holds, where they are kept.
     """
     if not seen.processes_known:
         return Decision()
@@ -125,7 +128,7 @@ def decide(
     with index.waiting.and_of(also):
         if not index.claims:
             return Decision(reservations=kept_for_others(seen, ()))
-        return _Pass(seen, index, limits).run()
+        return _Pass(seen, index, limits, Purse(seen, balances), held).run()
 
 
 MOST_LOOKS = 16
@@ -135,21 +138,23 @@ MOST_LOOKS = 16
 class _Pass:
     """One pass over those who wait."""
 
-    def __init__(self, seen: Snapshot, index: Index, limits: PlaceLimits | None) -> None:
+    def __init__(
+        self, seen: Snapshot, index: Index, limits: PlaceLimits | None, purse: Purse, held: Iterable[HeldGpus] | None
+    ) -> None:
         self._seen, self._index, self._limits = seen, index, limits
         self._pools, self._waiting = index.pools, index.waiting
         self._taken: list[tuple[tuple[Slot, ...], Beside]] = []
         """What this pass takes of the pools, and gives back at its end."""
         self._tally, self._uses = Tally(seen, index.holdings), Uses(seen, index.charges)
         self._standing = Standing(seen, self._tally, self._uses)
-        self._purse = Purse(seen)
+        self._purse = purse
         self._served: set[str] = set()
         self._starts = starts_under_way(index.starts.values())
         self._under_way = self._starts.total()
         self._grants: list[Given] = []
         self._held: dict[str, Held] = {}
         claims = self._waiting.claims.values()
-        self._reservations = [*kept_for_others(seen, claims), *kept_for_classes(seen, claims)]
+        self._reservations = [*kept_for_others(seen, claims), *kept_for_classes(seen, claims, held)]
         self._keeps = bool(self._reservations)
         """Whether the rules keep GPUs for somebody."""
         self._tells_all = self._keeps or bool(seen.paused) or self._purse.binds

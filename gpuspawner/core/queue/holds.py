@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from heapq import nsmallest
 from math import ceil, inf
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
@@ -90,8 +91,8 @@ def asker_of(one: Claim | Lease) -> Asker:
 
 
 def is_member(one: Claim | Lease, hold: ClassHold) -> bool:
-    """Whether GPUs are held for a request."""
-    return may_use(asker_of(one), hold)
+    """Return whether GPUs are held for a request."""
+    return hold.group in one.request.classes if hold.account is None else may_use(asker_of(one), hold)
 
 
 def held_gpus(seen: Snapshot) -> tuple[HeldGpus, ...]:
@@ -105,11 +106,11 @@ def held_gpus(seen: Snapshot) -> tuple[HeldGpus, ...]:
         if when is None or kind is None:
             continue
         others = {slot.gpu for x in found if _overlap(x.opening, when) for slot in x.slots}
-        free_at, own = _free_at(hold, seen), members_gpus(hold, seen)
-        gpus = [x for x in seen.fleet.gpus if x.pool == kind.pool and _may_be_held(x) and x.id not in others]
-        gpus.sort(key=lambda gpu: (gpu.id not in own, free_at.get(gpu.id, 0.0), gpu.node, gpu.index, gpu.id))
-        chosen = gpus[: ceil(hold.count / kind.shares)]
-        found.append(HeldGpus(hold, when, tuple(Slot(gpu.id) for gpu in chosen), kind.title))
+        free_at = _free_at(hold, seen)
+        gpus = (x for x in seen.fleet.gpus if x.pool == kind.pool and _may_be_held(x) and x.id not in others)
+        order = ((free_at.get(gpu.id, 0.0), gpu.node, gpu.index, gpu.id) for gpu in gpus)
+        slots = tuple(Slot(name) for *_, name in nsmallest(ceil(hold.count / kind.shares), order))
+        found.append(HeldGpus(hold, when, slots, kind.title))
     return tuple(found)
 
 
@@ -130,27 +131,25 @@ def free_of(held: HeldGpus, kind: GpuKind, seen: Snapshot) -> int:
     return count_free(kind, replace(seen.fleet, gpus=gpus), seen.used)
 
 
-def kept_for_classes(seen: Snapshot, claims: Iterable[Claim]) -> tuple[Reservation, ...]:
-    """Return the GPUs that are kept for classes: nobody else gets them, but until a hold begins."""
+def kept_for_classes(
+    seen: Snapshot, claims: Iterable[Claim], held: Iterable[HeldGpus] | None = None
+) -> tuple[Reservation, ...]:
+    """Return the GPUs that are kept for classes. Others may use them until a hold begins.
+
+    ``held`` are the GPUs of the holds, if they are known. Otherwise they are chosen anew.
+    """
     waiting, now = tuple(claims), seen.now
     return tuple(
         Reservation(
-            held.slots,
-            held.opening.opens_at,
-            frozenset(x.id for x in waiting if is_member(x, held.hold)),
+            one.slots,
+            one.opening.opens_at,
+            frozenset(x.id for x in waiting if is_member(x, one.hold)),
             HOLD,
-            held.words(now),
-            held.bound(now),
+            one.words(now),
+            one.bound(now),
         )
-        for held in held_gpus(seen)
+        for one in (held_gpus(seen) if held is None else held)
     )
-
-
-def held_from(claim: Claim, held: Iterable[HeldGpus], at: float) -> frozenset[str]:
-    """Return the GPUs, by id, that are held for others before a claim would end that started ``at`` then."""
-    end = at + (claim.request.least_lifetime_seconds or claim.request.lifetime_seconds)
-    others = (x for x in held if x.opening.opens_at < end and at < x.opening.ends_at and not is_member(claim, x.hold))
-    return frozenset(slot.gpu for one in others for slot in one.slots)
 
 
 def next_opening(hold: ClassHold, seen: Snapshot) -> Opening | None:
@@ -184,16 +183,15 @@ def extension_bound(lease: Lease, until: float, seen: Snapshot) -> HeldGpus | No
 
 
 def _free_at(hold: ClassHold, seen: Snapshot) -> dict[str, float]:
-    """Return when each GPU is free of those who are no members, as far as it is known."""
+    """Return when each GPU in use is free for a hold, as far as it is known. The GPUs that members use come first."""
     free_at: dict[str, float] = {}
     for lease in seen.leases:
-        if lease.phase in HOLDING and not is_member(lease, hold):
-            at = end_at(lease, seen.now)
+        if lease.phase in HOLDING:
+            at = -inf if is_member(lease, hold) else end_at(lease, seen.now)
             for slot in lease.slots:
-                free_at[slot.gpu] = max(at, free_at.get(slot.gpu, 0.0))
-    for slot in seen.others:
-        free_at[slot.gpu] = inf
-    return free_at
+                other = free_at.get(slot.gpu, at)
+                free_at[slot.gpu] = -inf if -inf in (at, other) else max(at, other)
+    return {**free_at, **{slot.gpu: inf for slot in seen.others if free_at.get(slot.gpu) != -inf}}
 
 
 def members_gpus(hold: ClassHold, seen: Snapshot) -> frozenset[str]:

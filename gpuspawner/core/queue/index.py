@@ -7,7 +7,6 @@ has seen the last alone.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import TypeVar
@@ -71,8 +70,6 @@ class Index:
         self.charges = Charges(seen.kinds)
         self.ends: dict[str, Ends] = {}
         """By pool; of what holds none, under NOWHERE."""
-        self.denominators: Counter[int] = Counter()
-        """Of the shares that are in use."""
         self.waiting = Waiting(seen.kinds, self.holdings)
         self.starts: dict[str, Lease] = {}
         """Those that are granted and do not run yet."""
@@ -180,8 +177,6 @@ class Index:
             self.pools.take(slots)
         else:
             self.pools.give(slots)
-        for slot in slots:
-            self.denominators[slot.share.denominator] += sign
         if self._marked:
             on = (gpu.on for slot in slots if (gpu := self._gpu.get(slot.gpu)) is not None)
             self._again |= self._marked.intersection(on)

@@ -215,26 +215,11 @@ class Line:
                 *_, some = next(iter(next(iter(users.values())).values()))
                 level.teams.put(name, (standing.use_of_team(some),))  # before all keys that begin so
 
-    def add(self, claim: Claim) -> None:
-        """Let one more stand in line, or one that was taken out."""
-        self._push(self._among(claim), claim)
-
     def _push(self, among: list[_Asked], claim: Claim) -> None:
         heappush(among, (claim.asked_at, claim.id, claim))
         level = self._levels[self._standing.priority(claim)]
         if among is not level.overdue and among is not level.guaranteed:
             self._put(level, _team_of(claim), claim.user_created)
-
-    def _among(self, claim: Claim) -> list[_Asked]:
-        """Return the heap that a claim belongs in as things are."""
-        standing, priority = self._standing, self._standing.priority(claim)
-        level = self._levels.get(priority)
-        if level is None:
-            level = self._levels[priority] = _Level()
-            self._order = sorted(self._levels, reverse=True)
-        if standing.is_overdue(claim):
-            return level.overdue
-        return level.guaranteed if standing.is_guaranteed(claim) else self._beyond(level, claim)
 
     def _beyond(self, level: _Level, claim: Claim) -> list[_Asked]:
         """Return the heap of a user's claims that are beyond the share."""

@@ -111,10 +111,11 @@ class Charges:
             moved.append(heappop(self._over)[1])
         if now < self._now:
             moved += (lease.id for lease in self._leases.values() if (lease.running_at or 0.0) > now)
+            moved += self._leases.keys() - self._counted.keys()  # after a forecast their time is not over yet
         self._now = now
         for name in moved:
             lease = self._leases.get(name)
-            if lease is not None and name in self._counted and self._parts(lease, now) is None:
+            if lease is not None and (name in self._counted) == (self._parts(lease, now) is None):
                 self.remove(lease)
                 self.add(lease, now)
 

@@ -1,18 +1,22 @@
-"""Places and estimates: the coming ends are replayed once for all who wait, in the true order and within the quotas.
+"""Queue positions and estimated starts of all waiting requests, by a forecast of the queue.
 
-Back-fill is left aside: who is said to start then starts no later for it, and who passes starts sooner than was said.
+The forecast covers the first requests in the line for each pool. For those behind them the estimate is coarse: it
+assumes that the line goes on at the same pace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import NamedTuple
 
 from gpuspawner.core.placement.kinds import pools_of
+from gpuspawner.core.queue.ends import end_at
 from gpuspawner.core.queue.forecast.lasting import NOTHING_LASTED, Lasted
-from gpuspawner.core.queue.forecast.serving import Likely, Replay
+from gpuspawner.core.queue.forecasts import MOST_FORECAST, EndOf, Start, forecast
 from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.order import Rank, Standing
 from gpuspawner.core.queue.order_words import goes_after
@@ -21,9 +25,9 @@ from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.quotas.quotas import Tally
 
 DRAWS = 3
-"""So often it is replayed what may happen, and the median told. Arbitrary: each takes as long as all else."""
+"""Number of forecasts with drawn ends, of which the median is shown. Each takes as long as that of the latest ends."""
 MANY = 300
-"""Of so many that run, one draw has early and late ends as they come. Arbitrary."""
+"""With this many running workspaces one draw has enough early and late ends. The number is a choice."""
 
 
 class Precedence(NamedTuple):
@@ -70,50 +74,68 @@ def queue_places(
     snapshot, where that is kept; else it is derived anew. ``lasted`` is how long workspaces lasted so far.
     """
     index = index or Index(seen)
-    claims = sorted(index.claims.values(), key=lambda claim: (claim.asked_at, claim.id))
-    if also is not None:
-        claims = [*(claim for claim in claims if claim.id != also.id), also]
+    claims = [claim for claim in index.claims.values() if also is None or claim.id != also.id]
+    claims += [] if also is None else [also]
     if not claims:
         return {}
-    most = Replay(seen, index, claims)
-    likely = [Replay(seen, index, claims, Likely(lasted, draw)) for draw in range(_draws(lasted, index))]
-    for replay in (most, *likely):
-        replay.run()
-    likely = likely or [most]
-    waits = {claim.id: (most.wait(claim.id), _likely_wait(claim.id, most, likely)) for claim in claims}
     standing = Standing(seen, Tally(seen, index.holdings), Uses(seen, index.charges))
     ranks = {claim.id: standing.rank(claim) for claim in claims}
-    why = _why_behind(sorted(claims, key=lambda claim: ranks[claim.id]), seen, standing)
-    return {
-        claim.id: Place(
-            number,
-            of,
-            *waits[claim.id],
-            likely[0].kind_of(claim.id),
-            why.get(claim.id, ""),
-            _precedence(ranks[claim.id], standing.overdue_at(claim)),
-        )
-        for claim, number, of in _numbered(most.in_order(), seen)
-    }
+    claims.sort(key=lambda claim: ranks[claim.id])
+    first = _first_in_line(claims, seen)
+    latest = forecast(seen, index, first, end_at)
+    likely = [forecast(seen, index, first, end_of) for end_of in _draws(lasted, index)] or [latest]
+    why = _why_behind(claims, seen, standing)
+    pace: dict[str | None, float] = {}  # seconds for each place in the line of a pool, by the last one forecast
+    covered, places = {claim.id for claim in first}, dict[str, Place]()
+    for claim, number, of, pool in _numbered(_in_order(claims, latest), seen):
+        unchanged, wait = _wait(claim.id, latest, seen.now), _likely_wait(claim.id, latest, likely, seen.now)
+        if wait is not None:
+            pace[pool] = wait / number
+        elif claim.id not in covered and pool in pace and claim.request.count <= index.pools.largest(pool or ""):
+            wait = pace[pool] * number
+        kind = likely[0][claim.id].kind if claim.id in likely[0] else ""
+        precedence = _precedence(ranks[claim.id], standing.overdue_at(claim))
+        places[claim.id] = Place(number, of, unchanged, wait, kind, why.get(claim.id, ""), precedence)
+    return places
+
+
+def _first_in_line(claims: Sequence[Claim], seen: Snapshot) -> list[Claim]:
+    """Return the requests to forecast, the first ones of the line of each pool; ``claims`` in their order."""
+    numbers = {claim.id: number for claim, number, *_ in _numbered(claims, seen)}
+    return sorted(claims, key=lambda claim: numbers[claim.id])[:MOST_FORECAST]
+
+
+def _in_order(claims: Iterable[Claim], latest: Mapping[str, Start]) -> list[Claim]:
+    """Return the requests in the order of their starts, those without a predicted start last."""
+    by_id = {claim.id: claim for claim in claims}
+    return [*(by_id[name] for name in latest), *(claim for name, claim in by_id.items() if name not in latest)]
 
 
 def _precedence(rank: Rank, overdue_at: float) -> Precedence:
     return Precedence(-rank.against_priority, not rank.not_overdue, not rank.beyond_share, overdue_at)
 
 
-def _draws(lasted: Lasted, index: Index) -> int:
-    """Return how often what may happen is replayed: not at all where likely ends are the latest."""
+def _draws(lasted: Lasted, index: Index) -> list[EndOf]:
+    """Return predictions of the ends of workspaces, one for each draw. None if likely ends are the latest ones."""
     if not lasted.is_known:
-        return int(any(ends.counts_grace for ends in index.ends.values()))
-    return DRAWS if sum(map(len, index.ends.values())) < MANY else 1
+        counts_grace = any(ends.counts_grace for ends in index.ends.values())
+        return [partial(lasted.end_at, draw=0)] if counts_grace else []
+    draws = DRAWS if sum(map(len, index.ends.values())) < MANY else 1
+    return [partial(lasted.end_at, draw=draw) for draw in range(draws)]
 
 
-def _likely_wait(name: str, most: Replay, likely: Sequence[Replay]) -> float | None:
-    """Return the median of what may happen, and never more than where nothing ends early."""
-    waits = sorted(inf if (wait := one.wait(name)) is None else wait for one in likely)
-    latest, median = most.wait(name), waits[len(waits) // 2]
-    if latest is not None:
-        return min(latest, median)
+def _wait(name: str, starts: Mapping[str, Start], now: float) -> float | None:
+    return starts[name].at - now if name in starts else None
+
+
+def _likely_wait(
+    name: str, latest: Mapping[str, Start], likely: Sequence[Mapping[str, Start]], now: float
+) -> float | None:
+    """Return the median wait of the draws, but never more than if no workspace ends early."""
+    waits = sorted(inf if (wait := _wait(name, one, now)) is None else wait for one in likely)
+    longest, median = _wait(name, latest, now), waits[len(waits) // 2]
+    if longest is not None:
+        return min(longest, median)
     return None if median == inf else median
 
 
@@ -129,16 +151,15 @@ def _why_behind(claims: Iterable[Claim], seen: Snapshot, standing: Standing) -> 
     return why
 
 
-def _numbered(line: Iterable[Claim], seen: Snapshot) -> Iterable[tuple[Claim, int, int]]:
-    """Yield each claim with its best place, and how many stand in that line; ``line`` as they are served."""
+def _numbered(line: Iterable[Claim], seen: Snapshot) -> Iterable[tuple[Claim, int, int, str | None]]:
+    """Yield each request with its best place, how many wait in that line, and the line's pool.
+
+    ``line`` is in the order of the starts.
+    """
     claims = [(claim, pools_of(claim, seen.kinds)) for claim in line]
-    sizes: dict[str | None, int] = {}
-    for _, pools in claims:
-        for pool in pools:
-            sizes[pool] = sizes.get(pool, 0) + 1
-    passed: dict[str | None, int] = {}
+    sizes = Counter(pool for _, pools in claims for pool in pools)
+    passed: Counter[str | None] = Counter()
     for claim, pools in claims:
-        for pool in pools:
-            passed[pool] = passed.get(pool, 0) + 1
+        passed.update(pools)
         best = min(pools, key=lambda pool: passed[pool])
-        yield claim, passed[best], sizes[best]
+        yield claim, passed[best], sizes[best], best

@@ -19,7 +19,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from heapq import merge
-from itertools import chain
 from math import inf
 from typing import NamedTuple, Protocol
 
@@ -44,7 +43,6 @@ from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.order import Line, Standing
 from gpuspawner.core.queue.shares import Uses
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
-from gpuspawner.core.queue.waiting import Asks, stands_aside
 from gpuspawner.core.quotas.bounds import Amount, Bucket
 from gpuspawner.core.quotas.budgets import Balances
 from gpuspawner.core.quotas.purse import Purse
@@ -131,10 +129,6 @@ def decide(
         return _Pass(seen, index, limits, Purse(seen, balances), held).run()
 
 
-MOST_LOOKS = 16
-"""So often it is looked whether a pass is over. Arbitrary: where nobody asks for the same, each looks at all."""
-
-
 class _Pass:
     """One pass over those who wait."""
 
@@ -148,7 +142,6 @@ class _Pass:
         self._tally, self._uses = Tally(seen, index.holdings), Uses(seen, index.charges)
         self._standing = Standing(seen, self._tally, self._uses)
         self._purse = purse
-        self._served: set[str] = set()
         self._starts = starts_under_way(index.starts.values())
         self._under_way = self._starts.total()
         self._grants: list[Given] = []
@@ -157,8 +150,6 @@ class _Pass:
         self._reservations = [*kept_for_others(seen, claims), *kept_for_classes(seen, claims, held)]
         self._keeps = bool(self._reservations)
         """Whether the rules keep GPUs for somebody."""
-        self._tells_all = self._keeps or bool(seen.paused) or self._purse.binds
-        """Whether there may be something to tell to anybody."""
         self._reserved: set[str] = set()
         """Pools of which somebody has reserved GPUs."""
         self._closed: dict[str, Held] = {}
@@ -169,79 +160,20 @@ class _Pass:
         """What is to be left of a limit for those who have reserved GPUs, and when they need it."""
         self._unfit: set[Unfit] = set()
         """What did not fit before."""
-        self._hopeless: set[Asks] = set()
-        """What was asked, and lacked nothing but free GPUs: who asks for the same gets nothing either."""
-        self._to_tell: set[str] = set()
-        """Of whom there may be something else to tell: takers of limits, and whom GPUs are reserved for."""
         self._largest = lru_cache(maxsize=None)(self._pools.largest)
 
     def run(self) -> Decision:
-        line, looks, before = Line(self._waiting.lined, self._standing), MOST_LOOKS, (0, 0)
-        self._note_to_tell()
+        line = Line(self._waiting.lined, self._standing)
         try:
             while (claim := line.pop()) is not None:
-                if self._stands_aside(claim):
-                    continue
-                if looks and self._gets_nothing(claim):
-                    self._served.add(claim.id)
-                    continue
-                self._serve(claim)
-                now = len(self._grants), len(self._reserved)
-                if looks and now != before:
-                    looks, before = looks - 1, now
-                    if self._is_over():
-                        break
-                    self._note_to_tell()
+                if self._seen.may_grant(claim):
+                    self._serve(claim)
         finally:
             for slots, needs in reversed(self._taken):
                 self._pools.give(slots, needs)
         return Decision(tuple(self._grants), self._held, tuple(self._reservations))
 
-    def _is_over(self) -> bool:
-        """Whether nobody of the rest is granted anything, in whatever order they are served; note what holds them back.
-
-        Most of a long line find nothing left, and to put them in order is most of a pass. So one of each who ask alike
-        is looked at, and served are those alone of whom there is something to tell. It matters who is behind whom where
-        a limit bars somebody, and until GPUs are reserved for the first of each pool.
-        """
-        seen, waiting = self._seen, self._waiting
-        without = self._served | waiting.barred_by(self._tally)
-        some = waiting.one_of_each(without, seen.now, hub_answers=seen.hub_answers)
-        named = {name for one in self._reservations for name in one.whom} - self._served  # they have GPUs of their own
-        if any(map(self._may_get, chain(some, (waiting.claims[name] for name in named)))):
-            return False
-        short = self._first_in.keys() | waiting.short(self._tally)
-        rest = waiting.claims.values() if self._tells_all else waiting.takers_of(short | self._promised.keys())
-        left = [one for one in rest if one.id not in self._served and not self._stands_aside(one)]
-        for claim in sorted(left, key=self._standing.rank) if short else left:
-            self._serve(claim)
-        return True
-
-    def _gets_nothing(self, claim: Claim) -> bool:
-        """Whether nothing would follow from serving a claim: most of a long line ask for what others did not get."""
-        return self._waiting.asks_of(claim) in self._hopeless and claim.id not in self._to_tell
-
-    def _note_to_tell(self) -> None:
-        limits = self._first_in.keys() | self._waiting.short(self._tally) | self._promised.keys()
-        self._to_tell = {one.id for one in self._waiting.takers_of(limits)}
-        self._to_tell.update(*(one.whom for one in self._reservations))
-
-    def _may_get(self, claim: Claim) -> bool:
-        """Whether a claim may be granted something, or have GPUs reserved."""
-        if claim.request.gpu is None:
-            return True
-        for kind in kinds_of(claim.request, self._seen.kinds):
-            if claim.request.count > self._largest(kind.pool) or self._paused(kind):
-                continue
-            if kind.pool not in self._reserved or self._fit(claim, kind) is not None:
-                return True
-        return False
-
-    def _stands_aside(self, claim: Claim) -> bool:
-        return stands_aside(claim, self._seen.now, hub_answers=self._seen.hub_answers)
-
     def _serve(self, claim: Claim) -> None:
-        self._served.add(claim.id)
         if claim.request.gpu is None:
             self._serve_without_gpu(claim)
             return
@@ -271,8 +203,6 @@ class _Pass:
         if self._keeps:
             self._note_kept_from(claim, fitting)
         self._reserve(claim, fitting)
-        if not self._tells_all and claim.id not in self._to_tell and self._reserved >= {x.pool for x in fitting}:
-            self._hopeless.add(self._waiting.asks_of(claim))
 
     def _paused(self, kind: GpuKind | None) -> Held | None:
         words = self._seen.paused_words(kind.name if kind else None)

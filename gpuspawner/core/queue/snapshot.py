@@ -149,6 +149,13 @@ class Snapshot:
         """Return why none of a kind is granted, or None for what takes no GPU, in a sentence; "" where it may be."""
         return self.paused.get(ALL_KINDS) or self.paused.get(kind or ALL_KINDS, "")
 
+    def may_grant(self, claim: Claim) -> bool:
+        """Return whether a request could be granted now, however much is free: its hub answers, its back-off is over.
+
+        One that could not keeps nothing from those behind it.
+        """
+        return (claim.attended or self.hub_answers) and claim.not_before <= self.now
+
     @cached_property
     def used(self) -> Mapping[str, Fraction]:
         """The share in use of each GPU, by id."""

@@ -47,7 +47,10 @@ class Start(NamedTuple):
     kind: str
 
 
-def forecast(seen: Snapshot, index: Index, claims: Sequence[Claim], end_of: EndOf) -> dict[str, Start]:
+def forecast(
+    seen: Snapshot, index: Index, claims: Sequence[Claim], end_of: EndOf, later: Sequence[Claim] = (),
+    horizon_seconds: float = inf,
+) -> dict[str, Start]:  # fmt: skip
     """Return the predicted start of each request by lease id, in the order of the starts.
 
     Args:
@@ -55,16 +58,19 @@ def forecast(seen: Snapshot, index: Index, claims: Sequence[Claim], end_of: EndO
         index: what is derived from ``seen``. It is the same again when the function returns.
         claims: the waiting requests to forecast. Other waiting requests are left out.
         end_of: predicts the end of a workspace that holds something, also of one that starts in the forecast.
+        later: requests that are expected to come. Nothing is granted to them before ``not_before``.
+        horizon_seconds: how far the forecast looks ahead.
 
     Returns:
         No entry for a request that does not start by any predicted end.
     """
-    run = _Forecast(seen, claims, end_of)
+    run = _Forecast(seen, [*claims, *later], end_of)
     try:
-        run.run(index)
+        run.run(index, {claim.id for claim in claims}, seen.now + horizon_seconds)
     finally:
         index.see(seen)
-    return run.starts
+    expected = {claim.id for claim in later}
+    return {name: start for name, start in run.starts.items() if name not in expected}
 
 
 class _Forecast:
@@ -74,7 +80,7 @@ class _Forecast:
         self._seen = replace(
             seen, most_starts=NO_LIMIT, most_starts_each=NO_LIMIT, hub_answers=True, processes_known=True
         )
-        self._claims, self._end_of = claims, end_of
+        self._end_of = end_of
         self.starts: dict[str, Start] = {}
         holding = [_as_running(lease, seen) for lease in seen.leases if lease.phase in HOLDING]
         self._leases = LiveLeases([*holding, *(_lease_of(claim, seen.now) for claim in claims)])
@@ -91,13 +97,15 @@ class _Forecast:
         So its use counts in the period in which it falls, and the charges of the present period in no other.
         """
 
-    def run(self, index: Index) -> None:
+    def run(self, index: Index, waiting: set[str], until: float) -> None:
+        """Decide at each moment until all that are ``waiting`` have started."""
         at, steps = self._seen.now, 0
-        while len(self.starts) < len(self._claims) and at < inf:
+        while waiting and at <= until and at < inf:
             then = self._seen_at(at)
             index.see(then)
             for given in decide(then, index=index, balances=self._balances, held=self._held_at(then)).grants:
                 self._start(given, at)
+                waiting.discard(given.claim.id)
             at, steps = self._next(at, steps), steps + 1
             self._end_until(at)
 
@@ -167,7 +175,7 @@ def _lease_of(claim: Claim, now: float) -> Lease:
     return Lease(
         claim.id, Key("", claim.user_created, claim.id), claim.user, claim.request, {}, claim.asked_at,
         attempt=claim.attempt, not_before=claim.not_before, tried_nodes=claim.tried_nodes,
-        waiting_since=None if waited == inf else now - waited, came_back=waited == inf,
+        waiting_since=None if waited == inf else max(now, claim.asked_at) - waited, came_back=waited == inf,
     )  # fmt: skip
 
 

@@ -39,6 +39,7 @@ from gpuspawner.service.leases.syncs import Syncs
 from gpuspawner.service.rules.accounts import Accounting
 from gpuspawner.service.rules.asking import Asking, options_of
 from gpuspawner.service.rules.bounds import Bounds
+from gpuspawner.service.rules.estimator import Estimator
 from gpuspawner.service.rules.foretold import Foretold
 from gpuspawner.service.rules.lost_time import LostTime
 from gpuspawner.service.rules.policies import policy_of
@@ -95,6 +96,9 @@ class Allocator:
             book, scheduler, lambda: self.catalog, self.accounting, clock, settings, self.restrictions
         )
         self.foretold = Foretold(book, clock)
+        self.estimator = Estimator(
+            book, clock, self.observed.snapshot, lambda lease: scheduler.capabilities_of(lease.request.gpu).owns_queue
+        )
         self.granting = Granting(
             book, self.observed, self.bounds, self.foretold, lambda: self.catalog, clock, self.finish
         )
@@ -129,6 +133,7 @@ class Allocator:
         await self.accounting.load()
         await self.restrictions.load()
         await self.foretold.load()
+        await self.estimator.load()
         await self.prospects.load()
         await self.lost_time.resume()
         await self.end_what_is_not_offered()
@@ -244,8 +249,9 @@ class Allocator:
         self.prospects.check(request, self._offers())
 
     async def look_ahead(self) -> None:
-        """Tell who waits for what can't be had as things are, and what can be had again; note first estimates."""
+        """Tell who waits for what can't be had as things are, and what can be had again; make and note estimates."""
         await self.prospects.look(self._offers())
+        self.estimator.look()
         if self.foretold.is_due():
             await self.foretold.note(self.places())
 

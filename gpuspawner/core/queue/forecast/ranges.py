@@ -38,17 +38,19 @@ class Outcome:
         return self.from_seconds <= self.actual_seconds <= self.to_seconds
 
 
-def range_of(likely_seconds: float, latest_seconds: float, past: Sequence[Outcome]) -> tuple[float, float]:
-    """Return the range to tell for an estimate, so that it covers nine of ten of the errors of the past.
+def range_of(
+    likely_seconds: float, latest_seconds: float, past: Sequence[Outcome], each_side: float = EACH_SIDE
+) -> tuple[float, float]:
+    """Return the range to tell for an estimate, so that it covers the errors of the past.
 
-    One in twenty may be below and one in twenty above.
+    A share of ``each_side`` may be below, and as much above: of one in twenty the range covers nine of ten.
     """
     low, high = min(likely_seconds, latest_seconds), latest_seconds
     if len(past) < LEAST_ERRORS:
         return low, high
     below = sorted(_ratio(one.actual_seconds, min(one.likely_seconds, one.latest_seconds)) for one in past)
     above = sorted(_ratio(one.actual_seconds, one.latest_seconds) for one in past)
-    out = EACH_SIDE * (len(past) + 1)
+    out = each_side * (len(past) + 1)
     first, last = below[max(0, floor(out) - 1)], above[min(len(past), ceil(len(past) + 1 - out)) - 1]
     begin, end = _times(low, min(1.0, first)), _times(high, last)
     return begin, max(begin, low, end)

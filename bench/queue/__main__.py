@@ -2,7 +2,7 @@
 
 Beside first come, first served, and plain FGD that lets whoever fits pass. LOADS names the loads (0.9, 1.1, 1.5); PART
 takes every so many-th task (3), to be quick; ``--quick`` every 24th. Estimates are scored for those who had to wait:
-the method that people are shown beside the one of ``core.queue.estimates``. Figures do not depend on the machine.
+those that are made at once beside those of ``core.queue.estimates``. Figures do not depend on the machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "placement"))  # th
 
 from disciplines import DISCIPLINES, Discipline
 from openb import folder, read
-from served import DRAWS, TODAY, Served, Told, serve
+from served import AT_ONCE, DRAWS, Served, Told, serve
 from sessions import users_of, workload
 
 SIZES = (("a share", 0.0, 0.99), ("one GPU", 1.0, 1.0), ("several", 1.01, 99.0))
@@ -102,7 +102,7 @@ def run(load: float, part: int, disciplines: Sequence[Discipline] = DISCIPLINES)
         served = serve(work, discipline)
         print(f"  {discipline.name:<24} " + "; ".join(f"{k} {v}" for k, v in figures(served, end).items()), flush=True)
         if discipline.estimates:
-            for method in (TODAY, DRAWS):
+            for method in (AT_ONCE, DRAWS):
                 print(f"  {'':<24} {estimates(served, method, end)}", flush=True)
 
 

@@ -25,12 +25,11 @@ from gpuspawner.core.queue.estimates import (
     estimate_starts,
     later_requests,
 )
-from gpuspawner.core.queue.forecast.estimates import queue_places
-from gpuspawner.core.queue.forecast.lasting import NOTHING_LASTED, Lasted
-from gpuspawner.core.queue.forecast.ranges import MOST_ERRORS, Outcome, range_of
 from gpuspawner.core.queue.forecasts import MOST_FORECAST
 from gpuspawner.core.queue.index import Index
-from gpuspawner.core.queue.run_times import PastRun, RunTimes
+from gpuspawner.core.queue.positions import queue_places
+from gpuspawner.core.queue.ranges import MOST_ERRORS, Outcome, range_of
+from gpuspawner.core.queue.run_times import RunTimes, past_run
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.quotas.charges import HALF_LIFE_SECONDS
 from gpuspawner.core.quotas.entries import accounts_of
@@ -41,8 +40,8 @@ TICK_SECONDS = 60.0
 LEARN_SECONDS = 86400.0
 
 
-TODAY, DRAWS = "today", "draws"
-"""The methods of an estimate: the one that people are shown, and ``core.queue.estimates``."""
+AT_ONCE, DRAWS = "at once", "in draws"
+"""The methods of an estimate: ``positions``, which answers at once, and ``estimates``, which takes a second."""
 NEAREST = 200
 """A range is adjusted by so many past errors, those at the most similar horizon."""
 
@@ -87,7 +86,6 @@ class _Cluster:
     used_at: float = 0.0
     demand: Demand = UNKNOWN
     learnt_at: float = float("-inf")
-    lasted: Lasted = NOTHING_LASTED
     run_times: RunTimes = field(default_factory=RunTimes)
     asked: list[Session] = field(default_factory=list)
     """The sessions that have come, the oldest first."""
@@ -118,9 +116,7 @@ class _Cluster:
         while self.ends and self.ends[0][0] <= self.now:
             _, name = heappop(self.ends)
             lease, some = self.running.pop(name), True
-            self.lasted = self.lasted.and_of([lease], self.now)
-            ran = self.now - (lease.running_at or 0.0)
-            self.run_times.add(PastRun(lease.key.user_created, ran, lease.request.lifetime_seconds))
+            self.run_times.add(past_run(lease, self.now))
             gpus = float(sum(slot.share for slot in lease.slots))
             for account in accounts_of(lease.key.user_created, ""):
                 self.used[account] = self.used.get(account, 0.0) + gpus * (self.now - (lease.running_at or 0.0))
@@ -131,7 +127,7 @@ def serve(work: Workload, discipline: Discipline) -> list[Served]:
     """Return what became of each session by the time at which the last one asks."""
     cluster, line = _Cluster(work), list(reversed(work.sessions))
     found = {one.id: Served(one) for one in work.sessions}
-    past: dict[str, list[tuple[Told, float]]] = {TODAY: [], DRAWS: []}
+    past: dict[str, list[tuple[Told, float]]] = {AT_ONCE: [], DRAWS: []}
     while line:
         cluster.now = _next_tick(min(line[-1].asked_at, *(at for at, _ in cluster.ends[:1]), line[0].asked_at))
         changed, new = cluster.end_those_over(), []
@@ -158,13 +154,13 @@ def _tell(cluster: _Cluster, new: Sequence[Served], past: Mapping[str, Sequence[
     if not new:
         return
     seen, at = cluster.snapshot(), cluster.now
-    places = queue_places(seen, lasted=cluster.lasted)
-    outcomes = [Outcome(x.low_seconds, x.high_seconds, 0, 0, actual) for x, actual in past[TODAY][-MOST_ERRORS:]]
+    places = queue_places(seen, run_times=cluster.run_times)
+    outcomes = [Outcome(x.low_seconds, x.high_seconds, 0, 0, actual) for x, actual in past[AT_ONCE][-MOST_ERRORS:]]
     for one in new:
         likely, latest = places[one.session.id].likely_seconds, places[one.session.id].unchanged_seconds
         if latest:
             likely = latest if likely is None else likely
-            one.told[TODAY] = Told(at, likely, likely, latest, *range_of(likely, latest, outcomes))
+            one.told[AT_ONCE] = Told(at, likely, likely, latest, *range_of(likely, latest, outcomes))
     if not cluster.run_times.is_known:
         return
     past_requests = [Claim(x.id, x.request.user, x.request, x.asked_at, user=x.request.user) for x in cluster.asked]

@@ -21,7 +21,8 @@ from gpuspawner.core.queue.estimates import (
     later_requests,
 )
 from gpuspawner.core.queue.index import Index
-from gpuspawner.core.queue.run_times import LEAST_RUNS, MOST_RUNS, PastRun, RunTimes
+from gpuspawner.core.queue.positions import queue_places
+from gpuspawner.core.queue.run_times import LEAST_RUNS, MOST_RUNS, PastRun, RunTimes, past_run
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 
 RUNS = a_lease("x", Phase.RUNNING, held=slots("a100-0"), asked_at=NOW - 600)
@@ -76,6 +77,29 @@ def test_runs_of_a_similar_lifetime_count_more_than_others():
 def test_the_oldest_runs_are_forgotten():
     past = RunTimes([*runs(1200, 50, user="alice born"), *runs(2400, MOST_RUNS)])
     assert set(ends(RUNS, past)) == {1800}
+
+
+def test_what_is_told_at_once_goes_by_the_same_run_times():
+    def told(*leases, past):
+        place = queue_places(Snapshot(NOW, KINDS, (*leases, waits), fleet(gpu(0))), run_times=past)["w"]
+        return place.likely_seconds, place.unchanged_seconds
+
+    waits = a_lease("w", asked_at=NOW)
+    assert told(RUNS, past=RunTimes()) == (3000, 3000)
+    assert told(RUNS, past=RunTimes(runs(1800))) == (1200, 3000)
+    behind = a_lease("v", asked_at=NOW - 1, request=a_request(lifetime_seconds=1000))
+    assert told(RUNS, behind, past=RunTimes(runs(900))) == (1200, 4000), "the one before it runs as long"
+
+
+def test_what_never_ran_tells_nothing():
+    ended = replace(RUNS, phase=Phase.ENDED)
+    assert past_run(ended, NOW) == PastRun("alice born", 600, 3600)
+    assert past_run(replace(ended, running_at=None), NOW) is None
+    past = RunTimes(runs(900, LEAST_RUNS - 1))
+    past.add(None)
+    assert not past.is_known
+    past.add(past_run(ended, NOW))
+    assert past.is_known
 
 
 def estimate(*leases, run_times, later=lambda _: ()):

@@ -17,11 +17,11 @@ from gpuspawner.core.idle.policy import LifecyclePolicy, Mode, QueuePolicy
 from gpuspawner.core.leases.lease import HOLDING, Key, Phase
 from gpuspawner.core.queue import forecasts
 from gpuspawner.core.queue.ends import end_at
-from gpuspawner.core.queue.forecast.estimates import queue_places
-from gpuspawner.core.queue.forecast.lasting import Lasted
 from gpuspawner.core.queue.forecasts import Start, forecast
 from gpuspawner.core.queue.grants import decide
 from gpuspawner.core.queue.index import Index
+from gpuspawner.core.queue.positions import queue_places
+from gpuspawner.core.queue.run_times import PastRun, RunTimes
 from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
 from gpuspawner.core.quotas.charges import decayed_gpu_seconds, lines_until, rate_of
 from gpuspawner.core.quotas.entries import accounts_of
@@ -41,7 +41,8 @@ from gpuspawner.core.rules import (
 )
 
 UTC = ZoneInfo("UTC")
-USERS, LASTED = ["alice", "bob", "carol"], Lasted([number / 30 for number in range(30)])
+USERS = ["alice", "bob", "carol"]
+RUN_TIMES = RunTimes(PastRun("somebody", 120.0 * number, 3600.0) for number in range(30))
 GPUS = [gpu(i, pool, f"{pool}-node-{i // 3}") for pool in ("a100", "t4") for i in range(6)]
 
 
@@ -124,14 +125,14 @@ def accounts_by(lines, now):
     return Accounts(decayed_gpu_seconds=used)
 
 
-def lasted_end(lease, now):
-    return LASTED.end_at(lease, now, 0)
+def likely_end(lease, now):
+    return RUN_TIMES.end_at(lease, now, 0)
 
 
 @settings(max_examples=150)
-@given(st.integers(), st.sampled_from([end_at, lasted_end]))
+@given(st.integers(), st.sampled_from([end_at, likely_end]))
 @example(1032, end_at)
-@example(614, lasted_end)
+@example(614, likely_end)
 def test_a_forecast_equals_the_decisions_that_follow_if_every_workspace_ends_as_predicted(seed, end_of):
     seen = a_queue(Random(seed))
     assert list(forecast(seen, Index(seen), seen.claims, end_of).items()) == list(play(seen, end_of).items())

@@ -17,11 +17,11 @@ from gpuspawner.core.leases.lease import HOLDING, WAITING, Key, Phase
 from gpuspawner.core.placement.placement import beside_left
 from gpuspawner.core.placement.pools import Pools
 from gpuspawner.core.queue import live
-from gpuspawner.core.queue.forecast.estimates import queue_places
 from gpuspawner.core.queue.grants import decide
 from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.live import LiveLeases
 from gpuspawner.core.queue.order import Lined
+from gpuspawner.core.queue.positions import queue_places
 from gpuspawner.core.queue.shares import charge_of
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 from gpuspawner.core.quotas.charges import rate_of

@@ -11,9 +11,9 @@ from gpuspawner.core.gpus.fleet import Beside
 from gpuspawner.core.idle.policy import LifecyclePolicy, QueuePolicy
 from gpuspawner.core.leases.lease import WAITING, Key, Phase
 from gpuspawner.core.placement.kinds import is_enough
-from gpuspawner.core.queue.forecast.estimates import queue_places
 from gpuspawner.core.queue.grants import decide
 from gpuspawner.core.queue.order import Line, Lined, Standing
+from gpuspawner.core.queue.positions import queue_places
 from gpuspawner.core.queue.shares import Uses
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.core.quotas.charges import HALF_LIFE_SECONDS

@@ -16,8 +16,8 @@ from gpuspawner.core.placement.kinds import pool_of
 from gpuspawner.core.placement.placement import used_shares
 from gpuspawner.core.queue import forecasts
 from gpuspawner.core.queue.ends import LEAST_WAIT_SECONDS
-from gpuspawner.core.queue.forecast.estimates import queue_places
 from gpuspawner.core.queue.grants import decide
+from gpuspawner.core.queue.positions import queue_places
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 
 TWO = fleet(gpu(0), gpu(1))

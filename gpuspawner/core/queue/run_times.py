@@ -28,6 +28,14 @@ class PastRun(NamedTuple):
     lifetime_seconds: float
 
 
+def past_run(lease: Lease, ended_at: float) -> PastRun | None:
+    """Return how long a workspace ran that has ended; None if it never ran."""
+    if lease.running_at is None:
+        return None
+    seconds = max(0.0, ended_at - lease.running_at)
+    return PastRun(lease.key.user_created, seconds, float(lease.request.lifetime_seconds))
+
+
 class RunTimes:
     """The run times of past workspaces."""
 
@@ -44,8 +52,10 @@ class RunTimes:
         """Return whether enough workspaces have ended to draw from them."""
         return len(self._runs) >= LEAST_RUNS
 
-    def add(self, run: PastRun) -> None:
-        """Learn from one more run, and forget the oldest if there are too many."""
+    def add(self, run: PastRun | None) -> None:
+        """Learn from one more run, and forget the oldest if there are too many. None is a workspace that never ran."""
+        if run is None:
+            return
         self._runs.append(run)
         for group in _groups(run.user_created, run.lifetime_seconds):
             insort(self._seconds.setdefault(group, []), run.seconds)

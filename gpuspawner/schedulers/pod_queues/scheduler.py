@@ -16,7 +16,7 @@ from gpuspawner.core.leases.lease import Lease, Phase
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.placement.kinds import kinds_of
 from gpuspawner.core.placement.placement import place
-from gpuspawner.core.queue.forecast.estimates import Place
+from gpuspawner.core.queue.positions import Place
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Answer, Capabilities, Grant, Preview

@@ -22,7 +22,7 @@ from gpuspawner.core.leases.output import bounded
 from gpuspawner.core.leases.release import storable
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.leases.times import earlier, last_moment
-from gpuspawner.core.queue.forecast.estimates import Place
+from gpuspawner.core.queue.positions import Place
 from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.core.quotas.quotas import check_quotas
 from gpuspawner.core.units import show_duration

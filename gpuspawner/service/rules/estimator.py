@@ -17,7 +17,7 @@ from gpuspawner.core.leases.lease import WAITING, Lease
 from gpuspawner.core.queue.estimates import MOST_DAYS, StartEstimate, estimate_starts, later_requests
 from gpuspawner.core.queue.forecasts import MOST_FORECAST
 from gpuspawner.core.queue.index import Index
-from gpuspawner.core.queue.run_times import MOST_RUNS, PastRun, RunTimes
+from gpuspawner.core.queue.run_times import MOST_RUNS, RunTimes, past_run
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
@@ -100,8 +100,7 @@ class Estimator:
         leases = await self._book.store.read(self._book.store.leases.ended, None, count)
         new = [lease for lease in reversed(leases) if _end_of(lease) > self._last_end]
         for lease in new:
-            if (run := past_run(lease)) is not None:
-                self._run_times.add(run)
+            self._run_times.add(past_run(lease, lease.ended_at or 0.0))
             self._requests[lease.id] = claim_of(lease)
             self._last_end = max(self._last_end, _end_of(lease))
         since = self._clock.now() - (MOST_DAYS + 1) * 86400
@@ -111,14 +110,6 @@ class Estimator:
         """Return the requests of the last days, the oldest first."""
         live = {lease.id: claim_of(lease) for lease in seen.leases}
         return sorted({**self._requests, **live}.values(), key=lambda claim: claim.asked_at)
-
-
-def past_run(lease: Lease) -> PastRun | None:
-    """Return how long an ended workspace ran; None if it never did."""
-    if lease.running_at is None:
-        return None
-    seconds = max(0.0, (lease.ended_at or 0.0) - lease.running_at)
-    return PastRun(lease.key.user_created, seconds, float(lease.request.lifetime_seconds))
 
 
 def _end_of(lease: Lease) -> tuple[float, str]:

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 from gpuspawner.core.placement.kinds import pools_of
 from gpuspawner.core.queue.ends import end_at
-from gpuspawner.core.queue.forecast.lasting import NOTHING_LASTED, Lasted
 from gpuspawner.core.queue.forecasts import MOST_FORECAST, EndOf, Start, forecast
 from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.order import Rank, Standing
 from gpuspawner.core.queue.order_words import goes_after
+from gpuspawner.core.queue.run_times import RunTimes
 from gpuspawner.core.queue.shares import Uses
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.quotas.quotas import Tally
@@ -66,12 +66,12 @@ class Place:
 
 
 def queue_places(
-    seen: Snapshot, also: Claim | None = None, index: Index | None = None, lasted: Lasted = NOTHING_LASTED
+    seen: Snapshot, also: Claim | None = None, index: Index | None = None, run_times: RunTimes | None = None
 ) -> dict[str, Place]:
     """Return where each claim stands, and in how long it starts as things are, by id.
 
     ``also`` would stand among them; it takes the place of a claim with its id. ``index`` is what is derived from the
-    snapshot, where that is kept; else it is derived anew. ``lasted`` is how long workspaces lasted so far.
+    snapshot, where that is kept; else it is derived anew. ``run_times`` is how long past workspaces ran.
     """
     index = index or Index(seen)
     claims = [claim for claim in index.claims.values() if also is None or claim.id != also.id]
@@ -83,7 +83,7 @@ def queue_places(
     claims.sort(key=lambda claim: ranks[claim.id])
     first = _first_in_line(claims, seen)
     latest = forecast(seen, index, first, end_at)
-    likely = [forecast(seen, index, first, end_of) for end_of in _draws(lasted, index)] or [latest]
+    likely = [forecast(seen, index, first, end_of) for end_of in _draws(run_times or RunTimes(), index)] or [latest]
     why = _why_behind(claims, seen, standing)
     pace: dict[str | None, float] = {}  # seconds for each place in the line of a pool, by the last one forecast
     covered, places = {claim.id for claim in first}, dict[str, Place]()
@@ -115,13 +115,13 @@ def _precedence(rank: Rank, overdue_at: float) -> Precedence:
     return Precedence(-rank.against_priority, not rank.not_overdue, not rank.beyond_share, overdue_at)
 
 
-def _draws(lasted: Lasted, index: Index) -> list[EndOf]:
+def _draws(run_times: RunTimes, index: Index) -> list[EndOf]:
     """Return predictions of the ends of workspaces, one for each draw. None if likely ends are the latest ones."""
-    if not lasted.is_known:
+    if not run_times.is_known:
         counts_grace = any(ends.counts_grace for ends in index.ends.values())
-        return [partial(lasted.end_at, draw=0)] if counts_grace else []
+        return [partial(run_times.end_at, draw=0)] if counts_grace else []
     draws = DRAWS if sum(map(len, index.ends.values())) < MANY else 1
-    return [partial(lasted.end_at, draw=draw) for draw in range(draws)]
+    return [partial(run_times.end_at, draw=draw) for draw in range(draws)]
 
 
 def _wait(name: str, starts: Mapping[str, Start], now: float) -> float | None:

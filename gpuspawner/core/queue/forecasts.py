@@ -90,7 +90,7 @@ class _Forecast:
         self._held_until = -inf
         self._changes = sorted(_changes(seen, claims), reverse=True)
         self._used = dict(seen.accounts.decayed_gpu_seconds)
-        """What ended workspaces have used for the fair share, in GPU seconds as they count now."""
+        """The use of ended workspaces for the fair share, in GPU seconds as they count now."""
         self._balances = Balances(seen.now, holding, seen.rules, seen.accounts, seen.quota_grants)
         """Budgets by what runs now and in the forecast. A workspace that has ended in it stays, up to its end.
 
@@ -146,7 +146,7 @@ class _Forecast:
         heappush(self._ends, (max(self._end_of(running, at), at + LEAST_WAIT_SECONDS), claim.id))
 
     def _end_until(self, at: float) -> None:
-        """End the workspaces whose predicted end has passed. What they used still counts in the fair share."""
+        """End the workspaces whose predicted end has passed. Their use still counts in the fair share."""
         while self._changes and self._changes[-1] <= at:
             self._changes.pop()
         while self._ends and self._ends[0][0] <= at < inf:

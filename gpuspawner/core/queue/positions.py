@@ -31,9 +31,9 @@ MANY = 300
 
 
 class Precedence(NamedTuple):
-    """What decides which requests may still go before one that waits: the forecast knows of none that come later.
+    """The facts that decide which later requests may go before a waiting one.
 
-    ``overdue_at`` is about when it will have waited so long that only a higher priority goes before it.
+    ``overdue_at`` is about when the request becomes overdue. Then only a higher priority goes before it.
     """
 
     priority: int
@@ -44,13 +44,12 @@ class Precedence(NamedTuple):
 
 @dataclass(frozen=True)
 class Place:
-    """A place in the queue: ``number`` counts from 1 among ``of`` that wait for the same pool; None is not known.
+    """A queue position: ``number`` counts from 1 among ``of`` requests for the same pool. None is not known.
 
-    A request that takes several kinds stands in a line for each; this is the best. ``kind`` is what it is likely given.
-    ``unchanged_seconds`` is when it starts if every workspace lasts until its end as it is now, and nobody goes first
-    who does not now: None where nothing tells (a holder without a deadline, or more asked than the fleet has). No time
-    is sure: requests that come later may go first, by ``precedence``. ``likely_seconds`` counts grace periods that run
-    already, and how long workspaces lasted so far.
+    A request for several kinds has a position in the line for each. This is the best one. ``kind`` is the kind that it
+    probably gets. ``unchanged_seconds`` is its wait if every workspace runs until its present end and no other request
+    comes. It is None if no end is known, or if the fleet has too few GPUs. No time is sure, because later requests may
+    go first by ``precedence``. ``likely_seconds`` takes into account how long past workspaces ran.
     """
 
     number: int | None
@@ -59,19 +58,22 @@ class Place:
     likely_seconds: float | None
     kind: str = ""
     why: str = ""
-    """Why it stands behind the one before it, in a sentence; "" where nobody does."""
+    """A sentence why the request stands behind the one before it, or ""."""
     precedence: Precedence | None = None
     says: str = ""
-    """What the queue's owner says of it, in sentences, where that is not gpuspawner."""
+    """Sentences of the scheduler that owns the queue, if that is not gpuspawner."""
 
 
 def queue_places(
     seen: Snapshot, also: Claim | None = None, index: Index | None = None, run_times: RunTimes | None = None
 ) -> dict[str, Place]:
-    """Return where each claim stands, and in how long it starts as things are, by id.
+    """Return the position and the estimated wait of each request by lease id.
 
-    ``also`` would stand among them; it takes the place of a claim with its id. ``index`` is what is derived from the
-    snapshot, where that is kept; else it is derived anew. ``run_times`` is how long past workspaces ran.
+    Args:
+        seen: the queue and the cluster now.
+        also: one more request. It replaces the request with its id.
+        index: the index of ``seen``, if one is kept.
+        run_times: how long past workspaces ran.
     """
     index = index or Index(seen)
     claims = [claim for claim in index.claims.values() if also is None or claim.id != also.id]
@@ -140,7 +142,7 @@ def _likely_wait(
 
 
 def _why_behind(claims: Iterable[Claim], seen: Snapshot, standing: Standing) -> dict[str, str]:
-    """Return why each claim stands behind the one before it that waits for the same GPUs; ``claims`` in their order."""
+    """Return why each request stands behind the one before it in a line. ``claims`` are in their order."""
     last: dict[str | None, Claim] = {}
     why: dict[str, str] = {}
     for claim in claims:

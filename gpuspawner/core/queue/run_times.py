@@ -15,7 +15,7 @@ from gpuspawner.core.queue.ends import LEAST_WAIT_SECONDS, end_at
 LEAST_RUNS = 20
 """With fewer past workspaces nothing is drawn: each workspace is expected to run until its deadline."""
 MOST_RUNS = 2000
-"""Number of past workspaces that count. What people do changes."""
+"""Number of past workspaces that count. Habits change."""
 HALF_WEIGHT = 15
 """With this many runs of a user, half of the draws come from them: a weight of n / (n + 15)."""
 
@@ -79,7 +79,7 @@ class RunTimes:
         return latest if seconds is None else min(latest, max(since + seconds, now + LEAST_WAIT_SECONDS))
 
     def _drawn(self, lease: Lease, age_seconds: float, draw: int) -> float | None:
-        """Return a run time of more than ``age_seconds``; None if no workspace of the past ran for so long."""
+        """Return a run time of more than ``age_seconds``; None if no past workspace ran for longer."""
         *own, everybody = (
             (seconds, bisect_right(seconds, age_seconds))
             for group in _groups(lease.key.user_created, lease.request.lifetime_seconds)

@@ -1,7 +1,7 @@
-"""Those who wait, judged as they stand before a pass, and kept from one snapshot to the next.
+"""Waiting requests in their order before a pass, kept from one snapshot to the next.
 
-Between two decisions few change: who comes or goes, who has waited too long by now, and who takes of a limit that came
-to leave enough, or too little. These alone are judged anew.
+Few change between two decisions: requests that come or go, requests that have become overdue, and requests under a soft
+quota whose use has passed the guaranteed share. Only these are ordered again.
 """
 
 from __future__ import annotations
@@ -20,42 +20,42 @@ from gpuspawner.core.quotas.bounds import Amount, Bound, Bucket
 from gpuspawner.core.quotas.quotas import Holdings
 
 _SOON_SECONDS = 1.0
-"""So long before somebody has waited too long they are judged at each look: sums of times are rounded."""
+"""A request is checked this many seconds before it becomes overdue, because sums of times are rounded."""
 
 
 @dataclass
 class _Takers:
-    """Those who take of one limit, by id, and how much at most one of them."""
+    """The requests that count towards one limit, by id, and the most that one of them takes."""
 
     bound: Bound
     most: Amount = 0
     claims: dict[str, Claim] = field(default_factory=dict)
 
     def matters(self, before: Amount, now: Amount) -> bool:
-        """Return whether somebody may be within the guaranteed share, or beyond it, who was not before."""
+        """Return whether a request may have passed the guaranteed share, in either direction."""
         soft = self.bound.soft
         return soft is not None and min(before, now) < soft < max(before, now) + self.most
 
 
 class Waiting:
-    """Those who wait, by what a pass asks of them."""
+    """The waiting requests, in the order before a pass."""
 
     def __init__(self, kinds: Kinds, holdings: Holdings) -> None:
-        """Know of nobody yet. ``holdings`` are kept by whoever adds claims."""
+        """Begin with no request. ``holdings`` are those of the same index."""
         self.claims: dict[str, Claim] = {}
         self.lined = Lined()
         self._takers: dict[Bucket, _Takers] = {}
         self._kinds, self._holdings = kinds, holdings
         self._anew: set[str] = set()
         self._due: list[tuple[float, str]] = []
-        """When who has waited too long, the first first; of each only the time in ``_due_at`` counts."""
+        """A heap of the times at which requests become overdue. An entry counts if it equals the one in ``_due_at``."""
         self._due_at: dict[str, float] = {}
         self._standing: Standing | None = None
         self._policies: Mapping[str, LifecyclePolicy] = {}
         self._now = -inf
 
     def add(self, claim: Claim) -> None:
-        """Note one more; they are judged with the next ``see``."""
+        """Add a request. It is ordered by the next ``see``."""
         self.claims[claim.id] = claim
         self._anew.add(claim.id)
         for bound, asked in self._takes(claim):
@@ -63,7 +63,7 @@ class Waiting:
             takers.claims[claim.id], takers.most = claim, max(takers.most, asked)
 
     def remove(self, name: str) -> None:
-        """Note one no more."""
+        """Remove a request."""
         claim = self.claims.pop(name)
         self.lined.remove(claim)
         self._anew.discard(name)
@@ -74,7 +74,7 @@ class Waiting:
                 del self._takers[bound.bucket]
 
     def see(self, seen: Snapshot, standing: Standing) -> None:
-        """Judge by another snapshot, and how all stand in it with nothing granted."""
+        """Order the requests by another snapshot, in which nothing is granted yet."""
         if seen.policies != self._policies or seen.now < self._now:
             self._anew.update(self.claims)
         self._policies, self._now, self._standing = seen.policies, seen.now, standing
@@ -92,7 +92,7 @@ class Waiting:
 
     @contextmanager
     def and_of(self, also: Claim | None) -> Iterator[None]:
-        """Have one more among them meanwhile; it takes the place of the claim with its id."""
+        """Include one more request for a while. It replaces the request with its id."""
         if also is None:
             yield
             return
@@ -123,6 +123,6 @@ class Waiting:
         self._anew.clear()
 
     def _takes(self, claim: Claim) -> Iterable[tuple[Bound, Amount]]:
-        """Yield what a claim takes of which limits, with each kind that it accepts."""
+        """Yield each limit that a request counts towards, with the amount, for each kind that it accepts."""
         for kind in (self._kinds.get(claim.request.gpu or ""), *kinds_of(claim.request, self._kinds)):
             yield from self._holdings.takes(claim, kind)

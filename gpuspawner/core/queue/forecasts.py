@@ -64,13 +64,26 @@ def forecast(
     Returns:
         No entry for a request that does not start by any predicted end.
     """
-    run = _Forecast(seen, [*claims, *later], end_of)
     try:
+        run = _Forecast(seen, [*claims, *later], end_of)
         run.run(index, {claim.id for claim in claims}, seen.now + horizon_seconds)
     finally:
         index.see(seen)
     expected = {claim.id for claim in later}
     return {name: start for name, start in run.starts.items() if name not in expected}
+
+
+def forecast_each(
+    seen: Snapshot, index: Index, claims: Sequence[Claim], ends: Sequence[EndOf]
+) -> list[dict[str, Start]]:
+    """Return a forecast for each prediction of the ends. The index is restored once, after the last one."""
+    runs = [_Forecast(seen, claims, end_of) for end_of in ends]
+    try:
+        for run in runs:
+            run.run(index, {claim.id for claim in claims}, inf)
+    finally:
+        index.see(seen)
+    return [run.starts for run in runs]
 
 
 class _Forecast:

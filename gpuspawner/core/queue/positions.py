@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from gpuspawner.core.placement.kinds import pools_of
 from gpuspawner.core.queue.ends import end_at
-from gpuspawner.core.queue.forecasts import MOST_FORECAST, EndOf, Start, forecast
+from gpuspawner.core.queue.forecasts import MOST_FORECAST, EndOf, Start, forecast_each
 from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.order import Rank, Standing
 from gpuspawner.core.queue.order_words import goes_after
@@ -84,8 +84,9 @@ def queue_places(
     ranks = {claim.id: standing.rank(claim) for claim in claims}
     claims.sort(key=lambda claim: ranks[claim.id])
     first = _first_in_line(claims, seen)
-    latest = forecast(seen, index, first, end_at)
-    likely = [forecast(seen, index, first, end_of) for end_of in _draws(run_times or RunTimes(), index)] or [latest]
+    draws = _draws(run_times or RunTimes(), index)
+    latest, *likely = forecast_each(seen, index, first, [end_at, *draws])
+    likely = likely or [latest]
     why = _why_behind(claims, seen, standing)
     pace: dict[str | None, float] = {}  # seconds for each place in the line of a pool, by the last one forecast
     covered, places = {claim.id for claim in first}, dict[str, Place]()

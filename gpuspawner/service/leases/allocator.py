@@ -133,7 +133,6 @@ class Allocator:
         await self.accounting.load()
         await self.restrictions.load()
         await self.foretold.load()
-        await self.estimator.load()
         await self.prospects.load()
         await self.lost_time.resume()
         await self.end_what_is_not_offered()

@@ -38,7 +38,7 @@ class Estimator:
     def __init__(
         self, book: Book, clock: Clock, snapshot: Callable[[], Snapshot], owns_queue: Callable[[Lease], bool]
     ) -> None:
-        """Know no history before :meth:`load`. ``owns_queue`` tells whether another scheduler has the lease's queue."""
+        """Read the history with the first estimate. ``owns_queue`` tells whether another scheduler has the queue."""
         self._book, self._clock, self._snapshot, self._owns_queue = book, clock, snapshot, owns_queue
         self._run_times = RunTimes()
         self._requests: dict[str, Claim] = {}
@@ -48,10 +48,6 @@ class Estimator:
         self._made_at = -inf
         self._took_seconds = 0.0
         self._running: asyncio.Task[None] | None = None
-
-    async def load(self) -> None:
-        """Read the history."""
-        await self._learn(MOST_RUNS)
 
     def look(self) -> None:
         """Begin to make estimates if they are due."""
@@ -83,7 +79,7 @@ class Estimator:
 
     async def _make(self) -> None:
         try:
-            await self._learn(READ_AT_ONCE)
+            await self._learn(READ_AT_ONCE if self._run_times.is_known else MOST_RUNS)
         except Unavailable as error:
             log.warning("estimates go by an older history: %s", error)
         if not self._run_times.is_known:

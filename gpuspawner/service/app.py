@@ -273,6 +273,7 @@ class Service:
             if self._operator is not None:
                 await self._operator.close()
             await self.parts.allocator.syncs.close()
+            await self.parts.allocator.estimator.close()
             await self.parts.book.settled()
             with suppress(Unavailable, Superseded):
                 await scraped.keep(self.parts)

@@ -19,9 +19,9 @@ from gpuspawner.core.calendar.windows import opening
 from gpuspawner.core.errors import CatalogError, RequestRefused
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.backfill import bound_of
-from gpuspawner.core.queue.forecast.estimates import Place
-from gpuspawner.core.queue.forecast.ranges import Outcome, right_words
 from gpuspawner.core.queue.holds import HeldGpus
+from gpuspawner.core.queue.positions import Place
+from gpuspawner.core.queue.ranges import Outcome, right_words
 from gpuspawner.core.quotas.bounds import Who, bounds_of
 from gpuspawner.core.quotas.budgets import Asker, Balances
 from gpuspawner.core.quotas.budgets import refusal as budget_refusal

@@ -16,9 +16,9 @@ from gpuspawner.core.idle.readings import CPU
 from gpuspawner.core.idle.sources import Source
 from gpuspawner.core.leases.endings import ENDINGS
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
-from gpuspawner.core.queue.forecast.estimates import Place
 from gpuspawner.core.queue.grants import starts_under_way
 from gpuspawner.core.queue.holds import asker_of
+from gpuspawner.core.queue.positions import Place
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.service.leases.prospects import KEPT_SECONDS
 from gpuspawner.service.parts import Parts

@@ -391,6 +391,6 @@ async def test_a_damaged_message_is_given_up_and_the_others_are_sent(world, mail
     world.database.run("UPDATE outbox SET document = :damage WHERE id = :id", damage=damage, id=rows[1].id)
     world.parts.notifier.wake()
     await until(lambda: waiting(world) == 0)
-    assert (mailbox.received("ann@example.org"), mailbox.received("bob@example.org")) == ([("Title", "Text")], [])
+    assert [len(mailbox.received(f"{name}@example.org")) for name in ("ann", "bob")] == [1, 0]
     assert mailbox.received("cem@example.org")
     assert counts(world) == {"sent": 2, "dropped": 1}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 
 import click
@@ -13,6 +12,7 @@ from gpuspawner.adoption.draft import render, write_catalog
 from gpuspawner.adoption.running_hub import REMEDY, running_hubs, warning_of
 from gpuspawner.cli import base
 from gpuspawner.cli.errors import AwayError, InvalidError, RefusedError
+from gpuspawner.cli.output import say_lines, say_progress
 from gpuspawner.core.errors import GpuspawnerError, Unavailable
 
 
@@ -43,10 +43,10 @@ def init(file: str, kubeconfig: str | None, context: str | None, *, force: bool,
         kind = AwayError if isinstance(error, Unavailable) else RefusedError
         raise kind(f"{error}{way}") from error
     for line in _report(finding, file):
-        print(line, file=sys.stderr if file == "-" else sys.stdout)
+        say_lines(line, to_stderr=file == "-")
     for hub in running_hubs():
         if hub.ends_servers is not False:
-            print(f"{warning_of(hub)} {REMEDY}", file=sys.stderr)
+            say_progress(f"{warning_of(hub)} {REMEDY}")
 
 
 def _report(finding: Finding, file: str) -> list[str]:

@@ -155,9 +155,10 @@ def session_options(function: F) -> F:
 
     @functools.wraps(function)
     def run(*, url: str, as_json: bool, **options: Any) -> Any:
-        from gpuspawner.cli.client import Session  # noqa: PLC0415 - help needs no client
+        from gpuspawner.cli.client import Session, expect_service_answers  # noqa: PLC0415 - help needs no client
 
-        return function(session=Session(url, as_json), **options)
+        with expect_service_answers(url):
+            return function(session=Session(url, as_json), **options)
 
     return cast("F", url_option(json_option(run)))
 
@@ -171,11 +172,13 @@ def name_argument(*, required: bool = True) -> Callable[[F], F]:
 
 def _complete_name(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the names of the user's workspaces that begin so. Return nothing if the service does not answer."""
-    from gpuspawner.cli.client import Session  # noqa: PLC0415 - only shells ask for it
+    from gpuspawner.cli.client import Session, expect_service_answers  # noqa: PLC0415 - only shells ask for it
     from gpuspawner.cli.errors import CommandError  # noqa: PLC0415
 
     try:
-        found = Session(ctx.params.get("url") or _default_url()).ask("/workspaces")["workspaces"]
+        url = ctx.params.get("url") or _default_url()
+        with expect_service_answers(url):
+            names = [one["server"] or "-" for one in Session(url).ask("/workspaces")["workspaces"]]
+            return [name for name in names if name.isprintable() and name.startswith(incomplete)]
     except CommandError:
         return []
-    return [name for one in found if (name := one["server"] or "-").startswith(incomplete)]

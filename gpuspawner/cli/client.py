@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -15,30 +16,30 @@ from urllib.parse import quote, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from gpuspawner import __version__
-from gpuspawner.cli.errors import AwayError, RefusedError
+from gpuspawner.cli.errors import AwayError, InvalidError, RefusedError
 from gpuspawner.cli.output import note_zone, print_json
 from gpuspawner.core.errors import label_of
 
 LOCAL_SERVICE = "http://127.0.0.1:8000/services/gpu"
 TIMEOUT_SECONDS = 20.0
+LOGIN_FIELDS = ("token", "id", "user")
+"""Fields of a saved login, all text."""
 SCHEMES_WITH_BODY = {"token", "ticket"}
 """Authorization schemes of routes that read a body."""
 STATUSES_OF_OTHERS = {403, 404, 405}
-"""Answers of a hub, a proxy or another server at an address without the service. The service's own have a message."""
-SERVER_ERROR = 500
+"""Answers of a hub, a proxy or another server at an address without the service, beside redirects. The service's own
+have a message."""
+FIRST_ERROR, SERVER_ERROR = 400, 500
 
 
-class _SameOrigin(HTTPRedirectHandler):
-    """Follows no redirect to another origin, which would get the token."""
+class _NoRedirect(HTTPRedirectHandler):
+    """Follows no redirect. It could send the token to another host, or to the server of another user of this hub."""
 
-    def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Request | None:
-        """Return the request to follow. Raise HTTPError if it leaves the origin."""
-        if urlsplit(newurl)[:2] != urlsplit(req.full_url)[:2]:
-            raise HTTPError(req.full_url, code, msg, headers, fp)
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
+    def redirect_request(self, *_: Any) -> None:
+        """Follow nothing, so that urllib raises HTTPError."""
 
 
-_OPENER = build_opener(_SameOrigin)
+_OPENER = build_opener(_NoRedirect)
 
 
 @dataclass(frozen=True)
@@ -91,10 +92,26 @@ def call(
     """Return the JSON object that ``url`` answers. Arguments and errors are those of :func:`fetch`."""
     text = fetch(url, token, method, body, wordless=wordless, scheme=scheme)
     try:
-        answer: dict[str, Any] = json.loads(text)
-    except ValueError as error:  # a page of another server
+        answer = json.loads(text)
+    except (ValueError, RecursionError) as error:  # a page of another server
         raise _no_service(_service_of(url)) from error
+    if not isinstance(answer, dict):
+        raise _no_service(_service_of(url))
     return answer
+
+
+@contextmanager
+def expect_service_answers(url: str) -> Iterator[None]:
+    """Raise AwayError if the commands inside fail on an answer without the fields of the service's API."""
+    try:
+        yield
+    except UnicodeError:  # what the user typed, not the answer
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise AwayError(
+            f"The answer from {url} is not that of a GPU service of version {__version__} "
+            f"({type(error).__name__}: {error}). Check --url and GPUSPAWNER_URL, and the version of the service."
+        ) from error
 
 
 def fetch(
@@ -164,7 +181,7 @@ def _message_of(error: dict[str, Any]) -> str:
 
 def _without_message(service: str, status: int) -> str:
     """Return the message for an error that has no message. The service's own errors have one."""
-    if status not in STATUSES_OF_OTHERS:
+    if status not in STATUSES_OF_OTHERS and status >= FIRST_ERROR:
         return f"The service answered {status}."
     return (
         f"No GPU service is at {service}: the answer there was {status}. Its address ends in /services/gpu. "
@@ -223,16 +240,17 @@ def logins_file() -> Path:
 
 def default_url() -> str:
     """Return the service that a command asks if its user names none."""
-    return os.environ.get("GPUSPAWNER_URL") or _read_logins().get("last") or LOCAL_SERVICE
+    return os.environ.get("GPUSPAWNER_URL") or _read_logins()["last"] or LOCAL_SERVICE
 
 
 def saved_login(url: str) -> dict[str, Any] | None:
     """Return the login at a service (``token``, ``id``, ``user``), or None.
 
     Raises:
+        InvalidError: the file is damaged.
         RefusedError: other users can read the file.
     """
-    found: dict[str, Any] | None = _read_logins().get("tokens", {}).get(url.rstrip("/"))
+    found: dict[str, Any] | None = _read_logins()["tokens"].get(url.rstrip("/"))
     file = logins_file()
     if found is not None and file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise RefusedError(f"Other users can read {file}, which holds your tokens. Run chmod 600 {file}.")
@@ -240,13 +258,17 @@ def saved_login(url: str) -> dict[str, Any] | None:
 
 
 def save_login(url: str, login: dict[str, Any] | None) -> None:
-    """Save the login at a service, or forget it with None.
+    """Save the login at a service, or forget it with None. A damaged file is replaced.
 
     Raises:
         RefusedError: the file cannot be written.
     """
-    saved, url = _read_logins(), url.rstrip("/")
-    logins = {name: value for name, value in saved.get("tokens", {}).items() if name != url}
+    url = url.rstrip("/")
+    try:
+        saved = _read_logins()["tokens"]
+    except InvalidError:
+        saved = {}
+    logins = {name: value for name, value in saved.items() if name != url}
     if login is not None:
         logins[url] = login
     last = url if login is not None else next(iter(logins), "")
@@ -262,9 +284,22 @@ def save_login(url: str, login: dict[str, Any] | None) -> None:
 
 
 def _read_logins() -> dict[str, Any]:
-    """Return the contents of the file of logins, or an empty dict if it is missing or damaged."""
+    """Return the contents of the file of logins: ``tokens`` by service, and ``last``, the service of the last login.
+
+    Raises:
+        InvalidError: the file is damaged.
+    """
     try:
-        found = json.loads(logins_file().read_text())
-    except (OSError, ValueError, RuntimeError):  # RuntimeError: the user has no home
-        return {}
-    return found if isinstance(found, dict) else {}
+        text = logins_file().read_text(encoding="utf-8")
+    except (OSError, RuntimeError):  # RuntimeError: the user has no home
+        text = "{}"
+    except ValueError:
+        text = ""
+    try:
+        found = {"tokens": {}, "last": "", **json.loads(text)}
+        logins = [found["last"], *(login[name] for login in found["tokens"].values() for name in LOGIN_FIELDS)]
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        logins = [None]
+    if not all(isinstance(one, str) for one in logins):
+        raise InvalidError(f"{logins_file()} is damaged. Remove it, then sign in again with gpuspawner login.")
+    return found

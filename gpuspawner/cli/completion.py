@@ -24,4 +24,4 @@ def completion(shell: str) -> None:
 
     made = get_completion_class(shell)
     assert made is not None
-    print(made(gpuspawner, {}, "gpuspawner", COMPLETION_VARIABLE).source())
+    print(made(gpuspawner, {}, "gpuspawner", COMPLETION_VARIABLE).source())  # noqa: T201 - a script with tabs

@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     code = _run(list(sys.argv[1:] if arguments is None else arguments))
     output = sys.modules.get("gpuspawner.cli.output")  # commands that print no times do not import it
     if output is not None and (sentence := output.take_zone_sentence(time.time())):
-        print(sentence, file=sys.stderr)
+        output.say_progress(sentence)
     return code
 
 
@@ -87,20 +87,20 @@ def _run(arguments: list[str]) -> int:  # noqa: PLR0911 - each kind of end retur
         if isinstance(error, BrokenPipeError):  # `| head` has read enough
             return 0
         words = f"{error.filename}: {error.strerror}." if error.filename else f"{error}"
-        print(f"gpuspawner: {words}", file=sys.stderr)
+        _print_error(f"gpuspawner: {words}")
         return INVALID
     except CommandError as error:
-        _print_error(error)
+        _print_error(str(error))
         return error.code
     except UnicodeEncodeError as error:  # the terminal has another encoding
-        print(f"gpuspawner: {quoted(error.object)} is not text in UTF-8. Write it again.", file=sys.stderr)
+        _print_error(f"gpuspawner: {quoted(error.object)} is not text in UTF-8. Write it again.")
         return INVALID
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
     return code
 
 
-def _print_error(error: CommandError) -> None:
-    if output := sys.modules.get("gpuspawner.cli.output"):
-        output.note_times(str(error))
-    print(error, file=sys.stderr)
+def _print_error(message: str) -> None:
+    from gpuspawner.cli.output import say_lines  # noqa: PLC0415 - help needs no output
+
+    say_lines(message, to_stderr=True)

@@ -1,4 +1,8 @@
-"""Output of commands: JSON for programs, and tables, times and safe text for people."""
+"""Output of commands: JSON for programs, and tables, times and safe text for people.
+
+Every command prints through this module, which escapes the control characters of terminals. Lint forbids ``print``
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -46,12 +50,18 @@ def note_times(text: str) -> None:
 
 def say(text: str) -> None:
     """Print a line of the answer for people."""
-    print(escape(text))
+    say_lines(escape(text))
+
+
+def say_lines(text: str, *, to_stderr: bool = False) -> None:
+    """Print a text of several lines."""
+    for line in text.removesuffix("\n").split("\n"):
+        print(escape(line), file=sys.stderr if to_stderr else sys.stdout)
 
 
 def say_progress(text: str) -> None:
     """Print progress to stderr, so that pipes and ``--json`` get the answer alone."""
-    print(escape(text), file=sys.stderr, flush=True)
+    say_lines(escape(text), to_stderr=True)
 
 
 def plain(value: Any) -> str:

@@ -44,14 +44,14 @@ def queue(session: Session) -> None:
 def _print_queue(answer: dict[str, Any]) -> None:
     named = [one for one in answer["queue"] if one["id"]]
     if not answer["queue"]:
-        print("The queue is empty.")
+        say("The queue is empty.")
         return
     if named:
         print_table(QUEUE_COLUMNS, [{**one, "now": answer["now"]} for one in named])
         for one in named:
             say(f"{short_id(one['id'])}: {_reason(one)}")
     else:
-        print("You are not waiting for a GPU.")
+        say("You are not waiting for a GPU.")
     others = Counter(one["asked"] for one in answer["queue"] if not one["id"])
     for asked, count in others.items():
         say(f"{count} other {'request waits' if count == 1 else 'requests wait'} for {asked}.")
@@ -104,7 +104,7 @@ def _print_offers(answer: dict[str, Any]) -> None:
     if answer["offers"]:
         print_table(OFFER_COLUMNS, [{**one, "currency": answer["currency"]} for one in answer["offers"]])
     else:
-        print("No GPU kind is offered to you.")
+        say("No GPU kind is offered to you.")
     for line in answer["quota"]:
         say(line["words"])
 
@@ -155,9 +155,9 @@ def usage(session: Session, by: str, since: str | None, until: str | None, *, al
 def _print_usage(answer: dict[str, Any]) -> None:
     since, until = answer["since"], answer["until"]
     if not answer["rows"]:
-        print(f"No GPU was used from {since} to {until}.")
+        say(f"No GPU was used from {since} to {until}.")
         return
     columns = (Column(answer["by"].upper(), ("name",), plain), *USAGE_COLUMNS)
-    print(f"GPU hours from {since} to {until}, {answer['timezone']}. Running workspaces count up to now.")
+    say(f"GPU hours from {since} to {until}, {answer['timezone']}. Running workspaces count up to now.")
     rows = [*answer["rows"], {**answer, "name": "all"}]
     print_table(columns if answer["cost"] is None else (*columns, COST_COLUMN), rows)

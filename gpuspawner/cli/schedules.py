@@ -66,7 +66,7 @@ def _change(session: Session, action: str, beginning: str, when: dict[str, str])
     listed = session.ask("/ready")["ready"]
     path = f"/ready/{find_by_id(listed, beginning, 'schedule', 'gpuspawner schedule')['id']}"
     if action == "remove":
-        session.show(session.ask(path, "DELETE"), lambda one: print(f"{short_id(one['id'])}: removed."))
+        session.show(session.ask(path, "DELETE"), lambda one: say(f"{short_id(one['id'])}: removed."))
         return
     if action == "change" and not when:
         raise InvalidError("The change is missing. Add --at 9:00, --on mon,wed, or both.")
@@ -82,4 +82,4 @@ def _print_list(answer: dict[str, Any]) -> None:
     if answer["ready"]:
         print_table(COLUMNS, answer["ready"])
     else:
-        print("You have no schedules. Make one with gpuspawner schedule --at 8:00 --on weekdays.")
+        say("You have no schedules. Make one with gpuspawner schedule --at 8:00 --on weekdays.")

@@ -80,7 +80,7 @@ def logout(session: Session) -> None:
             raise
         say_progress("The token had ended already.")
     save_login(session.url, None)
-    session.show({"id": saved["id"], "user": saved["user"]}, lambda _: print("Signed out."))
+    session.show({"id": saved["id"], "user": saved["user"]}, lambda _: say("Signed out."))
 
 
 @base.command("tokens", examples="gpuspawner tokens\ngpuspawner tokens --revoke 3f2a")
@@ -105,11 +105,11 @@ def _print_login(one: dict[str, Any]) -> None:
     admin_until, now = one["admin_until"], one["now"]
     admin = "" if admin_until is None else f", as an administrator until {show_time(admin_until, now)}"
     say(f"Signed in as {one['user']} until {show_time(one['until'], now)}{admin}.")
-    print(f"The token is in {logins_file()}. To end it: gpuspawner logout.")
+    say(f"The token is in {logins_file()}. To end it: gpuspawner logout.")
 
 
 def _print_tokens(answer: dict[str, Any]) -> None:
     if answer["tokens"]:
         print_table(COLUMNS, answer["tokens"])
     else:
-        print("No machine is signed in as you.")
+        say("No machine is signed in as you.")

@@ -23,8 +23,9 @@ from urllib.parse import quote
 import click
 
 from gpuspawner.cli import base
-from gpuspawner.cli.client import call, read_token
+from gpuspawner.cli.client import call, expect_service_answers, read_token
 from gpuspawner.cli.errors import AwayError, InvalidError, RefusedError
+from gpuspawner.cli.output import say_lines
 from gpuspawner.cli.workspaces import RUNNING_PHASES
 
 DEFAULT_SERVER = "-"
@@ -92,7 +93,8 @@ def ssh(url: str, name: str, rest: tuple[str, ...], *, config: bool, proxy: bool
     if config and proxy:
         raise click.UsageError("Write either --config or --proxy.")
     wanted = Target(url, name, **files)
-    workspace = reach(wanted, read_token(wanted.token_file, url))
+    with expect_service_answers(url):
+        workspace = reach(wanted, read_token(wanted.token_file, url))
     if proxy:
         from gpuspawner.cli.ssh_relay import relay  # noqa: PLC0415 - tornado, which only the ProxyCommand needs
 
@@ -101,7 +103,7 @@ def ssh(url: str, name: str, rest: tuple[str, ...], *, config: bool, proxy: bool
         return
     host, settings = f"gpu-{alias(workspace.name)}", ssh_settings(workspace, wanted)
     if config:
-        print("\n".join([f"Host {host}", *(f"    {name} {value}" for name, value in settings)]))
+        say_lines("\n".join([f"Host {host}", *(f"    {name} {value}" for name, value in settings)]))
     else:
         flags = [word for name, value in settings for word in ("-o", f"{name}={value}")]
         os.execv(program, [program, *flags, host, *rest])  # noqa: S606 - the user asks for ssh
@@ -117,20 +119,23 @@ def reach(wanted: Target, token: str) -> Reached:
     service = wanted.url.rstrip("/")
     user = str(call(f"{service}/api/v1/", token)["user"])
     owner, slash, server = wanted.name.rpartition("/")
-    name, owner = ("" if server == DEFAULT_SERVER else server), (owner if slash else user)
+    name = "" if server == DEFAULT_SERVER else server
+    if slash and owner != user:
+        # A token of the hub acts as its user everywhere. The other user could read it and use it.
+        raise RefusedError(
+            f"You are {user}, and workspace `{wanted.name}` is another user's: your token is not sent there. Run "
+            "gpuspawner login as its user, or name a workspace of your own as gpuspawner list shows it."
+        )
+    found = _find(call(f"{service}/api/v1/workspaces", token)["workspaces"], name)
     scheme, credential = "token", token
-    if owner == user:
-        found = _find(call(f"{service}/api/v1/workspaces", token)["workspaces"], name)
-        if token.startswith(LOGIN_TOKEN):
-            answer = call(f"{service}/api/v1/workspaces/{found['id']}/ssh", token, "POST")
-            scheme, credential = "ticket", str(answer["ticket"])
-    elif token.startswith(LOGIN_TOKEN):
-        raise RefusedError("With a login you open only your own workspaces. Name one as gpuspawner list shows it.")
+    if token.startswith(LOGIN_TOKEN):
+        answer = call(f"{service}/api/v1/workspaces/{found['id']}/ssh", token, "POST")
+        scheme, credential = "ticket", str(answer["ticket"])
     keys = public_keys(wanted.key)
     base_url = service.rpartition("/services/")[0]
-    address = f"{base_url}/user/{quote(owner, safe='@~')}/" + (f"{quote(name, safe='@~')}/" if name else "")
+    address = f"{base_url}/user/{quote(user, safe='@~')}/" + (f"{quote(name, safe='@~')}/" if name else "")
     sent = _send(f"{address}gpuspawner/ssh", credential, keys, scheme, called=f"`{wanted.name}`")
-    login, host_key = (sent.get(name) if isinstance(sent, dict) else None for name in ("user", "host_key"))
+    login, host_key = (sent.get(name) for name in ("user", "host_key"))
     # The workspace's answer goes into files that ssh trusts.
     if not (isinstance(login, str) and USER.fullmatch(login) and isinstance(host_key, str) and KEY.fullmatch(host_key)):
         raise RefusedError(f"Workspace `{wanted.name}` did not name the user of its SSH server. Start it again.")

@@ -26,6 +26,7 @@ async def relay(address: str, token: str, scheme: str = "token") -> None:
         address.replace("http", "ws", 1),
         headers={"Authorization": f"{scheme} {token}"},
         connect_timeout=CONNECT_SECONDS,
+        follow_redirects=False,  # another server would get the token
     )
     try:
         socket = await websocket_connect(request)

@@ -148,6 +148,6 @@ def _print(session: Session, one: dict[str, Any]) -> None:
     if one["phase"] in RUNNING_PHASES:
         ends = "" if one["ends_at"] is None else f" It ends {show_time(one['ends_at'], one['now'])}."
         say(f"{title_of(one)}: {one['words']}.{ends}")
-        print(address_of(session, one))
+        say(address_of(session, one))
         return
     say(f"{title_of(one)}: {one['queue']['sentence'] if one['queue'] else one['words']}")

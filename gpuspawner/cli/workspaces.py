@@ -85,11 +85,11 @@ def _print_list(workspaces: list[dict[str, Any]], *, all_users: bool, disputed: 
     if workspaces:
         print_table(COLUMNS, workspaces)
     elif disputed:
-        print("Every report of a wrong end is answered.")
+        say("Every report of a wrong end is answered.")
     elif all_users:
-        print("There are no workspaces.")
+        say("There are no workspaces.")
     else:
-        print(
+        say(
             "You have no workspaces. Start one with gpuspawner start, or on the hub's page Home. Administrators see "
             "those of all users with --all."
         )
@@ -104,7 +104,7 @@ def explain(session: Session, name: str) -> None:
 
 
 def _print_explained(one: dict[str, Any]) -> None:
-    print(f"{title_of(one)}. {one['words']}.")
+    say(f"{title_of(one)}. {one['words']}.")
     for line in one["explained"]:
         say(line)
 
@@ -140,7 +140,7 @@ def _print_whole(session: Session, one: dict[str, Any]) -> None:
         lines.append(("Charged", f"{one['charged']['gpu_hours']:.1f} GPU h{cost}"))
     parts = urlsplit(session.url)
     lines.append(("Page", f"{parts.scheme}://{parts.netloc}{one['page']}"))
-    print(title_of(one))
+    say(title_of(one))
     for name, text in lines:
         say(f"  {name + ':':<10} {text}")
 
@@ -171,7 +171,7 @@ def open_workspace(session: Session, name: str, *, print_only: bool) -> None:
         see = f"See gpuspawner show {short_id(one['id'])}."
         raise RefusedError(escape(f"{title_of(one)} is not running: {one['words']}. {see}"))
     address = address_of(session, one)
-    session.show({"address": address}, lambda told: print(told["address"]))
+    session.show({"address": address}, lambda told: say(told["address"]))
     if not session.as_json and not print_only:
         webbrowser.open(address)
 
@@ -196,7 +196,7 @@ def keep(session: Session, name: str) -> None:
     answer = session.ask(f"/workspaces/{one['id']}/keep", "POST")
     left = answer["keep"]["left"]
     more = f"You can keep it {left} more time{'' if left == 1 else 's'}."
-    session.show(answer, lambda _: print(f"{title_of(one)} keeps running. {more}"))
+    session.show(answer, lambda _: say(f"{title_of(one)} keeps running. {more}"))
 
 
 @base.command("extend", examples='gpuspawner extend train\ngpuspawner extend 7c1d90ab --until 3d --reason "a deadline"')
@@ -293,4 +293,4 @@ def _restart(session: Session, name: str, way: str, *, dry_run: bool) -> None:
 
 def _print_restart(answer: dict[str, Any]) -> None:
     say(f"{answer['going_on']['words']} {answer['now']}")
-    print("Nothing was done.")
+    say("Nothing was done.")

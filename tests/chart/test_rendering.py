@@ -250,6 +250,31 @@ def test_the_services_rights_on_kueue_are_those_that_hub_config_explains_and_are
         assert more == explained[kind]
 
 
+@pytest.mark.parametrize("prefix", ["h", "hub-", "pro"])
+def test_a_beginning_of_names_that_hub_or_proxy_have_too_is_refused(chart, prefix):
+    values = {"workspaces.podNamePrefix": prefix}
+    with pytest.raises(StepError, match=f"podNamePrefix: {prefix} also begins names of pods such as"):
+        chart.text(values)
+    assert chart.text({**values, "workspaces.namespace": "gpu-workspaces"}), "no such pod is there"
+    assert chart.text({"workspaces.podNamePrefix": f"{prefix}workspace-"})
+
+
+def test_the_policy_bounds_workloads_where_the_service_may_change_them(chart):
+    def rendered(kueue):
+        policy = chart.objects({"rights.kueue": kueue})["ValidatingAdmissionPolicy", "jhub-gpuspawner-workspaces-only"]
+        spec = policy["spec"]
+        of_kueue = [one for one in spec["matchConstraints"]["resourceRules"] if one["apiGroups"] == ["kueue.x-k8s.io"]]
+        return of_kueue, [one["message"] for one in spec["validations"]]
+
+    (rule,), messages = rendered(kueue=True)
+    assert (rule["resources"], rule["operations"]) == (["workloads", "workloads/status"], ["UPDATE", "DELETE"])
+    without, fewer = rendered(kueue=False)
+    assert (without, [one for one in messages if one not in fewer]) == (
+        [],
+        ["the GPU service may change Workloads of workspaces alone, and not which hub they are of"],
+    )
+
+
 def test_the_right_to_see_podgroups_is_the_one_that_hub_config_explains_and_is_given_on_asking(chart):
     text = (ROOT / "hub_config" / "kubernetes-podgroups-rbac.yaml").read_text()
     (explained,) = (part["rules"] for part in yaml.safe_load_all(text) if "rules" in part)

@@ -16,6 +16,7 @@ from gpuspawner.cli.client import call
 from gpuspawner.cli.errors import RefusedError
 
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEzO"
+TRAIN = {"id": "a" * 32, "server": "train", "phase": "running", "opens": ["ssh"]}
 
 
 @pytest.mark.parametrize(
@@ -25,22 +26,21 @@ HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEzO"
         {"user": "-oProxyCommand=x", "host_key": HOST_KEY},
         {"user": "jovyan", "host_key": f"{HOST_KEY}\n* {HOST_KEY}"},
         {"user": "jovyan"},
-        ["jovyan", HOST_KEY],
     ],
-    ids=["a line more", "an option", "two keys", "none", "a list"],
+    ids=["a line more", "an option", "two keys", "none"],
 )
 def test_what_a_workspace_says_of_its_ssh_adds_no_lines(monkeypatch, tmp_path, answer):
-    monkeypatch.setattr(ssh, "call", lambda url, *_: {"user": "alice", "workspaces": []})
+    monkeypatch.setattr(ssh, "call", lambda url, *_: {"user": "alice", "workspaces": [TRAIN]})
     monkeypatch.setattr(ssh, "_send", lambda *_, **__: answer)
     monkeypatch.setattr(ssh, "public_keys", lambda _: [HOST_KEY])
     monkeypatch.setattr(ssh, "_write_known_hosts", lambda *_: tmp_path / "known_hosts")
     with pytest.raises(RefusedError, match="did not name the user"):
-        ssh.reach(ssh.Target("http://127.0.0.1:9/services/gpu", "bob/train"), "token")
+        ssh.reach(ssh.Target("http://127.0.0.1:9/services/gpu", "alice/train"), "token")
 
 
 @pytest.fixture
 def hosts():
-    """Two servers: the first sends everybody to the second, which notes who came with what."""
+    """Two servers. The first redirects to the second, or to a user of its own. ``heard`` are the tokens that arrive."""
     heard = []
 
     class Second(BaseHTTPRequestHandler):
@@ -55,8 +55,12 @@ def hosts():
 
     class First(Second):
         def do_GET(self):
+            if self.path == "/user/mallory/":
+                super().do_GET()
+                return
             self.send_response(302)
-            self.send_header("Location", f"http://127.0.0.1:{second.server_port}/")
+            other = f"http://127.0.0.1:{second.server_port}/"
+            self.send_header("Location", "/user/mallory/" if self.path == "/same-host" else other)
             self.end_headers()
 
     first, second = (ThreadingHTTPServer(("127.0.0.1", 0), handler) for handler in (First, Second))
@@ -70,10 +74,11 @@ def hosts():
         thread.join()
 
 
-def test_a_token_follows_no_redirect_to_another_host(hosts):
+@pytest.mark.parametrize("path", ["", "same-host"])
+def test_a_token_follows_no_redirect(hosts, path):
     url, heard = hosts
     with pytest.raises(RefusedError, match="302"):
-        call(url, "SECRET")
+        call(f"{url}{path}", "SECRET")
     assert heard == []
 
 

@@ -382,12 +382,12 @@ def test_where_no_service_answers_it_is_away(command):
     assert "Is the hub running? Set --url or GPUSPAWNER_URL." in answer.stderr
 
 
-@pytest.mark.parametrize("where", ["", "/hub", "/services/gpus"])
-def test_an_address_without_the_service_is_named_with_how_the_right_one_ends(hub, where):
+@pytest.mark.parametrize(("where", "status"), [("", 302), ("/hub", 404), ("/services/gpus", 302)])
+def test_an_address_without_the_service_is_named_with_how_the_right_one_ends(hub, where, status):
     answer = gpuspawner("list", token=ADMIN_TOKEN, url=f"{hub.url}{where}")
     assert (answer.returncode, answer.stdout) == (REFUSED, "")
     assert answer.stderr == (
-        f"No GPU service is at {hub.url}{where}: the answer there was 404. Its address ends in /services/gpu. "
+        f"No GPU service is at {hub.url}{where}: the answer there was {status}. Its address ends in /services/gpu. "
         "Set --url or GPUSPAWNER_URL.\n"
     )
 

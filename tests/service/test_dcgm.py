@@ -288,20 +288,97 @@ def test_a_metric_under_the_wrong_key_does_not_count_and_is_told():
     busy = {"UUID": "GPU-b"}
     seen = fed(("my_ratio", label, {990.0: 0.0}), ("my_ratio", busy, {990.0: 0.97}), utilization="my_ratio")
     assert seen.trouble == (
-        "The metric my_ratio has the value 0.97, so it is a ratio, not a percentage, and does not count. Set "
+        "The metric my_ratio of GPU-b has the value 0.97, so it is a ratio, not a percentage, and does not count. Set "
         "readings.activity to it if it is an average over time."
     )
     assert told(seen, ["GPU-b"], ProbeResult()) == []
     seen = fed(("my_percentage", label, {990.0: 97.0}), activity="my_percentage")
     assert seen.trouble == (
-        "The metric my_percentage has the value 97, so it is no ratio and does not count. Set readings.activity to a "
-        "ratio such as DCGM_FI_PROF_GR_ENGINE_ACTIVE."
+        "The metric my_percentage of GPU-a has the value 97, so it is no ratio and does not count. Set "
+        "readings.activity to a ratio such as DCGM_FI_PROF_GR_ENGINE_ACTIVE."
     )
     assert told(seen, ["GPU-a"], ProbeResult()) == []
     seen = fed((UTILIZATION, label, {990.0: 4e6}))
-    assert seen.trouble == f"The metric {UTILIZATION} has the value 4e+06, so it is no percentage and does not count."
+    no_percentage = "has the value 4e+06, so it is no percentage and does not count."
+    assert seen.trouble == f"The metric {UTILIZATION} of GPU-a {no_percentage}"
     seen = fed((UTILIZATION, label, {990.0: 1.0}), (ACTIVITY, label, {990.0: 1.0000012}))
     assert (seen.trouble, {one[2] for one in told(seen, ["GPU-a"], ProbeResult())}) == ("", {1.0, 100.0})
+
+
+ADA, MALLORY = ({"pod": pod, "namespace": "jhub"} for pod in ("jupyter-ada", "jupyter-mallory"))
+BUSY = (ACTIVITY, {"UUID": "GPU-a", **ADA}, dict.fromkeys(range(880, 1000, 30), 0.9))
+IDLE = (ACTIVITY, {"UUID": "GPU-a", **ADA}, dict.fromkeys(range(880, 1000, 30), 0.0))
+
+
+def of_ada(*series):
+    """Return percent and coverage of ada's readings by the name of her GPU, and the trouble."""
+    seen = fed(*series)
+    found = seen.readings(["GPU-a"], OWN, (), since=900.0)
+    return [(round(one.percent), round(one.coverage, 2)) for one in found if one.gpu], seen.trouble
+
+
+@pytest.mark.parametrize(
+    ("metric", "labels", "value", "trouble"),
+    [
+        (ACTIVITY, {"UUID": "GPU-m", **MALLORY}, 7, "GPU-m in the pod jhub/jupyter-mallory has the value 7, so it"),
+        (ACTIVITY, {"UUID": "GPU-m"}, 1.6, "GPU-m has the value 1.6, so it is no ratio"),
+        (ACTIVITY, {"UUID": "GPU-a", **MALLORY}, 7, "GPU-a in the pod jhub/jupyter-mallory has the value 7, so it"),
+        (UTILIZATION, {"UUID": "GPU-m", **MALLORY}, 0.5, "GPU-m in the pod jhub/jupyter-mallory has the value 0.5, so"),
+        (UTILIZATION, {**MALLORY, "UUID": "\x1b[2J" * 99}, 400, "?[2J?[2J"),
+    ],
+)
+def test_an_odd_value_counts_against_its_own_series_alone_and_is_named(metric, labels, value, trouble):
+    told, said = of_ada(BUSY, (UTILIZATION, {"UUID": "GPU-a", **ADA}, {990.0: 80.0}), (metric, labels, {990.0: value}))
+    assert told == [(90, 1.0), (80, 0.03)]
+    assert said.startswith(f"The metric {metric} of {trouble}")
+    assert len(said) < 500
+
+
+def test_several_odd_series_are_one_sentence():
+    odd = ((ACTIVITY, {"UUID": f"GPU-{i}"}, {990.0: 7}) for i in range(50))
+    told, said = of_ada(BUSY, *odd)
+    assert told == [(90, 1.0)]
+    assert said.count("has the value") == 1
+    assert said.endswith("50 of its 51 series do not count.")
+
+
+def test_a_constant_1_of_a_metric_that_looks_like_a_ratio_is_no_percentage():
+    full, idle, half = (
+        (UTILIZATION, {"UUID": f"GPU-{name}"}, {990.0: n}) for name, n in (("a", 1), ("b", 0), ("c", 0.5))
+    )
+    seen = fed(full, idle, half)
+    assert [told(seen, [f"GPU-{name}"], ProbeResult()) for name in "ac"] == [[], []]
+    assert told(seen, ["GPU-b"], ProbeResult()) == [("GPU-b", "utilization", 0, True)], "0 is idle in both units"
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        (ENERGY, dict.fromkeys(range(880, 1000, 20), 5)),  # as of a frozen exporter
+        (UTILIZATION, {990.0: 97}),  # as of activity that is stuck at 0
+        (ACTIVITY, {990.0: 0.2}),  # as of a GPU that works, with gaps
+    ],
+)
+def test_what_another_pod_writes_under_the_name_of_a_gpu_does_not_count(forged):
+    name, values = forged
+    expected = [(0, 1.0)]
+    moving = (ENERGY, {"UUID": "GPU-a", **ADA}, {at: at * 60_000 for at in range(880, 1000, 20)})
+    for honest in ([IDLE], [IDLE, moving]):
+        found, _ = of_ada(*honest, (name, {"UUID": "GPU-a", **MALLORY}, values))
+        assert (found, honest) == (expected, honest)
+
+
+def test_the_counter_of_a_mig_device_counts_for_its_instances():
+    def coverage(*counters):
+        labels = {"UUID": "GPU-a", "GPU_I_ID": "7", **ADA}
+        energy = [(ENERGY, {"UUID": "GPU-a", **pod}, values) for pod, values in counters]
+        seen = fed((ACTIVITY, labels, dict.fromkeys(range(880, 1000, 30), 0.0)), *energy)
+        (one,) = seen.readings(["node-1/0"], OWN, (), since=900.0)
+        return one.coverage
+
+    still, moving = dict.fromkeys(range(880, 1000, 20), 5), {at: at * 60_000 for at in range(880, 1000, 20)}
+    assert coverage(({}, still)) == 0.0
+    assert coverage(({}, moving), (MALLORY, still)) == 1.0
 
 
 def test_an_exporter_without_profiling_counters_is_told_unless_they_are_left_out(tmp_path):

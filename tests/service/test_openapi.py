@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 
 import pytest
 import requests
@@ -119,6 +120,19 @@ def test_what_is_asked_again_by_the_same_key_is_done_once_and_answered_alike(wor
 def test_who_was_refused_may_try_again_by_the_same_key(world):
     assert keyed(world, "one", "workspaces/runs/move").status_code == 409
     assert keyed(world, "one", "workspaces/runs/stop").status_code == 200
+
+
+METHODS = {"get", "post", "put", "delete"}
+OPERATIONS = [(method, path) for path, one in document_of_all()["paths"].items() for method in METHODS & one.keys()]
+
+
+@pytest.mark.parametrize(("method", "path"), sorted(OPERATIONS))
+def test_an_argument_that_does_not_exist_is_refused_in_json_at_each_route(world, method, path):
+    address = world.home.rstrip("/") + re.sub(r"\{[^}]*\}", "runs", path)
+    for headers in ({}, {"Authorization": f"token {world.token('admin')}"}):
+        answer = requests.request(method, f"{address}?no-such-argument=1", headers=headers, data="{}", timeout=20)
+        assert 400 <= answer.status_code < 500, answer.text
+        assert answer.json()["error"]["message"]
 
 
 def test_any_request_by_the_document_is_answered_as_it_says(world):

@@ -26,7 +26,7 @@ from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.cli import base
 from gpuspawner.cli.client import read_token
 from gpuspawner.cli.errors import INVALID, InvalidError, RefusedError
-from gpuspawner.cli.output import print_json
+from gpuspawner.cli.output import print_json, say
 from gpuspawner.core.errors import CatalogError, Unavailable
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.proof import hub_token
@@ -81,9 +81,9 @@ def doctor(*, as_json: bool, **options: Any) -> int:
         print_json({"findings": [{**asdict(one), "state": one.state.value} for one in found]})
     else:
         for one in found:
-            print(f"{MARKS[one.state]:>4}  {one.check}: {one.words}")
+            say(f"{MARKS[one.state]:>4}  {one.check}: {one.words}")
             if one.remedy:
-                print(f"      -> {one.remedy}")
+                say(f"      -> {one.remedy}")
     return INVALID if any(one.state is State.BAD for one in found) else 0
 
 

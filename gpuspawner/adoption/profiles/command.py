@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -13,6 +12,7 @@ from gpuspawner.adoption.profiles.sources import SourceError, read_source
 from gpuspawner.adoption.profiles.templates import LIFETIME, Imported, imported
 from gpuspawner.cli import base
 from gpuspawner.cli.errors import INVALID, InvalidError
+from gpuspawner.cli.output import say_lines
 from gpuspawner.core.errors import CatalogError
 
 NO_PROFILE = "None of its profiles can be read. Nothing was written."
@@ -48,7 +48,7 @@ def import_profiles(source: str, file: str, *, force: bool) -> int:
             f"{first.wrong}. Change that profile, or remove it and write its template by hand."
         ) from error
     for line in _report(found, source, file):
-        print(line, file=sys.stderr if file == "-" or not found.profiles else sys.stdout)
+        say_lines(line, to_stderr=file == "-" or not found.profiles)
     return 0 if found.profiles else INVALID
 
 

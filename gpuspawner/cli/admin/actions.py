@@ -13,7 +13,7 @@ from gpuspawner.cli import base
 from gpuspawner.cli.client import Session
 from gpuspawner.cli.errors import REFUSED, InvalidError, RefusedError
 from gpuspawner.cli.lookup import title_of
-from gpuspawner.cli.output import Column, escape, or_dash, print_table, say, short_id, show_time
+from gpuspawner.cli.output import Column, escape, or_dash, print_table, say, say_progress, short_id, show_time
 
 FORBIDDEN = 403
 ENDING = frozenset({"stop", "move"})
@@ -171,14 +171,14 @@ def print_done(answer: dict[str, Any]) -> None:
 def confirm(lines: Sequence[str]) -> None:
     """Ask at the terminal whether to go on. Raises RefusedError for any answer but yes."""
     for line in lines:
-        print(escape(line), file=sys.stderr)
+        say_progress(line)
     if read_line("Continue? [y/N] ").lower() not in {"y", "yes"}:
         raise RefusedError("Nothing was done.")
 
 
 def read_line(prompt: str) -> str:
     """Return a line that is typed at the terminal, or "" at the end of the input."""
-    print(prompt, end="", file=sys.stderr, flush=True)
+    print(escape(prompt), end="", file=sys.stderr, flush=True)  # noqa: T201 - the answer is typed behind it
     return sys.stdin.readline().strip()
 
 

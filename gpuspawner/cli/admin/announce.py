@@ -95,4 +95,4 @@ def _print_list(answer: dict[str, Any], empty: str) -> None:
     if answer["messages"]:
         print_table(COLUMNS, [{**one, "now": answer["now"]} for one in answer["messages"]])
     else:
-        print(empty)
+        say(empty)

@@ -12,7 +12,7 @@ from gpuspawner.cli import base
 from gpuspawner.cli.admin.actions import ask_admin
 from gpuspawner.cli.client import Session, query_of
 from gpuspawner.cli.errors import InvalidError
-from gpuspawner.cli.output import Column, or_dash, print_json, print_table, short_id, show_iso, show_time
+from gpuspawner.cli.output import Column, escape, or_dash, print_json, print_table, say, short_id, show_iso, show_time
 
 MOST_AT_ONCE = 1000
 """Lines of one answer of the API."""
@@ -59,7 +59,7 @@ def audit(session: Session, limit: int, *, as_csv: bool, **wanted: str | None) -
         writer.writerow(CSV_COLUMNS)
         writer.writerows([_cell({**line, "at": show_iso(line["at"])}[name]) for name in CSV_COLUMNS] for line in lines)
     elif not lines:
-        print("The audit has no such entry.")
+        say("The audit has no such entry.")
     else:
         print_table(COLUMNS, [{**line, "now": now} for line in lines])
 
@@ -77,4 +77,6 @@ def _read_lines(session: Session, limit: int, wanted: dict[str, str | None]) -> 
 
 
 def _cell(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+    if not isinstance(value, str):
+        return value
+    return escape(f"'{value}" if value.startswith(FORMULA) else value)

@@ -93,7 +93,7 @@ def _print_grants(answer: dict[str, Any]) -> None:
     if answer["grants"]:
         print_table(COLUMNS, answer["grants"])
     else:
-        print("There are no grants.")
+        say("There are no grants.")
 
 
 def _print_grant(one: dict[str, Any]) -> None:

@@ -125,7 +125,7 @@ def _print_list(answer: dict[str, Any]) -> None:
     if answer["preemptions"]:
         print_table(COLUMNS, answer["preemptions"])
     else:
-        print("There are no claims.")
+        say("There are no claims.")
 
 
 def _print_claim(one: dict[str, Any]) -> None:

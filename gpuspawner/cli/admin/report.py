@@ -10,7 +10,7 @@ import click
 
 from gpuspawner.cli import base
 from gpuspawner.cli.client import Session, call, fetch, query_of, read_token
-from gpuspawner.cli.output import Column, print_json, print_table, say
+from gpuspawner.cli.output import Column, print_json, print_table, say, say_lines
 
 MONTH = re.compile(r"(20[0-9]{2})-(0[1-9]|1[0-2])")
 BY = ("team", "user", "kind", "template", "node", "day", "week")
@@ -57,7 +57,7 @@ def report(session: Session, by: str, month: str | None, since: str | None, unti
     page, query = f"{session.url.rstrip('/')}/console/use", query_of(by=by, since=first, until=last)
     token = read_token(url=session.url)
     if as_csv:
-        print(fetch(f"{page}.csv{query}", token).decode().replace("\r\n", "\n"), end="")
+        say_lines(fetch(f"{page}.csv{query}", token).decode(errors="replace").replace("\r\n", "\n"))
         return
     answer = call(f"{page}.json{query}", token)
     if session.as_json:
@@ -77,7 +77,7 @@ def _days_of(month: str, day: str | None) -> tuple[str, str]:
 def _print(answer: dict[str, Any]) -> None:
     since, until, total = answer["since"], answer["until"], answer["total"]
     if not answer["rows"]:
-        print(f"No GPU was allocated from {since} to {until}.")
+        say(f"No GPU was allocated from {since} to {until}.")
         return
     priced = "cost" in total
     money = f" Cost in {answer['currency']}." if answer["currency"] and priced else ""
@@ -85,8 +85,8 @@ def _print(answer: dict[str, Any]) -> None:
     columns = (Column(answer["by"].upper(), ("name",)), *COLUMNS, *((COST_COLUMN,) if priced else ()))
     print_table(columns, [*answer["rows"], {**total, "name": "all"}])
     if total["measured_percent"] is not None:
-        print(f"{total['measured_percent']:.0f} % of the time was measured.")
-    print(
+        say(f"{total['measured_percent']:.0f} % of the time was measured.")
+    say(
         f"Workspaces reclaimed because they were idle or not opened: {total['reclaims']}. Reported as wrong: "
         f"{answer['called_wrong']}. Starts that waited: {answer['waits']['count']}."
     )

@@ -208,6 +208,6 @@ def _names_of(one: dict[str, Any]) -> set[str]:
 
 def _print_list(answer: dict[str, Any]) -> None:
     if not answer["restrictions"]:
-        print("There are no restrictions of this kind.")
+        say("There are no restrictions of this kind.")
         return
     print_table(COLUMNS, [{**one, "now": answer["now"]} for one in answer["restrictions"]])

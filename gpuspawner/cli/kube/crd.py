@@ -14,6 +14,7 @@ from gpuspawner.backends.kubernetes.resources import FINALIZER, KIND, CustomReso
 from gpuspawner.catalog.resources.definitions import everything
 from gpuspawner.cli import base
 from gpuspawner.cli.errors import AwayError, RefusedError
+from gpuspawner.cli.output import say, say_lines
 from gpuspawner.core.errors import Unavailable
 
 QUIET_SECONDS = 6.0
@@ -45,12 +46,12 @@ def crd(namespace: str, kubeconfig: str | None, context: str | None, *, release_
     workspace stops. The chart gpuspawner does the same when it is uninstalled.
     """
     if not release_finalizers:
-        print(definitions_text(), end="")
+        say_lines(definitions_text())
         return
     settings = base.cluster_settings(kubeconfig, context, namespace)
     resources = CustomResources(replace(settings, custom_resources=namespace))
     try:
-        print(asyncio.run(_release_or_count(resources, namespace, yes=yes)))
+        say(asyncio.run(_release_or_count(resources, namespace, yes=yes)))
     except Unavailable as error:
         if isinstance(error.__cause__, ApiRefused):
             rights = "this needs the rights to list and patch them, and to use the devgpuvmusers of their users"

@@ -13,6 +13,7 @@ from kubernetes_asyncio.client import ApiClient, ApiException, Configuration, Co
 
 from gpuspawner.cli import base
 from gpuspawner.cli.errors import AwayError, RefusedError
+from gpuspawner.cli.output import say
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 SECRET_BYTES = 32
@@ -31,7 +32,7 @@ def secret(action: str, names: tuple[str, ...]) -> None:
     try:
         namespace = (ACCOUNT / "namespace").read_text(encoding="ascii").strip()
         for name in names:
-            print(asyncio.run(_run(action, name, namespace)))
+            say(asyncio.run(_run(action, name, namespace)))
     except (OSError, config.ConfigException) as error:
         raise RefusedError(f"This runs in a pod with a service account, as the chart's Jobs do ({error}).") from error
     except ApiException as error:

@@ -19,6 +19,7 @@ from gpuspawner import __version__
 from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.cli import base
 from gpuspawner.cli.errors import InvalidError
+from gpuspawner.cli.output import say_lines
 from gpuspawner.core.addresses import is_service_address
 from gpuspawner.core.errors import CatalogError
 
@@ -129,7 +130,7 @@ def values(values: str | None, catalog: str | None, **options: str) -> None:
         read = load_catalog(catalog) if catalog else None
     except (NotValuesError, CatalogError) as error:
         raise InvalidError(str(error)) from error
-    print(as_text(z2jh_values(request, release, read)), end="")
+    say_lines(as_text(z2jh_values(request, release, read)))
 
 
 def _check(request: ValuesRequest) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 
@@ -15,7 +14,7 @@ from gpuspawner.catalog.visibility import named_groups
 from gpuspawner.cli import base
 from gpuspawner.cli.client import Session
 from gpuspawner.cli.errors import INVALID, AwayError, RefusedError
-from gpuspawner.cli.output import print_json
+from gpuspawner.cli.output import print_json, say, say_lines, say_progress
 from gpuspawner.core.errors import CatalogError
 
 HUB_HELP = (
@@ -36,7 +35,7 @@ def check(file: str, hub: str | None, *, as_json: bool) -> int:
         if as_json:
             print_json({"problems": [asdict(problem) for problem in error.problems]})
         else:
-            print(error, file=sys.stderr)
+            say_lines(str(error), to_stderr=True)
         return INVALID
     warnings, need_pods = list(without_effect(file, catalog)), needing_pods(file, catalog)
     gpus, not_asked = catalog.simulated, ""
@@ -50,18 +49,18 @@ def check(file: str, hub: str | None, *, as_json: bool) -> int:
         print_json({key: [asdict(one) for one in each] for key, each in found.items()})
         return 0
     for warning in warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        say_progress(f"warning: {warning}")
     counts = (
         _count(len(catalog.templates), "template", "templates"),
         _count(len(catalog.gpus), "GPU kind", "GPU kinds"),
         _count(len(catalog.policies), "policy", "policies"),
     )
-    print(f"{file}: good ({', '.join(counts)}).")
+    say(f"{file}: good ({', '.join(counts)}).")
     if need_pods:
         more = f" and {len(need_pods) - 1} more" if len(need_pods) > 1 else ""
-        print(f"Only for a hub with KubeSpawner: {need_pods[0].entry}{more}. Another hub does not start with it.")
+        say(f"Only for a hub with KubeSpawner: {need_pods[0].entry}{more}. Another hub does not start with it.")
     if not_asked:
-        print(not_asked)
+        say(not_asked)
     return 0
 
 

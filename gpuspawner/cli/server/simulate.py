@@ -12,7 +12,7 @@ import click
 from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.cli import base
 from gpuspawner.cli.errors import AwayError, InvalidError, RefusedError
-from gpuspawner.cli.output import print_json
+from gpuspawner.cli.output import print_json, say_lines, say_progress
 from gpuspawner.cli.server import simulate_cases, simulate_page, simulate_report
 from gpuspawner.cli.server.simulate_cases import Case, NothingRecorded
 from gpuspawner.core.errors import CatalogError, Conflict, Unavailable
@@ -82,7 +82,7 @@ def simulate(file: str, policy: str | None, html: Path | None, *, as_json: bool,
     if as_json:
         print_json(report)
     else:
-        print(simulate_report.text(report))
+        say_lines(simulate_report.text(report))
 
 
 def _write(file: Path, page: str) -> None:
@@ -91,7 +91,7 @@ def _write(file: Path, page: str) -> None:
         file.write_text(page, encoding="utf-8")
     except OSError as error:
         raise InvalidError(f"{file} cannot be written: {error.strerror}.") from error
-    print(f"Charts: {file}", file=sys.stderr)
+    say_progress(f"Charts: {file}")
 
 
 def _cases(source: Source, file: str, policy: str | None, catalog: Catalog, now: float) -> tuple[list[Case], str]:
@@ -153,10 +153,11 @@ class _Progress:
     def __call__(self, done: float, of: float) -> None:
         if time.monotonic() - self._printed_at >= 1.0:
             end = "\r" if self._line else "\n"
-            print(f"simulating: {100 * min(done / of, 1.0) if of else 100:.0f} %", end=end, file=sys.stderr, flush=True)
+            percent = 100 * min(done / of, 1.0) if of else 100
+            print(f"simulating: {percent:.0f} %", end=end, file=sys.stderr, flush=True)  # noqa: T201 - one line again
             self._printed_at, self._printed = time.monotonic(), True
 
     def clear(self) -> None:
         """Remove the line from a terminal."""
         if self._printed and self._line:
-            print(" " * 20, end="\r", file=sys.stderr, flush=True)
+            print(" " * 20, end="\r", file=sys.stderr, flush=True)  # noqa: T201 - likewise

@@ -18,7 +18,7 @@ import click
 from gpuspawner import __version__
 from gpuspawner.cli import base
 from gpuspawner.cli.errors import INVALID, InvalidError, RefusedError
-from gpuspawner.cli.output import print_json
+from gpuspawner.cli.output import print_json, say, say_lines, say_progress
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.units import show_bytes
 from gpuspawner.service.standby import LOOK_SECONDS, SILENT_SECONDS
@@ -119,7 +119,7 @@ def backup(file: str, data: Path, *, force: bool) -> None:
     words = f"Backed up {', '.join(names)} of {data}."
     if SECRET in names:
         words += " The backup holds the secret of hub and service. Protect it like a password."
-    print(words, file=sys.stderr if file == STDOUT else sys.stdout)
+    say_lines(words, to_stderr=file == STDOUT)
 
 
 def _back_up_to(file: Path, data: Path, *, force: bool) -> tuple[str, ...]:
@@ -148,8 +148,8 @@ def put_back(file: str, data: Path) -> None:
     """
     with _errors(), sys.stdin.buffer if file == STDOUT else Path(file).open("rb") as source:
         previous = restore(source, data, partial(describe_user, data))
-    print(f"{data} has the store of the backup.{f' The previous store is {previous}.' if previous else ''}")
-    print(
+    say(f"{data} has the store of the backup.{f' The previous store is {previous}.' if previous else ''}")
+    say(
         "Start hub and service. Workspaces that run are adopted. Workspaces that ended since the backup end in the "
         "store, too. Users who began to wait since the backup request again."
     )
@@ -187,7 +187,7 @@ def check(address: StoreAddress, *, as_json: bool) -> int:
         where = {"store": address.url} if address.url else {"file": str(address.data / DATABASE)}
         print_json({**where, **asdict(found)})
     else:
-        print("\n".join(_describe(found, address)))
+        say_lines("\n".join(_describe(found, address)))
     return INVALID if found.is_newer else 0
 
 
@@ -229,7 +229,7 @@ def copy(address: StoreAddress) -> None:
         in_use = partial(describe_user, address.data)
         counts = copy_store(address.data, address.url, address.password_file, in_use, _Progress())
     copied = ", ".join(f"{count} {name}" for name, count in counts.items() if count and name != "meta")
-    print(
+    say(
         f"Copied and compared: {copied or 'the store was empty'}. Start the service with --store {address.url}, or "
         f"configure(store=...). {address.data / DATABASE} is unchanged. Keep the folder, which has hub id and secret."
     )
@@ -244,4 +244,4 @@ class _Progress:
     def __call__(self, table: str, done: int, of: int) -> None:
         if time.monotonic() - self._printed_at >= PROGRESS_SECONDS:
             self._printed_at = time.monotonic()
-            print(f"{table}: {done} of {of}", file=sys.stderr, flush=True)
+            say_progress(f"{table}: {done} of {of}")

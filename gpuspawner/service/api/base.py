@@ -301,6 +301,12 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         found = (outage for outage in self.parts.queue.outages.under_way() if outage.part == part)
         return next((f"{outage.words(now)} " for outage in found), "")
 
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Answer an error as ``{"error": {"message": ...}}``."""
+        error = kwargs.get("exc_info", (None, None, None))[1]
+        status, document = self.error_of(error) if error is not None else (status_code, {"message": "Not possible."})
+        self.answer({"error": document}, status)
+
     def log_exception(self, typ: Any, value: BaseException | None, tb: Any) -> None:
         """Errors that are answers need no traceback."""
         if not isinstance(value, (RequestRefused, Conflict, Unavailable, Superseded)):
@@ -316,9 +322,9 @@ def _all_of(error: RequestRefused) -> dict[str, Any]:
 
 
 class ApiHandler(BaseHandler):
-    """A BaseHandler that answers in JSON, errors too.
+    """A BaseHandler for a route that needs to know the sender.
 
-    Pages of the hub ask by a ticket. Where the hub has a domain of its own, browsers ask first whether they may.
+    Pages of the hub send a ticket. Where the hub has a domain of its own, browsers ask first whether they may.
     """
 
     def set_default_headers(self) -> None:
@@ -348,9 +354,3 @@ class ApiHandler(BaseHandler):
         if asked and not self.must().admin:
             raise HTTPError(403, reason="Only administrators (scope custom:gpu:admin) see the workspaces of all.")
         return asked
-
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Answer an error as ``{"error": {"message": ...}}``."""
-        error = kwargs.get("exc_info", (None, None, None))[1]
-        status, document = self.error_of(error) if error is not None else (status_code, {"message": "Not possible."})
-        self.answer({"error": document}, status)

@@ -39,6 +39,8 @@ FROZEN_SECONDS, FROZEN_INTERVALS = 90.0, 3
 uses some watts."""
 HIGHEST_RATIO = 1.5
 """A higher value is no ratio. Rounding may make one a little higher than 1."""
+LONGEST_TITLE = 200
+"""Characters of the labels that a sentence repeats."""
 HIGHEST = 1e9
 """DCGM writes a number far above this where it has no value."""
 
@@ -88,7 +90,7 @@ def query_of(exporter: Exporter) -> str:
 
 
 def read(body: bytes, exporter: Exporter, ahead_seconds: float, learned_at: float) -> tuple[list[Series], str]:
-    """Return the series of an answer, and in a sentence which metrics are not what the catalog says; "" for none.
+    """Return the series that count, and a sentence on each metric with series that do not, or "".
 
     Args:
         body: the answer of Prometheus.
@@ -116,9 +118,16 @@ def read(body: bytes, exporter: Exporter, ahead_seconds: float, learned_at: floa
     by_name: dict[str, list[Series]] = {}
     for (name, *_), series in found.items():
         by_name.setdefault(name, []).append(series)
-    wrong = {name: sentence for name, all_of_it in by_name.items() if (sentence := _refusal(name, all_of_it))}
-    kept = [_scaled(series) for name, all_of_it in by_name.items() if name not in wrong for series in all_of_it]
-    return kept, " ".join(wrong.values())
+    kept: list[Series] = []
+    sentences: list[str] = []
+    for name, of_metric in by_name.items():
+        is_ratio = _is_ratio(of_metric)
+        reasons = [(one, _refusal(one, is_ratio=is_ratio)) for one in of_metric]
+        kept += [_scaled(one) for one, reason in reasons if not reason]
+        if refused := [(one, reason) for one, reason in reasons if reason]:
+            more = "" if len(refused) == 1 else f" {len(refused)} of its {len(of_metric)} series do not count."
+            sentences.append(f"The metric {name} of {_title_of(refused[0][0])} {refused[0][1]}{more}")
+    return kept, " ".join(sentences)
 
 
 def _scaled(series: Series) -> Series:
@@ -126,23 +135,53 @@ def _scaled(series: Series) -> Series:
     return replace(series, values={at: (value * factor, learned) for at, (value, learned) in series.values.items()})
 
 
-def _refusal(name: str, series: Sequence[Series]) -> str:
-    """Return why a metric is not what the catalog says that it is, judged by all of its values; "" where it is."""
-    metric, values = series[0].metric, [value for one in series for value, _ in one.values.values()]
-    highest = max(values, default=0.0)
-    if metric.measure is Measure.ENGINE and highest > HIGHEST_RATIO:
+def _title_of(series: Series) -> str:
+    """Return the GPU and the pod of a series. Both are labels, which a pod may choose, so they are escaped."""
+    instance = f" instance {series.instance}" if series.instance else ""
+    pod = f" in the pod {series.pod.namespace}/{series.pod.name}" if series.pod else ""
+    text = f"{series.uuid or 'a GPU without a UUID'}{instance}{pod}"
+    return "".join(one if one.isprintable() else "?" for one in text[:LONGEST_TITLE])
+
+
+def _is_ratio(of_metric: Iterable[Series]) -> bool:
+    """Return whether all values of a metric are from 0 to 1, and some are fractions."""
+    values = [value for one in of_metric for value, _ in one.values.values()]
+    return max(values, default=0.0) <= 1 and any(value % 1 for value in values)
+
+
+def _refusal(series: Series, *, is_ratio: bool) -> str:
+    """Return why a series does not count, after the name of its metric, or "".
+
+    A series is judged by its own values, so that one GPU or pod cannot take a metric away from others. ``is_ratio``
+    says that all series of the metric look like ratios. Then a constant 1 of this series is probably 100 %. It does not
+    count, but a constant 0 does, because 0 is idle in both units.
+    """
+    highest = max((value for value, _ in series.values.values()), default=0.0)
+    if series.metric.measure is Measure.ENGINE and highest > HIGHEST_RATIO:
         return (
-            f"The metric {name} has the value {highest:g}, so it is no ratio and does not count. Set readings.activity "
-            "to a ratio such as DCGM_FI_PROF_GR_ENGINE_ACTIVE."
+            f"has the value {highest:g}, so it is no ratio and does not count. Set readings.activity to a ratio such "
+            "as DCGM_FI_PROF_GR_ENGINE_ACTIVE."
         )
-    if metric.measure is Measure.UTILIZATION and highest > 100:  # noqa: PLR2004 - a percentage
-        return f"The metric {name} has the value {highest:g}, so it is no percentage and does not count."
-    if metric.measure is Measure.UTILIZATION and highest <= 1 and any(value % 1 for value in values):
+    if series.metric.measure is not Measure.UTILIZATION:
+        return ""
+    if highest > 100:  # noqa: PLR2004 - a percentage
+        return f"has the value {highest:g}, so it is no percentage and does not count."
+    if highest > 0 and (is_ratio or _is_ratio([series])):
         return (
-            f"The metric {name} has the value {highest:g}, so it is a ratio, not a percentage, and does not count. Set "
-            "readings.activity to it if it is an average over time."
+            f"has the value {highest:g}, so it is a ratio, not a percentage, and does not count. Set readings.activity "
+            "to it if it is an average over time."
         )
     return ""
+
+
+def _of_pod(series: Iterable[Series], pod: PodName | None) -> list[Series]:
+    """Return the series of a pod. Return all if none is of this pod, as of an exporter that tells no pods.
+
+    A pod may write metrics under the UUID of any GPU, and Prometheus may scrape them. So what another pod says of this
+    pod's GPU does not count.
+    """
+    all_of_it = list(series)
+    return [one for one in all_of_it if one.pod == pod] or all_of_it
 
 
 @dataclass(frozen=True)
@@ -153,14 +192,15 @@ class ExporterValues:
         exporter: how the catalog describes the exporter.
         by_uuid: the series of each GPU, with those of its MIG instances.
         by_pod: the series of each pod.
-        stuck: GPUs whose activity stays 0 while their utilization shows work, until it is above 0 again.
+        stuck: GPUs whose activity stays 0 while their utilization shows work, until it is above 0 again. Each with the
+            pod that its series name.
         looked_at: when Prometheus was last asked.
     """
 
     exporter: Exporter
     by_uuid: Mapping[str, Sequence[Series]] = field(default_factory=dict)
     by_pod: Mapping[PodName | None, Sequence[Series]] = field(default_factory=dict)
-    stuck: frozenset[str] = frozenset()
+    stuck: frozenset[tuple[str, PodName | None]] = frozenset()
     looked_at: float = 0.0
 
     def with_look(self, found: Iterable[Series], now: float) -> ExporterValues:
@@ -178,13 +218,16 @@ class ExporterValues:
                 recent = replace(series, values=values)
                 by_uuid.setdefault(series.uuid, []).append(recent)
                 by_pod.setdefault(series.pod, []).append(recent)
-        stuck = {uuid for uuid, of_gpu in by_uuid.items() if _is_stuck(of_gpu, now, before=uuid in self.stuck)}
+        by_both: dict[tuple[str, PodName | None], list[Series]] = {}
+        for one in (one for of_gpu in by_uuid.values() for one in of_gpu):
+            by_both.setdefault((one.uuid, one.pod), []).append(one)
+        stuck = {both for both, told in by_both.items() if _is_stuck(told, now, before=both in self.stuck)}
         return ExporterValues(self.exporter, by_uuid, by_pod, frozenset(stuck), now)
 
     @property
     def stuck_sentence(self) -> str:
         """Say which GPUs are stuck, for administrators; "" for none."""
-        names = sorted(self.stuck)
+        names = sorted({uuid for uuid, _ in self.stuck})
         if not names:
             return ""
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
@@ -207,7 +250,7 @@ class ExporterValues:
         for gpu in names:
             device = result.devices.get(gpu, gpu)
             is_own = gpu == device and gpu not in shared
-            told = [one for one in self.by_uuid.get(device, ()) if not (is_own and one.instance)]
+            told = _of_pod((x for x in self.by_uuid.get(device, ()) if not (is_own and x.instance)), result.pod)
             found += [replace(one, gpu=gpu, is_own=is_own) for one in self._joined(told, since, now)]
         of_pod = self.by_pod.get(result.pod, ()) if result.pod is not None else ()
         for instances in (True, False):
@@ -250,7 +293,7 @@ class ExporterValues:
         each = interval if series.metric.measure is Measure.ENGINE else READ_SECONDS
         gaps = [later - earlier for earlier, later in pairwise((before, *new))]
         covered = sum(gap if gap <= each * JITTER else each for gap in gaps)
-        is_wrong = series.uuid in self.stuck or self._is_frozen(series.uuid)
+        is_wrong = (series.uuid, series.pod) in self.stuck or self._is_frozen(series)
         return SourceReading(
             "",
             Source.EXPORTER,
@@ -262,16 +305,24 @@ class ExporterValues:
             engine=series.metric.engine,
         )
 
-    def _is_frozen(self, uuid: str) -> bool:
-        """Whether a GPU's energy counter has stood still for long. A GPU may have no counter, or one that stays 0."""
-        for series in self.by_uuid.get(uuid, ()):
-            if series.metric.measure is None and not series.instance:
-                newest, *older = sorted(series.values, reverse=True)
-                joules = series.values[newest][0]
-                seconds = newest - min((at for at in older if series.values[at][0] == joules), default=newest)
-                if joules and seconds >= max(FROZEN_SECONDS, FROZEN_INTERVALS * self.exporter.interval_seconds):
-                    return True
-        return False
+    def _is_frozen(self, series: Series) -> bool:
+        """Return whether the energy counters of a series' GPU and pod all stand still for long.
+
+        A GPU may have no counter, or one that stays 0. The counter of a MIG device does not name the pods of its
+        instances, so for an instance the counters of all pods count.
+        """
+        told = [one for one in self.by_uuid.get(series.uuid, ()) if one.metric.measure is None and not one.instance]
+        counters = told if series.instance else [one for one in told if one.pod == series.pod]
+        still = [seconds for one in counters if (seconds := _still_seconds(one)) is not None]
+        longest = max(FROZEN_SECONDS, FROZEN_INTERVALS * self.exporter.interval_seconds)
+        return bool(still) and min(still) >= longest
+
+
+def _still_seconds(counter: Series) -> float | None:
+    """Return for how long a counter has had its newest value, or None if this is 0, as without a counter."""
+    newest, *older = sorted(counter.values, reverse=True)
+    joules = counter.values[newest][0]
+    return newest - min((at for at in older if counter.values[at][0] == joules), default=newest) if joules else None
 
 
 def _is_stuck(of_gpu: Iterable[Series], now: float, *, before: bool) -> bool:

@@ -4,6 +4,8 @@ One hub for all: each test moves the clock further, and nobody's workspace outli
 """
 
 import re
+import sqlite3
+from contextlib import closing
 from datetime import datetime, timedelta
 from html import unescape
 from zoneinfo import ZoneInfo
@@ -72,7 +74,10 @@ def refusals(hub, user, token, server="more"):
 
     def refused():
         """Return the form's page of the refusal; None while the hub is too busy to wait for it, and shows progress."""
-        page = unescape(hub.submit(session, user, server, template="lab").text)
+        try:
+            page = unescape(hub.submit(session, user, server, template="lab").text)
+        except AssertionError:  # the form is not there while the start before it is pending
+            return None
         return re.search(r'class="spawn-error-msg[^>]*>(.*?)</p>', page, re.DOTALL)
 
     by_form = eventually(refused, what="the form says why")[1].strip().removeprefix("Error: ")
@@ -83,8 +88,17 @@ def refusals(hub, user, token, server="more"):
     return [re.sub(r"\(.*?\)", "()", text) for text in said]  # what is used grows while it is asked
 
 
+def alive_at(hub):
+    with closing(sqlite3.connect(f"file:{hub.folder}/gpu/gpuspawner.sqlite?mode=ro", uri=True)) as database:
+        return database.execute("SELECT number FROM meta WHERE name = 'alive'").fetchone()[0]
+
+
 def killed(hub):
-    """Kill the service, and wait for the next one's first look: a clock that moves before it moves what it sees."""
+    """Kill the service, and wait for the next one's first look: a clock that moves before it moves what it sees.
+
+    Time since the service last noted that it serves is nobody's use. So it notes the time of a clock that moved first.
+    """
+    eventually(lambda: alive_at(hub) >= hub.clock.now() - 120, what="it notes that it serves")
     before = hub.service_pids()
     hub.kill_service()
     eventually(lambda: set(hub.service_pids()) - set(before) and hub.gpu("/"), what="the next service answers")

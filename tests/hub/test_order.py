@@ -128,7 +128,7 @@ def test_gpus_are_kept_for_a_class_and_others_are_told_before_start_and_end_in_t
     assert "reserved for cs231" in held["words"]
     assert hub.begin("jan", gpu="t4").status_code in {201, 202}
     hub.until("jan", "running")
-    assert hub.lease("karl")["phase"] == "queued", "who waited before keeps nothing from the class"
+    assert hub.lease("karl")["phase"] in {"queued", "parked"}, "who waited before keeps nothing from the class"
 
 
 @pytest.mark.slow  # core/test_hours.py has the rule

@@ -6,10 +6,11 @@ order alone does so. Others pass by what is kept for nobody else, or by ending b
 keeps no GPU from anybody; who takes of the same limit passes only if that is given back before it is needed. Nor does
 one whose budget leaves it too little.
 
-Passed over, and keeping nothing from others: one whose kinds an administrator has paused, a parked lease while its hub
-does not answer, one that backs off, and one that the whole fleet could not serve as it is: for GPUs of strangers, which
-nobody knows the end of, a pool would stand still for days. A lease whose user has as many starts under way as one may
-have keeps its GPUs from those behind it, and gets them a moment later.
+Passed over, and keeping nothing from others: one whose kinds an administrator has paused, one whose cluster or list of
+GPUs does not answer, a parked lease while its hub does not answer, one that backs off, and one that the whole fleet
+could not serve as it is: for GPUs of strangers, which nobody knows the end of, a pool would stand still for days. A
+lease whose user has as many starts under way as one may have keeps its GPUs from those behind it, and gets them a
+moment later.
 """
 
 from __future__ import annotations
@@ -226,7 +227,7 @@ class _Pass:
         if claim.request.gpu is None:
             return True
         for kind in kinds_of(claim.request, self._seen.kinds):
-            if claim.request.count > self._largest(kind.pool) or self._paused(kind):
+            if claim.request.count > self._largest(kind.pool) or self._paused(kind) or self._is_away(kind):
                 continue
             if kind.pool not in self._reserved or self._fit(claim, kind) is not None:
                 return True
@@ -243,6 +244,8 @@ class _Pass:
         held: Held | None = None
         fitting: list[GpuKind] = []
         for kind in kinds_of(claim.request, self._seen.kinds):
+            if self._is_away(kind):
+                continue  # somebody else may use by now what was free; pages tell of the outage
             if (paused := self._paused(kind)) or claim.request.count > self._largest(kind.pool):
                 held = held or paused
                 continue  # nothing that ends could serve it: it keeps nothing from others
@@ -273,6 +276,10 @@ class _Pass:
         words = self._seen.paused_words(kind.name if kind else None)
         return Held(PAUSED, words) if words else None
 
+    def _is_away(self, kind: GpuKind | None) -> bool:
+        """Return whether an outage hides the present state of a kind's GPUs. One failed look is enough."""
+        return self._seen.fleet.outage_of_kind(kind) is not None
+
     def _fit(self, claim: Claim, kind: GpuKind) -> Fit | None:
         if not self._pools.has_free(kind.pool):
             return None  # most of a long line find nothing left
@@ -284,6 +291,8 @@ class _Pass:
             self._held[claim.id] = Held(first.rule, first.words)
 
     def _serve_without_gpu(self, claim: Claim) -> None:
+        if self._is_away(None):
+            return
         held = self._paused(None) or self._barred(claim, None) or self._over_the_place(claim, None, ())
         if held is not None:
             self._held[claim.id] = held

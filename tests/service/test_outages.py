@@ -152,3 +152,32 @@ async def test_an_answer_that_is_older_than_the_outage_grants_nothing(make_world
     world.backend.unreachable = ""
     await look(world)
     assert world.phase(lease) is Phase.RESERVED
+
+
+@pytest.mark.parametrize("attended", [False, True])
+async def test_a_start_that_an_outage_kept_from_being_tried_parks_at_its_place_and_did_not_fail(make_world, attended):
+    """promise 6: a later request does not pass it either."""
+    world = make_world(gpus=1)
+    await look(world)
+    holder, lease, later = [await world.start(name) for name in ("alice", "bob", "carol")]
+    await world.allocator.park(later.id, later.attempt)
+    world.hub.forget("carol")
+    if not attended:
+        await world.allocator.park(lease.id, lease.attempt)
+        world.hub.forget("bob")
+    await look(world)
+    await world.allocator.release(holder.id, holder.attempt, "cancelled", "")
+    await world.settle()
+    assert world.phase(lease) is Phase.RESERVED, "granted as the outage begins"
+    world.backend.unreachable, world.backend.away_part = "No answer came.", API_SERVER
+    for _ in range(12):
+        world.clock.advance(10)
+        await look(world)
+    world.backend.unreachable = ""
+    for _ in range(3):
+        world.clock.advance(1)
+        await look(world)
+    after = world.now_of(lease)
+    assert (after.phase, after.failed_starts, after.asked_at) == (Phase.RESERVED, 0, lease.asked_at)
+    assert world.phase(later) is Phase.PARKED
+    assert "parked" not in world.did(lease)

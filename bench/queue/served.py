@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from heapq import heappop, heappush
+from math import inf, log
+from typing import NamedTuple
 
 from disciplines import Discipline
 from sessions import Session, Workload
@@ -13,10 +16,21 @@ from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.placement.fragmentation import Demand
 from gpuspawner.core.placement.placement import UNKNOWN, demand_of
-from gpuspawner.core.queue.forecast.estimates import queue_places
-from gpuspawner.core.queue.forecast.lasting import NOTHING_LASTED, Lasted
-from gpuspawner.core.queue.forecast.ranges import MOST_ERRORS, Outcome, range_of
-from gpuspawner.core.queue.snapshot import Snapshot
+from gpuspawner.core.queue.estimates import (
+    EACH_SIDE,
+    WINDOW_SECONDS,
+    PastPoint,
+    StartEstimate,
+    chance_to_show,
+    estimate_starts,
+    later_requests,
+)
+from gpuspawner.core.queue.forecasts import MOST_FORECAST
+from gpuspawner.core.queue.index import Index
+from gpuspawner.core.queue.positions import queue_places
+from gpuspawner.core.queue.ranges import MOST_ERRORS, Outcome, range_of
+from gpuspawner.core.queue.run_times import RunTimes, past_run
+from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.quotas.charges import HALF_LIFE_SECONDS
 from gpuspawner.core.quotas.entries import accounts_of
 from gpuspawner.core.rules import Account, Accounts
@@ -26,17 +40,33 @@ TICK_SECONDS = 60.0
 LEARN_SECONDS = 86400.0
 
 
+AT_ONCE, DRAWS = "at once", "in draws"
+"""The methods of an estimate: ``positions``, which answers at once, and ``estimates``, which takes a second."""
+NEAREST = 200
+"""A range is adjusted by so many past errors, those at the most similar horizon."""
+
+
+class Told(NamedTuple):
+    """A first estimate: its time, the likely start, the range as computed and as adjusted, in seconds from then."""
+
+    at: float
+    point_seconds: float
+    low_seconds: float
+    high_seconds: float
+    from_seconds: float
+    to_seconds: float
+    chance: float = 1.0
+    is_shown: bool = True
+
+
 @dataclass
 class Served:
-    """What became of a session. ``told`` is what it was told when it asked, ``outcome`` what came of that."""
+    """What became of a session. ``told`` are its first estimates by method, made when it asked."""
 
     session: Session
     started_at: float | None = None
     ran_seconds: float = 0.0
-    told: tuple[float, float, float, float] | None = None
-    """Likely, at the latest, and the range: seconds from when it was told."""
-    told_at: float = 0.0
-    outcome: Outcome | None = None
+    told: dict[str, Told] = field(default_factory=dict)
 
     def waited_seconds(self, end: float) -> float:
         """Return for how long it waited, until ``end`` where it never started."""
@@ -56,7 +86,9 @@ class _Cluster:
     used_at: float = 0.0
     demand: Demand = UNKNOWN
     learnt_at: float = float("-inf")
-    lasted: Lasted = NOTHING_LASTED
+    run_times: RunTimes = field(default_factory=RunTimes)
+    asked: list[Session] = field(default_factory=list)
+    """The sessions that have come, the oldest first."""
 
     def snapshot(self) -> Snapshot:
         factor = 0.5 ** ((self.now - self.used_at) / HALF_LIFE_SECONDS)
@@ -84,7 +116,7 @@ class _Cluster:
         while self.ends and self.ends[0][0] <= self.now:
             _, name = heappop(self.ends)
             lease, some = self.running.pop(name), True
-            self.lasted = self.lasted.and_of([lease], self.now)
+            self.run_times.add(past_run(lease, self.now))
             gpus = float(sum(slot.share for slot in lease.slots))
             for account in accounts_of(lease.key.user_created, ""):
                 self.used[account] = self.used.get(account, 0.0) + gpus * (self.now - (lease.running_at or 0.0))
@@ -95,12 +127,13 @@ def serve(work: Workload, discipline: Discipline) -> list[Served]:
     """Return what became of each session by the time at which the last one asks."""
     cluster, line = _Cluster(work), list(reversed(work.sessions))
     found = {one.id: Served(one) for one in work.sessions}
-    past: list[Outcome] = []
+    past: dict[str, list[tuple[Told, float]]] = {AT_ONCE: [], DRAWS: []}
     while line:
         cluster.now = _next_tick(min(line[-1].asked_at, *(at for at, _ in cluster.ends[:1]), line[0].asked_at))
         changed, new = cluster.end_those_over(), []
         while line and line[-1].asked_at <= cluster.now:
             session = line.pop()
+            cluster.asked.append(session)
             key = Key("hub", session.request.user, session.id)
             cluster.waiting[session.id] = Lease(
                 session.id, key, session.request.user, session.request, {}, session.asked_at
@@ -109,23 +142,52 @@ def serve(work: Workload, discipline: Discipline) -> list[Served]:
         if cluster.waiting and (changed or new):
             for name, slots, latest in discipline.starts(cluster.snapshot()):
                 cluster.start(found[name], slots, latest)
-                if (told := found[name].told) is not None:
-                    found[name].outcome = outcome = Outcome(*told, cluster.now - found[name].told_at)
-                    past = [*past, outcome][-MOST_ERRORS:]
+                for method, told in found[name].told.items():
+                    past[method].append((told, cluster.now - told.at))
         if discipline.estimates:
             _tell(cluster, [found[name] for name in new if name in cluster.waiting], past)
     return list(found.values())
 
 
-def _tell(cluster: _Cluster, new: Iterable[Served], past: Sequence[Outcome]) -> None:
-    """Tell those who came and wait, as the service does (``service.rules.foretold``)."""
-    new = list(new)
-    places = queue_places(cluster.snapshot(), lasted=cluster.lasted) if new else {}
+def _tell(cluster: _Cluster, new: Sequence[Served], past: Mapping[str, Sequence[tuple[Told, float]]]) -> None:
+    """Make the first estimates of those who came and wait, by each method."""
+    if not new:
+        return
+    seen, at = cluster.snapshot(), cluster.now
+    places = queue_places(seen, run_times=cluster.run_times)
+    outcomes = [Outcome(x.low_seconds, x.high_seconds, 0, 0, actual) for x, actual in past[AT_ONCE][-MOST_ERRORS:]]
     for one in new:
         likely, latest = places[one.session.id].likely_seconds, places[one.session.id].unchanged_seconds
         if latest:
             likely = latest if likely is None else likely
-            one.told, one.told_at = (likely, latest, *range_of(likely, latest, past)), cluster.now
+            one.told[AT_ONCE] = Told(at, likely, likely, latest, *range_of(likely, latest, outcomes))
+    if not cluster.run_times.is_known:
+        return
+    past_requests = [Claim(x.id, x.request.user, x.request, x.asked_at, user=x.request.user) for x in cluster.asked]
+    index, names = Index(seen), {one.session.id for one in new}
+    claims = sorted(seen.claims, key=lambda claim: claim.id not in names)[:MOST_FORECAST]
+    drawn = estimate_starts(seen, index, claims, cluster.run_times, partial(later_requests, past_requests, at))
+    least = chance_to_show([PastPoint(x.chance, _is_near(x, actual)) for x, actual in past[DRAWS][-MOST_ERRORS:]])
+    for one in new:
+        estimate = drawn[one.session.id]
+        if (point := estimate.point_seconds) is not None:
+            low, high = _adjusted(estimate, point, past[DRAWS])
+            one.told[DRAWS] = Told(
+                at, point, estimate.from_seconds, estimate.to_seconds, low, high, estimate.chance,
+                is_shown=estimate.chance >= least,
+            )  # fmt: skip
+
+
+def _adjusted(estimate: StartEstimate, point: float, past: Sequence[tuple[Told, float]]) -> tuple[float, float]:
+    """Return the range of an estimate, adjusted by the errors of the past at the most similar horizon."""
+    known = [(told, actual) for told, actual in past if told.high_seconds < inf]
+    known.sort(key=lambda one: abs(log((one[0].point_seconds + 60) / (point + 60))))
+    errors = [Outcome(told.low_seconds, told.high_seconds, 0, 0, actual) for told, actual in known[:NEAREST]]
+    return range_of(estimate.from_seconds, estimate.to_seconds, errors, EACH_SIDE)
+
+
+def _is_near(told: Told, actual_seconds: float) -> bool:
+    return abs(actual_seconds - told.point_seconds) <= WINDOW_SECONDS / 2
 
 
 def _next_tick(at: float) -> float:

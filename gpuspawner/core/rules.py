@@ -130,6 +130,10 @@ class QuotaGrant:
     """An amount that an administrator adds for a time to the limits of a user or a team.
 
     It raises soft and hard alike. Times are seconds since the epoch. ``kind`` as in :class:`Limit`.
+
+    Args:
+        user: the name of the account's user when it was granted, "" for a team or for everybody.
+        by: the administrator who granted it, for the reason ``why``.
     """
 
     id: str
@@ -139,6 +143,25 @@ class QuotaGrant:
     since: float
     until: float
     kind: str = ""
+    user: str = ""
+    why: str = ""
+    by: str = ""
+    made_at: float = 0.0
+    taken_back_at: float | None = None
+    taken_back_by: str = ""
+    taken_back_why: str = ""
+
+    def state(self, now: float) -> str:
+        """Return ``in force``, ``to come``, ``over`` or ``taken back``."""
+        if self.taken_back_at is not None:
+            return "taken back"
+        if now >= self.until:
+            return "over"
+        return "in force" if self.since <= now else "to come"
+
+    def is_live(self, now: float) -> bool:
+        """Return whether it is in force or will be."""
+        return self.taken_back_at is None and now < self.until
 
 
 @dataclass(frozen=True)

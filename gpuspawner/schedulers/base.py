@@ -16,9 +16,9 @@ from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Slot
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.backfill import Reservation
-from gpuspawner.core.queue.forecast.estimates import Place
 from gpuspawner.core.queue.grants import Held
 from gpuspawner.core.queue.kept_free import KeptFree
+from gpuspawner.core.queue.positions import Place
 from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
 from gpuspawner.core.quotas.limits import Room
 from gpuspawner.core.rules import LatestEnd

@@ -24,8 +24,8 @@ from gpuspawner.core.gpus.names import nodes_of
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.placement.placement import grantable, place, used_shares
-from gpuspawner.core.queue.forecast.estimates import Place
 from gpuspawner.core.queue.grants import Decision, Held, decide
+from gpuspawner.core.queue.positions import Place
 from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
 from gpuspawner.core.quotas.limits import (
     OF_ALL,

@@ -25,11 +25,11 @@ from gpuspawner.core.placement.placement import (
     largest_fit,
     used_shares,
 )
-from gpuspawner.core.queue.forecast.estimates import Place, queue_places
-from gpuspawner.core.queue.forecast.lasting import NOTHING_LASTED
 from gpuspawner.core.queue.grants import Decision, PlaceLimits, decide
 from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.kept_free import kept_free
+from gpuspawner.core.queue.positions import Place, queue_places
+from gpuspawner.core.queue.run_times import RunTimes, past_run
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.quotas.quotas import Tally
 from gpuspawner.schedulers.base import Answer, Capabilities, Grant, Offer, Preview
@@ -49,7 +49,7 @@ class View:
         self._demand, self._learnt_at = UNKNOWN, -inf
         self._known_by: object = None
         self._index: Index | None = None
-        self._lasted = NOTHING_LASTED
+        self._run_times = RunTimes()
         self._counted: tuple[Gpu, ...] = ()
         self._sizes: Counter[str] = Counter()
 
@@ -86,18 +86,20 @@ class View:
             self._index = Index(seen)
         else:
             self._index.see(seen)
-            self._lasted = self._lasted.and_of(self._index.ended, seen.now)
+            for lease in self._index.ended:
+                self._run_times.add(past_run(lease, seen.now))
         return self._index
 
     def places(self, seen: Snapshot, also: Claim | None = None) -> dict[str, Place]:
         """Return where each claim stands, ``also`` among them, by what was seen of how long workspaces last."""
         index = self.index(seen)
-        return queue_places(seen, also, index, self._lasted)
+        return queue_places(seen, also, index, self._run_times)
 
     def preview(self, seen: Snapshot, claim: Claim, limits: PlaceLimits | None = None) -> Preview:
         """Return what a claim would get that does not wait, or one in the place of the claim with its id."""
         index = self.index(seen)
-        decision, place = decide(seen, limits, claim, index), queue_places(seen, claim, index, self._lasted)[claim.id]
+        decision = decide(seen, limits, claim, index)
+        place = queue_places(seen, claim, index, self._run_times)[claim.id]
         given = next((one for one in decision.grants if one.claim.id == claim.id), None)
         kind = claim.request.gpu if given is None else given.kind
         return Preview(

@@ -25,6 +25,8 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.service.announcements.announcements import Announcements
+from gpuspawner.service.announcements.inboxes import Inboxes
 from gpuspawner.service.api import callback, internal
 from gpuspawner.service.api.base import is_spawner
 from gpuspawner.service.api.routes import ROUTES as API_ROUTES
@@ -36,8 +38,6 @@ from gpuspawner.service.forgetting import forget
 from gpuspawner.service.health import ROUTES as HEALTH_ROUTES
 from gpuspawner.service.health import Health
 from gpuspawner.service.hub_sign_in import HubOAuth
-from gpuspawner.service.inbox.board import Board
-from gpuspawner.service.inbox.inboxes import Inboxes
 from gpuspawner.service.leases.adoption import Identity
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
@@ -70,8 +70,9 @@ from gpuspawner.service.tell.metrics.counted import Counted
 from gpuspawner.service.tell.notices import NOTICES_SECONDS, Notices
 from gpuspawner.service.tell.notifier import Notifier
 from gpuspawner.service.tell.queue_view import QueueView
-from gpuspawner.service.web import ROUTES as WEB_ROUTES
-from gpuspawner.service.web import STATIC, NotFound, Static
+from gpuspawner.service.web.base import NotFound, Static
+from gpuspawner.service.web.page_routes import ROUTES as WEB_ROUTES
+from gpuspawner.service.web.page_routes import STATIC
 
 log = logging.getLogger("gpuspawner")
 
@@ -143,7 +144,7 @@ def wire(
     lifecycle = Lifecycle(book, allocator, reclaimer, clock)
     preemptions = Preemptions(book, allocator, reclaimer, clock)
     identity = Identity(options.hub_id, options.secret, options.secret_made_at)
-    members, board = Members(hub, clock, in_force), Board(store, clock)
+    members, announcements = Members(hub, clock, in_force), Announcements(store, clock)
     reconciler = Reconciler(book, allocator, reclaimer, hub, members, backend, clock, settings, identity, options.data)
     seen = Dcgm(in_force, clock)
     sampler = Sampler(book, backend, scheduler, in_force, clock, settings, lifecycle, seen, reconciler.last_activity)
@@ -154,8 +155,8 @@ def wire(
         store, book, in_force, scheduler, allocator, queue,
         lifecycle, reclaimer, reconciler, sampler, Notifier(hub, settings, store, clock),
         clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"),
-        options.public_url.rstrip("/"), KnownUsers(hub, clock), members, preemptions, board,
-        Inboxes(store, book, board, allocator.accounting, members, clock), Counted(store, clock),
+        options.public_url.rstrip("/"), KnownUsers(hub, clock), members, preemptions, announcements,
+        Inboxes(store, book, announcements, allocator.accounting, members, clock), Counted(store, clock),
         options.metrics_token,
     )  # fmt: skip
     book.messages_of = partial(_messages, parts)
@@ -168,7 +169,7 @@ async def load(parts: Parts) -> None:
     """Take on what the store holds, and what follows from the time that no service was there."""
     await parts.book.load()
     await parts.preemptions.load()
-    await parts.board.load()
+    await parts.announcements.load()
     await parts.counted.load()
     back_seconds = await parts.allocator.resume(parts.preemptions.known_at)
     await parts.preemptions.move_back(back_seconds)
@@ -272,6 +273,7 @@ class Service:
             if self._operator is not None:
                 await self._operator.close()
             await self.parts.allocator.syncs.close()
+            await self.parts.allocator.estimator.close()
             await self.parts.book.settled()
             with suppress(Unavailable, Superseded):
                 await scraped.keep(self.parts)

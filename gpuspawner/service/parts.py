@@ -10,23 +10,24 @@ from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.schedulers.base import Scheduler
+from gpuspawner.service.announcements.announcements import Announcements
+from gpuspawner.service.announcements.inboxes import Inboxes
 from gpuspawner.service.api.signed import SignedRequests
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.inbox.board import Board
-from gpuspawner.service.inbox.inboxes import Inboxes
 from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.lifecycle import Lifecycle
 from gpuspawner.service.leases.reclaimer import Reclaimer
-from gpuspawner.service.login.logins import Logins
 from gpuspawner.service.observe.hub import Hub
 from gpuspawner.service.observe.known import KnownUsers
 from gpuspawner.service.observe.members import Members
 from gpuspawner.service.observe.reconciler import Reconciler
 from gpuspawner.service.observe.sampler import Sampler
+from gpuspawner.service.rules.accounts import Accounting
 from gpuspawner.service.rules.preemptions import Preemptions
 from gpuspawner.service.rules.restrictions import Restrictions
 from gpuspawner.service.settings import Settings
+from gpuspawner.service.sign_in.device_login import Logins
 from gpuspawner.service.store import Store
 from gpuspawner.service.tell.metrics.counted import Counted
 from gpuspawner.service.tell.notifier import Notifier
@@ -61,7 +62,7 @@ class Parts:
     known: KnownUsers
     members: Members
     preemptions: Preemptions
-    board: Board
+    announcements: Announcements
     inboxes: Inboxes
     counted: Counted
     metrics_token: str = field(default="", repr=False)
@@ -81,6 +82,11 @@ class Parts:
     def restrictions(self) -> Restrictions:
         """What administrators keep from being given or judged."""
         return self.allocator.restrictions
+
+    @property
+    def accounting(self) -> Accounting:
+        """The ledger's sums, and extra quota."""
+        return self.allocator.accounting
 
     @property
     def catalog(self) -> Catalog:

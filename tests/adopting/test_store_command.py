@@ -4,6 +4,8 @@ import io
 import json
 import shutil
 import sqlite3
+import subprocess
+import sys
 import tarfile
 import threading
 
@@ -278,3 +280,86 @@ def test_a_name_that_comes_twice_is_no_backup(data, tmp_path, capsys):
             archive.add(data / DATABASE, DATABASE)
     assert run("restore", tmp_path / "bad.tar", data=data) == INVALID
     assert "This is no backup of gpuspawner" in capsys.readouterr().err
+
+
+def lose_database(folder):
+    """Delete the database of a store in use: the log that SQLite keeps with it stays."""
+    store = opened(folder)
+    store.save([a_lease("later")])
+    logs = {end: (folder / f"{DATABASE}{end}").read_bytes() for end in ("-wal", "-shm")}
+    store.close()
+    (folder / DATABASE).unlink()
+    for end, content in logs.items():
+        (folder / f"{DATABASE}{end}").write_bytes(content)
+    assert logs["-wal"]
+
+
+def test_the_log_of_a_lost_database_is_not_applied_to_the_restored_one(data, tmp_path):
+    assert run("backup", tmp_path / "gpu.tar", data=data) == DONE
+    lose_database(data)
+    assert run("restore", tmp_path / "gpu.tar", data=data) == DONE
+    assert leases(data) == ["one"]
+    with sqlite3.connect(data / DATABASE) as raw:
+        assert raw.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    raw.close()
+    assert list(data.glob(f"{DATABASE}.until-*-wal")), "what was left of the old one is kept"
+
+
+def test_promise_2_a_restore_that_is_killed_leaves_the_old_store_or_the_new_one(data, tmp_path):
+    assert run("backup", tmp_path / "gpu.tar", data=data) == DONE
+    store = opened(data)
+    store.save([a_lease("two")])
+    store.close()
+    killer = (
+        "import os, sys; from pathlib import Path; from gpuspawner.service.store.backup import restore; left = [%d]\n"
+        "def hook(event, _):\n"
+        "    if event in ('os.remove', 'os.rename', 'os.chmod', 'os.chown', 'sqlite3.connect'):\n"
+        "        left[0] -= 1\n"
+        "        left[0] or os._exit(9)\n"
+        "sys.addaudithook(hook)\n"
+        "restore(open(sys.argv[2], 'rb'), Path(sys.argv[1]), lambda: '')\n"
+    )
+    ends = []
+    for point in range(1, 40):
+        folder = tmp_path / f"killed-{point}"
+        shutil.copytree(data, folder)
+        command = [sys.executable, "-c", killer % point, folder, tmp_path / "gpu.tar"]
+        ends.append(subprocess.run(command, check=False).returncode)
+        assert leases(folder) in (["one"], ["one", "two"]), f"killed at {point}"
+        if ends[-1] == 0:
+            break
+    assert ends == [9] * (len(ends) - 1) + [0]
+    assert len(ends) > 5
+
+
+def test_two_restores_within_a_second_keep_both_stores_of_before(data, tmp_path):
+    assert run("backup", tmp_path / "gpu.tar", data=data) == DONE
+    store = opened(data)
+    store.save([a_lease("two")])
+    store.close()
+    for _ in range(2):
+        assert run("restore", tmp_path / "gpu.tar", data=data) == DONE
+    kept = sorted(data.glob(f"{DATABASE}.until-*"))
+    assert len(kept) == 2
+    shutil.copy(kept[0], data / DATABASE)
+    assert sorted(leases(data)) == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("UPDATE meta SET number = 9223372036854775807 WHERE name = 'epoch'", "is not a number of openings"),
+        ("UPDATE meta SET number = 'abc' WHERE name = 'epoch'", "is not a number of openings"),
+        ("DELETE FROM alembic_version", "its database has no schema"),
+        ("CREATE TRIGGER t AFTER INSERT ON audit BEGIN DELETE FROM leases; END", "it has the trigger 't'"),
+    ],
+)
+def test_a_crafted_backup_is_refused_in_words(data, tmp_path, capsys, statement, said):
+    shutil.copy(data / DATABASE, tmp_path / DATABASE)
+    with sqlite3.connect(tmp_path / DATABASE) as raw:
+        raw.execute(statement)
+    raw.close()
+    archive(tmp_path / "bad.tar", **{DATABASE: (tmp_path / DATABASE).read_bytes()})
+    assert run("restore", tmp_path / "bad.tar", data=data) == INVALID
+    assert said in capsys.readouterr().err
+    assert leases(data) == ["one"]

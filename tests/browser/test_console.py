@@ -148,5 +148,5 @@ def test_without_javascript_the_chosen_are_sent_one_message(browser, world):
     expect(page.get_by_role("status", name="What it would do")).to_contain_text("It reaches 2 people: bob, alice")
     page.get_by_role("button", name="Send it").click()
     expect(page).to_have_url(re.compile(r"/console/workspaces$"))
-    (sent,) = world.parts.board.all()
+    (sent,) = world.parts.announcements.all()
     assert (sent.to_words, sent.recipients) == ("bob, alice", {"alice born", "bob born"})

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 from service_pages import open_page, pages
 
-from gpuspawner.service.login.tokens import TOKEN_SECONDS
+from gpuspawner.service.sign_in.tokens import TOKEN_SECONDS
 
 CODE = re.compile("[B-Z]{4}-[B-Z]{4}")
 

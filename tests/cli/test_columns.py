@@ -22,7 +22,7 @@ TABLES = {
     "GET /messages": ("messages", announce.COLUMNS),
     "GET /admin/restrictions": ("restrictions", restrictions.COLUMNS),
     "GET /admin/audit": ("audit", audit.COLUMNS),
-    "POST /admin/workspaces/{action}": ("affected", actions.DONE_COLUMNS),
+    "POST /admin/workspaces/stop": ("affected", actions.DONE_COLUMNS),
 }
 
 

@@ -11,7 +11,6 @@ from lease_builders import KINDS, a_lease, a_request, fleet, gpu, slots
 
 from gpuspawner.core.calendar.windows import Window
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.queue.forecast.estimates import queue_places
 from gpuspawner.core.queue.grants import decide
 from gpuspawner.core.queue.holds import (
     Asker,
@@ -24,6 +23,7 @@ from gpuspawner.core.queue.holds import (
     may_use,
     reaching_into,
 )
+from gpuspawner.core.queue.positions import queue_places
 from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
 from gpuspawner.core.rules import Account, ClassHold, Rules
 from gpuspawner.core.units import show_time

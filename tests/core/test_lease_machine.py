@@ -16,8 +16,8 @@ from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.placement.kinds import pool_of
 from gpuspawner.core.placement.placement import largest_fit, left_over, used_shares
-from gpuspawner.core.queue.forecast.estimates import queue_places
 from gpuspawner.core.queue.grants import decide, starts_under_way
+from gpuspawner.core.queue.positions import queue_places
 from gpuspawner.core.queue.snapshot import Snapshot
 
 KEYS = [Key("hub", "user 0", "second"), *(Key("hub", f"user {i}", "") for i in range(3))]

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from fractions import Fraction
-from unittest import mock
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,10 +11,9 @@ from gpuspawner.core.gpus.fleet import Beside
 from gpuspawner.core.idle.policy import LifecyclePolicy, QueuePolicy
 from gpuspawner.core.leases.lease import WAITING, Key, Phase
 from gpuspawner.core.placement.kinds import is_enough
-from gpuspawner.core.queue import grants
-from gpuspawner.core.queue.forecast.estimates import queue_places
 from gpuspawner.core.queue.grants import decide
 from gpuspawner.core.queue.order import Line, Lined, Standing
+from gpuspawner.core.queue.positions import queue_places
 from gpuspawner.core.queue.shares import Uses
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.core.quotas.charges import HALF_LIFE_SECONDS
@@ -104,11 +102,6 @@ def test_the_line_is_the_order_judged_anew_after_each_grant(seen, data):
             kind = KINDS[first.request.gpu]
             tally.take(first, kind)
             uses.charge(first, kind)
-        elif data.draw(st.booleans()) and not standing.is_overdue(first):
-            line.add(first)
-            left.append(first)
-            if data.draw(st.booleans()):
-                return
     assert line.pop() is None
 
 
@@ -362,34 +355,3 @@ def test_gpus_are_reserved_on_the_node_that_has_cpu_for_the_request_first_too():
 
     assert told({}) == ("a100-0", 100)
     assert told({gpus[0].on: Beside(4000, 2**40)}) == ("a100-1", 100), "as it is granted, where only GPUs are short"
-
-
-@settings(max_examples=30)
-@given(queues(), st.sampled_from([None, 3, 4]), st.booleans())
-def test_a_pass_that_ends_where_nobody_gets_anything_decides_what_a_whole_one_does(seen, hard, budget):
-    limits = (Limit(What.GPUS, soft=Fraction(2), hard=None if hard is None else Fraction(hard)),)
-    quotas = (Quota("each", Whom.EACH_USER, limits=limits), OF_TEAM)
-    budgets = (Budget(Used.GPU_HOURS, Per.WEEK, hard=Fraction(1)),) if budget else ()
-    ours = Quota("budget", Whom.EACH_USER, budgets=budgets)
-    seen = replace(seen, rules=Rules(teams=TEAMS, quotas=(*quotas, ours)))
-    with mock.patch.object(grants, "MOST_LOOKS", 0):
-        whole = decide(seen)
-    assert decide(seen) == whole
-
-
-def test_a_long_line_that_finds_nothing_left_is_not_put_in_order():
-    held = [of(f"h{i}", "b", phase=Phase.RUNNING, held=slots(f"a100-{i}"), deadline_at=NOW + 900) for i in range(4)]
-    seen = seen_by(*held, *(of(f"w{number:03}", f"user{number}", "vision") for number in range(200)))
-    with mock.patch.object(grants.Line, "pop", autospec=True, side_effect=Line.pop) as popped:
-        decide(seen)
-    assert popped.call_count == 1, "GPUs are reserved for the first"
-
-
-def test_of_a_long_line_that_asks_for_what_is_not_there_one_alone_is_looked_at():
-    held = [of(f"h{i}", "b", phase=Phase.RUNNING, held=slots(f"a100-{i}"), deadline_at=NOW + 900) for i in range(3)]
-    large = (of(f"w{number:03}", f"user{number}", "vision", count=2) for number in range(200))
-    small = of("x", "carol", "vision", asked_at=NOW + 1, lifetime_seconds=600)
-    serve = grants._Pass._serve
-    with mock.patch.object(grants._Pass, "_serve", autospec=True, side_effect=serve) as served:
-        (given,) = decide(seen_by(*held, *large, small)).grants
-    assert (given.claim.id, served.call_count) == ("x", 2)

@@ -8,8 +8,8 @@ import pytest
 from lease_builders import A100, HALF, KINDS, a_lease, a_request, fleet, gpu
 
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.queue.forecast.estimates import queue_places
 from gpuspawner.core.queue.grants import decide
+from gpuspawner.core.queue.positions import queue_places
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 from gpuspawner.core.quotas.purse import Purse
 from gpuspawner.core.rules import Account, Accounts, Budget, Per, Quota, Rate, Rules, Used, Whom

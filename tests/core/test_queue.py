@@ -14,10 +14,10 @@ from gpuspawner.core.idle.policy import Mode
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
 from gpuspawner.core.placement.kinds import pool_of
 from gpuspawner.core.placement.placement import used_shares
+from gpuspawner.core.queue import forecasts
 from gpuspawner.core.queue.ends import LEAST_WAIT_SECONDS
-from gpuspawner.core.queue.forecast import replay
-from gpuspawner.core.queue.forecast.estimates import queue_places
 from gpuspawner.core.queue.grants import decide
+from gpuspawner.core.queue.positions import queue_places
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 
 TWO = fleet(gpu(0), gpu(1))
@@ -318,18 +318,17 @@ def test_every_phase_that_holds_is_counted_and_every_kind_has_a_share():
 
 
 def test_one_pass_answers_for_everybody_and_grows_with_the_queue_alone(monkeypatch):
-    takes = []
-    take = replay.Room.take
-    monkeypatch.setattr(replay.Room, "take", lambda *asked: takes.append(1) or take(*asked))
+    decisions = []
+    monkeypatch.setattr(forecasts, "decide", lambda *args, **kept: decisions.append(1) or decide(*args, **kept))
 
     def asked(waiting):
-        """How often GPUs are looked for to answer for a line of so many, on as many GPUs."""
+        """Return how many decisions an answer takes for a line of so many, on as many GPUs."""
         held = [holds(f"x{i:03}", f"a100-{i}", ends_in=60 * i) for i in range(waiting)]
         line = [waits(f"w{i:03}", i, gpu=("a100", "half")[i % 2]) for i in range(waiting)]
         seen = fleet(*(gpu(i) for i in range(waiting)))
-        takes.clear()
+        decisions.clear()
         places = queue_places(Snapshot(NOW, KINDS, (*held, *line), seen))
-        count = len(takes)
+        count = len(decisions)
         assert [places[x.id] for x in line[::7]] == [place(x, [*held, *line], seen) for x in line[::7]]
         return count
 

@@ -10,9 +10,9 @@ from gpuspawner.core.administering.restrictions import Measure, Restriction, exe
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
 from gpuspawner.core.outages import API_SERVER, GPU_SOURCE, Outage
 from gpuspawner.core.placement.placement import count_away, count_free, largest_fit
-from gpuspawner.core.queue.forecast.estimates import queue_places
 from gpuspawner.core.queue.grants import PAUSED, decide
 from gpuspawner.core.queue.index import Index
+from gpuspawner.core.queue.positions import queue_places
 from gpuspawner.core.queue.snapshot import ALL_KINDS, Snapshot
 from gpuspawner.core.rules import Account, Rules
 

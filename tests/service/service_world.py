@@ -180,6 +180,7 @@ class World:
             *(x for one in (reconciler._view._questions, reconciler._acts, sampler) for x in one._tasks.values()),
             *(x for x in self.life.begun if not x.done()),
             *self.asked(),
+            *self.estimating(),
         ]:
             await asyncio.gather(*tasks, return_exceptions=True)
         await self.book.settled()
@@ -188,6 +189,11 @@ class World:
         """The question to the scheduler that is under way."""
         task = self.allocator.syncs._task
         return [] if task is None else [task]
+
+    def estimating(self):
+        """The estimates that are being made."""
+        task = self.allocator.estimator._running
+        return [] if task is None or task.done() else [task]
 
     async def sample(self):
         """Probe what is due, judge it, and look at the deadlines."""

@@ -4,8 +4,8 @@ import pytest
 from page_world import GPUS, Browser, running
 
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.administration.pages import ACTS
 from gpuspawner.service.store.audit_log import AuditFilter
-from gpuspawner.service.web.administering.dialog import ACTS
 
 NODE = GPUS[0].node
 
@@ -102,7 +102,7 @@ def test_a_message_reaches_the_users_of_what_is_chosen_once_each_and_stands_in_t
     fields = {"ids": ["runs", "other", "second"], "text": "Node-1 gets new GPUs", "until": "2h"}
     looked = browser.submit("console/act/message", **fields, step="look")
     assert "It reaches 2 people: alice, bob, until" in looked.text
-    assert world.parts.board.all() == []
+    assert world.parts.announcements.all() == []
     assert "says nothing" in browser.submit("console/act/message", 400, **{**fields, "text": " "}, step="do").text
     browser.submit("console/act/message", **fields, step="do")
     assert "Node-1 gets new GPUs" in Browser(world, "alice").look("").text

@@ -124,7 +124,7 @@ def test_what_people_do_has_from_where_they_did_it(world):
     Browser(world, "admin").submit("workspaces/gone/answer", sentence="We look")
     browser = Browser(world, "admin")
     browser.submit("messages", whom="all", name="", text="Friday", until="2h", step="send")
-    browser.submit(f"messages/{world.parts.board.all()[0].id}/withdraw")
+    browser.submit(f"messages/{world.parts.announcements.all()[0].id}/withdraw")
     (asked,) = told(world, "by=people&what=asked")
     token = got["about"]["id"]
     assert asked[:4] == ("alice", "the API", "asked", "alice")

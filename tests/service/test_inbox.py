@@ -158,7 +158,7 @@ def test_a_withdrawn_message_is_in_no_inbox_and_both_are_audited(world):
         ("admin", "message withdrawn"),
         ("admin", "message sent"),
     ]
-    world.call(world.parts.board.load)  # as after a restart
+    world.call(world.parts.announcements.load)  # as after a restart
     assert inbox(world)["messages"] == []
 
 

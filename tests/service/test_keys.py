@@ -5,12 +5,15 @@ from fractions import Fraction
 
 import pytest
 import requests
-from page_world import CATALOG, running
+from page_world import CATALOG, NOW, running
 
 from gpuspawner.catalog import load_catalog
+from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.rules import Rate
 from gpuspawner.service.api.rest.keys import LOST
 from gpuspawner.service.app import load
+from gpuspawner.service.sign_in.device_login import Login
+from gpuspawner.service.sign_in.tokens import make_token
 from gpuspawner.service.store.idempotency import MAX_ANSWER_CHARACTERS, MAX_KEYS, KeyRow
 
 WEEK = {"gpu_hours": {"per": "week", "hard": 400}}
@@ -25,8 +28,8 @@ def world(make_web_world):
     return made
 
 
-def send(world, name, method, path, body, key="k-1"):
-    headers = {"Authorization": f"token {world.token(name)}", "Idempotency-Key": key}
+def send(world, name, method, path, body, key="k-1", token=""):
+    headers = {"Authorization": f"token {token or world.token(name)}", "Idempotency-Key": key}
     return requests.request(method, f"{world.home}api/v1/{path}", headers=headers, data=json.dumps(body), timeout=20)
 
 
@@ -112,6 +115,31 @@ def test_a_refused_request_may_be_sent_again_by_its_key(world):
     for _ in range(2):
         answer = send(world, "admin", "POST", "quota-grants", wrong)
         assert (answer.status_code, "Idempotency-Replayed" in answer.headers) == (400, False)
+
+
+def test_a_claim_whose_end_lost_its_answer_is_given_up_once_and_answered_as_it_is(world, monkeypatch):
+    claim = {"kind": "a100", "external": "train-77"}
+    made = send(world, "admin", "POST", "preemptions", claim, key="make").json()
+    give_up = "admin", "DELETE", f"preemptions/{made['id']}", {}
+    kill_after_the_next_write(world, monkeypatch)
+    assert send(world, *give_up).status_code == 500
+    restart(world, monkeypatch)
+    answer = send(world, *give_up)
+    assert (answer.status_code, answer.json()["state"]) == (200, "given up")
+    actions = [line.event.action for line in world.parts.store.audit_log.latest(limit=9)]
+    assert actions.count("claim given up") == 1
+
+
+def test_a_key_belongs_to_its_person_whatever_the_token(world):
+    """A script may sign in anew between two attempts. Another person's key is another key."""
+    first = send(world, "admin", *ACTS["grant"][1:])
+    allowed = Login("secret", "BCDF-GHJK", "a laptop", admin=True, at=NOW, user="admin")
+    token, _ = world.call(make_token, world.parts, allowed, Owner("hub-1", "admin born"))
+    again = send(world, "admin", *ACTS["grant"][1:], token=token)
+    assert (again.json(), again.headers["Idempotency-Replayed"]) == (first.json(), "true")
+    assert len(world.parts.accounting.all_grants()) == 1
+    other = send(world, *ACTS["preset"])
+    assert (other.status_code // 100, "Idempotency-Replayed" in other.headers) == (2, False)
 
 
 def test_keys_and_answers_are_bounded_by_person_and_by_size(store):

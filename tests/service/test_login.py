@@ -14,9 +14,9 @@ from gpuspawner.cli.main import main
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.tickets import CONFIRMED_SECONDS, sign_confirmation
 from gpuspawner.service.api.routes import document_of_all
-from gpuspawner.service.login import logins as logins_module
-from gpuspawner.service.login.logins import LOGIN_SECONDS, MOST_ALLOWED_EACH, MOST_TRIED_EACH, Logins
-from gpuspawner.service.login.tokens import ADMIN_SECONDS, TOKEN_SECONDS
+from gpuspawner.service.sign_in import device_login as logins_module
+from gpuspawner.service.sign_in.device_login import LOGIN_SECONDS, MOST_ALLOWED_EACH, MOST_TRIED_EACH, Logins
+from gpuspawner.service.sign_in.tokens import ADMIN_SECONDS, TOKEN_SECONDS
 from gpuspawner.service.store import tables
 
 
@@ -264,7 +264,7 @@ def test_the_command_line_signs_in_lists_and_signs_out(world, monkeypatch, tmp_p
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.delenv("GPUSPAWNER_TOKEN", raising=False)
     monkeypatch.delenv("GPUSPAWNER_URL", raising=False)
-    monkeypatch.setattr("gpuspawner.service.api.programs.signing_in.ASK_SECONDS", 0.1)
+    monkeypatch.setattr("gpuspawner.service.sign_in.api.ASK_SECONDS", 0.1)
     url = world.home.rstrip("/")
     assert main(["list", "--url", url]) == 2
     assert "You are not signed in. Run gpuspawner login --url ADDRESS" in capsys.readouterr().err

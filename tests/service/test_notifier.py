@@ -381,3 +381,16 @@ async def test_a_warning_that_a_killed_service_had_not_sent_is_sent_by_the_next(
     ((title, text),) = mailbox.received("ann@example.org")
     assert title == "Your workspace is idle"
     assert "GPU 0 has done nothing for 6 min" in text
+
+
+@pytest.mark.parametrize("damage", ['{"half', '{"lease": "l"}'], ids=["text", "shape"])
+async def test_a_damaged_message_is_given_up_and_the_others_are_sent(world, mailbox, damage):
+    messages = [Message(f"lease of {name}", name, "warned", "Title", "Text") for name in ("ann", "bob", "cem")]
+    rows = [row for message in messages for row in world.parts.notifier.rows_of(message)]
+    await world.parts.store.write(world.parts.store.outbox.add, rows)
+    world.database.run("UPDATE outbox SET document = :damage WHERE id = :id", damage=damage, id=rows[1].id)
+    world.parts.notifier.wake()
+    await until(lambda: waiting(world) == 0)
+    assert [len(mailbox.received(f"{name}@example.org")) for name in ("ann", "bob")] == [1, 0]
+    assert mailbox.received("cem@example.org")
+    assert counts(world) == {"sent": 2, "dropped": 1}

@@ -1,6 +1,7 @@
 """Every template answers whatever its data may be: variants come from the models, so a new field is covered at once."""
 
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from page_world import CATALOG, NOW, Browser, in_grace, reclaimed, running, waiting
@@ -13,9 +14,8 @@ from gpuspawner.core.inbox.messages import Message
 from gpuspawner.core.leases.events import Answered
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.queue.preemption import Preemption
-from gpuspawner.core.rules import Account
+from gpuspawner.core.rules import Account, QuotaGrant, What
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.store.ledger import GrantRow
 from gpuspawner.service.store.personal import TokenRow
 from gpuspawner.service.web import base
 
@@ -93,7 +93,10 @@ def test_the_page_of_quotas_answers_for_every_variant_of_a_claim(world):
 
 def test_the_pages_of_quotas_answer_for_every_variant_of_a_grant(world):
     browsers, failing = browsers_of(world), []
-    grant = GrantRow("one", "vision", "", "", "gpus", "", "2", NOW - 60, NOW + 3600, "why", "admin", NOW - 60)
+    of_team = Account("vision", "")
+    grant = QuotaGrant(
+        "one", of_team, What.GPUS, Fraction(2), NOW - 60, NOW + 3600, why="why", by="admin", made_at=NOW - 60
+    )
     for label, row in variants(grant, skip={"id", "what", "amount", "since", "until", "kind"}):
         world.parts.allocator.accounting._grants = [row]
         look(world, browsers, [("admin", "quotas"), ("alice", "quota")], failing, label)
@@ -118,7 +121,7 @@ def test_pages_answer_for_every_variant_of_a_message_a_wish_and_a_token(world):
     message = replace(sample(Message), id="one", until=NOW + 600, made_at=NOW - 60)
     for label, one in variants(message, skip={"id"}):
         world.parts.store.announcements.save(one, [LINE])
-        world.call(world.parts.board.load)
+        world.call(world.parts.announcements.load)
         look(world, browsers, [("admin", "messages"), ("alice", "inbox"), ("alice", "")], failing, label)
     wish = Wish("one", "alice", "", {"template": "pytorch"}, 480, (0, 1), NOW)
     for label, one in variants(wish, skip={"id", "minute", "days", "options"}):

@@ -11,10 +11,10 @@ from gpuspawner.core.leases.endings import Reason, withdrawn
 from gpuspawner.core.leases.lease import WAITING, Phase
 from gpuspawner.core.queue.preemption import State
 from gpuspawner.core.rules import Account
+from gpuspawner.service.preemption.claims import present_claim
 from gpuspawner.service.rules import preemptions
 from gpuspawner.service.rules.preemptions import new_claim
 from gpuspawner.service.tell.messages import message_of
-from gpuspawner.service.tell.rules.claim_views import claim_view
 from gpuspawner.service.tell.views import lease_view
 
 PROTECTED, NOTICE = 1800.0, 300.0
@@ -165,7 +165,7 @@ async def test_what_it_would_end_is_told_and_not_done(world):
     await world.sample()
     stands, plan = world.parts.preemptions.preview(a_claim(world, 1))
     assert [x.id for x in plan.victims] == [alice.id]
-    view = claim_view(world.parts, stands, plan.victims, dry_run=True)
+    view = present_claim(world.parts, stands, plan.victims, dry_run=True).as_json()
     assert view["words"] == "1 A100 80 GB can be had by ending 1 workspace. Nothing was done."
     (victim,) = view["victims"]
     assert (victim["user"], victim["returns"]) == ("alice", True)

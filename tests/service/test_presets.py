@@ -8,9 +8,9 @@ from page_world import NOW, api
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.tickets import sign_ticket
-from gpuspawner.service.api.presets import MOST
 from gpuspawner.service.forgetting import forget
 from gpuspawner.service.observe.hub import Hub
+from gpuspawner.service.start.presets import MAX_PRESETS
 
 NIGHTLY = {"template": "pytorch", "gpu": "a100", "count": "4", "substitutes": ["t4"], "tools": ["nlp"]}
 NAME = "my 4 \N{MULTIPLICATION SIGN} A100 for nightly?"
@@ -56,7 +56,7 @@ def test_a_preset_is_saved_used_renamed_and_deleted_by_its_user_alone(world):
 
 
 def test_presets_are_bounded_in_number_and_length_and_hold_options_alone(world):
-    for number in range(MOST):
+    for number in range(MAX_PRESETS):
         save(world, f"n{number}")
     assert "up to 20" in save(world, "one more", status=403)["error"]["message"]
     save(world, "n0", template="pytorch")

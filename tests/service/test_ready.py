@@ -6,18 +6,20 @@ from datetime import datetime, timezone
 import pytest
 from test_arrivals import MINUTE, reads
 
-from gpuspawner.core.calendar.ready import FIRST_START_SECONDS, QUICKER_SHARE, Wish
+from gpuspawner.core.calendar.ready import FIRST_START_SECONDS, QUICKER_SHARE, Wish, parse_days, parse_time
 from gpuspawner.core.calendar.windows import Window
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Key, Owner, Phase
 from gpuspawner.core.rules import Hours
+from gpuspawner.service.api.base import Person
 from gpuspawner.service.forgetting import forget
-from gpuspawner.service.ready import telling
 from gpuspawner.service.ready.rounds import ready_round
+from gpuspawner.service.start import schedules
 from gpuspawner.service.tell.messages import message_of
 from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.web.actor import Actor
 
 DAY = 24 * 60 * MINUTE
 """Seconds. The fake clock begins at 8:00 UTC of a Friday."""
@@ -36,11 +38,18 @@ def owner(world, user="bob"):
 
 async def wish(world, at="8:30", on="daily", user="bob", **options):
     key = Key(*owner(world, user), "")
-    return await telling.make(world.parts, key, user, {"at": at, "on": on, **options}, "the API")
+    time = parse_time(at), parse_days(on)
+    return await schedules.add_schedule(world.parts, key, user, options, time, "the API")
+
+
+async def change(world, user, name, **values):
+    actor = Actor(world.parts, Person(user, owner(world, user)), "the API")
+    return await schedules.change_schedule.act(actor, name, values=values)
 
 
 async def listed(world, user="bob"):
-    return await telling.wishes_of(world.parts, owner(world, user))
+    found = await schedules.present_schedules_of(world.parts, owner(world, user))
+    return [one.as_json() for one in found]
 
 
 async def rounds(world, minutes, *, until_asked=False):
@@ -118,8 +127,8 @@ async def test_who_does_not_come_gives_it_back_and_after_three_days_it_pauses_an
     assert "daily 8:30: on 3 days in a row nobody came" in message.text
     await rounds(world, 40)
     assert lease_of(world) is None
-    resumed = await telling.change(world.parts, owner(world), "bob", told["id"], {"paused": False}, "the API")
-    assert resumed.missed == 0
+    resumed = await change(world, "bob", told["id"], paused=False)
+    assert resumed.missed_days == 0
     await rounds(world, 2)
     assert lease_of(world) is not None, "so soon after its time it is still asked for"
 
@@ -182,7 +191,7 @@ async def test_what_its_user_changes_while_a_round_goes_on_stands_and_is_not_ask
         if not asked:
             asked.append(user)
             for who, mine, said in (("bob", one, {"at": "9:45"}), ("carol", other, {"paused": True})):
-                await telling.change(world.parts, owner(world, who), who, mine.id, said, "the API")
+                await change(world, who, mine.id, **said)
         return await name_of(created, user)
 
     monkeypatch.setattr(world.parts.hub, "name_of", changed_meanwhile, raising=False)

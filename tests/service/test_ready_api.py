@@ -10,7 +10,7 @@ from test_cli_using import cli  # noqa: F401 - a fixture
 
 from gpuspawner.core.calendar.ready import FIRST_START_SECONDS
 from gpuspawner.core.leases.lease import Owner
-from gpuspawner.service.ready.telling import MOST
+from gpuspawner.service.start.schedules import MAX_SCHEDULES
 
 
 @pytest.fixture
@@ -78,9 +78,11 @@ def test_what_can_not_be_is_refused_in_words(world, cli, arguments, words):  # n
 
 def test_there_are_at_most_some_of_each_user(world):
     body = {"at": "8:00", "on": "daily"}
-    answers = [api(world, "alice", "ready", "POST", {**body, "at": f"{hour}:00"}) for hour in range(8, 9 + MOST)]
-    assert [one.status_code for one in answers] == [201] * MOST + [403]
-    assert f"up to {MOST}" in answers[-1].json()["error"]["message"]
+    answers = [
+        api(world, "alice", "ready", "POST", {**body, "at": f"{hour}:00"}) for hour in range(8, 9 + MAX_SCHEDULES)
+    ]
+    assert [one.status_code for one in answers] == [201] * MAX_SCHEDULES + [403]
+    assert f"up to {MAX_SCHEDULES}" in answers[-1].json()["error"]["message"]
     assert api(world, "bob", "ready", "POST", body).status_code == 201
 
 

@@ -4,8 +4,8 @@ import pytest
 from resource_world import Cluster, Door
 
 from gpuspawner.core.leases.lease import Owner, Phase
-from gpuspawner.service.ready import telling
 from gpuspawner.service.ready.rounds import ready_round
+from gpuspawner.service.start import schedules
 
 READY = {"time": "8:30", "days": "daily"}
 """The fake clock begins at 8:00 UTC."""
@@ -20,7 +20,8 @@ def door(world):
 
 
 async def wishes(door):
-    return await telling.wishes_of(door.world.parts, Owner(door.world.hub_id, door.world.hub.add("ada")))
+    owner = Owner(door.world.hub_id, door.world.hub.add("ada"))
+    return [one.as_json() for one in await schedules.present_schedules_of(door.world.parts, owner)]
 
 
 async def minutes(door, count):
@@ -76,7 +77,7 @@ async def test_deleted_it_is_asked_for_no_more_but_not_where_all_are(door):
 async def test_what_its_user_removed_elsewhere_is_told_and_not_made_again(door):
     await door.rounds()
     owner = Owner(door.world.hub_id, door.world.hub.add("ada"))
-    await telling.remove(door.world.parts, owner, "ada", "uidmorning", "its page")
+    await schedules.delete_schedule(door.world.parts, owner, "ada", "uidmorning", "its page")
     door.world.clock.advance(61.0)
     await door.rounds()
     assert door.status("morning")["phase"] == "Ended"

@@ -19,9 +19,9 @@ from gpuspawner.core.calendar.windows import opening
 from gpuspawner.core.errors import CatalogError, RequestRefused
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.backfill import bound_of
-from gpuspawner.core.queue.forecast.estimates import Place
-from gpuspawner.core.queue.forecast.ranges import Outcome, right_words
 from gpuspawner.core.queue.holds import HeldGpus
+from gpuspawner.core.queue.positions import Place
+from gpuspawner.core.queue.ranges import Outcome, right_words
 from gpuspawner.core.quotas.bounds import Who, bounds_of
 from gpuspawner.core.quotas.budgets import Asker, Balances
 from gpuspawner.core.quotas.budgets import refusal as budget_refusal
@@ -29,8 +29,8 @@ from gpuspawner.core.quotas.entries import account_of
 from gpuspawner.core.quotas.quota_words import Use, held_back_words, line_words, refusal, share_words
 from gpuspawner.core.rules import Accounts, Notice, Rate, Used
 from gpuspawner.schedulers.base import Offer
+from gpuspawner.service.preemption.words import notice_words, why_words
 from gpuspawner.service.rules.preemptions import new_claim
-from gpuspawner.service.tell.rules.claims import notice_words, why_words
 from gpuspawner.service.tell.rules.place_changes import PlaceChanges
 from gpuspawner.service.tell.rules.returning import BEFORE_LATER, BY_SHARE
 from gpuspawner.service.tell.rules.rule_words import rules_of

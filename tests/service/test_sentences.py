@@ -15,8 +15,8 @@ from gpuspawner.core.idle.policy import ActivityPolicy, IdlePolicy, KeepPolicy, 
 from gpuspawner.core.leases.endings import ENDINGS, Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.outages import HUB, Outage
-from gpuspawner.core.queue.forecast.estimates import Place
 from gpuspawner.core.queue.kept_free import KeptFree
+from gpuspawner.core.queue.positions import Place
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.quotas.quotas import check_quotas
 from gpuspawner.core.rules import Limit, Quota, Rules, What, Whom

@@ -9,12 +9,15 @@ import sqlalchemy as sa
 from lease_builders import a_lease
 from store_builders import FULL_LEASE, NOW
 
+from gpuspawner.core.administering.restrictions import Measure, Restriction
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.inbox.messages import Message, Whom
 from gpuspawner.core.leases.events import Stopped
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.store import AuditLine, Store
 from gpuspawner.service.store.audit_log import AuditFilter
+from gpuspawner.service.store.personal import Preset
 
 
 @pytest.fixture
@@ -124,5 +127,31 @@ def test_lists_leave_out_a_damaged_row_and_say_so_once(store, path, damage, capl
         assert [x.id for x in store.leases.ended_of_user(FULL_LEASE.user, 10)] == ["whole"]
         assert [x.lease for x in store.audit_log.latest()] == ["damaged", "whole"]
         assert len(store.audit_log.search(AuditFilter(), None, 10)) == len(store.inbox.notices(owner, 2.0)[0]) == 2
-    assert list(store.leases.damaged) == ["damaged"]
-    assert caplog.text.count("the lease damaged can't be read") == 1
+    assert list(store.damaged.found) == ["leases damaged"]
+    assert caplog.text.count("the row leases damaged can't be read") == 1
+
+
+@pytest.mark.parametrize("damage", ["{not", "[]", "[" * 100_000], ids=["text", "shape", "depth"])
+def test_a_damaged_preset_announcement_or_restriction_that_is_over_holds_up_nobody(store, path, damage):
+    owner = FULL_LEASE.key.owner
+    for name in ("whole", "damaged"):
+        store.presets.save(owner, Preset(name, {"gpu": "a100"}, NOW), 9)
+        store.announcements.save(Message(name, Whom.ALL, "", frozenset(), "Hello", "root", NOW, NOW + 9), [])
+        store.restrictions.save([Restriction(name, Measure.PAUSE, "a100", "x", "root", NOW, lifted_at=NOW + 1)])
+    with sqlite3.connect(path) as raw:
+        for table, column, key in (
+            ("presets", "options", "name"),
+            ("announcements", "recipients", "id"),
+            ("restrictions", "document", "id"),
+        ):
+            raw.execute(f"UPDATE {table} SET {column} = ? WHERE {key} = 'damaged'", (damage,))
+    assert [x.name for x in store.presets.of(owner)] == ["whole"]
+    assert [x.id for x in store.restrictions.latest(9)] == ["whole"]
+    assert store.restrictions.in_force(NOW + 2) == []
+    announced = [x.id for x in store.announcements.made_since(0.0)]
+    assert announced == (["damaged", "whole"] if damage == "[]" else ["whole"]), "an empty list of recipients is one"
+    assert store.trouble == ""
+    with sqlite3.connect(path) as raw:
+        raw.execute("UPDATE restrictions SET lifted_at = NULL WHERE id = 'damaged'")
+    with pytest.raises(Unavailable, match="The store holds what can't be read"):
+        store.restrictions.in_force(NOW + 2)

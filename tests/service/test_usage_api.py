@@ -125,6 +125,21 @@ def test_use_is_summed_by_user_team_kind_and_day(world):
     assert ask(world, "usage?until=2027-01-14")["rows"] == []
 
 
+def test_a_workspace_that_ends_while_its_use_is_read_counts_once(world, monkeypatch):
+    runs(world)
+    before, read = ask(world, "usage")["charged_gpu_hours"], world.parts.store.read
+
+    async def read_after_the_end(step, *arguments):
+        if step == world.parts.store.ledger.sums:
+            lease = world.parts.book.get("runs")
+            world.parts.allocator.finish(lease, endings.stopped_by("alice", "a test"))
+            await world.parts.book.save(end(world.parts.book.get("runs"), NOW))
+        return await read(step, *arguments)
+
+    monkeypatch.setattr(world.parts.store, "read", read_after_the_end)
+    assert ask(world, "usage")["charged_gpu_hours"] == before == 1
+
+
 @pytest.mark.parametrize(
     ("query", "words"),
     [("by=week", "by: 'week' asked"), ("since=yesterday", "is no day"), ("since=2027-01-10&until=2027-01-09", "up to")],

@@ -126,11 +126,6 @@ class Pools:
         """Return the pool and the node of a GPU; None where it may not be given."""
         return self._where.get(gpu)
 
-    @property
-    def knows_beside(self) -> bool:
-        """Whether the CPU and memory left of any node are known."""
-        return bool(self._left)
-
     def left(self, node: NodeName) -> Beside | None:
         """Return the CPU and memory left of a node, None where nobody knows."""
         return self._left.get(node)

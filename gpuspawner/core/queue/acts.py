@@ -1,4 +1,4 @@
-"""What happens to requests in the queue, as events of their history."""
+"""Events in the history of waiting requests."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from gpuspawner.core.leases.events import Text
 
 
 class Passed(Text):
-    """A request that was made later was granted GPUs before this one; ``text`` is which rule of the order let it."""
+    """A later request was granted GPUs before this one. ``text`` is the rule of the order."""
 
     name, words = "passed", "A later request went first"

@@ -1,7 +1,7 @@
-"""GPUs that are kept for somebody: for who waits first and does not fit, and for whom the rules keep them.
+"""Back-fill: GPUs reserved for the first request of a pool, or by rules, and how later requests pass them.
 
-Who comes later in the order passes in two ways: by GPUs that are kept for nobody else, or by such that it has given
-back before they are needed. Then its end is fixed. Where it is not known when they are needed, only by others.
+A later request may use GPUs that are not reserved for others. It may also use reserved GPUs that it gives back before
+they are needed. Then its end is bounded. If it is not known when they are needed, it may not use them.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ BACKFILL, KEPT, HOLD = "backfill", "stronger claim", "hold"
 
 @dataclass(frozen=True)
 class Reservation:
-    """GPUs that are kept for these claims, by id, from a time on; None where it is not known when they are needed.
+    """GPUs that are reserved for requests (``whom``, lease ids) from a time on. ``at`` is None if that is not known.
 
-    Others may have them until then, if they end by themselves before; of a hold, which is known long before, also if
-    they are bound to. ``words`` tell others why what is free is not theirs, ``end`` is the bound on theirs.
+    Others may use them before that time if they end by themselves. For a hold their end may also be bounded, because it
+    is known long before. ``words`` tell others why they do not get free GPUs. ``end`` is the bound on their end.
     """
 
     slots: tuple[Slot, ...]
@@ -40,7 +40,7 @@ class Reservation:
 
 
 class Ending(NamedTuple):
-    """GPUs that come free at a time, as far as it is known, and whose request has what is beside them."""
+    """GPUs that come free at a time, and the request whose host resources come free with them."""
 
     at: float
     slots: tuple[Slot, ...]
@@ -48,14 +48,14 @@ class Ending(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """GPUs for a claim, and the bound on its end that they come with."""
+    """GPUs for a request, and the bound on its end."""
 
     slots: tuple[Slot, ...]
     latest_end: LatestEnd | None = None
 
 
 def kept_for_others(seen: Snapshot, claims: Iterable[Claim]) -> tuple[Reservation, ...]:
-    """Return the GPUs that were freed for a stronger claim and are kept for it: nobody else gets them meanwhile."""
+    """Return the GPUs that are kept for preemptions as reservations."""
     waiting = tuple(claims)
     return tuple(
         Reservation(
@@ -76,17 +76,17 @@ def _is_account_of(account: Account | None, claim: Claim) -> bool:
 
 
 Unfit = tuple[str, int, Beside, frozenset[int]]
-"""A kind, a number, what is needed beside GPUs, and the reservations that did not count."""
+"""A kind, a number of GPUs, host resources, and the numbers of the reservations that do not apply."""
 
 
 def fit(
     claim: Claim, kind: GpuKind, pools: Pools, reservations: Iterable[Reservation], now: float,
     known: set[Unfit],
 ) -> Fit | None:  # fmt: skip
-    """Return the GPUs that a claim gets now: first of those that are kept for nobody else.
+    """Return the GPUs that a request gets now, or None.
 
-    Then of those that are needed for somebody else no sooner than it ends. ``known`` is what did not fit before in the
-    pass, in which nothing comes free.
+    GPUs that are not reserved come first, then GPUs that others need no sooner than the request ends. ``known`` holds
+    the requests that did not fit earlier in the pass. Nothing comes free during a pass.
     """
     count, until, needs = claim.request.count, now + claim.request.lifetime_seconds, beside_of(claim.request)
     reservations = list(reservations)
@@ -121,7 +121,7 @@ def _fit(
 
 
 def kept_from(claim: Claim, kind: GpuKind, pools: Pools, reservations: Iterable[Reservation]) -> Reservation | None:
-    """Return what keeps GPUs from a claim that are free: a stronger claim, or a hold. None where they are short."""
+    """Return the preemption or hold that keeps free GPUs from a request, or None if too few GPUs are free."""
     others = [one for one in reservations if claim.id not in one.whom]
     kept = [one for one in others if one.rule != BACKFILL]
     if not kept:
@@ -133,14 +133,14 @@ def kept_from(claim: Claim, kind: GpuKind, pools: Pools, reservations: Iterable[
 
 
 def _least_end(claim: Claim, reservation: Reservation, now: float) -> float:
-    """Return when a claim ends at the earliest that may be bound by a reservation."""
+    """Return the earliest end of a request whose end a reservation may bound."""
     request = claim.request
     least = request.least_lifetime_seconds or request.lifetime_seconds
     return now + (least if reservation.rule == HOLD else request.lifetime_seconds)
 
 
 def _bound(slots: Iterable[Slot], passed: Iterable[Reservation], until: float, now: float) -> LatestEnd | None:
-    """Return the bound on the end of what has these GPUs; None where it ends by itself before a hold."""
+    """Return the bound on the end of a request with these GPUs, or None if it ends before a hold by itself."""
     given = {slot.gpu for slot in slots}
     bounds = [
         one.end or bound_of(one.at, now)
@@ -153,7 +153,7 @@ def _bound(slots: Iterable[Slot], passed: Iterable[Reservation], until: float, n
 
 
 def bound_of(at: float, now: float) -> LatestEnd:
-    """Return the bound on the end of what passes a request that goes first."""
+    """Return the bound on the end of a request that passes one that goes first."""
     words = f"ends by {show_time(at, now)}, when another request, which goes first, gets its place"
     return LatestEnd(at, BACKFILL, words)
 
@@ -162,9 +162,9 @@ def reserve(
     claim: Claim, kinds: Iterable[GpuKind], pools: Pools, endings: Callable[[str], Iterable[Ending]],
     reservations: Iterable[Reservation],
 ) -> tuple[GpuKind, Reservation] | None:  # fmt: skip
-    """Return the kind with which a claim that fits nowhere now starts first, and the GPUs that are kept for it.
+    """Return the kind with which a request starts first, and the GPUs to reserve for it.
 
-    ``endings`` are those of a pool, the earliest first. None where no node is large enough.
+    ``endings`` returns the ends in a pool, the earliest first. The result is None if no node is large enough.
     """
     others = _shares(one for one in reservations if claim.id not in one.whom)
     found: list[tuple[float, int, GpuKind, tuple[Slot, ...]]] = []
@@ -179,7 +179,7 @@ def reserve(
 
 
 class _Freeing:
-    """What comes free for a request while leases end, on each node on which some did."""
+    """The GPUs that come free for a request by node, while leases end."""
 
     def __init__(self, kind: GpuKind, request: Request, pools: Pools, others: Mapping[str, Fraction]) -> None:
         self._kind, self._count, self._needs = kind, request.count, beside_of(request)
@@ -189,10 +189,10 @@ class _Freeing:
         self._given_back: dict[NodeName, Beside] = {}
 
     def first(self, endings: Iterable[Ending]) -> tuple[float, tuple[Slot, ...]] | None:
-        """Return when a node has enough first, and its GPUs; where no end tells, those of the node that lacks least.
+        """Return when a node first has enough GPUs, and these GPUs; of the node that lacks least if no end is known.
 
-        A node that is not known to lack CPU or memory is waited for, where there will be one. Of its GPUs those are
-        kept that are in use now, so that what is free stays free for others.
+        A node with enough CPU and memory is preferred, even if it comes later. GPUs that are in use now are reserved
+        first, so that free GPUs stay free for others.
         """
         lacking: tuple[float, tuple[Slot, ...]] | None = None
         for ending in endings:
@@ -208,7 +208,7 @@ class _Freeing:
         return lacking or self._lacks_least()
 
     def _end(self, ending: Ending) -> Iterable[NodeName]:
-        """Let a lease end; return the nodes of the pool on which something came free."""
+        """End a lease. Return the nodes of the pool on which GPUs came free."""
         touched: dict[NodeName, list[Gpu]] = {}
         for slot in ending.slots:
             self._freed[slot.gpu] = self._freed[slot.gpu] + slot.share if slot.gpu in self._freed else slot.share

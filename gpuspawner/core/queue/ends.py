@@ -1,22 +1,22 @@
-"""When what holds GPUs, or a part of a quota, gives them back, as far as it is known."""
+"""When workspaces end and give back their GPUs and their part of quotas, as far as it is known."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator
-from heapq import heapify, heappop, merge
+from collections.abc import Iterable, Iterator
+from heapq import merge
 from math import inf
 
 from gpuspawner.core.leases.lease import UP, Lease, Phase
 
 LEAST_WAIT_SECONDS = 1.0
-"""GPUs that are held, though their holder's time is over, are not free now: a stop takes at least this."""
+"""A workspace past its deadline still holds its GPUs. A stop takes at least this long."""
 
 
 def end_at(lease: Lease, now: float, *, use_grace: bool = False) -> float:
-    """Return when a lease that holds something ends at the latest, if nobody extends it; infinite where nothing tells.
+    """Return the latest end of a lease that holds something, unless a user extends it: infinite without a deadline.
 
-    ``use_grace``: an idle one ends with its grace period.
+    With ``use_grace`` an idle workspace ends with its grace period.
     """
     if lease.phase is Phase.STOPPING:
         at = now
@@ -31,38 +31,38 @@ def end_at(lease: Lease, now: float, *, use_grace: bool = False) -> float:
 
 
 class Ends:
-    """The coming ends, the earliest first: of those that run by their deadlines, of others by what holds now."""
+    """The coming ends of leases, the earliest first."""
 
     def __init__(self) -> None:
-        """Know of no lease yet."""
+        """Begin with no lease."""
         self._running: list[tuple[float, str, Lease]] = []
         self._others: dict[str, Lease] = {}
 
     def add(self, lease: Lease) -> None:
-        """Note one more lease that holds something."""
+        """Add a lease that holds something."""
         if lease.phase is not Phase.RUNNING:
             self._others[lease.id] = lease
         elif lease.deadline_at is not None:
             insort(self._running, (lease.deadline_at, lease.id, lease), key=_by)
 
     def remove(self, lease: Lease) -> None:
-        """Note a lease no more."""
+        """Remove a lease."""
         if lease.phase is not Phase.RUNNING:
             del self._others[lease.id]
         elif lease.deadline_at is not None:
             del self._running[bisect_left(self._running, (lease.deadline_at, lease.id), key=_by)]
 
     def __len__(self) -> int:
-        """Return how many there are whose end may be known."""
+        """Return the number of leases whose end may be known."""
         return len(self._running) + len(self._others)
 
     def __iter__(self) -> Iterator[Lease]:
-        """Iterate over all, in no order."""
+        """Iterate over all leases in no order."""
         yield from (lease for _, _, lease in self._running)
         yield from self._others.values()
 
     def coming(self, now: float) -> Iterator[tuple[float, str, Lease]]:
-        """Yield when which lease ends at the latest, by time and id, those whose end is known."""
+        """Yield the latest end, id and lease of each lease whose end is known, in the order of ends and ids."""
         soon = now + LEAST_WAIT_SECONDS
         over = bisect_left(self._running, soon, key=lambda one: one[0])
         rest: Iterable[tuple[float, str, Lease]] = (
@@ -72,44 +72,12 @@ class Ends:
         first = sorted((one for one in rest if one[0] < inf), key=_by)
         return merge(first, (self._running[at] for at in range(over, len(self._running))), key=_by)
 
-    def likely(self, end_of: Callable[[Lease], float]) -> Iterator[tuple[float, str, Lease]]:
-        """Yield the same by when each is taken to end."""
-        ends = ((end_of(lease), lease.id, lease) for lease in self)
-        return _from_heap([one for one in ends if one[0] < inf])
-
     @property
     def counts_grace(self) -> bool:
-        """Whether a grace period runs: its end is likely, and not the latest, though nothing is known of others."""
+        """Whether a grace period runs. Its end is a likely end before the latest one."""
         idle = (lease for lease in self._others.values() if lease.phase is Phase.RECLAIMING)
         return any(lease.streak.grace_left_seconds is not None for lease in idle)
 
 
-def _from_heap(ends: list[tuple[float, str, Lease]]) -> Iterator[tuple[float, str, Lease]]:
-    """Yield the earliest first: of tens of thousands only the first are asked for."""
-    heapify(ends)  # by time and id: no two leases have one id
-    while ends:
-        yield heappop(ends)
-
-
 def _by(one: tuple[float, str, Lease] | tuple[float, str]) -> tuple[float, str]:
     return one[0], one[1]
-
-
-class Coming:
-    """Coming ends, the earliest first, of which the first can be looked at."""
-
-    def __init__(self, ends: Iterator[tuple[float, str, Lease]]) -> None:
-        """Look at the first of ``ends``, which come in order."""
-        self._ends = ends
-        self._first = next(ends, None)
-
-    @property
-    def next_at(self) -> float:
-        """When the first ends; infinite where nobody does."""
-        return inf if self._first is None else self._first[0]
-
-    def until(self, at: float) -> Iterable[Lease]:
-        """Take out those who end by a time."""
-        while self._first is not None and self._first[0] <= at:
-            yield self._first[2]
-            self._first = next(self._ends, None)

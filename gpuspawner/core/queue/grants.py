@@ -1,16 +1,15 @@
-"""Who gets GPUs now: one pass over those who wait, in order.
+"""The grant decision: one pass over the waiting requests in their order.
 
-At its turn a request takes the first kind of those that it accepts which is free, and which the quotas and budgets
-leave. Where none is free, it reserves GPUs of one kind, those that it starts with first; of each pool the first in
-order alone does so. Others pass by what is kept for nobody else, or by ending before. Where a quota leaves none, it
-keeps no GPU from anybody; who takes of the same limit passes only if that is given back before it is needed. Nor does
-one whose budget leaves it too little.
+A request takes the first kind that it accepts, that is free, and that quotas and budgets allow. If no kind is free, it
+reserves the GPUs of one kind with which it starts first. Only the first request of each pool reserves GPUs. Others may
+pass it with GPUs that are not reserved, or if they end before the reserved GPUs are needed. A request that a quota
+holds back reserves no GPUs. Another request under the same limit passes it only if it ends before the limit is needed.
+A request that a budget holds back reserves nothing either.
 
-Passed over, and keeping nothing from others: one whose kinds an administrator has paused, one whose cluster or list of
-GPUs does not answer, a parked lease while its hub does not answer, one that backs off, and one that the whole fleet
-could not serve as it is: for GPUs of strangers, which nobody knows the end of, a pool would stand still for days. A
-lease whose user has as many starts under way as one may have keeps its GPUs from those behind it, and gets them a
-moment later.
+These requests are passed over and reserve nothing: requests for a paused kind, requests for a kind whose cluster or
+list of GPUs does not answer, parked leases while their hub does not answer, requests in back-off, and requests that are
+too large for the whole fleet. If a user has the maximum number of starts under way, their next request reserves its
+GPUs and gets them a moment later.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from heapq import merge
-from itertools import chain
 from math import inf
 from typing import NamedTuple, Protocol
 
@@ -40,13 +38,13 @@ from gpuspawner.core.queue.backfill import (
     kept_from,
     reserve,
 )
-from gpuspawner.core.queue.holds import kept_for_classes
+from gpuspawner.core.queue.holds import HeldGpus, kept_for_classes
 from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.order import Line, Standing
 from gpuspawner.core.queue.shares import Uses
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
-from gpuspawner.core.queue.waiting import Asks, stands_aside
 from gpuspawner.core.quotas.bounds import Amount, Bucket
+from gpuspawner.core.quotas.budgets import Balances
 from gpuspawner.core.quotas.purse import Purse
 from gpuspawner.core.quotas.quota_words import behind_words
 from gpuspawner.core.quotas.quotas import Bar, Tally
@@ -57,7 +55,7 @@ PAUSED = "paused"
 
 
 class Given(NamedTuple):
-    """A grant to make now. ``kind`` is what is given, None without a GPU; ``latest_end`` bounds its end."""
+    """A grant to make now. ``kind`` is the granted kind, None without a GPU. ``latest_end`` bounds its end."""
 
     claim: Claim
     slots: tuple[Slot, ...]
@@ -66,7 +64,7 @@ class Given(NamedTuple):
 
     @property
     def substitute(self) -> str:
-        """The kind that is given where it is not the one asked for, else ""."""
+        """The granted kind if it differs from the requested kind, else ""."""
         return self.kind if self.kind and self.kind != self.claim.request.gpu else ""
 
 
@@ -79,7 +77,7 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True)
 class Decision:
-    """The grants to make now, in order; who is held back by a rule, by lease id; and what is reserved for whom."""
+    """The grants to make now in order, the requests that a rule holds back by lease id, and the reservations."""
 
     grants: tuple[Given, ...] = ()
     held_back: Mapping[str, Held] = field(default_factory=dict)
@@ -87,21 +85,21 @@ class Decision:
 
 
 class PlaceLimits(Protocol):
-    """What the place allows beside its GPUs, and has left: it holds back whole pools."""
+    """Limits of the cluster besides GPUs, for example of a namespace. They hold back whole pools."""
 
     def held_back(self, claim: Claim, slots: Sequence[Slot]) -> Held | None:
-        """Return what leaves too little for a claim on these GPUs now, if anything."""
+        """Return the limit that leaves too little for a request on these GPUs, or None."""
         ...
 
     def take(self, claim: Claim, slots: Sequence[Slot]) -> None:
-        """Note what is granted."""
+        """Take a grant into account."""
         ...
 
 
 def starts_under_way(leases: Iterable[Lease]) -> Counter[str]:
-    """Return how many starts of each user, by ``created``, are under way: granted, and not running yet.
+    """Return the number of starts under way by user: granted, and not running yet.
 
-    One that waits for a node to come is none: nothing starts for it yet, and it may wait for many minutes.
+    A start that waits for a new node does not count: nothing starts for it yet, and it may wait for many minutes.
     """
     return Counter(
         x.key.user_created for x in leases if x.phase in {Phase.RESERVED, Phase.STARTING} and not _comes(x.slots)
@@ -113,12 +111,21 @@ def _comes(slots: Iterable[Slot]) -> bool:
 
 
 def decide(
-    seen: Snapshot, limits: PlaceLimits | None = None, also: Claim | None = None, index: Index | None = None
-) -> Decision:
-    """Return what is to be granted now, who is held back, and what is reserved.
+    seen: Snapshot, limits: PlaceLimits | None = None, also: Claim | None = None, index: Index | None = None,
+    balances: Balances | None = None, held: Iterable[HeldGpus] | None = None,
+) -> Decision:  # fmt: skip
+    """Return the grants to make now, the requests that a rule holds back, and the reservations.
 
-    ``also`` would ask too; it takes the place of a claim with its id. ``index`` is what is derived from the snapshot,
-    where that is kept; else it is derived anew.
+    Args:
+        seen: the queue and the cluster now.
+        limits: the limits of the cluster besides GPUs.
+        also: one more request. It replaces the request with its id.
+        index: the index of ``seen``, if one is kept.
+        balances: the budget balances, if a forecast keeps them.
+        held: the GPUs of class holds, if a forecast keeps them.
+
+    Returns:
+        An empty decision if it is not known which workspaces run.
     """
     if not seen.processes_known:
         return Decision()
@@ -126,118 +133,54 @@ def decide(
     with index.waiting.and_of(also):
         if not index.claims:
             return Decision(reservations=kept_for_others(seen, ()))
-        return _Pass(seen, index, limits).run()
-
-
-MOST_LOOKS = 16
-"""So often it is looked whether a pass is over. Arbitrary: where nobody asks for the same, each looks at all."""
+        return _Pass(seen, index, limits, Purse(seen, balances), held).run()
 
 
 class _Pass:
-    """One pass over those who wait."""
+    """One pass over the waiting requests."""
 
-    def __init__(self, seen: Snapshot, index: Index, limits: PlaceLimits | None) -> None:
+    def __init__(
+        self, seen: Snapshot, index: Index, limits: PlaceLimits | None, purse: Purse, held: Iterable[HeldGpus] | None
+    ) -> None:
         self._seen, self._index, self._limits = seen, index, limits
         self._pools, self._waiting = index.pools, index.waiting
         self._taken: list[tuple[tuple[Slot, ...], Beside]] = []
-        """What this pass takes of the pools, and gives back at its end."""
+        """GPUs and host resources that this pass takes from the pools, and gives back at its end."""
         self._tally, self._uses = Tally(seen, index.holdings), Uses(seen, index.charges)
         self._standing = Standing(seen, self._tally, self._uses)
-        self._purse = Purse(seen)
-        self._served: set[str] = set()
+        self._purse = purse
         self._starts = starts_under_way(index.starts.values())
         self._under_way = self._starts.total()
         self._grants: list[Given] = []
         self._held: dict[str, Held] = {}
         claims = self._waiting.claims.values()
-        self._reservations = [*kept_for_others(seen, claims), *kept_for_classes(seen, claims)]
+        self._reservations = [*kept_for_others(seen, claims), *kept_for_classes(seen, claims, held)]
         self._keeps = bool(self._reservations)
-        """Whether the rules keep GPUs for somebody."""
-        self._tells_all = self._keeps or bool(seen.paused) or self._purse.binds
-        """Whether there may be something to tell to anybody."""
+        """Whether the rules reserve GPUs for somebody."""
         self._reserved: set[str] = set()
-        """Pools of which somebody has reserved GPUs."""
+        """Pools in which a request has reserved GPUs."""
         self._closed: dict[str, Held] = {}
-        """Pools that the place leaves nothing of to whom had the turn."""
+        """Pools in which a limit of the cluster has held a request back."""
         self._first_in: dict[Bucket, Bar] = {}
-        """What holds back the first of those that take of a limit."""
+        """The quota violation of the first request that a limit holds back."""
         self._promised: dict[Bucket, tuple[Amount, float]] = {}
-        """What is to be left of a limit for those who have reserved GPUs, and when they need it."""
+        """The amount of a limit that requests with reserved GPUs will need, and when."""
         self._unfit: set[Unfit] = set()
-        """What did not fit before."""
-        self._hopeless: set[Asks] = set()
-        """What was asked, and lacked nothing but free GPUs: who asks for the same gets nothing either."""
-        self._to_tell: set[str] = set()
-        """Of whom there may be something else to tell: takers of limits, and whom GPUs are reserved for."""
+        """Requests that did not fit earlier in this pass."""
         self._largest = lru_cache(maxsize=None)(self._pools.largest)
 
     def run(self) -> Decision:
-        line, looks, before = Line(self._waiting.lined, self._standing), MOST_LOOKS, (0, 0)
-        self._note_to_tell()
+        line = Line(self._waiting.lined, self._standing)
         try:
             while (claim := line.pop()) is not None:
-                if self._stands_aside(claim):
-                    continue
-                if looks and self._gets_nothing(claim):
-                    self._served.add(claim.id)
-                    continue
-                self._serve(claim)
-                now = len(self._grants), len(self._reserved)
-                if looks and now != before:
-                    looks, before = looks - 1, now
-                    if self._is_over():
-                        break
-                    self._note_to_tell()
+                if self._seen.may_grant(claim):
+                    self._serve(claim)
         finally:
             for slots, needs in reversed(self._taken):
                 self._pools.give(slots, needs)
         return Decision(tuple(self._grants), self._held, tuple(self._reservations))
 
-    def _is_over(self) -> bool:
-        """Whether nobody of the rest is granted anything, in whatever order they are served; note what holds them back.
-
-        Most of a long line find nothing left, and to put them in order is most of a pass. So one of each who ask alike
-        is looked at, and served are those alone of whom there is something to tell. It matters who is behind whom where
-        a limit bars somebody, and until GPUs are reserved for the first of each pool.
-        """
-        seen, waiting = self._seen, self._waiting
-        without = self._served | waiting.barred_by(self._tally)
-        some = waiting.one_of_each(without, seen.now, hub_answers=seen.hub_answers)
-        named = {name for one in self._reservations for name in one.whom} - self._served  # they have GPUs of their own
-        if any(map(self._may_get, chain(some, (waiting.claims[name] for name in named)))):
-            return False
-        short = self._first_in.keys() | waiting.short(self._tally)
-        rest = waiting.claims.values() if self._tells_all else waiting.takers_of(short | self._promised.keys())
-        left = [one for one in rest if one.id not in self._served and not self._stands_aside(one)]
-        for claim in sorted(left, key=self._standing.rank) if short else left:
-            self._serve(claim)
-        return True
-
-    def _gets_nothing(self, claim: Claim) -> bool:
-        """Whether nothing would follow from serving a claim: most of a long line ask for what others did not get."""
-        return self._waiting.asks_of(claim) in self._hopeless and claim.id not in self._to_tell
-
-    def _note_to_tell(self) -> None:
-        limits = self._first_in.keys() | self._waiting.short(self._tally) | self._promised.keys()
-        self._to_tell = {one.id for one in self._waiting.takers_of(limits)}
-        self._to_tell.update(*(one.whom for one in self._reservations))
-
-    def _may_get(self, claim: Claim) -> bool:
-        """Whether a claim may be granted something, or have GPUs reserved."""
-        if claim.request.gpu is None:
-            return True
-        for kind in kinds_of(claim.request, self._seen.kinds):
-            if claim.request.count > self._largest(kind.pool) or self._paused(kind) or self._is_away(kind):
-                continue
-            if kind.pool not in self._reserved or self._fit(claim, kind) is not None:
-                return True
-        return False
-
-    def _stands_aside(self, claim: Claim) -> bool:
-        return stands_aside(claim, self._seen.now, hub_answers=self._seen.hub_answers)
-
     def _serve(self, claim: Claim) -> None:
-        self._served.add(claim.id)
         if claim.request.gpu is None:
             self._serve_without_gpu(claim)
             return
@@ -269,8 +212,6 @@ class _Pass:
         if self._keeps:
             self._note_kept_from(claim, fitting)
         self._reserve(claim, fitting)
-        if not self._tells_all and claim.id not in self._to_tell and self._reserved >= {x.pool for x in fitting}:
-            self._hopeless.add(self._waiting.asks_of(claim))
 
     def _paused(self, kind: GpuKind | None) -> Held | None:
         words = self._seen.paused_words(kind.name if kind else None)
@@ -319,7 +260,7 @@ class _Pass:
             self._limits.take(claim, found.slots)
 
     def _barred(self, claim: Claim, kind: GpuKind | None) -> Held | None:
-        """Return which quota or budget holds a claim back: by what is held, or for another that goes first."""
+        """Return the quota or budget that holds a request back, by its use or for a request that goes first."""
         if (over := self._purse.held_back(claim, kind)) is not None:
             return Held(*over)
         bar = self._tally.bar(claim, kind)
@@ -338,7 +279,7 @@ class _Pass:
         return None
 
     def _until_promised(self, claim: Claim, kind: GpuKind | None) -> LatestEnd | None:
-        """Return the bound on the end of what passes another that waits for the same limit."""
+        """Return the bound on the end of a request that passes another one under the same limit."""
         found = inf
         for bound, asked in self._tally.takes(claim, kind):
             if (first := self._first_in.get(bound.bucket)) is not None:
@@ -375,7 +316,7 @@ class _Pass:
             self._promised[bound.bucket] = promised + asked, min(at, needed_at)
 
     def _kept_now_for(self, reservation: Reservation) -> frozenset[str]:
-        """Return for whom a class or a stronger claim keeps the same GPUs now: nobody who waits keeps them from these.
+        """Return the requests that a class hold or a preemption keeps the same GPUs for. They keep their right to them.
 
         Where it is not known when GPUs come free, those are reserved that others keep.
         """
@@ -384,7 +325,7 @@ class _Pass:
         return frozenset(name for one in kept if gpus & {slot.gpu for slot in one.slots} for name in one.whom)
 
     def _endings(self, pool: str) -> Iterable[Ending]:
-        """Return when GPUs of a pool come free, of leases and of what this pass grants."""
+        """Return when GPUs of a pool come free: those of leases and of the grants of this pass."""
         now, ends = self._seen.now, self._index.ends.get(pool)
         of_leases = (Ending(at, x.slots, x.request) for at, _, x in (ends.coming(now) if ends is not None else ()))
         new = (Ending(now + x.claim.request.lifetime_seconds, x.slots, x.claim.request) for x in self._grants if x.kind)

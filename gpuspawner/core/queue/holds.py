@@ -1,14 +1,15 @@
-"""GPUs that are kept free for a class at given times of the week.
+"""Class holds: GPUs that are reserved for a class at given times of the week.
 
-For each hold those are chosen that its members use, then those that come free first, by the ends that are known.
-Who is no member may use them until the hold begins, if they end by then; members may use them at any time. What runs
-on them beyond that is told, and cannot be extended into it; nothing is ended for a hold.
+A hold takes the GPUs that its members use, then the GPUs that come free first by the known ends. Members may use its
+GPUs at any time. Others may use them if they end before the hold begins. A workspace that would run longer is told, and
+cannot be extended into the hold. Nothing is ended for a hold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from heapq import nsmallest
 from math import ceil, inf
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
@@ -25,7 +26,7 @@ from gpuspawner.core.units import show_time
 
 
 class Asker(NamedTuple):
-    """Somebody who may ask: ``user_created`` as in ``lease.Owner``, and the classes and teams that they are in."""
+    """A user (``user_created`` as in ``lease.Owner``) with their classes and teams."""
 
     user_created: str
     classes: Collection[str] = ()
@@ -33,7 +34,7 @@ class Asker(NamedTuple):
 
 
 class HeldGpus(NamedTuple):
-    """The GPUs of one hold, whole, and the opening that they are held for."""
+    """The whole GPUs of a hold, and the opening that they are reserved for."""
 
     hold: ClassHold
     opening: Opening
@@ -42,7 +43,7 @@ class HeldGpus(NamedTuple):
 
     @property
     def are_held(self) -> str:
-        """How many of which GPUs are reserved for whom, as people read it."""
+        """Text with the number of GPUs and the class that they are reserved for."""
         one = self.hold.count == 1
         return f"{self.hold.count} {self.title} {'is' if one else 'are'} {self._for}"
 
@@ -55,28 +56,28 @@ class HeldGpus(NamedTuple):
         return "" if self.opening.ends_at == inf else f" until {show_time(self.opening.ends_at, now)}"
 
     def note(self, count: int, now: float) -> str:
-        """Return why so many that are free are not given to others, in a few words."""
+        """Return a short text why this many free GPUs are not granted to others."""
         return f"{count} {self._for}{self._until(now)}"
 
     def bound(self, now: float) -> LatestEnd:
-        """Return the latest end of what uses them and is of no member; its words are told before Start."""
+        """Return the latest end of a workspace of others on these GPUs. Its text is shown before Start."""
         at = self.opening.opens_at
         words = f"ends at {show_time(at, now)}, when {self.are_held}"
         return LatestEnd(at, HOLD, words, self.hold.group)
 
     def words(self, now: float) -> str:
-        """Return in a sentence when they are held, and for whom."""
+        """Return a sentence with the times and the class of the hold."""
         begins = f" from {show_time(self.opening.opens_at, now)}" if self.opening.opens_at > now else ""
         return f"{self.are_held}{begins}{self._until(now)}."
 
 
 def classes_of(holds: Iterable[ClassHold], groups: Collection[str]) -> tuple[str, ...]:
-    """Return the classes, of those that GPUs are held for, that somebody in these groups of the hub is in."""
+    """Return the classes with a hold that a member of these hub groups is in."""
     return tuple(sorted({hold.group for hold in holds} & set(groups)))
 
 
 def may_use(asker: Asker, hold: ClassHold) -> bool:
-    """Whether GPUs are held for somebody: who is in the class, or whom an administrator named."""
+    """Return whether a user may use the GPUs of a hold: as member of the class, or named by an administrator."""
     if hold.account is None:
         return hold.group in asker.classes
     team = hold.account.team
@@ -84,20 +85,20 @@ def may_use(asker: Asker, hold: ClassHold) -> bool:
 
 
 def asker_of(one: Claim | Lease) -> Asker:
-    """Return who a request is of, as it was when it was asked."""
+    """Return the user of a request, with the classes of when it was made."""
     created = one.user_created if isinstance(one, Claim) else one.key.user_created
     return Asker(created, one.request.classes, (one.request.team,))
 
 
 def is_member(one: Claim | Lease, hold: ClassHold) -> bool:
-    """Whether GPUs are held for a request."""
-    return may_use(asker_of(one), hold)
+    """Return whether a request may use the GPUs of a hold."""
+    return hold.group in one.request.classes if hold.account is None else may_use(asker_of(one), hold)
 
 
 def held_gpus(seen: Snapshot) -> tuple[HeldGpus, ...]:
-    """Return the GPUs of every hold, for the opening that goes on or else comes next, in the order of the rules.
+    """Return the GPUs of every hold for its present or else its next opening, in the order of the rules.
 
-    GPUs of one hold serve no other at the same time.
+    A GPU belongs to one hold at a time.
     """
     found: list[HeldGpus] = []
     for hold in seen.rules.holds:
@@ -105,11 +106,11 @@ def held_gpus(seen: Snapshot) -> tuple[HeldGpus, ...]:
         if when is None or kind is None:
             continue
         others = {slot.gpu for x in found if _overlap(x.opening, when) for slot in x.slots}
-        free_at, own = _free_at(hold, seen), members_gpus(hold, seen)
-        gpus = [x for x in seen.fleet.gpus if x.pool == kind.pool and _may_be_held(x) and x.id not in others]
-        gpus.sort(key=lambda gpu: (gpu.id not in own, free_at.get(gpu.id, 0.0), gpu.node, gpu.index, gpu.id))
-        chosen = gpus[: ceil(hold.count / kind.shares)]
-        found.append(HeldGpus(hold, when, tuple(Slot(gpu.id) for gpu in chosen), kind.title))
+        free_at = _free_at(hold, seen)
+        gpus = (x for x in seen.fleet.gpus if x.pool == kind.pool and _may_be_held(x) and x.id not in others)
+        order = ((free_at.get(gpu.id, 0.0), gpu.node, gpu.index, gpu.id) for gpu in gpus)
+        slots = tuple(Slot(name) for *_, name in nsmallest(ceil(hold.count / kind.shares), order))
+        found.append(HeldGpus(hold, when, slots, kind.title))
     return tuple(found)
 
 
@@ -125,36 +126,34 @@ def begun(seen: Snapshot) -> tuple[ClassHold, ...]:
 
 
 def free_of(held: HeldGpus, kind: GpuKind, seen: Snapshot) -> int:
-    """Return how many of a kind are free of what a hold has."""
+    """Return the number of free GPUs of a kind in a hold."""
     gpus = tuple(seen.fleet.by_id[slot.gpu] for slot in held.slots)
     return count_free(kind, replace(seen.fleet, gpus=gpus), seen.used)
 
 
-def kept_for_classes(seen: Snapshot, claims: Iterable[Claim]) -> tuple[Reservation, ...]:
-    """Return the GPUs that are kept for classes: nobody else gets them, but until a hold begins."""
+def kept_for_classes(
+    seen: Snapshot, claims: Iterable[Claim], held: Iterable[HeldGpus] | None = None
+) -> tuple[Reservation, ...]:
+    """Return the GPUs of class holds as reservations. Others may use them until a hold begins.
+
+    ``held`` are the GPUs of the holds, if they are known. Otherwise they are chosen.
+    """
     waiting, now = tuple(claims), seen.now
     return tuple(
         Reservation(
-            held.slots,
-            held.opening.opens_at,
-            frozenset(x.id for x in waiting if is_member(x, held.hold)),
+            one.slots,
+            one.opening.opens_at,
+            frozenset(x.id for x in waiting if is_member(x, one.hold)),
             HOLD,
-            held.words(now),
-            held.bound(now),
+            one.words(now),
+            one.bound(now),
         )
-        for held in held_gpus(seen)
+        for one in (held_gpus(seen) if held is None else held)
     )
 
 
-def held_from(claim: Claim, held: Iterable[HeldGpus], at: float) -> frozenset[str]:
-    """Return the GPUs, by id, that are held for others before a claim would end that started ``at`` then."""
-    end = at + (claim.request.least_lifetime_seconds or claim.request.lifetime_seconds)
-    others = (x for x in held if x.opening.opens_at < end and at < x.opening.ends_at and not is_member(claim, x.hold))
-    return frozenset(slot.gpu for one in others for slot in one.slots)
-
-
 def next_opening(hold: ClassHold, seen: Snapshot) -> Opening | None:
-    """Return when GPUs are held now or next; None where they are held no more."""
+    """Return the present or else the next opening of a hold, or None if it has ended."""
     if hold.window is None:
         always = Opening(hold.since, inf if hold.until is None else hold.until)
         return always if seen.now < always.ends_at else None
@@ -165,7 +164,7 @@ def next_opening(hold: ClassHold, seen: Snapshot) -> Opening | None:
 
 
 def reaching_into(seen: Snapshot) -> Mapping[str, HeldGpus]:
-    """Return which workspaces that run would still use held GPUs at the beginning of a hold, by lease id."""
+    """Return the running workspaces that would still use a hold's GPUs when it begins, by lease id."""
     found: dict[str, HeldGpus] = {}
     for held in held_gpus(seen):
         gpus = {slot.gpu for slot in held.slots}
@@ -178,26 +177,25 @@ def reaching_into(seen: Snapshot) -> Mapping[str, HeldGpus]:
 
 
 def extension_bound(lease: Lease, until: float, seen: Snapshot) -> HeldGpus | None:
-    """Return the hold that would lack GPUs if a lease were extended until then; None where none would."""
+    """Return the hold that would lack GPUs if a lease were extended until then, or None."""
     later = tuple(replace(x, deadline_at=until) if x.id == lease.id else x for x in seen.leases)
     return reaching_into(replace(seen, leases=later)).get(lease.id)
 
 
 def _free_at(hold: ClassHold, seen: Snapshot) -> dict[str, float]:
-    """Return when each GPU is free of those who are no members, as far as it is known."""
+    """Return when each GPU in use is free for a hold, as far as it is known: -inf for the GPU of a member."""
     free_at: dict[str, float] = {}
     for lease in seen.leases:
-        if lease.phase in HOLDING and not is_member(lease, hold):
-            at = end_at(lease, seen.now)
+        if lease.phase in HOLDING:
+            at = -inf if is_member(lease, hold) else end_at(lease, seen.now)
             for slot in lease.slots:
-                free_at[slot.gpu] = max(at, free_at.get(slot.gpu, 0.0))
-    for slot in seen.others:
-        free_at[slot.gpu] = inf
-    return free_at
+                other = free_at.get(slot.gpu, at)
+                free_at[slot.gpu] = -inf if -inf in (at, other) else max(at, other)
+    return {**free_at, **{slot.gpu: inf for slot in seen.others if free_at.get(slot.gpu) != -inf}}
 
 
 def members_gpus(hold: ClassHold, seen: Snapshot) -> frozenset[str]:
-    """Return the GPUs, by id, that members use: they are held for them already."""
+    """Return the ids of the GPUs that members use."""
     theirs = (x for x in seen.leases if x.phase in HOLDING and is_member(x, hold))
     return frozenset(slot.gpu for lease in theirs for slot in lease.slots)
 

@@ -1,4 +1,4 @@
-"""What decisions derive from a snapshot, kept from one to the next: only what has changed is worked out anew.
+"""Data that decisions derive from a snapshot, kept from one snapshot to the next. Only changes are processed.
 
 Of tens of thousands of leases and GPUs few change between two decisions. They are frozen, so that what is the same
 object is the same; what is another object is compared. An index that has seen any number of snapshots equals one that
@@ -7,7 +7,6 @@ has seen the last alone.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import TypeVar
@@ -29,24 +28,24 @@ from gpuspawner.core.quotas.quotas import Holdings, Tally
 from gpuspawner.core.rules import Accounts, QuotaGrant, Rules
 
 NOWHERE = ""
-"""The pool of what holds no GPU that is seen."""
+"""The pool of leases without a GPU in the fleet."""
 _AT_ONCE = 512
 KEPT_SECONDS = 1.0
-"""So long balances of budgets are kept. Arbitrary: what is used in it is nothing beside what is set aside."""
+"""Budget balances are kept this long. The use in this time is small beside the reserved amounts."""
 _T = TypeVar("_T", Lease, Gpu)
 _matters = attrgetter(
     "phase", "slots", "deadline_at", "request", "given", "rate", "running_at", "latest_end", "lost", "key", "user",
     "asked_at", "attempt", "not_before", "tried_nodes", "waiting_since", "held_back", "held_back_seconds",
     "impossible_since", "came_back",
 )  # fmt: skip
-"""What of a lease is derived from. A sample or a heartbeat, which come by the thousand, change none of it."""
+"""The fields of a lease that decisions depend on. Samples and heartbeats change none of them."""
 
 
 class Index:
-    """What is derived from the leases and GPUs of the last snapshot. Whoever changes ``pools`` changes them back."""
+    """Data derived from the leases and GPUs of the last snapshot. A pass that changes ``pools`` restores them."""
 
     def __init__(self, seen: Snapshot) -> None:
-        """Derive all of it."""
+        """Derive the data of a snapshot."""
         self._begin(seen)
         self.see(seen)
 
@@ -59,29 +58,27 @@ class Index:
         self._gpu: dict[str, Gpu] = {}
         self._on: dict[NodeName, dict[str, Gpu]] = {}
         self._marked: set[NodeName] = set()
-        """Nodes of which somebody else's or unhealthy GPUs are only counted: see ``groups.unmarked``."""
+        """Nodes with a count of foreign or unhealthy GPUs: see ``groups.unmarked``."""
         self._again: set[NodeName] = set()
-        """Nodes whose GPUs are to be looked at anew."""
+        """Nodes whose GPUs have to be checked again."""
         self._unseen: dict[str, Lease] = {}
-        """Leases with GPUs that are not seen."""
+        """Leases with GPUs that are not in the fleet."""
         self._scaled = [kind for kind in seen.kinds.values() if kind.autoscale is not None]
         self._coming: set[NodeName] | None = None
         self.pools = Pools(Fleet(), {})
         self.holdings = Holdings(*self._known_by, seen.now)
         self.charges = Charges(seen.kinds)
         self.ends: dict[str, Ends] = {}
-        """By pool; of what holds none, under NOWHERE."""
-        self.denominators: Counter[int] = Counter()
-        """Of the shares that are in use."""
+        """The ends by pool. Leases without a GPU are under NOWHERE."""
         self.waiting = Waiting(seen.kinds, self.holdings)
         self.starts: dict[str, Lease] = {}
-        """Those that are granted and do not run yet."""
+        """The leases that are granted and do not run yet."""
         self.ended: list[Lease] = []
-        """Those that held something in the snapshot before, and are gone."""
+        """The leases of the previous snapshot that held something and are gone."""
 
     @property
     def claims(self) -> Mapping[str, Claim]:
-        """Who waits, by lease id."""
+        """The waiting requests by lease id."""
         return self.waiting.claims
 
     def see(self, seen: Snapshot) -> None:
@@ -112,7 +109,7 @@ class Index:
         self.waiting.see(seen, Standing(seen, Tally(seen, self.holdings), Uses(seen, self.charges)))
 
     def _move(self, gone: Iterable[Gpu], come: Iterable[Gpu]) -> bool:
-        """Note which GPUs there are; return whether one that is held is another now, or not seen any more."""
+        """Update the GPUs. Return whether a GPU in use has changed or is gone."""
         before = {gpu.id: gpu for gpu in gone}
         for gpu in before.values():
             self._on[gpu.on].pop(gpu.id)
@@ -180,8 +177,6 @@ class Index:
             self.pools.take(slots)
         else:
             self.pools.give(slots)
-        for slot in slots:
-            self.denominators[slot.share.denominator] += sign
         if self._marked:
             on = (gpu.on for slot in slots if (gpu := self._gpu.get(slot.gpu)) is not None)
             self._again |= self._marked.intersection(on)
@@ -218,13 +213,13 @@ class Index:
 
 
 def known_by_of(seen: Snapshot) -> tuple[Kinds, Rules, tuple[QuotaGrant, ...]]:
-    """Return what everything is derived by."""
+    """Return the rules that all derived data depends on."""
     grants = tuple(one for one in seen.quota_grants if one.since <= seen.now < one.until)
     return seen.kinds, seen.rules, grants
 
 
 def changes(before: Sequence[_T], after: Sequence[_T]) -> tuple[list[_T], list[_T]]:
-    """Return what is gone and what has come, where it changed both. Most are the same, in the same order.
+    """Return the items that are gone and the items that have come. A changed item is in both lists.
 
     Tuples are compared by identity first, and some hundreds at a time. Where one of another name stands in the place of
     one, one is gone or new, and the rest is compared from there on; where more than one is, the rest by name.
@@ -270,7 +265,7 @@ def _by_name(before: Sequence[_T], after: Sequence[_T], gone: list[_T], come: li
 
 
 class KeptHoldings:
-    """What leases hold of quotas, kept from one snapshot to the next for who asks between two decisions."""
+    """The use of quotas by leases, kept from one snapshot to the next."""
 
     def __init__(self) -> None:
         """Know nothing yet."""
@@ -279,7 +274,7 @@ class KeptHoldings:
         self._holdings: Holdings | None = None
 
     def of(self, seen: Snapshot) -> Holdings:
-        """Return those of a snapshot."""
+        """Return the use of quotas in a snapshot."""
         known_by = known_by_of(seen)
         if self._holdings is None or known_by != self._known_by:
             self._holdings, self._known_by, self._leases = Holdings(*known_by, seen.now), known_by, ()
@@ -293,7 +288,7 @@ class KeptHoldings:
 
 
 class KeptBalances:
-    """Where budgets stand, kept from one question to the next: of live leases only those that changed are counted."""
+    """Budget balances, kept from one question to the next. Only changed leases are counted again."""
 
     def __init__(self) -> None:
         """Know nothing yet."""
@@ -301,12 +296,12 @@ class KeptBalances:
         self._leases: Collection[Lease] = ()
         self._balances: Balances | None = None
         self._of: object = None
-        """What is known by, so that nothing else comes to have its identity."""
+        """Keeps the objects alive whose identity is compared."""
 
     def of(
         self, now: float, leases: Collection[Lease], rules: Rules, accounts: Accounts, grants: tuple[QuotaGrant, ...]
     ) -> Balances:
-        """Return how they stand: as of at most ``KEPT_SECONDS`` before now, by all that has changed since."""
+        """Return the balances, at most ``KEPT_SECONDS`` old, with all changes of leases since."""
         known_by = (id(rules), id(accounts.charged), grants)
         kept = self._balances
         if kept is None or known_by != self._known_by or not 0 <= now - kept.now < KEPT_SECONDS:

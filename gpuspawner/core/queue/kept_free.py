@@ -1,4 +1,4 @@
-"""Why GPUs that are free are not given to who waits: they are kept for a request that goes first, until it has all."""
+"""Free GPUs that a request does not get, because they are reserved for a request that goes first."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gpuspawner.core.queue.snapshot import Claim, Snapshot
 
 
 class KeptFree(NamedTuple):
-    """GPUs that a request could have, but for one that goes first: ``free`` of the ``first`` that this one asks for.
+    """``free`` GPUs that are reserved for a request that goes first and asks for ``first`` GPUs.
 
-    What ends before ``until``, in seconds since the epoch, may have them now; None where it is not known when the other
-    needs them.
+    A workspace that ends before ``until`` (seconds since the epoch) may use them now. ``until`` is None if it is not
+    known when the other request needs them.
     """
 
     free: int
@@ -25,12 +25,12 @@ class KeptFree(NamedTuple):
 
 
 def kept_free(claim: Claim, seen: Snapshot, reservations: Iterable[Reservation]) -> KeptFree | None:
-    """Return what is kept from a claim that is free; None where it would not get it in any case, or gets it.
+    """Return the free GPUs that are kept from a request, or None if it gets them or could not use them.
 
     Args:
-        claim: who waits, or would.
-        seen: of which the reservations were made.
-        reservations: of the decision.
+        claim: the request.
+        seen: the snapshot of the decision.
+        reservations: the reservations of the decision.
     """
     kind = seen.kinds.get(claim.request.gpu or "")
     others = [one for one in reservations if claim.id not in one.whom]
@@ -45,7 +45,7 @@ def kept_free(claim: Claim, seen: Snapshot, reservations: Iterable[Reservation])
 
 
 def _keeps_free(one: Reservation, kind: GpuKind, seen: Snapshot) -> bool:
-    """Whether a request that goes first keeps GPUs of a kind that are free."""
+    """Return whether a reservation contains free GPUs of a kind."""
     if one.rule != BACKFILL:
         return False
     gpus = seen.gpus_as_held.by_id

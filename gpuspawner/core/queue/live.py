@@ -1,6 +1,6 @@
-"""Live leases by id, and as they are at one instant: in chunks, of which few change between two instants.
+"""Live leases by id, and immutable views of them in chunks.
 
-To copy and compare tens of thousands of leases for each decision would be most of what it takes.
+Few chunks change between two views. Copying and comparing tens of thousands of leases takes longer than a decision.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from itertools import chain
 from gpuspawner.core.leases.lease import Lease
 
 AT_ONCE = 256
-"""So many leases are a chunk at most. Arbitrary: about as many as there are chunks in a large cluster."""
+"""Maximum number of leases in a chunk: about the number of chunks in a large cluster."""
 
 
 class Leases(Collection[Lease]):
-    """Leases at one instant. They never change: what is the same chunk holds the same leases."""
+    """The leases at one instant. Two views that share a chunk hold the same leases in it."""
 
     def __init__(self, chunks: Mapping[int, tuple[Lease, ...]]) -> None:
-        """Take chunks by number, which is never given anew."""
+        """Hold chunks by number. A number is never used again."""
         self.chunks = chunks
 
     def __iter__(self) -> Iterator[Lease]:
-        """Iterate over all, as they came."""
+        """Iterate over all leases in the order in which they came."""
         return chain.from_iterable(self.chunks.values())
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of leases."""
         return sum(map(len, self.chunks.values()))
 
     def __contains__(self, one: object) -> bool:
-        """Whether a lease is among them."""
+        """Return whether a lease is in the view."""
         return any(one in some for some in self.chunks.values())
 
 
@@ -52,18 +52,18 @@ class LiveLeases:
     """Leases by id, in the order in which they came."""
 
     def __init__(self, leases: Iterable[Lease] = ()) -> None:
-        """Hold these."""
+        """Hold these leases."""
         self._number: dict[str, int] = {}
         self._chunks: dict[int, dict[str, Lease]] = {}
         self._seen: dict[int, tuple[Lease, ...]] = {}
         self._changed: set[int] = set()
-        """The chunks that are not in ``_seen`` as they are now."""
+        """The chunks that have changed since the last view."""
         self._came = 0
         for lease in leases:
             self.put(lease)
 
     def __iter__(self) -> Iterator[Lease]:
-        """Iterate over them as they are now."""
+        """Iterate over the leases."""
         return iter(self.seen())
 
     def get(self, name: str) -> Lease | None:
@@ -72,7 +72,7 @@ class LiveLeases:
         return None if number is None else self._chunks[number][name]
 
     def put(self, lease: Lease) -> None:
-        """Hold a lease, in place of the one with its id."""
+        """Add a lease. It replaces the lease with its id."""
         number = self._number.get(lease.id)
         if number is None:
             number = self._number[lease.id] = self._came // AT_ONCE
@@ -81,13 +81,13 @@ class LiveLeases:
         self._changed.add(number)
 
     def remove(self, name: str) -> None:
-        """Hold the lease with an id no more, where there is one."""
+        """Remove the lease with an id, if there is one."""
         if (number := self._number.pop(name, None)) is not None:
             del self._chunks[number][name]
             self._changed.add(number)
 
     def seen(self) -> Leases:
-        """Return them as they are now."""
+        """Return a view of the leases as they are now."""
         for number in self._changed:
             if some := self._chunks[number]:
                 self._seen[number] = tuple(some.values())

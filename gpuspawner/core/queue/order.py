@@ -1,19 +1,18 @@
 """The order of the queue: of two requests, the first of these in which they differ decides.
 
-1. priority: the team's and the template's, added; the higher first;
-2. who has waited longer than the policy's ``longest_wait`` goes first, and so does what others ended and comes back;
-   among these 3 and 4 count no more;
-3. what stays within the guaranteed share, which is the soft quotas of user and team with what is asked, goes before
-   what is beyond it. Where no soft quota binds a request, nothing is guaranteed to it;
-4. beyond the share, the use of the last days: of the team, divided by its weight, then of the user in it
-   (``core.queue.shares``). The smaller goes first; within the share it does not count;
-5. when it was asked: the earlier first;
-6. the lease's id.
+1. Priority: the sum of the team's and the template's. The higher goes first.
+2. A request that has waited longer than the policy's ``longest_wait`` goes first. So does a preempted workspace that
+   comes back. Rules 3 and 4 do not apply among these.
+3. A request within its guaranteed share goes before one beyond it. The share is given by the soft quotas of user and
+   team. Without a soft quota nothing is guaranteed.
+4. Beyond the share, the smaller use of the last days goes first: use of the team divided by its weight, then use of the
+   user in the team (``core.queue.shares``).
+5. The earlier request goes first.
+6. The lease's id decides.
 
-The order is total and transitive. 3 and 4 are judged anew after each grant of a pass: a grant can only worsen them, of
-its user and its team alone. No request is asked anew more than once for 3; and of 4 only a team's and a user's place in
-a heap change. So a pass takes no square of the number that waits. What 1 to 3 say before a pass is kept between passes
-(``core.queue.waiting``), and of 4 only those teams are lined up that come to the top.
+The order is total and transitive. Rules 3 and 4 are applied again after each grant of a pass. A grant can only move its
+own user and team back. A pass therefore takes less than quadratic time. The results of rules 1 to 3 before a pass are
+kept between passes (``core.queue.waiting``). For rule 4 only the teams that come to the top are sorted.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from gpuspawner.core.quotas.quotas import Tally
 
 
 class Rank(NamedTuple):
-    """Where a claim stands: the smaller first."""
+    """The rank of a request. The smaller goes first."""
 
     against_priority: int
     not_overdue: bool
@@ -43,50 +42,50 @@ class Rank(NamedTuple):
 
 
 class Standing:
-    """What the order goes by: of one snapshot, and what a pass has granted since."""
+    """The order of the requests of one snapshot, with the grants of a pass so far."""
 
     def __init__(self, seen: Snapshot, tally: Tally, uses: Uses) -> None:
-        """Judge by the quotas and uses that a pass keeps up."""
+        """Order by the quotas and uses that a pass updates."""
         self.tally = tally
         self._seen, self._uses = seen, uses
         self.use_of_user = uses.of_user
-        """Returns the use of a claim's user for its team: asked for so often that a call more counts."""
+        """Returns the use of a request's user in its team. It is called so often that one more call counts."""
         self._longest: dict[str, float] = {}
 
     def rank(self, claim: Claim) -> Rank:
-        """Return where a claim stands now."""
+        """Return the rank of a request now."""
         overdue = self.is_overdue(claim)
         beyond = not overdue and not self.is_guaranteed(claim)
         team, user = (self._uses.of_team(claim), self._uses.of_user(claim)) if beyond else (0.0, 0.0)
         return Rank(-self.priority(claim), not overdue, beyond, team, user, claim.asked_at, claim.id)
 
     def priority(self, claim: Claim) -> int:
-        """Return the priority of a claim's team and of its template together."""
+        """Return the sum of the priorities of a request's team and template."""
         team = self._seen.rules.teams.get(claim.request.team)
         return claim.request.priority + (team.priority if team is not None else 0)
 
     def is_overdue(self, claim: Claim) -> bool:
-        """Whether a claim has waited longer than its policy lets others go first."""
+        """Return whether a request has waited longer than the ``longest_wait`` of its policy."""
         policy = claim.request.policy
         if policy not in self._longest:
             self._longest[policy] = policy_of(claim, self._seen).queue.longest_wait_seconds
         return claim.waited_seconds(self._seen.now) > self._longest[policy]
 
     def overdue_at(self, claim: Claim) -> float:
-        """Return about when a claim will have waited too long, as things are; infinite where it never will."""
+        """Return about when a request becomes overdue. It is infinite while a rule holds the request back."""
         at = claim.waiting_since + policy_of(claim, self._seen).queue.longest_wait_seconds
         return at if at < claim.waiting_until else inf
 
     def is_guaranteed(self, claim: Claim) -> bool:
-        """Whether what a claim asks for is within the guaranteed share, by the kind that it asks for first."""
+        """Return whether a request is within the guaranteed share, by the kind that it prefers."""
         return self.tally.is_guaranteed(claim, self._seen.kinds.get(claim.request.gpu or ""))
 
     def uses(self, claim: Claim) -> tuple[float, float]:
-        """Return the use of a claim's team and of its user."""
+        """Return the use of a request's team and of its user."""
         return self._uses.of_team(claim), self._uses.of_user(claim)
 
     def use_of_team(self, claim: Claim) -> float:
-        """Return the use of a claim's team."""
+        """Return the use of a request's team."""
         return self._uses.of_team(claim)
 
 
@@ -94,7 +93,7 @@ _DEFAULT_POLICY = LifecyclePolicy()
 
 
 def policy_of(claim: Claim, seen: Snapshot) -> LifecyclePolicy:
-    """Return the policy of a claim; the default one where its own left the catalog."""
+    """Return the policy of a request, or the default policy if its own has left the catalog."""
     return seen.policies.get(claim.request.policy) or seen.policies.get("default") or _DEFAULT_POLICY
 
 
@@ -103,7 +102,7 @@ _Key = tuple[float | str, ...]
 
 
 class _Names:
-    """A heap of names, each with one key that may be changed; of the entries in it only the newest counts."""
+    """A heap of names with changeable keys. Only the newest entry of a name counts."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[_Key, str]] = []
@@ -115,7 +114,7 @@ class _Names:
             heappush(self._heap, (key, name))
 
     def put_all(self, keys: dict[str, _Key]) -> None:
-        """Take these for all."""
+        """Replace all names."""
         self._key_of = keys
         self._heap = [(key, name) for name, key in keys.items()]
         heapify(self._heap)
@@ -134,7 +133,7 @@ class _Names:
 
 @dataclass
 class _Kept:
-    """Those of one priority, by id; who is beyond the share by team and user."""
+    """The requests of one priority by id. Those beyond the share are also by team and user."""
 
     overdue: dict[str, _Asked] = field(default_factory=dict)
     guaranteed: dict[str, _Asked] = field(default_factory=dict)
@@ -142,15 +141,15 @@ class _Kept:
 
 
 class Lined:
-    """Those who wait by priority, share, team and user, as they stood when each was judged last."""
+    """The waiting requests by priority, share, team and user, as they were when each was last ordered."""
 
     def __init__(self) -> None:
-        """Hold nobody yet."""
+        """Begin with no request."""
         self.levels: dict[int, _Kept] = {}
         self._priority: dict[str, int] = {}
 
     def add(self, claim: Claim, standing: Standing) -> None:
-        """Judge one more, or one anew."""
+        """Add a request, or order it again."""
         self.remove(claim)
         priority = self._priority[claim.id] = standing.priority(claim)
         level = self.levels.setdefault(priority, _Kept())
@@ -163,7 +162,7 @@ class Lined:
         among[claim.id] = claim.asked_at, claim.id, claim
 
     def remove(self, claim: Claim) -> None:
-        """Hold one no more."""
+        """Remove a request."""
         if (priority := self._priority.pop(claim.id, None)) is None:
             return
         level, team, user = self.levels[priority], _team_of(claim), claim.user_created
@@ -180,12 +179,12 @@ class Lined:
 
 @dataclass
 class _Team:
-    """Those of one team who are beyond their share: users by use, each with a heap of claims."""
+    """The requests of one team beyond the share: users by use, each with a heap of requests."""
 
     users: _Names = field(default_factory=_Names)
     claims: dict[str, list[_Asked]] = field(default_factory=dict)
     kept: Mapping[str, Mapping[str, _Asked]] | None = None
-    """Those who are not lined up yet: most teams do not come to the top before nothing is left."""
+    """The requests that are not sorted yet. Most teams never come to the top."""
 
 
 @dataclass
@@ -199,10 +198,10 @@ class _Level:
 
 
 class Line:
-    """Those who wait, in order, while a pass grants to them."""
+    """The waiting requests in order, while a pass grants to them."""
 
     def __init__(self, lined: Lined, standing: Standing) -> None:
-        """Line up; ``lined``, as they stand now, is not changed."""
+        """Begin with all requests. ``lined`` is not changed."""
         self._standing = standing
         self._levels: dict[int, _Level] = {}
         self._order = sorted(lined.levels, reverse=True)
@@ -215,35 +214,20 @@ class Line:
                 *_, some = next(iter(next(iter(users.values())).values()))
                 level.teams.put(name, (standing.use_of_team(some),))  # before all keys that begin so
 
-    def add(self, claim: Claim) -> None:
-        """Let one more stand in line, or one that was taken out."""
-        self._push(self._among(claim), claim)
-
     def _push(self, among: list[_Asked], claim: Claim) -> None:
         heappush(among, (claim.asked_at, claim.id, claim))
         level = self._levels[self._standing.priority(claim)]
         if among is not level.overdue and among is not level.guaranteed:
             self._put(level, _team_of(claim), claim.user_created)
 
-    def _among(self, claim: Claim) -> list[_Asked]:
-        """Return the heap that a claim belongs in as things are."""
-        standing, priority = self._standing, self._standing.priority(claim)
-        level = self._levels.get(priority)
-        if level is None:
-            level = self._levels[priority] = _Level()
-            self._order = sorted(self._levels, reverse=True)
-        if standing.is_overdue(claim):
-            return level.overdue
-        return level.guaranteed if standing.is_guaranteed(claim) else self._beyond(level, claim)
-
     def _beyond(self, level: _Level, claim: Claim) -> list[_Asked]:
-        """Return the heap of a user's claims that are beyond the share."""
+        """Return the heap of a user's requests beyond the share."""
         team = level.of_team.setdefault(_team_of(claim), _Team())
         self._line_up(team)
         return team.claims.setdefault(claim.user_created, [])
 
     def pop(self) -> Claim | None:
-        """Take out the first; None where nobody is left."""
+        """Remove and return the first request, or None if there is no more."""
         for priority in self._order:
             level = self._levels[priority]
             if level.overdue:
@@ -258,10 +242,9 @@ class Line:
         return None
 
     def _pop_beyond(self, level: _Level) -> Claim | None:
-        """Take the first claim of the first user of the first team.
+        """Remove and return the first request of the first user of the first team.
 
-        Who is at the top of a heap with a smaller use than by now is put where they belong first: all below have, by
-        now, no less than they stand with.
+        A user or team whose use has grown since it was sorted is moved first. No use shrinks during a pass.
         """
         while (top := level.teams.first()) is not None:
             stood, name = top
@@ -277,7 +260,7 @@ class Line:
         return None
 
     def _line_up(self, team: _Team) -> None:
-        """Line up those of a team, where that is not done."""
+        """Sort the requests of a team, if they are not sorted yet."""
         kept, team.kept = team.kept, None
         if kept is None:
             return
@@ -287,7 +270,7 @@ class Line:
         team.users.put_all({user: self._key_of(claims) for user, claims in team.claims.items()})
 
     def _first_of(self, team: _Team) -> tuple[str, _Key]:
-        """Return the first user of a team, and the key by which it stands among the teams."""
+        """Return the first user of a team, and the key of the team."""
         while True:
             top = team.users.first()
             assert top is not None, "a team that stands in line has somebody"
@@ -300,7 +283,7 @@ class Line:
             team.users.put(user, key)
 
     def _put(self, level: _Level, name: str, user: str) -> None:
-        """Let a user and its team stand by the first claim that they have; without one they leave."""
+        """Update the keys of a user and its team. Remove them if they have no request."""
         team = level.of_team[name]
         if claims := team.claims[user]:
             team.users.put(user, self._key_of(claims))
@@ -312,7 +295,7 @@ class Line:
             level.teams.put(name, self._first_of(team)[1])
 
     def _key_of(self, asked: list[_Asked]) -> _Key:
-        """Return the key by which a user stands in the team."""
+        """Return the key of a user in the team."""
         asked_at, name, claim = asked[0]
         return self._standing.use_of_user(claim), asked_at, name
 

@@ -1,4 +1,4 @@
-"""Why a request stands behind another: a sentence for each difference that the order goes by."""
+"""Sentences why a request stands behind another, one for each rule of the order."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.core.units import show_duration
 
 MOST_TOLD = 5
-"""Of so many that a grant passes it is told, of those that have waited longest. Arbitrary: each is a line to store."""
+"""Number of passed requests that are told of a grant, the longest waiting. Each is a line in the store."""
 
 
 def longest_waiting(seen: Snapshot, granted: Collection[Claim]) -> Mapping[str | None, Sequence[Claim]]:
-    """Return who has waited longest for GPUs of each pool, the earliest first, of those who could be granted some.
+    """Return the requests that have waited longest for each pool and could be granted, the earliest first.
 
     Args:
         seen: everything as it was before the grants of a pass.
-        granted: whom this pass grants something; who asked after all of them is left out.
+        granted: the requests that this pass grants. Requests made after all of them are left out.
     """
     names, before = {claim.id for claim in granted}, max((claim.asked_at for claim in granted), default=0.0)
     found: dict[str | None, list[Lease]] = {}
@@ -42,13 +42,13 @@ def longest_waiting(seen: Snapshot, granted: Collection[Claim]) -> Mapping[str |
 def passed_by(
     claim: Claim, waiting: Mapping[str | None, Sequence[Claim]], seen: Snapshot, standing: Standing
 ) -> Iterator[tuple[str, str]]:
-    """Yield which requests that were made earlier a grant goes before by the order, by id, with why.
+    """Yield the id of each earlier request that a grant passes by the order, with the reason.
 
     Args:
-        claim: what is granted.
-        waiting: what :func:`longest_waiting` returns.
+        claim: the granted request.
+        waiting: the result of :func:`longest_waiting`.
         seen: everything as it was before the grants of this pass.
-        standing: how all stand in it.
+        standing: the order of that snapshot.
     """
     others = {one.id: one for pool in pools_of(claim, seen.kinds) for one in waiting.get(pool, ())}
     earlier = [one for one in others.values() if one.asked_at < claim.asked_at]
@@ -65,7 +65,7 @@ def _asked(one: Claim | Lease) -> tuple[float, str]:
 
 
 def goes_after(claim: Claim, ahead: Claim, standing: Standing, seen: Snapshot) -> str:
-    """Return why a claim stands behind another; names of teams are told, of users none."""
+    """Return why a request stands behind another. The text names teams, but no users."""
     mine, other = standing.rank(claim), standing.rank(ahead)
     theirs = f"team {ahead.request.team}'s requests" if ahead.request.team else "a request"
     if mine.against_priority != other.against_priority:
@@ -91,6 +91,6 @@ def _by_use(claim: Claim, theirs: str, mine: Rank, other: Rank) -> str:
 
 
 def _more(mine: float, other: float) -> str:
-    """Return ``31 % more``; where the other used next to nothing a percentage says nothing."""
+    """Return ``31 % more``, or ``much more`` if the other used next to nothing."""
     percent = inf if other <= 0 else 100 * (mine - other) / other
     return f"{max(1, round(percent))} % more" if percent < 1000 else "much more"  # noqa: PLR2004 - ten times as much

@@ -1,22 +1,21 @@
-"""Stronger claims: which workspaces give their GPUs, and which GPUs are set aside for the claim.
+"""Preemption: which workspaces end for a stronger claim, and which GPUs are kept for it.
 
-Pure, and the same whenever it is asked: what is under notice for a claim counts as its own, so that asking again takes
-nobody else. Whole workspaces end; without any one of them the claim would not be covered. GPUs that are free, or come
-free by themselves, are taken first.
+The functions are pure. A workspace under notice for a claim counts as its own, so that a second plan ends no other one.
+Whole workspaces end, and no more than the claim needs. GPUs that are free, or come free by themselves, are taken first.
 
 Of the workspaces that may be ended, these go first:
 
-1. that are under notice for this claim already;
-2. that made room for no other within a day;
-3. whose user or team is over the soft share;
-4. that are known to be idle the longest;
-5. of the lowest priority;
-6. with the fewest GPUs beyond the need; of these, with the most GPUs, so that few lose their work;
-7. that run since the latest;
-8. id.
+1. workspaces under notice for this claim already;
+2. workspaces of users who were not preempted within a day;
+3. workspaces whose user or team is over the soft share;
+4. workspaces that have been idle the longest;
+5. workspaces of the lowest priority;
+6. workspaces with the fewest GPUs beyond the need, and of these with the most GPUs, so that few users lose work;
+7. workspaces that started last;
+8. the smallest id.
 
-Of two sets that cover the claim, the one whose last member goes earlier is the cheaper; with the same last member, that
-of the rest. A node that would still lack CPU or memory for the request is taken only where no other is.
+Of two sets that cover the claim, the one whose last member comes earlier in this order is cheaper. If the last members
+are the same, the rest decides. A node that would still lack CPU or memory is taken only if there is no other.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
 from gpuspawner.core.rules import Account, Rules
 
 SPARED_SECONDS = 86400.0
-"""Who made room within this does so again only where nobody else could."""
+"""A user is preempted again within this time only if there is no other candidate."""
 HOLD_SECONDS = 1800.0
-"""GPUs are kept for so long after they are free, where the claim says nothing."""
+"""GPUs are kept this long after they are free, unless the claim gives another time."""
 ALL_NODES = NodeName("", "")
 
 
 class State(str, Enum):
-    """Where a stronger claim stands: the first two live."""
+    """The state of a stronger claim. The first two are live."""
 
     COMING = "coming"
     HELD = "held"
@@ -60,7 +59,7 @@ class Preemption:
         key: by which repeated messages of one claim are known.
         kind: the kind of GPU.
         count: how many are still to be had: what its account was granted of them counts no more.
-        account: for whom; None for somebody outside.
+        account: the account that gets the GPUs; None for a user outside gpuspawner.
         external: who is outside, in the claimant's words.
         by: who asked.
         made_at: when.
@@ -70,9 +69,9 @@ class Preemption:
         slots: the GPUs that are set aside for it, free by now or not.
         free_at: since when all of them are free.
         over_at: when it was claimed, given up or lapsed.
-        lease: the waiting request that ``make_room`` made it for; "" where somebody asked.
+        lease: the waiting request that ``make_room`` made it for; "" for a claim of a person.
         asked: how many were asked for.
-        user: what the user was called whom it is for, if it is for one.
+        user: the name of the user who gets the GPUs, if it is one user.
     """
 
     id: str
@@ -101,19 +100,19 @@ class Preemption:
 
     @property
     def kept_until(self) -> float:
-        """When it lapses unless it is claimed, also where its GPUs never come free: it keeps none without a bound."""
+        """When it lapses if it is not claimed. This applies also if its GPUs never come free."""
         if self.hold_until is not None:
             return self.hold_until
         since = self.free_at if self.free_at is not None else max(self.made_at, self.ends_at or 0.0)
         return since + HOLD_SECONDS
 
     def earlier(self, seconds: float) -> Preemption:
-        """Return it with all its times so many seconds earlier, as the leases that it is about: a clock went back."""
+        """Return the claim with all times moved back by ``seconds``, as for leases, after the clock went back."""
         times = {name: getattr(self, name) for name in ("made_at", "ends_at", "hold_until", "free_at", "over_at")}
         return replace(self, **{name: at - seconds for name, at in times.items() if at is not None})
 
     def is_for(self, lease: Lease) -> bool:
-        """Whether a workspace is of whom it is for."""
+        """Return whether a workspace belongs to the account that gets the GPUs."""
         return self.account is not None and is_of(lease, self.account)
 
 
@@ -124,19 +123,19 @@ def is_of(lease: Lease, account: Account) -> bool:
 
 
 def kept_for(preemption: Preemption) -> KeptGpus:
-    """Return what others are not granted meanwhile."""
+    """Return the GPUs that a preemption keeps from others."""
     return KeptGpus(preemption.id, preemption.slots, preemption.account, preemption.kept_until)
 
 
 class Plan(NamedTuple):
-    """What a claim takes: the GPUs, and the workspaces that end for it, the first in the order first."""
+    """The GPUs that a preemption takes, and the workspaces that end for it in their order."""
 
     slots: tuple[Slot, ...]
     victims: tuple[Lease, ...]
 
 
 def plan(claim: Preemption, seen: Snapshot, over: Container[str], only: Container[str] | None = None) -> Plan | None:
-    """Return the cheapest way to cover a claim; None where there is none.
+    """Return the cheapest plan that covers a preemption, or None if no plan does.
 
     Args:
         claim: what is claimed, and what is set aside for it by now.
@@ -169,7 +168,7 @@ def victims(
 ) -> Sequence[Lease]:
     """Return the workspaces that may be ended for a claim, in the order of this module's docstring.
 
-    Whoever is protected by their policy, younger than it says, is none; nor is who is to get the GPUs.
+    Workspaces that their policy still protects are left out. So are those of the account that gets the GPUs.
     """
     pool = seen.kinds[claim.kind].pool
     here = {gpu.id for gpu in seen.fleet.gpus if gpu.pool == pool}
@@ -214,7 +213,7 @@ def notice_ends_at(told: Iterable[Lease], seen: Snapshot, needed_at: float | Non
 def advanced(claim: Preemption, seen: Snapshot) -> Preemption:
     """Return a live claim as it stands: what its account was granted, whether its GPUs are free, whether it lapsed.
 
-    Once they are free they are its own, also where somebody outside begins to use them before it says so.
+    Free GPUs belong to the claim, even if somebody outside begins to use them before the claim says so.
     """
     its = (x for x in seen.leases if x.phase in HOLDING and claim.is_for(x) and (x.granted_at or 0) >= claim.made_at)
     granted = {slot.gpu for lease in its for slot in lease.slots}
@@ -222,7 +221,7 @@ def advanced(claim: Preemption, seen: Snapshot) -> Preemption:
     claim = replace(claim, slots=rest, count=claim.count - (len(claim.slots) - len(rest)))
     if not claim.count:
         return replace(claim, state=State.CLAIMED, over_at=seen.now)
-    used = used_shares(seen.leases)  # whoever is outside may use them by now
+    used = used_shares(seen.leases)  # a user outside gpuspawner may use them by now
     free = len(rest) == claim.count and all(used.get(slot.gpu, 0) + slot.share <= 1 for slot in rest)
     if free and claim.state is State.COMING:
         claim = replace(claim, state=State.HELD, free_at=seen.now)
@@ -242,7 +241,7 @@ class _Cover(NamedTuple):
 def _lacks(claim: Preemption, node: NodeName, ended: Iterable[Lease], seen: Snapshot) -> bool:
     """Whether a node is known to lack CPU or memory for a waiting request, also once these have ended.
 
-    What somebody else needs who claims GPUs is not known.
+    The needs of a claim from outside are not known.
     """
     left = seen.beside_left.get(node)
     request = next((lease.request for lease in seen.leases if claim.lease and lease.id == claim.lease), None)
@@ -253,14 +252,15 @@ def _lacks(claim: Preemption, node: NodeName, ended: Iterable[Lease], seen: Snap
 
 
 def _may_be_had(gpu: Gpu, own: Container[str]) -> bool:
-    """Whether a GPU is there to be had: its own also where somebody outside has begun to use it."""
+    """Return whether a GPU may be taken. One of its own may be, even if somebody outside uses it by now."""
     return grantable(gpu) and not gpu.is_coming if gpu.id not in own else gpu.healthy and not gpu.closed
 
 
 def _left(claim: Preemption, seen: Snapshot, gpus: Iterable[Gpu], own: Container[str]) -> dict[str, Fraction]:
-    """Return what is left of each GPU for a claim.
+    """Return the free share of each GPU for a preemption.
 
-    What stops, or ends for another claim, frees all that it has; what is kept for others is theirs.
+    A workspace that stops, or ends for another preemption, frees its whole share. GPUs that are kept for others are not
+    free.
     """
     held = used_shares(seen.leases)
     left = {gpu.id: 1 - (held if gpu.id in own else seen.used).get(gpu.id, Fraction(0)) for gpu in gpus}
@@ -280,7 +280,7 @@ def _left(claim: Preemption, seen: Snapshot, gpus: Iterable[Gpu], own: Container
 def _cheapest(count: int, share: Fraction, left: Mapping[str, Fraction], ranked: Sequence[Lease]) -> _Cover | None:
     """Return the cheapest set of victims that leaves ``count`` GPUs with ``share`` free; None where all do not.
 
-    Whoever comes last in the order is left out first, if the rest still covers it.
+    The last in the order is left out first, if the others still cover the claim.
     """
     room = dict(left)
     here = [rank for rank, lease in enumerate(ranked) if any(slot.gpu in room for slot in lease.slots)]

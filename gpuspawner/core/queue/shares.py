@@ -1,10 +1,10 @@
-"""Who has used how much lately: what the order of those who are beyond their share goes by.
+"""Fair share: how much each team and user has used lately. It orders the requests that are beyond their share.
 
-Use is GPU-seconds, counted as quotas count GPUs. What was used is halved each week. A workspace is charged at its grant
-with all it may still use, until its end; what it does not use is given back at its end. So whoever is granted
-something goes behind at once, and nobody gains by asking for many small things.
+Use is in GPU seconds, counted as quotas count GPUs. It loses half of its weight each week. A workspace is charged at
+its grant with all that it may use until its end. The unused part is given back when it ends. A user who is granted a
+workspace therefore goes behind others at once. Many small requests give no advantage.
 
-A team's use is divided by its weight. Who is in no team counts as a team of their own, of weight 1.
+A team's use is divided by its weight. A user without a team counts as a team of weight 1.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from gpuspawner.core.quotas.entries import accounts_of
 from gpuspawner.core.rules import Account
 
 _BITS = 40
-"""Amounts are summed as whole numbers of 2**-40: so a sum is the same in any order, whatever was taken away."""
+"""Amounts are added as whole numbers of 2**-40. A sum is therefore the same in any order of additions."""
 _ONE = 1 << _BITS
 _SQUARE = _ONE * _ONE
 _LASTS_SECONDS = HALF_LIFE_SECONDS / math.log(2)
-"""What is used for ever fades to as much as this long."""
+"""The decayed use of one GPU that runs for ever, in seconds."""
 
 
 def charge_of(lease: Lease, kinds: Kinds, now: float) -> float:
-    """Return the GPU-seconds that a lease is charged with: used so far, and what it may use until its end."""
+    """Return the GPU seconds of a lease: its use so far, and all that it may use until its end."""
     if lease.phase not in HOLDING:
         return 0.0
     if lease.rate is None:  # an older version granted it
@@ -47,11 +47,11 @@ def charge_of(lease: Lease, kinds: Kinds, now: float) -> float:
 
 @dataclass
 class _Sum:
-    """What an account is charged with. Of those that run: their GPUs, these times their ends, and these as they faded.
+    """Sums over the leases of an account: their GPUs, GPUs times end, and GPUs with the decay of their start.
 
-    What ran since ``s`` until ``now`` counts as ``c * (1 - 2**((s - now) / half-life))`` seconds: of each lease only
-    ``2**(s / half-life)`` is its own, so that a sum of these tells the use of all at any time.
-    ``others`` are worked out one by one.
+    A run from ``s`` to ``now`` counts as ``c * (1 - 2**((s - now) / half-life))`` seconds. Only ``2**(s / half-life)``
+    differs between leases, so a sum of these gives the use of all leases at any time. ``others`` are leases that no sum
+    covers.
     """
 
     gpus: int = 0
@@ -62,7 +62,7 @@ class _Sum:
 
 
 class Charges:
-    """What live leases are charged with, by account: what it is at any time follows from a few sums."""
+    """The charges of live leases by account, kept as sums that give the charge at any time."""
 
     def __init__(self, kinds: Kinds) -> None:
         """Count nothing yet."""
@@ -70,7 +70,7 @@ class Charges:
         self._sums: dict[Account, _Sum] = {}
         self._counted: dict[str, tuple[int, int, int]] = {}
         self._over: list[tuple[float, str]] = []
-        """When the time of those that run is over: from then on they are worked out one by one."""
+        """When the sums stop to cover a lease: at its deadline."""
         self._leases: dict[str, Lease] = {}
         self._now = 0.0
 
@@ -91,7 +91,7 @@ class Charges:
                 one.gpus, one.ends, one.since = one.gpus + parts[0], one.ends + parts[1], one.since + parts[2]
 
     def remove(self, lease: Lease) -> None:
-        """Count a lease no more."""
+        """Remove a lease."""
         del self._leases[lease.id]
         parts = self._counted.pop(lease.id, None)
         for account in accounts_of(lease.key.user_created, lease.request.team):
@@ -105,21 +105,22 @@ class Charges:
                 del self._sums[account]
 
     def go_to(self, now: float) -> None:
-        """Let another time be now: no sum holds what is over by then, or had not begun."""
+        """Move to another time. Leases that the sums do not cover at that time are counted one by one."""
         moved = []
         while self._over and self._over[0][0] < now + LEAST_WAIT_SECONDS:
             moved.append(heappop(self._over)[1])
         if now < self._now:
             moved += (lease.id for lease in self._leases.values() if (lease.running_at or 0.0) > now)
+            moved += self._leases.keys() - self._counted.keys()  # after a forecast their time is not over yet
         self._now = now
         for name in moved:
             lease = self._leases.get(name)
-            if lease is not None and name in self._counted and self._parts(lease, now) is None:
+            if lease is not None and (name in self._counted) == (self._parts(lease, now) is None):
                 self.remove(lease)
                 self.add(lease, now)
 
     def of(self, account: Account, now: float) -> float:
-        """Return what an account is charged with, in GPU-seconds."""
+        """Return the charge of an account in GPU seconds."""
         one = self._sums.get(account)
         if one is None:
             return 0.0
@@ -134,7 +135,7 @@ class Charges:
         return found
 
     def _parts(self, lease: Lease, now: float) -> tuple[int, int, int] | None:
-        """Return what a lease adds to the sums of its accounts; None where no sum can tell its charge at all times."""
+        """Return the terms of a lease in the sums of its accounts, or None if the sums cannot cover it."""
         since, end = lease.running_at, lease.deadline_at
         if lease.phase not in UP or lease.rate is None or lease.lost or since is None or end is None:
             return None
@@ -147,7 +148,7 @@ class Charges:
 
 @lru_cache(maxsize=4)
 def _at(now: float) -> tuple[int, int, float]:
-    """Return a time in parts of a second, how many whole half-lives it is, and what the rest leaves of one."""
+    """Return a time in units of 2**-40 s, its number of whole half-lives, and the decay over the rest."""
     weeks, part = divmod(now / HALF_LIFE_SECONDS, 1.0)
     return round(now * _ONE), int(weeks), math.pow(2.0, -part)
 
@@ -157,10 +158,10 @@ def _shift(number: int, bits: int) -> int:
 
 
 class Uses:
-    """What teams and users have used, with what live leases are charged. A pass adds what it grants."""
+    """The use of teams and users, live leases included. A pass adds its grants."""
 
     def __init__(self, seen: Snapshot, charges: Charges | None = None) -> None:
-        """Take the leases of a snapshot, beside what ended. ``charges`` are its own, where they are kept."""
+        """Use the leases of a snapshot and the accounts of ended ones. ``charges`` are those of its leases, if kept."""
         self._seen, self._rules = seen, seen.rules
         self._charges, self._used = charges, seen.accounts.decayed_gpu_seconds
         self._granted: dict[Account, float] = {}
@@ -168,7 +169,7 @@ class Uses:
         self._teams: dict[str, float] = {}
         self._users: dict[tuple[str, str], float] = {}
         self._gpus: dict[tuple[str, int], float] = {}
-        """How much so many of a kind count, by its name: fractions are slow."""
+        """GPUs as quotas count them, by kind and number. Fractions are slow."""
 
     def _of(self, account: Account) -> float:
         known = self._known.get(account)
@@ -180,7 +181,7 @@ class Uses:
         return known + self._granted[account] if account in self._granted else known
 
     def of_team(self, claim: Claim) -> float:
-        """Return the use of a claim's team, divided by its weight; its user's where it is charged to no team."""
+        """Return the use of a claim's team divided by its weight, or the use of its user if it has no team."""
         team = claim.request.team
         if team in self._teams:
             return self._teams[team]
@@ -199,7 +200,7 @@ class Uses:
         return self._users[who]
 
     def charge(self, claim: Claim, kind: GpuKind | None) -> None:
-        """Charge what is granted in this pass."""
+        """Charge a grant of this pass."""
         if kind is not None:
             what = kind.name, claim.request.count
             if what not in self._gpus:
@@ -213,7 +214,7 @@ class Uses:
 
 
 def charges_of(seen: Snapshot) -> Charges:
-    """Return what the leases of a snapshot are charged with."""
+    """Return the charges of the leases of a snapshot."""
     charges = Charges(seen.kinds)
     for lease in seen.leases:
         if lease.phase in HOLDING:

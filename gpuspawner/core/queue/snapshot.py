@@ -1,6 +1,6 @@
-"""What every decision about the queue takes: all of it at one instant, and who asks for what.
+"""The input of every decision about the queue: leases, GPUs and rules at one instant, and the waiting requests.
 
-Decisions are functions of a Snapshot. The service makes one where it needs one (``service.leases.observed``).
+Decisions are functions of a Snapshot. The service makes snapshots in ``service.leases.observed``.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from gpuspawner.core.rules import Account, Accounts, QuotaGrant, Rules
 Kinds = Mapping[str, GpuKind]
 NO_LIMIT = 1_000_000
 ALL_KINDS = ""
-"""All kinds of GPU, and what takes none."""
+"""Stands for all kinds of GPU, and for requests without a GPU."""
 
 
 @dataclass(frozen=True)
 class KeptGpus:
-    """GPUs that were freed for a stronger claim, and are granted to nobody else ``until`` then.
+    """GPUs that were freed for a preemption. Nobody else is granted them before ``until``.
 
-    ``account`` is whom they are for; None for somebody outside, who claims them by the API.
+    ``account`` is the account that they are kept for. It is None for a claim by the API from outside.
     """
 
     preemption: str
@@ -43,11 +43,11 @@ class KeptGpus:
 
 
 class Claim(NamedTuple):
-    """What somebody waits for, or would. ``user_created`` is who, as in ``lease.Owner``.
+    """A waiting request, or one that could be made. ``user_created`` identifies the user, as in ``lease.Owner``.
 
-    ``attended``: a waiter in the hub listens; one that is not is granted only while its hub answers. Nothing is granted
-    before ``not_before``. ``tried_nodes`` are those that had no room for it, the last tried last.
-    ``attempt`` counts the starts that it was for.
+    ``attended`` means that a waiter in the hub listens. An unattended request is granted only while its hub answers.
+    Nothing is granted before ``not_before``. ``tried_nodes`` had no room for the request, the last tried last.
+    ``attempt`` counts its start attempts.
     """
 
     id: str
@@ -61,26 +61,26 @@ class Claim(NamedTuple):
     user: str = ""
     waiting_since: float = inf
     waiting_until: float = inf
-    """It has waited since then, and until then, while it could have been granted: see ``waited_seconds``."""
+    """The time in which the request could have been granted: see ``waited_seconds``."""
 
     @property
     def revision(self) -> str:
-        """Changes with the request, the attempt and each lapse, which sets ``not_before``.
+        """A text that changes with the request, the attempt and each lapse (which sets ``not_before``).
 
-        An answer counts only for the revision that it was for.
+        An answer of a scheduler counts only for its own revision.
         """
         return f"{self.attempt} {self.not_before} {self.request.digest}"
 
     def waited_seconds(self, now: float) -> float:
-        """Return how long it has waited since it was asked or came back, while it could have been granted."""
+        """Return the seconds that the request has waited while it could have been granted."""
         return max(0.0, min(now, self.waiting_until) - self.waiting_since)
 
 
 def claim_of(lease: Lease) -> Claim:
-    """Return what a lease waits for, or waited for.
+    """Return the request of a lease.
 
-    It waits since it was asked or came back, without the time in which it was held back by a rule or could not start
-    at all. What came back because others took its GPUs has waited without end.
+    Its waiting time begins when it was made or came back. It excludes the time in which a rule held it back or in which
+    it could not start at all. A preempted workspace that comes back counts as overdue.
     """
     since = lease.asked_at if lease.waiting_since is None else lease.waiting_since
     held_since = None if lease.held_back is None else lease.held_back.since
@@ -114,15 +114,15 @@ class Snapshot:
         hub_answers: whether a server could be started now.
         processes_known: whether it is known what runs. Else nothing is granted: a process that a crash left behind may
             use a GPU that no lease holds.
-        most_starts: so many workspaces may start at the same time, ``most_starts_each`` of one user.
+        most_starts: number of workspaces that may start at the same time, ``most_starts_each`` of one user.
         rules: the catalog's teams, quotas, budgets, class holds and hours.
         policies: the catalog's, by name.
         accounts: what workspaces that ended have used.
         quota_grants: what administrators added to limits and budgets for a time.
         fast: the factor by which the catalog's times were shortened.
         kept: GPUs that were freed for a stronger claim, and are kept for it.
-        paused: which kinds an administrator lets nobody have, by name, and why in a sentence; under ALL_KINDS, all, and
-            what takes no GPU.
+        paused: the sentence why an administrator paused a kind, by its name. ALL_KINDS pauses all kinds and requests
+            without a GPU.
         demand: what others will ask for, as far as it is known.
     """
 
@@ -146,8 +146,15 @@ class Snapshot:
     fast: float = 1.0
 
     def paused_words(self, kind: str | None) -> str:
-        """Return why none of a kind is granted, or None for what takes no GPU, in a sentence; "" where it may be."""
+        """Return the sentence why a kind is paused, or "". ``kind`` is None for requests without a GPU."""
         return self.paused.get(ALL_KINDS) or self.paused.get(kind or ALL_KINDS, "")
+
+    def may_grant(self, claim: Claim) -> bool:
+        """Return whether a request may be granted now: its hub answers and its back-off is over.
+
+        A request that may not be granted reserves no GPUs.
+        """
+        return (claim.attended or self.hub_answers) and claim.not_before <= self.now
 
     @cached_property
     def used(self) -> Mapping[str, Fraction]:
@@ -161,13 +168,13 @@ class Snapshot:
 
     @cached_property
     def claims(self) -> tuple[Claim, ...]:
-        """Who waits, as they asked. In which order they are served: ``core.queue.order``."""
+        """The waiting requests by time. ``core.queue.order`` has the order in which they are granted."""
         waiting = (claim_of(lease) for lease in self.leases if lease.phase in WAITING)
         return tuple(sorted(waiting, key=lambda claim: (claim.asked_at, claim.id)))
 
     @cached_property
     def gpus_as_held(self) -> Fleet:
-        """The fleet with the nodes that may still be started; what only counts is marked where no lease has it."""
+        """The fleet with the nodes that an autoscaler may add. Counted marks apply to GPUs that no lease holds."""
         seen = unmarked(self.fleet, self.used)
         coming = coming_gpus(self.kinds.values(), seen.gpus, self.leases)
         return replace(seen, gpus=(*seen.gpus, *coming)) if coming else seen

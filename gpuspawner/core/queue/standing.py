@@ -1,10 +1,9 @@
-"""Who is over the soft share, and who gives room to whom by it.
+"""Preemption between users by fair share.
 
-The share of a lease is what the soft quotas of its user and team leave of GPUs and of its kind; where none binds it, it
-has none. Use is compared divided by share, of several limits by the one that is used most. A request may claim room if
-with its GPUs it stays within its share; a workspace gives room while its user or team is over theirs, so that it then
-used more of its share than the claimant does with what it gets. So no two can take from each other in turn: who has
-claimed room is not over the share, and each claim takes from what is beyond.
+The soft quotas of its user and team on GPUs and on its kind give a lease its share. Without them there is no share. Use
+is divided by share, and the limit with the highest quotient counts. A request may claim GPUs if it stays within its
+share with them. A workspace may be ended while its user or team is over the share, and uses more of its share
+than the claimant will. Two users therefore cannot take GPUs from each other in turn.
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ from gpuspawner.core.rules import Account, What, Whom
 
 NOTHING = Fraction(0)
 BEYOND_ALL = Fraction(10**9)
-"""The use of whoever uses something without any share."""
+"""Use divided by share, for a user who uses something and has a share of 0."""
 OF_SHARE = frozenset({What.GPUS, What.KIND})
 
 
 class Wish(NamedTuple):
-    """A request that has waited long enough, and the workspaces, by id, that may give room to it."""
+    """A request that has waited long enough, and the ids of the workspaces that may be ended for it."""
 
     claim: Claim
     givers: frozenset[str]
 
 
 class Standings:
-    """How much of their shares people use."""
+    """Use divided by share, by user and team."""
 
     def __init__(self, seen: Snapshot) -> None:
-        """Count what leases hold, without those that are under notice: they give room already."""
+        """Count the leases that hold GPUs, without those under notice: their GPUs come free already."""
         self._seen = seen
         self._bounds: dict[Who, tuple[Bound, ...]] = {}
         self._held: dict[Bucket, Fraction] = {}
@@ -45,15 +44,15 @@ class Standings:
                 self._add(lease, 1)
 
     def used(self, lease: Lease) -> Fraction | None:
-        """Return the use of a lease's user or team divided by their share, the larger one; None without a share."""
+        """Return the larger of use divided by share of a lease's user and team, or None without a share."""
         return self._most(self._takes(lease), with_it=False)
 
     def with_claim(self, claim: Claim) -> Fraction | None:
-        """Return what the use of a claim's user or team, divided by their share, would be with its GPUs."""
+        """Return the same for the user and team of a request, as if it had its GPUs."""
         return self._most(self._takes(claim), with_it=True)
 
     def give(self, lease: Lease) -> None:
-        """Count a lease no more."""
+        """Remove a lease."""
         self._add(lease, -1)
 
     def _most(self, takes: Iterable[tuple[Bound, Fraction]], *, with_it: bool) -> Fraction | None:
@@ -78,14 +77,14 @@ class Standings:
 
 
 def over_share(seen: Snapshot) -> frozenset[str]:
-    """Return the leases, by id, whose user or team uses more than the soft share."""
+    """Return the ids of the leases whose user or team is over the soft share."""
     standings = Standings(seen)
     used = ((lease.id, standings.used(lease)) for lease in seen.leases if lease.phase in HOLDING)
     return frozenset(name for name, part in used if part is not None and part > 1)
 
 
 def wishes(seen: Snapshot, waited_for: Iterable[str]) -> Iterable[Wish]:
-    """Yield who may claim room now, and of whom, in the order in which they asked.
+    """Yield the requests that may claim GPUs now, by the time at which they were made.
 
     Args:
         seen: everything at one instant. Nothing is yielded where its rules have no ``make_room``.
@@ -110,18 +109,18 @@ def wishes(seen: Snapshot, waited_for: Iterable[str]) -> Iterable[Wish]:
 
 
 def account_of(claim: Claim) -> Account:
-    """Return for whom room is made: the claim's user, for its team."""
+    """Return the account of a request: its user in its team."""
     return Account(claim.request.team, claim.user_created)
 
 
 def givers_to(asks: Preemption, seen: Snapshot) -> frozenset[str]:
-    """Return who may give room to a request that it is made for already, beside who is under notice for it."""
+    """Return the ids of further workspaces that may be ended for a preemption that is under way."""
     claim = next((one for one in seen.claims if one.id == asks.lease), None)
     return frozenset() if claim is None else _givers(claim, seen)
 
 
 def _givers(claim: Claim, seen: Snapshot) -> frozenset[str]:
-    """Return who may give room: each while its user or team, without those before it, is still over the share."""
+    """Return the ids of workspaces that may be ended, each as long as its user or team is still over the share."""
     standings, found = Standings(seen), []
     part = standings.with_claim(claim)
     if part is None or part > 1:

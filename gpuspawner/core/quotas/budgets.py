@@ -101,6 +101,8 @@ class Verdict:
 @dataclass(frozen=True)
 class _Live:
     rate: Rate
+    start_ms: int
+    """Its use from then on is set aside."""
     end_ms: int
     lease: Lease | None = None
     """None for a claim that a pass grants."""
@@ -136,7 +138,8 @@ class Balances:
         end = expected_end(lease, self.now)
         if lease.rate is None or end is None:
             return
-        live = _Live(lease.rate, max(self._now_ms, milliseconds(end)), lease)
+        start_ms = max(self._now_ms, milliseconds(self.now if lease.running_at is None else lease.running_at))
+        live = _Live(lease.rate, start_ms, max(self._now_ms, milliseconds(end)), lease)
         self._count(lease.id, live, lease.key.user_created, lease.request.team)
 
     def remove(self, lease: Lease) -> None:
@@ -146,10 +149,11 @@ class Balances:
             if live is not None:
                 self._change_sums(account, live, -1)
 
-    def take(self, name: str, asker: Asker, rate: Rate, seconds: float) -> None:
+    def take(self, name: str, asker: Asker, rate: Rate, start: float, seconds: float) -> None:
         """Count what a pass grants to the lease of this id: it is set aside, as far as the budgets leave it."""
-        seconds = self.verdict(asker, rate, self.now, seconds).seconds
-        self._count(name, _Live(rate, milliseconds(self.now + seconds)), asker.user_created, asker.team)
+        seconds = self.verdict(asker, rate, start, seconds).seconds
+        live = _Live(rate, milliseconds(start), milliseconds(start + seconds))
+        self._count(name, live, asker.user_created, asker.team)
 
     def _count(self, name: str, live: _Live, user_created: str, team: str) -> None:
         for account in accounts_of(user_created, team):
@@ -253,7 +257,7 @@ class Balances:
         aside: dict[tuple[int, int], int] = defaultdict(int)
         for one in live:
             takes = per_hour(one.rate, used).as_integer_ratio()
-            aside[takes] += period.overlap(self._now_ms, one.end_ms)
+            aside[takes] += period.overlap(one.start_ms, one.end_ms)
             if one.lease is not None and one.lease.phase in UP:
                 so_far[takes] += held_ms(one.lease, self._now_ms, period)
         return _hours(so_far), _hours(aside)

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from gpuspawner.core.errors import quoted
-from gpuspawner.core.rules import Used, What
+from gpuspawner.core.rules import QuotaGrant, Used, What
 from gpuspawner.core.units import LONGEST, BadValue, OutOfRange, parse_bytes, show_bytes
 
 _UNITS: dict[str, What | Used] = {
@@ -99,3 +99,8 @@ def amount_text(amount: Amount) -> str:
         Used.COST: "of cost",
     }
     return f"{text} {names[what]}"
+
+
+def grant_text(grant: QuotaGrant) -> str:
+    """Return the amount of a grant as people read it."""
+    return amount_text(Amount(grant.what, grant.kind, grant.amount))

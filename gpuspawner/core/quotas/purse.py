@@ -13,10 +13,10 @@ from gpuspawner.core.quotas.charges import rate_of
 class Purse:
     """What budgets leave claims. What a pass grants is taken from it."""
 
-    def __init__(self, seen: Snapshot) -> None:
-        """Count what a snapshot's leases use and set aside."""
+    def __init__(self, seen: Snapshot, balances: Balances | None = None) -> None:
+        """Count what a snapshot's leases use and set aside. A forecast keeps ``balances`` from one pass to the next."""
         self._seen = seen
-        self._balances = Balances(seen.now, seen.leases, seen.rules, seen.accounts, seen.quota_grants)
+        self._balances = balances or Balances(seen.now, seen.leases, seen.rules, seen.accounts, seen.quota_grants)
 
     @property
     def binds(self) -> bool:
@@ -43,7 +43,7 @@ class Purse:
         """Set aside what a claim takes that is granted in this pass."""
         if self._balances.bind:
             rate, seconds = rate_of(kind, claim.request.count), float(claim.request.lifetime_seconds)
-            self._balances.take(claim.id, _asker(claim), rate, seconds)
+            self._balances.take(claim.id, _asker(claim), rate, self._seen.now, seconds)
 
     def _short(self, claim: Claim, kind: GpuKind | None) -> Verdict | None:
         """Return what budgets leave a claim where that is too little to start."""

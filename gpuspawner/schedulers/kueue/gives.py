@@ -11,8 +11,8 @@ from gpuspawner.backends.kubernetes.reading.models import HOSTNAME
 from gpuspawner.core.gpus.fleet import GpuKind, Slot
 from gpuspawner.core.placement.placement import place
 from gpuspawner.core.plain import plain_text
-from gpuspawner.core.queue.forecast.estimates import Place
 from gpuspawner.core.queue.grants import Held
+from gpuspawner.core.queue.positions import Place
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.schedulers.kueue.objects import Flavor, Json, Pending, Queue, Workload
 

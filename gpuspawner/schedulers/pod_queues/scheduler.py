@@ -16,9 +16,8 @@ from gpuspawner.core.leases.lease import Lease, Phase
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.placement.kinds import kinds_of
 from gpuspawner.core.placement.placement import place
-from gpuspawner.core.queue.forecast.estimates import Place
+from gpuspawner.core.queue.positions import Place
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
-from gpuspawner.core.queue.waiting import stands_aside
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Answer, Capabilities, Grant, Preview
 from gpuspawner.schedulers.base import Scheduler as Seam
@@ -110,7 +109,7 @@ class PodQueueScheduler(PassingOn):
         found, used = list[Grant](), dict(seen.used)
         taken = {slot.group for lease in seen.leases for slot in lease.slots if slot.group}
         for claim in seen.claims:
-            if claim.request.gpu is None or stands_aside(claim, seen.now, hub_answers=seen.hub_answers):
+            if claim.request.gpu is None or not seen.may_grant(claim):
                 continue
             given = _free(seen, claim, used) or _coming(seen, claim, taken)
             if given is None:

@@ -21,8 +21,8 @@ from gpuspawner.core.queue.holds import Asker
 from gpuspawner.core.tickets import ticket_holder
 from gpuspawner.service.hub_sign_in import HubOAuth, HubOAuthenticated
 from gpuspawner.service.leases.allocator import WORKSPACE_TOKEN_PREFIX, hash_token
-from gpuspawner.service.login.tokens import TOKEN_PREFIX, holder_of_token
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.sign_in.tokens import TOKEN_PREFIX, holder_of_token
 
 log = logging.getLogger("gpuspawner.api")
 

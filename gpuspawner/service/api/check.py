@@ -18,13 +18,13 @@ from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.shapes.asking import Outlook
 from gpuspawner.service.api.rest.shapes.options import StartBody
+from gpuspawner.service.quotas.presenter import present_bounds
 from gpuspawner.service.rules.policies import policy_now
 from gpuspawner.service.rules.server_names import read_server
 from gpuspawner.service.tell.arrivals import reach_words
 from gpuspawner.service.tell.cost import cost_view
 from gpuspawner.service.tell.elsewhere import where_words
 from gpuspawner.service.tell.rules.kept_free import kept_free_words
-from gpuspawner.service.tell.rules.quota_view import bounds_view
 from gpuspawner.service.tell.rules.teams import instead, substitute_view
 from gpuspawner.service.tell.sentences import (
     beyond_share,
@@ -104,7 +104,7 @@ class Check(ApiHandler):
                 "understood": understood(request, body),
                 "cost": cost_view(parts, request, key, kind, ends_at - now),
                 "substitutes": [substitute_view(parts.catalog, request, x, alone, others[x]) for x in others],
-                "quota": bounds_view(parts, [who_of(claim)]),
+                "quota": [one.as_json() for bounds in present_bounds(parts, [who_of(claim)]) for one in bounds],
             }
         )
 

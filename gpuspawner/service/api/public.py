@@ -11,6 +11,7 @@ from gpuspawner import __version__
 from gpuspawner.catalog import teams_of
 from gpuspawner.core.leases.lease import WAITING, Lease
 from gpuspawner.core.quotas.bounds import Who
+from gpuspawner.service.announcements.presenter import present_shown
 from gpuspawner.service.api.actions import ACTIONS, act
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.api.check import Check
@@ -18,13 +19,12 @@ from gpuspawner.service.api.rest import Body, PageQuery, route
 from gpuspawner.service.api.rest.models import LONGEST_LIST
 from gpuspawner.service.api.rest.paging import Order, after_of, cursor_of, page
 from gpuspawner.service.api.rest.shapes import asking, workspaces
-from gpuspawner.service.api.rest.shapes.inbox import OneWorkspace
-from gpuspawner.service.inbox.views import shown_view
+from gpuspawner.service.api.rest.shapes.workspaces import OneWorkspace
+from gpuspawner.service.quotas.presenter import present_bounds
 from gpuspawner.service.tell.arrivals import elsewhere
 from gpuspawner.service.tell.output import output_view
 from gpuspawner.service.tell.record_views import audit_view, offer_view, reading_view
 from gpuspawner.service.tell.rules.going_on import going_on_view, wait_words
-from gpuspawner.service.tell.rules.quota_view import bounds_view
 from gpuspawner.service.tell.rules.teams import teams_view
 from gpuspawner.service.tell.sentences import gpus_asked, starts_at
 from gpuspawner.service.tell.views import (
@@ -99,7 +99,8 @@ class Offers(ApiHandler):
         answer: dict[str, Any] = {"offers": offers, "age_seconds": age, "held": held, "consents": consents}
         answer["currency"] = catalog.rules.currency
         teams = teams_of(parts.catalog.rules, groups) or ("",)
-        quota = bounds_view(parts, [Who(person.name, person.owner.user_created, team) for team in teams])
+        bounds = present_bounds(parts, [Who(person.name, person.owner.user_created, team) for team in teams])
+        quota = [one.as_json() for found in bounds for one in found]
         self.answer({**answer, "quota": quota, **await teams_view(parts, person.owner, groups)})
 
 
@@ -186,7 +187,10 @@ class Workspace(ApiHandler):
         """
         lease, now = await self.own(workspace), self.parts.clock.now()
         messages = await self.parts.inboxes.messages_of(lease.key.owner)
-        told = {"messages": [shown_view(one, now) for one in messages], "elsewhere": elsewhere(self.parts, lease)}
+        told = {
+            "messages": [present_shown(one, now).as_json() for one in messages],
+            "elsewhere": elsewhere(self.parts, lease),
+        }
         self.answer({**lease_view(self.parts, lease), **told})
 
 

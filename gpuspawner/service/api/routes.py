@@ -5,11 +5,17 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from gpuspawner.service.api import administering, events, inbox, preemptions, presets, public, usage
+from gpuspawner.service.administration import audit, bulk_actions, restrictions
+from gpuspawner.service.announcements import api as announcements
+from gpuspawner.service.api import events, public
 from gpuspawner.service.api.base import BaseHandler
-from gpuspawner.service.api.programs import lacking, ready, signing_in, ssh, starting
+from gpuspawner.service.api.programs import lacking, ssh, starting
 from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.document import document
+from gpuspawner.service.preemption import claims
+from gpuspawner.service.quotas import api as quotas
+from gpuspawner.service.sign_in import api as sign_in
+from gpuspawner.service.start import presets, schedules
 
 
 class Document(BaseHandler):
@@ -21,17 +27,24 @@ class Document(BaseHandler):
         self.answer({**document_of_all(), "servers": [{"url": self.parts.prefix.rstrip("/") or "/"}]})
 
 
+ROUTERS = (
+    claims.router,
+    bulk_actions.router,
+    restrictions.router,
+    audit.router,
+    quotas.router,
+    announcements.router,
+    presets.router,
+    schedules.router,
+    sign_in.router,
+)
+"""The endpoints of each noun."""
 ROUTES: list[tuple[str, type]] = [
     *starting.ROUTES,
     *public.ROUTES,
-    *preemptions.ROUTES,
-    *presets.ROUTES,
-    *administering.ROUTES,
-    *usage.ROUTES,
+    *(route for router in ROUTERS for route in router.routes()),
     *events.ROUTES,
-    *inbox.ROUTES,
-    *ready.ROUTES,
-    *signing_in.ROUTES,
+    *sign_in.ROUTES,
     *ssh.ROUTES,
     *lacking.ROUTES,
     (r"/api/openapi.json", Document),

@@ -22,7 +22,7 @@ from gpuspawner.core.leases.output import bounded
 from gpuspawner.core.leases.release import storable
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.leases.times import earlier, last_moment
-from gpuspawner.core.queue.forecast.estimates import Place
+from gpuspawner.core.queue.positions import Place
 from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.core.quotas.quotas import check_quotas
 from gpuspawner.core.units import show_duration
@@ -39,6 +39,7 @@ from gpuspawner.service.leases.syncs import Syncs
 from gpuspawner.service.rules.accounts import Accounting
 from gpuspawner.service.rules.asking import Asking, options_of
 from gpuspawner.service.rules.bounds import Bounds
+from gpuspawner.service.rules.estimator import Estimator
 from gpuspawner.service.rules.foretold import Foretold
 from gpuspawner.service.rules.lost_time import LostTime
 from gpuspawner.service.rules.policies import policy_of
@@ -95,6 +96,9 @@ class Allocator:
             book, scheduler, lambda: self.catalog, self.accounting, clock, settings, self.restrictions
         )
         self.foretold = Foretold(book, clock)
+        self.estimator = Estimator(
+            book, clock, self.observed.snapshot, lambda lease: scheduler.capabilities_of(lease.request.gpu).owns_queue
+        )
         self.granting = Granting(
             book, self.observed, self.bounds, self.foretold, lambda: self.catalog, clock, self.finish
         )
@@ -244,8 +248,9 @@ class Allocator:
         self.prospects.check(request, self._offers())
 
     async def look_ahead(self) -> None:
-        """Tell who waits for what can't be had as things are, and what can be had again; note first estimates."""
+        """Tell who waits for what can't be had as things are, and what can be had again; make and note estimates."""
         await self.prospects.look(self._offers())
+        self.estimator.look()
         if self.foretold.is_due():
             await self.foretold.note(self.places())
 

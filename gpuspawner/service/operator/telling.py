@@ -10,6 +10,7 @@ from typing import Any
 from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.core.resources.resource import ENDED, LIFETIME, REFUSED, SCHEDULED, Resource
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.start.schedules import Ready
 from gpuspawner.service.tell.views import lease_view
 
 PHASES = {
@@ -125,10 +126,10 @@ def status_of(parts: Parts, resource: Resource, lease: Lease) -> dict[str, Any]:
     return {key: value for key, value in {**told, "conditions": conditions}.items() if value is not None}
 
 
-def scheduled(resource: Resource, view: Mapping[str, Any], now: float) -> dict[str, Any]:
+def scheduled(resource: Resource, one: Ready, now: float) -> dict[str, Any]:
     """Return the status of a request that is to be ready at a time, and is not asked for now."""
-    why, at = str(view["sentence"]), view["next_at"]
-    accepted = condition(resource, "Accepted", now, so=True, reason=SCHEDULED, message=f"Ready {view['words']}.")
+    why, at = one.sentence, one.next_at
+    accepted = condition(resource, "Accepted", now, so=True, reason=SCHEDULED, message=f"Ready {one.words}.")
     told = {
         "observedGeneration": resource.generation,
         "phase": SCHEDULED,

@@ -7,13 +7,15 @@ from functools import partial
 from typing import Any
 
 from gpuspawner.catalog import all_words
+from gpuspawner.core.calendar.ready import parse_days, parse_time
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.lease import Key, Owner
 from gpuspawner.core.resources.resource import Resource
 from gpuspawner.service.operator import telling
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.ready.telling import make, remove, wish_view
 from gpuspawner.service.rules.server_names import read_server
+from gpuspawner.service.start.schedules import add_schedule, delete_schedule, present_schedule
+from gpuspawner.service.web.parsing import refused_as
 
 TAKEN_BACK = "It is asked for no more: that was removed on a page or by a command. Delete this, and apply a new one."
 
@@ -36,13 +38,14 @@ async def kept(parts: Parts, resource: Resource, where: str) -> dict[str, Any]:
             return telling.forgotten(resource, now, TAKEN_BACK)
         found = [after]
     if not found:
-        when = {"at": resource.ready_at.get("time"), "on": resource.ready_at.get("days", "weekdays")}
         try:
+            minute = refused_as("at", parse_time, resource.ready_at.get("time"))
+            days = refused_as("on", parse_days, resource.ready_at.get("days", "weekdays"))
             key = Key(*owner, await read_server(parts, user, server))
-            found = [await make(parts, key, user, {**options, **when}, where, name)]
+            found = [await add_schedule(parts, key, user, options, (minute, days), where, name)]
         except RequestRefused as error:
             return telling.refused(resource, all_words(error), now)
-    return telling.scheduled(resource, await wish_view(parts, owner, found[0]), now)
+    return telling.scheduled(resource, await present_schedule(parts, owner, found[0]), now)
 
 
 async def forget(parts: Parts, resource: Resource, where: str) -> None:
@@ -50,4 +53,4 @@ async def forget(parts: Parts, resource: Resource, where: str) -> None:
     user = resource.place[0]
     created = await parts.hub.created(user)
     if created is not None:
-        await remove(parts, Owner(parts.hub_id, created), user, resource.own_lease, where)
+        await delete_schedule(parts, Owner(parts.hub_id, created), user, resource.own_lease, where)

@@ -18,7 +18,6 @@ from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.rules.daily_use import NodeOf, part_of_reclaim, parts_of_lines, parts_of_step
 from gpuspawner.service.store import AuditLine, ReadingRow
-from gpuspawner.service.store.ledger import GrantRow
 from gpuspawner.service.store.usage_sums import UsagePart
 
 STATES = ("active", "idle", "not_measured")
@@ -69,7 +68,7 @@ class Accounting:
         self._book, self._clock, self._catalog, self._node_of = book, clock, catalog, node_of
         self._sums: _Sums | None = None
         self._as_stored: _Sums | None = None
-        self._grants: list[GrantRow] = []
+        self._grants: list[QuotaGrant] = []
         self._added = 0
         """How many times lines were counted, since this service started."""
         self.gpu_seconds: dict[tuple[str, str, str], float] = defaultdict(float)
@@ -161,21 +160,21 @@ class Accounting:
     def grants(self) -> tuple[QuotaGrant, ...]:
         """The grants that are in force, or will be."""
         now = self._clock.now()
-        return tuple(row.grant for row in self._grants if row.taken_back_at is None and now < row.until)
+        return tuple(grant for grant in self._grants if grant.is_live(now))
 
-    def rows(self) -> list[GrantRow]:
-        """Return all grants that there were, the oldest first."""
+    def all_grants(self) -> list[QuotaGrant]:
+        """Return all grants, the oldest first."""
         return list(self._grants)
 
-    async def give(self, row: GrantRow, line: AuditLine) -> None:
+    async def give(self, grant: QuotaGrant, audit: AuditLine) -> None:
         """Store a new grant, which counts from then on."""
-        await self._book.store.write(self._book.store.ledger.add_grant, row, [line])
-        self._grants = [*self._grants, row]
+        await self._book.store.write(self._book.store.ledger.add_grant, grant, [audit])
+        self._grants = [*self._grants, grant]
 
-    async def take_back(self, row: GrantRow, line: AuditLine) -> None:
-        """Store that a grant is taken back: ``row`` says when, by whom and why. Nothing that runs ends earlier."""
-        await self._book.store.write(self._book.store.ledger.take_grant_back, row, [line])
-        self._grants = [row if one.id == row.id else one for one in self._grants]
+    async def take_back(self, grant: QuotaGrant, audit: AuditLine) -> None:
+        """Store that a grant is taken back. No running workspace ends earlier."""
+        await self._book.store.write(self._book.store.ledger.take_grant_back, grant, [audit])
+        self._grants = [grant if one.id == grant.id else one for one in self._grants]
 
     async def correct(self, line: Line, audit: AuditLine) -> None:
         """Store a correction of the ledger."""

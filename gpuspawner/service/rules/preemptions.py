@@ -40,9 +40,10 @@ from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book, all_stored
 from gpuspawner.service.leases.reclaimer import Reclaimer
 from gpuspawner.service.leases.steps import step_each
+from gpuspawner.service.preemption.words import why_words
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.tell.rules.claims import claim_title, why_words
+from gpuspawner.service.tell.sentences import gpu_title
 
 log = logging.getLogger("gpuspawner.preemptions")
 
@@ -315,7 +316,7 @@ class Preemptions:
         too_many = partial(self._is_too_many, claim, seen)
         most = bisect_left(range(1, claim.count), True, key=too_many)  # noqa: FBT003 - the first that is
         where = " on one node" if claim.one_node and claim.count > 1 else ""
-        title = claim_title(claim.kind, self._allocator.catalog)
+        title = gpu_title(claim.kind, self._allocator.catalog)
         sentence = f"{claim.asked} {title}{where} asked; at most {most} can be freed now."
         pool = seen.kinds[claim.kind].pool
         here = {gpu.id for gpu in seen.fleet.gpus if gpu.pool == pool}

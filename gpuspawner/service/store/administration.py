@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict
+from typing import Any
 
 import sqlalchemy as sa
 from pydantic import TypeAdapter
@@ -15,7 +16,7 @@ from gpuspawner.service.store import tables
 from gpuspawner.service.store.audit_log import AuditLine, write_audit
 from gpuspawner.service.store.documents import StoredDocuments
 from gpuspawner.service.store.outbox import OutboxRow, write_outbox
-from gpuspawner.service.store.rows import StoredRows
+from gpuspawner.service.store.rows import StoredRows, read_with_damaged_json
 
 
 class Restrictions(StoredDocuments[Restriction]):
@@ -31,7 +32,7 @@ class Restrictions(StoredDocuments[Restriction]):
 
     def latest(self, limit: int) -> list[Restriction]:
         """Return the restrictions that were made last, newest first."""
-        return self._find(sa.true(), self.table.c.since.desc(), limit=limit)
+        return self._latest(self.table.c.since.desc(), limit)
 
     def delete_over(self, before: float) -> None:
         """Delete restrictions that ended before."""
@@ -50,7 +51,7 @@ class Preemptions(StoredDocuments[Preemption]):
 
     def latest(self, limit: int) -> list[Preemption]:
         """Return the preemptions that were made last, newest first."""
-        return self._find(sa.true(), self.table.c.made_at.desc(), limit=limit)
+        return self._latest(self.table.c.made_at.desc(), limit)
 
     def find_by_key(self, by: str, key: str) -> Preemption | None:
         """Return the preemption that a person made with a key."""
@@ -77,12 +78,17 @@ class Announcements(StoredRows):
     def made_since(self, at: float) -> list[Message]:
         """Return the announcements that were made since, newest first."""
         t = tables.announcements
-        rows = self._read(sa.select(t).where(t.c.made_at >= at).order_by(t.c.made_at.desc(), t.c.id))
-        return [
-            Message(**{**row, "whom": Whom(row["whom"]), "recipients": frozenset(row["recipients"])}) for row in rows
-        ]
+        query = sa.select(t).where(t.c.made_at >= at).order_by(t.c.made_at.desc(), t.c.id)
+        with self._transaction() as connection:
+            rows = read_with_damaged_json(connection, query, t.c.recipients)
+        return self._damaged.read(t, rows, _announcement_of)
 
     def delete_over(self, before: float) -> None:
         """Delete announcements that were made and ended before."""
         t = tables.announcements
         self._delete(t, (t.c.made_at < before) & (t.c.until < before))
+
+
+def _announcement_of(row: Any) -> Message:
+    values = {column.name: getattr(row, column.name) for column in tables.announcements.c}
+    return Message(**{**values, "whom": Whom(row.whom), "recipients": frozenset(row.recipients)})

@@ -7,7 +7,9 @@ lost folder.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
+import shutil
 import sqlite3
 import tarfile
 import tempfile
@@ -16,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from gpuspawner.core.errors import Conflict, Unavailable
+from gpuspawner.core.errors import Conflict, Unavailable, quoted
 from gpuspawner.service.store.condition import Condition, condition_of_file
 from gpuspawner.service.store.schema import newer_words
 
@@ -26,6 +28,8 @@ MAX_FILE_BYTES = 64 * 2**30
 """The largest file in a backup. Arbitrary: far more than any store."""
 ADDRESS_NOTE = "store-address"
 """A file in the folder of a service that keeps its store in a database elsewhere."""
+MAX_NUMBER = 2**31 - 1
+"""Of openings and writes: as much as the column holds."""
 _EPOCH = "SELECT number FROM meta WHERE name = 'epoch'"
 
 
@@ -106,16 +110,21 @@ def restore(source: IO[bytes], data: Path, is_used: Callable[[], str]) -> str:
         epoch = _epoch_of(data / DATABASE)
         with _opened(found[DATABASE]) as database:
             _check_whole(database, found[DATABASE])
+            _check_plain(database)
             condition = condition_of_file(found[DATABASE])
+            if not condition.revision:
+                raise Unavailable("This is no backup of gpuspawner: its database has no schema.")
             if condition.is_newer:
                 words = newer_words(condition.revision, condition.newest, condition.opened_by)
                 raise Conflict(f"The backup is of a later version. {words}")
             _take_over(database, epoch)
-        kept = _put_aside(data)
         for name, path in found.items():
-            if name == DATABASE or not (data / name).exists():
-                _own(path, data)
+            _own(path, data)
+            if name != DATABASE and not (data / name).exists():
                 path.replace(data / name)
+        kept = _set_aside(data)
+        # Last, and in one step: a restore that is killed leaves either the old database or the new one.
+        found[DATABASE].replace(data / DATABASE)
     return kept
 
 
@@ -150,11 +159,14 @@ def _scalar(database: sqlite3.Connection, query: str, *values: object) -> object
 
 
 def _number(database: sqlite3.Connection, query: str, *values: object) -> int:
-    return int(str(_scalar(database, query, *values) or 0))
+    value = _scalar(database, query, *values) or 0
+    if not isinstance(value, int) or not 0 <= value <= MAX_NUMBER:
+        raise Unavailable(f"The store holds what can't be read: {quoted(value)} is not a number of openings.")
+    return value
 
 
 def _check_whole(database: sqlite3.Connection, path: Path) -> None:
-    found = database.execute("PRAGMA quick_check(1)").fetchone()[0]
+    found = database.execute("PRAGMA integrity_check(1)").fetchone()[0]  # quick_check does not look at indexes
     if found != "ok":
         raise Unavailable(f"{path} is damaged ({found}). Restore a backup: gpuspawner server store restore FILE.")
 
@@ -195,6 +207,13 @@ def _unpacked(source: IO[bytes], folder: Path) -> dict[str, Path]:
     return found
 
 
+def _check_plain(database: sqlite3.Connection) -> None:
+    """Refuse a database that does more than hold rows. Raises Unavailable."""
+    found = database.execute("SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone()
+    if found is not None:
+        raise Unavailable(f"This is no backup of gpuspawner: it has the {found[0]} {quoted(found[1])}.")
+
+
 def _check_hub(data: Path, found: dict[str, Path]) -> None:
     own, told = data / HUB_ID, found.get(HUB_ID)
     if told is None or not own.exists():
@@ -226,25 +245,37 @@ def _take_over(database: sqlite3.Connection, epoch: int) -> None:
         database.execute("INSERT INTO meta (name, number) VALUES ('epoch', ?)", (max(own, epoch),))
 
 
-def _put_aside(data: Path) -> str:
-    """Move the present database aside, into one file if it is whole. Return its name."""
+def _set_aside(data: Path) -> str:
+    """Copy the present database aside, and leave it as one file without a log. Return the name of the copy.
+
+    SQLite applies a log that it finds to any database of that name, so none may be left when another one comes.
+    """
     path = data / DATABASE
-    if not path.exists():
+    logs = {end: path.with_name(path.name + end) for end in ("-wal", "-shm")}
+    if not path.exists() and not any(log.exists() for log in logs.values()):
         return ""
-    aside = data / f"{DATABASE}.until-{time.strftime('%Y%m%d-%H%M%S')}"
-    parts = {end: path.with_name(path.name + end) for end in ("", "-wal", "-shm")}
+    aside = _unused(data / f"{DATABASE}.until-{time.strftime('%Y%m%d-%H%M%S')}")
     try:
         copy_database(path, aside)
-    except Unavailable:  # damaged: keep all parts, also what was not yet written into the main file
-        for end, part in parts.items():
+        with _opened(path) as database:
+            database.execute("PRAGMA journal_mode=DELETE")  # writes the log into the file and removes it
+    except Unavailable:  # damaged or gone: keep all parts, also what was not yet written into the main file
+        aside.unlink(missing_ok=True)
+        for end, part in {"": path, **logs}.items():
             if part.exists():
-                part.replace(aside.with_name(aside.name + end))
+                shutil.copyfile(part, aside.with_name(aside.name + end))
                 _own(aside.with_name(aside.name + end), data)
-        return str(aside)
-    for part in parts.values():
-        part.unlink(missing_ok=True)
-    _own(aside, data)
+    else:
+        _own(aside, data)
+    for log in logs.values():
+        log.unlink(missing_ok=True)
     return str(aside)
+
+
+def _unused(path: Path) -> Path:
+    """Return a name that no file has: two restores may come within a second."""
+    names = (path if number == 1 else path.with_name(f"{path.name}-{number}") for number in itertools.count(1))
+    return next(name for name in names if not any(path.parent.glob(f"{name.name}*")))
 
 
 def _own(path: Path, data: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.errors import Unavailable, quoted
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.store.databases import database_of, size_bytes
 from gpuspawner.service.store.schema import OPENED_BY, Migration, check_ours, known_migrations, version_of
@@ -90,4 +90,7 @@ def _scalar(connection: sa.Connection, table: str, query: str, **values: object)
 
 
 def _number(connection: sa.Connection, table: str, query: str, **values: object) -> int:
-    return int(str(_scalar(connection, table, query, **values) or 0))
+    value = _scalar(connection, table, query, **values) or 0
+    if not isinstance(value, int):
+        raise Unavailable(f"The store holds what can't be read: {quoted(value)} is not a number.")
+    return value

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from pydantic import TypeAdapter
 
 from gpuspawner.service.store.audit_log import AuditLine, write_audit
-from gpuspawner.service.store.rows import StoredRows
+from gpuspawner.service.store.rows import StoredRows, read_with_damaged_json
 
 T = TypeVar("T")
 
@@ -40,7 +40,17 @@ class StoredDocuments(StoredRows, Generic[T]):
         """Return an object by its id, None without one."""
         return next(iter(self._find(self.table.c.id == name)), None)
 
-    def _find(self, where: sa.ColumnElement[bool], *order: sa.ColumnElement[Any], limit: int | None = None) -> list[T]:
-        query = sa.select(self.table.c.document).where(where).order_by(*order, self.table.c.id).limit(limit)
+    def _find(self, where: sa.ColumnElement[bool], *order: sa.ColumnElement[Any]) -> list[T]:
+        """Return objects. Raises Unavailable if one can't be read: what it forbids would happen."""
+        t = self.table.c
         with self._transaction() as connection:
-            return [self.adapter.validate_python(document) for document in connection.scalars(query)]
+            documents = connection.scalars(sa.select(t.document).where(where).order_by(*order, t.id))
+            return [self.adapter.validate_python(document) for document in documents]
+
+    def _latest(self, order: sa.ColumnElement[Any], limit: int) -> list[T]:
+        """Return the first objects of an order, without those that can't be read."""
+        t = self.table.c
+        with self._transaction() as connection:
+            query = sa.select(t.id, t.document).order_by(order, t.id).limit(limit)
+            rows = read_with_damaged_json(connection, query, t.document)
+        return self._damaged.read(self.table, rows, lambda row: self.adapter.validate_python(row.document))

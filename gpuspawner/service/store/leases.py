@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,9 +12,7 @@ from gpuspawner.core.errors import Unavailable, quoted
 from gpuspawner.core.leases.lease import Key, Lease, Owner, Phase
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.databases import Upsert
-from gpuspawner.service.store.rows import StoredRows, Transactions, owned_by, read_with_damaged_json
-
-log = logging.getLogger("gpuspawner.store")
+from gpuspawner.service.store.rows import StoredRows, owned_by, read_with_damaged_json
 
 DELETED_AT_ONCE = 200
 """Leases, or audit entries, that one transaction deletes. It takes some milliseconds, in which nothing else is
@@ -31,14 +28,8 @@ class StoredLeases(StoredRows):
     """Reads and writes leases.
 
     A live lease that cannot be read keeps the service from serving: its GPUs would be granted again. Lists
-    of ended leases leave out those that cannot be read, and note them in ``damaged``.
+    of ended leases leave out those that cannot be read.
     """
-
-    def __init__(self, transaction: Transactions) -> None:
-        """Read and write by the store's transactions."""
-        super().__init__(transaction)
-        self.damaged: dict[str, str] = {}
-        """Why an ended lease cannot be read, by its id."""
 
     @staticmethod
     def rows_of(leases: Iterable[Lease]) -> list[dict[str, object]]:
@@ -149,20 +140,9 @@ class StoredLeases(StoredRows):
             return self._readable_of(connection, query)
 
     def _readable_of(self, connection: sa.Connection, query: sa.Select[Any]) -> list[Lease]:
-        t, leases = tables.leases.c, []
-        for row in read_with_damaged_json(connection, query.with_only_columns(t.id, t.document), t.document):
-            try:
-                leases.append(_lease_of(row.document))
-            except Exception as error:  # noqa: BLE001 - whatever is wrong with one lease, the others are listed
-                self._note_damaged(row.id, error)
-            else:
-                self.damaged.pop(row.id, None)
-        return leases
-
-    def _note_damaged(self, lease_id: str, error: Exception) -> None:
-        if lease_id not in self.damaged:
-            log.error("the lease %s can't be read from the store; lists leave it out: %s", lease_id, error)
-        self.damaged[lease_id] = f"{type(error).__name__}: {error}"
+        t = tables.leases.c
+        rows = read_with_damaged_json(connection, query.with_only_columns(t.id, t.document), t.document)
+        return self._damaged.read(tables.leases, rows, lambda row: _lease_of(row.document))
 
 
 def _lease_of(document: Any) -> Lease:

@@ -21,35 +21,6 @@ GROUPS = {"user": "user_created", "team": "team", "kind": "kind", "day": "day"}
 
 
 @dataclass(frozen=True)
-class GrantRow:
-    """Extra quota or budget, with who gave it and who took it back, when and why."""
-
-    id: str
-    team: str
-    user_created: str
-    user: str
-    what: str
-    kind: str
-    amount: str
-    since: float
-    until: float
-    why: str
-    by: str
-    made_at: float
-    taken_back_at: float | None = None
-    taken_back_by: str = ""
-    taken_back_why: str = ""
-
-    @property
-    def grant(self) -> QuotaGrant:
-        """Its addition to the quota, for decisions."""
-        of_budget = {used.value: used for used in Used}
-        what = of_budget.get(self.what) or What(self.what)
-        account = Account(self.team, self.user_created)
-        return QuotaGrant(self.id, account, what, Fraction(self.amount), self.since, self.until, self.kind)
-
-
-@dataclass(frozen=True)
 class ChargeSum:
     """The sum of charges of one sort: ``milliseconds`` at ``rate``. ``key`` is what they were grouped by."""
 
@@ -99,26 +70,41 @@ class Ledger(StoredRows):
         """Delete lines that end before a time."""
         self._delete(tables.ledger, tables.ledger.c.end_ms < end_ms)
 
-    def grants(self, now: float | None = None) -> list[GrantRow]:
+    def grants(self, now: float | None = None) -> list[QuotaGrant]:
         """Return extra quota in the order of making: all, or what is in force at a time or will be."""
         t = tables.quota_grants.c
         query = sa.select(tables.quota_grants).order_by(t.made_at, t.id)
         if now is not None:
             query = query.where(t.until > now, t.taken_back_at.is_(None))
-        return [GrantRow(**row) for row in self._read(query)]
+        return [_grant_of(row) for row in self._read(query)]
 
-    def add_grant(self, row: GrantRow, audit: Iterable[AuditLine]) -> None:
+    def add_grant(self, grant: QuotaGrant, audit: Iterable[AuditLine]) -> None:
         """Write extra quota with its audit entries."""
         with self._transaction(writes=True) as connection:
-            connection.execute(tables.quota_grants.insert(), asdict(row))
+            connection.execute(tables.quota_grants.insert(), _row_of_grant(grant))
             write_audit(connection, audit)
 
-    def take_grant_back(self, row: GrantRow, audit: Iterable[AuditLine]) -> None:
+    def take_grant_back(self, grant: QuotaGrant, audit: Iterable[AuditLine]) -> None:
         """Write that extra quota was taken back, with audit entries."""
-        values = {name: value for name, value in asdict(row).items() if name.startswith("taken_back")}
+        t = tables.quota_grants
+        values = {name: value for name, value in asdict(grant).items() if name.startswith("taken_back")}
         with self._transaction(writes=True) as connection:
-            connection.execute(tables.quota_grants.update().where(tables.quota_grants.c.id == row.id).values(**values))
+            connection.execute(t.update().where(t.c.id == grant.id).values(**values))
             write_audit(connection, audit)
+
+
+def _row_of_grant(grant: QuotaGrant) -> dict[str, Any]:
+    changed = {"what": grant.what.value, "amount": str(grant.amount)}
+    row = {**vars(grant), **changed, "team": grant.account.team, "user_created": grant.account.user_created}
+    return {column.name: row[column.name] for column in tables.quota_grants.c}
+
+
+def _grant_of(row: sa.RowMapping) -> QuotaGrant:
+    values = dict(row)
+    account = Account(values.pop("team"), values.pop("user_created"))
+    budgets = {used.value: used for used in Used}
+    what = budgets.get(values["what"]) or What(values["what"])
+    return QuotaGrant(**{**values, "account": account, "what": what, "amount": Fraction(values["amount"])})
 
 
 def _row_of(line: Line) -> dict[str, Any]:

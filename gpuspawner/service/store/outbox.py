@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuspawner.service.store import tables
-from gpuspawner.service.store.rows import StoredRows
+from gpuspawner.service.store.rows import StoredRows, read_with_damaged_json
 
 ONCE = frozenset({"granted"})
 """Kinds of message that a workspace gets once: its start may be dropped, and its GPUs granted again."""
@@ -24,7 +24,7 @@ class OutboxRow:
         at: when it was made.
         channel: where it goes: ``user``, or ``admins`` with the number of the target in the settings.
         subject: workspace and kind of message, "" if it replaces no other message.
-        document: the message.
+        document: the message, empty or None if the row is damaged.
         attempts: how often it was tried.
         not_before: when it is tried next.
         over_at: when it was sent or given up, None while it waits.
@@ -68,10 +68,13 @@ class Outbox(StoredRows):
             write_outbox(connection, rows)
 
     def due(self, now: float, limit: int) -> list[OutboxRow]:
-        """Return the messages to be tried now, oldest first."""
+        """Return the messages to be tried now, oldest first. A damaged one has no document."""
         t = tables.outbox.c
         query = sa.select(tables.outbox).where(t.over_at.is_(None), t.not_before <= now)
-        return [OutboxRow(**row) for row in self._read(query.order_by(t.at, t.id).limit(limit))]
+        with self._transaction() as connection:
+            rows = read_with_damaged_json(connection, query.order_by(t.at, t.id).limit(limit), t.document)
+        names = [column.name for column in t]
+        return [OutboxRow(**{name: getattr(row, name) for name in names}) for row in rows]
 
     def count_waiting(self) -> int:
         """Return how many messages wait to be sent."""

@@ -62,7 +62,9 @@ class Presets(OwnedRows):
         """Return a user's presets, by name."""
         t = tables.presets.c
         query = sa.select(t.name, t.options, t.saved_at).where(owned_by(tables.presets, owner)).order_by(t.name)
-        return [Preset(**row) for row in self._read(query)]
+        with self._transaction() as connection:
+            rows = read_with_damaged_json(connection, query, t.options)
+        return self._damaged.read(tables.presets, rows, _preset_of, key="name")
 
     def save(self, owner: Owner, one: Preset, limit: int) -> bool:
         """Write a preset, in place of one of its name. Return False if the user has ``limit`` others."""
@@ -89,6 +91,12 @@ class Presets(OwnedRows):
         return self._delete(tables.presets, owned_by(tables.presets, owner) & (tables.presets.c.name == name)) > 0
 
 
+def _preset_of(row: Any) -> Preset:
+    if not isinstance(row.options, dict):
+        raise TypeError("its options are not an object")
+    return Preset(row.name, row.options, row.saved_at)
+
+
 _schedule_json: TypeAdapter[Wish] = TypeAdapter(Wish)
 
 
@@ -100,13 +108,20 @@ class Schedules(OwnedRows):
     def of_hub(self, hub: str) -> list[tuple[Owner, Wish]]:
         """Return the schedules of all of a hub's users."""
         t = tables.schedules.c
-        rows = self._read(sa.select(t.user_created, t.document).where(t.hub == hub).order_by(t.id))
-        return [(Owner(hub, row.user_created), _schedule_json.validate_python(row.document)) for row in rows]
+        query = sa.select(t.id, t.user_created, t.document).where(t.hub == hub).order_by(t.id)
+        with self._transaction() as connection:
+            rows = read_with_damaged_json(connection, query, t.document)
+
+        def parse(row: Any) -> tuple[Owner, Wish]:
+            return Owner(hub, row.user_created), _schedule_json.validate_python(row.document)
+
+        return self._damaged.read(tables.schedules, rows, parse)
 
     def of(self, owner: Owner) -> list[Wish]:
         """Return a user's schedules, oldest first."""
         with self._transaction() as connection:
-            return sorted(_schedules_of(connection, owner), key=lambda one: (one.made_at, one.id))
+            found = self._schedules_of(connection, owner)
+        return sorted(found, key=lambda one: (one.made_at, one.id))
 
     def add(self, owner: Owner, one: Wish, limit: int, line: AuditLine, *, once: bool = False) -> Wish | None:
         """Write a schedule with its audit entry and return it. Return None if the user has ``limit`` already.
@@ -115,7 +130,7 @@ class Schedules(OwnedRows):
         """
         t = tables.schedules
         with self._transaction(writes=True) as connection:
-            known = _schedules_of(connection, owner)
+            known = self._schedules_of(connection, owner)
             if once and (same := next((other for other in known if other.asks_the_same(one)), None)):
                 return same
             if len(known) >= limit:
@@ -145,10 +160,12 @@ class Schedules(OwnedRows):
             write_audit(connection, [line] if found else [])
         return found
 
-
-def _schedules_of(connection: sa.Connection, owner: Owner) -> list[Wish]:
-    query = sa.select(tables.schedules.c.document).where(owned_by(tables.schedules, owner))
-    return [_schedule_json.validate_python(document) for document in connection.scalars(query)]
+    def _schedules_of(self, connection: sa.Connection, owner: Owner) -> list[Wish]:
+        t = tables.schedules
+        rows = read_with_damaged_json(
+            connection, sa.select(t.c.id, t.c.document).where(owned_by(t, owner)), t.c.document
+        )
+        return self._damaged.read(t, rows, lambda row: _schedule_json.validate_python(row.document))
 
 
 def _document(one: Wish) -> Any:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from gpuspawner.core.leases.output import KEPT_SECONDS as OUTPUT_SECONDS
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.databases import WholePart
-from gpuspawner.service.store.rows import StoredRows, Transactions
+from gpuspawner.service.store.rows import DamagedRows, StoredRows, Transactions
 
 RAW_SECONDS = 24 * 3600.0
 """Raw readings are kept this long (design, section 7)."""
@@ -61,9 +61,9 @@ class ReadingRow:
 class Readings(StoredRows):
     """Reads, writes and thins readings."""
 
-    def __init__(self, transaction: Transactions) -> None:
+    def __init__(self, transaction: Transactions, damaged: DamagedRows) -> None:
         """Read and write by the store's transactions."""
-        super().__init__(transaction)
+        super().__init__(transaction, damaged)
         self._thinned_to: float | None = None
 
     @staticmethod

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import sqlalchemy as sa
 
 from gpuspawner.core.leases.lease import Owner
+
+log = logging.getLogger("gpuspawner.store")
+
+T = TypeVar("T")
 
 
 class Transactions(Protocol):
@@ -20,15 +25,39 @@ class Transactions(Protocol):
         """Return the transaction."""
 
 
+class DamagedRows:
+    """Rows that cannot be read, with the reason. Lists leave them out, and each is logged once."""
+
+    def __init__(self) -> None:
+        """Start with no damaged rows."""
+        self.found: dict[str, str] = {}
+        """The reason by table and id, as "leases 123"."""
+
+    def read(self, table: sa.Table, rows: Sequence[Any], parse: Callable[[Any], T], key: str = "id") -> list[T]:
+        """Return the parsed rows of a table that ``parse`` can read. ``key`` is their column of ids."""
+        found = list[T]()
+        for row in rows:
+            name = f"{table.name} {getattr(row, key)}"
+            try:
+                found.append(parse(row))
+            except Exception as error:  # noqa: BLE001 - whatever is wrong with one row, the others are read
+                if name not in self.found:
+                    log.error("the row %s can't be read from the store; lists leave it out: %s", name, error)  # noqa: TRY400 - the data is at fault, not the code
+                self.found[name] = f"{type(error).__name__}: {error}"
+            else:
+                self.found.pop(name, None)
+        return found
+
+
 class StoredRows:
     """Base of the readers and writers of a table.
 
     Each public method is one transaction, unless it takes a connection. It raises what ``store.Store`` raises.
     """
 
-    def __init__(self, transaction: Transactions) -> None:
-        """Read and write by the store's transactions."""
-        self._transaction = transaction
+    def __init__(self, transaction: Transactions, damaged: DamagedRows) -> None:
+        """Read and write by the store's transactions. Rows that cannot be read are noted in ``damaged``."""
+        self._transaction, self._damaged = transaction, damaged
 
     def _read(self, query: sa.Select[Any]) -> Sequence[sa.RowMapping]:
         with self._transaction() as connection:
@@ -54,7 +83,7 @@ def read_with_damaged_json(connection: sa.Connection, query: sa.Select[Any], col
     """Return the rows of a query. A row whose JSON ``column`` cannot be parsed has None for it."""
     try:
         return connection.execute(query).all()
-    except ValueError:  # SQLite stores JSON as text: one damaged row fails the whole query
+    except (ValueError, RecursionError):  # SQLite stores JSON as text: one damaged row fails the whole query
         pass
     as_text = [
         sa.type_coerce(one, sa.Text).label(column.name) if one is column else one for one in query.selected_columns
@@ -66,5 +95,5 @@ def read_with_damaged_json(connection: sa.Connection, query: sa.Select[Any], col
 def _parse(text: str | None) -> Any:
     try:
         return None if text is None else json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

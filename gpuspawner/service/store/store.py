@@ -30,6 +30,7 @@ from gpuspawner.service.store.ledger import Ledger
 from gpuspawner.service.store.outbox import Outbox, OutboxRow, write_outbox
 from gpuspawner.service.store.personal import InboxMarks, Presets, Schedules, Tokens
 from gpuspawner.service.store.readings import Outputs, ReadingRow, Readings
+from gpuspawner.service.store.rows import DamagedRows
 from gpuspawner.service.store.statistics import Counters, Estimates, KindsSeen
 from gpuspawner.service.store.usage_sums import UsagePart, UsageSums
 
@@ -88,24 +89,26 @@ class Store:
         self._readers = ThreadPoolExecutor(READERS, "gpuspawner-reads")
         self._database = database_of(url, password_file)
         self._engine = self._database.engine
-        self.leases = StoredLeases(self._transaction)
-        self.readings = Readings(self._transaction)
-        self.outputs = Outputs(self._transaction)
-        self.audit_log = AuditLog(self._transaction)
-        self.ledger = Ledger(self._transaction)
-        self.usage_sums = UsageSums(self._transaction)
-        self.restrictions = Restrictions(self._transaction)
-        self.preemptions = Preemptions(self._transaction)
-        self.announcements = Announcements(self._transaction)
-        self.outbox = Outbox(self._transaction)
-        self.inbox = InboxMarks(self._transaction)
-        self.presets = Presets(self._transaction)
-        self.schedules = Schedules(self._transaction)
-        self.tokens = Tokens(self._transaction)
-        self.idempotency_keys = IdempotencyKeys(self._transaction)
-        self.estimates = Estimates(self._transaction)
-        self.counters = Counters(self._transaction)
-        self.kinds_seen = KindsSeen(self._transaction)
+        self.damaged = DamagedRows()
+        shared = self._transaction, self.damaged
+        self.leases = StoredLeases(*shared)
+        self.readings = Readings(*shared)
+        self.outputs = Outputs(*shared)
+        self.audit_log = AuditLog(*shared)
+        self.ledger = Ledger(*shared)
+        self.usage_sums = UsageSums(*shared)
+        self.restrictions = Restrictions(*shared)
+        self.preemptions = Preemptions(*shared)
+        self.announcements = Announcements(*shared)
+        self.outbox = Outbox(*shared)
+        self.inbox = InboxMarks(*shared)
+        self.presets = Presets(*shared)
+        self.schedules = Schedules(*shared)
+        self.tokens = Tokens(*shared)
+        self.idempotency_keys = IdempotencyKeys(*shared)
+        self.estimates = Estimates(*shared)
+        self.counters = Counters(*shared)
+        self.kinds_seen = KindsSeen(*shared)
 
     def open(self, after: int | None = None) -> None:
         """Migrate the schema, then raise the epoch, so that older services can no longer write.
@@ -299,7 +302,7 @@ class Store:
             raise Unavailable("The store does not answer: all its connections are in use.") from error
         except UnicodeEncodeError:
             raise  # a fault of ours: text that cannot be written
-        except ValueError as error:  # not JSON, or not a number
+        except (ValueError, RecursionError) as error:  # not JSON, or not a number
             raise Unavailable(f"The store holds what can't be read ({error}). Is its file whole?") from error
 
     def save(

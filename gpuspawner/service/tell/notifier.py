@@ -181,7 +181,12 @@ class Notifier:
         busy = set(self._under_way)  # before it is read: what is being sent meanwhile may be in it
         due = await self._store.read(outbox.due, self._clock.now(), DUE_AT_ONCE)
         of_person: dict[tuple[str, str], list[OutboxRow]] = {}
-        for row in due:
+        damaged = [row for row in due if not _is_whole(row)]
+        for row in damaged:
+            log.error("the message %s can't be read from the store: it is given up", row.id)
+        self.counts["dropped"] += len(damaged)
+        await self._note(*(replace(row, over_at=self._clock.now(), result="damaged") for row in damaged))
+        for row in (one for one in due if one not in damaged):
             of_person.setdefault((row.channel, row.document["user"] if row.channel == USER else ""), []).append(row)
         for person, rows in of_person.items():
             if person not in busy | self._under_way.keys():
@@ -279,6 +284,14 @@ class Notifier:
         if not template or not _fits(template, user):
             return Refusal("no mail address is known", for_good=True)
         return template.replace("{user}", quote(user, safe="@")).replace("{email}", quote(email or "", safe="@"))
+
+
+def _is_whole(row: OutboxRow) -> bool:
+    try:
+        message = Message(**row.document)
+    except TypeError:
+        return False
+    return isinstance(message.user, str) and isinstance(message.text, str)
 
 
 def _new_id() -> str:

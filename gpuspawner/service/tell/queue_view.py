@@ -17,10 +17,10 @@ from gpuspawner.core.leases.request import Request
 from gpuspawner.core.placement.placement import beside_of
 from gpuspawner.core.queue.backfill import Reservation
 from gpuspawner.core.queue.ends import LEAST_WAIT_SECONDS
-from gpuspawner.core.queue.forecast.estimates import Place
 from gpuspawner.core.queue.grants import Held
 from gpuspawner.core.queue.holds import Asker, HeldGpus, begun, free_of, held_now, may_use
 from gpuspawner.core.queue.kept_free import KeptFree, kept_free
+from gpuspawner.core.queue.positions import Place
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.core.quotas.quotas import Tally
 from gpuspawner.schedulers.base import Answer, Offer, Preview, Scheduler
@@ -124,7 +124,7 @@ class QueueView:
     def __init__(self, book: Book, scheduler: Scheduler, allocator: Allocator, clock: Clock) -> None:
         """Compute nothing before somebody asks."""
         self._book, self._scheduler, self._observed, self._clock = book, scheduler, allocator.observed, clock
-        self._syncs, self._restrictions = allocator.syncs, allocator.restrictions
+        self._syncs, self._restrictions, self._estimator = allocator.syncs, allocator.restrictions, allocator.estimator
         self.outages = Outages(book.store, scheduler, allocator.observed, allocator.syncs)
         self._changes = PlaceChanges()
         self._computed: _Computed | None = None
@@ -249,13 +249,22 @@ class QueueView:
 
     def _pass_of(self, computed: _Computed) -> _Pass:
         began, answer = time.thread_time(), self._standing(computed)
-        places = {} if answer is None else answer.places()
+        places = {} if answer is None else self._estimated(answer.places(), answer.as_of)
         if answer is not None:
             numbers = {name: one.number for name, one in places.items() if one.number is not None}
             self._changes.see(numbers, self._book, self._scheduler.kinds, answer.as_of)
         asked = {claim.id: _asked(claim) for claim in computed.seen.claims if claim.id in places}
         as_of = computed.seen.now if answer is None else answer.as_of
         return _Pass(computed, time.thread_time() - began, time.monotonic(), as_of, places, asked)
+
+    def _estimated(self, places: Mapping[str, Place], as_of: float) -> dict[str, Place]:
+        """Return places with the last estimate of the likely start, for those that have one."""
+        found: dict[str, Place] = {}
+        for name, place in places.items():
+            likely, latest = self._estimator.wait_seconds(name, as_of), place.unchanged_seconds
+            likely = place.likely_seconds if likely is None else likely if latest is None else min(likely, latest)
+            found[name] = replace(place, likely_seconds=likely)
+        return found
 
     def change(self, lease: Lease) -> str:
         """Return in a sentence how a place changed last, and why; "" where it did not since this service started."""

@@ -11,7 +11,7 @@ from gpuspawner.core.idle.idleness import Explanation, State
 from gpuspawner.core.idle.policy import IdlePolicy, LifecyclePolicy, Mode
 from gpuspawner.core.leases.lease import Lease, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.forecast.estimates import Place
+from gpuspawner.core.queue.positions import Place
 from gpuspawner.core.rules import LatestEnd
 from gpuspawner.core.units import ordinal, show_duration, show_time, show_wait
 from gpuspawner.schedulers.base import Offer

@@ -16,18 +16,18 @@ from gpuspawner.core.idle.readings import CPU
 from gpuspawner.core.idle.sources import Source
 from gpuspawner.core.leases.endings import ENDINGS
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
-from gpuspawner.core.queue.forecast.estimates import Place
 from gpuspawner.core.queue.grants import starts_under_way
 from gpuspawner.core.queue.holds import asker_of
+from gpuspawner.core.queue.positions import Place
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.service.leases.prospects import KEPT_SECONDS
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.preemption.words import notice_words, reaches_into_words
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
 from gpuspawner.service.tell.arrivals import arrival_view, awaited_words, reach_words, unclaimed_warning
 from gpuspawner.service.tell.exemptions import kept_words
 from gpuspawner.service.tell.explanation import explained
 from gpuspawner.service.tell.rules.charged import charged_view, why_it_ends
-from gpuspawner.service.tell.rules.claims import notice_words, reaches_into_words
 from gpuspawner.service.tell.rules.going_on import going_on_view, ways_out
 from gpuspawner.service.tell.rules.gpu_warnings import of_gpus
 from gpuspawner.service.tell.rules.kept_free import kept_free_words

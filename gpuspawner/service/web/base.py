@@ -12,12 +12,12 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from tornado.web import HTTPError, StaticFileHandler
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_time, show_wait
+from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_money, show_time, show_wait
+from gpuspawner.service.announcements.inboxes import Inbox
+from gpuspawner.service.announcements.presenter import present_shown
 from gpuspawner.service.api.base import USE, ApiHandler, BaseHandler, Person
 from gpuspawner.service.api.events import version_of
 from gpuspawner.service.hub_sign_in import HubOAuthCallbackHandler
-from gpuspawner.service.inbox.inboxes import Inbox
-from gpuspawner.service.inbox.views import shown_view
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.web.chart import beside
 from gpuspawner.service.web.navigation import icon_of, navigation
@@ -54,7 +54,7 @@ def zone(at: float) -> str:
 
 def _read_templates() -> dict[str, tuple[str, str, None]]:
     """Return all templates by name, as they are now: text and file; None has Jinja look no more at the file."""
-    folders = [HERE / "templates", HERE / "console" / "templates", HERE / "administering" / "templates"]
+    folders = [HERE / "templates", HERE / "console" / "templates", HERE.parent / "administration" / "templates"]
     files = [file for folder in folders for file in folder.glob("*.html")]
     return {file.name: (file.read_text(encoding="utf-8"), str(file), None) for file in files}
 
@@ -78,7 +78,8 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(bytes=show_bytes, cpu=show_cpu, duration=show_duration, wait=show_wait, clock=show_time)
-    environment.filters.update(tick=tick, zone=zone, beside=beside)
+    environment.filters.update(tick=tick, zone=zone, beside=beside, money=show_money)
+    environment.filters.update(amount_text=lambda bound, name: bound.text(name))
     return environment
 
 
@@ -119,7 +120,7 @@ class ErrorPages(BaseHandler):
                 icon=icon_of(x for x in self.parts.book if person.owns(x)) if person else "gpu.svg",
                 xsrf=self.xsrf_text() if self.person else "",
                 unread=self.inbox.unread,
-                messages=[shown_view(one, self.parts.clock.now()) for one in self.inbox.messages],
+                messages=[present_shown(one, self.parts.clock.now()) for one in self.inbox.messages],
                 fast=self.parts.catalog.fast,
                 shown_in=self.parts.catalog.rules.timezone,
                 catalog_trouble=self.parts.in_force.sentences[0] if admin and self.parts.in_force.problem else "",

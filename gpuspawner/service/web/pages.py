@@ -14,11 +14,12 @@ from gpuspawner.core.leases.coming_back import stops_to_start_again
 from gpuspawner.core.leases.dispute import LONGEST_CHARACTERS
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.times import deciding_since
+from gpuspawner.service.announcements.presenter import present_notice
 from gpuspawner.service.api.actions import act
-from gpuspawner.service.inbox.views import notice_view
 from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.ready.telling import wishes_of
+from gpuspawner.service.quotas.presenter import present_quota, present_usage_this_month
+from gpuspawner.service.start.schedules import present_schedules_of
 from gpuspawner.service.tell.output import output_view
 from gpuspawner.service.tell.record_views import audit_view, offer_view
 from gpuspawner.service.tell.rules.going_on import going_on_view, wait_words
@@ -30,7 +31,7 @@ from gpuspawner.service.tell.views import (
 )
 from gpuspawner.service.web import story
 from gpuspawner.service.web.base import PageHandler, templates
-from gpuspawner.service.web.home import ENDED_READ, ended_shown, quota_lines_of, used_this_month
+from gpuspawner.service.web.home import ENDED_READ, ended_shown
 
 NOTICES_SHOWN = 3
 
@@ -44,18 +45,19 @@ class Home(PageHandler):
         kinds, asker = (await self.offered()).gpus, await self.asker()
         ended = await parts.store.read(parts.store.leases.ended, person.owner, ENDED_READ)
         teams = teams_of(parts.catalog.rules, await self.groups_shown())
-        ready = await wishes_of(parts, person.owner)
-        use = await used_this_month(parts, "kind", person.owner)
+        ready = await present_schedules_of(parts, person.owner)
+        use = await present_usage_this_month(parts, "kind", person.owner)
         # From here on nothing is awaited: all that the page says of what lives is of one moment.
         live = sorted(parts.book, key=lambda x: (x.asked_at, x.id))
         mine = [x for x in live if person.owns(x)]
+        quota = present_quota(parts, person.name, person.owner, teams)
         self.render_page(
             "home.html",
             mine=[self.card(x) for x in mine],
-            quota=quota_lines_of(parts, person.name, person.owner, teams),
+            quota=[*quota.limits, *quota.budgets],
             use=use,
             ready=ready,
-            notices=[notice_view(parts, one) for one in self.inbox.notices if _is_news(one)][:NOTICES_SHOWN],
+            notices=[present_notice(parts, one) for one in self.inbox.notices if _is_news(one)][:NOTICES_SHOWN],
             ended=self._ended(ended, mine),
             offers=[offer_view(offer, parts) for offer in parts.queue.offers_to(asker) if offer.kind in kinds],
             currency=parts.catalog.rules.currency,

@@ -23,7 +23,8 @@ class DescribedSchema(GenerateJsonSchema):
         """Return the schema of a model, with descriptions."""
         made = super().model_schema(schema)
         for name, text in field_descriptions(schema["cls"]).items():
-            made["properties"][name].setdefault("description", text)
+            alias = schema["cls"].model_fields[name].alias
+            made["properties"][alias or name].setdefault("description", text)
         return made
 
 

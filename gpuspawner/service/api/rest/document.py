@@ -97,8 +97,8 @@ def path_of(pattern: str, handler: type) -> str:
 
 
 def _path_parameters(method: Any) -> list[str]:
-    parameters = inspect.signature(method).parameters.values()
-    return [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD and one.name != "self"]
+    _, *parameters = inspect.signature(method).parameters.values()  # the first is ``self`` or the actor
+    return [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
 
 
 def _operation(pattern: str, path: str, name: str, route: Route) -> dict[str, Any]:

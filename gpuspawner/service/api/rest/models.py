@@ -17,7 +17,11 @@ LONGEST_LIST = 200
 class Answer(BaseModel):
     """What is answered: exactly these fields. Times are seconds since 1970; null is unknown, or not so."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True, populate_by_name=True)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the answer as a JSON object."""
+        return self.model_dump(mode="json", by_alias=True)
 
 
 class Body(BaseModel):

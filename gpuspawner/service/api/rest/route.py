@@ -106,15 +106,20 @@ def route_of(handler: type, method: str) -> Route | None:
 def _taken(declared: Route, handler: Any) -> dict[str, Any]:
     """Return the method's ``body`` and ``query``. Raises RequestRefused where what was sent is none of them."""
     taken: dict[str, Any] = {}
-    values = {name: handler.get_query_argument(name) for name in handler.request.query_arguments}
-    query = declared.query
-    if unknown := [name for name in values if query is None or name not in query.model_fields]:
-        known = ", ".join(query.model_fields) if query is not None else "none"
-        raise RequestRefused(
-            quoted(unknown[0]), "an argument that does not exist", known, "Leave it out of the address."
-        )
+    values = read_arguments(handler, declared.query)
     if "query" in declared.takes:
         taken["query"] = understood(declared.takes["query"], values)
     if "body" in declared.takes:
         taken["body"] = understood(declared.takes["body"], handler.body())
     return taken
+
+
+def read_arguments(handler: Any, query: type[Query] | None) -> dict[str, str]:
+    """Return the arguments of the address. Raises RequestRefused for one that the model does not have."""
+    values = {name: handler.get_query_argument(name) for name in handler.request.query_arguments}
+    if unknown := [name for name in values if query is None or name not in query.model_fields]:
+        known = ", ".join(query.model_fields) if query is not None else "none"
+        raise RequestRefused(
+            quoted(unknown[0]), "an argument that does not exist", known, "Leave it out of the address."
+        )
+    return values

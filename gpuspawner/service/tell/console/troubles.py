@@ -71,9 +71,9 @@ def _of_service(parts: Parts) -> Iterator[Trouble]:
         yield Trouble(f"{outage.words(now)}{why}", REMEDIES.get(outage.part, REMEDY), grave=True)
     if not parts.allocator.observed.hub_answers and parts.allocator.observed.hub_outage is None:
         yield Trouble("The hub has not answered yet.", REMEDIES[HUB], grave=True)
-    if damaged := sorted(parts.store.leases.damaged):
+    if damaged := sorted(parts.store.damaged.found):
         named = ", ".join(damaged[:NAMES_SHOWN])
-        what = f"{len(damaged)} ended workspaces can't be read from the store: {named}. Lists leave them out."
+        what = f"{len(damaged)} rows of the store can't be read: {named}. Lists leave them out."
         yield Trouble(what, "The service's log says why. Restore the store from a backup, or delete these rows.")
     for sentence in (*parts.scheduler.unseen, *filter(None, (lacking() for lacking in parts.lacking))):
         yield Trouble(sentence, grave=not fleet.complete)

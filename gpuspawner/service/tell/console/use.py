@@ -12,9 +12,9 @@ from urllib.parse import quote
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.errors import RequestRefused, quoted
+from gpuspawner.service.quotas.presenter import NO_KIND, NO_TEAM
 from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart, UsageSum
 from gpuspawner.service.tell.console.listing import Column, Filter, Table, Wanted
-from gpuspawner.service.tell.rules.quota_view import NO_KIND, NO_TEAM
 
 BY = {
     "user": "User",

@@ -19,8 +19,8 @@ from gpuspawner.service.leases.book import MISMATCHES
 from gpuspawner.service.leases.syncs import ERRORS
 from gpuspawner.service.observe.gpu_states import NO_KIND, STATES, gpu_states
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.quotas.metrics import used_ratios
 from gpuspawner.service.tell.notifier import RESULTS
-from gpuspawner.service.tell.rules.quota_metrics import used_ratios
 
 SOURCES = ("claim", "make_room")
 OUTCOMES = (State.CLAIMED, State.GIVEN_UP, State.LAPSED)

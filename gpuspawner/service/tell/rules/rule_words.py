@@ -17,7 +17,8 @@ from gpuspawner.core.idle.policy import LifecyclePolicy, PreemptionPolicy
 from gpuspawner.core.quotas.budgets import hours_words as gpu_hours_words
 from gpuspawner.core.rules import Budget, ClassHold, Hours, Limit, Quota, Team, Used, Whom
 from gpuspawner.core.units import show_duration, show_money
-from gpuspawner.service.tell.rules.quota_lines import amount, unit
+from gpuspawner.service.quotas.presenter import limit_amount_text
+from gpuspawner.service.quotas.standing import rule_id, unit_of
 from gpuspawner.service.tell.sentences import gpu_title
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -76,13 +77,13 @@ def _whom(entry: Quota, catalog: Catalog) -> str:
 
 def _of_limit(limit: Limit, catalog: Catalog) -> str:
     def much(number: Fraction) -> str:
-        return f"{amount(limit, number)} {unit(limit, catalog, number)}"
+        return f"{limit_amount_text(limit, number)} {unit_of(limit, catalog, number)}"
 
     if limit.soft is None:
         return f"at most {much(limit.hard or Fraction(0))} at once"
     if limit.hard is None:
         return f"{much(limit.soft)} at once, and more while free"
-    return f"{much(limit.soft)} at once, and up to {amount(limit, limit.hard)} while free"
+    return f"{much(limit.soft)} at once, and up to {limit_amount_text(limit, limit.hard)} while free"
 
 
 def _of_budget(budget: Budget, catalog: Catalog) -> str:
@@ -211,11 +212,6 @@ def rules_of(catalog: Catalog, quotas: tuple[Quota, ...], now: float) -> Iterato
     holds = [one for one in rules.holds if one.kind in catalog.gpus and (one.until is None or one.until > now)]
     if holds:
         yield RuleWords("holds", "Classes", tuple(hold_words(one, catalog, now) for one in holds))
-
-
-def rule_id(entry: str) -> str:
-    """Return by what a page links to an entry of quotas."""
-    return f"rule-{entry}"
 
 
 def rules_view(catalog: Catalog, quotas: tuple[Quota, ...], now: float) -> list[dict[str, Any]]:

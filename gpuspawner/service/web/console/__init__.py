@@ -12,7 +12,6 @@ from gpuspawner.service.web.console.base import FORMS
 from gpuspawner.service.web.console.lists import EndedPage, QueuePage, WorkspacesPage
 from gpuspawner.service.web.console.now import GpusPage, NowPage
 from gpuspawner.service.web.console.people import PeoplePage, PersonPage
-from gpuspawner.service.web.console.ruled import GrantsPage, LimitsPage
 from gpuspawner.service.web.console.use import UsePage
 
 ROUTES: list[Any] = [
@@ -24,6 +23,4 @@ ROUTES: list[Any] = [
     (rf"/console/use{FORMS}", UsePage),
     (rf"/console/people{FORMS}", PeoplePage),
     (r"/console/people/([^/]+)", PersonPage),
-    (rf"/console/limits{FORMS}", LimitsPage),
-    (rf"/console/grants{FORMS}", GrantsPage),
 ]

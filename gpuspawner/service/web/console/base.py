@@ -87,7 +87,7 @@ class ListPage(ConsolePage, ABC):
     switch: tuple[tuple[str, str], ...] = ()
     """Pages that belong together: address and words of each."""
     acts: tuple[tuple[str, str], ...] = ()
-    """What is done to chosen rows: names of ``web.administering``'s acts, and the words of their buttons."""
+    """What is done to chosen rows: names of the acts of ``administration.pages``, and the words of their buttons."""
 
     @abstractmethod
     async def rows(self) -> Sequence[Row]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuspawner.core.administering.restrictions import Measure
-from gpuspawner.service.administering.views import restriction_view
+from gpuspawner.service.administration.restrictions import present_restriction
 from gpuspawner.service.tell.console.listing import Row, read_wanted
 from gpuspawner.service.tell.console.machines import LETTERS
 from gpuspawner.service.tell.console.now import GPUS, gpu_rows, now_view
@@ -32,7 +32,7 @@ class NowPage(ConsolePage):
             wanted=wanted,
             letters=LETTERS,
             restrictions=len(in_force),
-            drains={one.target: restriction_view(parts, one) for one in in_force if one.measure is Measure.DRAIN},
+            drains={one.target: present_restriction(parts, one) for one in in_force if one.measure is Measure.DRAIN},
             **now_view(parts, wanted, ended, disputed),
         )
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from gpuspawner.core.calendar.until import parse_day
 from gpuspawner.core.quotas.charges import lines_until
-from gpuspawner.service.api.granting import refused_as
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.quotas.snapshot import bounds_near_their_end
 from gpuspawner.service.rules.daily_use import counted_until, parts_of_lines, parts_of_rest
 from gpuspawner.service.store.statistics import WaitingTimes
 from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart, UsageSum
@@ -21,7 +21,7 @@ from gpuspawner.service.tell.console.use import Days
 from gpuspawner.service.tell.queue_view import let_others
 from gpuspawner.service.web.console.base import ConsolePage
 from gpuspawner.service.web.console.columns import columns_of
-from gpuspawner.service.web.quota_rows import near_their_end
+from gpuspawner.service.web.parsing import refused_as
 
 WASTED_SHOWN, NEAR_SHOWN = 10, 10
 AT_A_TIME = 50
@@ -82,7 +82,7 @@ class UsePage(ConsolePage):
             chart=columns_of(series, weekly=days.count > use.DAYS_CHARTED),
             series=series,
             wasted=use.wasted(names, WASTED_SHOWN),
-            quotas=await near_their_end(parts, NEAR_SHOWN),
+            quotas=await parts.queue.seldom_beside("quotas near", lambda: bounds_near_their_end(parts, NEAR_SHOWN)),
             priced=priced,
             **told,
         )

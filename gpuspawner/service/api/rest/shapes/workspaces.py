@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from gpuspawner.service.announcements.models import Shown
 from gpuspawner.service.api.rest.models import Answer
 
 
@@ -313,3 +314,20 @@ class Output(Answer):
     there: bool
     text: str | None
     shared: bool
+
+
+class Elsewhere(Answer):
+    """Another workspace of the same user that came while they were away."""
+
+    id: str
+    text: str
+    page: str
+    ends_at: float
+
+
+class OneWorkspace(Workspace):
+    """A workspace, with what its user is told there."""
+
+    messages: list[Shown]
+    """Those that they have not read."""
+    elsewhere: list[Elsewhere]

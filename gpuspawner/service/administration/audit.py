@@ -1,0 +1,116 @@
+"""The audit: its filters, its entries, and its endpoint. Page, API, CSV and JSON show the same entries."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from gpuspawner.core.administering.acts import ActRefused
+from gpuspawner.core.calendar.until import day_begins, day_ends, parse_day
+from gpuspawner.core.errors import RequestRefused, quoted
+from gpuspawner.core.leases.stored_events import EVENTS, fields_of
+from gpuspawner.service.administration.models import AuditEntry, AuditPage, AuditQuery
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.store.audit_log import AuditFilter, NumberedLine
+from gpuspawner.service.tell.console.listing import Column, Filter, Table, read_wanted
+from gpuspawner.service.web.actor import Actor
+from gpuspawner.service.web.endpoint import Router
+from gpuspawner.service.web.parsing import refused_as
+from gpuspawner.service.web.permissions import Permission
+
+router = Router()
+
+WHAT = tuple(sorted((name, f"{kind.words} ({name})") for name, kind in EVENTS.items()))
+BY = (("people", "people"), ("parts", "gpuspawner, hub and cluster"))
+CURSOR = "before"
+AUDIT = Table(
+    "audit",
+    (
+        Column("at", "When", "time"),
+        Column("actor", "Who"),
+        Column("where", "From"),
+        Column("what", "What"),
+        Column("user", "Whose"),
+        Column("target", "To what", "link"),
+        Column("outcome", "Outcome"),
+        Column("why", "Why", "words"),
+    ),
+    (
+        Filter("by", "By", BY),
+        Filter("who", "Who"),
+        Filter("what", "What", WHAT),
+        Filter("user", "Whose"),
+        Filter("target", "Workspace, node, GPU"),
+        Filter("since", "From day", of="date"),
+        Filter("until", "To day", of="date"),
+    ),
+    others=(CURSOR,),
+)
+
+
+@router.get("/api/v1/admin/audit", Permission.ADMINISTER)
+async def list_audit(actor: Actor, *, query: AuditQuery) -> AuditPage:
+    """Answer lines, the newest first, and as ``next`` the ``before`` of those that follow."""
+    given = {name: [str(value)] for name, value in query.model_dump(exclude={"limit"}).items() if value}
+    wanted = read_wanted(AUDIT, given)
+    filters, before = parse_filters(actor.state, wanted.filters), parse_cursor(wanted.kept.get(CURSOR, ""))
+    entries, following = await find_entries(actor.state, filters, before, query.limit)
+    return AuditPage(audit=entries, next=following, now=actor.now)
+
+
+def parse_filters(state: Parts, filters: Mapping[str, str]) -> AuditFilter:
+    """Return the filter of a search. Raises RequestRefused for a wrong day, or if the first is after the last."""
+    zone, now = state.accounting.zone, state.clock.now()
+    days = {
+        name: refused_as(name, parse_day, filters[name], now, zone) for name in ("since", "until") if filters.get(name)
+    }
+    if len(days) > 1 and days["since"] > days["until"]:
+        raise RequestRefused("since", quoted(days["since"]), f"up to {days['until']}", "Begin before you end.")
+    by, what = filters.get("by"), filters.get("what")
+    return AuditFilter(
+        filters.get("who", ""),
+        (what,) if what else (),
+        filters.get("user", ""),
+        filters.get("target", ""),
+        day_begins(days["since"], zone) if "since" in days else None,
+        day_ends(days["until"], zone) if "until" in days else None,
+        None if by is None else by == "people",
+    )
+
+
+def parse_cursor(text: str) -> int | None:
+    """Return the number that a page begins below, None for the newest."""
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(2**31))):
+        raise RequestRefused(CURSOR, quoted(text), "what was answered as next", "Leave it out to begin anew.")
+    return int(text)
+
+
+async def find_entries(
+    state: Parts, filters: AuditFilter, before: int | None, limit: int
+) -> tuple[list[AuditEntry], int | None]:
+    """Return entries, the newest first, and the cursor of those that follow, None if no more follow."""
+    found = await state.store.read(state.store.audit_log.search, filters, before, limit + 1)
+    entries = await asyncio.to_thread(lambda: [present_entry(state.prefix, one) for one in found[:limit]])
+    return entries, found[limit - 1].number if len(found) > limit else None
+
+
+def present_entry(prefix: str, one: NumberedLine) -> AuditEntry:
+    """Return an audit entry."""
+    line = one.line
+    return AuditEntry(
+        id=str(one.number),
+        number=one.number,
+        at=line.at,
+        actor=line.actor,
+        where=line.where,
+        what=line.event.words,
+        action=line.event.action,
+        user=line.user,
+        target=line.target or line.lease,
+        page=f"{prefix}workspaces/{line.lease}" if line.lease else "",
+        why=line.event.why,
+        outcome="refused" if isinstance(line.event, ActRefused) else "done",
+        fields=fields_of(line.event),
+    )

@@ -1,0 +1,243 @@
+"""Stop, move or extend several workspaces at once. A dry run answers the same as the act.
+
+All are checked before the first is changed. The workspaces that can't be changed are listed with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from gpuspawner.core.administering import acts
+from gpuspawner.core.errors import Conflict
+from gpuspawner.core.leases import endings, events
+from gpuspawner.core.leases.coming_back import stops_to_start_again
+from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
+from gpuspawner.core.rules import Notice
+from gpuspawner.core.units import show_duration, show_time
+from gpuspawner.service.administration.models import BulkResult, ExtendInput, StopInput
+from gpuspawner.service.administration.restrictions import lease_title, present_affected
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.rules.policies import policy_of
+from gpuspawner.service.web.actor import Actor
+from gpuspawner.service.web.endpoint import Router
+from gpuspawner.service.web.permissions import Permission
+
+router = Router()
+
+Action = Literal["stop", "move", "extend"]
+DONE = {"stop": "stopped", "move": "moved", "extend": "extended"}
+LOST = "Running kernels are lost; files stay."
+
+
+@router.post("/api/v1/admin/workspaces/stop", Permission.ADMINISTER, repeatable=True, audit="stop")
+async def stop_workspaces(actor: Actor, *, body: StopInput) -> BulkResult:
+    """Stop those that can be, or with ``dry_run`` say what that does; 409 where none can be."""
+    return await _act_on_each(actor, "stop", body, lambda lease: _plan_stop(actor, lease, body.reason, now=body.now))
+
+
+@router.post("/api/v1/admin/workspaces/move", Permission.ADMINISTER, repeatable=True, audit="move")
+async def move_workspaces(actor: Actor, *, body: StopInput) -> BulkResult:
+    """Move those that can be, or with ``dry_run`` say what that does; 409 where none can be."""
+    return await _act_on_each(actor, "move", body, lambda lease: _plan_move(actor, lease, body.reason, now=body.now))
+
+
+@router.post("/api/v1/admin/workspaces/extend", Permission.ADMINISTER, repeatable=True, audit="extend")
+async def extend_workspaces(actor: Actor, *, body: ExtendInput) -> BulkResult:
+    """Extend those that can be, or with ``dry_run`` say what that does; 409 where none can be."""
+    extended: dict[str, Lease] = {}
+    return await _act_on_each(
+        actor, "extend", body, lambda lease: _plan_extension(actor, lease, body.until, body.reason, extended)
+    )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An act on one workspace, in a sentence. ``ends_at`` is its end then, None if it waits or has no known end."""
+
+    lease: Lease
+    words: str
+    ends_at: float | None
+    do: Callable[[], Awaitable[object]] | None = None
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A workspace that can't be changed, and why, in a sentence."""
+
+    lease: Lease
+    why: str
+
+
+async def _act_on_each(
+    actor: Actor, action: Action, body: StopInput | ExtendInput, plan: Callable[[Lease], Plan]
+) -> BulkResult:
+    """Plan for all workspaces, then carry the plans out. Raises Conflict if none can be changed."""
+    planned, refused = _plan_each(await actor.find_leases(body.ids), plan)
+    if not body.dry_run:
+        planned = [one for one in planned if await _succeeds(one, refused)]
+    if not planned:
+        raise Conflict(_none_words(action, refused))
+    return BulkResult(
+        action=action,
+        dry_run=body.dry_run,
+        now=actor.now,
+        reason=body.reason,
+        words=_words(action, planned, refused, dry_run=body.dry_run),
+        affected=[present_affected(actor.state, one.lease, one.words, one.ends_at) for one in planned],
+        refused=[present_affected(actor.state, one.lease, one.why, None) for one in refused],
+    )
+
+
+def _plan_stop(actor: Actor, lease: Lease, reason: str, *, now: bool) -> Plan:
+    by, where = actor.person.name, actor.origin
+    if not lease.live:
+        raise Conflict("It has ended already.")
+    if lease.phase is Phase.STOPPING:
+        how = endings.stopped_by(by, where, reason)
+        words = "It stops, and does not start again." if stops_to_start_again(lease) else "It stops already."
+        return Plan(lease, words, None, lambda: actor.state.reclaimer.end_for_good(lease, how))
+    if lease.phase in WAITING:
+        withdrawn = endings.withdrawn(by, where, reason)
+        return Plan(lease, "Its request is withdrawn.", None, lambda: _end(actor.state, lease, withdrawn))
+    how = endings.stopped_by(by, where, reason)
+    if lease.phase not in UP:
+        return Plan(lease, "Its start is stopped.", None, lambda: _end(actor.state, lease, how))
+    if now:
+        return Plan(lease, f"It ends now. {LOST}", actor.now, lambda: _end(actor.state, lease, how))
+    return _plan_notice(actor, lease, reason, moves=False)
+
+
+def _plan_move(actor: Actor, lease: Lease, reason: str, *, now: bool) -> Plan:
+    if lease.phase not in UP:
+        raise Conflict("It does not run: there is nothing to move.")
+    if lease.unasked:
+        raise Conflict("It was started without the GPU service, which could not start it again. Stop it instead.")
+    if why := actor.state.allocator.offered_no_more(lease):
+        raise Conflict(f"It would not start again: {why} Stop it instead.")
+    if not now:
+        return _plan_notice(actor, lease, reason, moves=True)
+    how = endings.moved_by(actor.person.name, actor.origin, reason)
+
+    async def move() -> None:
+        await actor.state.book.save(_placed_elsewhere(actor.state, actor.state.book.get(lease.id) or lease))
+        await _end(actor.state, lease, how)
+
+    words = f"It ends now, and starts again by itself elsewhere, at its old place. {LOST}"
+    return Plan(lease, words, actor.now, move)
+
+
+def _plan_notice(actor: Actor, lease: Lease, reason: str, *, moves: bool) -> Plan:
+    """Plan an end after the notice of its policy."""
+    now = actor.now
+    at = now + policy_of(actor.state.catalog, lease, now).preemption.notice_seconds
+    if lease.notice is not None and lease.notice.at <= at:
+        raise Conflict(f"It ends at {show_time(lease.notice.at, now)} already. End it now, or leave it.")
+    ends = f"It ends at {show_time(at, now)}, in {show_duration(at - now)}"
+    then = ", and starts again by itself elsewhere, at its old place" if moves else ""
+
+    async def announce() -> None:
+        newest = actor.state.book.get(lease.id)
+        if newest is None or newest.phase not in UP:
+            return  # it ended meanwhile
+        notice = Notice("", at, reason, actor.person.name, actor.origin, moves)
+        told = replace(_placed_elsewhere(actor.state, newest) if moves else newest, notice=notice)
+        line = actor.audit_entry_of(told, acts.EndAnnounced(f"{ends}{then}: {reason}"))
+        await actor.state.book.save(told, audit=[line])
+
+    return Plan(lease, f"{ends}{then}. {LOST}", at, announce)
+
+
+def _placed_elsewhere(state: Parts, lease: Lease) -> Lease:
+    """Return a lease that is placed elsewhere next, where there is room."""
+    known = state.scheduler.fleet.by_id
+    here = dict.fromkeys(known[slot.gpu].node for slot in lease.slots if slot.gpu in known)
+    return replace(lease, tried_nodes=(*(x for x in lease.tried_nodes if x not in here), *here))
+
+
+def _plan_extension(actor: Actor, lease: Lease, until: float, reason: str, extended: dict[str, Lease]) -> Plan:
+    """Plan an extension. ``extended`` are the leases that this act extends, since they share a budget."""
+    now, deadline_at = actor.now, lease.deadline_at
+    if lease.phase not in UP or deadline_at is None:
+        raise Conflict("It has no running lifetime to extend.")
+    seconds = until - deadline_at
+    if seconds <= 0:
+        raise Conflict(f"It runs until {show_time(deadline_at, now)} already. Name a later time, or stop it.")
+    if lease.notice is not None and lease.notice.at < until:
+        raise Conflict(f"It ends at {show_time(lease.notice.at, now)}, as was announced: its lifetime changes nothing.")
+    latest = actor.state.allocator.bounds.of_extension(lease, seconds, extended)
+    if latest is not None and latest.at < until:
+        raise Conflict(f"It {latest.words}. Grant more first, or name an earlier time.")
+    extended[lease.id] = replace(lease, deadline_at=until)
+
+    async def extend() -> None:
+        await actor.state.allocator.scheduler.extend(lease, until)
+        newest = actor.state.book.get(lease.id)
+        if newest is None or newest.phase not in UP or newest.deadline_at is None or newest.deadline_at >= until:
+            return  # it ended meanwhile, or runs as long by now
+        more = until - newest.deadline_at
+        latest = actor.state.allocator.bounds.of_extension(newest, more)
+        if latest is not None and latest.at < until:  # others took of the budget while some of these were stored
+            raise Conflict(f"It {latest.words}. Grant more first, or name an earlier time.")
+        longer = replace(
+            newest,
+            deadline_at=until,
+            extended_seconds=newest.extended_seconds + more,
+            granted_until=until,
+            warned_seconds=(),
+            latest_end=latest,
+        )
+        await actor.state.book.save(longer, audit=[actor.audit_entry_of(longer, events.Extended(more, reason))])
+
+    return Plan(lease, f"It runs until {show_time(until, now)}, {show_duration(seconds)} longer.", until, extend)
+
+
+async def _end(state: Parts, lease: Lease, how: endings.End) -> None:
+    newest = state.book.get(lease.id)
+    if newest is None or newest.phase is Phase.STOPPING:
+        return  # it ended meanwhile
+    await state.reclaimer.mark(lease.id, how)
+    await state.reclaimer.drive(lease.id)
+
+
+def _plan_each(leases: Sequence[Lease], plan: Callable[[Lease], Plan]) -> tuple[list[Plan], list[Refusal]]:
+    """Return the plans for the workspaces that can be changed, and the refusals for the others."""
+    planned: list[Plan] = []
+    refused: list[Refusal] = []
+    for lease in leases:
+        try:
+            planned.append(plan(lease))
+        except Conflict as error:
+            refused.append(Refusal(lease, str(error)))
+    return planned, refused
+
+
+async def _succeeds(one: Plan, refused: list[Refusal]) -> bool:
+    """Carry a plan out. If it is not possible any more, add the refusal and return False."""
+    try:
+        if one.do is not None:
+            await one.do()
+    except Conflict as error:
+        refused.append(Refusal(one.lease, str(error)))
+        return False
+    return True
+
+
+def _words(action: Action, planned: Sequence[Plan], refused: Sequence[Refusal], *, dry_run: bool) -> str:
+    rest = f" {len(refused)} can't be." if refused else ""
+    if dry_run:
+        return f"{_count(planned)} would be {DONE[action]}.{rest} Nothing was done."
+    return f"{_count(planned)} {'is' if len(planned) == 1 else 'are'} {DONE[action]}.{rest}"
+
+
+def _none_words(action: Action, refused: Sequence[Refusal]) -> str:
+    """Return why nothing was done, with a line for each workspace."""
+    if len(refused) == 1:
+        return refused[0].why
+    lines = [f"{lease_title(one.lease)}: {one.why}" for one in refused]
+    return "\n".join([f"None of {_count(refused)} can be {DONE[action]}.", *lines])
+
+
+def _count(found: Sequence[object]) -> str:
+    return "1 workspace" if len(found) == 1 else f"{len(found)} workspaces"

@@ -1,0 +1,223 @@
+"""Models of administrators' acts: on workspaces, restrictions, and the audit."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
+
+from gpuspawner.core.administering.restrictions import Measure
+from gpuspawner.core.calendar.until import parse_from
+from gpuspawner.service.api.rest.models import Answer, Body, Query
+from gpuspawner.service.web.inputs import InputContext, ParsedText, ReasonText, Until, allows, refused
+
+MAX_WORKSPACES = 200
+"""The most workspaces of one act. Arbitrary: a list shows as many."""
+MEASURES = tuple(measure.value for measure in Measure)
+NEEDS_END = frozenset({Measure.RESERVE, Measure.EXEMPT})
+Measures = Literal["drain", "quarantine", "pause", "reserve", "exempt"]
+RestrictionState = Literal["in force", "to come", "over", "lifted"]
+Outcome = Literal["done", "refused"]
+
+
+def _parse_ids(value: object) -> list[str]:
+    is_list = isinstance(value, list) and 1 <= len(value) <= MAX_WORKSPACES
+    if isinstance(value, list) and is_list and all(isinstance(one, str) and one.isascii() for one in value):
+        return list(dict.fromkeys(value))
+    raise refused(f"1 to {MAX_WORKSPACES} ids of workspaces", "Choose at least one.")
+
+
+WorkspaceIds = Annotated[
+    list[str],
+    PlainValidator(_parse_ids),
+    WithJsonSchema({"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_WORKSPACES}),
+]
+Reason = Annotated[str, ReasonText("Say why: the user reads it.")]
+
+
+class StopInput(Body):
+    """The workspaces, and why: their users read it."""
+
+    reason: Reason
+    dry_run: bool = False
+    """Answer what it would do, and do nothing."""
+    ids: WorkspaceIds
+    now: bool = False
+    """At once, without the notice of its policy."""
+
+
+class ExtendInput(Body):
+    """The workspaces, until when they run, and why: their users read it."""
+
+    reason: Reason
+    dry_run: bool = False
+    """Answer what it would do, and do nothing."""
+    ids: WorkspaceIds
+    until: Until
+    """The end, for example Friday, 2026-12-24 18:00 or 3d."""
+
+
+class Affected(Answer):
+    """One workspace, and the effect on it."""
+
+    id: str
+    user: str
+    server: str
+    page: str
+    words: str
+    ends_at: float | None
+
+
+class BulkResult(Answer):
+    """The result of an act on several workspaces, or of its dry run."""
+
+    action: str
+    dry_run: bool
+    now: float
+    reason: str
+    words: str
+    affected: list[Affected]
+    refused: list[Affected]
+    """The workspaces that can't be changed. ``words`` is the reason."""
+
+
+class RestrictionInput(Body):
+    """A restriction, and why: the users that it concerns read it."""
+
+    what: Measures = allows(", ".join(MEASURES), "Name one of them.")
+    dry_run: bool = False
+    """Answer what it would do, and do nothing."""
+    reason: Reason
+    begins: Annotated[float, ParsedText(parse_from, ("now", "zone"))] | None = None
+    """The beginning, for example tomorrow, 2026-12-24 18:00 or 2h. The default is now."""
+    until: Until | None = Field(default=None, validate_default=True)
+    """The end, for example Friday, 2026-12-24 18:00 or 3d. ``reserve`` and ``exempt`` need it."""
+    node: str | None = None
+    """For ``drain``."""
+    gpu: str | None = None
+    """For ``quarantine``: its id, or its node and number, for example ``node-1/0``."""
+    kind: str | None = None
+    """For ``reserve``, and for ``pause``, where none means everything."""
+    count: int | None = None
+    """For ``reserve``."""
+    user: str | None = allows("users of the hub", "Name one as the hub does.", default=None)
+    """For ``reserve`` and ``exempt``."""
+    team: str | None = None
+    """For ``reserve``."""
+    ids: WorkspaceIds | None = None
+    """For ``exempt``: workspaces."""
+
+    @field_validator("until")
+    @classmethod
+    def _ends_after_it_begins(cls, until: float | None, info: ValidationInfo[InputContext]) -> float | None:
+        if until is None and info.data.get("what") in NEEDS_END:
+            raise refused("a time, for example Friday, 2026-12-24 18:00 or 3d", "Give the end.")
+        if until is not None and until <= (info.data.get("begins") or 0.0):
+            raise refused("after it begins", "End it after it begins.")
+        return until
+
+
+class Lifted(Answer):
+    """The administrator who lifted it, the time and the reason."""
+
+    by: str
+    at: float | None
+    reason: str
+
+
+class Restriction(Answer):
+    """One restriction; ``title`` is what it does, in words."""
+
+    id: str
+    what: Measures
+    target: str
+    count: int
+    for_: str = Field(alias="for")
+    title: str
+    reason: str
+    by: str
+    since: float
+    """When it was made."""
+    begins_at: float
+    until: float | None
+    lifted: Lifted | None
+    state: RestrictionState
+
+
+class RestrictionResult(Answer):
+    """The restrictions that were made, or would be, and the workspaces that they concern now."""
+
+    restrictions: list[Restriction]
+    words: str
+    affected: list[Affected]
+    refused: list[Affected]
+    """The workspaces that have ended. ``words`` says so."""
+    dry_run: bool
+    now: float
+
+
+class RestrictionList(Answer):
+    """Restrictions, the newest first."""
+
+    restrictions: list[Restriction]
+    now: float
+
+
+class LiftInput(Body):
+    """Why it is lifted."""
+
+    reason: Reason
+
+
+class PastQuery(Query):
+    """Which restrictions."""
+
+    past: bool = False
+    """Include restrictions that are over."""
+
+
+class AuditQuery(Query):
+    """Which lines."""
+
+    by: Literal["", "people", "parts"] = ""
+    """Only what people did, or only gpuspawner, hub and cluster."""
+    who: str = Field(default="", max_length=255)
+    what: str = Field(default="", max_length=100)
+    """An action, as a line has it."""
+    user: str = Field(default="", max_length=255)
+    """The owner of the workspace or grant."""
+    target: str = Field(default="", max_length=255)
+    """A workspace by its id, a node, a GPU or a kind."""
+    since: str = Field(default="", max_length=20)
+    """The first day, for example 2026-11-01."""
+    until: str = Field(default="", max_length=20)
+    """The last day."""
+    limit: int = Field(default=200, ge=1, le=1000)
+    before: str = Field(default="", max_length=20)
+    """``next`` of the part before."""
+
+
+class AuditEntry(Answer):
+    """One act: its actor, target, origin, time, reason and outcome."""
+
+    id: str
+    number: int
+    at: float
+    actor: str
+    where: str
+    what: str
+    action: str
+    user: str
+    target: str
+    page: str
+    why: str
+    outcome: Outcome
+    fields: dict[str, Any] | None
+
+
+class AuditPage(Answer):
+    """Lines, the newest first; ``next`` is the ``before`` of those that follow, null where none do."""
+
+    audit: list[AuditEntry]
+    next: int | None
+    now: float

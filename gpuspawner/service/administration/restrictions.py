@@ -1,0 +1,355 @@
+"""Restrictions: drain, quarantine, pause, reserve and exempt. A dry run answers the same as the act."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tornado.web import HTTPError
+
+from gpuspawner.catalog import teams_of
+from gpuspawner.core.administering import acts
+from gpuspawner.core.administering.restrictions import EVERYBODY, Measure, Restriction, hold_of
+from gpuspawner.core.errors import Conflict, RequestRefused, quoted
+from gpuspawner.core.idle.idleness import kept as without_idle_time
+from gpuspawner.core.leases import events
+from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease, Phase
+from gpuspawner.core.placement.placement import count_all
+from gpuspawner.core.queue.holds import held_gpus, members_gpus
+from gpuspawner.core.rules import Account
+from gpuspawner.core.units import show_time
+from gpuspawner.service.administration import models
+from gpuspawner.service.administration.models import (
+    NEEDS_END,
+    LiftInput,
+    PastQuery,
+    RestrictionInput,
+    RestrictionResult,
+)
+from gpuspawner.service.leases.book import all_stored
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.tell.sentences import gpu_title
+from gpuspawner.service.web.actor import Actor
+from gpuspawner.service.web.endpoint import Router
+from gpuspawner.service.web.permissions import Permission
+
+router = Router()
+
+LISTED = 200
+FIELDS: Mapping[Measure, tuple[str, ...]] = {
+    Measure.DRAIN: ("node",),
+    Measure.QUARANTINE: ("gpu",),
+    Measure.PAUSE: ("kind",),
+    Measure.RESERVE: ("kind", "count", "user", "team"),
+    Measure.EXEMPT: ("ids", "user"),
+}
+"""The fields that each measure takes in addition to COMMON_FIELDS."""
+COMMON_FIELDS = ("what", "reason", "begins", "until", "dry_run")
+EVENTS: Mapping[Measure, type[events.Text]] = {
+    Measure.DRAIN: acts.Drained,
+    Measure.QUARANTINE: acts.Quarantined,
+    Measure.PAUSE: acts.GrantsPaused,
+    Measure.RESERVE: acts.GpusReserved,
+    Measure.EXEMPT: acts.Exempted,
+}
+NAMES_SHOWN = 12
+"""The most names in a refusal. Arbitrary: what a person reads."""
+CLOSES = frozenset({Measure.DRAIN, Measure.QUARANTINE})
+
+
+# Presenter
+
+
+def title_of(state: Parts, one: Restriction) -> str:
+    """Return the effect and the time of a restriction, without the full stop."""
+    now = state.clock.now()
+    begins = f" from {show_time(one.begins_at, now)}" if one.begins_at > now else ""
+    until = "" if one.until is None else f" until {show_time(one.until, now)}"
+    kind, are = gpu_title(one.target, state.catalog), "is" if one.count == 1 else "are"
+    effect = {
+        Measure.DRAIN: f"Nothing new starts on {one.target}",
+        Measure.QUARANTINE: f"The GPU {one.whom or one.target} is given to nobody new",
+        Measure.PAUSE: f"No {kind} is given" if one.target else "Nothing is given to anybody",
+        Measure.RESERVE: f"{one.count} {kind} {are} reserved for {one.account.called(one.whom)}",
+        Measure.EXEMPT: f"{one.whom if one.target else f'What {one.whom} runs'} is not judged as idle",
+    }
+    return f"{effect[one.measure]}{begins}{until}"
+
+
+def present_restriction(state: Parts, one: Restriction) -> models.Restriction:
+    """Return a restriction."""
+    lifted = None
+    if one.lifted_at is not None:
+        lifted = models.Lifted(by=one.lifted_by, at=one.lifted_at, reason=one.lifted_why)
+    return models.Restriction(
+        id=one.id,
+        what=one.measure.value,
+        target=one.target,
+        count=one.count,
+        for_=one.whom,  # type: ignore[call-arg]  # mypy knows the alias alone
+        title=title_of(state, one),
+        reason=one.reason,
+        by=one.by,
+        since=one.since,
+        begins_at=max(one.since, one.begins_at),
+        until=one.until,
+        lifted=lifted,
+        state=_state(one, state.clock.now()),
+    )
+
+
+def _state(one: Restriction, now: float) -> models.RestrictionState:
+    if one.is_over(now):
+        return "over" if one.lifted_at is None else "lifted"
+    return "in force" if one.is_in_force(now) else "to come"
+
+
+def lease_title(lease: Lease) -> str:
+    """Return the name of a workspace for administrators."""
+    return f"{lease.user}: {lease.key.server or 'default workspace'}"
+
+
+def present_affected(state: Parts, lease: Lease, words: str, ends_at: float | None) -> models.Affected:
+    """Return a workspace of an act, with the effect on it."""
+    page = f"{state.prefix}workspaces/{lease.id}"
+    return models.Affected(
+        id=lease.id, user=lease.user, server=lease.key.server, page=page, words=words, ends_at=ends_at
+    )
+
+
+def _reserved_words(state: Parts, one: Restriction) -> str:
+    """Return in sentences which GPUs a reservation would keep free; "" for every other restriction."""
+    if one.measure is not Measure.RESERVE:
+        return ""
+    seen, hold = state.allocator.observed.snapshot(), hold_of(one)
+    with_it = replace(seen, rules=replace(seen.rules, holds=(*seen.rules.holds, hold)))
+    slots = [slot for held in held_gpus(with_it) if held.hold == hold for slot in held.slots]
+    theirs, used = members_gpus(hold, seen), {*seen.used, *(slot.gpu for slot in seen.others)}
+    counted = sum(slot.gpu in theirs for slot in slots)
+    free = sum(slot.gpu not in used for slot in slots)
+    whom, kind = one.account.called(one.whom), gpu_title(one.target, state.catalog)
+    words = ""
+    if counted:
+        words = f" {whom[0].upper()}{whom[1:]} has {counted} {kind} in use, which count."
+    if counted and counted == len(slots):
+        more = len(theirs) + one.count
+        return f"{words} So no other is kept free. To keep {one.count} more free, reserve {more}."
+    later = len(slots) - counted - free
+    words += f" {free} {'is' if free == 1 else 'are'} free and kept free from then on." if free else ""
+    return words + (f" {later} {'is' if later == 1 else 'are'} in use by others, and kept once free." if later else "")
+
+
+# Endpoints
+
+
+@router.get("/api/v1/admin/restrictions", Permission.ADMINISTER)
+async def list_restrictions(actor: Actor, *, query: PastQuery) -> models.RestrictionList:
+    """Answer the restrictions in force or to come, with ``past`` also those that are over, the newest first."""
+    state = actor.state
+    found = await state.restrictions.last(LISTED) if query.past else list(reversed(state.restrictions.live()))
+    return models.RestrictionList(restrictions=[present_restriction(state, one) for one in found], now=actor.now)
+
+
+@router.post("/api/v1/admin/restrictions", Permission.ADMINISTER, status=201, other_status=200, audit_field="what")
+async def make_restriction(actor: Actor, *, body: RestrictionInput) -> tuple[RestrictionResult, int]:
+    """Drain, quarantine, pause, reserve or exempt, and answer whom it concerns; ``dry_run`` does nothing."""
+    state, measure = actor.state, Measure(body.what)
+    targets, ended = await _targets(actor, measure, body)
+    made = [
+        Restriction(
+            uuid.uuid4().hex,
+            measure,
+            one.target,
+            body.reason,
+            actor.person.name,
+            actor.now,
+            body.until,
+            body.begins or 0.0,
+            one.count,
+            one.account,
+            one.whom,
+        )
+        for one in targets
+    ]
+    for one in made:
+        _require_new(state, one)
+    words = " ".join(f"{title_of(state, one)}.{_reserved_words(state, one)}" for one in made)
+    result = RestrictionResult(
+        restrictions=[present_restriction(state, one) for one in made],
+        words=f"{words} Nothing was done yet." if body.dry_run else words,
+        affected=[found for one in made for found in _affected(state, one)],
+        refused=[present_affected(state, one, "It has ended already.", None) for one in ended],
+        dry_run=body.dry_run,
+        now=actor.now,
+    )
+    if body.dry_run:
+        return result, 200
+    actor.store_answer(result)
+    await _carry_out(actor, made)
+    return result, 201
+
+
+@router.delete("/api/v1/admin/restrictions/{restriction}", Permission.ADMINISTER, audit="lift")
+async def lift_restriction(actor: Actor, restriction: str, *, body: LiftInput) -> models.Restriction:
+    """Lift it, and answer it as it is then; repeating it is harmless."""
+    state, one = actor.state, await actor.state.restrictions.get(restriction)
+    if one is None:
+        raise HTTPError(404, reason=f"There is no restriction with the id {restriction[:40]}.")
+    event = acts.Lifted(f"{title_of(state, one)}: {body.reason}")
+    entry = actor.audit_entry(event, _user_of(one), one.target)
+    lifted = await state.restrictions.lift(one, actor.person.name, body.reason, entry)
+    await state.allocator.give()
+    return present_restriction(state, lifted)
+
+
+# Targets
+
+
+@dataclass(frozen=True)
+class Target:
+    """The target of a restriction, and for a reservation or an exemption the account and its name."""
+
+    target: str = ""
+    count: int = 0
+    account: Account = EVERYBODY
+    whom: str = ""
+
+
+async def _targets(actor: Actor, measure: Measure, body: RestrictionInput) -> tuple[list[Target], list[Lease]]:
+    """Return the targets, and the workspaces that have ended and need no exemption."""
+    for name in body.model_fields_set:
+        if name not in {*COMMON_FIELDS, *FIELDS[measure]}:
+            known = ", ".join(FIELDS[measure])
+            raise RequestRefused(quoted(name), f"a field that {measure.value} does not take", known, "Leave it out.")
+    scheduler = actor.state.scheduler
+    if measure is Measure.DRAIN:
+        return [Target(_known("node", body.node, sorted({gpu.node for gpu in scheduler.fleet.gpus})))], []
+    if measure is Measure.QUARANTINE:
+        return [_gpu_target(actor.state, body.gpu)], []
+    if measure is Measure.PAUSE:
+        return [Target(_known("kind", body.kind, list(scheduler.kinds)) if body.kind else "")], []
+    if measure is Measure.RESERVE:
+        kind = _known("kind", body.kind, list(scheduler.kinds))
+        account, whom = await _account(actor, body)
+        return [Target(kind, _count(actor.state, kind, body.count), account, whom)], []
+    if body.user:
+        account, whom = await _account(actor, body)
+        return [Target("", 0, account, whom)], []
+    if not body.ids:
+        raise RequestRefused("ids", "nothing", "ids of workspaces, or user", "Choose at least one.")
+    found = await actor.find_leases(body.ids)
+    live = [lease for lease in found if lease.live]
+    if not live:
+        raise Conflict(f"{', '.join(map(lease_title, found))} has ended already.")
+    return [Target(one.id, 0, EVERYBODY, lease_title(one)) for one in live], [one for one in found if not one.live]
+
+
+def _gpu_target(state: Parts, text: str | None) -> Target:
+    """Return a GPU by its id, or by its node and number as the console shows them."""
+    fleet = state.scheduler.fleet
+    placed = {f"{gpu.node}/{gpu.index}": gpu.id for gpu in fleet.gpus}
+    named = _known("gpu", text, [*placed, *fleet.by_id])
+    name = placed.get(named, named)
+    gpu = fleet.by_id[name]
+    if gpu.group is not None:
+        limit = "GPUs that the cluster tells apart"
+        remedy = f"It only counts those of {gpu.node}, and would give out any of them: drain the node."
+        raise RequestRefused("gpu", quoted(name), limit, remedy)
+    return Target(name, whom=f"{gpu.node}/{gpu.index}")
+
+
+def _count(state: Parts, kind: str, count: int | None) -> int:
+    most = count_all(state.scheduler.kinds[kind], state.scheduler.fleet)
+    if count is not None and 1 <= count <= most:
+        return count
+    raise RequestRefused("count", quoted(count), f"1 to {most}, as many as there are", "Say how many to reserve.")
+
+
+async def _account(actor: Actor, body: RestrictionInput) -> tuple[Account, str]:
+    """Return the account of a user or a team, and its name."""
+    if bool(body.user) == bool(body.team):
+        asked = quoted(body.user or body.team)
+        raise RequestRefused("for whom", asked, "either user or team", "Say for whom it is.")
+    if body.user:
+        return Account("", (await actor.find_user(body.user)).user_created), body.user
+    name = _known("team", body.team, list(teams_of(actor.state.catalog.rules, None)))
+    return Account(name), name
+
+
+def _known(field: str, value: str | None, known: Sequence[str]) -> str:
+    """Return a name that is known. Raises RequestRefused with the known names for another."""
+    if value in known:
+        return str(value)
+    more = f" and {len(known) - NAMES_SHOWN} more" if len(known) > NAMES_SHOWN else ""
+    shown = ", ".join(known[:NAMES_SHOWN]) + more
+    raise RequestRefused(field, quoted(value), shown or "none is there now", "Name one of these.")
+
+
+def _require_new(state: Parts, one: Restriction) -> None:
+    if one.measure in NEEDS_END:
+        return  # a second one only adds to the first
+    for other in state.restrictions.live():
+        if (other.measure, other.target) == (one.measure, one.target):
+            raise Conflict(f"{title_of(state, other)} already, by {other.by}. Lift that first.")
+
+
+# The effect on workspaces
+
+
+def _affected(state: Parts, one: Restriction) -> list[models.Affected]:
+    """Return the workspaces that it concerns now, with the effect on each."""
+    found = ((lease, _effect_words(state, one, lease)) for lease in state.book)
+    named = sorted(((x, words) for x, words in found if words), key=lambda pair: (pair[0].user, pair[0].id))
+    return [present_affected(state, x, words, x.deadline_at) for x, words in named]
+
+
+def _effect_words(state: Parts, one: Restriction, lease: Lease) -> str:
+    """Return the effect on a workspace in a sentence, "" for none."""
+    if one.measure in CLOSES and _is_on(state, one, lease):
+        if lease.phase in UP:
+            return "It goes on. Its user is told, and offered a move."
+        waits = lease.phase is Phase.RESERVED and one.is_in_force(state.clock.now())
+        return "It waits again, at its old place." if waits else "It goes on."
+    if one.measure is Measure.PAUSE and lease.phase in WAITING:
+        return "It waits until grants go on." if one.target in {"", lease.request.gpu} else ""
+    return "It is not judged as idle meanwhile." if one.spares(lease) and lease.phase in UP else ""
+
+
+def _is_on(state: Parts, one: Restriction, lease: Lease) -> bool:
+    known = state.scheduler.fleet.by_id
+    gpus = (known.get(slot.gpu) for slot in (lease.slots if lease.phase in HOLDING else ()))
+    return any(gpu is not None and one.closes(gpu) for gpu in gpus)
+
+
+async def _carry_out(actor: Actor, made: Sequence[Restriction]) -> None:
+    state = actor.state
+    words = [f"{title_of(state, one)}: {one.reason}" for one in made]
+    entries = [
+        actor.audit_entry(EVENTS[one.measure](text), _user_of(one), one.target)
+        for one, text in zip(made, words, strict=True)
+    ]
+    await state.restrictions.add(made, entries)
+    for one, text in zip(made, words, strict=True):
+        await all_stored([_apply_to(actor, one, lease, text) for lease in state.book])
+    await state.allocator.give()
+
+
+def _apply_to(actor: Actor, one: Restriction, lease: Lease, words: str) -> asyncio.Future[None] | None:
+    """Tell the user on closed GPUs, requeue what was granted there, and end the grace of an exempt workspace."""
+    book, now = actor.state.book, actor.now
+    if one.measure in CLOSES and _is_on(actor.state, one, lease):
+        if lease.phase in UP:
+            return book.save(lease, audit=[actor.audit_entry_of(lease, acts.GpuClosed(words))])
+        if lease.phase is Phase.RESERVED and one.is_in_force(now):  # nothing of it was created yet
+            return book.save(leases.lapse(lease, now), audit=[actor.audit_entry_of(lease, events.Requeued(words))])
+    elif one.spares(lease) and one.is_in_force(now) and lease.phase is Phase.RECLAIMING:
+        kept = leases.end_grace(replace(lease, streak=without_idle_time(lease.streak)), now)
+        return book.save(kept, audit=[actor.audit_entry_of(kept, events.GraceEnded(words))])
+    return None
+
+
+def _user_of(one: Restriction) -> str:
+    return one.whom if one.account.user_created else ""

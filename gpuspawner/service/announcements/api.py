@@ -1,0 +1,143 @@
+"""The API of inboxes and announcements."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+from tornado.web import HTTPError
+
+from gpuspawner.core.errors import RequestRefused, quoted
+from gpuspawner.core.inbox.acts import MessageSent, MessageWithdrawn
+from gpuspawner.core.inbox.messages import Message, Whom, several
+from gpuspawner.core.units import show_time
+from gpuspawner.service.administration.models import BulkResult
+from gpuspawner.service.announcements import models
+from gpuspawner.service.announcements.models import InboxQuery, MessageInput, MessageUsersInput, PastQuery, ReadInput
+from gpuspawner.service.announcements.presenter import present_inbox, present_message
+from gpuspawner.service.api.actions import act
+from gpuspawner.service.observe.hub import HubUser
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.store.outbox import OutboxRow
+from gpuspawner.service.tell.notifier import Message as Mail
+from gpuspawner.service.web.actor import Actor
+from gpuspawner.service.web.endpoint import Endpoint, Router
+from gpuspawner.service.web.permissions import Permission
+
+router = Router()
+
+
+@router.get("/api/v1/inbox", Permission.READ_INBOX)
+async def get_inbox(actor: Actor, *, query: InboxQuery) -> models.Inbox:
+    """Answer it, the newest first, with the messages that pages show now."""
+    inbox = await actor.state.inboxes.of(actor.person.owner, actor.person.name)
+    return present_inbox(actor.state, inbox, unread=query.unread)
+
+
+@router.post("/api/v1/inbox/read", Permission.READ_INBOX, repeatable=True)
+async def mark_read(actor: Actor, *, body: ReadInput) -> models.Inbox:
+    """Note that notices were read, and answer what is unread then. Repeating it is harmless."""
+    state, person = actor.state, actor.person
+    names = None if body.all else body.ids
+    inbox = await state.inboxes.of(person.owner, person.name)
+    wanted = [one for one in inbox.notices if one.unread and (names is None or one.id in names)]
+    if names is None:
+        await state.inboxes.mark_all(person.owner)
+    elif wanted:
+        await state.inboxes.mark(person.owner, [one.id for one in wanted])
+    for lease_id in dict.fromkeys(one.lease for one in wanted if one.ends):
+        lease = await state.book.find(lease_id)
+        if lease is not None and person.owns(lease):
+            await act(state, person, lease, "seen", "their inbox")
+    return present_inbox(state, await state.inboxes.of(person.owner, person.name), unread=True)
+
+
+@router.get("/api/v1/messages", Permission.SEND_MESSAGES)
+async def list_messages(actor: Actor, *, query: PastQuery) -> models.MessageList:
+    """Answer the messages that are shown, the newest first."""
+    found = [one for one in actor.state.announcements.all() if query.past or one.is_shown(actor.now)]
+    return models.MessageList(messages=[present_message(one, actor.now) for one in found], now=actor.now)
+
+
+@router.post("/api/v1/messages", Permission.SEND_MESSAGES, status=201, other_status=200, audit="send a message")
+async def send_message(actor: Actor, *, body: MessageInput) -> tuple[models.Sent, int]:
+    """Send one and answer it, with how many people it reaches; 200 with ``dry_run``, which sends nothing."""
+    whom, name = body.to
+    sent = await _send(actor, whom, name, [name], body)
+    return sent, 200 if body.dry_run else 201
+
+
+@router.delete("/api/v1/messages/{message}", Permission.SEND_MESSAGES)
+async def withdraw_message(actor: Actor, message: str) -> models.Message:
+    """Take it from the pages, and answer it as it is then; 409 where it is not shown any more."""
+    one = actor.state.announcements.get(message)
+    if one is None:
+        raise HTTPError(404, reason=f"There is no message with the id {message[:40]}.")
+    user = "" if one.whom is Whom.USERS else one.name
+    entry = actor.audit_entry(MessageWithdrawn(f"to {one.to_words}: {one.text}"), user)
+    return present_message(await actor.state.announcements.withdraw(one, actor.person.name, [entry]), actor.now)
+
+
+async def _message_users(actor: Actor, *, body: MessageUsersInput) -> BulkResult:
+    """Send the users of workspaces a message. With ``dry_run`` answer the recipients, and send nothing."""
+    users = list(dict.fromkeys(lease.user for lease in await actor.find_leases(body.ids)))
+    whom, name = (Whom.USER, users[0]) if len(users) == 1 else (Whom.USERS, several(users))
+    sent = await _send(actor, whom, name, users, body)
+    people = f"{sent.reaches} {'person' if sent.reaches == 1 else 'people'}: {sent.to_words}"
+    mail = "by mail, too" if sent.mailed else "not by mail: none is set up"
+    words = f"It reaches {people}, until {sent.until_words}; {mail}."
+    return BulkResult(
+        action="message",
+        dry_run=body.dry_run,
+        now=actor.now,
+        reason="",
+        words=f"{words} Nothing was sent yet." if body.dry_run else words,
+        affected=[],
+        refused=[],
+    )
+
+
+message_users = Endpoint("post", "", _message_users, Permission.SEND_MESSAGES, audit="message")
+"""The act of a dialog of the console. It has no path of the API."""
+
+
+async def _send(
+    actor: Actor, whom: Whom, name: str, users: Sequence[str], body: MessageInput | MessageUsersInput
+) -> models.Sent:
+    """Send an announcement. With ``dry_run`` only return it. Mail is sent after the answer."""
+    state, now = actor.state, actor.now
+    reached = await _find_recipients(state, whom, users)
+    recipients = frozenset() if whom is Whom.ALL else frozenset(one.created for one in reached)
+    new_id = "" if body.dry_run else uuid.uuid4().hex
+    one = Message(new_id, whom, name, recipients, body.text, actor.person.name, now, body.until)
+    mailed = len(reached) if state.settings.notify_users else 0
+    sent = models.Sent(**vars(present_message(one, now)), reaches=len(reached), mailed=mailed, dry_run=body.dry_run)
+    if not body.dry_run:
+        event = MessageSent(f"to {one.to_words} until {show_time(one.until, now)}: {one.text}")
+        named = [user.name for user in reached] if whom is Whom.USERS else [name]
+        actor.store_answer(sent)
+        audit = [actor.audit_entry(event, user) for user in named]
+        await state.announcements.add(one, audit, _mails(state, one, reached))
+        state.notifier.wake()
+    return sent
+
+
+async def _find_recipients(state: Parts, whom: Whom, names: Sequence[str]) -> list[HubUser]:
+    """Return the recipients of an announcement. Raises RequestRefused if the hub has no such user."""
+    users = await state.hub.all_users()
+    if whom in {Whom.USER, Whom.USERS}:
+        users = [one for one in users if one.name in names]
+    elif whom is Whom.GROUP:
+        users = [one for one in users if names[0] in one.groups]
+    if not users:
+        limit = "groups of the hub with somebody in them" if whom is Whom.GROUP else "users of the hub"
+        raise RequestRefused("to", quoted(f"{whom.value}:{', '.join(names)}"), limit, "Name one as the hub does.")
+    return users
+
+
+def _mails(state: Parts, one: Message, reached: Sequence[HubUser]) -> list[OutboxRow]:
+    """Return the mails of an announcement, one for each recipient."""
+    until = show_time(one.until, one.made_at)
+    text = f"{one.text}\n\n{one.by}, for everybody concerned until {until}.\n\n{state.public_url}/inbox\n"
+    mails = [Mail("", user.name, "message", f"Message from {one.by}", text) for user in reached]
+    return [row for mail in mails for row in state.notifier.rows_of(mail)]

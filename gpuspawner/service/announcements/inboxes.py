@@ -1,0 +1,134 @@
+"""The inbox of each person. It is read from the store once, and again after a change."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.inbox.messages import Message
+from gpuspawner.core.inbox.notices import KEPT_SECONDS, Marks, Notice, Step, in_order, notices_of
+from gpuspawner.core.leases.lease import NOBODY, Owner
+from gpuspawner.core.quotas.grant_text import grant_text
+from gpuspawner.core.rules import QuotaGrant
+from gpuspawner.core.units import show_time
+from gpuspawner.service.announcements.announcements import Announcements
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.leases.book import Book
+from gpuspawner.service.observe.members import Members
+from gpuspawner.service.rules.accounts import Accounting
+from gpuspawner.service.store import Store
+
+MOST_KEPT = 2000
+"""The most inboxes in memory. Arbitrary: more than people look at pages at the same time."""
+
+
+@dataclass(frozen=True)
+class Inbox:
+    """The notices of one person, the newest first, and the unread announcements that pages show now."""
+
+    notices: tuple[Notice, ...] = ()
+    messages: tuple[Message, ...] = ()
+
+    @property
+    def unread(self) -> int:
+        """The number of unread notices."""
+        return sum(one.unread for one in self.notices)
+
+
+class Inboxes:
+    """The inboxes of all people. Raises Unavailable if the store does not answer."""
+
+    def __init__(
+        self,
+        store: Store,
+        book: Book,
+        announcements: Announcements,
+        accounting: Accounting,
+        members: Members,
+        clock: Clock,
+    ) -> None:
+        """Start without any inbox."""
+        self._store, self._book, self._accounting, self._clock = store, book, accounting, clock
+        self._announcements = announcements
+        self._members = members
+        self._marked: Counter[Owner] = Counter()
+        self._read: dict[Owner, tuple[tuple[int, int], list[Step], Marks]] = {}
+
+    async def of(self, owner: Owner, user: str = "") -> Inbox:
+        """Return a person's; that of nobody is empty. ``user`` is their name, for what is granted to their teams."""
+        if owner == NOBODY:
+            return Inbox()
+        now = self._clock.now()
+        steps, marks = await self._stored(owner, now)
+        messages = self._announcements.told_to(owner.user_created)
+        grants = [one for one in self._accounting.all_grants() if one.made_at >= now - KEPT_SECONDS]
+        groups = await self._groups(owner, user) if any(_is_of_team(one) for one in grants) else frozenset()
+        granted = [x for one in grants if _concerns(one, owner, groups) for x in self._of_grant(one, marks)]
+        notices = in_order(notices_of(steps, marks), [one.notice(marks) for one in messages], granted)
+        notices = tuple(one for one in notices if one.at >= now - KEPT_SECONDS)
+        shown = [one for one in messages if one.is_shown(now) and one.notice(marks).unread]
+        return Inbox(notices, tuple(shown))
+
+    async def messages_of(self, owner: Owner) -> tuple[Message, ...]:
+        """Return the unread announcements that a person sees now. Without announcements the store is not read."""
+        shown = self._announcements.shown_to(owner.user_created)
+        if owner == NOBODY or not shown:
+            return ()
+        _, marks = await self._stored(owner, self._clock.now())  # in which groups somebody is says nothing of messages
+        return tuple(one for one in shown if one.notice(marks).unread)
+
+    async def mark(self, owner: Owner, names: Collection[str]) -> None:
+        """Store that a person has read notices."""
+        await self._store.write(self._store.inbox.mark, owner, names, self._clock.now())
+        self._marked[owner] += 1
+
+    async def mark_all(self, owner: Owner) -> None:
+        """Store that a person has read all notices."""
+        await self._store.write(self._store.inbox.mark_all, owner, self._clock.now())
+        self._marked[owner] += 1
+
+    async def _stored(self, owner: Owner, now: float) -> tuple[list[Step], Marks]:
+        version = (self._book.saves[owner], self._marked[owner])
+        known = self._read.get(owner)
+        if known is None or known[0] != version:
+            known = (version, *await self._store.read(self._store.inbox.notices, owner, now))
+            if len(self._read) >= MOST_KEPT:
+                self._read.pop(next(iter(self._read)))
+            self._read[owner] = known
+        return known[1], known[2]
+
+    async def _groups(self, owner: Owner, user: str) -> frozenset[str]:
+        """Return the groups of a person. While the hub does not answer, return no group."""
+        try:
+            return await self._members.lately(user, owner)
+        except Unavailable:
+            return frozenset()
+
+    def _of_grant(self, grant: QuotaGrant, marks: Marks) -> Iterator[Notice]:
+        amount, team, has_user = grant_text(grant), grant.account.team, bool(grant.account.user_created)
+        made, gone = f"g{grant.id}", f"t{grant.id}"
+        whose = "You were" if has_user else f"Your team {team} was" if team else "Everybody was"
+        yield Notice(
+            made, grant.made_at, "quota granted", f"{whose} granted more",
+            f"{amount} until {show_time(grant.until, self._clock.now())}: {grant.why}",
+            not marks.has(made, grant.made_at), by=grant.by,
+        )  # fmt: skip
+        if grant.taken_back_at is not None:
+            of = "" if has_user else f" of your team {team}" if team else " of everybody"
+            yield Notice(
+                gone, grant.taken_back_at, "quota taken back", f"A grant{of} was taken back",
+                f"{amount}: {grant.taken_back_why}", not marks.has(gone, grant.taken_back_at), by=grant.taken_back_by,
+            )  # fmt: skip
+
+
+def _is_of_team(grant: QuotaGrant) -> bool:
+    return bool(grant.account.team) and not grant.account.user_created
+
+
+def _concerns(grant: QuotaGrant, owner: Owner, groups: frozenset[str]) -> bool:
+    """Return whether a grant is for a person, one of their present teams, or everybody."""
+    if grant.account.user_created:
+        return grant.account.user_created == owner.user_created
+    return not grant.account.team or grant.account.team in groups

@@ -1,0 +1,131 @@
+"""Models of inboxes and announcements."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from gpuspawner.core.inbox.messages import Whom, parse_text, parse_to
+from gpuspawner.service.administration.models import WorkspaceIds
+from gpuspawner.service.api.rest.models import Answer, Body, Query
+from gpuspawner.service.web.inputs import ParsedText, Until, refused
+
+MAX_IDS = 500
+Text = Annotated[str, ParsedText(parse_text)]
+"""Plain text of at most 500 characters."""
+
+
+class InboxQuery(Query):
+    """Which notices."""
+
+    unread: bool = False
+    """Only those that are not read."""
+
+
+class ReadInput(Body):
+    """The notices that were read, by their ids, or all of them."""
+
+    ids: list[str] | None = Field(default=None, max_length=MAX_IDS)
+    all: bool = Field(default=False, validate_default=True)
+
+    @field_validator("all")
+    @classmethod
+    def _all_or_some(cls, all_: bool, info: ValidationInfo) -> bool:
+        if all_ == (info.data.get("ids") is not None):
+            raise refused("ids or all: true", "Take ids from the inbox.", "ids", "both, or neither")
+        return all_
+
+
+class Notice(Answer):
+    """Something that a person is told."""
+
+    id: str
+    at: float
+    kind: str
+    title: str
+    text: str
+    page: str | None
+    server: str | None
+    by: str
+    unread: bool
+
+
+class Shown(Answer):
+    """A message that pages show who asks now. ``id`` is that of its notice."""
+
+    id: str
+    text: str
+    by: str
+    made_at: float
+    until: float
+    until_words: str
+
+
+class Inbox(Answer):
+    """The newest notices, how many are not read, and the unread messages."""
+
+    notices: list[Notice]
+    unread: int
+    messages: list[Shown]
+    now: float
+
+
+class PastQuery(Query):
+    """Which messages."""
+
+    past: bool = False
+    """All of the last 30 days."""
+
+
+class MessageInput(Body):
+    """An announcement: its recipients, its text, and the end of the time in which pages show it."""
+
+    to: Annotated[tuple[Whom, str], ParsedText(parse_to)]
+    """``all``, ``user:NAME`` or ``group:NAME``."""
+    text: Text
+    until: Until
+    """``Friday``, ``2026-12-24 18:00``, ``2h``."""
+    dry_run: bool = False
+    """Answer how many people it reaches, and send nothing."""
+
+
+class MessageUsersInput(Body):
+    """An announcement to the users of workspaces."""
+
+    ids: WorkspaceIds
+    text: Text
+    until: Until
+    dry_run: bool = False
+
+
+class Message(Answer):
+    """A message as administrators see it."""
+
+    id: str
+    to: str
+    to_words: str
+    text: str
+    by: str
+    made_at: float
+    until: float
+    until_words: str
+    state: str
+    """``shown``, ``over`` or ``withdrawn``."""
+    withdrawn_at: float | None
+    withdrawn_by: str | None
+
+
+class Sent(Message):
+    """A message, and how many people it reaches, on pages and by mail."""
+
+    reaches: int
+    mailed: int
+    dry_run: bool
+
+
+class MessageList(Answer):
+    """Messages, the newest first."""
+
+    messages: list[Message]
+    now: float

@@ -1,0 +1,287 @@
+"""Models of limits, budgets, extra quota and usage: what the API returns and takes. Pages and tables show the same."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
+
+from gpuspawner.core.quotas.grant_text import Amount, parse_correction, parse_grant
+from gpuspawner.service.api.rest import Answer, Body, Query
+from gpuspawner.service.quotas.standing import part_of, rule_id, tag_of
+from gpuspawner.service.web.inputs import (
+    MAX_NAME_LETTERS,
+    NAME,
+    InputContext,
+    ParsedText,
+    Reason,
+    Until,
+    allows,
+    refused,
+)
+
+GrantAmount = Annotated[Amount, ParsedText(parse_grant, ("kinds",))]
+"""``4 GPUs``, ``+20 GPU h`` or ``2 h100``."""
+CorrectionAmount = Annotated[Amount, ParsedText(parse_correction)]
+"""``-3 GPU h``, which credits, or ``+10 cost``."""
+
+
+def _parse_team(value: object, info: ValidationInfo[InputContext]) -> str | None:
+    if not value:
+        return None
+    if value in info.context.teams:
+        return str(value)
+    raise refused(", ".join(info.context.teams) or "none", "Name a team of the catalog.")
+
+
+Team = Annotated[
+    str | None,
+    PlainValidator(_parse_team),
+    WithJsonSchema({"type": ["string", "null"], "maxLength": MAX_NAME_LETTERS}),
+]
+
+
+class QuotaText(Answer):
+    """The numbers of a limit or budget as people read them, and when it resets and until when it lasts."""
+
+    soft: str | None
+    hard: str | None
+    used: str | None
+    waiting: str | None = None
+    set_aside: str | None = None
+    left: str | None
+    renews_at: str | None = None
+    lasts_until: str | None = None
+
+
+class Bound(Answer):
+    """A limit or budget of a user, a team or everybody."""
+
+    entry: str
+    whose: str
+    limit: str
+    what: str
+    """Its unit, for example ``GPUs at once`` or ``GPU h a week``."""
+    soft: float | None
+    hard: float | None
+    used: float
+    left: float | None
+    shown: QuotaText
+    words: str
+    """All of it in a sentence."""
+
+    @property
+    def rule(self) -> str:
+        """The anchor of its entry on the page of quotas."""
+        return rule_id(self.entry)
+
+    @property
+    def taken(self) -> float:
+        """The amount that is used or reserved."""
+        return self.used
+
+    @property
+    def part(self) -> float | None:
+        """The part that is used or reserved, None without a bound."""
+        return part_of(self)
+
+    @property
+    def tag(self) -> str:
+        """``full``, ``over the share`` or ""."""
+        return tag_of(self)
+
+    def text(self, name: str) -> str:
+        """Return an amount or a time as people read it, "" for none, and for no waiting requests."""
+        return "" if name == "waiting" and not getattr(self, "waiting", None) else getattr(self.shown, name) or ""
+
+
+class Limit(Bound):
+    """A limit on the amount at one time. Waiting requests are not used, but no longer left. Memory is in bytes."""
+
+    kind: str | None
+    unit: str
+    waiting: float
+
+
+class Budget(Bound):
+    """A budget of GPU hours or money for a day, week or month."""
+
+    per: str
+    granted: float
+    set_aside: float
+    renews_at: float
+    renews_words: str
+    lasts_until: float | None
+
+    @property
+    def taken(self) -> float:
+        """The amount that is used or reserved."""
+        return self.used + self.set_aside
+
+
+AnyBound = Limit | Budget
+
+
+class TakenBack(Answer):
+    """The administrator who took a grant back, the time and the reason."""
+
+    at: float
+    by: str
+    why: str
+
+
+class Grant(Answer):
+    """An amount that was granted for a time beyond a limit or budget."""
+
+    id: str
+    user: str | None
+    team: str | None
+    limit: str
+    kind: str | None
+    amount: float
+    since: float
+    until: float
+    until_words: str
+    state: str
+    why: str
+    by: str
+    made_at: float
+    now: float
+    taken_back: TakenBack | None
+    words: str
+    note: str
+
+
+class GrantList(Answer):
+    """Grants, the newest first."""
+
+    grants: list[Grant]
+    next: str | None
+    """The cursor of the next part; null where this was the last."""
+
+
+class Quota(Answer):
+    """The limits, budgets and grants of a user."""
+
+    user: str
+    teams: list[str]
+    now: float
+    timezone: str
+    contact: str
+    limits: list[Limit]
+    budgets: list[Budget]
+    grants: list[Grant]
+
+
+class UsageRow(Answer):
+    """The usage of one user, team, kind or day. ``name`` is for people, ``key`` is unique."""
+
+    key: str
+    name: str
+    charged_gpu_hours: float
+    """The hours that budgets count: allocated hours and corrections, without credited hours."""
+    credited_gpu_hours: float
+    cost: float | None
+
+
+class Usage(Answer):
+    """The usage from one day to another, in the catalog's time zone."""
+
+    by: str
+    since: str
+    until: str
+    timezone: str
+    now: float
+    rows: list[UsageRow]
+    charged_gpu_hours: float
+    credited_gpu_hours: float
+    cost: float | None
+
+
+class Correction(Answer):
+    """A line of the ledger that was written by hand."""
+
+    user: str
+    team: str | None
+    amount: float
+    limit: str
+    why: str
+    by: str
+    at: float
+    words: str
+    note: str
+    """The amounts that it does not change: the cost, or the usage of the user's teams."""
+
+
+class ReasonInput(Body):
+    """Why something is done."""
+
+    why: Reason
+    """The reason, which is stored."""
+
+
+class GrantInput(Body):
+    """A grant for a user, a team, a user in a team, or everybody."""
+
+    user: str | None = allows(*NAME, default=None, max_length=MAX_NAME_LETTERS)
+    team: Team = None
+    everybody: bool = Field(default=False, validate_default=True)
+    why: Reason
+    """The reason, which is stored."""
+    what: GrantAmount
+    """The amount: ``4 GPUs``, ``+20 GPU h``, ``2 h100``."""
+    until: Until
+    """``Friday``, ``2026-12-24``, ``this month``, ``3d``."""
+    since: Until | None = None
+    """From when, as ``until`` (default: now)."""
+
+    @field_validator("everybody")
+    @classmethod
+    def _is_for_somebody(cls, everybody: bool, info: ValidationInfo) -> bool:
+        if everybody or info.data.get("user", "?") or info.data.get("team", "?"):
+            return everybody
+        raise refused("user, team or everybody", "Say for whom it is.", "for whom", "nobody")
+
+    @field_validator("since")
+    @classmethod
+    def _begins_before_it_ends(cls, since: float | None, info: ValidationInfo) -> float | None:
+        if since is None or since < info.data.get("until", since + 1):
+            return since
+        raise refused("before until", "Begin it before it ends.")
+
+
+class CorrectionInput(Body):
+    """A correction of the usage of a user."""
+
+    user: str | None = allows(*NAME, default=None, max_length=MAX_NAME_LETTERS, validate_default=True)
+    team: Team = None
+    why: Reason
+    amount: CorrectionAmount
+    """``-3 GPU h``, which credits, or ``+10 cost``."""
+
+    @field_validator("user")
+    @classmethod
+    def _is_named(cls, user: str | None) -> str:
+        if user:
+            return user
+        raise refused("a user of the hub", "Say whose use is corrected.", "user", "nobody")
+
+
+class QuotaQuery(Query):
+    """The user of a quota."""
+
+    user: str = ""
+    """Of this user, for administrators (default: one's own)."""
+
+
+class UsageQuery(Query):
+    """The days and the grouping of a usage report."""
+
+    since: str = ""
+    """The first day, for example ``2026-11-01`` (default: of this month)."""
+    until: str = ""
+    """The last day (default: today)."""
+    by: str = "day"
+    """One of ``user``, ``team``, ``kind``, ``day``."""
+    all: bool = False
+    """The usage of all users, for administrators."""

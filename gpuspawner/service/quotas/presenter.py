@@ -1,0 +1,308 @@
+"""Limits, budgets, grants and usage as models. API, pages, exports and command line show these models."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from gpuspawner.catalog import Catalog
+from gpuspawner.core.calendar.periods import day_of, milliseconds, show_moment
+from gpuspawner.core.leases.lease import Owner
+from gpuspawner.core.quotas.bounds import Amount, Who
+from gpuspawner.core.quotas.budgets import Asker, Balance, Balances, amount_words, shown, used_words
+from gpuspawner.core.quotas.charges import Charge, Line, amount, lines_until
+from gpuspawner.core.quotas.entries import account_of, entries_in_force
+from gpuspawner.core.quotas.grant_text import grant_text
+from gpuspawner.core.quotas.quota_words import line_words
+from gpuspawner.core.quotas.quotas import Taken, Tally
+from gpuspawner.core.rules import Account, Limit, Quota, QuotaGrant, Rate, Used, What, Whom
+from gpuspawner.core.units import show_bytes
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.quotas import models
+from gpuspawner.service.quotas.standing import Standing, budget_standing, limit_standing, unit_of
+
+NO_TEAM, NO_KIND = "no team", "no GPU"
+Names = Mapping[str, str]
+
+
+def present_quota(state: Parts, name: str, owner: Owner, teams: Sequence[str]) -> models.Quota:
+    """Return every limit and budget that binds a user, for each team that their usage may be charged to."""
+    limits, budgets = present_bounds(state, [Who(name, owner.user_created, team) for team in teams or ("",)])
+    accounts = {Account(team, created) for team in ("", *teams) for created in ("", owner.user_created)}
+    now = state.clock.now()
+    grants = [one for one in state.accounting.all_grants() if one.is_live(now) and one.account in accounts]
+    return models.Quota(
+        user=name,
+        teams=list(teams),
+        now=now,
+        timezone=state.catalog.rules.timezone,
+        contact=state.catalog.rules.contact,
+        limits=limits,
+        budgets=budgets,
+        grants=[present_grant(state, one) for one in grants],
+    )
+
+
+def present_bounds(state: Parts, users: Sequence[Who]) -> tuple[list[models.Limit], list[models.Budget]]:
+    """Return all limits and budgets that bind the requests of these users, each once."""
+    tally, balances = Tally(state.allocator.observed.snapshot()), state.allocator.bounds.balances()
+    taken = {one.bound.bucket: one for user in users for one in tally.uses(user)}
+    limits = [present_limit(one, limit_standing(one, state.catalog), state.catalog) for one in taken.values()]
+    budgets = [
+        present_budget(one, budget_standing(one, state.catalog, balances.now), state, balances.now)
+        for one in _each_balance(balances, users)
+    ]
+    return [one for one in limits if one.words], budgets
+
+
+def _each_balance(balances: Balances, users: Iterable[Who]) -> Iterable[Balance]:
+    found = (one for user in users for one in balances.of(Asker(*user)))
+    return {(one.entry.name, one.account, one.budget): one for one in found}.values()
+
+
+def present_standing(state: Parts, standing: Standing, now: float) -> models.AnyBound:
+    """Return a limit or budget with its sentences."""
+    if isinstance(standing.source, Balance):
+        return present_budget(standing.source, standing, state, now)
+    return present_limit(standing.source, standing, state.catalog)
+
+
+def present_limit(taken: Taken, standing: Standing, catalog: Catalog) -> models.Limit:
+    """Return a limit with its sentences."""
+    bound, held, waiting = taken
+    limit = bound.limit
+
+    def text(number: float | None) -> str | None:
+        return None if number is None else limit_amount_text(limit, number)
+
+    return models.Limit(
+        entry=standing.entry,
+        whose=standing.whose,
+        limit=standing.limit,
+        what=standing.what,
+        kind=limit.kind or None,
+        unit=unit_of(limit, catalog),
+        shown=models.QuotaText(
+            soft=text(standing.soft),
+            hard=text(standing.hard),
+            used=text(standing.used),
+            waiting=text(standing.waiting),
+            left=text(standing.left),
+        ),
+        words=line_words(bound, held, waiting, catalog.gpus),
+        soft=standing.soft,
+        hard=standing.hard,
+        used=standing.used,
+        waiting=standing.waiting or 0.0,
+        left=standing.left,
+    )
+
+
+def present_budget(balance: Balance, standing: Standing, state: Parts, now: float) -> models.Budget:
+    """Return a budget with its sentences: when it resets, and until when it lasts."""
+    what, renews, until = balance.budget.what, balance.renews(now), standing.lasts_until
+    lasts = None if until is None else show_moment(until, now, balance.zone)
+
+    def text(number: float | None) -> str | None:
+        return None if number is None else _budget_amount_text(what, number)
+
+    return models.Budget(
+        entry=standing.entry,
+        whose=standing.whose,
+        limit=standing.limit,
+        what=standing.what,
+        per=balance.budget.per.value,
+        granted=float(balance.added),
+        renews_at=balance.period.end,
+        renews_words=renews,
+        lasts_until=until,
+        shown=models.QuotaText(
+            soft=text(standing.soft),
+            hard=text(standing.hard),
+            used=text(standing.used),
+            set_aside=text(standing.set_aside),
+            left=text(standing.left),
+            renews_at=renews,
+            lasts_until=lasts,
+        ),
+        words=_budget_words(balance, lasts, now, state.catalog.rules.contact),
+        soft=standing.soft,
+        hard=standing.hard,
+        used=standing.used,
+        set_aside=standing.set_aside or 0.0,
+        left=standing.left,
+    )
+
+
+def _budget_words(balance: Balance, lasts: str | None, now: float, contact: str) -> str:
+    reserved = f", {used_words(balance.set_aside, balance)} set aside for what runs" if balance.set_aside else ""
+    if balance.hard is None:
+        share = balance.soft or Fraction(0)
+        return f"{shown(balance.used)} used of a share of {amount_words(balance, now, share)}{reserved}"
+    used = f"{used_words(balance.used, balance)} used of {amount_words(balance, now)}{reserved}"
+    words = f"{used}; renews {balance.renews(now)}"
+    if lasts is not None:
+        words += f"; at the present use they last until {lasts}"
+    if not balance.left:
+        words += f". Nothing can be started with them before; more: {contact or 'ask an administrator'}"
+    return words
+
+
+def _budget_amount_text(what: Used, number: float) -> str:
+    return f"{number:.2f}" if what is Used.COST else f"{number:.1f}".removesuffix(".0")
+
+
+def limit_amount_text(limit: Limit, number: Amount | float) -> str:
+    """Return an amount as people read it, memory with its unit."""
+    if limit.what is What.MEMORY:
+        return show_bytes(float(number))
+    return f"{float(number):.3f}".rstrip("0").rstrip(".")
+
+
+# Grants
+
+
+def present_grant(state: Parts, grant: QuotaGrant) -> models.Grant:
+    """Return a grant, with what it adds in words."""
+    now = state.clock.now()
+    until = show_moment(grant.until, now, state.accounting.zone)
+    taken_back = None
+    if grant.taken_back_at is not None:
+        taken_back = models.TakenBack(at=grant.taken_back_at, by=grant.taken_back_by, why=grant.taken_back_why)
+    return models.Grant(
+        id=grant.id,
+        user=grant.user or None,
+        team=grant.account.team or None,
+        limit=grant.what.value,
+        kind=grant.kind or None,
+        amount=float(grant.amount),
+        since=grant.since,
+        until=grant.until,
+        until_words=until,
+        state=grant.state(now),
+        why=grant.why,
+        by=grant.by,
+        made_at=grant.made_at,
+        now=now,
+        taken_back=taken_back,
+        words=f"{grant_text(grant)} more for {grantee(grant)} until {until}",
+        note="" if _raises_a_bound(state, grant) else _NO_EFFECT.format(grantee(grant)),
+    )
+
+
+_NO_EFFECT = "No entry of quotas bounds this for {}: it adds nothing as the catalog stands."
+
+
+def grantee(grant: QuotaGrant) -> str:
+    """Return the grantee as people read it."""
+    team = grant.account.team
+    if grant.user:
+        return f"{grant.user} in {team}" if team else grant.user
+    return f"team {team}" if team else "everybody"
+
+
+def _raises_a_bound(state: Parts, grant: QuotaGrant) -> bool:
+    rules, account = state.catalog.rules, grant.account
+    teams = {account.team} if account.team else {"", *rules.teams, *(entry.subject for entry in rules.quotas)}
+    for team in teams:
+        for entry in entries_in_force(rules.quotas, grant.user, team):
+            of_user = entry.whom not in {Whom.TEAM, Whom.EVERYBODY}
+            if of_user is not bool(account.user_created) or not _bounds(entry, grant):
+                continue
+            if account_of(entry, account.user_created, team) == account or (of_user and not account.team):
+                return True
+    return False
+
+
+def _bounds(entry: Quota, grant: QuotaGrant) -> bool:
+    if isinstance(grant.what, What):
+        return any((limit.what, limit.kind) == (grant.what, grant.kind) for limit in entry.limits)
+    return any(budget.what is grant.what for budget in entry.budgets)
+
+
+# Usage
+
+
+@dataclass
+class _Usage:
+    user: str = ""
+    charged: dict[Used, Fraction] = field(default_factory=lambda: defaultdict(Fraction))
+    credited: Fraction = Fraction(0)
+
+    def add(self, user: str, what: Charge, milliseconds: int, rate: Rate) -> None:
+        self.user = user or self.user
+        for used in Used:
+            self.charged[used] += amount(milliseconds, rate, used)
+        if what is Charge.REFUND or (what is Charge.CORRECTION and milliseconds < 0):
+            self.credited -= amount(milliseconds, rate, Used.GPU_HOURS)
+
+
+async def present_usage(state: Parts, by: str, since: str, until: str, owner: Owner | None) -> models.Usage:
+    """Return the usage from one day to another, by user, team, kind or day; of ``owner``, or of all (None).
+
+    Running workspaces are included, up to now. Days are those of the catalog's time zone.
+    """
+    groups: dict[str, _Usage] = defaultdict(_Usage)
+    for one in await state.store.read(state.store.ledger.sums, by, since, until, owner):
+        groups[one.key].add(one.user, one.what, one.milliseconds, one.rate)
+    # The store is read first. A workspace that ends meanwhile is counted once or not yet, never twice.
+    for line in _running(state, owner):
+        if since <= line.day <= until:
+            group = groups[_key(line, by)]
+            group.add(group.user or line.user, line.what, line.milliseconds, line.rate)
+    priced = any(kind.price_per_hour is not None for kind in state.catalog.gpus.values())
+    rows = [_usage_row(by, key, used, priced=priced) for key, used in groups.items()]
+    rows.sort(key=lambda row: (0.0 if by == "day" else -row.charged_gpu_hours, row.name))
+    return models.Usage(
+        by=by,
+        since=since,
+        until=until,
+        timezone=state.catalog.rules.timezone,
+        now=state.clock.now(),
+        rows=rows,
+        charged_gpu_hours=float(sum(row.charged_gpu_hours for row in rows)),
+        credited_gpu_hours=float(sum(row.credited_gpu_hours for row in rows)),
+        cost=float(sum(row.cost or 0.0 for row in rows)) if priced else None,
+    )
+
+
+async def present_usage_this_month(
+    state: Parts, by: str, owner: Owner | None, names: Names | None = None
+) -> models.Usage:
+    """Return the usage of this month in the catalog's time zone. Rows have the titles that people read.
+
+    ``names`` are the names of users by their ``created``, for usage by user.
+    """
+    today = day_of(milliseconds(state.clock.now()), state.accounting.zone)
+    usage = await present_usage(state, by, f"{today[:-2]}01", today, owner)
+    titles: dict[str, Names] = {
+        "kind": {name: kind.title for name, kind in state.catalog.gpus.items()},
+        "team": {name: team.title for name, team in state.catalog.rules.teams.items()},
+        "user": names or {},
+    }
+    rows = [row.model_copy(update={"name": titles[by].get(row.key) or row.name}) for row in usage.rows]
+    return usage.model_copy(update={"rows": rows})
+
+
+def _running(state: Parts, owner: Owner | None) -> Iterable[Line]:
+    for lease in state.book:
+        if owner is None or lease.key.owner == owner:
+            yield from lines_until(lease, state.clock.now(), state.accounting.zone)
+
+
+def _key(line: Line, by: str) -> str:
+    named = {"user": line.account.user_created, "team": line.account.team, "kind": line.kind, "day": line.day}
+    return named[by]
+
+
+def _usage_row(by: str, key: str, used: _Usage, *, priced: bool) -> models.UsageRow:
+    names = {"user": used.user, "team": key or NO_TEAM, "kind": key or NO_KIND, "day": key}
+    return models.UsageRow(
+        key=key,
+        name=names[by],
+        charged_gpu_hours=float(used.charged[Used.GPU_HOURS]),
+        credited_gpu_hours=float(used.credited),
+        cost=float(used.charged[Used.COST]) if priced else None,
+    )

@@ -1,0 +1,166 @@
+"""How full limits and budgets are, in numbers. The presenter adds the sentences of those that are shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from gpuspawner.catalog import Catalog
+from gpuspawner.catalog.visibility import team_title
+from gpuspawner.core.quotas.bounds import Amount
+from gpuspawner.core.quotas.budgets import Balance
+from gpuspawner.core.quotas.quotas import Taken
+from gpuspawner.core.rules import Account, Limit, Quota, Used, What, Whom
+from gpuspawner.service.tell.sentences import gpu_title
+
+FULL, OVER, NEAR = "full", "over the share", "over 80 %"
+NEAR_SHARE = 0.8
+"""From this share of it on, a quota is nearly used up. Arbitrary: the documentation advises to alert there."""
+
+
+class Fullness(Protocol):
+    """The numbers that say how full a limit or budget is."""
+
+    @property
+    def soft(self) -> float | None:
+        """The share, None without one."""
+
+    @property
+    def hard(self) -> float | None:
+        """The most, None without one."""
+
+    @property
+    def taken(self) -> float:
+        """The amount that is used or reserved."""
+
+
+def percent_of(one: Fullness) -> float | None:
+    """Return the percentage that is used or reserved, None without a bound."""
+    bound = one.soft if one.hard is None else one.hard
+    return 100 * one.taken / bound if bound else None
+
+
+def part_of(one: Fullness) -> float | None:
+    """Return the part that is used or reserved, at most 1, None without a bound."""
+    percent = percent_of(one)
+    return None if percent is None else min(1.0, percent / 100)
+
+
+def tag_of(one: Fullness) -> str:
+    """Return FULL or OVER, else ""."""
+    if one.hard is not None and one.taken >= one.hard:
+        return FULL
+    return OVER if one.soft is not None and one.taken > one.soft else ""
+
+
+def state_of(one: Fullness) -> str:
+    """Return FULL, OVER or NEAR, else ""."""
+    return tag_of(one) or (NEAR if (part_of(one) or 0.0) >= NEAR_SHARE else "")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The numbers of one limit or budget of a user, a team or everybody.
+
+    Args:
+        source: the limit or budget as the core counts it.
+        entry: the name of the catalog's entry.
+        whose: the user or team that it counts, as people read it.
+        limit: what it limits, as the API names it.
+        what: its unit, as people read it, for example ``GPUs at once`` or ``GPU h a week``.
+        set_aside: the reserved part of a budget, None of a limit.
+        waiting: the amount that waiting requests ask for, None of a budget.
+        lasts_until: when a budget is used up at the present use, None if it resets before.
+        user: the name of the user that it counts, "" for others.
+    """
+
+    source: Taken | Balance
+    entry: str
+    whose: str
+    limit: str
+    what: str
+    soft: float | None
+    hard: float | None
+    used: float
+    left: float | None
+    set_aside: float | None = None
+    waiting: float | None = None
+    lasts_until: float | None = None
+    renews_at: float | None = None
+    user: str = ""
+
+    @property
+    def taken(self) -> float:
+        """The amount that is used or reserved."""
+        return self.used + (self.set_aside or 0.0)
+
+
+def limit_standing(taken: Taken, catalog: Catalog, whose: str = "", user: str = "") -> Standing:
+    """Return the standing of a limit. ``whose`` is "" for the reader's own."""
+    bound, held, waiting = taken
+    return Standing(
+        taken,
+        bound.entry.name,
+        whose or whose_words(bound.entry, bound.bucket.account, catalog),
+        bound.limit.what.value,
+        f"{unit_of(bound.limit, catalog)} at once",
+        _number(bound.soft),
+        _number(bound.hard),
+        float(held),
+        None if bound.hard is None else float(max(0, bound.hard - held - waiting)),
+        waiting=float(waiting),
+        user=user,
+    )
+
+
+def budget_standing(balance: Balance, catalog: Catalog, now: float, whose: str = "", user: str = "") -> Standing:
+    """Return the standing of a budget. ``whose`` is "" for the reader's own."""
+    what = balance.budget.what
+    return Standing(
+        balance,
+        balance.entry.name,
+        whose or whose_words(balance.entry, balance.account, catalog),
+        what.value,
+        f"{'cost' if what is Used.COST else 'GPU h'} a {balance.budget.per.value}",
+        _number(balance.soft),
+        _number(balance.hard),
+        float(balance.used),
+        _number(balance.left),
+        set_aside=float(balance.set_aside),
+        lasts_until=balance.lasts_until(now),
+        renews_at=balance.period.end,
+        user=user,
+    )
+
+
+def _number(value: Amount | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def rule_id(entry: str) -> str:
+    """Return the anchor of an entry of quotas on the pages with the rules."""
+    return f"rule-{entry}"
+
+
+def whose_words(entry: Quota, account: Account, catalog: Catalog) -> str:
+    """Return the user or team that an entry counts: ``you``, ``you in Vision``, ``team Vision``, ``everybody``."""
+    if entry.whom is Whom.EVERYBODY:
+        return "everybody"
+    title = team_title(catalog, account.team)
+    if entry.whom is Whom.TEAM:
+        return f"team {title}"
+    return f"you in {title}" if title else "you"
+
+
+def unit_of(limit: Limit, catalog: Catalog, number: Amount | None = None) -> str:
+    """Return the unit of a limit, as it is read after a number."""
+    if limit.what is What.KIND:
+        return gpu_title(limit.kind, catalog)
+    one = number == 1
+    names = {
+        What.GPUS: "GPU" if one else "GPUs",
+        What.WORKSPACES: "workspace" if one else "workspaces",
+        What.CPU: "CPU core" if one else "CPU cores",
+        What.MEMORY: "memory",
+    }
+    return names[limit.what]

@@ -1,0 +1,114 @@
+"""Logins that wait for their user to allow them: in memory alone, for five minutes, each used once.
+
+The command line shows a code and keeps a secret. Somebody who reads the code over a shoulder can allow it with their
+own account, and gets nothing: the token goes to the holder of the secret.
+
+Anybody may begin a login, and addresses bound nothing: behind a proxy all people have one, and headers that name
+another can be forged. The bounds are on the people who are signed in: how many codes each may try and allow.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field, replace
+
+from gpuspawner.core.leases.lease import Owner
+
+LOGIN_SECONDS = 300.0
+LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
+"""Consonants, so that a code is not a word and not misread (RFC 8628, 6.1)."""
+CODE_LETTERS = 8
+MOST_WAITING = 20_000
+"""Beyond that the oldest one is forgotten that nobody signed in has looked at. Arbitrary: about 10 MB of memory, and a
+flood must send thousands of requests a second to reach somebody's login before they type its code."""
+MOST_ALLOWED_EACH = 10
+"""Logins that one person may allow in five minutes."""
+MOST_TRIED_EACH = 10
+"""Wrong codes of one person in five minutes: nobody finds another's by trying."""
+
+
+@dataclass(frozen=True)
+class Login:
+    """A login that waits. ``device`` is the name of its machine. ``owner`` and ``user`` are known once it is allowed.
+
+    ``at`` is its beginning, in seconds since the epoch. ``looked_at``: a signed-in user has opened it by its code.
+    """
+
+    secret: str
+    code: str
+    device: str
+    admin: bool
+    at: float
+    owner: Owner | None = None
+    user: str = ""
+    denied: bool = False
+    looked_at: bool = False
+
+
+def code_of(text: str) -> str:
+    """Return a code in its stored form, ``BCDF-GHJK``, whatever stands between its letters."""
+    letters = "".join(letter for letter in text.upper() if letter.isascii() and letter.isalpha())[:CODE_LETTERS]
+    return f"{letters[: CODE_LETTERS // 2]}-{letters[CODE_LETTERS // 2 :]}"
+
+
+@dataclass
+class Logins:
+    """The logins that wait, the oldest first, and the tries of each user."""
+
+    waiting: dict[str, Login] = field(default_factory=dict)
+    _tried: list[tuple[float, Owner]] = field(default_factory=list)
+    _allowed: list[tuple[float, Owner]] = field(default_factory=list)
+    """When each allowed login began, and whose it is."""
+
+    def begin(self, device: str, now: float, *, admin: bool) -> Login:
+        """Return a new login."""
+        self._forget(now)
+        if len(self.waiting) >= MOST_WAITING:
+            unseen = (name for name, one in self.waiting.items() if not one.looked_at)
+            del self.waiting[next(unseen, next(iter(self.waiting)))]
+        code = code_of("".join(secrets.choice(LETTERS) for _ in range(CODE_LETTERS)))
+        login = Login(secrets.token_urlsafe(32), code, device, admin, now)
+        self.waiting[login.secret] = login
+        return login
+
+    def find(self, code: str, who: Owner, now: float) -> Login | None:
+        """Return the login with a code that waits to be allowed, None without one."""
+        self._forget(now)
+        if self.tries_left(who) <= 0:
+            return None
+        wanted = code_of(code)
+        for one in self.waiting.values():
+            if secrets.compare_digest(one.code, wanted) and one.owner is None and not one.denied:
+                found = self.waiting[one.secret] = replace(one, looked_at=True)
+                return found
+        self._tried.append((now, who))
+        return None
+
+    def tries_left(self, who: Owner) -> int:
+        """Return the number of wrong codes that a user may still type."""
+        return MOST_TRIED_EACH - sum(1 for _, one in self._tried if one == who)
+
+    def may_allow(self, who: Owner, now: float) -> bool:
+        """Return whether a user may allow another login now."""
+        self._forget(now)
+        return sum(1 for _, one in self._allowed if one == who) < MOST_ALLOWED_EACH
+
+    def decide(self, login: Login, owner: Owner | None, user: str = "") -> None:
+        """Allow a login for its owner, or deny it with None."""
+        if owner is not None:
+            self._allowed.append((login.at, owner))
+        self.waiting[login.secret] = replace(login, owner=owner, user=user, denied=owner is None)
+
+    def of_secret(self, secret: str, now: float) -> Login | None:
+        """Return the login with a secret, None without one or if its time is over."""
+        self._forget(now)
+        return self.waiting.get(secret)
+
+    def take(self, login: Login) -> None:
+        """Forget one that was answered for good: it is used once."""
+        self.waiting.pop(login.secret, None)
+
+    def _forget(self, now: float) -> None:
+        self.waiting = {name: one for name, one in self.waiting.items() if one.at + LOGIN_SECONDS > now}
+        for kept in (self._tried, self._allowed):
+            kept[:] = [(at, who) for at, who in kept if at + LOGIN_SECONDS > now]

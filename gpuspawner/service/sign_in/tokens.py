@@ -1,0 +1,57 @@
+"""Tokens of our own: made once their user allowed it, known by their hash, over after 30 days or with their user."""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+
+from gpuspawner.core.leases import events
+from gpuspawner.core.leases.lease import Owner
+from gpuspawner.service.leases.allocator import hash_token
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.sign_in.device_login import Login
+from gpuspawner.service.store import AuditLine
+from gpuspawner.service.store.personal import TokenRow
+
+TOKEN_PREFIX = "gpucli-"  # noqa: S105 - it marks a kind of token, and is none
+TOKEN_SECONDS = 30 * 86400.0
+ALLOWED = "the page Command line"
+"""From where a token is made, in words: its user pressed Allow there."""
+ADMIN_SECONDS = 12 * 3600.0
+"""For how long a token acts as an administrator. The hub tells a service who its users are, and not which scopes each
+has: nobody who lost the right keeps it for longer than a working day."""
+
+
+async def make_token(parts: Parts, login: Login, owner: Owner) -> tuple[str, TokenRow]:
+    """Return a new token of an allowed login, and what is stored of it."""
+    token, now = TOKEN_PREFIX + secrets.token_urlsafe(32), parts.clock.now()
+    admin_until = now + ADMIN_SECONDS if login.admin else None
+    row = TokenRow(
+        uuid.uuid4().hex, hash_token(token), *owner, login.user, login.device, now, now + TOKEN_SECONDS, admin_until
+    )
+    rights = " as an administrator" if login.admin else ""
+    line = AuditLine(now, "", login.user, login.user, events.SignedIn(f"{login.device}{rights}"), ALLOWED, row.id)
+    await parts.store.write(parts.store.tokens.add, row, line)
+    return token, row
+
+
+async def holder_of_token(parts: Parts, token: str) -> TokenRow | None:
+    """Return the row of a token, with the present name of its user; None if it is over or revoked, or has no user.
+
+    Raises:
+        Unavailable: the hub does not answer, or the store.
+    """
+    row = await parts.store.read(parts.store.tokens.find_by_hash, hash_token(token))
+    if row is None or row.until <= parts.clock.now():
+        return None
+    name = await parts.known.name_of(row.user, row.user_created)
+    if name is None:
+        await parts.store.write(parts.store.tokens.delete_user, row.owner)
+        return None
+    return row if name == row.user else TokenRow(**{**vars(row), "user": name})
+
+
+async def revoke(parts: Parts, owner: Owner, user: str, name: str, where: str) -> bool:
+    """Revoke a token of a user by its id. Return whether it existed."""
+    line = AuditLine(parts.clock.now(), "", user, user, events.SignedOut(), where, name[:40])
+    return await parts.store.write(parts.store.tokens.revoke, owner, name, line)

@@ -1,0 +1,1 @@
+"""Choices before a start: a user's presets of the form, and schedules."""

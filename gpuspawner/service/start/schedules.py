@@ -1,0 +1,246 @@
+"""Schedules: workspaces that are to be ready at a time of some weekdays.
+
+``service/ready`` asks for them in time.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationInfo, field_validator
+from tornado.web import HTTPError
+
+from gpuspawner.core.calendar import acts
+from gpuspawner.core.calendar.ready import Do, Wish, parse_days, parse_time
+from gpuspawner.core.calendar.until import DAYS
+from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.leases.events import Event
+from gpuspawner.core.leases.lease import Key, Owner
+from gpuspawner.service.api.rest.models import Answer, Body
+from gpuspawner.service.api.rest.shapes.options import StartBody
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.ready.estimates import decided, estimate
+from gpuspawner.service.rules.server_names import read_server
+from gpuspawner.service.store import AuditLine
+from gpuspawner.service.web.actor import Actor
+from gpuspawner.service.web.endpoint import Router
+from gpuspawner.service.web.inputs import ParsedText, refused
+from gpuspawner.service.web.permissions import Permission
+
+MAX_SCHEDULES = 5
+"""The most schedules of one user. Arbitrary: each may keep GPUs from others until its user comes."""
+
+router = Router()
+
+
+# Models
+
+
+TimeOfDay = Annotated[int, ParsedText(parse_time)]
+"""Minutes since midnight, written as ``8:00``."""
+Days = Annotated[tuple[int, ...], ParsedText(parse_days)]
+"""Days of the week from 0 for Monday, written as ``weekdays`` or ``mon, wed``."""
+
+
+class ScheduleInput(StartBody):
+    """The time at which a workspace is to be ready, and the options of its start."""
+
+    at: TimeOfDay
+    """A time of day in the catalog's time zone, for example ``8:00``."""
+    on: Days
+    """``weekdays``, ``weekend``, ``daily``, or days, for example ``mon, wed``."""
+
+
+class ScheduleChange(Body):
+    """The changes: at least one of these."""
+
+    at: TimeOfDay | None = None
+    on: Days | None = None
+    paused: bool | None = Field(default=None, validate_default=True)
+    """False resumes it, also if nobody came for days."""
+
+    @field_validator("paused")
+    @classmethod
+    def _changes_something(cls, paused: bool | None, info: ValidationInfo) -> bool | None:
+        if paused is None and info.data.get("at", 0) is None and info.data.get("on", 0) is None:
+            raise refused("true or false", "Or send at and on.", "paused", "nothing")
+        return paused
+
+
+class Ready(Answer):
+    """A workspace that is to be ready at a time."""
+
+    id: str
+    words: str
+    """Its time, for example ``weekdays 8:00``."""
+    server: str
+    options: dict[str, Any]
+    at: str
+    """The time of day, for example ``08:00``."""
+    days: list[str]
+    """``monday`` and so on."""
+    next_at: float | None
+    """The next time, in seconds since the epoch; null while it is paused."""
+    asked_for_at: float | None
+    """When it is asked for, as the queue is now; null while it is paused, or asked for already."""
+    paused: bool
+    """Paused by its user, or because nobody came on three days in a row."""
+    missed_days: int
+    sentence: str
+    lease: str | None
+    """The last workspace, until its user came or it ended."""
+    now: float
+
+
+class ReadyList(Answer):
+    """One's own, the oldest first, and how many there may be."""
+
+    ready: list[Ready]
+    most: int
+
+
+class Removed(Answer):
+    """The id of a schedule that was removed."""
+
+    id: str
+
+
+# Presenter
+
+
+async def present_schedule(state: Parts, owner: Owner, one: Wish) -> Ready:
+    """Return a user's schedule."""
+    found = await estimate(state, owner, one)
+    decision = decided(state, one, found.seconds)
+    is_refused = found.refused and decision.do is not Do.PAUSE
+    refusal = f" As things are it would be refused: {found.refused}" if is_refused else ""
+    return Ready(
+        id=one.id,
+        words=one.words,
+        server=one.server,
+        options=dict(one.options),
+        at=f"{one.minute // 60:02}:{one.minute % 60:02}",
+        days=[DAYS[day] for day in one.days],
+        next_at=decision.at,
+        asked_for_at=decision.begins,
+        paused=decision.do is Do.PAUSE,
+        missed_days=one.missed,
+        sentence=f"{decision.sentence}{refusal}",
+        lease=one.lease or None,
+        now=state.clock.now(),
+    )
+
+
+async def present_schedules_of(state: Parts, owner: Owner) -> list[Ready]:
+    """Return a user's schedules, the oldest first."""
+    found = await state.store.read(state.store.schedules.of, owner)
+    return [await present_schedule(state, owner, one) for one in found]
+
+
+# Endpoints
+
+
+@router.get("/api/v1/ready", Permission.HAVE_SCHEDULES)
+async def list_schedules(actor: Actor) -> ReadyList:
+    """Answer them, the oldest first."""
+    owner = actor.person.owner
+    return ReadyList(ready=await present_schedules_of(actor.state, owner), most=MAX_SCHEDULES)
+
+
+@router.post("/api/v1/ready", Permission.HAVE_SCHEDULES, status=201)
+async def make_schedule(actor: Actor, *, body: ScheduleInput) -> Ready:
+    """Have a workspace asked for on these days, early enough to be ready by then; a start's options are as ever."""
+    state, person = actor.state, actor.person
+    key = Key(*person.owner, await read_server(state, person.name, body.server))
+    options = body.model_dump(exclude_unset=True, exclude={"at", "on", "server"})
+    made = await add_schedule(state, key, person.name, options, (body.at, body.on), actor.origin)
+    return await present_schedule(state, person.owner, made)
+
+
+@router.post("/api/v1/ready/{name}", Permission.HAVE_SCHEDULES)
+async def change_schedule(actor: Actor, name: str, *, body: ScheduleChange) -> Ready:
+    """Pause it, resume it, or change its time. A workspace that was asked for goes on."""
+    state, owner, schedules = actor.state, actor.person.owner, actor.state.store.schedules
+    one = next((x for x in await state.store.read(schedules.of, owner) if x.id == name), None)
+    if one is None:
+        raise _missing(name)
+    _, event = _changed(one, body)
+    entry = actor.audit_entry(event, actor.person.name, name)
+    after = await state.store.write(schedules.change, owner, name, lambda now: _changed(now, body)[0], entry)
+    if after is None:
+        raise _missing(name)
+    return await present_schedule(state, owner, after)
+
+
+@router.delete("/api/v1/ready/{name}", Permission.HAVE_SCHEDULES)
+async def remove_schedule(actor: Actor, name: str) -> Removed:
+    """Remove it, and answer its id. A workspace that was asked for goes on."""
+    removed = Removed(id=name)
+    actor.store_answer(removed)
+    if not await delete_schedule(actor.state, actor.person.owner, actor.person.name, name, actor.origin):
+        raise _missing(name)
+    return removed
+
+
+def _missing(name: str) -> HTTPError:
+    return HTTPError(404, reason=f"You have none with the id {name[:40]}. See gpuspawner schedule.")
+
+
+def _changed(one: Wish, body: ScheduleChange) -> tuple[Wish, Event]:
+    minute = one.minute if body.at is None else body.at
+    days = one.days if body.on is None else body.on
+    after = replace(one, paused=one.paused if body.paused is None else body.paused, minute=minute, days=days)
+    if body.paused is None:
+        return after, acts.ReadyWished(after.words)
+    if body.paused:
+        return after, acts.ReadyHalted(after.words)
+    return replace(after, missed=0, said=""), acts.ReadyResumed(after.words)
+
+
+# For custom resources too
+
+
+async def add_schedule(
+    state: Parts,
+    key: Key,
+    user: str,
+    options: Mapping[str, Any],
+    time: tuple[int, tuple[int, ...]],
+    origin: str,
+    name: str = "",
+) -> Wish:
+    """Store a schedule for a workspace.
+
+    Args:
+        state: the parts of the service.
+        key: the user and the name of the workspace.
+        user: the name of the user.
+        options: the options of its start.
+        time: minutes since midnight, and the days of the week.
+        origin: from where the user acts, in words.
+        name: its id, "" for a new one.
+
+    Raises:
+        RequestRefused: the options are not possible now, or the user has too many schedules.
+    """
+    groups = await state.members.now(user, key.owner)
+    await state.allocator.asking.resolve(dict(options), user, key.owner, groups)  # wrong options are refused now
+    minute, days = time
+    one = Wish(name or uuid.uuid4().hex, user, key.server, dict(options), minute, days, state.clock.now())
+    entry = AuditLine(state.clock.now(), "", user, user, acts.ReadyWished(one.words), origin, one.id)
+    add_once = partial(state.store.schedules.add, once=not name)
+    made = await state.store.write(add_once, key.owner, one, MAX_SCHEDULES, entry)
+    if made is None:
+        limit, remedy = f"up to {MAX_SCHEDULES}", "Remove one: gpuspawner schedule lists them."
+        raise RequestRefused("ready", str(MAX_SCHEDULES + 1), limit, remedy, 403)
+    return made
+
+
+async def delete_schedule(state: Parts, owner: Owner, user: str, name: str, origin: str) -> bool:
+    """Delete a user's schedule by its id. Return whether it existed."""
+    entry = AuditLine(state.clock.now(), "", user, user, acts.ReadyRemoved(), origin, name[:40])
+    return await state.store.write(state.store.schedules.delete, owner, name, entry)

@@ -1,0 +1,33 @@
+"""The routes of all pages, and the folder of styles and scripts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gpuspawner.service.administration import pages as administration
+from gpuspawner.service.announcements import pages as announcements
+from gpuspawner.service.api.actions import ACTIONS
+from gpuspawner.service.quotas import pages as quotas
+from gpuspawner.service.sign_in import pages as sign_in
+from gpuspawner.service.start import pages as start
+from gpuspawner.service.web import console
+from gpuspawner.service.web.base import SignIn
+from gpuspawner.service.web.pages import Act, Home, WorkspacePage
+from gpuspawner.service.web.programs import package
+
+STATIC = Path(__file__).parent / "static"
+
+ROUTES: list[Any] = [
+    (r"/?", Home),
+    (r"/workspaces/([^/]+)", WorkspacePage),
+    (rf"/workspaces/([^/]+)/({ACTIONS})", Act),
+    *quotas.ROUTES,
+    *console.ROUTES,
+    *administration.ROUTES,
+    *announcements.ROUTES,
+    *sign_in.ROUTES,
+    *package.ROUTES,
+    *start.ROUTES,
+    (r"/oauth_callback", SignIn),
+]

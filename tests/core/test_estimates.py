@@ -1,0 +1,184 @@
+"""Estimates of starts: what is drawn from the past, the likeliest twenty minutes, and which times are worth showing."""
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
+
+from gpuspawner.core.idle.idleness import Streak
+from gpuspawner.core.idle.policy import Mode
+from gpuspawner.core.leases.lease import Key, Phase
+from gpuspawner.core.queue.estimates import (
+    LEAST_POINTS,
+    WINDOW_SECONDS,
+    PastPoint,
+    chance_to_show,
+    estimate_of,
+    estimate_starts,
+    later_requests,
+)
+from gpuspawner.core.queue.index import Index
+from gpuspawner.core.queue.positions import queue_places
+from gpuspawner.core.queue.run_times import LEAST_RUNS, MOST_RUNS, PastRun, RunTimes, past_run
+from gpuspawner.core.queue.snapshot import Snapshot, claim_of
+
+RUNS = a_lease("x", Phase.RUNNING, held=slots("a100-0"), asked_at=NOW - 600)
+"""It has run for ten minutes of its hour."""
+
+
+def runs(seconds, count=LEAST_RUNS, user="somebody", lifetime=3600.0):
+    return [PastRun(user, seconds, lifetime)] * count
+
+
+def ends(lease, run_times, draws=200):
+    return [run_times.end_at(lease, NOW, draw) - NOW for draw in range(draws)]
+
+
+def test_with_few_runs_a_workspace_is_expected_to_run_until_its_deadline():
+    assert set(ends(RUNS, RunTimes(runs(900, LEAST_RUNS - 1)))) == {3000}
+    assert set(ends(RUNS, RunTimes(runs(900)))) == {300}
+
+
+def test_a_workspace_is_expected_to_end_as_one_that_ran_longer_than_it_has_by_now():
+    past = RunTimes([*runs(300), *runs(1200), *runs(2400)])
+    assert set(ends(RUNS, past)) == {600, 1800}, "five minutes are over"
+    starting = replace(RUNS, phase=Phase.STARTING, running_at=None, deadline_at=None)
+    assert set(ends(starting, past)) == {300, 1200, 2400}, "it runs from now on"
+    assert set(ends(RUNS, RunTimes(runs(500)))) == {3000}, "no workspace ran for so long"
+    assert set(ends(replace(RUNS, deadline_at=NOW + 900), past)) == {600, 900}, "no later than by its deadline"
+    assert set(ends(replace(RUNS, deadline_at=None), past)) == {600, 1800}, "also without a deadline"
+
+
+def test_an_idle_workspace_ends_with_its_idle_clock():
+    idle = replace(RUNS, phase=Phase.RECLAIMING, streak=Streak(countdown_seconds=90.0, mode=Mode.ENFORCE))
+    assert set(ends(idle, RunTimes(runs(2400)))) == {90}
+
+
+def test_a_stopping_workspace_ends_now():
+    assert set(ends(replace(RUNS, phase=Phase.STOPPING), RunTimes(runs(2400)))) == {1}
+
+
+def test_half_of_the_draws_come_from_a_user_with_fifteen_runs():
+    past = RunTimes([*runs(2400, 600), *runs(1200, 15, user="alice born")])
+    drawn = ends(RUNS, past, 2000)
+    assert drawn.count(600) / len(drawn) == pytest.approx(0.5, abs=0.04)
+    other = replace(RUNS, key=Key("hub", "bob born", "x"))
+    assert ends(other, past).count(600) < 20
+
+
+def test_runs_of_a_similar_lifetime_count_more_than_others():
+    past = RunTimes([*runs(1200, 300), *runs(2400, 300, lifetime=8 * 3600.0)])
+    assert ends(RUNS, past).count(600) > 180
+
+
+def test_the_oldest_runs_are_forgotten():
+    past = RunTimes([*runs(1200, 50, user="alice born"), *runs(2400, MOST_RUNS)])
+    assert set(ends(RUNS, past)) == {1800}
+
+
+def test_what_is_told_at_once_goes_by_the_same_run_times():
+    def told(*leases, past):
+        place = queue_places(Snapshot(NOW, KINDS, (*leases, waits), fleet(gpu(0))), run_times=past)["w"]
+        return place.likely_seconds, place.unchanged_seconds
+
+    waits = a_lease("w", asked_at=NOW)
+    assert told(RUNS, past=RunTimes()) == (3000, 3000)
+    assert told(RUNS, past=RunTimes(runs(1800))) == (1200, 3000)
+    behind = a_lease("v", asked_at=NOW - 1, request=a_request(lifetime_seconds=1000))
+    assert told(RUNS, behind, past=RunTimes(runs(900))) == (1200, 4000), "the one before it runs as long"
+
+
+def test_what_never_ran_tells_nothing():
+    ended = replace(RUNS, phase=Phase.ENDED)
+    assert past_run(ended, NOW) == PastRun("alice born", 600, 3600)
+    assert past_run(replace(ended, running_at=None), NOW) is None
+    past = RunTimes(runs(900, LEAST_RUNS - 1))
+    past.add(None)
+    assert not past.is_known
+    past.add(past_run(ended, NOW))
+    assert past.is_known
+
+
+def estimate(*leases, run_times, later=lambda _: ()):
+    seen = Snapshot(NOW, KINDS, (RUNS, *leases), fleet(gpu(0)))
+    return estimate_starts(seen, Index(seen), seen.claims, run_times, later)
+
+
+def test_an_estimate_goes_by_the_ends_that_are_drawn_and_counts_its_chance():
+    waits = a_lease("w", asked_at=NOW)
+    early, late = [*runs(900, 30)], [*runs(3000, 10)]
+    found = estimate(waits, run_times=RunTimes([*early, *late]))["w"]
+    assert found.point_seconds == 300
+    assert 0.5 < found.chance < 1
+    assert (found.from_seconds, found.to_seconds) == (300, 2400)
+
+
+def test_later_requests_that_go_first_make_a_start_later():
+    waits = a_lease("w", asked_at=NOW)
+    urgent = claim_of(
+        a_lease("later", asked_at=NOW + 60, user="bob", not_before=NOW + 60, request=a_request("bob", priority=1))
+    )
+    past = RunTimes(runs(1500))
+    assert estimate(waits, run_times=past)["w"].point_seconds == 900
+    found = estimate(waits, run_times=past, later=lambda _: [urgent])
+    assert found["w"].point_seconds == 900 + 1500
+    assert found.keys() == {"w"}, "nobody asked for the other"
+    early = replace(RUNS, running_at=NOW - 1490, deadline_at=NOW + 2110)
+    seen = Snapshot(NOW, KINDS, (early, waits), fleet(gpu(0)))
+    found = estimate_starts(seen, Index(seen), seen.claims, past, lambda _: [urgent])
+    assert found["w"].point_seconds == 10, "a request that has not come keeps no GPU"
+
+
+def test_later_requests_are_those_of_the_same_hours_of_an_earlier_day():
+    day, now = 86400.0, NOW + 3 * 86400.0
+
+    def asked(name, at):
+        return claim_of(a_lease(name, asked_at=at))
+
+    past = [asked("first", NOW + 60), asked("noon", NOW + day + 7200), asked("evening", NOW + day + 4 * 3600),
+            asked("third", NOW + 2 * day + 1800)]  # fmt: skip
+    found = [[(one.id, one.asked_at - now, one.not_before - now) for one in later_requests(past, now, draw)]
+             for draw in range(3)]  # fmt: skip
+    third, noon = [("later third", 1800, 1800)], [("later noon", 7200, 7200)]
+    assert found == [third, noon, third], "nothing is known of the third day before"
+    assert [one.id for one in later_requests(past, now + 59, 2)] == ["later third"]
+    assert [one.id for one in later_requests(past, now + 60, 2)] == [], "the first one came at this moment"
+    assert later_requests([], now, 0) == []
+
+
+def test_no_start_within_three_hours_is_no_point():
+    endless = replace(RUNS, deadline_at=None)
+    seen = Snapshot(NOW, KINDS, (endless, a_lease("w", asked_at=NOW)), fleet(gpu(0)))
+    found = estimate_starts(seen, Index(seen), seen.claims, RunTimes(), lambda _: ())["w"]
+    assert (found.point_seconds, found.chance, found.to_seconds) == (None, 0, inf)
+
+
+@given(st.lists(st.one_of(st.floats(0, 10800), st.just(inf)), min_size=10, max_size=60))
+def test_the_point_is_the_middle_of_the_twenty_minutes_with_most_starts(starts):
+    found = estimate_of(starts)
+    if found.point_seconds is None:
+        assert set(starts) == {inf}
+        return
+    near = [abs(start - found.point_seconds) <= WINDOW_SECONDS / 2 + 1e-6 for start in starts]
+    assert found.chance == pytest.approx(sum(near) / len(starts), abs=1e-9)
+    for begin in starts:
+        assert sum(begin <= start <= begin + WINDOW_SECONDS for start in starts if start < inf) <= sum(near)
+    below, above = (start < found.from_seconds for start in starts), (start > found.to_seconds for start in starts)
+    assert sum(below) <= 0.1 * len(starts)
+    assert sum(above) <= 0.1 * len(starts)
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.2, 0.4, 0.6, 0.8]), st.booleans()), max_size=120))
+def test_four_in_five_of_the_past_times_above_the_chance_to_show_were_right(past):
+    points = [PastPoint(*one) for one in past]
+    least = chance_to_show(points)
+    shown = [one for one in points if one.chance >= least]
+    if least < inf:
+        assert len(shown) >= LEAST_POINTS
+        assert sum(one.was_right for one in shown) >= 0.8 * len(shown)
+    for lower in {one.chance for one in points if one.chance < least}:
+        more = [one.was_right for one in points if one.chance >= lower]
+        assert len(more) < LEAST_POINTS or sum(more) < 0.8 * len(more)

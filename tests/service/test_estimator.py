@@ -1,0 +1,87 @@
+"""Estimates of starts go by the ended workspaces in the store, and no grant waits for them."""
+
+from dataclasses import replace
+
+from service_world import World
+
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Key, Phase
+from gpuspawner.core.queue.run_times import LEAST_RUNS
+from gpuspawner.core.rules import HeldBack
+from gpuspawner.service.rules.estimator import EVERY_SECONDS
+
+
+async def a_world(path, runs=LEAST_RUNS, seconds=1200.0):
+    """Return a world with one GPU, a workspace on it, a history of past workspaces, and the running workspace."""
+    world = World(path / "s.sqlite", gpus=1)
+    await world.round()
+    up = await world.up("anna")
+    past = [
+        replace(
+            up, id=f"past{number}", key=Key(up.key.hub, "other", f"{number}"), phase=Phase.ENDED, slots=(),
+            running_at=up.asked_at - 90000, ended_at=up.asked_at - 90000 + seconds, reason=Reason.STOPPED,
+        )
+        for number in range(runs)
+    ]  # fmt: skip
+    world.parts.store.save(past)
+    world.boot()
+    await world.round()
+    return world, world.now_of(up)
+
+
+async def test_a_start_is_estimated_by_the_workspaces_that_ended_before_the_service_started(tmp_path):
+    world, up = await a_world(tmp_path)
+    waits = await world.ask("bert", lifetime="1h")
+    await world.round()
+    world.clock.advance(60)
+    place = world.parts.queue.place(waits)
+    assert place.likely_seconds == up.running_at + 1200 - world.clock.now()
+    assert place.unchanged_seconds == up.deadline_at - world.clock.now(), "the latest time goes by the deadline"
+    assert world.parts.queue.places()[waits.id] == place
+    world.crash()
+
+
+async def test_with_too_few_ended_workspaces_nothing_is_estimated(tmp_path):
+    world, up = await a_world(tmp_path, runs=LEAST_RUNS - 1)
+    waits = await world.ask("bert", lifetime="1h")
+    await world.round()
+    assert world.parts.queue.place(waits).likely_seconds == up.deadline_at - world.clock.now()
+    await world.hub_stops(up)
+    await world.round()
+    assert world.now_of(waits).phase is Phase.RESERVED
+    await world.ask("carl", lifetime="1h")
+    world.clock.advance(EVERY_SECONDS)
+    await world.round()
+    assert world.allocator.estimator._run_times.is_known, "it learns from the workspace that has ended since"
+    world.crash()
+
+
+async def test_estimates_are_made_anew_every_two_minutes_and_at_once_for_a_new_request(tmp_path):
+    world, _ = await a_world(tmp_path)
+    estimator, waits = world.allocator.estimator, await world.ask("bert", lifetime="1h")
+    await world.round()
+    made = estimator._made_at
+    await world.round()
+    assert estimator._made_at == made
+    late = await world.ask("carl", lifetime="1h")
+    world.clock.advance(estimator._took_seconds * 10)
+    await world.round()
+    assert estimator._made_at > made
+    now = world.clock.now()
+    assert estimator.wait_seconds(waits.id, now) < estimator.wait_seconds(late.id, now)
+    made = estimator._made_at
+    world.clock.advance(EVERY_SECONDS)
+    await world.round()
+    assert estimator._made_at > made
+    assert estimator.wait_seconds("nobody", now) is None
+    world.crash()
+
+
+async def test_a_request_that_a_rule_holds_back_gets_no_estimate(tmp_path):
+    world, _ = await a_world(tmp_path)
+    waits = await world.ask("bert", lifetime="1h")
+    held = world.now_of(waits)
+    assert world.allocator.estimator._is_estimated(held)
+    paused = HeldBack("paused", "Starts are paused.", world.clock.now())
+    assert not world.allocator.estimator._is_estimated(replace(held, held_back=paused))
+    world.crash()

@@ -77,7 +77,8 @@ def parse_probe(
         reading = probe.reading(gpu, uuids.get(gpu, gpu), stranger, is_shared=gpu in shared)
         gpus.append(reading)
         sources += probe.sources(uuids.get(gpu, gpu), reading)
-    total = None if probe.cores is None else sum(probe.cores.values())
+    cores = None if probe.processes.are_hidden else probe.cores
+    total = None if cores is None else sum(cores.values())
     sample = Sample(leased, tuple(gpus), interval_seconds, age_seconds, total, sources=tuple(sources))
     # Without lines about processes it is unknown whose the softer evidence is.
     if table is None:
@@ -87,7 +88,7 @@ def parse_probe(
         soft=soft_readings(lines, table.clock_seconds, interval_seconds),
         opened=opened_reading(lines, table.clock_seconds),
         memory_kills=probe.processes.memory_kills,
-        ended_cpu_cores=table.ended_cores_since(previous),
+        ended_cpu_cores=None if cores is None else table.ended_cores_since(previous),
     )
     return sample, replace(table, followed=probe.followed(table.clock_seconds))
 

@@ -120,7 +120,7 @@ class ProcessLines:
         self.clock = (0.0, 0)
         self.memory_kills: int | None = None
         self._has_devices = False
-        self._are_hidden = False
+        self.are_hidden = False
         self._unreadable: set[int] = set()
         self._observers: set[int] = set()
         self._open: dict[str, set[int]] = {}
@@ -166,7 +166,7 @@ class ProcessLines:
         elif line.startswith("device /"):
             self._has_devices = True
         elif line == "hidden":
-            self._are_hidden = True
+            self.are_hidden = True
         else:
             return False
         return True
@@ -191,7 +191,7 @@ class ProcessLines:
             return self.problem or "the probe told no clock"
         if not self._has_devices:
             return "its processes are unknown: no GPU device file is visible"
-        return "its processes are unknown: /proc hides those of other users (hidepid)" if self._are_hidden else ""
+        return "its processes are unknown: /proc hides those of other users (hidepid)" if self.are_hidden else ""
 
     def _problem_of(self, uuid: str) -> str:
         """Return why the holders of this GPU are unknown where those of any are known, or an empty text."""

@@ -23,8 +23,7 @@ class Outages:
 
         The first of database, cluster, scheduler and hub: each needs those before it.
         """
-        kind = self._scheduler.kinds.get(gpu or "")
-        cluster = self._scheduler.fleet.outage_of(kind.cluster if kind else "")
+        cluster = self._scheduler.fleet.outage_of_kind(self._scheduler.kinds.get(gpu or ""))
         found = (self._store.outage, cluster, self._syncs.outage, self._observed.hub_outage)
         return next((outage for outage in found if outage is not None), None)
 

@@ -178,6 +178,7 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
         self._gpu_step(5, "Asking for a GPU" if self._gpu_asks_for_gpu() else "Asking for a place")
         answer: dict[str, Any] | None = None
         trouble: Conflict | Unavailable | None = None
+        may_stay = True
         self._gpu_attempt = self._gpu_attempt.asked()
         while True:
             try:
@@ -219,7 +220,8 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
                 trouble = error
                 await asyncio.sleep(RETRY_SECONDS)
             if time.monotonic() >= until:
-                await self._gpu_leave(client, answer, trouble)
+                await self._gpu_leave(client, answer, trouble, may_stay=may_stay)
+                may_stay = False  # a grant that came at the last moment is tried once
 
     def _gpu_key(self) -> dict[str, str]:
         return {"hub": self.gpu_hub_id, "user_created": isoformat(self.user.orm_user.created), "server": self.name}
@@ -241,9 +243,17 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
         return ended_start(str(error), reason="withdrawn", status=409)
 
     async def _gpu_leave(
-        self, client: LeaseClient, answer: Mapping[str, Any] | None, trouble: Conflict | Unavailable | None
+        self,
+        client: LeaseClient,
+        answer: Mapping[str, Any] | None,
+        trouble: Conflict | Unavailable | None,
+        *,
+        may_stay: bool,
     ) -> None:
-        """The hub's time for waiting is over: keep the place without it, and tell where it is shown."""
+        """End a start whose time to wait is over. Its place stays, and the message tells where it is shown.
+
+        Return only if the place has just been granted and the start ``may_stay`` to take the grant.
+        """
         if answer is None:
             self._gpu_attempt = self._gpu_attempt.parked()
             if isinstance(trouble, Conflict):
@@ -253,8 +263,8 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
             raise ended_start(message, reason="unavailable", status=503)
         try:
             parked = await client.park(*self._gpu_attempt.key)
-            if parked["lease"]["phase"] not in WAITING:
-                return  # granted at the last moment
+            if parked["lease"]["phase"] not in WAITING and may_stay:
+                return
             answer = parked
         except Gone as error:
             raise self._gpu_withdrawn(error) from error
@@ -262,7 +272,8 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
             self.log.warning("the place of %s is not known to be parked: %s", self._log_name, error)
         self._gpu_attempt = self._gpu_attempt.parked()
         queue = answer["lease"]["queue"] or {}
-        message = f"{queue.get('sentence', 'Your place in the queue stays.')} It starts by itself."
+        kept = f"{trouble or ''} Your place in the queue stays.".lstrip()
+        message = f"{queue.get('sentence', kept)} It starts by itself."
         raise ended_start(
             message, reason="queued", status=409, link=answer["lease"]["page"], link_text="See your place"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -63,6 +64,18 @@ def assert_expected(environment: Environment, text: str) -> None:
 @ALL
 def test_what_the_probe_printed_there_is_understood(environment: Environment) -> None:
     assert_expected(environment, (OUTPUTS / f"{environment.name}.txt").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", ["hidepid", "hidepid-as-root"])
+def test_where_processes_are_hidden_the_cpu_use_of_those_that_are_seen_is_not_that_of_the_workspace(name: str) -> None:
+    text = (OUTPUTS / f"{name}.txt").read_text(encoding="utf-8")
+    clock = re.search(r"^clock ([0-9.]+) ", text, re.MULTILINE)
+    assert clock is not None
+    later = text.replace(f"clock {clock[1]} ", f"clock {float(clock[1]) + 60:.2f} ")
+    before = parse_probe(ProbeResult(text), UUIDS, None, interval_seconds=60.0, age_seconds=600.0)[1]
+    sample, _ = parse_probe(ProbeResult(later), UUIDS, before, interval_seconds=60.0, age_seconds=660.0)
+    expected = (None, None) if name == "hidepid" else (0.0, 0.0)
+    assert (sample.cpu_cores, sample.ended_cpu_cores) == expected
 
 
 @pytest.fixture

@@ -148,7 +148,7 @@ def test_the_peak_is_the_highest_of_the_streak_alone() -> None:
 
 def test_unknown_time_is_kept_for_each_gpu() -> None:
     def seen(first: float | None, second: float | None) -> Evidence:
-        gpus = GpuReading("a", first), GpuReading("b", second)
+        gpus = GpuReading("a", first, 0), GpuReading("b", second, 0)
         return read_evidence(Sample(("a", "b"), gpus, 60.0, 86400.0, 0.0), POLICY)
 
     streak, _ = judge(Streak(), seen(None, None), POLICY, ENFORCE)

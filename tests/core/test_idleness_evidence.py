@@ -244,7 +244,10 @@ def test_soft_evidence_has_a_budget(seen: Sample, since_busy_seconds: float, kin
             id="a process works that can't be read and may hold it",
         ),
         pytest.param(
-            exclusive(0, holders=None), 0.0, "GPU 0 can't be read (its processes are unknown)", id="holders unknown"
+            exclusive(0, holders=None, memory_used_bytes=0),
+            0.0,
+            "GPU 0 can't be read (its processes are unknown)",
+            id="holders unknown, no memory in use",
         ),
         pytest.param(
             exclusive(0, holders_cpu_cores=math.nan),
@@ -283,6 +286,19 @@ def test_work_that_may_have_been_missed_counts_for_the_soft_budget(
     kind, why = judged(seen, 3600.0)
     assert (kind, why.endswith(f", but {because}")) == (SOFT, True)
     assert kind_of(seen, 3601.0) is IDLE
+
+
+@pytest.mark.parametrize("memory_bytes", [GIB, None])
+@pytest.mark.parametrize("since_busy_seconds", [60.0, 3601.0])
+def test_promise_4_memory_in_use_by_unknown_processes_is_unknown_and_never_idle(
+    memory_bytes: int | None, since_busy_seconds: float
+) -> None:
+    seen = sample(exclusive(0, holders=None, memory_used_bytes=memory_bytes))
+    assert judged(seen, since_busy_seconds) == (UNKNOWN, "GPU 0 can't be read (its processes are unknown)")
+    covered = exclusive(0, holders=None, memory_used_bytes=memory_bytes, seen_seconds=60.0)
+    assert kind_of(sample(covered), since_busy_seconds) is IDLE, "the driver's buffer saw all of the time"
+    assert kind_of(replace(seen, sources=(monitored(0),)), since_busy_seconds) is IDLE, "so did the monitor"
+    assert kind_of(replace(seen, sources=(monitored(0, 0.5),)), since_busy_seconds) is UNKNOWN
 
 
 @pytest.mark.parametrize("percent", [0.0, 60.0, None])

@@ -90,7 +90,7 @@ def test_less_than_one_percent_of_utilization_is_no_work(percent: float) -> None
     ("reading", "without"),
     [
         pytest.param(COMPUTING, SOFT, id="its processes compute beside it"),
-        pytest.param(exclusive(0.0, holders=None), SOFT, id="its processes are unknown"),
+        pytest.param(exclusive(0.0, holders=None), UNKNOWN, id="its processes are unknown"),
         pytest.param(exclusive(None), UNKNOWN, id="nvidia-smi failed"),
         pytest.param(ASYNCHRONOUS, UNKNOWN, id="a neighbour or itself uses the device"),
         pytest.param(shared(None, None), UNKNOWN, id="MIG, its processes are unknown"),

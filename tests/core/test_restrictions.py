@@ -8,6 +8,7 @@ from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
 from gpuspawner.core.administering.restrictions import Measure, Restriction, exemption_of, holds_of, with_closed
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
+from gpuspawner.core.outages import API_SERVER, GPU_SOURCE, Outage
 from gpuspawner.core.placement.placement import count_away, count_free, largest_fit
 from gpuspawner.core.queue.grants import PAUSED, decide
 from gpuspawner.core.queue.index import Index
@@ -136,6 +137,29 @@ def test_who_waits_for_what_is_paused_reads_so_keeps_nothing_from_others_and_has
     everything = seen(first, later, none, paused={ALL_KINDS: "Nothing is given."})
     assert (decide(everything).grants, len(decide(everything).held_back)) == ((), 3)
     assert {place.unchanged_seconds for place in queue_places(everything).values()} == {None}
+
+
+def test_in_an_outage_nothing_is_granted_but_what_does_not_need_the_part_that_is_away():
+    gpus = fleet(gpu(0), replace(gpu(1, "t4"), cluster="east"))
+    kinds = {"a100": KINDS["a100"], "t4": replace(KINDS["t4"], cluster="east")}
+    wants = {"a100": ("a100", ()), "t4": ("t4", ()), "either": ("a100", ("t4",)), "none": (None, ())}
+
+    def granted(**away):
+        """Return who would be granted something if nobody else waited, and what."""
+        found = {}
+        for name, (kind, substitutes) in wants.items():
+            lease = a_lease(name, request=a_request("alice", kind, substitutes=substitutes))
+            decision = decide(Snapshot(NOW, kinds, (lease,), replace(gpus, **away)))
+            assert not decision.held_back, "an outage has sentences of its own"
+            found.update({one.claim.id: one.kind for one in decision.grants})
+        return found
+
+    api, source = Outage(API_SERVER, NOW), Outage(GPU_SOURCE, NOW)
+    assert granted() == {"a100": "a100", "t4": "t4", "either": "a100", "none": None}
+    assert granted(outages={"east": api}) == {"a100": "a100", "either": "a100", "none": None}
+    assert granted(outages={"": api}) == {"t4": "t4", "either": "t4"}
+    assert granted(outage=api) == {}
+    assert granted(outage=source) == {"none": None}, "it needs no list of GPUs"
 
 
 def test_a_substitute_is_given_while_the_kind_asked_for_is_paused():

@@ -1,6 +1,8 @@
 """While a part is away, everybody who waits reads which one, and since when, on every page and in the API."""
 
+import contextlib
 import logging
+from dataclasses import replace
 
 import page_world
 import pytest
@@ -99,3 +101,83 @@ def test_a_step_that_waits_for_a_part_is_not_logged_and_another_reason_once(capl
     failures.clear("round", "b")
     failures.note_wait("round", "b", Unavailable("The cluster does not delete the pod: forbidden."))
     assert len(caplog.messages) == 2
+
+
+async def look(world):
+    """Look at the fleet, whether it answers or not, and reconcile once."""
+    with contextlib.suppress(Unavailable):
+        await world.parts.scheduler.observe(world.clock.now())
+    await world.parts.reconciler.round()
+    await world.settle()
+
+
+@pytest.mark.parametrize("also", [(), ("workspaces",)], ids=["the list of GPUs", "the API server"])
+async def test_what_is_asked_for_in_an_outage_is_granted_only_once_the_gpus_are_seen_again(make_world, also):
+    world = make_world(gpus=1)
+    await look(world)
+    answer = world.backend._answer
+
+    def is_away(asked, lease_id=""):
+        if asked in {"fleet", *also}:
+            raise Unavailable("No answer came.", API_SERVER)
+
+    world.backend._answer = is_away
+    world.clock.advance(10)
+    await look(world)
+    world.backend.gpus = tuple(replace(gpu, foreign=True) for gpu in world.backend.gpus)  # somebody outside takes it
+    lease = await world.start("bob")
+    await look(world)
+    assert (world.phase(lease), world.did(lease)) == (Phase.QUEUED, ["asked"])
+    world.backend._answer = answer
+    await look(world)
+    assert world.phase(lease) is Phase.QUEUED, "the GPU that was taken in the outage is not free"
+    world.backend.gpus = tuple(replace(gpu, foreign=False) for gpu in world.backend.gpus)
+    await look(world)
+    assert world.phase(lease) is Phase.RESERVED
+
+
+async def test_an_answer_that_is_older_than_the_outage_grants_nothing(make_world):
+    world = make_world(gpus=1)
+    free, world.backend.gpus = world.backend.gpus, tuple(replace(gpu, foreign=True) for gpu in world.backend.gpus)
+    await look(world)
+    lease = await world.start("bob")
+    world.backend.gpus = free
+    await world.parts.scheduler.observe(world.clock.now())
+    answer = await world.parts.scheduler.sync(world.allocator.observed.snapshot())
+    assert [grant.claim.id for grant in answer.grants()] == [lease.id]
+    world.backend.unreachable, world.backend.away_part = "No answer came.", API_SERVER
+    await look(world)
+    await world.allocator.granting.take(answer)
+    assert world.phase(lease) is Phase.QUEUED
+    world.backend.unreachable = ""
+    await look(world)
+    assert world.phase(lease) is Phase.RESERVED
+
+
+@pytest.mark.parametrize("attended", [False, True])
+async def test_a_start_that_an_outage_kept_from_being_tried_parks_at_its_place_and_did_not_fail(make_world, attended):
+    """promise 6: a later request does not pass it either."""
+    world = make_world(gpus=1)
+    await look(world)
+    holder, lease, later = [await world.start(name) for name in ("alice", "bob", "carol")]
+    await world.allocator.park(later.id, later.attempt)
+    world.hub.forget("carol")
+    if not attended:
+        await world.allocator.park(lease.id, lease.attempt)
+        world.hub.forget("bob")
+    await look(world)
+    await world.allocator.release(holder.id, holder.attempt, "cancelled", "")
+    await world.settle()
+    assert world.phase(lease) is Phase.RESERVED, "granted as the outage begins"
+    world.backend.unreachable, world.backend.away_part = "No answer came.", API_SERVER
+    for _ in range(12):
+        world.clock.advance(10)
+        await look(world)
+    world.backend.unreachable = ""
+    for _ in range(3):
+        world.clock.advance(1)
+        await look(world)
+    after = world.now_of(lease)
+    assert (after.phase, after.failed_starts, after.asked_at) == (Phase.RESERVED, 0, lease.asked_at)
+    assert world.phase(later) is Phase.PARKED
+    assert "parked" not in world.did(lease)

@@ -144,6 +144,27 @@ async def test_a_place_that_can_not_be_parked_ends_the_start_in_words(start, say
     assert (error.value.status_code, error.value.jupyterhub_message) == (409, told)
 
 
+async def test_a_start_whose_grant_can_not_be_taken_leaves_the_hub_at_its_time_and_keeps_its_place(start):
+    start.gpu_wait_in_hub_seconds = 0.1
+    reserved, away = lease("reserved"), Unavailable("The Kubernetes API server does not answer.")
+    start.service.says = {"acquire": [reserved], "wait": [reserved], "acknowledge": [away], "park": [reserved]}
+    with pytest.raises(StartEnded) as error:
+        await asyncio.wait_for(start.start(), 5)
+    told = "The Kubernetes API server does not answer. Your place in the queue stays. It starts by itself."
+    assert (error.value.status_code, error.value.jupyterhub_message) == (409, told)
+    await start.run_post_stop_hook()
+    assert (start.service.released, start.service.forgotten) == ([], []), "its place stays"
+
+
+async def test_a_grant_at_the_last_moment_is_taken(start):
+    start.gpu_wait_in_hub_seconds = 0
+    granted = {**lease("starting"), "patch": {}, "request": ASKED}
+    reserved, queued = lease("reserved"), lease("queued", QUEUE)
+    start.service.says = {"acquire": [queued], "park": [reserved], "wait": [reserved], "acknowledge": [granted]}
+    await start._gpu_wait_for_grant()
+    assert start._gpu_attempt.request == Request.from_json(ASKED)
+
+
 async def test_why_a_start_failed_is_stored_in_the_words_that_its_user_read(start):
     start.problem = ended_start("The image lab:2 does not exist.", reason="cannot-start", status=409)
     start.service.says = {

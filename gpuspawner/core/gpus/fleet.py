@@ -13,7 +13,7 @@ from gpuspawner.core.fields import Internal, Required, section, whole_number_rea
 from gpuspawner.core.gpus.claims import DeviceClaim
 from gpuspawner.core.gpus.names import Group, group_of
 from gpuspawner.core.number_fields import COUNTS, PRICE, Bytes, ComputeCapability, Flag, GpuCount, PositiveDuration
-from gpuspawner.core.outages import Outage
+from gpuspawner.core.outages import GPU_SOURCE, Outage
 from gpuspawner.core.text_fields import NAME, GroupNames, Labels, ResourceName, Title
 
 
@@ -206,6 +206,14 @@ class Fleet:
     def outage_of(self, cluster: str) -> Outage | None:
         """Return the outage that hides the present state of a cluster's GPUs, or None."""
         return self.outage or self.outages.get(cluster)
+
+    def outage_of_kind(self, kind: GpuKind | None) -> Outage | None:
+        """Return the outage during which nothing of a kind is granted, or None. ``kind`` is None without a GPU.
+
+        A workspace without a GPU needs no list of GPUs.
+        """
+        outage = self.outage_of(kind.cluster if kind else "")
+        return None if kind is None and outage is not None and outage.part == GPU_SOURCE else outage
 
     @cached_property
     def by_id(self) -> Mapping[str, Gpu]:

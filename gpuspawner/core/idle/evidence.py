@@ -198,7 +198,7 @@ def _by_processes(reading: GpuReading, name: str, sample: Sample, policy: IdlePo
     """Judge the CPU time of the processes that hold a GPU, or may hold it. It has no gaps.
 
     On a GPU of its own it shows only that nothing worked: CPU use may be anything. On a shared one it is all that
-    tells the workspace's work from that of others.
+    tells the workspace's work from that of others. Unknown holders are unknown on both, unless no memory is in use.
     """
 
     def found(state: GpuState, words: str, coverage: float = 0.0, *, saw_work: bool = False) -> Interval:
@@ -214,7 +214,8 @@ def _by_processes(reading: GpuReading, name: str, sample: Sample, policy: IdlePo
     cores = reading.cpu_cores
     if reading.holders is None or cores is None or not cores >= 0:  # NaN is no measurement
         why = "its processes are unknown" if reading.holders is None else "the CPU use of its processes is unknown"
-        return found(without, f"{name} can't be read ({reading.problem or why})")
+        state = GpuState.UNKNOWN if reading.has_unknown_holders else without
+        return found(state, f"{name} can't be read ({reading.problem or why})")
     words = f"the processes of {name} at {show_cores(cores)}"
     if cores <= policy.held_bound_cores:
         return found(GpuState.IDLE, words, 1.0)
@@ -229,7 +230,8 @@ def _joined(reading: GpuReading, intervals: tuple[Interval, ...], policy: IdlePo
 
     1. Busy, if any source saw work.
     2. Idle, if a source that integrates over time covers it.
-    3. Unknown, if it could not be read, or if others may have done what was seen.
+    3. Unknown, if it could not be read, or if others may have done what was seen. Unknown holders of an exclusive GPU
+       do not matter if the driver's buffer covers the time.
     4. Idle. Work may have been missed, unless the CPU time of its processes or the driver's buffer covers the time.
     """
     gpu, by_probe, by_processes = reading.gpu, *intervals[-2:]
@@ -239,7 +241,8 @@ def _joined(reading: GpuReading, intervals: tuple[Interval, ...], policy: IdlePo
     if seen := [one for one in idle if one.source in INTEGRATING]:
         late_seconds = min(one.end_seconds for one in seen)
         return GpuEvidence(gpu, GpuState.IDLE, seen[0].words, closer_seconds=late_seconds, intervals=intervals)
-    if unknown := [one for one in intervals if one.state is GpuState.UNKNOWN]:
+    told = intervals[:-1] if idle and not reading.shared else intervals
+    if unknown := [one for one in told if one.state is GpuState.UNKNOWN]:
         may_work = any(one.saw_work for one in unknown)
         return GpuEvidence(gpu, GpuState.UNKNOWN, unknown[0].words, may_work, intervals=intervals)
     closer_seconds = 0.0 if reading.highest_percent is None else None  # of a MIG device a closer look reads nothing

@@ -83,6 +83,11 @@ class GpuReading:
         return self.memory_used_bytes <= CONTEXT_BYTES
 
     @property
+    def has_unknown_holders(self) -> bool:
+        """Whether a process that nobody saw may compute on it: its holders are unknown, and memory may be in use."""
+        return self.holders is None and (self.memory_used_bytes is None or self.memory_used_bytes > CONTEXT_BYTES)
+
+    @property
     def may_be_woken(self) -> bool:
         """Whether the reading itself may be what it shows: ``nvidia-smi`` wakes a GPU without persistence mode.
 

@@ -6,9 +6,10 @@ pass it with GPUs that are not reserved, or if they end before the reserved GPUs
 holds back reserves no GPUs. Another request under the same limit passes it only if it ends before the limit is needed.
 A request that a budget holds back reserves nothing either.
 
-These requests are passed over and reserve nothing: requests for a paused kind, parked leases while their hub does not
-answer, requests in back-off, and requests that are too large for the whole fleet. If a user has the maximum number of
-starts under way, their next request reserves its GPUs and gets them a moment later.
+These requests are passed over and reserve nothing: requests for a paused kind, requests for a kind whose cluster or
+list of GPUs does not answer, parked leases while their hub does not answer, requests in back-off, and requests that are
+too large for the whole fleet. If a user has the maximum number of starts under way, their next request reserves its
+GPUs and gets them a moment later.
 """
 
 from __future__ import annotations
@@ -186,6 +187,8 @@ class _Pass:
         held: Held | None = None
         fitting: list[GpuKind] = []
         for kind in kinds_of(claim.request, self._seen.kinds):
+            if self._is_away(kind):
+                continue  # somebody else may use by now what was free; pages tell of the outage
             if (paused := self._paused(kind)) or claim.request.count > self._largest(kind.pool):
                 held = held or paused
                 continue  # nothing that ends could serve it: it keeps nothing from others
@@ -214,6 +217,10 @@ class _Pass:
         words = self._seen.paused_words(kind.name if kind else None)
         return Held(PAUSED, words) if words else None
 
+    def _is_away(self, kind: GpuKind | None) -> bool:
+        """Return whether an outage hides the present state of a kind's GPUs. One failed look is enough."""
+        return self._seen.fleet.outage_of_kind(kind) is not None
+
     def _fit(self, claim: Claim, kind: GpuKind) -> Fit | None:
         if not self._pools.has_free(kind.pool):
             return None  # most of a long line find nothing left
@@ -225,6 +232,8 @@ class _Pass:
             self._held[claim.id] = Held(first.rule, first.words)
 
     def _serve_without_gpu(self, claim: Claim) -> None:
+        if self._is_away(None):
+            return
         held = self._paused(None) or self._barred(claim, None) or self._over_the_place(claim, None, ())
         if held is not None:
             self._held[claim.id] = held

@@ -73,6 +73,9 @@ class Reconciler:
         self._running: tuple[Running, ...] = ()
         self._running_of: dict[str, list[Running]] = {}
         self._looked_at = 0.0
+        self._has_missed_look = False
+        self._sees_since = 0.0
+        """When a look at what runs succeeded again after a failed one."""
         self.has_looked = False
         """Whether it has seen what runs, and all that runs has its lease again."""
         self._gone_since: dict[str, float] = {}
@@ -107,8 +110,11 @@ class Reconciler:
             self._running = tuple(one for one in await self._backend.workspaces() if not self._is_false(one))
         except Unavailable as error:
             self._book.failures.note_wait("looking at what runs", OF_ALL, error)
+            self._has_missed_look = True
             return
         self._book.failures.clear("looking at what runs")
+        if self._has_missed_look:
+            self._has_missed_look, self._sees_since = False, looked_at
         self._looked_at = looked_at
         gpus = self._allocator.scheduler.fleet.gpus
         self._failed_gpus = frozenset(gpu.id for gpu in gpus if not gpu.healthy and not gpu.group)
@@ -218,16 +224,24 @@ class Reconciler:
 
     def _reserved(self, lease: Lease, now: float) -> asyncio.Future[None] | None:
         to_start = lease.unattended and (lease.id, lease.granted_at) not in self._started
-        if now - max(lease.phase_since, self._heard_at(lease)) > self._settings.reserved_seconds:
-            if answers(self._view.server(lease), lease):
-                self._view.ask(lease, self._see_dropped)
-            else:
-                return self._dropped(lease, now)
+        held_up = (lease.granted_at or now) < self._sees_since  # an outage kept its start from being tried
+        is_silent = now - max(lease.phase_since, self._heard_at(lease)) > self._settings.reserved_seconds
+        if is_silent and answers(self._view.server(lease), lease):
+            self._view.ask(lease, self._see_dropped)
+        elif held_up and (is_silent or to_start):
+            return self._parked(lease, now)
+        elif is_silent:
+            return self._dropped(lease, now)
         elif to_start and self._allocator.observed.hub_answers:
             self._act(lease, self._start)
         elif to_start and self._view.in_doubt:  # it went away as this was granted: no start failed
-            return self._book.save(leases.park(lease, now))
+            return self._parked(lease, now)
         return None
+
+    def _parked(self, lease: Lease, now: float) -> asyncio.Future[None]:
+        """Give a start that was never tried back to its place. It does not count as failed."""
+        self._allocator.observed.give_back(lease)
+        return self._book.save(leases.park(lease, now))
 
     def _heard_at(self, lease: Lease) -> float:
         """Return from when on nobody was heard who speaks for a lease, though this service could have heard."""

@@ -371,8 +371,7 @@ class QueueView:
     def _as_seen(self, offer: Offer) -> Offer:
         """Return an offer as people are told it: how many are free is not known while their cluster is away."""
         kind, fleet = self._scheduler.kinds.get(offer.kind), self._scheduler.fleet
-        away = fleet.outage_of(kind.cluster if kind else "") is not None
-        return replace(offer, free=None) if away else offer
+        return replace(offer, free=None) if fleet.outage_of_kind(kind) is not None else offer
 
     def _standing(self, computed: _Computed) -> Answer | None:
         if computed.answer is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -174,12 +175,22 @@ async def test_a_workspace_cannot_give_itself_a_gpu(
     assert (await backend.fleet()).gpus[0].foreign
 
 
+async def seen_foreign(backend: LocalBackend) -> tuple[Gpu, ...]:
+    """Return the GPUs once the first one is foreign: the driver shows a change within a second."""
+    for _ in range(20):
+        gpus = (await backend.fleet()).gpus
+        if gpus[0].foreign:
+            break
+        await asyncio.sleep(0.1)
+    return gpus
+
+
 async def test_memory_without_a_known_process_is_foreign_unless_leased(
     backend: LocalBackend, driver: SimulatedDriver, start: Start
 ) -> None:
     driver.set_values(0, memory__used_bytes=501 * 2**20)
     driver.set_values(1, memory__used_bytes=500 * 2**20)
-    first, second = (await backend.fleet()).gpus
+    first, second = await seen_foreign(backend)
     assert (first.foreign, second.foreign) == (True, False)
     assert first.note == "501 MiB of it are in use although no workspace has it"
     start(SLEEP, GPUSPAWNER_GPUS=driver.uuids[0])
@@ -198,7 +209,7 @@ async def test_memory_of_processes_that_cannot_be_seen_from_here_is_foreign(
     compute(driver, 4194305, gpu=0)
     for gpu in (0, 1):
         driver.set_values(gpu, memory__used_bytes=501 * 2**20)
-    first, second = (await backend.fleet()).gpus
+    first, second = await seen_foreign(backend)
     assert (first.foreign, first.note) == (True, "501 MiB of it are in use although no workspace has it")
     assert not second.foreign, "the driver lists who computes, and nobody does here"
     start(SLEEP, GPUSPAWNER_GPUS=driver.uuids[0])

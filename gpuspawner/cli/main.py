@@ -65,8 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # a terminal may lack the script of a name
     code = _run(list(sys.argv[1:] if arguments is None else arguments))
     output = sys.modules.get("gpuspawner.cli.output")  # commands that print no times do not import it
-    if output is not None and (sentence := output.take_zone_sentence(time.time())):
-        output.say_progress(sentence)
+    if output is not None:
+        output.name_zone(time.time())
     return code
 
 

@@ -130,10 +130,8 @@ def show_iso(at: float) -> str:
     return units.show_iso(at, _Printed.zone)
 
 
-def take_zone_sentence(now: float) -> str:
-    """Return a sentence that names the zone of the times that were printed, or "", and start afresh."""
-    zone, had_time = _Printed.zone, _Printed.has_time
+def name_zone(now: float) -> None:
+    """Print the zone of the times that the command printed, if it printed any. The next command starts afresh."""
+    if _Printed.zone is not None and _Printed.has_time:
+        say_progress(f"Times are in {_Printed.zone.key} ({datetime.fromtimestamp(now, _Printed.zone):%H:%M} now).")
     _Printed.zone, _Printed.has_time = None, False
-    if zone is None or not had_time:
-        return ""
-    return f"Times are in {zone.key} ({datetime.fromtimestamp(now, zone):%H:%M} now)."

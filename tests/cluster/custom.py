@@ -12,9 +12,7 @@ from gpuspawner.catalog.resources.definitions import API_GROUP, KINDS, REQUESTS
 from tools.cluster.helm import Helm
 
 CHART = ROOT / "helm" / "gpuspawner-crds"
-# Not https: the hub would mark its cookies as secure, and tests reach it by http.
 EXTRA = """
-c.JupyterHub.public_url = "http://hub.example.org/"
 c.KubeSpawner.cmd = ["python3", "-m", "http.server", "8888"]
 c.KubeSpawner.gpu_cluster["custom_resources"] = {namespace!r}
 """

@@ -125,7 +125,7 @@ def test_what_is_started_by_form_and_api_is_listed_alike(hub, kubectl):
         asked[user] = seen(kubectl, name)["spec"]
         assert (status["lease"], asked[user]["user"]) == (lease["id"], user)
         assert asked[user]["template"] == lease["request"]["template"]
-        assert status["page"].endswith(lease["page"].removeprefix("/"))
+        assert status.get("page") is None, "this hub names no public address"
     assert (asked["form"]["gpu"], asked["form"]["count"]) == ("a100", 1)
     hub.stop("program")
     hub.until_ended("program", "stopped", WAIT_SECONDS)

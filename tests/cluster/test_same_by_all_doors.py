@@ -69,7 +69,7 @@ def looks(hub, kubectl, session, lease):  # noqa: F811
         "node": given.get("node"),
         "ends": status.get("endsAt"),
         "place": status.get("position"),
-        "reason": status.get("reason"),
+        "reason": status.get("message"),
     }
     return api, cluster, page_look(page)
 
@@ -125,7 +125,7 @@ def test_what_runs_and_how_it_ended_is_the_same_whichever_way_it_was_asked_for(h
         hub.gpu(f"/workspaces/{lease['id']}/stop", "POST", token=own_token(hub, user))
         ended = hub.until_ended(user, "stopped", WAIT_SECONDS)
         page = page_look(page_of(hub, session, lease["id"]))
-        assert page["message"] == ended["end"]["why"]
+        assert page["reason"] == ended["end"]["why"]
         if door == "kubectl":
             assert until(kubectl, user, "Ended")["message"] == ended["end"]["why"]
             kubectl("delete", "gvm", user)

@@ -142,7 +142,9 @@ def test_ssh_shows_the_gpu_of_the_lease_and_scp_copies_50_mb_both_ways(hub, mach
 def test_promise_9_another_user_s_token_opens_no_workspace(machine):
     done = machine(*machine.ssh, "alice/-", "true", user="bob")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("Refused (403): your token may not open workspace `alice/-`.")
+    assert done.stderr.startswith(
+        "You are bob, and workspace `alice/-` is another user's: your token is not sent there."
+    )
 
 
 def test_vs_code_opens_first_with_its_explorer_and_a_terminal(hub, sign_in):

@@ -68,7 +68,7 @@ from gpuspawner.service.store import AuditLine, Store
 from gpuspawner.service.store.outbox import OutboxRow
 from gpuspawner.service.tell.metrics import scraped
 from gpuspawner.service.tell.metrics.counted import Counted
-from gpuspawner.service.waiting.queue_snapshot import QueueView
+from gpuspawner.service.waiting.queue_snapshot import QueueSnapshot
 from gpuspawner.service.web.base import NotFound, Static
 from gpuspawner.service.web.page_routes import ROUTES as WEB_ROUTES
 from gpuspawner.service.web.page_routes import STATIC
@@ -149,7 +149,7 @@ def wire(
     seen = Dcgm(in_force, clock)
     sampler = Sampler(book, backend, scheduler, in_force, clock, settings, lifecycle, seen, reconciler.last_activity)
     url = options.public_url or options.service_url.rstrip("/") + options.prefix
-    queue = QueueView(book, scheduler, allocator, clock)
+    queue = QueueSnapshot(book, scheduler, allocator, clock)
     allocator.places = queue.places
     parts = Parts(
         store, book, in_force, scheduler, allocator, queue,

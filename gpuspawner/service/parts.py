@@ -31,7 +31,7 @@ from gpuspawner.service.settings import Settings
 from gpuspawner.service.sign_in.device_login import Logins
 from gpuspawner.service.store import Store
 from gpuspawner.service.tell.metrics.counted import Counted
-from gpuspawner.service.waiting.queue_snapshot import QueueView
+from gpuspawner.service.waiting.queue_snapshot import QueueSnapshot
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Parts:
     in_force: InForce
     scheduler: Scheduler
     allocator: Allocator
-    queue: QueueView
+    queue: QueueSnapshot
     lifecycle: Lifecycle
     reclaimer: Reclaimer
     reconciler: Reconciler

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuspawner.backends.local import busy, records, simulated
+from gpuspawner.backends.local import records, simulated
+from gpuspawner.backends.local.simulated import busy
 
 UUIDS = ("GPU-51a00000-0000-0000-0000-000000000000", "GPU-51a00000-0000-0000-0000-000000000001")
 

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_builders import GIB, KINDS, NOW, a_lease, a_request, gpu, slots
 
-from gpuspawner.core.gpus.autoscale import Autoscale
-from gpuspawner.core.gpus.fleet import Beside, Fleet, GpuKind
+from gpuspawner.core.gpus.fleet import Autoscale, Beside, Fleet, GpuKind
 from gpuspawner.core.gpus.names import Group
 from gpuspawner.core.idle.policy import LifecyclePolicy, QueuePolicy
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Key, Phase

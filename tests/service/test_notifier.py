@@ -301,7 +301,7 @@ async def test_without_a_target_nothing_waits(make_world):
 
 
 async def test_what_cannot_be_told_keeps_nothing_from_being_done(world, monkeypatch, caplog):
-    monkeypatch.setattr("gpuspawner.service.notifications.messages.lease_view", None)
+    monkeypatch.setattr("gpuspawner.service.notifications.messages.present_workspace", None)
     lease = await world.up("ann")
     await world.parts.reclaimer.mark(lease.id, End(Reason.EXPIRED, "gpuspawner", "Its lifetime was 8 h."))
     assert world.now_of(lease).phase is Phase.STOPPING

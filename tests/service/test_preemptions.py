@@ -15,7 +15,7 @@ from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.preemption.claims import present_claim
 from gpuspawner.service.rules import preemptions
 from gpuspawner.service.rules.preemptions import new_claim
-from gpuspawner.service.workspaces.presenter import lease_view
+from gpuspawner.service.workspaces.presenter import present_workspace
 
 PROTECTED, NOTICE = 1800.0, 300.0
 
@@ -48,13 +48,13 @@ async def test_a_victim_is_warned_ended_at_the_time_said_and_waits_again(world):
     made = await world.parts.preemptions.make(a_claim(world, 2))
     warned, at = world.now_of(alice), world.clock.now() + NOTICE
     assert (warned.phase, warned.notice.at, made.ends_at) == (Phase.RUNNING, at, at)
-    warning = lease_view(world.parts, warned)["warning"]
-    assert (warning["kind"], warning["ends_at"], warning["actions"]) == ("claim", at, [])
-    assert warning["text"].startswith("Training job train-77 needs 2 A100 80 GB. Your workspace ends at ")
-    assert lease_view(world.parts, warned)["explained"][0] == warning["text"]
+    warning = present_workspace(world.parts, warned).warning
+    assert (warning.kind, warning.ends_at, warning.actions) == ("claim", at, [])
+    assert warning.text.startswith("Training job train-77 needs 2 A100 80 GB. Your workspace ends at ")
+    assert present_workspace(world.parts, warned).explained[0] == warning.text
     assert (
         "(5 min). Save now. Running kernels are lost; files stay. It returns to the queue before later"
-        in warning["text"]
+        in warning.text
     )
     await world.go_on(NOTICE - 10, step=10)
     assert world.phase(alice) is Phase.RUNNING
@@ -68,8 +68,8 @@ async def test_a_victim_is_warned_ended_at_the_time_said_and_waits_again(world):
     assert held.state is State.HELD
     offer = world.parts.queue.offer("a100")
     assert (offer.free, offer.note, offer.held) == (0, "2 kept for a stronger claim", "2 kept for a stronger claim")
-    told = lease_view(world.parts, world.now_of(back))["queue"]
-    assert told["sentence"].startswith("What is free is kept for a stronger claim. You are ")
+    told = present_workspace(world.parts, world.now_of(back)).queue
+    assert told.sentence.startswith("What is free is kept for a stronger claim. You are ")
     assert world.phase(bob) in WAITING, "what was freed for another is not theirs"
     assert [x for x in world.did(alice) if x == "warned of claim"] == ["warned of claim"]
 
@@ -80,7 +80,7 @@ async def test_victims_stand_before_what_was_asked_after_them_whatever_they_used
     await world.parts.preemptions.make(a_claim(world, 2))
     await world.go_on(NOTICE + 10, step=5)
     line = [back_of(world, alice), back_of(world, bob), *later]
-    assert [lease_view(world.parts, world.now_of(x))["queue"]["place"] for x in line] == [1, 2, 3, 4]
+    assert [present_workspace(world.parts, world.now_of(x)).queue.place for x in line] == [1, 2, 3, 4]
 
 
 async def test_what_is_claimed_or_given_up_is_granted_to_those_who_wait_in_their_order(world):
@@ -114,7 +114,7 @@ async def test_who_gives_up_spares_the_warned_who_are_told_so(world):
     over = await world.parts.preemptions.give_up(made)
     assert (over.state, over.over_at) == (State.GIVEN_UP, world.clock.now())
     spared = world.now_of(alice)
-    assert (spared.notice, lease_view(world.parts, spared)["warning"]) == (None, None)
+    assert (spared.notice, present_workspace(world.parts, spared).warning) == (None, None)
     await world.go_on(NOTICE + 60, step=20)
     assert world.phase(alice) is Phase.RUNNING
     assert [x for x in world.did(alice) if "claim" in x] == ["warned of claim", "claim gone"]
@@ -166,8 +166,8 @@ async def test_what_it_would_end_is_told_and_not_done(world):
     stands, plan = world.parts.preemptions.preview(a_claim(world, 1))
     assert [x.id for x in plan.victims] == [alice.id]
     view = present_claim(world.parts, stands, plan.victims, dry_run=True).as_json()
-    assert view["words"] == "1 A100 80 GB can be had by ending 1 workspace. Nothing was done."
-    (victim,) = view["victims"]
+    assert view.words == "1 A100 80 GB can be had by ending 1 workspace. Nothing was done."
+    (victim,) = view.victims
     assert (victim["user"], victim["returns"]) == ("alice", True)
     assert victim["loses"] == "Running kernels of 30 min, 200 MiB on its GPUs; files stay."
     assert world.now_of(alice).notice is None
@@ -268,7 +268,7 @@ async def test_a_policy_may_let_it_end(make_world):
     world = make_world(policy={"preemption": {"back_in_queue": False}})
     alice = await old(world, "alice", count=2)
     await world.parts.preemptions.make(a_claim(world, 2))
-    assert "Start it again when you need it." in lease_view(world.parts, world.now_of(alice))["warning"]["text"]
+    assert "Start it again when you need it." in present_workspace(world.parts, world.now_of(alice)).warning.text
     await world.go_on(NOTICE + 10, step=5)
     assert (world.now_of(alice).reason, back_of(world, alice)) == (Reason.MADE_ROOM, None)
 

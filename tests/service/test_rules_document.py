@@ -13,6 +13,7 @@ import yaml
 from page_world import api, waiting
 
 from gpuspawner.catalog import load_catalog, load_text
+from gpuspawner.catalog.titles import given_instead, gpus_asked
 from gpuspawner.catalog.visibility import choose_team
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.calendar.windows import opening
@@ -31,9 +32,10 @@ from gpuspawner.core.rules import Accounts, Notice, Rate, Used
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.preemption.words import notice_words, why_words
 from gpuspawner.service.rules.preemptions import new_claim
+from gpuspawner.service.start.consequences import starts_now
 from gpuspawner.service.tell.rules.rule_words import rules_of
 from gpuspawner.service.waiting.positions import PlaceChanges
-from gpuspawner.service.waiting.presenter import given_instead, gpus_asked, starts_now, waits
+from gpuspawner.service.waiting.presenter import waits
 from gpuspawner.service.waiting.reasons import BEFORE_LATER, BY_SHARE
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "rules.md").read_text()

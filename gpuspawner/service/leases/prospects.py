@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from gpuspawner.catalog.titles import gpu_title
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import Fleet
@@ -21,7 +22,6 @@ from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.steps import step_each
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.waiting.presenter import gpu_title
 
 REMEMBERED_SECONDS = 86400.0
 """A kind that was there within this is waited for."""

@@ -13,7 +13,7 @@ from gpuspawner.service.sign_in import pages as sign_in
 from gpuspawner.service.start import pages as start
 from gpuspawner.service.web import console
 from gpuspawner.service.web.base import SignIn
-from gpuspawner.service.workspaces.actions import ACTIONS
+from gpuspawner.service.workspaces.api import ACTIONS
 from gpuspawner.service.workspaces.pages import Act, Home, WorkspacePage
 
 STATIC = Path(__file__).parent / "static"
@@ -21,7 +21,7 @@ STATIC = Path(__file__).parent / "static"
 ROUTES: list[Any] = [
     (r"/?", Home),
     (r"/workspaces/([^/]+)", WorkspacePage),
-    (rf"/workspaces/([^/]+)/({ACTIONS})", Act),
+    (rf"/workspaces/([^/]+)/({'|'.join(ACTIONS)})", Act),
     *quotas.ROUTES,
     *console.ROUTES,
     *administration.ROUTES,

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tornado.web import HTTPError
 
+from gpuspawner.catalog.titles import gpus_asked
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases import disputing, endings, events
 from gpuspawner.core.leases.dispute import written
@@ -15,24 +16,20 @@ from gpuspawner.core.leases.times import deciding_since
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.waiting.presenter import gpus_asked
 from gpuspawner.service.workspaces.restarts import WITH, WITHOUT, next_of, way_of
 from gpuspawner.service.workspaces.warnings import closed_gpus
 
-ACTIONS = f"keep|extend|move|stop|seen|share|dispute|answer|consent|came|{WITHOUT}|{WITH}"
-"""What :func:`act` carries out, as a route matches it."""
-
 
 async def act(parts: Parts, person: Person, lease: Lease, action: str, where: str, said: object = "") -> None:
-    """Carry out one of ACTIONS on a lease that the person may act on.
+    """Carry out an action on a workspace that the person may act on.
 
     Args:
         parts: the service.
         person: who asks.
         lease: what it is about.
-        action: one of ACTIONS.
+        action: the last part of an action's address in the API, for example ``keep``.
         where: where the person did it, in words: a stop tells it.
-        said: what came with it: to a dispute, and as its answer, what the person wrote; to consent, the kinds of GPU.
+        said: the text of a dispute or an answer, the kinds of GPU of a consent, or a number of GPUs.
 
     Raises:
         Conflict: it can't be done now; the message says why.
@@ -48,14 +45,8 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
         return  # a second click, in another tab
     elif not lease.live:
         raise Conflict("This workspace has ended. Start it again from the form; its files are kept.")
-    elif action == "came":
-        await _come(parts, person, lease, where)
-    elif action == "consent":
-        await _consent(parts, person, lease, said, where)
-    elif action == "keep":
-        await parts.lifecycle.keep(lease, person.name, where)
-    elif action == "extend":
-        await parts.lifecycle.extend(lease, person.name, where)
+    elif action in _OF_A_LIVE_ONE:
+        await _OF_A_LIVE_ONE[action](parts, person, lease, said, where)
     else:
         if person.lease is not None:
             raise HTTPError(403, reason="A workspace's own token may not end it: use the hub or the workspace page.")
@@ -96,7 +87,18 @@ async def _consent(parts: Parts, person: Person, lease: Lease, kinds: object, wh
     await parts.allocator.give()
 
 
-async def _come(parts: Parts, person: Person, lease: Lease, where: str) -> None:
+async def _take(parts: Parts, person: Person, lease: Lease, count: object, where: str) -> None:
+    """Request fewer GPUs while it waits. Its place stays."""
+    if not person.owns(lease) or person.lease is not None:
+        raise HTTPError(403, reason="Only its user may change a request.")
+    groups = await parts.members.now(lease.user, lease.key.owner)
+    waiting = parts.book.get(lease.id) or lease
+    reduced, event = await parts.allocator.asking.reduce(waiting, int(str(count)), groups)
+    await parts.book.save(reduced, audit=[parts.allocator.line(waiting, person.name, event, where)])
+    await parts.allocator.give()
+
+
+async def _come(parts: Parts, person: Person, lease: Lease, _said: object, where: str) -> None:
     """Take it for claimed: its user waited for it, and sees it run. What runs in it says nothing of who is there."""
     if not person.owns(lease) or person.lease is not None:
         raise HTTPError(403, reason="Only its user may say that somebody came to a workspace.")
@@ -143,6 +145,15 @@ async def _answer(parts: Parts, person: Person, lease: Lease, sentence: object, 
     await parts.book.save(answered, audit=[parts.allocator.line(lease, person.name, events.Answered(text), where)])
 
 
+async def _keep(parts: Parts, person: Person, lease: Lease, _said: object, where: str) -> None:
+    await parts.lifecycle.keep(lease, person.name, where)
+
+
+async def _extend(parts: Parts, person: Person, lease: Lease, _said: object, where: str) -> None:
+    await parts.lifecycle.extend(lease, person.name, where)
+
+
+_OF_A_LIVE_ONE = {"came": _come, "consent": _consent, "take": _take, "keep": _keep, "extend": _extend}
 _OF_AN_END = {"seen": _see, "share": _share, "dispute": _dispute, "answer": _answer}
 
 

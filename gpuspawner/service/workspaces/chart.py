@@ -6,11 +6,22 @@ never scaled. Nothing is drawn between readings: time that no reading covers is 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from string import ascii_uppercase
 
-from gpuspawner.service.store import ReadingRow
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.events import Stopped, WarnedIdle
+from gpuspawner.core.leases.lease import Lease
+from gpuspawner.core.leases.times import deciding_since
+from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.rules.policies import policy_of
+from gpuspawner.service.store import AuditLine, ReadingRow
+from gpuspawner.service.store.readings import RAW_SECONDS
+from gpuspawner.service.workspaces.presenter import history_words
 
 PLOT_HEIGHT = 120
 """Pixels of the plot: 100 % is at its top."""
@@ -191,3 +202,103 @@ def _joined(stretches: Iterable[tuple[float, float]]) -> list[tuple[float, float
 
 def _y(percent: float) -> float:
     return round(PLOT_HEIGHT * (1 - min(max(percent, 0.0), 100.0) / 100), 1)
+
+
+IDLE_TIMES_SHOWN = 6
+"""The chart shows six times the policy's idle minutes: three hours of the default's half hour."""
+
+
+LONGEST_SHOWN_SECONDS = 12 * 3600.0
+
+
+ROWS_SHOWN = 60
+"""Samples in the table of numbers; all of them are in the API."""
+
+
+MARKS_SHOWN = 9
+
+
+@dataclass(frozen=True)
+class ChartView:
+    """All that the chart's template draws. ``deciding`` is the time that led to the stop."""
+
+    axis: Axis
+    panels: tuple[Panel, ...]
+    marks: tuple[Mark, ...]
+    graces: tuple[Band, ...]
+    deciding: Band | None
+    below_percent: float
+    samples: list[tuple[float, dict[str, ReadingRow]]]
+    active_counts: bool
+    """Whether its policy counts any of the softer evidence that was seen."""
+
+
+def chart_of(parts: Parts, lease: Lease, rows: Sequence[ReadingRow], lines: Sequence[AuditLine]) -> ChartView | None:
+    """Return the chart of a workspace: up to now, or up to the decision to stop it.
+
+    None where it never ran on a GPU, and where its readings have been thinned since it ended.
+    """
+    since = lease.running_at or lease.granted_at
+    if not lease.slots or since is None or (lease.running_at is None and not rows):
+        return None
+    now = parts.clock.now()
+    idle = policy_of(parts.catalog, lease, now).idle
+    stopped_at = max((line.at for line in lines if isinstance(line.event, Stopped)), default=lease.ended_at)
+    thinned = stopped_at is not None and stopped_at < now - RAW_SECONDS
+    if thinned and not any(row.kept for row in rows):
+        return None
+    end = now if stopped_at is None else stopped_at
+    if stopped_at is None and lease.sampled_at is not None and now - lease.sampled_at < 2 * idle.sample_seconds:
+        end = lease.sampled_at  # the next sample is not late: what it will show is not unknown yet
+    span_seconds = min(IDLE_TIMES_SHOWN * idle.for_seconds, LONGEST_SHOWN_SECONDS)
+    axis = Axis(max(since, end - span_seconds), end, time.localtime(end).tm_gmtoff)
+    deciding = None
+    if lease.reason is Reason.IDLE and lease.sampled_at is not None:
+        deciding = axis.band(deciding_since(lease, EVIDENCE_SECONDS), end)
+    return ChartView(
+        axis,
+        panels(rows, (slot.gpu for slot in lease.slots), axis, idle.below_percent),
+        _marks(lines, axis),
+        _graces(lines, axis),
+        deciding,
+        idle.below_percent,
+        _samples(rows, axis),
+        not _active(rows).isdisjoint(idle.soft_names),
+    )
+
+
+def _active(rows: Iterable[ReadingRow]) -> set[str]:
+    """Return which softer evidence was seen."""
+    return {name for row in rows for name, one in (row.soft or {}).items() if one["active"]}
+
+
+def _marks(lines: Iterable[AuditLine], axis: Axis) -> tuple[Mark, ...]:
+    """Return what happened within the chart, oldest first, lettered."""
+    shown = sorted((x for x in lines if x.event.marked and x.at >= axis.start), key=lambda x: x.at)[-MARKS_SHOWN:]
+    return in_rows(
+        Mark(line.at, letter, history_words(line), axis.left(line.at))
+        for letter, line in zip(ascii_uppercase, shown, strict=False)
+    )
+
+
+def _graces(lines: Iterable[AuditLine], axis: Axis) -> tuple[Band, ...]:
+    """Return the stretches between an idle warning and what ended it."""
+    bands, begun = [], None
+    for line in sorted(lines, key=lambda x: x.at):
+        if isinstance(line.event, WarnedIdle):
+            begun = line.at
+        elif begun is not None and line.event.ends_grace:
+            bands.append((begun, line.at))
+            begun = None
+    if begun is not None:
+        bands.append((begun, axis.end))
+    return tuple(axis.band(start, end) for start, end in bands if end > axis.start)
+
+
+def _samples(rows: Iterable[ReadingRow], axis: Axis) -> list[tuple[float, dict[str, ReadingRow]]]:
+    """Return the newest samples of the chart, newest first: time, and each GPU's reading."""
+    samples: dict[float, dict[str, ReadingRow]] = {}
+    for row in rows:
+        if axis.start <= row.at <= axis.end:
+            samples.setdefault(row.at, {})[row.gpu] = row
+    return sorted(samples.items(), reverse=True)[:ROWS_SHOWN]

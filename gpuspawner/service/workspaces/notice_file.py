@@ -19,7 +19,7 @@ from urllib.parse import quote
 from gpuspawner.backends.base import Backend
 from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.workspaces.presenter import warnings_of
+from gpuspawner.service.workspaces.warnings import warnings_of
 
 log = logging.getLogger("gpuspawner.notices")
 
@@ -60,9 +60,11 @@ def notice_of(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     if ending is not None and ending.ends_in_seconds is not None and not (ending.disruption and lease.phase in UP):
         ends_at = parts.clock.now() + ending.ends_in_seconds
         return {"ends_at": round(ends_at, 3), "kind": "stopped", "words": STOPPED}
-    ends = [one for one in warnings_of(parts, lease) if one["ends_at"] is not None]
-    first = min(ends, key=lambda one: float(one["ends_at"]), default=None)
-    return first and {"ends_at": round(first["ends_at"], 3), "kind": first["kind"], "words": first["text"]}
+    ends = [(one.ends_at, one) for one in warnings_of(parts, lease) if one.ends_at is not None]
+    if not ends:
+        return None
+    ends_at, first = min(ends, key=lambda one: one[0])
+    return {"ends_at": round(ends_at, 3), "kind": first.kind, "words": first.text}
 
 
 def write_script(server: str, notice: Mapping[str, Any] | None) -> bytes:

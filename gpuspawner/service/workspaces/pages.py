@@ -8,6 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from gpuspawner.catalog import SSH, teams_of
+from gpuspawner.catalog.titles import gpus_asked
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.inbox.notices import Notice
 from gpuspawner.core.leases.coming_back import stops_to_start_again
@@ -18,18 +19,22 @@ from gpuspawner.service.announcements.presenter import present_notice
 from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.presenter import present_quota, present_usage_this_month
+from gpuspawner.service.start.offers import present_offer
 from gpuspawner.service.start.schedules import present_schedules_of
-from gpuspawner.service.waiting.presenter import gpus_asked
 from gpuspawner.service.web.base import PageHandler, templates
-from gpuspawner.service.workspaces import story
+from gpuspawner.service.workspaces import links
 from gpuspawner.service.workspaces.actions import act
+from gpuspawner.service.workspaces.chart import chart_of
+from gpuspawner.service.workspaces.idleness import is_simulated
 from gpuspawner.service.workspaces.presenter import (
-    extension_left_seconds,
-    is_simulated,
-    lease_view,
+    charged_gpu_hours,
+    history_words,
+    present_audit_line,
+    present_output,
+    present_workspace,
 )
-from gpuspawner.service.workspaces.records import audit_view, offer_view, output_view
-from gpuspawner.service.workspaces.restarts import going_on_view, wait_words
+from gpuspawner.service.workspaces.restarts import present_restart, wait_words
+from gpuspawner.service.workspaces.warnings import extension_left_seconds
 
 NOTICES_SHOWN = 3
 
@@ -57,7 +62,7 @@ class Home(PageHandler):
             ready=ready,
             notices=[present_notice(parts, one) for one in self.inbox.notices if _is_news(one)][:NOTICES_SHOWN],
             ended=self._ended(ended, mine),
-            offers=[offer_view(offer, parts) for offer in parts.queue.offers_to(asker) if offer.kind in kinds],
+            offers=[present_offer(offer, parts) for offer in parts.queue.offers_to(asker) if offer.kind in kinds],
             currency=parts.catalog.rules.currency,
             queue=self._queue([x for x in live if x.phase in WAITING], kinds),
             queue_since=parts.queue.old_since,
@@ -67,7 +72,7 @@ class Home(PageHandler):
         """Return what ended last, and the last of every server, with the way to start it again."""
         name = self.viewer().name
         shown = ended_shown((x for x in ended if not self.parts.book.get(x.id)), {x.key.server for x in live})
-        again = {x.id: story.start_again_links(self.hub_prefix, x, name)["same"] for x, newest in shown if newest}
+        again = {x.id: links.start_again_links(self.hub_prefix, x, name)["same"] for x, newest in shown if newest}
         return [{**self.card(x), "again": again.get(x.id, "")} for x, _ in shown]
 
     def _queue(self, line: list[Lease], kinds: Collection[str]) -> Markup:
@@ -89,12 +94,12 @@ class Home(PageHandler):
 
     def card(self, lease: Lease) -> dict[str, Any]:
         """Return what a list shows of a workspace."""
-        view = lease_view(self.parts, lease)
-        links = story.open_links(self.hub_prefix, lease, view["opens"]) if lease.phase in UP else []
+        shown = present_workspace(self.parts, lease, self.viewer())
+        opens = links.open_links(self.hub_prefix, lease, shown.opens) if lease.phase in UP else []
         return {
-            **view,
-            **story.describe_request(self.parts, lease),
-            "open": links[:1],
+            **dict(shown),
+            **links.describe_request(self.parts, lease),
+            "open": opens[:1],
             "unasked": lease.unasked,
             "again": "",
         }
@@ -133,18 +138,18 @@ class WorkspacePage(PageHandler):
         mine = person.owns(lease)
         rows = await parts.store.read(parts.store.readings.of_lease, lease.id)
         lines = await parts.store.read(parts.store.audit_log.latest, lease.id)
-        output = await output_view(parts, lease, person)
-        charged = await story.charged_gpu_hours(parts, lease)
-        going = going_on_view(parts, lease)
-        outlook = await wait_words(parts, lease, await self.groups_shown()) if going and not going["why"] else ""
-        view = lease_view(parts, lease)
+        output = await present_output(parts, lease, person)
+        charged = await charged_gpu_hours(parts, lease)
+        going = present_restart(parts, lease)
+        outlook = await wait_words(parts, lease, await self.groups_shown()) if going and not going.why else ""
+        view = present_workspace(parts, lease, person)
         self.render_page(
             "workspace.html",
             status,
             doc=view,
-            about=story.describe_request(parts, lease),
-            chart=story.chart_of(parts, lease, rows, lines),
-            history=[{**audit_view(line), "words": story.history_words(line)} for line in lines],
+            about=links.describe_request(parts, lease),
+            chart=chart_of(parts, lease, rows, lines),
+            history=[{**dict(present_audit_line(line)), "words": history_words(line)} for line in lines],
             charged_gpu_hours=charged,
             policy=lease.request.policy,
             problem=problem,
@@ -155,17 +160,15 @@ class WorkspacePage(PageHandler):
             mine=mine,
             up=lease.phase in UP,
             starts_again=stops_to_start_again(lease),
-            restarted=story.restarted_words(lease, mine=mine),
             waiting=lease.phase in WAITING,
             starting=lease.phase in {Phase.RESERVED, Phase.STARTING},
-            open_links=story.open_links(self.hub_prefix, lease, view["opens"]),
-            ssh=story.ssh_line(lease, self.address) if SSH in view["opens"] else "",
-            start_link=story.server_link(self.hub_prefix, lease, "hub/spawn-pending").rstrip("/"),
+            open_links=links.open_links(self.hub_prefix, lease, view.opens),
+            ssh=links.ssh_line(lease, self.address) if SSH in view.opens else "",
+            start_link=links.server_link(self.hub_prefix, lease, "hub/spawn-pending").rstrip("/"),
             next_one=None if lease.live else parts.book.of_key(lease.key),
-            again=story.start_again_links(self.hub_prefix, lease, person.name if mine else lease.user),
+            again=links.start_again_links(self.hub_prefix, lease, person.name if mine else lease.user),
             output=output,
             going_on_now=outlook,
-            end=story.ended_view(lease, mine=mine) if lease.reason else None,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from gpuspawner.catalog.titles import gpus_asked
 from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.idle.idleness import SampleKind
 from gpuspawner.core.leases.endings import ENDINGS, Reason
@@ -12,9 +13,8 @@ from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import idle_policy_of
 from gpuspawner.service.tell.console.listing import Column, Filter, Table
-from gpuspawner.service.waiting.presenter import gpus_asked
-from gpuspawner.service.workspaces.idleness import exemption_words
-from gpuspawner.service.workspaces.presenter import is_simulated, standing_view
+from gpuspawner.service.waiting.presenter import present_waiting
+from gpuspawner.service.workspaces.idleness import exemption_words, is_simulated
 
 PHASES = tuple((phase.value, phase.value) for phase in Phase if phase is not Phase.ENDED and phase not in WAITING)
 USES = (
@@ -140,21 +140,22 @@ def queue_rows(parts: Parts, leases: Iterable[Lease]) -> list[dict[str, Any]]:
 
 
 def _waiting(parts: Parts, lease: Lease) -> dict[str, Any]:
-    told, now = standing_view(parts, lease) or {}, parts.clock.now()
-    held = told["held_back"]
-    words = [told["sentence"], *([held["words"]] if held and held["words"] not in told["sentence"] else ())]
+    told, now = present_waiting(parts, lease), parts.clock.now()
+    assert told is not None  # it waits
+    held = told.held_back
+    words = [told.sentence, *([held.words] if held and held.words not in told.sentence else ())]
     return {
         "id": lease.id,
         "page": f"{parts.prefix}workspaces/{lease.id}",
-        "place": told["place"],
+        "place": told.place,
         "user": lease.user,
         "workspace": lease.key.server or DEFAULT_NAME,
         "team": team_title(parts.catalog, lease.request.team) or "",
         "asked": gpus_asked(lease.request, parts.catalog, simulated=is_simulated(parts, lease)),
         "waited_seconds": now - lease.asked_at,
-        "likely_seconds": told["likely_seconds"],
-        "unchanged_seconds": told["unchanged_seconds"],
-        "held_back_by": held["rule"] if held else "",
+        "likely_seconds": told.likely_seconds,
+        "unchanged_seconds": told.unchanged_seconds,
+        "held_back_by": held.rule if held else "",
         "held": "yes" if held else "no",
         "why": " ".join(words),
     }

@@ -1,0 +1,51 @@
+"""Sentences about the idleness of a workspace, and about the policy that judges it."""
+
+from __future__ import annotations
+
+from gpuspawner.core.idle.idleness import Explanation, State
+from gpuspawner.core.idle.policy import IdlePolicy
+from gpuspawner.core.leases.lease import Lease
+from gpuspawner.core.units import show_duration, show_time
+
+
+def idle_words(seen: Explanation, stops_at: str | None = None) -> str:
+    """Return where a workspace's idleness stands, and why: ``idle 12 min of 30 min, because: GPU 0 at 1 %``.
+
+    ``stops_at`` is when a grace that will be carried out is over, as people read it.
+    """
+    if seen.state is State.UNMEASURED:
+        return "not measured yet"
+    if seen.state is State.BUSY:
+        return f"in use: {seen.because}"
+    so_far = f"idle {show_duration(round(seen.idle_seconds))}"
+    if seen.grace_left_seconds is None:
+        so_far += f" of {show_duration(seen.for_seconds)}"
+    if stops_at is not None:
+        so_far += f"; stops at {stops_at}"
+    if seen.state in {State.IDLE, State.GRACE}:
+        return f"{so_far}, because: {seen.because}"
+    if seen.idle_seconds:
+        return f"{so_far}, not counting now: {seen.because}"
+    return f"not judged now: {seen.because}" if seen.state is State.UNKNOWN else f"not idle: {seen.because}"
+
+
+def measured(lease: Lease, policy: IdlePolicy | None) -> str:
+    """Return what was measured of an idle workspace, as people read it. ``policy`` is what judges it, if anything."""
+    streak = lease.streak
+    if not lease.slots:
+        return f"Nothing was done in it for {show_duration(round(streak.idle_seconds))} ({streak.because})."
+    count = len(lease.slots)
+    gpus = {1: "GPU 0 has", 2: "Both GPUs have"}.get(count, f"All {count} GPUs have")
+    peak = "" if streak.peak_percent is None else f" (highest {streak.peak_percent:g} %)"
+    if streak.peak_percent is not None and policy is not None and streak.peak_percent >= policy.below_percent:
+        peak = f" (highest {streak.peak_percent:g} %, held by no process: reading a GPU may wake it)"
+    return f"{gpus} done nothing for {show_duration(round(streak.idle_seconds))}{peak}."
+
+
+def hours_words(policy: str, instead_of: str, until: float | None, now: float) -> str:
+    """Return which policy judges by the hour, and until when; "" where no hours change it."""
+    if until is None and not instead_of:
+        return ""
+    end = "" if until is None else f" until {show_time(until, now)}"
+    instead = f" instead of {instead_of}" if instead_of else ""
+    return f"By the hours of the catalog, the policy {policy} holds{end}{instead}."

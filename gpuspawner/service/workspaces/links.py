@@ -1,0 +1,78 @@
+"""Links and commands that lead to a workspace, or start it again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from gpuspawner.catalog import LINKED, PAGES, to_options
+from gpuspawner.catalog.titles import given_instead, gpu_title, gpus_asked
+from gpuspawner.core.leases.lease import Lease
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.workspaces.idleness import is_simulated
+
+
+def start_again_links(hub_prefix: str, lease: Lease, user: str) -> dict[str, str]:
+    """Return links to the hub's form, prefilled as this workspace was asked for; the form waits for the click.
+
+    ``user`` is what its user is called now.
+    """
+    server = f"/{quote(lease.key.server, safe='@~')}" if lease.key.server else ""
+    form = f"{hub_prefix}spawn/{quote(user, safe='@~')}{server}"
+    options = to_options(lease.request) if lease.request.template else {}
+    without = to_options(replace(lease.request, gpu=None, count=0)) if options else {}
+    return {"same": _with_options(form, options), "without_gpu": _with_options(form, without)}
+
+
+def _with_options(form: str, options: Mapping[str, Any]) -> str:
+    linked = {f"opt-{key}": value for key, value in options.items() if key in LINKED}
+    return f"{form}?{urlencode(linked)}" if linked else form
+
+
+def server_link(hub_prefix: str, lease: Lease, page: str = "user") -> str:
+    """Return the address of a workspace's server, or with ``page="hub/spawn-pending"`` of its start's progress."""
+    base = hub_prefix.removesuffix("hub/")
+    return f"{base}{page}/{quote(lease.user, safe='@~')}/" + (
+        f"{quote(lease.key.server, safe='@~')}/" if lease.key.server else ""
+    )
+
+
+DEFAULT_SERVER = "-"
+"""What the command line calls the server without a name."""
+PAGES_SHOWN = {"lab": "Open Lab", "vscode": "Open VS Code"}
+
+
+def open_links(hub_prefix: str, lease: Lease, opens: Sequence[str]) -> list[tuple[str, str]]:
+    """Return what a running workspace's page offers to open, the default first: words and address."""
+    server = server_link(hub_prefix, lease)
+    links = [(PAGES_SHOWN[what], server + PAGES[what].lstrip("/")) for what in opens if what in PAGES]
+    return links or [("Open Lab", server)]
+
+
+def ssh_line(lease: Lease, url: str) -> str:
+    """Return the command that opens a workspace by SSH, to be copied; ``url`` is where its page was read."""
+    return shlex.join(["gpuspawner", "ssh", "--url", url, lease.key.server or DEFAULT_SERVER])
+
+
+def describe_request(parts: Parts, lease: Lease) -> dict[str, str]:
+    """Return the titles of what was asked; names where the catalog no longer has them."""
+    request = lease.request
+    template = parts.catalog.templates.get(request.template)
+    return {
+        "template": template.title if template else request.template or "not known",
+        "name": lease.key.server or "default workspace",
+        "asked": gpus_asked(request, parts.catalog, simulated=is_simulated(parts, lease)),
+        "instead": ", ".join(gpu_title(kind, parts.catalog) for kind in request.substitutes),
+        "given_instead": _given_instead(parts, lease),
+    }
+
+
+def _given_instead(parts: Parts, lease: Lease) -> str:
+    """Return which kind was given in place of the one asked for, in a sentence; "" where it was that one."""
+    if not lease.given or lease.request.gpu is None:
+        return ""
+    title = gpu_title(lease.given, parts.catalog)
+    return f"{title}{given_instead(parts.catalog, lease.request.gpu, lease.given)}."

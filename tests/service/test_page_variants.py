@@ -4,13 +4,12 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from gpuspawner.core.administration import Message, Restriction
+from gpuspawner.core.schedules import Wish
 from page_world import CATALOG, NOW, Browser, in_grace, reclaimed, running, waiting
 from variants import sample, variants
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.core.administering.restrictions import Restriction
-from gpuspawner.core.calendar.ready import Wish
-from gpuspawner.core.inbox.messages import Message
 from gpuspawner.core.leases.events import Answered
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.queue.preemption import Preemption
@@ -72,7 +71,7 @@ def test_pages_of_a_workspace_answer_for_every_variant_of_a_lease(world, phase):
         name = f"x{number}"
         lease = replace(variant, id=name, key=replace(variant.key, server=name))
         if lease.live:
-            world.call(world.parts.book._leases.put, lease)
+            world.call(world.parts.registry._leases.put, lease)
         made.append((label, lease))
     world.parts.store.save([lease for _, lease in made])
     for label, lease in made:

@@ -5,21 +5,21 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from gpuspawner.core.idle.policies import ActivityPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
+from gpuspawner.core.idle.verdicts import SampleKind, Streak, explain
+from gpuspawner.core.queue.decisions import KeptFree
+from gpuspawner.core.quotas.usage import check_quotas
 from lease_builders import KINDS, NOW, a_lease, a_request, slots
 from service_world import a_catalog
 
 from gpuspawner.catalog.titles import gpus_asked
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import Autoscale
-from gpuspawner.core.idle.idleness import SampleKind, Streak, explain
-from gpuspawner.core.idle.policy import ActivityPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
-from gpuspawner.core.leases.endings import ENDINGS, Reason
+from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.outages import HUB, Outage
-from gpuspawner.core.queue.kept_free import KeptFree
-from gpuspawner.core.queue.positions import Place
+from gpuspawner.core.queue.estimates import Place
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
-from gpuspawner.core.quotas.quotas import check_quotas
 from gpuspawner.core.rules import Limit, Quota, Rules, What, Whom
 from gpuspawner.core.units import ordinal, show_time
 from gpuspawner.schedulers.base import Offer
@@ -344,13 +344,13 @@ def test_every_phase_and_every_reason_has_words():
         Phase.RUNNING: "Running without a GPU",
     }.items():
         assert phase_words(a_lease(phase=phase, request=without), CATALOG) == told
-    assert set(ENDINGS) == set(Reason)
+    assert set(EXIT_KINDS) == set(ExitReason)
     assert gpus_asked(a_request(gpu=None), CATALOG) == "no GPU"
 
 
 async def test_a_place_that_backs_off_or_whose_hub_is_away_says_so(world):
     parked = a_lease(phase=Phase.PARKED, not_before=world.clock.now() + 60)
-    await world.book.save(parked)
+    await world.registry.save(parked)
     world.allocator.observed.hub_answers = True
     assert "tried again in 1 min" in present_workspace(world.parts, parked).queue.sentence
     waiting = replace(parked, not_before=0.0)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.titles import gpu_title
-from gpuspawner.core.administering.restrictions import Measure, Restriction, exemption_of, holds_of, with_closed
+from gpuspawner.core.administration import Measure, Restriction, exemption_of, holds_of, with_closed
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.leases.lease import Lease

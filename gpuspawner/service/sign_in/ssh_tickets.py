@@ -8,9 +8,9 @@ from __future__ import annotations
 from pydantic import Field
 from tornado.web import HTTPError
 
+from gpuspawner.core.authentication import TICKET_SECONDS, sign_ssh_ticket, ssh_ticket_user
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import UP
-from gpuspawner.core.tickets import TICKET_SECONDS, sign_ssh_ticket, ssh_ticket_user
 from gpuspawner.service.api.rest.models import Answer, Body
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router

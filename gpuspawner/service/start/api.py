@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuspawner import __version__
 from gpuspawner.catalog import teams_of
-from gpuspawner.core.quotas.bounds import Who
+from gpuspawner.core.quotas.limits import Who
 from gpuspawner.service.quotas.presenter import present_bounds
 from gpuspawner.service.rules.server_names import read_server
 from gpuspawner.service.start import models
@@ -53,7 +53,7 @@ async def list_offers(actor: Actor) -> models.Offers:
         offers=[present_offer(one, state) for one in state.queue.offers_to(asker) if one.kind in catalog.gpus],
         currency=catalog.rules.currency,
         age_seconds=actor.now - state.scheduler.fleet.observed_at if state.scheduler.fleet.complete else None,
-        held=sum(x.request.count for x in state.book if person.owns(x)),
+        held=sum(x.request.count for x in state.registry if person.owns(x)),
         consents={name: list(kinds) for name, kinds in consents.items()},
         quota=[one for found in bounds for one in found],
         teams=teams,

@@ -11,9 +11,9 @@ from gpuspawner.catalog.titles import given_instead, gpu_title, gpus_asked
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.holds import asker_of
+from gpuspawner.core.queue.class_holds import asker_of
 from gpuspawner.core.queue.snapshot import Claim
-from gpuspawner.core.quotas.bounds import who_of
+from gpuspawner.core.quotas.limits import who_of
 from gpuspawner.core.rules import LatestEnd
 from gpuspawner.schedulers.base import Preview
 from gpuspawner.service.api.base import Person
@@ -46,7 +46,7 @@ async def check_start(state: Parts, person: Person, options: dict[str, Any], ser
     key, now = Key(*person.owner, server), state.clock.now()
     groups = await state.members.lately(person.name, person.owner)
     request = await state.allocator.asking.resolve(options, person.name, person.owner, groups)
-    mine = state.book.of_key(key)
+    mine = state.registry.of_key(key)
     if mine is not None and mine.phase in UP | {Phase.STARTING}:
         raise Conflict("This workspace runs already. You find it among your workspaces.")
     state.allocator.check(request, key)

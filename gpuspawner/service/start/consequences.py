@@ -7,14 +7,13 @@ from fractions import Fraction
 
 from gpuspawner.catalog import Catalog, Cluster
 from gpuspawner.catalog.titles import gpus_asked
-from gpuspawner.core.calendar.periods import HOUR_MS, milliseconds
-from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.gpus.names import written_name
-from gpuspawner.core.idle.policy import LifecyclePolicy, Mode
+from gpuspawner.core.calendar import HOUR_MS, milliseconds
+from gpuspawner.core.gpus.fleet import GpuKind, written_name
+from gpuspawner.core.idle.policies import LifecyclePolicy, Mode
 from gpuspawner.core.leases.lease import Key
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.quotas.budgets import Asker, Balance, amount_words, used_words
-from gpuspawner.core.quotas.charges import per_hour
+from gpuspawner.core.quotas.ledger import per_hour
 from gpuspawner.core.rules import LatestEnd, Rate
 from gpuspawner.core.units import show_duration, show_money, show_time
 from gpuspawner.schedulers.base import Offer
@@ -30,7 +29,7 @@ def present_cost(parts: Parts, request: Request, key: Key, kind: str | None, sec
     """
     found, now = parts.catalog.gpus.get(kind or ""), parts.clock.now()
     rate = parts.allocator.bounds.rate(kind, request.count)
-    mine = parts.book.of_key(key)
+    mine = parts.registry.of_key(key)
     balances = parts.allocator.bounds.balances("" if mine is None else mine.id)
     asker = Asker(request.user, key.user_created, request.team)
     left = list(_left(balances.of(asker), rate, now, seconds))

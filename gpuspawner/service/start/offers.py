@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuspawner.core.gpus.groups import resource_of
+from gpuspawner.core.gpus.pools import resource_of
 from gpuspawner.core.gpus.vendors import how_measured
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.parts import Parts

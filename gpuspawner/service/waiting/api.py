@@ -19,4 +19,4 @@ async def list_queue(actor: Actor) -> models.Queue:
     are left out.
     """
     kinds = (await actor.visible_catalog()).gpus
-    return present_queue(actor.state, actor.state.book, actor.person, kinds)
+    return present_queue(actor.state, actor.state.registry, actor.person, kinds)

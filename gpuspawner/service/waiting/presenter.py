@@ -9,13 +9,13 @@ from gpuspawner.catalog.titles import gpu_title, gpus_asked
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Owner
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.grants import Held, starts_under_way
-from gpuspawner.core.queue.holds import asker_of
-from gpuspawner.core.queue.positions import Place
+from gpuspawner.core.queue.class_holds import asker_of
+from gpuspawner.core.queue.decisions import Held, starts_under_way
+from gpuspawner.core.queue.estimates import Place
 from gpuspawner.core.units import ordinal, show_duration, show_time, show_wait
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.api.base import Person
-from gpuspawner.service.leases.prospects import KEPT_SECONDS
+from gpuspawner.service.engine.feasibility import KEPT_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.waiting import models
 from gpuspawner.service.waiting.reasons import kept_free_words, precedence_words
@@ -160,7 +160,7 @@ def reach_words(state: Parts, user: str, key: Key) -> str:
 def _labs(state: Parts) -> dict[Owner, set[str]]:
     """Return the names of running workspaces with JupyterLab by their user."""
     found: dict[Owner, set[str]] = {}
-    for lease in state.book:
+    for lease in state.registry:
         opens = lease.request.opens
         if lease.phase in UP and lease.request.template and (not opens or "lab" in opens):
             found.setdefault(lease.key.owner, set()).add(lease.key.server)
@@ -175,7 +175,7 @@ def outage_words(state: Parts, gpu: str | None) -> str:
 
 def start_limit(state: Parts, key: Key) -> str:
     """Return why a start would wait though its GPUs are free, "" if it would not."""
-    starts, settings = state.queue.once("starts", lambda: starts_under_way(state.book)), state.settings
+    starts, settings = state.queue.once("starts", lambda: starts_under_way(state.registry)), state.settings
     if starts[key.user_created] >= settings.concurrent_starts_each:
         return after_other_starts(settings.concurrent_starts_each, "of your workspaces")
     if starts.total() >= settings.concurrent_starts:

@@ -12,21 +12,19 @@ from math import inf
 from typing import Any, TypeVar
 
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.gpus.placement import beside_of
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.placement.placement import beside_of
 from gpuspawner.core.queue.backfill import Reservation
-from gpuspawner.core.queue.ends import LEAST_WAIT_SECONDS
-from gpuspawner.core.queue.grants import Held
-from gpuspawner.core.queue.holds import Asker, HeldGpus, begun, free_of, held_now, may_use
-from gpuspawner.core.queue.kept_free import KeptFree, kept_free
-from gpuspawner.core.queue.positions import Place
-from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
-from gpuspawner.core.quotas.quotas import Tally
+from gpuspawner.core.queue.class_holds import Asker, HeldGpus, begun, free_of, held_now, may_use
+from gpuspawner.core.queue.decisions import Held, KeptFree, kept_free
+from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.snapshot import LEAST_WAIT_SECONDS, Claim, Snapshot, claim_of
+from gpuspawner.core.quotas.usage import Tally
 from gpuspawner.schedulers.base import Answer, Offer, Preview, Scheduler
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.allocator import Allocator
-from gpuspawner.service.leases.book import Book
+from gpuspawner.service.engine.allocator import Allocator
+from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.outages import Outages
 from gpuspawner.service.waiting.positions import PlaceChanges
 
@@ -121,11 +119,11 @@ class _Pass(_Made):
 class QueueSnapshot:
     """Answers where everybody stands and what could be had."""
 
-    def __init__(self, book: Book, scheduler: Scheduler, allocator: Allocator, clock: Clock) -> None:
+    def __init__(self, registry: LeaseRegistry, scheduler: Scheduler, allocator: Allocator, clock: Clock) -> None:
         """Compute nothing before somebody asks."""
-        self._book, self._scheduler, self._observed, self._clock = book, scheduler, allocator.observed, clock
+        self._book, self._scheduler, self._observed, self._clock = registry, scheduler, allocator.observed, clock
         self._syncs, self._restrictions, self._estimator = allocator.syncs, allocator.restrictions, allocator.estimator
-        self.outages = Outages(book.store, scheduler, allocator.observed, allocator.syncs)
+        self.outages = Outages(registry.store, scheduler, allocator.observed, allocator.syncs)
         self._changes = PlaceChanges()
         self._computed: _Computed | None = None
         self._pass: _Pass | None = None

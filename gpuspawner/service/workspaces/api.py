@@ -15,7 +15,7 @@ from gpuspawner.core.leases.lease import WAITING, Key, Lease
 from gpuspawner.service.announcements.presenter import present_shown
 from gpuspawner.service.api.rest.models import LONGEST_LIST, Answer, Body, PageQuery
 from gpuspawner.service.api.rest.paging import Order, after_of, cursor_of, page
-from gpuspawner.service.leases.allocator import Ask
+from gpuspawner.service.engine.allocator import StartRequest
 from gpuspawner.service.rules.server_names import read_server
 from gpuspawner.service.start.options import StartBody
 from gpuspawner.service.store.idempotency import set_about
@@ -110,7 +110,7 @@ async def list_workspaces(actor: Actor, *, query: WorkspacesQuery) -> models.Wor
         before = (-after[1], after[2]) if after is not None and after[0] else None
         owner = None if everybody else person.owner
         ended = await state.store.read(state.store.leases.ended, owner, query.ended + 1, before)
-    live = [x for x in state.book if query.live and (everybody or person.owns(x)) and person.lease in {None, x.id}]
+    live = [x for x in state.registry if query.live and (everybody or person.owns(x)) and person.lease in {None, x.id}]
     live = [x for x in live if x.id not in {one.id for one in ended}]  # it ended meanwhile
     more = ended[query.ended :]
     shown, following = page([*sorted(live, key=_order), *ended[: query.ended]], query, _order)
@@ -156,14 +156,16 @@ async def start_workspace(actor: Actor, *, body: StartBody) -> models.Workspace:
     key = Key(*person.owner, server)
     groups = await state.members.now(person.name, person.owner)
     request = await state.allocator.asking.request_of(key, person.name, options, groups)
-    lease = state.book.of_key(key)
+    lease = state.registry.of_key(key)
     if lease is not None and lease.phase in WAITING and lease.request == request:
         return present_workspace(state, lease, person)
     if lease is not None:
         called = f"called {server}" if server else "without a name"
         raise Conflict(f"You have a workspace {called} already ({lease.id[:8]}): open or stop it, or name another one.")
     name, start = uuid.uuid4().hex, uuid.uuid4().hex
-    ask = Ask(key, person.name, request, options, start, "", unattended=True, where=actor.origin, lease_id=name)
+    ask = StartRequest(
+        key, person.name, request, options, start, "", unattended=True, where=actor.origin, lease_id=name
+    )
     set_about(name)
     return present_workspace(state, await state.allocator.acquire(ask), person)
 
@@ -325,7 +327,7 @@ async def report_lacking(actor: Actor, workspace: str, *, body: LackingInput) ->
         raise HTTPError(403, reason="Only the workspace itself says what it lacks.")
     if not set(body.lacks).issubset(may_lack):
         raise RequestRefused("lacks", quoted(body.lacks), ", ".join(may_lack), "Name what does not work.")
-    newest = actor.state.book.get(lease.id)
+    newest = actor.state.registry.get(lease.id)
     if newest is not None and newest.live and newest.lacks != tuple(body.lacks):
-        await actor.state.book.save(replace(newest, lacks=tuple(body.lacks)))
+        await actor.state.registry.save(replace(newest, lacks=tuple(body.lacks)))
     return Lacking(lacks=body.lacks)

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from itertools import count
 from string import ascii_uppercase
 
-from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.events import Stopped, WarnedIdle
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Lease
-from gpuspawner.core.leases.times import deciding_since
-from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
+from gpuspawner.core.leases.lifetimes import deciding_since
+from gpuspawner.service.engine.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine, ReadingRow
@@ -253,7 +253,7 @@ def chart_of(parts: Parts, lease: Lease, rows: Sequence[ReadingRow], lines: Sequ
     span_seconds = min(IDLE_TIMES_SHOWN * idle.for_seconds, LONGEST_SHOWN_SECONDS)
     axis = Axis(max(since, end - span_seconds), end, time.localtime(end).tm_gmtoff)
     deciding = None
-    if lease.reason is Reason.IDLE and lease.sampled_at is not None:
+    if lease.reason is ExitReason.IDLE and lease.sampled_at is not None:
         deciding = axis.band(deciding_since(lease, EVIDENCE_SECONDS), end)
     return ChartView(
         axis,

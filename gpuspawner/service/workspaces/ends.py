@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import asdict
 
-from gpuspawner.core.leases.endings import ENDINGS, GPUSPAWNER, HUB, UNKNOWN, Reason
+from gpuspawner.core.leases.exits import EXIT_KINDS, GPUSPAWNER, HUB, UNKNOWN, ExitReason
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.service.workspaces import models
@@ -22,7 +22,7 @@ def present_end(lease: Lease, now: float, *, mine: bool = True) -> models.End | 
     details = _details(lease)
     return models.End(
         reason=lease.reason.value,
-        words=ENDINGS[lease.reason].words,
+        words=EXIT_KINDS[lease.reason].words,
         message=lease.message,
         why=f"{sentence} {details}".strip(),
         by=lease.ended_by,
@@ -44,17 +44,17 @@ def exact_time(at: float, now: float, lived_seconds: float) -> str:
 
 
 _WORDS = {
-    Reason.IDLE: ("We stopped it{at} because {idle}.", "Stopped: {idle}"),
-    Reason.EXPIRED: ("It reached the end of its run time{at}.", "Reached its end time"),
-    Reason.PREEMPTED: ("The cluster ended it{at}.", "Ended by the cluster"),
-    Reason.MOVED: ("{by} moved it to other GPUs{at}.", "{by} moved it to other GPUs"),
-    Reason.CHANGED: ("{by} restarted it {way}{at}.", "{by} restarted it {way}"),
-    Reason.FAILED: ("{failed}{at}.", "{failed}"),
-    Reason.ORPHANED: ("The hub lost track of it{at}.", "Lost by the hub"),
-    Reason.BUDGET: ("It stopped{at} because a budget was used up.", "Stopped: a budget was used up"),
-    Reason.MADE_ROOM: ("It made room for a request with priority{at}.", "Made room for a request with priority"),
-    Reason.NOT_ALLOWED: ("The request ended{at} because {user} may no longer make it.", "No longer allowed"),
-    Reason.NOBODY_CAME: ("We released its GPU{at} because nobody opened it in time.", "Released: nobody opened it"),
+    ExitReason.IDLE: ("We stopped it{at} because {idle}.", "Stopped: {idle}"),
+    ExitReason.EXPIRED: ("It reached the end of its run time{at}.", "Reached its end time"),
+    ExitReason.PREEMPTED: ("The cluster ended it{at}.", "Ended by the cluster"),
+    ExitReason.MOVED: ("{by} moved it to other GPUs{at}.", "{by} moved it to other GPUs"),
+    ExitReason.CHANGED: ("{by} restarted it {way}{at}.", "{by} restarted it {way}"),
+    ExitReason.FAILED: ("{failed}{at}.", "{failed}"),
+    ExitReason.ORPHANED: ("The hub lost track of it{at}.", "Lost by the hub"),
+    ExitReason.BUDGET: ("It stopped{at} because a budget was used up.", "Stopped: a budget was used up"),
+    ExitReason.MADE_ROOM: ("It made room for a request with priority{at}.", "Made room for a request with priority"),
+    ExitReason.NOT_ALLOWED: ("The request ended{at} because {user} may no longer make it.", "No longer allowed"),
+    ExitReason.NOBODY_CAME: ("We released its GPU{at} because nobody opened it in time.", "Released: nobody opened it"),
 }
 """The end of each reason in a sentence and in a few words, but for those that people decide."""
 
@@ -65,7 +65,7 @@ def _sentences(lease: Lease, now: float, reader: str) -> tuple[str, str]:
     if lease.ended_at is not None:
         at = f" at {exact_time(lease.ended_at, now, lease.ended_at - (lease.running_at or lease.asked_at))}"
     by = reader if lease.ended_by == lease.user else lease.ended_by
-    if lease.reason in {Reason.STOPPED, Reason.CANCELLED, None}:
+    if lease.reason in {ExitReason.STOPPED, ExitReason.CANCELLED, None}:
         sentence, short = _by_people(lease)
     else:
         sentence, short = _WORDS[lease.reason]
@@ -84,7 +84,7 @@ def _sentences(lease: Lease, now: float, reader: str) -> tuple[str, str]:
 
 
 def _by_people(lease: Lease) -> tuple[str, str]:
-    if lease.reason is Reason.CANCELLED:
+    if lease.reason is ExitReason.CANCELLED:
         if lease.ended_by in {HUB, GPUSPAWNER}:
             return "Its start was cancelled{at}.", "Start cancelled"
         what = "withdrew the request" if lease.message.startswith("The request") else "cancelled its start"
@@ -104,12 +104,14 @@ _KEPT = " Nobody kept it"
 def _details(lease: Lease) -> str:
     """Return what else is to be known of an end, without what its sentence says."""
     message = lease.message
-    if lease.reason is Reason.IDLE:
+    if lease.reason is ExitReason.IDLE:
         peak = lease.streak.peak_percent
         busy = "" if peak is None or not lease.slots else f"Its highest use in that time was {peak:g} %."
         _, kept, rest = message.partition(_KEPT)
         return f"{busy}{kept}{rest}".strip()
-    if lease.reason in {Reason.STOPPED, Reason.CANCELLED} and message.startswith((_BY, "The request was withdrawn")):
+    if lease.reason in {ExitReason.STOPPED, ExitReason.CANCELLED} and message.startswith(
+        (_BY, "The request was withdrawn")
+    ):
         _, said, why = message.partition(": ")
         return f"The reason: “{why.rstrip('.')}”." if said else ""
     return message

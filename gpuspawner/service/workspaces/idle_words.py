@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuspawner.core.idle.idleness import Explanation, State
-from gpuspawner.core.idle.policy import IdlePolicy
+from gpuspawner.core.idle.policies import IdlePolicy
+from gpuspawner.core.idle.verdicts import Explanation, State
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration, show_time
 

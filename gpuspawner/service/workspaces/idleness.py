@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuspawner.catalog.models import MONITOR
-from gpuspawner.core.administering.restrictions import Restriction
+from gpuspawner.core.administration import Restriction
 from gpuspawner.core.gpus.vendors import NVIDIA, vendor_of
-from gpuspawner.core.idle.idleness import explain
-from gpuspawner.core.idle.policy import IdlePolicy, Mode
-from gpuspawner.core.idle.readings import CPU
-from gpuspawner.core.idle.sources import Source
-from gpuspawner.core.leases.endings import FINAL_WARNINGS
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
+from gpuspawner.core.idle.readings import CPU, Source
+from gpuspawner.core.idle.verdicts import explain
+from gpuspawner.core.leases.exits import FINAL_WARNINGS
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.service.parts import Parts

@@ -9,7 +9,7 @@ from gpuspawner.catalog.titles import given_instead, gpu_title, gpus_asked
 from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.stored_events import Other, fields_of
-from gpuspawner.core.quotas.charges import BUDGET, lines_until
+from gpuspawner.core.quotas.ledger import BUDGET, lines_until
 from gpuspawner.core.rules import Used
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.service.api.base import Person

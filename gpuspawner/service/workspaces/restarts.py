@@ -11,10 +11,10 @@ from gpuspawner.catalog.titles import gpus_asked
 from gpuspawner.core.errors import RequestRefused, Unavailable
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.leases.request import Next
-from gpuspawner.core.queue.holds import asker_of
+from gpuspawner.core.queue.class_holds import asker_of
 from gpuspawner.core.queue.snapshot import Claim
+from gpuspawner.service.engine.requests import options_of
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.rules.asking import options_of
 from gpuspawner.service.waiting.presenter import waits
 from gpuspawner.service.workspaces import models
 

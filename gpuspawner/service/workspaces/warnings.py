@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from gpuspawner.core.idle.policy import Mode
+from gpuspawner.core.idle.policies import Mode
 from gpuspawner.core.leases.lease import UP, Lease, Phase
-from gpuspawner.core.leases.memory import is_told
+from gpuspawner.core.leases.memory_kills import is_recent
 from gpuspawner.core.units import show_bytes, show_duration, show_time
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.preemption.words import notice_words, reaches_into_words
@@ -168,7 +168,7 @@ def claim_words(state: Parts, lease: Lease) -> str:
 def elsewhere(state: Parts, lease: Lease) -> list[models.Elsewhere]:
     """Return the other workspaces of the same user that started while they were away."""
     now, found = state.clock.now(), []
-    for one in state.book:
+    for one in state.registry:
         shown = present_arrival(one, now) if one.id != lease.id and one.key.owner == lease.key.owner else None
         if shown is not None:
             name = one.key.server or "your default workspace"
@@ -220,7 +220,7 @@ def _closed(state: Parts, lease: Lease, why: tuple[str, ...]) -> models.Warning:
 
 def _memory(lease: Lease, now: float) -> Iterator[models.Warning]:
     """Yield that Linux killed a program for lack of memory, for an hour after the last one."""
-    if not is_told(lease, now) or lease.memory_killed_at is None:
+    if not is_recent(lease, now) or lease.memory_killed_at is None:
         return
     size, at = show_bytes(lease.request.memory_bytes), show_time(lease.memory_killed_at, now)
     text = (

@@ -13,7 +13,7 @@ from gpuspawner.core.idle.policy import IdlePolicy
 from gpuspawner.core.idle.readings import GpuReading, Sample
 from gpuspawner.core.idle.sources import Measure, Source, SourceReading
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.observe.sampler import reading_rows
+from gpuspawner.service.engine.sampler import reading_rows
 from gpuspawner.service.store import ReadingRow
 from gpuspawner.service.tell.history import Looking, not_recorded, recorded, steps_of, work_of
 from gpuspawner.simulate.replay import simulate

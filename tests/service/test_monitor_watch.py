@@ -12,7 +12,7 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.idle.readings import GpuReading, Sample
 from gpuspawner.core.idle.sources import Measure, Source, SourceReading
-from gpuspawner.service.observe.monitor_watch import SAMPLES, MonitorWatch
+from gpuspawner.service.engine.sample_watches import SAMPLES, MonitorWatch
 from gpuspawner.service.tell.console.troubles import troubles
 from gpuspawner.service.tell.explanation import NO_MONITOR, NO_MONITOR_IN_IMAGE
 

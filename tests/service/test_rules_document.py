@@ -29,8 +29,8 @@ from gpuspawner.core.quotas.entries import account_of
 from gpuspawner.core.quotas.quota_words import Use, held_back_words, line_words, refusal, share_words
 from gpuspawner.core.rules import Accounts, Notice, Rate, Used
 from gpuspawner.schedulers.base import Offer
+from gpuspawner.service.engine.preemptions import new_claim
 from gpuspawner.service.preemption.words import notice_words, why_words
-from gpuspawner.service.rules.preemptions import new_claim
 from gpuspawner.service.tell.rules.place_changes import PlaceChanges
 from gpuspawner.service.tell.rules.returning import BEFORE_LATER, BY_SHARE
 from gpuspawner.service.tell.rules.rule_words import rules_of

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gpuspawner.core.leases import events
-from gpuspawner.core.leases.endings import ENDINGS, Reason
-from gpuspawner.core.leases.events import Event, Told
+from gpuspawner.core.leases.events import Audience, Event
+from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.units import show_duration
 
 KEPT_SECONDS = 30 * 86400.0
@@ -98,7 +98,7 @@ def notices_of(steps: Iterable[Step], marks: Marks) -> tuple[Notice, ...]:
 
 def _is_told(step: Step) -> bool:
     event = step.event
-    if event.told is not Told.USER:
+    if event.told is not Audience.USER:
         return False
     return not isinstance(event, events.Granted) or step.at - step.asked_at >= UNWATCHED_SECONDS
 
@@ -116,9 +116,9 @@ def _notice(step: Step, *, unread: bool) -> Notice:
 
 
 def _of_end(event: events.Stopped) -> str:
-    if event.reason not in {one.value for one in Reason}:
+    if event.reason not in {one.value for one in ExitReason}:
         return "It ended"
-    return ENDINGS[Reason(event.reason)].words
+    return EXIT_KINDS[ExitReason(event.reason)].words
 
 
 def in_order(*kinds: Collection[Notice]) -> tuple[Notice, ...]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gpuspawner.core.leases.events import Text
+from gpuspawner.core.leases.events import TextEvent
 
 
-class Passed(Text):
+class Passed(TextEvent):
     """A later request was granted GPUs before this one. ``text`` is the rule of the order."""
 
     name, words = "passed", "A later request went first"

@@ -66,7 +66,7 @@ def claim_words(parts: Parts, lease: Lease) -> str:
 def elsewhere(parts: Parts, lease: Lease) -> list[dict[str, Any]]:
     """Return which other workspaces of the same user came while they were away: told in this one's JupyterLab too."""
     now, found = parts.clock.now(), []
-    for one in parts.book:
+    for one in parts.registry:
         view = arrival_view(one, now) if one.id != lease.id and one.key.owner == lease.key.owner else None
         if view is not None:
             name = one.key.server or "your default workspace"
@@ -93,7 +93,7 @@ def reach_words(parts: Parts, user: str, key: Key) -> str:
 def _labs(parts: Parts) -> dict[Owner, set[str]]:
     """Return of whose workspaces JupyterLab may tell them something: by name."""
     found: dict[Owner, set[str]] = {}
-    for lease in parts.book:
+    for lease in parts.registry:
         opens = lease.request.opens
         if lease.phase in UP and lease.request.template and (not opens or "lab" in opens):
             found.setdefault(lease.key.owner, set()).add(lease.key.server)

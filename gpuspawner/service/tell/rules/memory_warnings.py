@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpuspawner.core.leases.lease import Lease
-from gpuspawner.core.leases.memory import is_told
+from gpuspawner.core.leases.memory_kills import is_recent
 from gpuspawner.core.units import show_bytes, show_time
 
 
 def of_memory(lease: Lease, now: float) -> Iterator[dict[str, Any]]:
     """Yield that a program was killed, for an hour after the last one was."""
-    if not is_told(lease, now) or lease.memory_killed_at is None:
+    if not is_recent(lease, now) or lease.memory_killed_at is None:
         return
     size, at = show_bytes(lease.request.memory_bytes), show_time(lease.memory_killed_at, now)
     text = (

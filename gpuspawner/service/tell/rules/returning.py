@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuspawner.core.leases.coming_back import is_by_share
 from gpuspawner.core.leases.lease import Lease
+from gpuspawner.core.leases.transitions import is_by_share
 from gpuspawner.service.parts import Parts
 
 BEFORE_LATER = "It returns to the queue before later requests of its priority, and starts again by itself"

@@ -4,12 +4,12 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 import pytest
+from gpuspawner.core.idle.policies import LifecyclePolicy
+from gpuspawner.core.schedules import FIRST_START_SECONDS, QUICKER_SHARE, Wish, parse_days, parse_time
 from test_arrivals import MINUTE, reads
 
-from gpuspawner.core.calendar.ready import FIRST_START_SECONDS, QUICKER_SHARE, Wish, parse_days, parse_time
-from gpuspawner.core.calendar.windows import Window
+from gpuspawner.core.calendar import Window
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Owner, Phase
 from gpuspawner.core.rules import Hours

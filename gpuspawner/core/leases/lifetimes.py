@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.idle.policy import ExtendPolicy, KeepPolicy
+from gpuspawner.core.idle.policies import ExtendPolicy, KeepPolicy
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.core.rules import LatestEnd

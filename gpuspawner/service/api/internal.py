@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tornado.web import HTTPError
 
+from gpuspawner.core.authentication import DIGEST, digest
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.gpus.placement import also_given
 from gpuspawner.core.leases.lease import WAITING, Key, Lease
 from gpuspawner.core.leases.reports import OUTCOMES
-from gpuspawner.core.placement.kinds import also_given
-from gpuspawner.core.proof import DIGEST, digest
 from gpuspawner.service.api.base import ApiHandler, is_spawner
 from gpuspawner.service.engine.allocator import StartRequest
 from gpuspawner.service.engine.lease_documents import lease_variables

@@ -20,9 +20,9 @@ from gpuspawner.core.leases.lease import HOLDING, JOINABLE, UP, WAITING, Key, Le
 from gpuspawner.core.leases.lifetimes import last_moment, move_back
 from gpuspawner.core.leases.reports import bounded, storable
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.positions import Place
+from gpuspawner.core.queue.estimates import Place
 from gpuspawner.core.queue.snapshot import Claim
-from gpuspawner.core.quotas.quotas import check_quotas
+from gpuspawner.core.quotas.usage import check_quotas
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Offer, Scheduler
 from gpuspawner.service.clock import Clock

@@ -18,12 +18,19 @@ from prometheus_client.core import Metric
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import WAITING, Lease
-from gpuspawner.core.queue.estimates import MOST_DAYS, StartEstimate, estimate_starts, later_requests
-from gpuspawner.core.queue.forecasts import MOST_FORECAST
+from gpuspawner.core.queue.estimates import (
+    MOST_DAYS,
+    MOST_ERRORS,
+    Outcome,
+    Place,
+    StartEstimate,
+    estimate_starts,
+    later_requests,
+    range_of,
+    right_words,
+)
+from gpuspawner.core.queue.forecasts import MOST_FORECAST, MOST_RUNS, RunTimes, past_run
 from gpuspawner.core.queue.index import Index
-from gpuspawner.core.queue.positions import Place
-from gpuspawner.core.queue.ranges import MOST_ERRORS, Outcome, range_of, right_words
-from gpuspawner.core.queue.run_times import MOST_RUNS, RunTimes, past_run
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.core.rules import Estimate
 from gpuspawner.service.clock import Clock

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind
-from gpuspawner.core.gpus.groups import resource_of, unmarked
+from gpuspawner.core.gpus.pools import resource_of, unmarked
 from gpuspawner.core.gpus.vendors import how_measured, vendor_of
 from gpuspawner.core.leases.lease import HOLDING, Lease
 from gpuspawner.service.parts import Parts

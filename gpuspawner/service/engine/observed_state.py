@@ -8,15 +8,14 @@ from dataclasses import replace
 
 from gpuspawner.backends.base import Running
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.gpus.fleet import Fleet, Slot
-from gpuspawner.core.gpus.groups import Occupant, seats
-from gpuspawner.core.gpus.names import Group
+from gpuspawner.core.gpus.fleet import Fleet, Group, Kinds, Slot
+from gpuspawner.core.gpus.placement import left_over, used_shares
+from gpuspawner.core.gpus.pools import Occupant, seats
 from gpuspawner.core.leases.lease import HOLDING, UP, Key, Lease, Phase
 from gpuspawner.core.outages import Outage
-from gpuspawner.core.placement.placement import left_over, used_shares
 from gpuspawner.core.queue.index import KeptHoldings
-from gpuspawner.core.queue.snapshot import KeptGpus, Kinds, Snapshot
-from gpuspawner.core.quotas.quotas import Holdings
+from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
+from gpuspawner.core.quotas.usage import Holdings
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.lease_documents import claimed_slots

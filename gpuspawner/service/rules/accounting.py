@@ -9,19 +9,12 @@ from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.calendar.periods import HOUR_MS, Span, day_of, milliseconds, period_of, split
+from gpuspawner.core.calendar import HOUR_MS, Per, Span, day_of, milliseconds, period_of, split
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import UP, Lease
-from gpuspawner.core.quotas.charges import (
-    HALF_LIFE_SECONDS,
-    Charge,
-    Line,
-    charged_by,
-    decayed_gpu_seconds,
-    lines_of_end,
-)
-from gpuspawner.core.quotas.entries import accounts_of
-from gpuspawner.core.rules import Account, Accounts, Per, QuotaGrant, Used
+from gpuspawner.core.quotas.ledger import HALF_LIFE_SECONDS, Charge, Line, charged_by, decayed_gpu_seconds, lines_of_end
+from gpuspawner.core.quotas.limits import accounts_of
+from gpuspawner.core.rules import Account, Accounts, QuotaGrant, Used
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.store import AuditLine, ReadingRow

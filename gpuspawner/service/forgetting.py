@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from gpuspawner.core.calendar.periods import day_of, milliseconds
+from gpuspawner.core.calendar import day_of, milliseconds
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.service.api.rest.keys import KEPT_SECONDS
 from gpuspawner.service.parts import Parts

@@ -20,8 +20,8 @@ from gpuspawner.backends.data_folder import made_identity
 from gpuspawner.catalog import Catalog, HttpSchedulerAddress, load_catalog, profile_options, scaled
 from gpuspawner.catalog.catalog_warnings import needing_pods
 from gpuspawner.catalog.watched_file import OF_SERVICE, PROBLEM, CatalogFile, Prepared
+from gpuspawner.core.authentication import hub_id_of, hub_token
 from gpuspawner.core.errors import CatalogError, Unavailable
-from gpuspawner.core.proof import hub_id_of, hub_token
 from gpuspawner.schedulers.base import Unfit
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.service.app import Options, Service

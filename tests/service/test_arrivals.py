@@ -6,8 +6,8 @@ import pytest
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
-from gpuspawner.core.administering.acts import Exempted
-from gpuspawner.core.administering.restrictions import Measure, Restriction
+from gpuspawner.core.action_events import Exempted
+from gpuspawner.core.administration import Measure, Restriction
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase

@@ -5,7 +5,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from gpuspawner.core.calendar.windows import Window
+from gpuspawner.core.calendar import Window
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import UP, Phase
 from gpuspawner.core.queue.snapshot import claim_of

@@ -10,8 +10,7 @@ from page_world import Browser, api
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
-from gpuspawner.core.idle.readings import GpuReading, Sample
-from gpuspawner.core.idle.sources import Measure, Source, SourceReading
+from gpuspawner.core.idle.readings import GpuReading, Measure, Sample, Source, SourceReading
 from gpuspawner.service.observe.monitor_watch import SAMPLES, MonitorWatch
 from gpuspawner.service.tell.console.troubles import troubles
 from gpuspawner.service.tell.explanation import NO_MONITOR, NO_MONITOR_IN_IMAGE

@@ -6,7 +6,7 @@ import pytest
 from service_world import a_catalog
 
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.idle.policy import Mode
+from gpuspawner.core.idle.policies import Mode
 from gpuspawner.core.leases.endings import End, Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.api.actions import act

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 from service_world import SECRET
 
-from gpuspawner.core.gpus.fleet import Gpu
-from gpuspawner.core.gpus.names import Group
+from gpuspawner.core.gpus.fleet import Gpu, Group
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.leases.adoption import lease_variables
 from gpuspawner.service.observe.gpu_states import gpu_states

@@ -3,7 +3,7 @@
 import pytest
 
 from gpuspawner.catalog import load_text
-from gpuspawner.core.idle.policy import LifecyclePolicy, PreemptionPolicy
+from gpuspawner.core.idle.policies import LifecyclePolicy, PreemptionPolicy
 from gpuspawner.service.tell.sentences import spot_words
 
 CATALOG = """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.errors import GpuspawnerError
-from gpuspawner.core.idle.policy import LifecyclePolicy, Mode
+from gpuspawner.core.idle.policies import LifecyclePolicy, Mode
 from gpuspawner.service.tell import history as histories
 from gpuspawner.simulate.probe import Looking
 from gpuspawner.simulate.replay import Judged, Replay, Stop, Warned, simulate, warnings

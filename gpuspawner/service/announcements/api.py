@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from tornado.web import HTTPError
 
+from gpuspawner.core.action_events import MessageSent, MessageWithdrawn
+from gpuspawner.core.administration import Message, Whom, several
 from gpuspawner.core.errors import RequestRefused, quoted
-from gpuspawner.core.inbox.acts import MessageSent, MessageWithdrawn
-from gpuspawner.core.inbox.messages import Message, Whom, several
 from gpuspawner.core.units import show_time
 from gpuspawner.service.administration.models import BulkResult
 from gpuspawner.service.announcements import models

@@ -9,9 +9,9 @@ from gpuspawner.catalog import Catalog, understood, visible
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.holds import asker_of
+from gpuspawner.core.queue.class_holds import asker_of
 from gpuspawner.core.queue.snapshot import Claim
-from gpuspawner.core.quotas.bounds import who_of
+from gpuspawner.core.quotas.limits import who_of
 from gpuspawner.core.rules import LatestEnd
 from gpuspawner.schedulers.base import Preview
 from gpuspawner.service.api.base import ApiHandler

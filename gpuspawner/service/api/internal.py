@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tornado.web import HTTPError
 
+from gpuspawner.core.authentication import DIGEST, digest
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.gpus.placement import also_given
 from gpuspawner.core.leases.lease import WAITING, Key, Lease
 from gpuspawner.core.leases.release import OUTCOMES
-from gpuspawner.core.placement.kinds import also_given
-from gpuspawner.core.proof import DIGEST, digest
 from gpuspawner.service.api.base import ApiHandler, is_spawner
 from gpuspawner.service.leases.adoption import lease_variables
 from gpuspawner.service.leases.allocator import Ask

@@ -10,7 +10,7 @@ from pydantic import Field
 from gpuspawner import __version__
 from gpuspawner.catalog import teams_of
 from gpuspawner.core.leases.lease import WAITING, Lease
-from gpuspawner.core.quotas.bounds import Who
+from gpuspawner.core.quotas.limits import Who
 from gpuspawner.service.announcements.presenter import present_shown
 from gpuspawner.service.api.actions import ACTIONS, act
 from gpuspawner.service.api.base import ApiHandler

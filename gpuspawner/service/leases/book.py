@@ -14,8 +14,8 @@ from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Key, Lease, Owner
 from gpuspawner.core.leases.warned import settled
 from gpuspawner.core.outages import DATABASE
-from gpuspawner.core.queue.live import Leases, LiveLeases
-from gpuspawner.core.quotas.charges import Line
+from gpuspawner.core.queue.snapshot import Leases, LiveLeases
+from gpuspawner.core.quotas.ledger import Line
 from gpuspawner.service.failures import Failures
 from gpuspawner.service.lease_log import log_step
 from gpuspawner.service.store import AuditLine, ReadingRow, Store

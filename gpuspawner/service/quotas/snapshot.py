@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpuspawner.catalog.visibility import team_title
-from gpuspawner.core.quotas.bounds import Who
 from gpuspawner.core.quotas.budgets import Asker, Balances
-from gpuspawner.core.quotas.quotas import Tally
+from gpuspawner.core.quotas.limits import Who
+from gpuspawner.core.quotas.usage import Tally
 from gpuspawner.core.rules import Quota, Whom
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.models import AnyBound

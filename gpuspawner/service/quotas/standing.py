@@ -7,9 +7,9 @@ from typing import Protocol
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.visibility import team_title
-from gpuspawner.core.quotas.bounds import Amount
 from gpuspawner.core.quotas.budgets import Balance
-from gpuspawner.core.quotas.quotas import Taken
+from gpuspawner.core.quotas.limits import Amount
+from gpuspawner.core.quotas.usage import Taken
 from gpuspawner.core.rules import Account, Limit, Quota, Used, What, Whom
 from gpuspawner.service.tell.sentences import gpu_title
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gpuspawner.catalog import all_words, template_of
-from gpuspawner.core.calendar.ready import Decision, Wish, decide
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.queue.snapshot import Claim
+from gpuspawner.core.schedules import Decision, Wish, decide
 from gpuspawner.service.api.check import wait_seconds
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_now

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.administering.restrictions import Measure, Restriction, exemption_of, holds_of, with_closed
+from gpuspawner.core.administration import Measure, Restriction, exemption_of, holds_of, with_closed
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.leases.lease import Lease

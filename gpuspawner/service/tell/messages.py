@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from gpuspawner.core.administering import acts
-from gpuspawner.core.calendar.acts import ReadyPaused
+from gpuspawner.core import action_events
+from gpuspawner.core.action_events import ReadyPaused
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.endings import ENDINGS, HUB, Reason
 from gpuspawner.core.leases.events import Told
@@ -157,8 +157,8 @@ _TEXTS: Mapping[type[events.Event], Callable[[Parts, Lease, AuditLine], _Told | 
     events.KilledForMemory: _killed_for_memory,
     events.WarnedOfClaim: _warned_of_claim,
     events.ClaimGone: _claim_gone,
-    acts.EndAnnounced: _announced,
-    acts.GpuClosed: _gpu_closed,
+    action_events.EndAnnounced: _announced,
+    action_events.GpuClosed: _gpu_closed,
     events.Extended: _extended,
     events.ReachesInto: _reaches_into,
     events.Stopped: _end,

@@ -10,15 +10,14 @@ from typing import Any
 from gpuspawner.catalog.prices import prices
 from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.gpus.vendors import NVIDIA, vendor_of
-from gpuspawner.core.idle.idleness import explain
-from gpuspawner.core.idle.policy import IdlePolicy, Mode
-from gpuspawner.core.idle.readings import CPU
-from gpuspawner.core.idle.sources import Source
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
+from gpuspawner.core.idle.readings import CPU, Source
+from gpuspawner.core.idle.verdicts import explain
 from gpuspawner.core.leases.endings import ENDINGS
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
-from gpuspawner.core.queue.grants import starts_under_way
-from gpuspawner.core.queue.holds import asker_of
-from gpuspawner.core.queue.positions import Place
+from gpuspawner.core.queue.class_holds import asker_of
+from gpuspawner.core.queue.decisions import starts_under_way
+from gpuspawner.core.queue.estimates import Place
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.service.leases.prospects import KEPT_SECONDS
 from gpuspawner.service.parts import Parts

@@ -8,8 +8,8 @@ from typing import Any
 from markupsafe import Markup
 
 from gpuspawner.catalog import SSH, teams_of
+from gpuspawner.core.administration import Notice
 from gpuspawner.core.errors import Conflict, RequestRefused
-from gpuspawner.core.inbox.notices import Notice
 from gpuspawner.core.leases.coming_back import stops_to_start_again
 from gpuspawner.core.leases.dispute import LONGEST_CHARACTERS
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase

@@ -16,7 +16,7 @@ from gpuspawner.core.leases.events import Stopped, WarnedIdle
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.stored_events import Other
 from gpuspawner.core.leases.times import deciding_since
-from gpuspawner.core.quotas.charges import lines_until
+from gpuspawner.core.quotas.ledger import lines_until
 from gpuspawner.core.rules import Used
 from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts

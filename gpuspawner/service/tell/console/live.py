@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gpuspawner.catalog.visibility import team_title
-from gpuspawner.core.idle.idleness import SampleKind
+from gpuspawner.core.idle.verdicts import SampleKind
 from gpuspawner.core.leases.endings import ENDINGS, Reason
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.service.parts import Parts

@@ -9,7 +9,7 @@ from itertools import product
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gpuspawner.core.idle.idleness import SampleKind
+from gpuspawner.core.idle.verdicts import SampleKind
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import UP, WAITING, Phase
 from gpuspawner.core.leases.warned import CARRIED_OUT

@@ -10,7 +10,7 @@ from gpuspawner.catalog.models import NO_GPU
 from gpuspawner.core.errors import RequestRefused, Unavailable
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.leases.request import Next
-from gpuspawner.core.queue.holds import asker_of
+from gpuspawner.core.queue.class_holds import asker_of
 from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.asking import options_of

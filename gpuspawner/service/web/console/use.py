@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from gpuspawner.core.calendar.until import parse_day
-from gpuspawner.core.quotas.charges import lines_until
+from gpuspawner.core.calendar import parse_day
+from gpuspawner.core.quotas.ledger import lines_until
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.snapshot import bounds_near_their_end
 from gpuspawner.service.rules.daily_use import counted_until, parts_of_lines, parts_of_rest

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
+
 from gpuspawner.core.administration import several
 from gpuspawner.core.idle.verdicts import Arrival
-
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Lease, Phase
-from gpuspawner.core.leases.lifetimes import CARRIED_OUT, settled_warnings
+from gpuspawner.core.leases.lifetimes import CARRIED_OUT, settled
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.rules import Notice
 
@@ -26,15 +26,15 @@ WARNED = {
 @pytest.mark.parametrize("reason", CARRIED_OUT)
 def test_a_warning_is_over_with_what_it_threatened_or_otherwise(reason):
     before = WARNED[reason]
-    assert settled_warnings(before, before) == []
+    assert settled(before, before) == []
     for of, outcome in ((next(iter(CARRIED_OUT[reason])), "ended"), (ExitReason.FAILED, "ended otherwise")):
         stops = replace(before, phase=Phase.STOPPING, reason=of)
-        assert settled_warnings(before, stops) == [(reason, outcome)]
-        assert settled_warnings(stops, replace(stops, phase=Phase.ENDED)) == [], "it counts once"
-    assert settled_warnings(before, RUNS) == [(reason, "went on")]
-    assert settled_warnings(before, replace(RUNS, keeps_used=1)) == [(reason, "kept")]
-    assert settled_warnings(before, replace(RUNS, extended_seconds=60.0)) == [(reason, "kept")]
-    assert settled_warnings(RUNS, before) == []
+        assert settled(before, stops) == [(reason, outcome)]
+        assert settled(stops, replace(stops, phase=Phase.ENDED)) == [], "it counts once"
+    assert settled(before, RUNS) == [(reason, "went on")]
+    assert settled(before, replace(RUNS, keeps_used=1)) == [(reason, "kept")]
+    assert settled(before, replace(RUNS, extended_seconds=60.0)) == [(reason, "kept")]
+    assert settled(RUNS, before) == []
 
 
 def test_several_are_named_and_the_others_counted():

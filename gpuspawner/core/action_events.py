@@ -1,8 +1,10 @@
-"""What administrators do, as it is stored and told: events as those of ``core.leases.events``, most of no lease."""
+"""Audit events of what administrators and users do."""
 
 from __future__ import annotations
 
 from gpuspawner.core.leases.events import Audience, TextEvent
+
+# --- administrators
 
 
 class EndAnnounced(TextEvent):
@@ -81,3 +83,60 @@ class ClaimServed(TextEvent):
     """Whom it is for has the GPUs that were claimed."""
 
     name, words = "claim served", "Took GPUs that were claimed"
+
+
+# --- announcements
+
+
+class MessageSent(TextEvent):
+    """An administrator sends people a message; ``text`` says to whom, until when, and what."""
+
+    name, words = "message sent", "Sent a message"
+
+
+class MessageWithdrawn(TextEvent):
+    """An administrator takes it from the pages."""
+
+    name, words = "message withdrawn", "Withdrew a message"
+
+
+# --- schedules
+
+
+class ReadyWished(TextEvent):
+    """A user wishes a workspace to be ready at a time of some days; ``text`` says when."""
+
+    name, words = "ready wished", "Wished a workspace ready"
+
+
+class ReadyResumed(TextEvent):
+    """A user has a paused one asked for again."""
+
+    name, words = "ready resumed", "Resumed a workspace ready at a time"
+
+
+class ReadyHalted(TextEvent):
+    """A user has one asked for no more until they resume it."""
+
+    name, words = "ready halted", "Paused a workspace ready at a time"
+
+
+class ReadyRemoved(TextEvent):
+    """A user wishes it no more."""
+
+    name, words = "ready removed", "Removed a workspace ready at a time"
+
+
+class ReadyPaused(TextEvent):
+    """Nobody came on several days in a row: it is asked for no more; ``text`` says which, and on how many."""
+
+    name, words, told = "ready paused", "Paused: nobody came", Audience.USER
+
+
+# --- the queue
+
+
+class Passed(TextEvent):
+    """A later request was granted GPUs before this one. ``text`` is the rule of the order."""
+
+    name, words = "passed", "A later request went first"

@@ -1,7 +1,4 @@
-"""A workspace that is to be ready at a time of some weekdays: when it is asked for, and when it is asked for no more.
-
-Times are those of the catalog's time zone, right across the changes of its clocks.
-"""
+"""Scheduled workspaces."""
 
 from __future__ import annotations
 

@@ -8,13 +8,28 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from types import MappingProxyType
 
-from gpuspawner.core.gpus.fleet import NOTHING, Beside, Fleet, Gpu, GpuKind, NodeName, Slot
+from gpuspawner.core.gpus.fleet import (
+    NOTHING,
+    Autoscale,
+    Beside,
+    Fleet,
+    Gpu,
+    GpuKind,
+    Group,
+    NodeName,
+    Slot,
+    coming_group,
+)
 from gpuspawner.core.gpus.fragmentation import Demand, Look
 from gpuspawner.core.gpus.placement import UNKNOWN, Rank, ask_of, devices, grantable, look_of, rank_of
+from gpuspawner.core.leases.lease import HOLDING, Lease
+
+# --- pools
+
 
 _Alike = tuple[bool, Look]
 """Whether a node is coming, and how it looks."""
@@ -214,3 +229,136 @@ def _least(best: Rank | None, rank: Rank | None, node: NodeName) -> Rank | None:
         return best
     rank = rank._replace(node=node)
     return rank if best is None else min(best, rank)
+
+
+# --- counted GPUs
+
+
+@dataclass(frozen=True)
+class Occupant:
+    """What was seen to hold GPUs: ``given`` counts them by group, None where it holds exactly its ``slots``.
+
+    ``slots`` are those it is known by: what its lease holds or, without one, what it says.
+    """
+
+    slots: tuple[Slot, ...]
+    given: Mapping[Group, int] | None = None
+
+
+def seats(occupants: Iterable[Occupant], reserved: Iterable[Slot] = ()) -> list[tuple[Slot, ...]]:
+    """Return the slots of each occupant, as many of each group as it was given.
+
+    1. It keeps those of its own slots that are of these groups, as many as it was given.
+    2. For the rest it takes the first of the group that neither another occupant keeps nor is ``reserved`` for a lease
+       that was given nothing yet. Where the group has no more, there are more given than the group has: the next
+       numbers stand for them.
+    """
+    occupants = list(occupants)
+    kept = [_kept_slots(occupant) for occupant in occupants]
+    taken = {slot.gpu for slot in reserved} | {slot.gpu for slots in kept for slot in slots}
+    for occupant, slots in zip(occupants, kept, strict=True):
+        for group, count in sorted((occupant.given or {}).items()):
+            index, missing = 0, count - sum(slot.group == group for slot in slots)
+            while missing > 0:
+                gpu = group.gpu(index)
+                if gpu not in taken:
+                    taken.add(gpu)
+                    slots.append(Slot(gpu))
+                    missing -= 1
+                index += 1
+    return [tuple(slots) for slots in kept]
+
+
+def _kept_slots(occupant: Occupant) -> list[Slot]:
+    if occupant.given is None:
+        return list(occupant.slots)
+    left = dict(occupant.given)
+    kept = []
+    for slot in occupant.slots:
+        if slot.group is not None and left.get(slot.group, 0) > 0:
+            left[slot.group] -= 1
+            kept.append(slot)
+    return kept
+
+
+def resource_of(kind: GpuKind, fleet: Fleet) -> str:
+    """Return the resource that counts a kind's GPUs; "" where none does, as on one machine."""
+    groups = (gpu.group for gpu in fleet.of_pool.get(kind.pool, ()))
+    return kind.resource or next((group.resource for group in groups if group is not None), "")
+
+
+def unmarked(fleet: Fleet, held: Collection[str]) -> Fleet:
+    """Return the fleet with the marks of each group (foreign, unhealthy) on GPUs that nobody holds, where there are.
+
+    Somebody else's GPU is any of its group: were it one that a lease holds, the group would look to have one more free.
+    """
+    members_of: dict[Group | None, list[Gpu]] = {
+        g.group: [] for g in fleet.gpus if g.id in held and g.group and is_marked(g)
+    }
+    if not members_of:
+        return fleet
+    for gpu in fleet.gpus:
+        if gpu.group in members_of:
+            members_of[gpu.group].append(gpu)
+    changed: dict[str, Gpu] = {}
+    for members in members_of.values():
+        free = [gpu for gpu in members if gpu.id not in held and not is_marked(gpu)]
+        for gpu in [gpu for gpu in members if gpu.id in held and is_marked(gpu)][: len(free)]:
+            other = free.pop()
+            changed[gpu.id] = _with_mark_of(other, gpu)
+            changed[other.id] = _with_mark_of(gpu, other)
+    return replace(fleet, gpus=tuple(changed.get(gpu.id, gpu) for gpu in fleet.gpus))
+
+
+def is_marked(gpu: Gpu) -> bool:
+    """Whether it may not be given: somebody else's, or unhealthy."""
+    return gpu.foreign or not gpu.healthy
+
+
+def _with_mark_of(marked: Gpu, gpu: Gpu) -> Gpu:
+    return replace(gpu, healthy=marked.healthy, foreign=marked.foreign, note=marked.note)
+
+
+# --- nodes that are not there yet
+
+
+WHOLE_GPU = "nvidia.com/gpu"
+PATIENCE = 2.0
+"""A node that takes this many times as long as the catalog says is not coming now. Arbitrary: as clouds vary."""
+
+
+def coming_gpus(kinds: Iterable[GpuKind], there: Sequence[Gpu], leases: Iterable[Lease]) -> tuple[Gpu, ...]:
+    """Return the GPUs of the nodes that may still be started.
+
+    1. Of each kind as many nodes as are left of the most it may have beside those that are there. A lease may hold
+       GPUs of a node that is not seen yet: its pod runs, so the node is there.
+    2. Nodes of which a lease holds GPUs are among them; then others, numbered from 0.
+    """
+    scaled = [kind for kind in kinds if kind.autoscale is not None]
+    if not scaled:
+        return ()
+    held = {(x.kind, slot) for x in leases if x.phase in HOLDING for slot in x.slots}
+    found: list[Gpu] = []
+    for kind in scaled:
+        assert kind.autoscale is not None, "only those were taken"
+        own = {slot for name, slot in held if name == kind.name}
+        have = {gpu.id for gpu in there if gpu.pool == kind.pool} | {slot.gpu for slot in own if not slot.is_coming}
+        nodes = max(0, kind.autoscale.most - len(have)) // kind.autoscale.each
+        promised = {slot.group for slot in own if slot.group and slot.group.is_coming}
+        found += (gpu for group in _groups(kind, nodes, promised) for gpu in _gpus(kind, kind.autoscale, group))
+    return tuple(found)
+
+
+def patience_seconds(kind: GpuKind | None) -> float:
+    """Return how long a pod of this kind is left waiting for a node, 0 where none is ever started for it."""
+    return 0.0 if kind is None or kind.autoscale is None else PATIENCE * kind.autoscale.start_seconds
+
+
+def _groups(kind: GpuKind, nodes: int, held: Collection[Group]) -> list[Group]:
+    fresh = (coming_group(kind.name, number, kind.resource or WHOLE_GPU) for number in range(nodes))
+    return [*sorted(held), *(group for group in fresh if group not in held)][:nodes]
+
+
+def _gpus(kind: GpuKind, autoscale: Autoscale, group: Group) -> Iterable[Gpu]:
+    for index in range(autoscale.each):
+        yield Gpu(group.gpu(index), kind.pool, group.node, index, kind.title, kind.memory_bytes, group=group)

@@ -13,9 +13,9 @@ from gpuspawner.core.queue.preemption import State
 from gpuspawner.core.rules import Account
 from gpuspawner.service.engine import preemptions
 from gpuspawner.service.engine.preemptions import new_claim
+from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.preemption.claims import present_claim
-from gpuspawner.service.tell.messages import message_of
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.workspaces.presenter import lease_view
 
 PROTECTED, NOTICE = 1800.0, 300.0
 

@@ -13,8 +13,8 @@ from gpuspawner.core.leases.lease import JOINABLE, UP, WAITING, Phase
 from gpuspawner.core.leases.reports import MESSAGE_CHARACTERS, RELEASE_SPOOL, ReleaseReport
 from gpuspawner.service.engine.recovery import read_release_spool
 from gpuspawner.service.engine.stop_actors import AHEAD_SECONDS, LATE_SECONDS
-from gpuspawner.service.tell.views import lease_view
-from gpuspawner.service.web.story import ended_view
+from gpuspawner.service.workspaces.presenter import lease_view
+from gpuspawner.service.workspaces.story import ended_view
 from gpuspawner.spawner.unheard import leave
 
 OUTCOMES = {

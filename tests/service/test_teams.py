@@ -13,7 +13,7 @@ from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.engine.hub import GROUPS_KNOWN_SECONDS
-from gpuspawner.service.tell.messages import message_of
+from gpuspawner.service.notifications.messages import message_of
 
 CATALOG = {
     **PLAIN,

@@ -43,7 +43,7 @@ from gpuspawner.service.failures import step_each
 from gpuspawner.service.preemption.words import why_words
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.tell.sentences import gpu_title
+from gpuspawner.service.waiting.presenter import gpu_title
 
 log = logging.getLogger("gpuspawner.preemptions")
 

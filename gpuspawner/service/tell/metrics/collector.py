@@ -18,9 +18,9 @@ from gpuspawner.core.queue.preemption import State
 from gpuspawner.service.engine.gpu_states import NO_KIND, STATES, gpu_states
 from gpuspawner.service.engine.registry import MISMATCHES
 from gpuspawner.service.engine.scheduler_sync import ERRORS
+from gpuspawner.service.notifications.sender import RESULTS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.metrics import used_ratios
-from gpuspawner.service.tell.notifier import RESULTS
 
 SOURCES = ("claim", "make_room")
 OUTCOMES = (State.CLAIMED, State.GIVEN_UP, State.LAPSED)

@@ -25,7 +25,7 @@ from gpuspawner.core.schedules import (
 )
 from gpuspawner.service.engine.allocator import StartRequest
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.ready.estimates import decided, estimate
+from gpuspawner.service.start.schedule_estimates import decided, estimate
 
 log = logging.getLogger("gpuspawner.ready")
 

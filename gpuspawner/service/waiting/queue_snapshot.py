@@ -26,7 +26,7 @@ from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocator import Allocator
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.outages import Outages
-from gpuspawner.service.tell.rules.place_changes import PlaceChanges
+from gpuspawner.service.waiting.positions import PlaceChanges
 
 T = TypeVar("T")
 

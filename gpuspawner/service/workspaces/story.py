@@ -23,9 +23,9 @@ from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine, ReadingRow
 from gpuspawner.service.store.readings import RAW_SECONDS
-from gpuspawner.service.tell.sentences import given_instead, gpu_title, gpus_asked
-from gpuspawner.service.tell.views import is_simulated
-from gpuspawner.service.web.chart import Axis, Band, Mark, Panel, in_rows, panels
+from gpuspawner.service.waiting.presenter import given_instead, gpu_title, gpus_asked
+from gpuspawner.service.workspaces.chart import Axis, Band, Mark, Panel, in_rows, panels
+from gpuspawner.service.workspaces.presenter import is_simulated
 
 IDLE_TIMES_SHOWN = 6
 """The chart shows six times the policy's idle minutes: three hours of the default's half hour."""

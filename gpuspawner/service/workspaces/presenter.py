@@ -23,19 +23,8 @@ from gpuspawner.service.engine.feasibility import KEPT_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.preemption.words import notice_words, reaches_into_words
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
-from gpuspawner.service.tell.arrivals import arrival_view, awaited_words, reach_words, unclaimed_warning
-from gpuspawner.service.tell.exemptions import kept_words
-from gpuspawner.service.tell.explanation import explained
-from gpuspawner.service.tell.rules.charged import charged_view, why_it_ends
-from gpuspawner.service.tell.rules.going_on import going_on_view, ways_out
-from gpuspawner.service.tell.rules.gpu_warnings import of_gpus
-from gpuspawner.service.tell.rules.kept_free import kept_free_words
-from gpuspawner.service.tell.rules.memory_warnings import of_memory
-from gpuspawner.service.tell.rules.precedence import precedence_words
-from gpuspawner.service.tell.rules.returning import return_words
-from gpuspawner.service.tell.rules.rule_views import held_back_view, latest_end_view, policy_view
-from gpuspawner.service.tell.rules.teams import instead
-from gpuspawner.service.tell.sentences import (
+from gpuspawner.service.start.substitutes import instead
+from gpuspawner.service.waiting.presenter import (
     after_other_starts,
     cannot_start,
     gpu_title,
@@ -44,6 +33,24 @@ from gpuspawner.service.tell.sentences import (
     phase_words,
     starts_at,
     waits,
+)
+from gpuspawner.service.waiting.reasons import kept_free_words, precedence_words, return_words
+from gpuspawner.service.workspaces.idleness import explained, kept_words
+from gpuspawner.service.workspaces.records import (
+    charged_view,
+    held_back_view,
+    latest_end_view,
+    policy_view,
+    why_it_ends,
+)
+from gpuspawner.service.workspaces.restarts import going_on_view, ways_out
+from gpuspawner.service.workspaces.warnings import (
+    arrival_view,
+    awaited_words,
+    of_gpus,
+    of_memory,
+    reach_words,
+    unclaimed_warning,
 )
 
 OVERDUE_SECONDS = 15.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from markupsafe import Markup
@@ -15,23 +15,21 @@ from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.lifetimes import deciding_since
 from gpuspawner.core.leases.transitions import stops_to_start_again
 from gpuspawner.service.announcements.presenter import present_notice
-from gpuspawner.service.api.actions import act
 from gpuspawner.service.engine.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.presenter import present_quota, present_usage_this_month
 from gpuspawner.service.start.schedules import present_schedules_of
-from gpuspawner.service.tell.output import output_view
-from gpuspawner.service.tell.record_views import audit_view, offer_view
-from gpuspawner.service.tell.rules.going_on import going_on_view, wait_words
-from gpuspawner.service.tell.sentences import gpus_asked
-from gpuspawner.service.tell.views import (
+from gpuspawner.service.waiting.presenter import gpus_asked
+from gpuspawner.service.web.base import PageHandler, templates
+from gpuspawner.service.workspaces import story
+from gpuspawner.service.workspaces.actions import act
+from gpuspawner.service.workspaces.presenter import (
     extension_left_seconds,
     is_simulated,
     lease_view,
 )
-from gpuspawner.service.web import story
-from gpuspawner.service.web.base import PageHandler, templates
-from gpuspawner.service.web.home import ENDED_READ, ended_shown
+from gpuspawner.service.workspaces.records import audit_view, offer_view, output_view
+from gpuspawner.service.workspaces.restarts import going_on_view, wait_words
 
 NOTICES_SHOWN = 3
 
@@ -197,3 +195,24 @@ class Act(WorkspacePage):
 
     def _page(self, lease: Lease) -> str:
         return f"{self.parts.prefix.rstrip('/')}/workspaces/{lease.id}"
+
+
+ENDED_READ = 50
+"""The last workspace of each server is found among these. Arbitrary: more servers than people have."""
+ENDED_SHOWN = 5
+SERVERS_SHOWN = 20
+
+
+def ended_shown(ended: Iterable[Lease], live: Collection[str]) -> list[tuple[Lease, bool]]:
+    """Return the workspaces that ended last, and the last of every other server, with whether each can start again.
+
+    ``ended`` is the newest first. ``live`` are the names of the servers that run now.
+    """
+    seen: set[str] = set(live)
+    found: list[tuple[Lease, bool]] = []
+    for number, lease in enumerate(ended):
+        newest = lease.key.server not in seen
+        seen.add(lease.key.server)
+        if number < ENDED_SHOWN or (newest and len(found) < SERVERS_SHOWN):
+            found.append((lease, newest))
+    return found

@@ -14,7 +14,7 @@ from gpuspawner.core.queue.class_holds import asker_of
 from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.service.engine.requests import options_of
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.tell.sentences import gpus_asked, waits
+from gpuspawner.service.waiting.presenter import gpus_asked, waits
 
 WITHOUT, WITH = "without-gpu", "with-gpu"
 """The two ways, as pages, API and command line call them."""

@@ -10,9 +10,9 @@ from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.core.schedules import Decision, Wish, decide
-from gpuspawner.service.api.check import wait_seconds
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_now
+from gpuspawner.service.start.check import wait_seconds
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from gpuspawner.core.leases import events
 from gpuspawner.core.leases.events import Audience
 from gpuspawner.core.leases.exits import EXIT_KINDS, HUB, ExitReason
 from gpuspawner.core.leases.lease import Lease
+from gpuspawner.service.notifications.sender import Message
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.tell.arrivals import claim_words
-from gpuspawner.service.tell.notifier import Message
-from gpuspawner.service.tell.rules.returning import return_words
-from gpuspawner.service.tell.sentences import given_instead, gpu_title
-from gpuspawner.service.tell.views import lease_view, warnings_of
+from gpuspawner.service.waiting.presenter import given_instead, gpu_title
+from gpuspawner.service.waiting.reasons import return_words
+from gpuspawner.service.workspaces.presenter import lease_view, warnings_of
+from gpuspawner.service.workspaces.warnings import claim_words
 
 ASKS = "Opening the page does nothing by itself: it asks."
 

@@ -11,6 +11,7 @@ import requests
 from gpuspawner.core.authentication import TICKET_SECONDS, sign_ticket
 from harness.hub import ADMIN_TOKEN, RealHub
 
+from gpuspawner.core.authentication import TICKET_SECONDS, sign_ticket
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.service.engine.hub import HubClient
 

@@ -4,7 +4,6 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from gpuspawner.core.quotas.namespaces import Room
 from harness.waiting import until
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +17,7 @@ from gpuspawner.core.gpus.fleet import Autoscale, GpuKind, Group
 from gpuspawner.core.leases.lease import WAITING, Phase
 from gpuspawner.core.outages import Outage
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
+from gpuspawner.core.quotas.namespaces import Room
 from gpuspawner.core.rules import HeldBack, Notice
 from gpuspawner.schedulers.base import SCHEDULER, Capabilities, Preempted, Unfit
 from gpuspawner.schedulers.by_cluster import asked

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from gpuspawner.core.authentication import NONCE, TICKET_SECONDS, Asked, new_nonce, request_headers, sign_ticket
 from service_world import PREFIX, SECRET, open_door
 from tornado.escape import utf8
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest
@@ -11,10 +10,11 @@ from tornado.httpserver import HTTPServer
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 from tornado.testing import bind_unused_port
 
+from gpuspawner.core.authentication import NONCE, TICKET_SECONDS, Asked, new_nonce, request_headers, sign_ticket
 from gpuspawner.core.errors import Gone, Unavailable
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.engine.allocator import hash_token
-from gpuspawner.service.engine.hub import STANDS_SECONDS
+from gpuspawner.service.engine.hub import USER_KNOWN_SECONDS
 from gpuspawner.spawner.client import NOT_OURS, LeaseClient, is_proven, target_of
 from gpuspawner.spawner.web.live import ServiceView
 
@@ -185,7 +185,7 @@ async def test_promise_9_a_ticket_is_over_after_a_minute(world, call):
 async def test_promise_9_a_ticket_does_nothing_for_a_user_whom_the_hub_has_no_more(world, call):
     lease, ticket = await world.up("alice"), call.ticket("alice")
     assert (await call(ticket, "POST", f"/api/v1/workspaces/{lease.id}/keep"))[0] == 200
-    world.clock.advance(STANDS_SECONDS)
+    world.clock.advance(USER_KNOWN_SECONDS)
     for created in (None, "another alice born"):
         world.hub.users.pop("alice", None) if created is None else world.hub.users.update(alice=created)
         for action in ACTIONS:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from gpuspawner.service.workspaces.story import ended_view
 
 from gpuspawner.core.errors import Conflict, Gone, Unavailable
 from gpuspawner.core.leases import transitions

@@ -10,7 +10,6 @@ from zoneinfo import ZoneInfo
 import page_world
 import pytest
 import yaml
-from gpuspawner.core.queue.class_holds import HeldGpus
 from page_world import api, waiting
 
 from gpuspawner.catalog import load_catalog, load_text
@@ -21,6 +20,7 @@ from gpuspawner.core.calendar import opening
 from gpuspawner.core.errors import CatalogError, RequestRefused
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.backfill import bound_of
+from gpuspawner.core.queue.class_holds import HeldGpus
 from gpuspawner.core.queue.estimates import Outcome, Place, right_words
 from gpuspawner.core.quotas.budgets import Asker, Balances
 from gpuspawner.core.quotas.budgets import refusal as budget_refusal

@@ -6,7 +6,7 @@ import pytest
 from lease_builders import NOW, a_lease, a_request, slots
 
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.idle.idleness import Streak
+from gpuspawner.core.idle.verdicts import Streak
 from gpuspawner.core.leases import coming_back
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.endings import Reason

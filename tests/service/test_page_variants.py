@@ -8,13 +8,12 @@ from page_world import CATALOG, NOW, Browser, in_grace, reclaimed, running, wait
 from variants import sample, variants
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.core.administering.restrictions import Restriction
-from gpuspawner.core.calendar.ready import Wish
-from gpuspawner.core.inbox.messages import Message
+from gpuspawner.core.administration import Message, Restriction
 from gpuspawner.core.leases.events import Answered
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.queue.preemption import Preemption
 from gpuspawner.core.rules import Account, QuotaGrant, What
+from gpuspawner.core.schedules import Wish
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.personal import TokenRow
 from gpuspawner.service.web import base

@@ -6,8 +6,8 @@ import pytest
 import requests
 from page_world import NOW, api
 
+from gpuspawner.core.authentication import sign_ticket
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.tickets import sign_ticket
 from gpuspawner.service.forgetting import forget
 from gpuspawner.service.observe.hub import Hub
 from gpuspawner.service.start.presets import MAX_PRESETS

@@ -8,8 +8,8 @@ import pytest
 from page_world import Browser, api
 from test_cli_using import cli  # noqa: F401 - a fixture
 
-from gpuspawner.core.calendar.ready import FIRST_START_SECONDS
 from gpuspawner.core.leases.lease import Owner
+from gpuspawner.core.schedules import FIRST_START_SECONDS
 from gpuspawner.service.start.schedules import MAX_SCHEDULES
 
 

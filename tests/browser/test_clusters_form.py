@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from gpuspawner.core.authentication import sign_ticket
 from playwright.sync_api import Page, expect
 from service_pages import pages
 

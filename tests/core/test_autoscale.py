@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-from gpuspawner.core.gpus.placement import count_all, count_free, largest_fit, place
-from gpuspawner.core.gpus.pools import coming_gpus, patience_seconds
 from hypothesis import given
 from hypothesis import strategies as st
 from lease_builders import A100, T4, a_lease, a_request, fleet, gpu, slots

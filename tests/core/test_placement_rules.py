@@ -3,8 +3,6 @@
 from fractions import Fraction
 
 import pytest
-from gpuspawner.core.gpus.fragmentation import Ask, Demand, Look
-from gpuspawner.core.gpus.placement import UNKNOWN, beside_left, demand_of, place
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_builders import A100, GIB, HALF, KINDS, a_lease, a_request, fleet, gpu, slots

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import requests
-from gpuspawner.core.authentication import TICKET_SECONDS, sign_ticket
 from harness.hub import ADMIN_TOKEN, RealHub
 
 from gpuspawner.core.authentication import TICKET_SECONDS, sign_ticket

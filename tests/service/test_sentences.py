@@ -27,7 +27,7 @@ from gpuspawner.service.start.consequences import starts_now, stops_when_idle
 from gpuspawner.service.waiting.presenter import wait_range, waits
 from gpuspawner.service.waiting.reasons import kept_free_words
 from gpuspawner.service.workspaces.idle_words import idle_words, measured
-from gpuspawner.service.workspaces.presenter import present_workspace
+from gpuspawner.service.workspaces.presenter import phase_words, present_workspace
 
 CATALOG = a_catalog()
 NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
@@ -340,7 +340,7 @@ def test_every_phase_and_every_reason_has_words():
     for phase, told in {
         Phase.QUEUED: "Waiting to start without a GPU",
         Phase.PARKED: "Waiting to start without a GPU; it starts by itself",
-        Phase.RESERVED: "Starts now without a GPU",
+        Phase.RESERVED: "Starting without a GPU",
         Phase.RUNNING: "Running without a GPU",
     }.items():
         assert phase_words(a_lease(phase=phase, request=without), CATALOG) == told

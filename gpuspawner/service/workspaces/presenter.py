@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from gpuspawner.catalog.models import Catalog
 from gpuspawner.catalog.prices import prices
 from gpuspawner.catalog.titles import given_instead, gpu_title, gpus_asked
 from gpuspawner.catalog.visibility import team_title
@@ -43,7 +44,7 @@ def present_workspace(state: Parts, lease: Lease, person: Person | None = None) 
         name=lease.key.server or DEFAULT_NAME,
         phase=lease.phase.value,
         state="",
-        words=f"{_phase_words(state, lease, simulated=simulated)}{_missing_words(state, lease)}",
+        words=f"{phase_words(lease, state.catalog, simulated=simulated)}{_missing_words(state, lease)}",
         now=now,
         fast=state.catalog.fast,
         page=f"{state.prefix}workspaces/{lease.id}",
@@ -113,11 +114,11 @@ def _state_of(shown: models.Workspace) -> str:
     return _STATES_OF_IDLENESS.get(shown.idle.state, "unknown")
 
 
-def _phase_words(state: Parts, lease: Lease, *, simulated: bool) -> str:
+def phase_words(lease: Lease, catalog: Catalog, *, simulated: bool = False) -> str:
+    """Return the phase of a workspace in words."""
     if lease.unasked and lease.phase is Phase.RUNNING:
         return "Running, started without the GPU service"
-    request, catalog = lease.request, state.catalog
-    gpus = "no GPU"
+    request, gpus = lease.request, "no GPU"
     if lease.kind is not None:
         gpus = f"{request.count} {gpu_title(lease.kind, catalog, simulated=simulated)}"
     if lease.given and request.gpu is not None:

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gpuspawner.catalog import teams_of, visible
+from gpuspawner.catalog import teams_of
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.quotas.ledger import grant_text
-from gpuspawner.core.quotas.limits import entries_in_force
 from gpuspawner.core.rules import Quota, What
 from gpuspawner.core.units import GIBIBYTE
 from gpuspawner.service.preemption.claims import give_up, present_claim
 from gpuspawner.service.quotas.api import correct_usage, grant_quota, take_grant_back
 from gpuspawner.service.quotas.models import AnyBound
+from gpuspawner.service.quotas.own_usage import UsagePage
 from gpuspawner.service.quotas.presenter import (
     grantee,
     present_grant,
-    present_quota,
     present_standing,
     present_usage_this_month,
 )
@@ -43,33 +42,6 @@ BUDGETS = (("GPU h", "GPU hours"), ("cost", "cost"))
 FIELDS = {"for whom": "user", "what": "amount"}
 """The form field that shows the error of an API field, where the names differ."""
 SWITCH = (("quotas", "Entries and rules"), ("console/limits", "All limits"), ("console/grants", "All grants"))
-
-
-class QuotaPage(PageHandler):
-    """GET: the reader's limits and budgets, what is left of them, and the rules in sentences."""
-
-    async def get(self) -> None:
-        """Answer the page."""
-        state, person = self.parts, self.viewer()
-        groups, rules = await self.groups_shown(), state.catalog.rules
-        use = await present_usage_this_month(state, "kind", person.owner)
-        # From here on nothing is awaited: the page shows one moment.
-        teams = teams_of(rules, groups)
-        quota = present_quota(state, person.name, person.owner, teams)
-        binding = [entry for team in teams or ("",) for entry in entries_in_force(rules.quotas, person.name, team)]
-        order = {entry.name: number for number, entry in enumerate(rules.quotas)}
-        self.render_page(
-            "quota.html",
-            rows=sorted([*quota.limits, *quota.budgets], key=lambda one: order[one.entry]),
-            grants=quota.grants,
-            contact=rules.contact,
-            timezone=rules.timezone,
-            rules=rules_view(
-                visible(state.catalog, groups), tuple(one for one in rules.quotas if one in binding), quota.now
-            ),
-            use=use,
-            currency=rules.currency,
-        )
 
 
 class EntryRows(NamedTuple):
@@ -277,7 +249,7 @@ class GrantsPage(ListPage):
 
 
 ROUTES: list[Any] = [
-    (r"/quota/?", QuotaPage),
+    (r"/quota/?", UsagePage),
     (r"/quotas/?", QuotasPage),
     (r"/quotas/(grants|corrections)", QuotasPage),
     (r"/quotas/(?:grants|claims)/([^/]+)/(take-back|give-up)", QuotasPage),

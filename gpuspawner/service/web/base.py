@@ -22,7 +22,7 @@ from gpuspawner.service.api.events import version_of
 from gpuspawner.service.hub_sign_in import HubOAuthCallbackHandler
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.web.navigation import current_entry, icon_of
-from gpuspawner.service.workspaces.chart import beside
+from gpuspawner.service.workspaces.chart import area_of, beside, edge_of
 
 SECURITY_HEADERS = {
     # Nothing inline, nothing from elsewhere: text that slipped through escaping could still run nothing.
@@ -82,7 +82,7 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(bytes=show_bytes, cpu=show_cpu, duration=show_duration, wait=show_wait, clock=show_time)
-    environment.filters.update(tick=tick, zone=zone, beside=beside, money=show_money)
+    environment.filters.update(tick=tick, zone=zone, beside=beside, money=show_money, area=area_of, edge=edge_of)
     environment.filters.update(amount_text=lambda bound, name: bound.text(name))
     return environment
 
@@ -133,7 +133,7 @@ class ErrorPages(BaseHandler):
                 person=self.current_user or "",
                 admin=admin,
                 here=self.request.path[len(prefix) :],
-                icon=icon_of(x for x in self.parts.book if person.owns(x)) if person else "gpu.svg",
+                icon=icon_of(x for x in self.parts.registry if person.owns(x)) if person else "gpu.svg",
                 xsrf=self.xsrf_text() if self.person else "",
                 unread=self.inbox.unread,
                 messages=[present_shown(one, self.parts.clock.now()) for one in self.inbox.messages],

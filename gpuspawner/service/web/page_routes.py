@@ -14,7 +14,8 @@ from gpuspawner.service.start import pages as start
 from gpuspawner.service.web import console
 from gpuspawner.service.web.base import SignIn
 from gpuspawner.service.workspaces.api import ACTIONS
-from gpuspawner.service.workspaces.pages import Act, Home, WorkspacePage
+from gpuspawner.service.workspaces.home import Home
+from gpuspawner.service.workspaces.pages import Act, WorkspacePage
 
 STATIC = Path(__file__).parent / "static"
 

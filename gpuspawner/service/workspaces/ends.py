@@ -104,7 +104,7 @@ _KEPT = " Nobody kept it"
 def _details(lease: Lease) -> str:
     """Return what else is to be known of an end, without what its sentence says."""
     message = lease.message
-    if lease.reason is ExitReason.IDLE:
+    if lease.reason is ExitReason.IDLE and _KEPT in message:
         peak = lease.streak.peak_percent
         busy = "" if peak is None or not lease.slots else f"Its highest use in that time was {peak:g} %."
         _, kept, rest = message.partition(_KEPT)

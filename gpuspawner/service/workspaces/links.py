@@ -9,10 +9,9 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from gpuspawner.catalog import LINKED, PAGES, to_options
-from gpuspawner.catalog.titles import given_instead, gpu_title, gpus_asked
+from gpuspawner.catalog.titles import given_instead, gpu_title
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.workspaces.idleness import is_simulated
 
 
 def start_again_links(hub_prefix: str, lease: Lease, user: str) -> dict[str, str]:
@@ -42,14 +41,14 @@ def server_link(hub_prefix: str, lease: Lease, page: str = "user") -> str:
 
 DEFAULT_SERVER = "-"
 """What the command line calls the server without a name."""
-PAGES_SHOWN = {"lab": "Open Lab", "vscode": "Open VS Code"}
+PAGES_SHOWN = {"lab": "Open JupyterLab", "vscode": "Open VS Code"}
 
 
 def open_links(hub_prefix: str, lease: Lease, opens: Sequence[str]) -> list[tuple[str, str]]:
     """Return what a running workspace's page offers to open, the default first: words and address."""
     server = server_link(hub_prefix, lease)
     links = [(PAGES_SHOWN[what], server + PAGES[what].lstrip("/")) for what in opens if what in PAGES]
-    return links or [("Open Lab", server)]
+    return links or [("Open JupyterLab", server)]
 
 
 def ssh_line(lease: Lease, url: str) -> str:
@@ -57,21 +56,8 @@ def ssh_line(lease: Lease, url: str) -> str:
     return shlex.join(["gpuspawner", "ssh", "--url", url, lease.key.server or DEFAULT_SERVER])
 
 
-def describe_request(parts: Parts, lease: Lease) -> dict[str, str]:
-    """Return the titles of what was asked; names where the catalog no longer has them."""
-    request = lease.request
-    template = parts.catalog.templates.get(request.template)
-    return {
-        "template": template.title if template else request.template or "not known",
-        "name": lease.key.server or "default workspace",
-        "asked": gpus_asked(request, parts.catalog, simulated=is_simulated(parts, lease)),
-        "instead": ", ".join(gpu_title(kind, parts.catalog) for kind in request.substitutes),
-        "given_instead": _given_instead(parts, lease),
-    }
-
-
-def _given_instead(parts: Parts, lease: Lease) -> str:
-    """Return which kind was given in place of the one asked for, in a sentence; "" where it was that one."""
+def given_instead_words(parts: Parts, lease: Lease) -> str:
+    """Return in a sentence which kind was given instead of the requested one, "" if it was that one."""
     if not lease.given or lease.request.gpu is None:
         return ""
     title = gpu_title(lease.given, parts.catalog)

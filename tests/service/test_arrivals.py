@@ -59,14 +59,14 @@ async def test_who_does_not_come_is_warned_halfway_then_it_is_given_back_and_ask
     await world.go_on(14 * MINUTE)
     view = present_workspace(world.parts, world.now_of(lease))
     assert (view.warning, view.phase) == (None, "running"), "idle for 14 min of 5, and that does not count"
-    assert view.arrival.words.startswith("It is ready since ")
+    assert view.arrival.words.startswith("It has been ready since ")
     assert view.idle.words.startswith("idle time counts once somebody came")
-    assert view.explained[:2] == [view.arrival.words, f"I{view['idle']['words'][1:]}."]
+    assert view.explained[:2] == [view.arrival.words, f"I{view.idle.words[1:]}."]
     assert not any("a warning comes in" in sentence for sentence in view.explained)
     await world.go_on(2 * MINUTE)
     warned = present_workspace(world.parts, world.now_of(lease)).warning
     assert (warned.kind, warned.actions) == ("unclaimed", ["keep"])
-    assert "nobody has come to it" in warned.text
+    assert "nobody has opened it" in warned.text
     assert warned.ends_at == pytest.approx(lease.running_at + 30 * MINUTE, abs=61)
     carol = await world.start("carol", count=2)
     await world.go_on(15 * MINUTE)
@@ -183,7 +183,7 @@ async def test_it_is_told_in_another_workspace_of_the_same_user_and_in_nobody_el
     own, others = await world.up("bob", "second", gpu="none"), await world.up("carol", gpu="none")
     [told] = elsewhere(world.parts, own)
     assert told.id == lease.id
-    assert told.text.startswith("Another workspace of yours, your default workspace, came. It is ready since ")
+    assert told.text.startswith("Your default workspace is ready. Open it, connect by SSH, or use its GPU by ")
     assert elsewhere(world.parts, others) == []
     reads(world, lease, opened=True)
     await world.go_on(MINUTE)
@@ -211,7 +211,7 @@ async def test_turn_and_warning_are_told_by_message_with_what_to_do(world):
     )
     told = message_of(world.parts, granted, turn)
     assert told.text.partition("\n")[0].endswith(
-        "Open it, connect by SSH, or use its GPU within 30 min: else it goes to who waits next."
+        "Open it, connect by SSH, or use its GPU within 30 min, or its GPU goes to the next in line."
     )
     await world.create(await world.ask("bob"))
     world.hub.answer("bob")
@@ -223,13 +223,13 @@ async def test_turn_and_warning_are_told_by_message_with_what_to_do(world):
     )
     message = message_of(world.parts, world.registry.get(waiting.id), warned)
     assert (message.user, message.title) == ("bob", "Your workspace waits for you")
-    assert "nobody has come to it" in message.text
+    assert "nobody has opened it" in message.text
 
 
 @pytest.mark.parametrize(
     ("settings", "known", "words"),
     [
-        ({}, None, "Nothing else tells you when it starts: come back to look."),
+        ({}, None, "No message tells you when it starts, so come back to look."),
         ({"notify_users": "mailto://x/{user}"}, None, "You get a message when it starts."),
         (
             {"notify_users": "mailto://x/{email}"},
@@ -237,7 +237,7 @@ async def test_turn_and_warning_are_told_by_message_with_what_to_do(world):
             "You get a message when it starts, if the hub knows your mail address.",
         ),
         ({"notify_users": "mailto://x/{email}"}, "bob@example.org", "You get a message when it starts."),
-        ({"notify_users": "mailto://x/{email}"}, "", "Nothing else tells you when it starts: come back to look."),
+        ({"notify_users": "mailto://x/{email}"}, "", "No message tells you when it starts, so come back to look."),
     ],
 )
 async def test_the_page_says_what_reaches_who_closes_it(make_world, settings, known, words):

@@ -50,7 +50,7 @@ def test_its_user_says_so_and_an_administrator_answers_on_the_same_page(world, g
     admin.submit("workspaces/gone/answer", sentence="Sorry. The policy counts CPU now.")
     assert told not in admin.look("console/").text
 
-    assert "not read" in alice.look("").text, "the answer is something new"
+    assert 'title="Unread"' in alice.look("").text, "the answer is something new"
     text = alice.look("workspaces/gone").text
     assert "<b>admin</b>" in text
     assert "Sorry. The policy counts CPU now." in text

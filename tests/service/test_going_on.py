@@ -56,8 +56,8 @@ async def test_the_gpu_is_free_at_once_and_it_starts_again_without_one_and_back(
     assert [call[:2] for call in world.hub.calls] == [("stop", "alice"), ("start", "alice")]
     view = present_workspace(world.parts, up).going_on
     assert view.action == "with-gpu"
-    assert "asks for 1 A100 80 GB" in view.words
-    assert "Running kernels and what they hold in memory are lost" in view.words
+    assert "requests 1 A100 80 GB" in view.words
+    assert "You lose running kernels and what they hold in memory" in view.words
     told = await wait_words(world.parts, up, ())
     assert told.startswith("It would wait, and this workspace ends first. The only simulated A100 80 GB is in use.")
     assert "Start" not in told

@@ -29,12 +29,12 @@ async def test_a_request_that_is_passed_was_told_by_whom_it_may_be_and_reads_why
     dave, alice = await world.up("dave", count=2), await world.start("alice", count=2)
     view = present_workspace(world.parts, world.now_of(alice))
     queue = view.queue
-    assert queue["place"] == 1
-    assert "less if a workspace ends early, more if somebody extends or goes first" in queue["sentence"]
-    assert queue["precedence"].startswith("Later requests may still go first until ")
-    assert "if they are within their share, of a team or user that used less lately and of" in queue["precedence"]
-    assert queue["precedence"] in view.explained
-    assert not [name for name in queue if "latest" in name or "most" in name]
+    assert queue.place == 1
+    assert "less if a workspace ends early, more if somebody extends or goes first" in queue.sentence
+    assert queue.precedence.startswith("Later requests may still go first until ")
+    assert "if they are within their share, of a team or user that used less lately and of" in queue.precedence
+    assert queue.precedence in view.explained
+    assert not [name for name in type(queue).model_fields if "latest" in name or "most" in name]
     bob = await world.start("bob", lifetime="24h")
     await world.hub_stops(dave)
     await world.go_on(10, step=5)

@@ -41,7 +41,7 @@ async def test_its_user_is_told_while_it_still_runs_by_when_and_what_follows(wor
     warning = present_workspace(world.parts, told).warning
     assert (warning.kind, warning.ends_at, warning.actions) == ("preempted", told.disrupted_until, [])
     assert warning.text.startswith(WHY)
-    assert "save now" in warning.text
+    assert "Save now" in warning.text
     assert "starts again by itself" in warning.text
     await world.round()
     assert world.did(alice).count("disrupted") == 1
@@ -50,7 +50,7 @@ async def test_its_user_is_told_while_it_still_runs_by_when_and_what_follows(wor
 async def test_an_end_that_comes_sooner_than_told_is_told_again(world):
     alice = await world.up("alice")
     told = await disrupted(world, alice)
-    assert "This workspace may end at any moment: save now." in present_workspace(world.parts, told).warning.text
+    assert "This workspace may end at any moment. Save now." in present_workspace(world.parts, told).warning.text
     told = await disrupted(world, alice, ends_in_seconds=120.0)
     assert told.disrupted_until == world.clock.now() + 120
     assert world.did(alice).count("disrupted") == 1, "that it may end at any moment was said already"
@@ -82,8 +82,8 @@ async def test_what_outlives_its_end_on_a_node_that_does_not_answer_is_told_so(w
     await disrupted(world, alice, ends_in_seconds=30.0)
     await world.go_on(60, step=10)
     warning = present_workspace(world.parts, world.now_of(alice)).warning
-    assert "is not known to be gone: its node may not answer. What it uses goes to nobody else" in warning.text
-    assert "save now" not in warning.text
+    assert "but we cannot see that it is gone. Its node may not answer. Nobody else gets its GPUs" in warning.text
+    assert "Save now" not in warning.text
     assert "starts again by itself" in warning.text
     assert world.now_of(alice).phase is Phase.RUNNING
 
@@ -192,7 +192,7 @@ async def test_promise_5_no_warning_hides_another_and_what_comes_first_leads(wor
     expires = replace(alice, warned_seconds=(900.0,), deadline_at=now + 600, unhealthy=("GPU-1",))
     told = present_workspace(world.parts, expires).warning
     assert (told.kind, told.ends_at, told.actions) == ("expiry", now + 600, ["extend", "move"])
-    assert "The lifetime of this workspace ends at" in told.text
+    assert "The run time of this workspace ends at" in told.text
     assert "its GPU is unhealthy" in told.text
     for left_seconds, first in ((300.0, "idle"), (900.0, "expiry")):
         streak = replace(alice.streak, countdown_seconds=left_seconds, mode=Mode.ENFORCE)

@@ -165,8 +165,8 @@ async def test_what_it_would_end_is_told_and_not_done(world):
     stands, plan = world.parts.preemptions.preview(a_claim(world, 1))
     assert [x.id for x in plan.victims] == [alice.id]
     view = present_claim(world.parts, stands, plan.victims, dry_run=True).as_json()
-    assert view.words == "1 A100 80 GB can be had by ending 1 workspace. Nothing was done."
-    (victim,) = view.victims
+    assert view["words"] == "1 A100 80 GB can be had by ending 1 workspace. Nothing was done."
+    (victim,) = view["victims"]
     assert (victim["user"], victim["returns"]) == ("alice", True)
     assert victim["loses"] == "Running kernels of 30 min, 200 MiB on its GPUs; files stay."
     assert world.now_of(alice).notice is None

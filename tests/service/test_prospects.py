@@ -97,7 +97,9 @@ def test_its_page_offers_to_change_it_with_its_options(make_web_world):
     lease = page_world.waiting(count=4, impossible="count: 4 asked; allowed: 1.", impossible_since=page_world.NOW - 60)
     world.save(lease)
     text = page_world.Browser(world, "bob").look(f"workspaces/{lease.id}").text
-    link = re.search(r'<a class="gs-button gs-primary" href="([^"]*)">Change the request</a>', text)[1]
+    link = re.search(
+        r'<a class="gs-button gs-primary" href="([^"]*)"><svg[^>]*><use[^>]*></svg>Change request</a>', text
+    )[1]
     assert "/hub/spawn/bob" in link
     assert "opt-count=4" in link
     assert "It can&#39;t start as things are: count: 4 asked; allowed: 1." in text

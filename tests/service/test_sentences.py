@@ -27,6 +27,7 @@ from gpuspawner.service.start.consequences import starts_now, stops_when_idle
 from gpuspawner.service.waiting.presenter import wait_range, waits
 from gpuspawner.service.waiting.reasons import kept_free_words
 from gpuspawner.service.workspaces.idle_words import idle_words, measured
+from gpuspawner.service.workspaces.models import Unreadable
 from gpuspawner.service.workspaces.presenter import phase_words, present_workspace
 
 CATALOG = a_catalog()
@@ -256,8 +257,8 @@ def test_sentence_6_the_warning_says_when_it_ends_and_what_is_lost(world):
     warning = present_workspace(world.parts, warned).warning
     assert warning.ends_at == now + 90
     assert warning.text == (
-        f"GPU 0 has done nothing for 5 min (highest 1 %). This workspace ends at {show_time(now + 90, now)}. "
-        "Running kernels and what they hold on the GPU would be lost; files stay."
+        f"GPU 0 has done nothing for 5 min (highest 1 %). This workspace stops at {show_time(now + 90, now)}, in "
+        "1 min 30 s. You lose running kernels and what they hold on the GPU. Your files stay."
     )
     assert present_workspace(world.parts, replace(warned, keeps_used=2)).warning.actions == ["without-gpu"]
 
@@ -290,7 +291,7 @@ def test_sentence_6_in_grace_when_it_ends_stands_in_place_of_what_was_needed():
     assert idle_words(seen, "14:42") == "idle 5 min 20 s; stops at 14:42, because: GPU 0 at 1 %"
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(7199.0, []), (7200.0, [{"gpu": "a", "seconds": 7200.0}])])
+@pytest.mark.parametrize(("seconds", "told"), [(7199.0, []), (7200.0, [Unreadable(gpu="a", seconds=7200.0)])])
 def test_sentence_8_a_gpu_that_can_t_be_read_is_told_after_two_hours(world, seconds, told):
     streak = Streak(kind=SampleKind.UNKNOWN, because="GPU 0 can't be read ([N/A])", unknown_since=(("a", seconds),))
     idle = present_workspace(world.parts, a_lease(phase=Phase.RUNNING, held=slots("a"), streak=streak)).idle
@@ -352,7 +353,7 @@ async def test_a_place_that_backs_off_or_whose_hub_is_away_says_so(world):
     parked = a_lease(phase=Phase.PARKED, not_before=world.clock.now() + 60)
     await world.registry.save(parked)
     world.allocator.observed.hub_answers = True
-    assert "tried again in 1 min" in present_workspace(world.parts, parked).queue.sentence
+    assert "We try again in 1 min" in present_workspace(world.parts, parked).queue.sentence
     waiting = replace(parked, not_before=0.0)
     world.allocator.observed.hub_outage = outage = Outage(HUB, world.clock.now() - 60)
     sentence = outage.waiting_words(world.clock.now())

@@ -42,7 +42,7 @@ def test_home_shows_ones_own_workspaces_and_how_many_wait_without_names(world):
     world.save(page_world.waiting("carols", user="carol", count=2))
     world.save(page_world.reclaimed("mine"))
     text = Browser(world, "alice").home.text
-    assert "3 × A100 80 GB · PyTorch" in text
+    assert "3 \N{MULTIPLICATION SIGN} A100 80 GB · PyTorch" in text
     assert "1 running" in text
     assert "None free" in text
     assert "1 request waiting" in text
@@ -249,7 +249,7 @@ def test_the_page_of_an_end_says_the_reason_the_loss_and_the_way_back(world):
         "<b>All files</b> in your home folder, as last saved",
         "This decided",
         "Idle for 41 min",
-        time.strftime('%Z', time.localtime(at)),
+        time.strftime("%Z", time.localtime(at)),
         "Asked for: pytorch, 1 a100, 8 h",
     ):
         assert words in text
@@ -276,7 +276,8 @@ def test_reading_why_marks_it_read_by_a_post_of_its_user_alone(world):
 
 
 @pytest.mark.parametrize(
-    ("phase", "words"), [(Phase.RUNNING, "It runs again."), (Phase.PARKED, "It is waiting again."), (Phase.STOPPING, "")]
+    ("phase", "words"),
+    [(Phase.RUNNING, "It runs again."), (Phase.PARKED, "It is waiting again."), (Phase.STOPPING, "")],
 )
 def test_the_page_of_an_end_leads_to_the_workspace_that_came_after_it(world, phase, words):
     world.save(page_world.reclaimed("gone"))

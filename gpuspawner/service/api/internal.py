@@ -97,7 +97,7 @@ class SpawnerHandler(ApiHandler):
 
     def view(self, lease: Lease) -> dict[str, Any]:
         """Return what a waiter needs to know of its lease."""
-        return {"lease": present_workspace(self.parts, lease), "attempt": lease.attempt}
+        return {"lease": present_workspace(self.parts, lease).as_json(), "attempt": lease.attempt}
 
 
 class Acquire(SpawnerHandler):

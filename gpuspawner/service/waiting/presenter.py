@@ -89,7 +89,7 @@ def cannot_start(why: str, until: float, now: float) -> str:
 
 def after_other_starts(most: int, whose: str) -> str:
     """Return the sentence of a lease that could start but for the starts under way. ``whose``: "workspaces"."""
-    return f"{most} {whose} are starting, which is the most at one time. This one keeps its place and follows."
+    return f"{most} {whose} are starting, the most at one time. This one keeps its place and follows by itself."
 
 
 def wait_range(place: Place, told: tuple[float, float, str] | None = None) -> str:

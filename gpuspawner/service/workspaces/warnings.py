@@ -172,7 +172,10 @@ def elsewhere(state: Parts, lease: Lease) -> list[models.Elsewhere]:
         shown = present_arrival(one, now) if one.id != lease.id and one.key.owner == lease.key.owner else None
         if shown is not None:
             name = one.key.server or "your default workspace"
-            text = f"Your workspace {name} is ready. {HOW} by {show_time(shown.ends_at, now)}, or its GPU is released."
+            text = (
+                f"{name[:1].upper()}{name[1:]} is ready. {HOW} by {show_time(shown.ends_at, now)}, or its GPU is "
+                "released."
+            )
             page = f"{state.prefix}workspaces/{one.id}"
             found.append(models.Elsewhere(id=one.id, text=text, page=page, ends_at=shown.ends_at))
     return found

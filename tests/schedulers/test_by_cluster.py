@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from gpuspawner.schedulers.clusters import ClustersScheduler, asked
 from harness.waiting import until
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,12 +18,9 @@ from gpuspawner.core.gpus.fleet import Autoscale, GpuKind, Group
 from gpuspawner.core.leases.lease import WAITING, Phase
 from gpuspawner.core.outages import Outage
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
-from gpuspawner.core.quotas.namespaces import Room
-from gpuspawner.core.rules import HeldBack, Notice
-from gpuspawner.schedulers.base import SCHEDULER, Capabilities, Preempted, Unfit
-from gpuspawner.schedulers.by_cluster import asked
-from gpuspawner.schedulers.by_cluster.asked import Asked
-from gpuspawner.schedulers.by_cluster.scheduler import ByClusterScheduler
+from gpuspawner.core.quotas.namespaces import NamespaceBounds
+from gpuspawner.core.rules import EndNotice, WaitReason
+from gpuspawner.schedulers.base import SCHEDULER, Capabilities, Preempted, UnusableScheduler
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
 
 GPU = "nvidia.com/gpu"
@@ -45,7 +43,7 @@ class FakeCluster(FakeBackend):
         super().__init__(tuple(replace(x, id=group.gpu(x.index), group=group, node="node") for x in fake_gpus(pool, 4)))
 
     def room(self):
-        return Room()
+        return NamespaceBounds()
 
 
 class Batch(LateScheduler):
@@ -60,7 +58,7 @@ class Batch(LateScheduler):
 
     async def meet(self):
         if self.unfit:
-            raise Unfit("There is no Batch.")
+            raise UnusableScheduler("There is no Batch.")
 
     async def sync(self, seen):
         self.told = seen
@@ -79,7 +77,7 @@ class World:
         self.ours = KubernetesScheduler(self.backend, kinds)
         self.batch = Batch(self.ours)
         self.asked = Asked("US East", self.batch)
-        self.scheduler = ByClusterScheduler(self.ours, "west", {"east": self.asked})
+        self.scheduler = ClustersScheduler(self.ours, "west", {"east": self.asked})
 
     async def looked(self):
         for _ in range(2):
@@ -177,9 +175,9 @@ async def test_consent_from_before_takes_nobody_into_another_queue(world):
 
 
 async def test_one_that_is_away_stops_no_grant_elsewhere_and_what_stood_stands(world):
-    notice = Notice(SCHEDULER, NOW + 300, "Others need it.", "Batch")
+    notice = EndNotice(SCHEDULER, NOW + 300, "Others need it.", "Batch")
     up = a_lease("up", Phase.RUNNING, request=a_request(gpu=THERE), held=slots(f"east:node/{GPU}/0"), notice=notice)
-    held = waits("held", THERE, held_back=HeldBack("queue q", "It is on hold.", NOW))
+    held = waits("held", THERE, held_back=WaitReason("queue q", "It is on hold.", NOW))
     line = [up, held, waits("there", THERE), waits("here", HERE)]
     world.batch.mode = "away"
     answer = await world.sync(*line)

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 from fake_kueue import RESOURCE, FakeKueue, is_true, requeued
+from gpuspawner.schedulers.kueue.models import Workload
+from gpuspawner.schedulers.kueue.workloads import FAILED, HELD, name_of
 from lease_builders import KINDS, NOW, a_lease, a_request
 
 from gpuspawner.backends.fake import FakeBackend
@@ -18,11 +20,9 @@ from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.leases.transitions import successor
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 from gpuspawner.schedulers.base import SCHEDULER
-from gpuspawner.schedulers.kueue.asks import FAILED, HELD, name_of
 from gpuspawner.schedulers.kueue.cluster import KueueCluster
-from gpuspawner.schedulers.kueue.objects import Workload
 from gpuspawner.schedulers.kueue.scheduler import KueueScheduler
-from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.schedulers.own_queue import InMemoryScheduler
 
 HUB = "h" * 32
 LABELS = {"big": {"product": "A100"}, "small": {"product": "T4"}}
@@ -115,7 +115,7 @@ async def test_what_kueue_takes_back_is_warned_first_and_its_quota_is_freed_once
     (told,) = (await world.sync(up)).preempted
     assert (told.lease_id, told.at) == ("a", NOW + 300)
     assert told.why == "Kueue: its GPUs were borrowed, and those who lent them need them back."
-    noticed = replace(up, notice=leases.Notice(SCHEDULER, told.at, told.why, "Kueue"))
+    noticed = replace(up, notice=leases.EndNotice(SCHEDULER, told.at, told.why, "Kueue"))
     assert (await world.sync(noticed, now=NOW + 100)).preempted[0].at == told.at, "the notice is no longer for asking"
     assert is_true(world.of(up), "QuotaReserved"), "while it runs, its quota is its own"
     world.kueue.stop = "Hold"

@@ -11,14 +11,14 @@ from store_builders import FULL_LEASE
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases import lifetimes
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.administration.problems import troubles
 from gpuspawner.service.ending import cancelled
 from gpuspawner.service.engine import lifecycle
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.failures import LONGEST_PAUSE_SECONDS, Failures
 from gpuspawner.service.health import HANGS_SECONDS, Alive, Health, Ready
 from gpuspawner.service.loops import Loops
-from gpuspawner.service.tell.console.troubles import troubles
-from gpuspawner.service.tell.metrics.collector import ServiceCollector
+from gpuspawner.service.metrics.collector import ServiceCollector
 
 BUDGET = 5.0
 

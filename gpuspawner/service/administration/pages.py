@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gpuspawner.catalog import teams_of
-from gpuspawner.core.administration import LONGEST_CHARACTERS, Measure
+from gpuspawner.core.administration import LONGEST_CHARACTERS, RestrictionKind
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.administration.audit import AUDIT, CURSOR, find_entries, parse_cursor, parse_filters
@@ -26,11 +26,10 @@ from gpuspawner.service.administration.restrictions import (
     present_restriction,
 )
 from gpuspawner.service.announcements.api import message_users
-from gpuspawner.service.tell.console.exports import csv_text
-from gpuspawner.service.tell.console.listing import PAGE_ROWS, Column, Filter, Listing, Row, Table, listed, read_wanted
 from gpuspawner.service.web.actor import Actor
-from gpuspawner.service.web.console.base import FORMS, ConsolePage, ListPage
+from gpuspawner.service.web.admin_page import FORMS, ConsolePage, ListPage
 from gpuspawner.service.web.endpoint import Endpoint
+from gpuspawner.service.web.lists import PAGE_ROWS, Column, Filter, Listing, Row, Table, csv_text, listed, read_wanted
 
 ORIGIN = "the console"
 BACK = re.compile(r"(?:console(?:/\w+)*|workspaces/\w+|quotas)(?:\?[\w.%=&+:~-]*)?", re.ASCII)
@@ -249,7 +248,7 @@ class RestrictionsPage(ListPage):
             "console_restrictions.html",
             listing=listing,
             live=[present_restriction(self.parts, one) for one in reversed(self.parts.restrictions.live())],
-            acts=[(measure.value, ACTS[measure.value].title) for measure in Measure],
+            acts=[(measure.value, ACTS[measure.value].title) for measure in RestrictionKind],
             **{"problem": "", **values},
         )
 

@@ -14,12 +14,12 @@ from gpuspawner.core.units import show_money
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.models import Usage, UsageRow
 from gpuspawner.service.quotas.presenter import present_quota, present_usage, title_usage, today_of
+from gpuspawner.service.quotas.rules_page import rules_view
 from gpuspawner.service.store.usage_sums import UsageAmounts
-from gpuspawner.service.tell.console.exports import csv_text
-from gpuspawner.service.tell.console.listing import Column as CsvColumn
-from gpuspawner.service.tell.rules.rule_words import rules_view
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.base import PageHandler
+from gpuspawner.service.web.lists import Column as CsvColumn
+from gpuspawner.service.web.lists import csv_text
 from gpuspawner.service.workspaces.home import meter_of
 
 PERIODS = ("day", "week", "month")

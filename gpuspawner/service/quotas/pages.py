@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 from gpuspawner.catalog import teams_of
 from gpuspawner.core.errors import Conflict, RequestRefused
-from gpuspawner.core.quotas.ledger import grant_text
-from gpuspawner.core.rules import Quota, What
+from gpuspawner.core.quotas.ledger import show_grant
+from gpuspawner.core.rules import LimitedResource, Quota
 from gpuspawner.core.units import GIBIBYTE
+from gpuspawner.service.administration.people import person_page
 from gpuspawner.service.preemption.claims import give_up, present_claim
 from gpuspawner.service.quotas.api import correct_usage, grant_quota, take_grant_back
 from gpuspawner.service.quotas.models import AnyBound
@@ -20,15 +21,14 @@ from gpuspawner.service.quotas.presenter import (
     present_standing,
     present_usage_this_month,
 )
+from gpuspawner.service.quotas.rules_page import entry_words, rules_view
 from gpuspawner.service.quotas.snapshot import QuotaSnapshot, names_of
 from gpuspawner.service.quotas.standing import FULL, NEAR, OVER, Standing, part_of, percent_of, rule_id, state_of
-from gpuspawner.service.tell.console.listing import Column, Filter, Row, Table
-from gpuspawner.service.tell.console.people import person_page
-from gpuspawner.service.tell.rules.rule_words import entry_words, rules_view
 from gpuspawner.service.web.actor import Actor
+from gpuspawner.service.web.admin_page import FORMS, NAVIGATION, ListPage
 from gpuspawner.service.web.base import PageHandler
-from gpuspawner.service.web.console.base import FORMS, NAVIGATION, ListPage
 from gpuspawner.service.web.endpoint import Endpoint
+from gpuspawner.service.web.lists import Column, Filter, Row, Table
 from gpuspawner.service.web.permissions import Permission
 
 PAST_SHOWN, CLAIMS_SHOWN, USERS_SHOWN = 50, 20, 20
@@ -216,7 +216,7 @@ class LimitsPage(ListPage):
         return [self._row(one) for one in await snapshot.all_standings()]
 
     def _row(self, one: Standing) -> Row:
-        is_memory = one.limit == What.MEMORY.value
+        is_memory = one.limit == LimitedResource.MEMORY.value
         numbers = {"used": one.used, "waiting": one.waiting, "share": one.soft, "most": one.hard, "left": one.left}
         return {
             **{name: x / GIBIBYTE if is_memory and x is not None else x for name, x in numbers.items()},
@@ -243,7 +243,7 @@ class GrantsPage(ListPage):
         """Return them."""
         now = self.parts.clock.now()
         return [
-            {**vars(one), "page": "", "what": grant_text(one), "whom": grantee(one), "state": one.state(now)}
+            {**vars(one), "page": "", "what": show_grant(one), "whom": grantee(one), "state": one.state(now)}
             for one in reversed(self.parts.accounting.all_grants())
         ]
 

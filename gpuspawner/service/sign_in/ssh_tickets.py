@@ -8,7 +8,7 @@ from __future__ import annotations
 from pydantic import Field
 from tornado.web import HTTPError
 
-from gpuspawner.core.authentication import TICKET_SECONDS, sign_ssh_ticket, ssh_ticket_user
+from gpuspawner.core.authentication import TICKET_SECONDS, read_ssh_ticket, sign_ssh_ticket
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import UP
 from gpuspawner.service.api.rest.models import Answer, Body
@@ -59,7 +59,7 @@ async def check_ticket(actor: Actor, workspace: str, *, body: SshTicketBody) -> 
     lease = await actor.find_lease(workspace)
     if actor.person.lease != lease.id:
         raise HTTPError(403, reason="Only the workspace itself has its tickets checked.")
-    user = ssh_ticket_user(actor.state.secret, lease.id, body.ticket, actor.state.clock.wall())
+    user = read_ssh_ticket(actor.state.secret, lease.id, body.ticket, actor.state.clock.wall())
     if user is None:
         raise HTTPError(403, reason="This ticket is over, or is none of this workspace.")
     return SshTicketUser(user=user)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuspawner import __version__
 from gpuspawner.catalog import teams_of
-from gpuspawner.core.quotas.limits import Who
+from gpuspawner.core.quotas.limits import Requester
 from gpuspawner.service.quotas.presenter import present_bounds
 from gpuspawner.service.rules.server_names import read_server
 from gpuspawner.service.start import models
@@ -46,7 +46,10 @@ async def list_offers(actor: Actor) -> models.Offers:
     teams, team = await present_teams(state, person.owner, groups)
     bounds = present_bounds(
         state,
-        [Who(person.name, person.owner.user_created, one) for one in teams_of(state.catalog.rules, groups) or ("",)],
+        [
+            Requester(person.name, person.owner.user_created, one)
+            for one in teams_of(state.catalog.rules, groups) or ("",)
+        ],
     )
     consents = await state.allocator.asking.last_consents(person.owner)
     return models.Offers(

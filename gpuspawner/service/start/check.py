@@ -11,9 +11,9 @@ from gpuspawner.catalog.titles import given_instead, gpu_title, gpus_asked
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.class_holds import asker_of
+from gpuspawner.core.queue.class_holds import hold_user_of
 from gpuspawner.core.queue.snapshot import Claim
-from gpuspawner.core.quotas.limits import who_of
+from gpuspawner.core.quotas.limits import requester_of
 from gpuspawner.core.rules import LatestEnd
 from gpuspawner.schedulers.base import Preview
 from gpuspawner.service.api.base import Person
@@ -66,7 +66,7 @@ async def check_start(state: Parts, person: Person, options: dict[str, Any], ser
         sentence += _where(state.catalog, request, kind, waits_seconds, others, now)
     if mine is not None and mine.phase in WAITING and not keeps:
         sentence += " This changes your request, and you lose your old place in line."
-    offer = state.queue.offer(request.gpu, asker_of(claim))
+    offer = state.queue.offer(request.gpu, hold_user_of(claim))
     return Outlook(
         sentence=sentence,
         starts_now=not (found.waits or found.limited),
@@ -78,7 +78,7 @@ async def check_start(state: Parts, person: Person, options: dict[str, Any], ser
         understood=understood(request, options),
         cost=present_cost(state, request, key, kind, ends_at - now),
         substitutes=[present_substitute(state.catalog, request, x, alone, others[x]) for x in others],
-        quota=[one for bounds in present_bounds(state, [who_of(claim)]) for one in bounds],
+        quota=[one for bounds in present_bounds(state, [requester_of(claim)]) for one in bounds],
     )
 
 
@@ -100,7 +100,7 @@ def _sentence(
     if shortage or outage or (request.gpu is not None and (place.number != 1 or place.likely_seconds != 0)):
         told, reach = state.allocator.foretold.words(place), reach_words(state, claim.user, key)
         kept = kept_free_words(would.kept_free, request, catalog, now)
-        offer = state.queue.offer(request.gpu, asker_of(claim))
+        offer = state.queue.offer(request.gpu, hold_user_of(claim))
         words = waits(
             place, request, catalog, offer, shortage,
             asked_for=keeps, told=told, kept=kept, reach=reach, outage=outage,
@@ -130,7 +130,7 @@ def _starts_now(state: Parts, claim: Claim, would: Preview, bound: LatestEnd | N
     catalog, request, now = state.catalog, claim.request, state.clock.now()
     policy, instead_of, until = policy_now(catalog, request.policy, now)
     given = replace(request, gpu=would.kind) if would.kind else request
-    offer = state.queue.offer(given.gpu, asker_of(claim))
+    offer = state.queue.offer(given.gpu, hold_user_of(claim))
     sentence = starts_now(given, catalog, offer, now, would.node_seconds, bound)
     sentence = " ".join([sentence, *_besides(catalog, request, would, ends_at)])
     if stops := stops_when_idle(request, policy):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuspawner.core.gpus.pools import resource_of
-from gpuspawner.core.gpus.vendors import how_measured
+from gpuspawner.core.gpus.pools import counting_resource
+from gpuspawner.core.gpus.vendors import measurement_note
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.start import models
@@ -24,5 +24,5 @@ def present_offer(offer: Offer, state: Parts) -> models.Offer:
         waiting=offer.waiting,
         simulated=offer.simulated,
         note=offer.note,
-        measured=how_measured(resource_of(kind, state.scheduler.fleet)),
+        measured=measurement_note(counting_resource(kind, state.scheduler.fleet)),
     )

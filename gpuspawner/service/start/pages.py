@@ -10,7 +10,7 @@ from tornado.web import HTTPError
 from gpuspawner.catalog import LINKED
 from gpuspawner.catalog.titles import gpu_title
 from gpuspawner.core.errors import Conflict, RequestRefused
-from gpuspawner.core.schedules import MOST_MISSED, Wish
+from gpuspawner.core.schedules import MOST_MISSED, Schedule
 from gpuspawner.service.rules.policies import policy_now
 from gpuspawner.service.start.schedule_estimates import times_of
 from gpuspawner.service.start.schedules import change_schedule, present_schedule, remove_schedule
@@ -51,7 +51,7 @@ class SchedulePage(PageHandler):
             problem=problem,
         )
 
-    def _words(self, one: Wish) -> str:
+    def _words(self, one: Schedule) -> str:
         """Return the workspace of a schedule in a few words."""
         catalog, options = self.parts.catalog, one.options
         template = catalog.templates.get(str(options.get("template", "")))
@@ -67,7 +67,7 @@ class SchedulePage(PageHandler):
         run_time = [f"for {options['lifetime']}"] if options.get("lifetime") else []
         return ", ".join(filter(None, [template.title if template else "", gpus, *sizes, *run_time]))
 
-    def _claim_seconds(self, one: Wish) -> float:
+    def _claim_seconds(self, one: Schedule) -> float:
         template = self.parts.catalog.templates.get(str(one.options.get("template", "")))
         if template is None or one.options.get("gpu") == "none":
             return 0.0

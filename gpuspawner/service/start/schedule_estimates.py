@@ -10,7 +10,7 @@ from gpuspawner.catalog import all_words, template_of
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.queue.snapshot import Claim
-from gpuspawner.core.schedules import Decision, Wish, decide
+from gpuspawner.core.schedules import Schedule, ScheduleDecision, decide_schedule
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_now
 from gpuspawner.service.start.check import wait_seconds
@@ -24,7 +24,7 @@ class Estimate:
     refused: str = ""
 
 
-async def estimate(parts: Parts, owner: Owner, wish: Wish) -> Estimate:
+async def estimate(parts: Parts, owner: Owner, wish: Schedule) -> Estimate:
     """Return how long it would wait if it were asked for now. It takes as long as a look at the form."""
     try:
         groups = await parts.members.now(wish.user, owner)
@@ -40,7 +40,7 @@ async def estimate(parts: Parts, owner: Owner, wish: Wish) -> Estimate:
     return Estimate(waits)
 
 
-def times_of(state: Parts, wish: Wish, count: int) -> list[tuple[str, str, bool]]:
+def times_of(state: Parts, wish: Schedule, count: int) -> list[tuple[str, str, bool]]:
     """Return the next times of a schedule: day, time, and whether a workspace is made ready then."""
     zone, now = state.allocator.accounting.zone, state.clock.now()
     is_closed, today = closed_by(state, wish), datetime.fromtimestamp(now, zone).date()
@@ -58,12 +58,12 @@ DAYS_LOOKED_AT = 50
 """A schedule of one day a week has five times within them, and some more."""
 
 
-def decided(parts: Parts, wish: Wish, seconds: float | None) -> Decision:
+def decided(parts: Parts, wish: Schedule, seconds: float | None) -> ScheduleDecision:
     """Return what follows for a wish now, by the catalog's clock, closed days and hours, if it would wait so long."""
-    return decide(wish, seconds, parts.clock.now(), parts.allocator.accounting.zone, closed_by(parts, wish))
+    return decide_schedule(wish, seconds, parts.clock.now(), parts.allocator.accounting.zone, closed_by(parts, wish))
 
 
-def closed_by(parts: Parts, wish: Wish) -> Callable[[float], bool]:
+def closed_by(parts: Parts, wish: Schedule) -> Callable[[float], bool]:
     """Return what says whether no workspace of a schedule is made ready at a time."""
     catalog, zone = parts.catalog, parts.allocator.accounting.zone
     try:

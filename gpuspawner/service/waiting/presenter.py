@@ -9,9 +9,9 @@ from gpuspawner.catalog.titles import gpu_title, gpus_asked
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Owner
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.class_holds import asker_of
-from gpuspawner.core.queue.decisions import Held, starts_under_way
-from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.class_holds import hold_user_of
+from gpuspawner.core.queue.decisions import BlockingRule, starts_under_way
+from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.units import ordinal, show_duration, show_time, show_wait
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.api.base import Person
@@ -22,7 +22,7 @@ from gpuspawner.service.waiting.reasons import kept_free_words, precedence_words
 
 
 def waits(
-    place: Place,
+    place: QueuePosition,
     request: Request,
     catalog: Catalog,
     offer: Offer | None,
@@ -92,7 +92,7 @@ def after_other_starts(most: int, whose: str) -> str:
     return f"{most} {whose} are starting, the most at one time. This one keeps its place and follows by itself."
 
 
-def wait_range(place: Place, told: tuple[float, float, str] | None = None) -> str:
+def wait_range(place: QueuePosition, told: tuple[float, float, str] | None = None) -> str:
     """Return how long it takes, as far as it is known, and what makes it less or more.
 
     ``told`` is the range that past errors make of it, and how often such were right.
@@ -110,7 +110,7 @@ def wait_range(place: Place, told: tuple[float, float, str] | None = None) -> st
     return f"about {show_wait(most)}, less if a workspace ends early, {longer}"
 
 
-def starts_at(place: Place, now: float) -> dict[str, float | None]:
+def starts_at(place: QueuePosition, now: float) -> dict[str, float | None]:
     """Return when who waits probably starts, and when if nothing changes until then; None where it is not known."""
     likely, most = place.likely_seconds, place.unchanged_seconds
     return {
@@ -126,7 +126,7 @@ ENTRY = "quota "
 """The rule of a quota entry is named by this and the entry's name."""
 
 
-def present_held_back(lease: Lease, held: Held | None, owner: str) -> models.HeldBack | None:
+def present_held_back(lease: Lease, held: BlockingRule | None, owner: str) -> models.HeldBack | None:
     """Return the rule that holds a waiting request back, None without one.
 
     Args:
@@ -183,7 +183,7 @@ def start_limit(state: Parts, key: Key) -> str:
     return ""
 
 
-def _held_up_words(state: Parts, lease: Lease, place: Place) -> str:
+def _held_up_words(state: Parts, lease: Lease, place: QueuePosition) -> str:
     """Return what a request waits for beside its turn, "" for nothing."""
     now = state.clock.now()
     if lease.impossible_since is not None:
@@ -199,7 +199,7 @@ def present_waiting(state: Parts, lease: Lease) -> models.Standing | None:
     if lease.phase not in WAITING:
         return None
     queue, place, now = state.queue, state.queue.place(lease), state.clock.now()
-    offer = queue.offer(lease.request.gpu, asker_of(lease))
+    offer = queue.offer(lease.request.gpu, hold_user_of(lease))
     held = queue.held_back(lease)
     told = state.allocator.foretold.words(place)
     shortage, reach = held.words if held else "", reach_words(state, lease.user, lease.key)

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from tornado.web import HTTPError
 
 from gpuspawner.catalog import Catalog, teams_of, visible
-from gpuspawner.core.action_events import ActRefused
+from gpuspawner.core.action_events import ActionRefused
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable, quoted
-from gpuspawner.core.gpus.fleet import written_name
+from gpuspawner.core.gpus.fleet import catalog_kind_name
 from gpuspawner.core.leases.events import Event
 from gpuspawner.core.leases.lease import NOBODY, Lease, Owner
 from gpuspawner.core.leases.reports import storable
-from gpuspawner.core.queue.class_holds import Asker
+from gpuspawner.core.queue.class_holds import HoldUser
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.api.rest.models import Answer
 from gpuspawner.service.parts import Parts
@@ -67,7 +67,9 @@ class Actor:
     def input_context(self) -> InputContext:
         """Return the state that the meaning of this actor's input depends on."""
         state = self.state
-        kinds = tuple(dict.fromkeys(map(written_name, state.scheduler.kinds)))  # a quota counts it in every cluster
+        kinds = tuple(
+            dict.fromkeys(map(catalog_kind_name, state.scheduler.kinds))
+        )  # a quota counts it in every cluster
         return InputContext(self.now, state.accounting.zone, kinds, teams_of(state.catalog.rules, None))
 
     def audit_entry(self, event: Event, user: str = "", target: str = "") -> AuditLine:
@@ -111,10 +113,10 @@ class Actor:
         except Unavailable:
             return frozenset()
 
-    async def asker(self) -> Asker:
+    async def asker(self) -> HoldUser:
         """Return the person as far as GPUs are held for some."""
         groups = await self.groups_shown()
-        return Asker(self.person.owner.user_created, groups, teams_of(self.state.catalog.rules, groups))
+        return HoldUser(self.person.owner.user_created, groups, teams_of(self.state.catalog.rules, groups))
 
     async def visible_catalog(self) -> Catalog:
         """Return the part of the catalog that the person sees: for administrators all of it."""
@@ -140,6 +142,6 @@ class Actor:
         except (Conflict, RequestRefused) as error:
             if act:
                 drop_key()
-                event = ActRefused(storable(f"{act}: {error}")[:MAX_REFUSAL_LETTERS])
+                event = ActionRefused(storable(f"{act}: {error}")[:MAX_REFUSAL_LETTERS])
                 await self.state.registry.save(audit=[self.audit_entry(event)])
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuspawner.core.idle.policies import IdlePolicy
-from gpuspawner.core.idle.verdicts import Explanation, State
+from gpuspawner.core.idle.verdicts import Explanation, IdleState
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration, show_time
 
@@ -13,20 +13,20 @@ def idle_words(seen: Explanation, stops_at: str | None = None) -> str:
 
     ``stops_at`` is when a grace that will be carried out is over, as people read it.
     """
-    if seen.state is State.UNMEASURED:
+    if seen.state is IdleState.UNMEASURED:
         return "not measured yet"
-    if seen.state is State.BUSY:
+    if seen.state is IdleState.BUSY:
         return f"in use: {seen.because}"
     so_far = f"idle {show_duration(round(seen.idle_seconds))}"
     if seen.grace_left_seconds is None:
         so_far += f" of {show_duration(seen.for_seconds)}"
     if stops_at is not None:
         so_far += f"; stops at {stops_at}"
-    if seen.state in {State.IDLE, State.GRACE}:
+    if seen.state in {IdleState.IDLE, IdleState.GRACE}:
         return f"{so_far}, because: {seen.because}"
     if seen.idle_seconds:
         return f"{so_far}, not counting now: {seen.because}"
-    return f"not judged now: {seen.because}" if seen.state is State.UNKNOWN else f"not idle: {seen.because}"
+    return f"not judged now: {seen.because}" if seen.state is IdleState.UNKNOWN else f"not idle: {seen.because}"
 
 
 def measured(lease: Lease, policy: IdlePolicy | None) -> str:

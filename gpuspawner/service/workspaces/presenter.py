@@ -10,8 +10,8 @@ from gpuspawner.catalog.titles import given_instead, gpu_title, gpus_asked
 from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.stored_events import Other, fields_of
-from gpuspawner.core.quotas.ledger import BUDGET, lines_until
-from gpuspawner.core.rules import Used
+from gpuspawner.core.quotas.ledger import BUDGET_RULE, ledger_lines_until
+from gpuspawner.core.rules import BudgetUnit
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.parts import Parts
@@ -242,7 +242,7 @@ def present_latest_end(lease: Lease, now: float) -> models.LatestEnd | None:
         sentence = f"No extension goes beyond {show_time(bound.at, now)}{f', when {then}' if then else f': {why}'}."
     else:
         sentence = f"It {why}." if why.startswith("ends ") else f"{why}."
-    entry = bound.name if bound.rule == BUDGET else ""
+    entry = bound.name if bound.rule == BUDGET_RULE else ""
     return models.LatestEnd(at=bound.at, rule=bound.rule, entry=entry or None, words=bound.words, sentence=sentence)
 
 
@@ -250,16 +250,16 @@ def _present_charged(state: Parts, lease: Lease) -> models.Charged | None:
     """Return the usage of a running workspace so far, less what was credited, None for any other."""
     if lease.rate is None or lease.running_at is None or lease.deadline_at is None or not lease.live:
         return None
-    lines = lines_until(lease, state.clock.now(), state.allocator.accounting.zone)
-    hours, cost = (sum((line.amount(used) for line in lines), Fraction(0)) for used in Used)
+    lines = ledger_lines_until(lease, state.clock.now(), state.allocator.accounting.zone)
+    hours, cost = (sum((line.amount(used) for line in lines), Fraction(0)) for used in BudgetUnit)
     return models.Charged(gpu_hours=float(hours), cost=float(cost) if lease.rate.price_per_hour else None)
 
 
 async def charged_gpu_hours(state: Parts, lease: Lease) -> float:
     """Return the GPU hours that a workspace is charged: by the ledger, or so far while it runs."""
     stored = await state.store.read(state.store.ledger.of_lease, lease.id)
-    lines = [*stored, *lines_until(lease, state.clock.now(), state.allocator.accounting.zone)]
-    return float(sum(line.amount(Used.GPU_HOURS) for line in lines))
+    lines = [*stored, *ledger_lines_until(lease, state.clock.now(), state.allocator.accounting.zone)]
+    return float(sum(line.amount(BudgetUnit.GPU_HOURS) for line in lines))
 
 
 # What is stored of a workspace

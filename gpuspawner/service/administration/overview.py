@@ -7,12 +7,8 @@ from typing import Any
 
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease
-from gpuspawner.core.queue.fair_share import Standings
-from gpuspawner.service.engine.gpu_states import STATES, SeenGpu, seen_gpus
-from gpuspawner.service.parts import Parts
-from gpuspawner.service.tell.console.listing import Column, Filter, Table, Wanted
-from gpuspawner.service.tell.console.live import DEFAULT_NAME, queue_rows
-from gpuspawner.service.tell.console.machines import (
+from gpuspawner.core.queue.fair_share import ShareUsage
+from gpuspawner.service.administration.gpu_map import (
     NODES_SHOWN,
     WORDS,
     foreign_holders,
@@ -21,8 +17,12 @@ from gpuspawner.service.tell.console.machines import (
     matching,
     shown,
 )
-from gpuspawner.service.tell.console.people import person_page
-from gpuspawner.service.tell.console.troubles import Trouble, troubles
+from gpuspawner.service.administration.live_lists import DEFAULT_NAME, queue_rows
+from gpuspawner.service.administration.people import person_page
+from gpuspawner.service.administration.problems import Trouble, troubles
+from gpuspawner.service.engine.gpu_states import STATES, SeenGpu, seen_gpus
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.web.lists import Column, Filter, Table, Wanted
 
 FIRST = 6
 """How many of the next ends, of who waits and of who borrows the page names; the lists have all."""
@@ -131,7 +131,7 @@ def _next_ends(parts: Parts, live: list[Lease], now: float) -> list[dict[str, An
 def _borrowing(parts: Parts) -> list[dict[str, Any]]:
     """Return who holds GPUs beyond the share that a soft quota gives: who has most of it comes first."""
     snapshot = parts.allocator.observed.snapshot()
-    standings = Standings(snapshot)
+    standings = ShareUsage(snapshot)
     used = ((standings.used(lease), lease) for lease in snapshot.leases if lease.phase in HOLDING)
     leases = [(part, lease) for part, lease in used if part is not None and part > 1]
     leases.sort(key=lambda one: (-one[0], one[1].id))

@@ -20,7 +20,7 @@ from tools.docs import diagrams, site, staging
 pytestmark = pytest.mark.filterwarnings("ignore:.*Check CHANGES for Sphinx API")
 """What the generator's own extensions still use of it."""
 REPO = Path(__file__).parents[2]
-SHOWN = sorted(path for kind in ("tutorials", "how-to") for path in (REPO / "docs" / kind).glob("*.md"))
+SHOWN = sorted(path for kind in ("tutorials", "how-to") for path in (REPO / "docs" / kind).rglob("*.md"))
 pages = pytest.mark.parametrize("page", [pytest.param(path, id=path.stem) for path in SHOWN])
 FROM_ELSEWHERE = re.compile(
     r"""<(?:script|img|iframe)[^>]*\ssrc=["']?(?:https?:)?//|<link[^>]*\shref=["']?(?:https?:)?//"""
@@ -30,7 +30,7 @@ FROM_ELSEWHERE = re.compile(
 def test_the_site_is_built_without_a_warning_and_takes_nothing_from_elsewhere(tmp_path):
     assert site.build(tmp_path / "site") == []
     made = {path.relative_to(tmp_path / "site").as_posix(): path.read_text() for path in tmp_path.rglob("*.html")}
-    assert {"index.html", "operating.html", "security.html", "reference/catalog.html"} <= set(made)
+    assert {"index.html", "compared.html", "security.html", "reference/catalog.html"} <= set(made)
     assert [name for name, text in made.items() if FROM_ELSEWHERE.search(text)] == []
     assert "gpuspawner kube values" in made["reference/command-line.html"]
     styles = "".join(path.read_text() for path in tmp_path.rglob("*.css"))
@@ -38,7 +38,7 @@ def test_the_site_is_built_without_a_warning_and_takes_nothing_from_elsewhere(tm
 
 
 def test_each_diagram_is_a_picture_of_what_its_block_says():
-    pages = (REPO / "docs").glob("*.md")
+    pages = (REPO / "docs").rglob("*.md")
     drawn = {diagrams.file_of(page, block) for page in pages for block in diagrams.BLOCK.findall(page.read_text())}
     assert len(drawn) == 3
     assert drawn == set(diagrams.DRAWN.glob("*.svg")), "run: python -m tools.docs.diagrams MERMAID"

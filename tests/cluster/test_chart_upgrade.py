@@ -93,11 +93,12 @@ def test_an_upgrade_from_an_earlier_chart_and_the_way_back_keep_leases_places_an
         release.image = release.cluster.own.give_image(ensure_service_image(release.cluster.own.folder))
         told = on_the_store(release, tmp_path)
         assert f"gpuspawner {__version__} changes nothing in it" in told, told
-        (upgrade,) = [one for one in pages.commands(PAGE) if one.startswith("helm upgrade gpuspawner ")]
+        (line,) = [one for one in pages.commands(PAGE) if one.startswith("helm upgrade gpuspawner ")]
+        _, *words = line.split()
         tag = release.image.rpartition(":")[2]
         given = {"helm/gpuspawner": CHART, "jhub": release.namespace}
         release.helm(
-            *(given.get(word, word) for word in upgrade.split()[1:]),
+            *(given.get(word, word) for word in words),
             f"--set=image.tag={tag}",
             "--wait",
             "--timeout=180s",

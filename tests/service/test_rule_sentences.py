@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import page_world
@@ -36,44 +37,7 @@ from gpuspawner.service.tell.rules.rule_words import rules_of
 from gpuspawner.service.tell.sentences import given_instead, gpus_asked, starts_now, waits
 
 DOCUMENT = pages.page("explanation/quotas")
-SENTENCES = (
-    "Team: none asked; allowed: vision, speech. Say for which of them it is.",
-    "Team Vision is charged for what its members use. In the queue its use is divided by 2.",
-    "Each user may have 2 GPUs at once, and up to 4 while free.",
-    "1 of 2 GPUs (up to 4 while free)",
-    "0 of 2 GPUs (up to 4 while free), 3 waited for",
-    "This is your 3rd GPU; your share is 2.",
-    "GPUs: 3 asked; allowed: 4 per user, of which you use or wait for 2. Ask for 2. Raising it: gpu-help@example.org.",
-    "4 GPUs asked; team vision has 30 of 32 in use. Ask for 2, or wait until a colleague stops (next end 16:10). Raising it: gpu-help@example.org.",
-    "Each user of Speech, of what is charged to Speech, may have 20 GPU h a week as a share, at most 40 GPU h.",
-    "Starts now on 1 A100 80 GB. Ends at 14:10, when your 40 GPU h of this week are used up.",
-    "GPU hours: 1 GPU for 8 h asked; allowed: 0 GPU h of your 40 GPU h of this week are left (40 GPU h used, 0 GPU h set aside for what runs). They renew Mon 30 Nov 00:00. Stop what you do not need, or ask gpu-help@example.org for more.",
-    "4 GPUs more for alice until Sat 28 Nov 00:00",
-    "A higher priority goes first.",
-    "Then who has waited longer than 12 h: beyond that nobody waits because others have used less.",
-    "A workspace that ends for others, or moves, returns with them: before what was asked after it.",
-    "Then what is within the share: what the soft quotas of the user and of the team leave.",
-    "Beyond the share, the team that has used less goes first, then in it the user who has. A team's use is divided by its weight, and use counts half as much after a week.",
-    "Then who asked first.",
-    "A smaller request passes a larger one only if it ends before the larger one starts. Its end is then fixed: it can't be extended.",
-    "Starts now on 1 A100 80 GB. Ends by 16:00, when another request, which goes first, gets its place.",
-    "Under the policies default, night, holiday nobody extends while others wait for the same kind.",
-    "All 4 A100 80 GB are in use. You are 2nd in line; about 20 min, 40 min if no workspace ends early, more if somebody extends or goes first. You can close this page; your place stays.",
-    "All 4 A100 80 GB are in use. You are 2nd in line; about 20 min (15 min to 35 min, right 7 times in 10 so far). You can close this page; your place stays.",
-    "Place 4 became 2 at 10:12: 2 before you had their turn.",
-    "Another kind of GPU is given to those alone who ticked it, and never one with less than is needed.",
-    "1 H100 80 GB instead of A100 80 GB, as you allowed: 4.00 instead of 2.10 an hour",
-    "Under the policies default, night, holiday a workspace is safe from stronger claims in its first 30 min, and its user is told 15 min before it ends. It then returns to the queue.",
-    "Training job train-77 needs 2 A100 80 GB. Your workspace ends at 14:50 (15 min). Save now. Running kernels are lost; files stay. It returns to the queue before later requests of its priority, and starts again by itself.",
-    "A request within its share has waited for 2 A100 80 GB for long, and you use more than your share. Your workspace ends at 14:50 (15 min). Save now. Running kernels are lost; files stay. It returns to the queue, where its share decides its place, and starts again by itself.",
-    "Who is over the soft share may have to make room for who is under it and has waited 30 min: told before, and back in the queue by their share.",
-    "Mon to Fri 20:00-07:00 (Europe/Zurich) the policy night holds instead of default.",
-    "Thu 24 Dec 2026, Thu 31 Dec 2026 (Europe/Zurich) the policy holiday holds instead of default: no workspace is made ready at a time.",
-    "Fri 25 Dec 2026, Fri 1 Jan 2027: no workspace is made ready at a time.",
-    "8 T4 16 GB are kept free for the group cs231, Thu 09:00-11:00 (Europe/Zurich), until Tue 02 Feb 00:00. What others start before ends in time for it.",
-    "Starts now on 1 T4 16 GB. Ends at Thu 26 Nov 09:00, when 8 T4 16 GB are reserved for cs231.",
-    "The catalog was changed and cannot be used: the one before stays in force. catalog.yaml:5: quotas.vision.gpus.soft: soft, 40, is more than hard, 32. Lower it, or raise hard.",
-)
+SENTENCES = (Path(__file__).parent / "rule_sentences.txt").read_text().splitlines()
 ZONE = "Europe/Zurich"
 WEDNESDAY = 1_795_596_600.0
 """Wed 25 Nov 2026, 09:50 in Zurich."""

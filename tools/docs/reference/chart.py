@@ -13,8 +13,8 @@ from tools.docs.reference.written import table
 HEAD = """\
 # Chart values
 
-Values of `helm/gpuspawner`. `catalog` and `image.name` must be written. [Configure the chart](../how-to/administrators/helm.md)
-says how they are used.
+Values of `helm/gpuspawner`. `catalog` and `image.name` must be written.
+[Configure the chart](../how-to/administrators/helm.md) says how they are used.
 
 """
 

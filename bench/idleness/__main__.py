@@ -38,7 +38,7 @@ def main() -> None:
         print(table(found, FAMILIES_HEAD))
         if asked.docs:
             command = f"`python bench/idleness --families {asked.families} --seed {asked.seed}`, commit {commit()}"
-            said = f"{asked.families} sessions of each family, {hours:,.0f} session hours in all ({command})."
+            said = f"{asked.families} sessions of each family, {hours:,.0f} session hours ({command})."
             write("families", f"{said}\n\n" + markdown(found, FAMILIES_HEAD))
         return
     rows = figures(sessions(asked.seed, asked.hours), PEERS)

@@ -29,7 +29,7 @@ from gpuspawner.core.queue.live import LiveLeases
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.core.quotas.charges import rate_of
 from gpuspawner.core.rules import Limit, Quota, Rules, Team, What, Whom
-from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.schedulers.own_queue import InMemoryScheduler
 from gpuspawner.service.garbage import look_seldom
 from gpuspawner.service.leases.syncs import at_once
 

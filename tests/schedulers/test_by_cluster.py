@@ -20,10 +20,9 @@ from gpuspawner.core.outages import Outage
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 from gpuspawner.core.quotas.limits import Room
 from gpuspawner.core.rules import HeldBack, Notice
-from gpuspawner.schedulers.base import SCHEDULER, Capabilities, Preempted, Unfit
-from gpuspawner.schedulers.by_cluster import asked
-from gpuspawner.schedulers.by_cluster.asked import Asked
-from gpuspawner.schedulers.by_cluster.scheduler import ByClusterScheduler
+from gpuspawner.schedulers import clusters
+from gpuspawner.schedulers.base import SCHEDULER, Capabilities, Preempted, UnusableScheduler
+from gpuspawner.schedulers.clusters import BoundedScheduler, ClustersScheduler
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
 
 GPU = "nvidia.com/gpu"
@@ -59,9 +58,9 @@ class Batch(LateScheduler):
     def __init__(self, mine):
         super().__init__(mine._cluster, KINDS)
 
-    async def meet(self):
+    async def connect(self):
         if self.unfit:
-            raise Unfit("There is no Batch.")
+            raise UnusableScheduler("There is no Batch.")
 
     async def sync(self, seen):
         self.told = seen
@@ -79,8 +78,8 @@ class World:
         self.backend = ClustersBackend(clusters, "west", kinds.values())
         self.ours = KubernetesScheduler(self.backend, kinds)
         self.batch = Batch(self.ours)
-        self.asked = Asked("US East", self.batch)
-        self.scheduler = ByClusterScheduler(self.ours, "west", {"east": self.asked})
+        self.asked = BoundedScheduler("US East", self.batch)
+        self.scheduler = ClustersScheduler(self.ours, "west", {"east": self.asked})
 
     async def looked(self):
         for _ in range(2):
@@ -97,7 +96,7 @@ class World:
 
 @pytest.fixture
 async def world(monkeypatch):
-    monkeypatch.setattr(asked, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(clusters, "PATIENCE_SECONDS", 0.05)
     world = await World().looked()
     yield world
     await world.scheduler.close()
@@ -277,8 +276,8 @@ async def test_one_that_can_not_be_used_is_away_until_it_can(world, caplog):
 async def test_an_answer_that_can_not_be_taken_stops_nothing_elsewhere(world, monkeypatch, caplog):
     monkeypatch.setattr(world.batch, "_decide", lambda _seen: {}["what"])
     assert granted(await world.sync(waits("there", THERE), waits("here", HERE))) == {"here": {""}}
-    assert world.asked.away.endswith("KeyError: the service's log says where.")
-    assert "could not be taken" in caplog.text
+    assert world.asked.away.endswith("KeyError: see the service's log.")
+    assert "could not be processed" in caplog.text
 
 
 async def test_what_is_about_one_lease_is_asked_of_the_one_that_has_it(world):

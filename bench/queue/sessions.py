@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
+from gpuspawner.core.gpus.fragmentation import Look
 from openb import Task, Trace
 
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.placement.fragmentation import Look
 
 USERS = 40
 LONGEST_SECONDS = 86400.0

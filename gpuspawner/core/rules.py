@@ -13,7 +13,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
-from gpuspawner.core.calendar.windows import AnyWindow, Window
+from gpuspawner.core.calendar import AnyWindow, Window
 from gpuspawner.core.fields import Internal, Required, section
 from gpuspawner.core.number_fields import PositiveDuration, Priority, Weight
 from gpuspawner.core.text_fields import Name, Title

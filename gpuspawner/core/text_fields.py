@@ -22,7 +22,6 @@ from gpuspawner.core.fields import (
     text_reader,
     write_nothing,
 )
-from gpuspawner.core.suggestions import closest
 from gpuspawner.core.units import BadValue
 
 LONGEST_NAME = 63

@@ -15,11 +15,11 @@ from typing import Any, Protocol
 
 from gpuspawner.backends.outages import OutageLog
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.fleet import Fleet, GpuKind
+from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Kinds
 from gpuspawner.core.leases.lease import WAITING, Lease
-from gpuspawner.core.queue.grants import Held
-from gpuspawner.core.queue.positions import Place
-from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
+from gpuspawner.core.queue.decisions import Held
+from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.schedulers.base import (
     SCHEDULER,
     Answer,

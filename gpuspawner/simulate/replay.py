@@ -1,7 +1,7 @@
 """What a draft policy would have done: the live service's own judgement, replayed over samples and compared with truth.
 
 Pure. The samples come from the recorded history (``gpuspawner.service.store.history``) or from generated sessions
-(:mod:`gpuspawner.simulate.sessions`); who stops and who is warned is decided by :func:`core.idle.idleness.judge` alone.
+(:mod:`gpuspawner.simulate.sessions`); who stops and who is warned is decided by :func:`core.idle.verdicts.judge` alone.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
-from gpuspawner.core.idle import arrival as arrivals
-from gpuspawner.core.idle.arrival import Arrival, Turn
+from gpuspawner.core.idle import verdicts as arrivals
 from gpuspawner.core.idle.evidence import read_evidence
-from gpuspawner.core.idle.idleness import (
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
+from gpuspawner.core.idle.readings import Sample
+from gpuspawner.core.idle.verdicts import (
+    Arrival,
     SampleKind,
     Streak,
+    Turn,
     Verdict,
     after_restart,
     credit_of,
@@ -24,8 +27,6 @@ from gpuspawner.core.idle.idleness import (
     kept,
     next_sample_seconds,
 )
-from gpuspawner.core.idle.policy import IdlePolicy, Mode
-from gpuspawner.core.idle.readings import Sample
 from gpuspawner.simulate.timeline import Timeline, gaps
 
 HOUR = 3600.0

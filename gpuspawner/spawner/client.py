@@ -12,9 +12,9 @@ from urllib.parse import urlencode
 from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
+from gpuspawner.core.authentication import PROOF, Asked, is_same, new_nonce, prove_answer, request_headers
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.leases.release import Release
-from gpuspawner.core.proof import PROOF, Asked, is_same, new_nonce, prove_answer, request_headers
 
 AWAY = "The GPU service does not answer."
 NOT_OURS = "What answers at the GPU service's address is not this hub's GPU service: tell your administrator."

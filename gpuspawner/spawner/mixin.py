@@ -18,7 +18,7 @@ from traitlets.config import LoggingConfigurable
 
 from gpuspawner.catalog import SSH, PodQueues, default_url
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
-from gpuspawner.core.gpus.autoscale import PATIENCE, patience_seconds
+from gpuspawner.core.gpus.pools import PATIENCE, patience_seconds
 from gpuspawner.core.leases.release import Release
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.units import show_duration

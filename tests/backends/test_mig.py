@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from gpuspawner.core.idle.policies import IdlePolicy
+from gpuspawner.core.idle.verdicts import SampleKind
 from harness.verdicts import judge_sample
 
 from gpuspawner.backends.local import nvidia
@@ -16,8 +18,6 @@ from gpuspawner.backends.local.mig import MigDevice, mig_devices
 from gpuspawner.backends.probe import parse_probe
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Slot
-from gpuspawner.core.idle.idleness import SampleKind
-from gpuspawner.core.idle.policy import IdlePolicy
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 

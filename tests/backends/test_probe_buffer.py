@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
+from gpuspawner.core.idle.verdicts import SampleKind, Streak, Verdict, judge
 from harness.verdicts import judge_sample
 
 from gpuspawner.backends.base import ProbeResult
@@ -10,8 +12,6 @@ from gpuspawner.backends.probe import parse_probe
 from gpuspawner.backends.probe_buffer import ENCODER, GPU, Buffer, read_reports
 from gpuspawner.backends.probe_processes import ProcessTable
 from gpuspawner.core.idle.evidence import read_evidence
-from gpuspawner.core.idle.idleness import SampleKind, Streak, Verdict, judge
-from gpuspawner.core.idle.policy import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import Sample
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000000"

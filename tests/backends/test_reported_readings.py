@@ -7,6 +7,8 @@ all, the case says by what we judge instead.
 from __future__ import annotations
 
 import pytest
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
+from gpuspawner.core.idle.verdicts import SampleKind, Streak, Verdict, judge
 from harness.verdicts import judge_sample
 
 from gpuspawner.backends.base import ProbeResult
@@ -14,8 +16,6 @@ from gpuspawner.backends.fake import probe_text
 from gpuspawner.backends.probe import parse_probe
 from gpuspawner.backends.probe_rows import MIB
 from gpuspawner.core.idle.evidence import read_evidence
-from gpuspawner.core.idle.idleness import SampleKind, Streak, Verdict, judge
-from gpuspawner.core.idle.policy import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import Sample, SoftReading
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000000"

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 from evidence_builders import LOW, exclusive, sample, shared
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
+from gpuspawner.core.idle.verdicts import Arrival, Sign, Turn, resume_arrival, sign_of, wait_on
 from hypothesis import given
 from hypothesis import strategies as st
 from lease_builders import a_lease
 
 from gpuspawner.core.gpus.fleet import Slot
-from gpuspawner.core.idle.arrival import Arrival, Sign, Turn, after_restart, sign_of, wait_on
 from gpuspawner.core.idle.evidence import read_evidence
-from gpuspawner.core.idle.policy import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import PROBED, SoftReading
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.coming_back import found
@@ -65,7 +65,7 @@ def test_it_is_given_back_only_where_nobody_came_who_was_warned_and_only_under_e
     for sign, credit, any_mode, restarts in steps:
         mode = only or any_mode
         if restarts:
-            arrival = after_restart(arrival, POLICY)
+            arrival = resume_arrival(arrival, POLICY)
         arrival, turn = wait_on(arrival, sign, credit, POLICY, mode)
         passed, known = passed + credit, known + (credit if sign is NOBODY else 0.0)
         assert (turn is Turn.CAME) == (sign is SOMEBODY)
@@ -128,9 +128,9 @@ def test_a_change_to_enforce_after_the_time_is_told_before_it_is_carried_out():
 @given(st.floats(0, CLAIM), st.floats(0, CLAIM / 2))
 def test_a_service_that_was_away_leaves_time_to_object(passed, since):
     arrival = Arrival(CLAIM, passed, passed, max(0.0, passed - since))
-    back = after_restart(arrival, POLICY)
+    back = resume_arrival(arrival, POLICY)
     assert back.left_seconds == pytest.approx(max(arrival.left_seconds, 180.0), abs=1e-6)
-    assert after_restart(Arrival(CLAIM, passed), POLICY) == Arrival(CLAIM, passed)
+    assert resume_arrival(Arrival(CLAIM, passed), POLICY) == Arrival(CLAIM, passed)
     assert 0 <= back.absent_seconds <= back.passed_seconds
 
 

@@ -6,11 +6,12 @@ from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 import pytest
+from gpuspawner.core.quotas.ledger import charged_by, lines_of_end, rate_of
 from hypothesis import given
 from hypothesis import strategies as st
 from lease_builders import a_lease, a_request
 
-from gpuspawner.core.calendar.periods import milliseconds, period_of
+from gpuspawner.core.calendar import Per, milliseconds, period_of
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Key, Phase, stop
 from gpuspawner.core.quotas.budgets import (
@@ -24,14 +25,12 @@ from gpuspawner.core.quotas.budgets import (
     refusal,
     shown,
 )
-from gpuspawner.core.quotas.charges import charged_by, lines_of_end, rate_of
 from gpuspawner.core.rules import (
     Account,
     Accounts,
     Budget,
     LatestEnd,
     Lost,
-    Per,
     Quota,
     QuotaGrant,
     Rate,

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 from evidence_builders import LOW, exported, monitored, sample, shared
+from gpuspawner.core.idle.verdicts import Streak, judge, next_sample_seconds
 from idleness_play import ENFORCE, FAST, OBSERVE, POLICY, WARN, play
 
 from gpuspawner.core.idle.evidence import read_evidence
-from gpuspawner.core.idle.idleness import Streak, judge, next_sample_seconds
 from gpuspawner.core.idle.readings import Sample
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from gpuspawner.core.idle.policies import Mode
+from gpuspawner.core.idle.verdicts import Explanation, State, explain
 from idleness_play import ENFORCE, OBSERVE, POLICY, WARN, play
-
-from gpuspawner.core.idle.idleness import Explanation, State, explain
-from gpuspawner.core.idle.policy import Mode
 
 
 def test_explain_gives_the_numbers_of_the_sentence() -> None:

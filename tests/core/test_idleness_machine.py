@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
+from gpuspawner.core.idle.verdicts import Streak, Verdict, after_restart, judge, kept
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from pydantic import TypeAdapter
 
 from gpuspawner.core.idle.evidence import Evidence, read_evidence
-from gpuspawner.core.idle.idleness import Streak, Verdict, after_restart, judge, kept
-from gpuspawner.core.idle.policy import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import GpuReading, Sample
 
 # A short window, so that sequences of a few dozen steps reach every verdict.

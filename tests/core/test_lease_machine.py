@@ -4,6 +4,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import pytest
+from gpuspawner.core.gpus.placement import largest_fit, left_over, pool_of, used_shares
+from gpuspawner.core.queue.decisions import decide, starts_under_way
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -14,10 +16,7 @@ from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase
-from gpuspawner.core.placement.kinds import pool_of
-from gpuspawner.core.placement.placement import largest_fit, left_over, used_shares
-from gpuspawner.core.queue.grants import decide, starts_under_way
-from gpuspawner.core.queue.positions import queue_places
+from gpuspawner.core.queue.estimates import queue_places
 from gpuspawner.core.queue.snapshot import Snapshot
 
 KEYS = [Key("hub", "user 0", "second"), *(Key("hub", f"user {i}", "") for i in range(3))]

@@ -1,9 +1,6 @@
 """What hub and service prove to each other: any other request, answer, nonce or secret has another proof."""
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from gpuspawner.core.proof import (
+from gpuspawner.core.authentication import (
     DIGEST,
     NONCE,
     SCHEME,
@@ -16,6 +13,8 @@ from gpuspawner.core.proof import (
     prove_request,
     request_headers,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 SECRET = b"s" * 32
 REQUESTS = st.tuples(st.sampled_from(["GET", "POST"]), st.text(max_size=20), st.binary(max_size=20))

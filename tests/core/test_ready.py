@@ -5,10 +5,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from gpuspawner.core.calendar.ready import (
+from gpuspawner.core.schedules import (
     LATE_MINUTES,
     LEAST_LEAD_SECONDS,
     MOST_LEAD_SECONDS,
@@ -22,6 +19,9 @@ from gpuspawner.core.calendar.ready import (
     parse_time,
     started,
 )
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gpuspawner.core.units import BadValue
 
 ZURICH = ZoneInfo("Europe/Zurich")

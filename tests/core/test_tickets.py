@@ -6,10 +6,7 @@ import hmac
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from gpuspawner.core.tickets import (
+from gpuspawner.core.authentication import (
     TICKET_SECONDS,
     Holder,
     sign_ssh_ticket,
@@ -17,6 +14,8 @@ from gpuspawner.core.tickets import (
     ssh_ticket_user,
     ticket_holder,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 SECRET, NOW = b"s" * 32, 1000.5
 BORN = "2026-11-21T12:00:00.000001Z"

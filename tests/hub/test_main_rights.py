@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import requests
+from gpuspawner.core.authentication import TICKET_SECONDS, sign_ticket
 from harness.hub import ADMIN_TOKEN, RealHub
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.tickets import TICKET_SECONDS, sign_ticket
 from gpuspawner.service.observe.hub import Hub
 
 NARROW_ROLES = """

@@ -10,8 +10,7 @@ from gpuspawner.backends.fake import FakeBackend
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.catalog import KueueQueues
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.fleet import Gpu
-from gpuspawner.core.gpus.names import Group
+from gpuspawner.core.gpus.fleet import Gpu, Group
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.coming_back import again
 from gpuspawner.core.leases.endings import Reason

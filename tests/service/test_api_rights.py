@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from gpuspawner.core.authentication import NONCE, TICKET_SECONDS, Asked, new_nonce, request_headers, sign_ticket
 from service_world import PREFIX, SECRET, open_door
 from tornado.escape import utf8
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest
@@ -12,8 +13,6 @@ from tornado.testing import bind_unused_port
 
 from gpuspawner.core.errors import Gone, Unavailable
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.proof import NONCE, Asked, new_nonce, request_headers
-from gpuspawner.core.tickets import TICKET_SECONDS, sign_ticket
 from gpuspawner.service.leases.allocator import hash_token
 from gpuspawner.service.observe.known import STANDS_SECONDS
 from gpuspawner.spawner.client import NOT_OURS, LeaseClient, is_proven, target_of

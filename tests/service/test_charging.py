@@ -6,17 +6,17 @@ from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 import pytest
+from gpuspawner.core.quotas.ledger import Charge, Line
 from service_world import Killed
 
-from gpuspawner.core.calendar.periods import HOUR_MS, day_of, milliseconds
+from gpuspawner.core.calendar import HOUR_MS, Per, day_of, milliseconds
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.leases import endings
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.events import UsageCorrected
 from gpuspawner.core.leases.lease import WAITING, Phase
 from gpuspawner.core.quotas.budgets import Asker
-from gpuspawner.core.quotas.charges import Charge, Line
-from gpuspawner.core.rules import Account, Budget, Per, Quota, Rate, Rules, Team, Used, Whom
+from gpuspawner.core.rules import Account, Budget, Quota, Rate, Rules, Team, Used, Whom
 from gpuspawner.service.store import AuditLine
 
 HOUR = 3600.0

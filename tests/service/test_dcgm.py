@@ -18,7 +18,7 @@ from service_world import a_catalog
 from gpuspawner.backends.base import PodName, ProbeResult
 from gpuspawner.catalog import Exporter
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.idle.sources import Measure, Source
+from gpuspawner.core.idle.readings import Measure, Source
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.observe import dcgm_values
 from gpuspawner.service.observe.dcgm import Dcgm, ask

@@ -6,7 +6,7 @@ from service_world import World
 
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Key, Phase
-from gpuspawner.core.queue.run_times import LEAST_RUNS
+from gpuspawner.core.queue.forecasts import LEAST_RUNS
 from gpuspawner.core.rules import HeldBack
 from gpuspawner.service.rules.estimator import EVERY_SECONDS
 

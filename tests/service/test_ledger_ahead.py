@@ -4,9 +4,9 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from fractions import Fraction
 
-from gpuspawner.core.calendar.periods import HOUR_MS
+from gpuspawner.core.calendar import HOUR_MS, Per
 from gpuspawner.core.leases import endings
-from gpuspawner.core.rules import Account, Budget, Per, Quota, Used, Whom
+from gpuspawner.core.rules import Account, Budget, Quota, Used, Whom
 
 HOUR = 3600.0
 

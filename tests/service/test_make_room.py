@@ -9,7 +9,7 @@ from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import WAITING, Phase
 from gpuspawner.core.queue.preemption import State
 from gpuspawner.core.rules import Limit, MakeRoom, Quota, Rules, What, Whom
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.workspaces.presenter import lease_view
 
 AFTER, NOTICE, PROTECTED = 600.0, 300.0, 1800.0
 EACH = Quota("each-user", Whom.EACH_USER, limits=(Limit(What.GPUS, soft=Fraction(1)),))

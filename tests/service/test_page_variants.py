@@ -4,13 +4,12 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from gpuspawner.core.administration import Message, Restriction
+from gpuspawner.core.schedules import Wish
 from page_world import CATALOG, NOW, Browser, in_grace, reclaimed, running, waiting
 from variants import sample, variants
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.core.administering.restrictions import Restriction
-from gpuspawner.core.calendar.ready import Wish
-from gpuspawner.core.inbox.messages import Message
 from gpuspawner.core.leases.events import Answered
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.queue.preemption import Preemption

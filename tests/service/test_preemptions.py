@@ -11,11 +11,11 @@ from gpuspawner.core.leases.endings import Reason, withdrawn
 from gpuspawner.core.leases.lease import WAITING, Phase
 from gpuspawner.core.queue.preemption import State
 from gpuspawner.core.rules import Account
+from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.preemption.claims import present_claim
 from gpuspawner.service.rules import preemptions
 from gpuspawner.service.rules.preemptions import new_claim
-from gpuspawner.service.tell.messages import message_of
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.workspaces.presenter import lease_view
 
 PROTECTED, NOTICE = 1800.0, 300.0
 

@@ -4,10 +4,10 @@ import re
 
 import pytest
 import requests
+from gpuspawner.core.authentication import sign_ticket
 from page_world import NOW, api
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.tickets import sign_ticket
 from gpuspawner.service.forgetting import forget
 from gpuspawner.service.observe.hub import Hub
 from gpuspawner.service.start.presets import MAX_PRESETS

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from gpuspawner.core.authentication import Asked, new_nonce, request_headers, sign_ticket
 from lease_builders import a_lease, a_request, slots
 from page_world import NOW, Browser, api
 from service_process import SERVE, call
@@ -21,8 +22,6 @@ from tornado.testing import bind_unused_port
 
 from gpuspawner.backends.fake import fake_gpus
 from gpuspawner.core.leases.lease import Key, Phase
-from gpuspawner.core.proof import Asked, new_nonce, request_headers
-from gpuspawner.core.tickets import sign_ticket
 from gpuspawner.service import connections
 from gpuspawner.service.api.base import is_spawner
 from gpuspawner.service.connections import PublicServer

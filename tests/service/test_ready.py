@@ -4,22 +4,22 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 import pytest
+from gpuspawner.core.idle.policies import LifecyclePolicy
+from gpuspawner.core.schedules import FIRST_START_SECONDS, QUICKER_SHARE, Wish, parse_days, parse_time
 from test_arrivals import MINUTE, reads
 
-from gpuspawner.core.calendar.ready import FIRST_START_SECONDS, QUICKER_SHARE, Wish, parse_days, parse_time
-from gpuspawner.core.calendar.windows import Window
+from gpuspawner.core.calendar import Window
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.idle.policy import LifecyclePolicy
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Key, Owner, Phase
 from gpuspawner.core.rules import Hours
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.forgetting import forget
-from gpuspawner.service.ready.rounds import ready_round
+from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.start import schedules
-from gpuspawner.service.tell.messages import message_of
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.start.schedule_rounds import ready_round
 from gpuspawner.service.web.actor import Actor
+from gpuspawner.service.workspaces.presenter import lease_view
 
 DAY = 24 * 60 * MINUTE
 """Seconds. The fake clock begins at 8:00 UTC of a Friday."""

@@ -5,10 +5,10 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from gpuspawner.core.schedules import FIRST_START_SECONDS
 from page_world import Browser, api
 from test_cli_using import cli  # noqa: F401 - a fixture
 
-from gpuspawner.core.calendar.ready import FIRST_START_SECONDS
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.service.start.schedules import MAX_SCHEDULES
 

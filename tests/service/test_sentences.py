@@ -5,25 +5,25 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from gpuspawner.core.idle.policies import ActivityPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
+from gpuspawner.core.idle.verdicts import SampleKind, Streak, explain
+from gpuspawner.core.queue.decisions import KeptFree
+from gpuspawner.core.quotas.usage import check_quotas
+from gpuspawner.service.waiting.reasons import kept_free_words
 from lease_builders import KINDS, NOW, a_lease, a_request, slots
 from service_world import a_catalog
 
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import Autoscale
-from gpuspawner.core.idle.idleness import SampleKind, Streak, explain
-from gpuspawner.core.idle.policy import ActivityPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
 from gpuspawner.core.leases.endings import ENDINGS, Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.outages import HUB, Outage
-from gpuspawner.core.queue.kept_free import KeptFree
-from gpuspawner.core.queue.positions import Place
+from gpuspawner.core.queue.estimates import Place
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
-from gpuspawner.core.quotas.quotas import check_quotas
 from gpuspawner.core.rules import Limit, Quota, Rules, What, Whom
 from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import Offer
-from gpuspawner.service.tell.rules.kept_free import kept_free_words
-from gpuspawner.service.tell.sentences import (
+from gpuspawner.service.waiting.presenter import (
     gpus_asked,
     idle_words,
     measured,
@@ -34,7 +34,7 @@ from gpuspawner.service.tell.sentences import (
     wait_range,
     waits,
 )
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.workspaces.presenter import lease_view
 
 CATALOG = a_catalog()
 NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))

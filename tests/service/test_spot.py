@@ -1,10 +1,10 @@
 """Spot nodes in what people read before they press Start."""
 
 import pytest
+from gpuspawner.core.idle.policies import LifecyclePolicy, PreemptionPolicy
 
 from gpuspawner.catalog import load_text
-from gpuspawner.core.idle.policy import LifecyclePolicy, PreemptionPolicy
-from gpuspawner.service.tell.sentences import spot_words
+from gpuspawner.service.waiting.presenter import spot_words
 
 CATALOG = """
 version: 1

@@ -7,9 +7,7 @@ import pytest
 from service_world import a_catalog
 
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
-from gpuspawner.core.gpus.claims import DeviceClaim
-from gpuspawner.core.gpus.fleet import Autoscale, Fleet, Gpu, GpuKind
-from gpuspawner.core.gpus.names import Group
+from gpuspawner.core.gpus.fleet import Autoscale, DeviceClaim, Fleet, Gpu, GpuKind, Group
 from gpuspawner.service.app import Options, Service
 from gpuspawner.service.observe.unmatched import unmatched, unmeasured
 from gpuspawner.service.settings import Settings

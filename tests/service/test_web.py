@@ -10,8 +10,7 @@ import requests
 from page_world import NOW, Browser
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.fleet import Slot
-from gpuspawner.core.gpus.names import Group
+from gpuspawner.core.gpus.fleet import Group, Slot
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
 

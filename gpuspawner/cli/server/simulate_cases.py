@@ -8,8 +8,8 @@ from pathlib import Path
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.errors import GpuspawnerError
-from gpuspawner.core.idle.policy import LifecyclePolicy, Mode
-from gpuspawner.service.tell import history as histories
+from gpuspawner.core.idle.policies import LifecyclePolicy, Mode
+from gpuspawner.service.store import recordings
 from gpuspawner.simulate.probe import Looking
 from gpuspawner.simulate.replay import Judged, Replay, Stop, Warned, simulate, warnings
 from gpuspawner.simulate.sessions import sessions

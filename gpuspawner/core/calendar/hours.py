@@ -8,8 +8,8 @@ from math import isfinite
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.calendar.windows import Opening, Window, opening
-from gpuspawner.core.idle.policy import LifecyclePolicy
+from gpuspawner.core.calendar import Opening, Window, opening
+from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.rules import Rules
 

@@ -12,7 +12,7 @@ from datetime import date, datetime, time, timedelta, timezone
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.rules import Per
+from gpuspawner.core.calendar import Per
 
 HOUR_MS = 3_600_000
 ONE_DAY = timedelta(days=1)

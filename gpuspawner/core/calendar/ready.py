@@ -13,8 +13,7 @@ from enum import Enum
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.calendar.until import DAYS
-from gpuspawner.core.calendar.windows import DAY_MINUTES, Window, opening
+from gpuspawner.core.calendar import DAY_MINUTES, WEEKDAYS, Window, opening
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.units import BadValue, show_time
 
@@ -33,7 +32,7 @@ MOST_MISSED = 3
 """On so many days in a row nobody came: it is asked for no more until its user says so."""
 MOST_LEFT_OUT = 100
 """So many of its times are looked at for one that is not closed. Arbitrary: more than a break between terms has."""
-GROUPS = {"weekdays": DAYS[:5], "weekend": DAYS[5:], "daily": DAYS}
+GROUPS = {"weekdays": WEEKDAYS[:5], "weekend": WEEKDAYS[5:], "daily": WEEKDAYS}
 _TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 
 
@@ -69,7 +68,7 @@ class Wish:
     @property
     def words(self) -> str:
         """When it is to be ready: ``weekdays 8:00``."""
-        names = [DAYS[day] for day in self.days]
+        names = [WEEKDAYS[day] for day in self.days]
         group = next((name for name, days in GROUPS.items() if list(days) == names), "")
         listed = group or ", ".join(name[:3].capitalize() for name in names)
         return f"{listed} {self.minute // 60}:{self.minute % 60:02}"
@@ -183,8 +182,8 @@ def parse_days(value: object) -> tuple[int, ...]:
     """Read days of the week: ``weekdays``, ``weekend``, ``daily``, or some like ``mon, wed``. Raises BadValue."""
     days: set[str] = set()
     for word in re.split(r"[\s,]+", value.strip().lower()) if isinstance(value, str) else [""]:
-        named = GROUPS.get(word) or [day for day in DAYS if word in {day, day[:3]}]
+        named = GROUPS.get(word) or [day for day in WEEKDAYS if word in {day, day[:3]}]
         if not named:
             raise BadValue(f"{quoted(value)} are no days", "write weekdays, weekend, daily, or days such as mon, wed")
         days.update(named)
-    return tuple(number for number, day in enumerate(DAYS) if day in days)
+    return tuple(number for number, day in enumerate(WEEKDAYS) if day in days)

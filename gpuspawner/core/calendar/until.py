@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import MAXYEAR, MINYEAR, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.calendar.periods import milliseconds, period_of
+from gpuspawner.core.calendar import Per, milliseconds, period_of
 from gpuspawner.core.errors import quoted
-from gpuspawner.core.rules import Per
 from gpuspawner.core.units import MOST_SECONDS, BadValue, OutOfRange, parse_duration
 
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from gpuspawner.core.gpus.fleet import Autoscale, Gpu, GpuKind
-from gpuspawner.core.gpus.names import Group, coming_group
+from gpuspawner.core.gpus.fleet import Autoscale, Gpu, GpuKind, Group, coming_group
 from gpuspawner.core.leases.lease import HOLDING, Lease
 
 WHOLE_GPU = "nvidia.com/gpu"

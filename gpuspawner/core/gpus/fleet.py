@@ -10,8 +10,6 @@ from functools import cached_property
 from typing import Annotated, NamedTuple
 
 from gpuspawner.core.fields import Internal, Required, section, whole_number_reader
-from gpuspawner.core.gpus.claims import DeviceClaim
-from gpuspawner.core.gpus.names import Group, group_of
 from gpuspawner.core.number_fields import COUNTS, PRICE, Bytes, ComputeCapability, Flag, GpuCount, PositiveDuration
 from gpuspawner.core.outages import GPU_SOURCE, Outage
 from gpuspawner.core.text_fields import NAME, GroupNames, Labels, ResourceName, Title

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
-from gpuspawner.core.gpus.names import Group
+from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Group, Slot
 
 
 @dataclass(frozen=True)

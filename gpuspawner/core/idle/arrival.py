@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from gpuspawner.core.idle.evidence import Evidence
-from gpuspawner.core.idle.idleness import LEAST_GRACE_SAMPLES, LEAST_GRACE_SECONDS
-from gpuspawner.core.idle.policy import IdlePolicy, Mode
-from gpuspawner.core.idle.readings import PROBED
-from gpuspawner.core.idle.sources import GpuState
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
+from gpuspawner.core.idle.readings import PROBED, GpuState
+from gpuspawner.core.idle.verdicts import LEAST_GRACE_SAMPLES, LEAST_GRACE_SECONDS
 
 OPENED = "opened in a browser"
 

@@ -9,10 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gpuspawner.core.idle.policy import IdlePolicy
-from gpuspawner.core.idle.readings import GpuReading, Sample, SoftReading
-from gpuspawner.core.idle.soft import show_cores, soft_readings
-from gpuspawner.core.idle.sources import GpuState, Interval, Measure, Source, SourceReading
+from gpuspawner.core.idle.policies import IdlePolicy
+from gpuspawner.core.idle.readings import (
+    GpuReading,
+    GpuState,
+    Interval,
+    Measure,
+    Sample,
+    SoftReading,
+    Source,
+    SourceReading,
+)
 from gpuspawner.core.units import show_duration
 
 INTEGRATING = frozenset({Source.EXPORTER, Source.MONITOR})

@@ -13,11 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from gpuspawner.core.idle.evidence import Evidence
-from gpuspawner.core.idle.policy import IdlePolicy, Mode
-from gpuspawner.core.idle.readings import SoftReading
-from gpuspawner.core.idle.soft import hub_reading, unreadable
-from gpuspawner.core.idle.sources import GpuState
+from gpuspawner.core.idle.evidence import Evidence, hub_reading, unreadable
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
+from gpuspawner.core.idle.readings import GpuState, SoftReading
 
 LONGEST_CREDIT = 1.5
 """A sample stands for at most this many periods: what lies further back was not seen."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuspawner.core.idle.sources import SourceReading
-
 PROBED = ("kernel", "terminal", "ssh", "editor")
 """Soft evidence that the probe reads beside GPUs and CPU use, by the names that a policy has for it."""
 CPU = "cpu"

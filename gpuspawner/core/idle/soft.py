@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuspawner.core.idle.policy import IdlePolicy
+from gpuspawner.core.idle.policies import IdlePolicy
 from gpuspawner.core.idle.readings import CPU, PROBED, Sample, SoftReading
 from gpuspawner.core.units import show_duration
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from gpuspawner.core.administration import Marks, Notice
 from gpuspawner.core.errors import quoted
-from gpuspawner.core.inbox.notices import Marks, Notice
 from gpuspawner.core.units import BadValue
 
 LONGEST_CHARACTERS = 500

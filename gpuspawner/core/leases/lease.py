@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.fleet import Slot
-from gpuspawner.core.idle.arrival import Arrival
-from gpuspawner.core.idle.idleness import Streak, kept
-from gpuspawner.core.idle.policy import Terms
+from gpuspawner.core.idle.policies import Terms
+from gpuspawner.core.idle.verdicts import Arrival, Streak, kept
 from gpuspawner.core.leases import endings, lifetime
 from gpuspawner.core.leases.dispute import Dispute
 from gpuspawner.core.leases.endings import ENDINGS, End, Reason

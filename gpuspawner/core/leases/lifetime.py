@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.idle.policy import ExtendPolicy, KeepPolicy
+from gpuspawner.core.idle.policies import ExtendPolicy, KeepPolicy
 from gpuspawner.core.rules import LatestEnd
 from gpuspawner.core.units import show_duration
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from fractions import Fraction
 from itertools import takewhile
 
-from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.gpus.fleet import GpuKind, Kinds
 from gpuspawner.core.leases.lease import WAITING, Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.snapshot import Claim, Kinds
+from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.core.rules import Quota
 
 

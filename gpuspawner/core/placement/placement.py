@@ -10,9 +10,9 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from gpuspawner.core.gpus.fleet import NOTHING, Beside, Fleet, Gpu, GpuKind, NodeName, PoolCount, Slot
+from gpuspawner.core.gpus.fragmentation import Ask, Demand, Look
 from gpuspawner.core.leases.lease import HOLDING, Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.placement.fragmentation import Ask, Demand, Look
 
 
 class Rank(NamedTuple):

@@ -13,8 +13,8 @@ from fractions import Fraction
 from types import MappingProxyType
 
 from gpuspawner.core.gpus.fleet import NOTHING, Beside, Fleet, Gpu, GpuKind, NodeName, Slot
-from gpuspawner.core.placement.fragmentation import Demand, Look
-from gpuspawner.core.placement.placement import UNKNOWN, Rank, ask_of, devices, grantable, look_of, rank_of
+from gpuspawner.core.gpus.fragmentation import Demand, Look
+from gpuspawner.core.gpus.placement import UNKNOWN, Rank, ask_of, devices, grantable, look_of, rank_of
 
 _Alike = tuple[bool, Look]
 """Whether a node is coming, and how it looks."""

@@ -8,9 +8,8 @@ from functools import partial
 from math import inf
 from typing import NamedTuple
 
-from gpuspawner.core.queue.forecasts import forecast
+from gpuspawner.core.queue.forecasts import RunTimes, forecast
 from gpuspawner.core.queue.index import Index
-from gpuspawner.core.queue.run_times import RunTimes
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 
 DRAWS = 20

@@ -14,19 +14,16 @@ from math import inf, nextafter
 from typing import NamedTuple
 
 from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.gpus.placement import kinds_of
 from gpuspawner.core.leases.lease import HOLDING, UP, Key, Lease, Phase
-from gpuspawner.core.placement.kinds import kinds_of
-from gpuspawner.core.queue.ends import LEAST_WAIT_SECONDS, end_at
-from gpuspawner.core.queue.grants import Given, decide
-from gpuspawner.core.queue.holds import HeldGpus, held_gpus
+from gpuspawner.core.queue.class_holds import HeldGpus, held_gpus
+from gpuspawner.core.queue.decisions import Given, decide
 from gpuspawner.core.queue.index import Index
-from gpuspawner.core.queue.live import LiveLeases
 from gpuspawner.core.queue.order import policy_of
-from gpuspawner.core.queue.snapshot import NO_LIMIT, Claim, Snapshot
-from gpuspawner.core.quotas.budgets import Balances
-from gpuspawner.core.quotas.charges import HALF_LIFE_SECONDS, decayed_of, rate_of
-from gpuspawner.core.quotas.entries import accounts_of
-from gpuspawner.core.quotas.purse import Purse
+from gpuspawner.core.queue.snapshot import LEAST_WAIT_SECONDS, NO_LIMIT, Claim, LiveLeases, Snapshot, end_at
+from gpuspawner.core.quotas.budgets import Balances, Purse
+from gpuspawner.core.quotas.ledger import HALF_LIFE_SECONDS, decayed_of, rate_of
+from gpuspawner.core.quotas.limits import accounts_of
 from gpuspawner.core.rules import Accounts
 
 MOST_FORECAST = 100

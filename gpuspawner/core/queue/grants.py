@@ -23,9 +23,8 @@ from math import inf
 from typing import NamedTuple, Protocol
 
 from gpuspawner.core.gpus.fleet import Beside, GpuKind, Slot
+from gpuspawner.core.gpus.placement import beside_of, kinds_of
 from gpuspawner.core.leases.lease import Lease, Phase
-from gpuspawner.core.placement.kinds import kinds_of
-from gpuspawner.core.placement.placement import beside_of
 from gpuspawner.core.queue.backfill import (
     BACKFILL,
     Ending,
@@ -38,16 +37,14 @@ from gpuspawner.core.queue.backfill import (
     kept_from,
     reserve,
 )
-from gpuspawner.core.queue.holds import HeldGpus, kept_for_classes
+from gpuspawner.core.queue.class_holds import HeldGpus, kept_for_classes
+from gpuspawner.core.queue.fair_share import Uses
 from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.order import Line, Standing
-from gpuspawner.core.queue.shares import Uses
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
-from gpuspawner.core.quotas.bounds import Amount, Bucket
-from gpuspawner.core.quotas.budgets import Balances
-from gpuspawner.core.quotas.purse import Purse
-from gpuspawner.core.quotas.quota_words import behind_words
-from gpuspawner.core.quotas.quotas import Bar, Tally
+from gpuspawner.core.quotas.budgets import Balances, Purse
+from gpuspawner.core.quotas.limits import Amount, Bucket, behind_words
+from gpuspawner.core.quotas.usage import Bar, Tally
 from gpuspawner.core.rules import LatestEnd
 
 PAUSED = "paused"

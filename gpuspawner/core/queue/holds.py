@@ -14,13 +14,12 @@ from math import ceil, inf
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.calendar.windows import Opening, opening
+from gpuspawner.core.calendar import Opening, opening
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Slot
+from gpuspawner.core.gpus.placement import count_free, grantable
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease
-from gpuspawner.core.placement.placement import count_free, grantable
 from gpuspawner.core.queue.backfill import HOLD, Reservation
-from gpuspawner.core.queue.ends import end_at
-from gpuspawner.core.queue.snapshot import Claim, Snapshot
+from gpuspawner.core.queue.snapshot import Claim, Snapshot, end_at
 from gpuspawner.core.rules import Account, ClassHold, LatestEnd
 from gpuspawner.core.units import show_time
 

@@ -11,20 +11,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import TypeVar
 
-from gpuspawner.core.gpus.autoscale import coming_gpus
-from gpuspawner.core.gpus.fleet import NOTHING, Beside, Fleet, Gpu, NodeName, Slot
-from gpuspawner.core.gpus.groups import is_marked, unmarked
+from gpuspawner.core.gpus.fleet import NOTHING, Beside, Fleet, Gpu, Kinds, NodeName, Slot
+from gpuspawner.core.gpus.placement import beside_of
+from gpuspawner.core.gpus.pools import Pools, coming_gpus, is_marked, unmarked
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Lease, Phase
-from gpuspawner.core.placement.placement import beside_of
-from gpuspawner.core.placement.pools import Pools
-from gpuspawner.core.queue.ends import Ends
-from gpuspawner.core.queue.live import changed
+from gpuspawner.core.queue.fair_share import Charges, Uses
 from gpuspawner.core.queue.order import Standing
-from gpuspawner.core.queue.shares import Charges, Uses
-from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot, claim_of
-from gpuspawner.core.queue.waiting import Waiting
+from gpuspawner.core.queue.snapshot import Claim, Ends, Snapshot, changed, claim_of
 from gpuspawner.core.quotas.budgets import Balances
-from gpuspawner.core.quotas.quotas import Holdings, Tally
+from gpuspawner.core.quotas.usage import Holdings, Tally
 from gpuspawner.core.rules import Accounts, QuotaGrant, Rules
 
 NOWHERE = ""

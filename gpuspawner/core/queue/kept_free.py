@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from gpuspawner.core.gpus.fleet import GpuKind, Slot
-from gpuspawner.core.placement.placement import beside_of, place, used_shares
+from gpuspawner.core.gpus.placement import beside_of, place, used_shares
 from gpuspawner.core.queue.backfill import BACKFILL, Reservation
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 

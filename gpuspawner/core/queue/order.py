@@ -6,13 +6,13 @@
 3. A request within its guaranteed share goes before one beyond it. The share is given by the soft quotas of user and
    team. Without a soft quota nothing is guaranteed.
 4. Beyond the share, the smaller use of the last days goes first: use of the team divided by its weight, then use of the
-   user in the team (``core.queue.shares``).
+   user in the team (``core.queue.fair_share``).
 5. The earlier request goes first.
 6. The lease's id decides.
 
 The order is total and transitive. Rules 3 and 4 are applied again after each grant of a pass. A grant can only move its
 own user and team back. A pass therefore takes less than quadratic time. The results of rules 1 to 3 before a pass are
-kept between passes (``core.queue.waiting``). For rule 4 only the teams that come to the top are sorted.
+kept between passes (``core.queue.index``). For rule 4 only the teams that come to the top are sorted.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import NamedTuple
 
-from gpuspawner.core.idle.policy import LifecyclePolicy
-from gpuspawner.core.queue.shares import Uses
+from gpuspawner.core.idle.policies import LifecyclePolicy
+from gpuspawner.core.queue.fair_share import Uses
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
-from gpuspawner.core.quotas.quotas import Tally
+from gpuspawner.core.quotas.usage import Tally
 
 
 class Rank(NamedTuple):

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import nsmallest
 from math import inf
 
+from gpuspawner.core.gpus.placement import pools_of
 from gpuspawner.core.leases.lease import WAITING, Lease, Phase
-from gpuspawner.core.placement.kinds import pools_of
 from gpuspawner.core.queue.order import Rank, Standing, policy_of
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.core.units import show_duration

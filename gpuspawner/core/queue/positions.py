@@ -13,16 +13,13 @@ from functools import partial
 from math import inf
 from typing import NamedTuple
 
-from gpuspawner.core.placement.kinds import pools_of
-from gpuspawner.core.queue.ends import end_at
-from gpuspawner.core.queue.forecasts import MOST_FORECAST, EndOf, Start, forecast_each
+from gpuspawner.core.gpus.placement import pools_of
+from gpuspawner.core.queue.fair_share import Uses
+from gpuspawner.core.queue.forecasts import MOST_FORECAST, EndOf, RunTimes, Start, forecast_each
 from gpuspawner.core.queue.index import Index
-from gpuspawner.core.queue.order import Rank, Standing
-from gpuspawner.core.queue.order_words import goes_after
-from gpuspawner.core.queue.run_times import RunTimes
-from gpuspawner.core.queue.shares import Uses
-from gpuspawner.core.queue.snapshot import Claim, Snapshot
-from gpuspawner.core.quotas.quotas import Tally
+from gpuspawner.core.queue.order import Rank, Standing, goes_after
+from gpuspawner.core.queue.snapshot import Claim, Snapshot, end_at
+from gpuspawner.core.quotas.usage import Tally
 
 DRAWS = 3
 """Number of forecasts with drawn ends, of which the median is shown. Each takes as long as that of the latest ends."""

@@ -10,7 +10,7 @@ from math import inf, log2
 from typing import NamedTuple
 
 from gpuspawner.core.leases.lease import UP, Lease, Phase
-from gpuspawner.core.queue.ends import LEAST_WAIT_SECONDS, end_at
+from gpuspawner.core.queue.snapshot import LEAST_WAIT_SECONDS, end_at
 
 LEAST_RUNS = 20
 """With fewer past workspaces nothing is drawn: each workspace is expected to run until its deadline."""

@@ -16,13 +16,12 @@ from functools import lru_cache
 from heapq import heappop, heappush
 from math import inf
 
-from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.gpus.fleet import GpuKind, Kinds
+from gpuspawner.core.gpus.placement import counts_of
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease, Phase
-from gpuspawner.core.placement.kinds import counts_of
-from gpuspawner.core.queue.ends import LEAST_WAIT_SECONDS, end_at
-from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
-from gpuspawner.core.quotas.charges import HALF_LIFE_SECONDS, decayed_of, rate_of
-from gpuspawner.core.quotas.entries import accounts_of
+from gpuspawner.core.queue.snapshot import LEAST_WAIT_SECONDS, Claim, Snapshot, end_at
+from gpuspawner.core.quotas.ledger import HALF_LIFE_SECONDS, decayed_of, rate_of
+from gpuspawner.core.quotas.limits import accounts_of
 from gpuspawner.core.rules import Account
 
 _BITS = 40

@@ -12,15 +12,14 @@ from functools import cached_property
 from math import inf
 from typing import NamedTuple
 
-from gpuspawner.core.gpus.autoscale import coming_gpus
 from gpuspawner.core.gpus.fleet import Beside, Fleet, GpuKind, NodeName, Slot
-from gpuspawner.core.gpus.groups import unmarked
-from gpuspawner.core.idle.policy import LifecyclePolicy
+from gpuspawner.core.gpus.fragmentation import Demand
+from gpuspawner.core.gpus.placement import UNKNOWN, beside_left, used_shares
+from gpuspawner.core.gpus.pools import coming_gpus, unmarked
+from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.leases.lease import WAITING, Lease, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.placement.fragmentation import Demand
-from gpuspawner.core.placement.placement import UNKNOWN, beside_left, used_shares
-from gpuspawner.core.quotas.limits import Room
+from gpuspawner.core.quotas.namespaces import Room
 from gpuspawner.core.rules import Account, Accounts, QuotaGrant, Rules
 
 Kinds = Mapping[str, GpuKind]

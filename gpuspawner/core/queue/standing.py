@@ -15,7 +15,7 @@ from typing import NamedTuple
 from gpuspawner.core.leases.lease import HOLDING, Lease
 from gpuspawner.core.queue.preemption import Preemption, victims
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
-from gpuspawner.core.quotas.bounds import Bound, Bucket, Who, amount, bounds_of, who_of
+from gpuspawner.core.quotas.limits import Bound, Bucket, Who, amount, bounds_of, who_of
 from gpuspawner.core.rules import Account, What, Whom
 
 NOTHING = Fraction(0)

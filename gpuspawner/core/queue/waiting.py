@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
 
-from gpuspawner.core.idle.policy import LifecyclePolicy
-from gpuspawner.core.placement.kinds import kinds_of
+from gpuspawner.core.gpus.fleet import Kinds
+from gpuspawner.core.gpus.placement import kinds_of
+from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.queue.order import Lined, Standing
-from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
-from gpuspawner.core.quotas.bounds import Amount, Bound, Bucket
-from gpuspawner.core.quotas.quotas import Holdings
+from gpuspawner.core.queue.snapshot import Claim, Snapshot
+from gpuspawner.core.quotas.limits import Amount, Bound, Bucket
+from gpuspawner.core.quotas.usage import Holdings
 
 _SOON_SECONDS = 1.0
 """A request is checked this many seconds before it becomes overdue, because sums of times are rounded."""

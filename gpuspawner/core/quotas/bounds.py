@@ -1,6 +1,6 @@
 """Which limits of quotas bind a request or a lease, and how much of each it takes.
 
-A limit bounds the sum of what its entry is in force for (``core.quotas.entries``): what a more specific one binds does
+A limit bounds the sum of what its entry is in force for (``core.quotas.limits``): what a more specific one binds does
 not count in it. Grants of administrators raise soft and hard
 limits alike while they last.
 """
@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.gpus.names import written_name
+from gpuspawner.core.gpus.fleet import GpuKind, written_name
+from gpuspawner.core.gpus.placement import counts_of
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.placement.kinds import counts_of
 from gpuspawner.core.queue.snapshot import Claim
-from gpuspawner.core.quotas.entries import account_of, entries_in_force, granted
+from gpuspawner.core.quotas.limits import account_of, entries_in_force, granted
 from gpuspawner.core.rules import Account, Limit, Quota, QuotaGrant, Rules, What, Whom
 
 OF_ALL = frozenset({Whom.TEAM, Whom.EVERYBODY})

@@ -14,10 +14,10 @@ from fractions import Fraction
 from functools import cached_property
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.calendar.periods import HOUR_MS, Span, milliseconds, period_of, show_moment
+from gpuspawner.core.calendar import HOUR_MS, Span, milliseconds, period_of, show_moment
 from gpuspawner.core.leases.lease import UP, Lease, Phase
-from gpuspawner.core.quotas.charges import BUDGET, held_ms, per_hour
-from gpuspawner.core.quotas.entries import account_of, accounts_of, bound_elsewhere, entries_in_force, granted
+from gpuspawner.core.quotas.ledger import BUDGET, held_ms, per_hour
+from gpuspawner.core.quotas.limits import account_of, accounts_of, bound_elsewhere, entries_in_force, granted
 from gpuspawner.core.rules import Account, Accounts, Budget, LatestEnd, Quota, QuotaGrant, Rate, Rules, Used, Whom
 from gpuspawner.core.units import show_money, show_time
 

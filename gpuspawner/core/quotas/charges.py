@@ -16,11 +16,11 @@ from itertools import pairwise
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.calendar.periods import HOUR_MS, Span, day_of, milliseconds, period_of, split
+from gpuspawner.core.calendar import HOUR_MS, Per, Span, day_of, milliseconds, period_of, split
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.lease import UP, Lease
-from gpuspawner.core.quotas.entries import accounts_of
-from gpuspawner.core.rules import Account, Per, Rate, Used
+from gpuspawner.core.quotas.limits import accounts_of
+from gpuspawner.core.rules import Account, Rate, Used
 
 HALF_LIFE_SECONDS = 7 * 86400.0
 """Use counts half as much in the order after a week."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.quotas.budgets import Asker, Balances, Verdict, least_seconds, refusal
-from gpuspawner.core.quotas.charges import rate_of
+from gpuspawner.core.quotas.ledger import rate_of
 
 
 class Purse:

@@ -7,8 +7,8 @@ from math import floor, inf
 from typing import NamedTuple
 
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.queue.snapshot import Kinds
-from gpuspawner.core.quotas.bounds import Amount, Bound
+from gpuspawner.core.gpus.fleet import Kinds
+from gpuspawner.core.quotas.limits import Amount, Bound
 from gpuspawner.core.rules import Limit, What, Whom
 from gpuspawner.core.units import ordinal, show_bytes, show_cpu, show_time
 

@@ -12,14 +12,24 @@ from math import inf
 from typing import NamedTuple
 
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.gpus.fleet import GpuKind, Kinds
+from gpuspawner.core.gpus.placement import kinds_of
 from gpuspawner.core.leases.lease import HOLDING, Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.placement.kinds import kinds_of
-from gpuspawner.core.queue.ends import end_at
-from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
-from gpuspawner.core.quotas.bounds import Amount, Bound, Bucket, Who, amount, bounds_of, who_of
-from gpuspawner.core.quotas.quota_words import Use, held_back_words, refusal, share_words
+from gpuspawner.core.queue.snapshot import Claim, Snapshot, end_at
+from gpuspawner.core.quotas.limits import (
+    Amount,
+    Bound,
+    Bucket,
+    Use,
+    Who,
+    amount,
+    bounds_of,
+    held_back_words,
+    refusal,
+    share_words,
+    who_of,
+)
 from gpuspawner.core.rules import QuotaGrant, Rules
 
 

@@ -9,10 +9,9 @@ from typing import Any
 
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease, Phase
-from gpuspawner.core.queue.ends import LEAST_WAIT_SECONDS
-from gpuspawner.core.queue.grants import Held
-from gpuspawner.core.queue.positions import Place
-from gpuspawner.core.queue.snapshot import Claim, claim_of
+from gpuspawner.core.queue.decisions import Held
+from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.snapshot import LEAST_WAIT_SECONDS, Claim, claim_of
 from gpuspawner.core.units import show_duration, show_money, show_time
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.schedulers.http.models import ClaimPhase, Grant, Reason, State, Stock

@@ -13,16 +13,15 @@ from typing import Any
 from gpuspawner.backends.kubernetes.names import HUB_LABEL, LEASE_LABEL
 from gpuspawner.backends.kubernetes.reading.models import HOSTNAME
 from gpuspawner.catalog import KueueQueues
-from gpuspawner.core.gpus import groups
-from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Slot
-from gpuspawner.core.gpus.names import written_name
+from gpuspawner.core.gpus import pools
+from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Slot, written_name
+from gpuspawner.core.gpus.placement import place
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.placement.placement import place
-from gpuspawner.core.plain import plain_text
-from gpuspawner.core.queue.grants import Held
-from gpuspawner.core.queue.positions import Place
+from gpuspawner.core.queue.decisions import Held
+from gpuspawner.core.queue.estimates import Place
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
+from gpuspawner.core.text_fields import plain_text
 from gpuspawner.schedulers.kueue.models import GROUP, POD_SET, VERSION, Flavor, Json, Pending, Queue, Workload
 
 WHOLE_GPU = "nvidia.com/gpu"
@@ -98,7 +97,7 @@ def queue_of(request: Request, queues: KueueQueues) -> str:
 
 def resource_of(kind: GpuKind, fleet: Fleet) -> str:
     """Return the resource name of a kind, by the catalog or by the observed GPUs."""
-    return groups.resource_of(kind, fleet) or WHOLE_GPU
+    return pools.resource_of(kind, fleet) or WHOLE_GPU
 
 
 def pools_by_node(fleet: Fleet) -> dict[str, dict[str, set[str]]]:

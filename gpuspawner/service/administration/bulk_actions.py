@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from gpuspawner.core.administering import acts
+from gpuspawner.core import action_events
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases import endings, events
 from gpuspawner.core.leases.coming_back import stops_to_start_again
@@ -143,7 +143,7 @@ def _plan_notice(actor: Actor, lease: Lease, reason: str, *, moves: bool) -> Pla
             return  # it ended meanwhile
         notice = Notice("", at, reason, actor.person.name, actor.origin, moves)
         told = replace(_placed_elsewhere(actor.state, newest) if moves else newest, notice=notice)
-        line = actor.audit_entry_of(told, acts.EndAnnounced(f"{ends}{then}: {reason}"))
+        line = actor.audit_entry_of(told, action_events.EndAnnounced(f"{ends}{then}: {reason}"))
         await actor.state.book.save(told, audit=[line])
 
     return Plan(lease, f"{ends}{then}. {LOST}", at, announce)

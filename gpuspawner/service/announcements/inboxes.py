@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from gpuspawner.core.administration import KEPT_SECONDS, Marks, Message, Notice, Step, in_order, notices_of
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.inbox.messages import Message
-from gpuspawner.core.inbox.notices import KEPT_SECONDS, Marks, Notice, Step, in_order, notices_of
 from gpuspawner.core.leases.lease import NOBODY, Owner
-from gpuspawner.core.quotas.grant_text import grant_text
+from gpuspawner.core.quotas.ledger import grant_text
 from gpuspawner.core.rules import QuotaGrant
 from gpuspawner.core.units import show_time
 from gpuspawner.service.announcements.announcements import Announcements

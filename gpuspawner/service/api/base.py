@@ -14,11 +14,21 @@ from tornado.httputil import HTTPHeaders
 from tornado.web import HTTPError, RequestHandler
 
 from gpuspawner.catalog import AllRefused, Catalog, teams_of, visible, what_is_wrong
+from gpuspawner.core.authentication import (
+    DIGEST,
+    NONCE,
+    PROOF,
+    SCHEME,
+    TIME,
+    Asked,
+    is_same,
+    prove_answer,
+    prove_request,
+    ticket_holder,
+)
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Superseded, Unavailable, quoted
 from gpuspawner.core.leases.lease import NOBODY, Lease, Owner
-from gpuspawner.core.proof import DIGEST, NONCE, PROOF, SCHEME, TIME, Asked, is_same, prove_answer, prove_request
-from gpuspawner.core.queue.holds import Asker
-from gpuspawner.core.tickets import ticket_holder
+from gpuspawner.core.queue.class_holds import Asker
 from gpuspawner.service.hub_sign_in import HubOAuth, HubOAuthenticated
 from gpuspawner.service.leases.allocator import WORKSPACE_TOKEN_PREFIX, hash_token
 from gpuspawner.service.parts import Parts

@@ -11,16 +11,16 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tornado.web import HTTPError
 
+from gpuspawner.core.authentication import DIGEST, digest
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.gpus.placement import also_given
 from gpuspawner.core.leases.lease import WAITING, Key, Lease
 from gpuspawner.core.leases.release import OUTCOMES
-from gpuspawner.core.placement.kinds import also_given
-from gpuspawner.core.proof import DIGEST, digest
 from gpuspawner.service.api.base import ApiHandler, is_spawner
 from gpuspawner.service.leases.adoption import lease_variables
 from gpuspawner.service.leases.allocator import Ask
-from gpuspawner.service.tell.notices import notice_variables
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.workspaces.notice_file import notice_variables
+from gpuspawner.service.workspaces.presenter import lease_view
 
 log = logging.getLogger("gpuspawner")
 

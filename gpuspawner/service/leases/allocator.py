@@ -22,9 +22,9 @@ from gpuspawner.core.leases.output import bounded
 from gpuspawner.core.leases.release import storable
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.leases.times import earlier, last_moment
-from gpuspawner.core.queue.positions import Place
+from gpuspawner.core.queue.estimates import Place
 from gpuspawner.core.queue.snapshot import Claim
-from gpuspawner.core.quotas.quotas import check_quotas
+from gpuspawner.core.quotas.usage import check_quotas
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Offer, Scheduler
 from gpuspawner.service.clock import Clock
@@ -46,7 +46,7 @@ from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.rules.restrictions import Restrictions
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine, OutputRow
-from gpuspawner.service.tell.sentences import gpus_asked
+from gpuspawner.service.waiting.presenter import gpus_asked
 
 log = logging.getLogger("gpuspawner.allocator")
 

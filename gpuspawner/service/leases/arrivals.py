@@ -6,10 +6,9 @@ import logging
 from dataclasses import replace
 
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.idle.arrival import Turn, after_restart, sign_of, wait_on
 from gpuspawner.core.idle.evidence import Evidence
-from gpuspawner.core.idle.idleness import credit_of, kept
-from gpuspawner.core.idle.policy import IdlePolicy, Mode
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
+from gpuspawner.core.idle.verdicts import Turn, credit_of, kept, resume_arrival, sign_of, wait_on
 from gpuspawner.core.leases import endings, events
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.units import show_duration, show_time
@@ -70,7 +69,7 @@ class Arrivals:
         """Return a lease as a service goes on with it that was away, and the warning that may not have been sent."""
         if lease.arrival is None or lease.phase not in UP:
             return lease, None
-        after = replace(lease, arrival=after_restart(lease.arrival, policy))
+        after = replace(lease, arrival=resume_arrival(lease.arrival, policy))
         told = lease.arrival.warned_after_seconds is not None
         return after, self._line(after, self.warning(after)) if told else None
 

@@ -11,20 +11,19 @@ from fractions import Fraction
 from math import inf
 
 from gpuspawner.catalog import Catalog
+from gpuspawner.core.action_events import Passed
+from gpuspawner.core.gpus.placement import used_shares
 from gpuspawner.core.leases import endings, events
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.endings import End
 from gpuspawner.core.leases.holding_back import hold_back, let_go
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
-from gpuspawner.core.placement.placement import used_shares
-from gpuspawner.core.queue.acts import Passed
-from gpuspawner.core.queue.grants import Held
-from gpuspawner.core.queue.order import Standing
-from gpuspawner.core.queue.order_words import longest_waiting, passed_by
+from gpuspawner.core.queue.decisions import Held
+from gpuspawner.core.queue.fair_share import Uses
+from gpuspawner.core.queue.order import Standing, longest_waiting, passed_by
 from gpuspawner.core.queue.preemption import is_of
-from gpuspawner.core.queue.shares import Uses
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
-from gpuspawner.core.quotas.quotas import Tally
+from gpuspawner.core.quotas.usage import Tally
 from gpuspawner.core.rules import Notice
 from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import SCHEDULER, Answer, Grant, Preempted

@@ -7,12 +7,12 @@ import logging
 from dataclasses import replace
 
 from gpuspawner.core.errors import Conflict, Unavailable
-from gpuspawner.core.idle.idleness import LEAST_GRACE_SECONDS, Verdict, after_restart, grace_stands, kept
-from gpuspawner.core.idle.policy import IdlePolicy, Mode
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
+from gpuspawner.core.idle.verdicts import LEAST_GRACE_SECONDS, Verdict, after_restart, grace_stands, kept
 from gpuspawner.core.leases import endings, events, lifetime
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.lease import UP, Lease, Phase
-from gpuspawner.core.quotas.charges import BUDGET
+from gpuspawner.core.quotas.ledger import BUDGET
 from gpuspawner.core.rules import Notice
 from gpuspawner.schedulers.base import SCHEDULER
 from gpuspawner.service.clock import Clock
@@ -25,7 +25,7 @@ from gpuspawner.service.leases.steps import step_each
 from gpuspawner.service.rules.holds import Holds
 from gpuspawner.service.rules.policies import fingerprint, idle_policy_of, policy_of
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.tell.sentences import measured
+from gpuspawner.service.waiting.presenter import measured
 
 log = logging.getLogger("gpuspawner.lifecycle")
 

@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Iterable
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.gpus.fleet import Fleet, Slot
+from gpuspawner.core.gpus.fleet import Fleet, Kinds, Slot
+from gpuspawner.core.gpus.placement import left_over, used_shares
 from gpuspawner.core.leases.lease import Key, Lease
 from gpuspawner.core.outages import Outage
-from gpuspawner.core.placement.placement import left_over, used_shares
 from gpuspawner.core.queue.index import KeptHoldings
-from gpuspawner.core.queue.snapshot import KeptGpus, Kinds, Snapshot
-from gpuspawner.core.quotas.quotas import Holdings
+from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
+from gpuspawner.core.quotas.usage import Holdings
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book

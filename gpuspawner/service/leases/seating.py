@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gpuspawner.backends.base import Running
-from gpuspawner.core.gpus.fleet import Slot
-from gpuspawner.core.gpus.groups import Occupant, seats
-from gpuspawner.core.gpus.names import Group
+from gpuspawner.core.gpus.fleet import Group, Slot
+from gpuspawner.core.gpus.pools import Occupant, seats
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease, Phase
 from gpuspawner.service.leases.adoption import claimed_slots
 

@@ -17,7 +17,7 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.catalog import Exporter
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.idle.sources import SourceReading
+from gpuspawner.core.idle.readings import SourceReading
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.observe.dcgm_values import SOURCE, ExporterValues, missing_activity, query_of, read
 

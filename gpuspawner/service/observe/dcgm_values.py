@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from gpuspawner.backends.base import PodName, ProbeResult
 from gpuspawner.catalog import Exporter
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.idle.sources import Measure, Source, SourceReading
+from gpuspawner.core.idle.readings import Measure, Source, SourceReading
 
 SOURCE = Source.EXPORTER.value
 WINDOW_SECONDS = 150

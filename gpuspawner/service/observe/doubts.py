@@ -7,7 +7,7 @@ counts all the same; an administrator finds out which is right. It is kept in me
 from __future__ import annotations
 
 from gpuspawner.core.idle.evidence import Evidence
-from gpuspawner.core.idle.sources import GpuState, Source
+from gpuspawner.core.idle.readings import GpuState, Source
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.observe.dcgm_values import SOURCE

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from gpuspawner.core.gpus.fleet import Gpu
-from gpuspawner.core.gpus.groups import unmarked
+from gpuspawner.core.gpus.pools import unmarked
 from gpuspawner.core.leases.lease import HOLDING, Lease
 from gpuspawner.service.parts import Parts
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gpuspawner.core.idle.readings import Sample
-from gpuspawner.core.idle.sources import Measure, Source
+from gpuspawner.core.idle.readings import Measure, Sample, Source
 
 SAMPLES = 3
 """So many samples in a row without the monitor show that it does not run: a Jupyter server takes a minute to start."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from gpuspawner.backends.base import Backend, Running
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.autoscale import PATIENCE
+from gpuspawner.core.gpus.pools import PATIENCE
 from gpuspawner.core.leases import endings, events
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase

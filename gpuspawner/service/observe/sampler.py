@@ -15,11 +15,10 @@ from gpuspawner.backends.probe import parse_probe
 from gpuspawner.backends.probe_processes import ProcessTable
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.idle.arrival import Turn
 from gpuspawner.core.idle.evidence import Evidence, read_evidence
-from gpuspawner.core.idle.idleness import Verdict, judge, kept, next_sample_seconds
-from gpuspawner.core.idle.policy import IdlePolicy, Mode
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import Sample
+from gpuspawner.core.idle.verdicts import Turn, Verdict, judge, kept, next_sample_seconds
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.leases.memory import see_kills
 from gpuspawner.schedulers.base import Scheduler

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind
-from gpuspawner.core.gpus.groups import resource_of
+from gpuspawner.core.gpus.pools import resource_of
 from gpuspawner.core.gpus.vendors import how_measured, vendor_of
 
 MODELS_SHOWN = 10

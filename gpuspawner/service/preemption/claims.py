@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 from pydantic import Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
 from tornado.web import HTTPError
 
-from gpuspawner.core.administering import acts
+from gpuspawner.core import action_events
 from gpuspawner.core.errors import RequestRefused, quoted
+from gpuspawner.core.gpus.placement import used_shares
 from gpuspawner.core.leases.events import Text
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease
-from gpuspawner.core.placement.placement import used_shares
 from gpuspawner.core.queue.preemption import Preemption
 from gpuspawner.core.rules import Account
 from gpuspawner.core.units import show_bytes, show_duration
@@ -21,7 +21,7 @@ from gpuspawner.service.parts import Parts
 from gpuspawner.service.preemption.words import state_words
 from gpuspawner.service.rules.preemptions import new_claim, whom_of
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.tell.sentences import gpu_title
+from gpuspawner.service.waiting.presenter import gpu_title
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.inputs import InputContext, allows, refused
@@ -270,7 +270,7 @@ async def make_claim(actor: Actor, *, body: ClaimInput) -> tuple[Claim, int]:
     if body.dry_run:
         preview, plan = state.preemptions.preview(claim)
         return present_claim(state, preview, plan.victims, dry_run=True), 200
-    made = await state.preemptions.make(claim, [_audit_entry(actor, claim, acts.ClaimMade)])
+    made = await state.preemptions.make(claim, [_audit_entry(actor, claim, action_events.ClaimMade)])
     return present_claim(state, made), 201 if made.id == claim.id else 200
 
 
@@ -299,7 +299,7 @@ async def get_claim(actor: Actor, claim: str) -> Claim:
 async def give_up(actor: Actor, claim: str) -> Claim:
     """Answer it as it is then. The workspaces go on. 409 if it was claimed or has lapsed."""
     found = await _find(actor, claim)
-    over = await actor.state.preemptions.give_up(found, [_audit_entry(actor, found, acts.ClaimGivenUp)])
+    over = await actor.state.preemptions.give_up(found, [_audit_entry(actor, found, action_events.ClaimGivenUp)])
     return present_claim(actor.state, over)
 
 
@@ -307,7 +307,7 @@ async def give_up(actor: Actor, claim: str) -> Claim:
 async def claim_gpus(actor: Actor, claim: str) -> Claim:
     """Answer it as it is then; 409 if its GPUs are not free yet, or it is over."""
     found = await _find(actor, claim)
-    over = await actor.state.preemptions.claimed(found, [_audit_entry(actor, found, acts.ClaimServed)])
+    over = await actor.state.preemptions.claimed(found, [_audit_entry(actor, found, action_events.ClaimServed)])
     return present_claim(actor.state, over)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from gpuspawner.core.quotas.bounds import Amount, Who, who_of
 from gpuspawner.core.quotas.budgets import Asker
-from gpuspawner.core.quotas.quotas import Tally
+from gpuspawner.core.quotas.limits import Amount, Who, who_of
+from gpuspawner.core.quotas.usage import Tally
 from gpuspawner.core.rules import Whom
 from gpuspawner.service.parts import Parts
 

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpuspawner.catalog.visibility import team_title
-from gpuspawner.core.quotas.bounds import Who
 from gpuspawner.core.quotas.budgets import Asker, Balances
-from gpuspawner.core.quotas.quotas import Tally
+from gpuspawner.core.quotas.limits import Who
+from gpuspawner.core.quotas.usage import Tally
 from gpuspawner.core.rules import Quota, Whom
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.models import AnyBound
 from gpuspawner.service.quotas.presenter import present_standing
 from gpuspawner.service.quotas.standing import NEAR_SHARE, Standing, budget_standing, limit_standing, part_of
-from gpuspawner.service.tell.queue_view import let_others
+from gpuspawner.service.waiting.queue_snapshot import let_others
 
 USERS_AT_A_TIME = 20
 """After this many users, other work has its turn. Some milliseconds."""

@@ -1,1 +1,1 @@
-"""Workspaces that are ready at a time: what ``core.calendar.ready`` decides is carried out, and told, here."""
+"""Workspaces that are ready at a time: what ``core.schedules`` decides is carried out, and told, here."""

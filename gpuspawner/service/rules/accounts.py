@@ -9,11 +9,11 @@ from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.calendar.periods import Span, milliseconds, period_of
+from gpuspawner.core.calendar import Per, Span, milliseconds, period_of
 from gpuspawner.core.leases.lease import Lease
-from gpuspawner.core.quotas.charges import HALF_LIFE_SECONDS, Line, charged_by, decayed_gpu_seconds, lines_of_end
-from gpuspawner.core.quotas.entries import accounts_of
-from gpuspawner.core.rules import Account, Accounts, Per, QuotaGrant, Used
+from gpuspawner.core.quotas.ledger import HALF_LIFE_SECONDS, Line, charged_by, decayed_gpu_seconds, lines_of_end
+from gpuspawner.core.quotas.limits import accounts_of
+from gpuspawner.core.rules import Account, Accounts, QuotaGrant, Used
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.rules.daily_use import NodeOf, part_of_reclaim, parts_of_lines, parts_of_step

@@ -10,10 +10,10 @@ from types import MappingProxyType
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.gpus.placement import others_wait_for
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.placement.kinds import others_wait_for
 from gpuspawner.core.queue.index import KeptBalances
 from gpuspawner.core.quotas.budgets import (
     Asker,
@@ -24,7 +24,7 @@ from gpuspawner.core.quotas.budgets import (
     least_seconds,
     refusal,
 )
-from gpuspawner.core.quotas.charges import BUDGET, rate_of
+from gpuspawner.core.quotas.ledger import BUDGET, rate_of
 from gpuspawner.core.rules import LatestEnd, Rate
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock

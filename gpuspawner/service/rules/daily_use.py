@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.calendar.periods import HOUR_MS, Span, day_of, milliseconds, split
+from gpuspawner.core.calendar import HOUR_MS, Per, Span, day_of, milliseconds, split
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import UP, Lease
-from gpuspawner.core.quotas.charges import Charge, Line
-from gpuspawner.core.rules import Per, Used
+from gpuspawner.core.quotas.ledger import Charge, Line
+from gpuspawner.core.rules import Used
 from gpuspawner.service.store import ReadingRow
 from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart
 

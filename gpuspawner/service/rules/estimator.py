@@ -15,9 +15,8 @@ from math import inf
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import WAITING, Lease
 from gpuspawner.core.queue.estimates import MOST_DAYS, StartEstimate, estimate_starts, later_requests
-from gpuspawner.core.queue.forecasts import MOST_FORECAST
+from gpuspawner.core.queue.forecasts import MOST_FORECAST, MOST_RUNS, RunTimes, past_run
 from gpuspawner.core.queue.index import Index
-from gpuspawner.core.queue.run_times import MOST_RUNS, RunTimes, past_run
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book

@@ -11,8 +11,7 @@ from prometheus_client.core import Metric
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import WAITING, Lease
-from gpuspawner.core.queue.positions import Place
-from gpuspawner.core.queue.ranges import MOST_ERRORS, Outcome, range_of, right_words
+from gpuspawner.core.queue.estimates import MOST_ERRORS, Outcome, Place, range_of, right_words
 from gpuspawner.core.rules import Estimate
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book

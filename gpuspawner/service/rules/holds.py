@@ -9,7 +9,7 @@ from dataclasses import replace
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.leases.lifetime import LEAST_NOTICE_SECONDS
-from gpuspawner.core.queue.holds import HeldGpus, extension_bound, reaching_into
+from gpuspawner.core.queue.class_holds import HeldGpus, extension_bound, reaching_into
 from gpuspawner.core.rules import LatestEnd
 from gpuspawner.core.units import show_time
 from gpuspawner.service.clock import Clock

@@ -20,6 +20,7 @@ from typing import Any
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.leases import endings, events
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
+from gpuspawner.core.queue.fair_share import account_of, givers_to, over_share, wishes
 from gpuspawner.core.queue.preemption import (
     Plan,
     Preemption,
@@ -31,7 +32,6 @@ from gpuspawner.core.queue.preemption import (
     plan,
 )
 from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
-from gpuspawner.core.queue.standing import account_of, givers_to, over_share, wishes
 from gpuspawner.core.rules import Notice
 from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import SCHEDULER
@@ -43,7 +43,7 @@ from gpuspawner.service.leases.steps import step_each
 from gpuspawner.service.preemption.words import why_words
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.tell.sentences import gpu_title
+from gpuspawner.service.waiting.presenter import gpu_title
 
 log = logging.getLogger("gpuspawner.preemptions")
 

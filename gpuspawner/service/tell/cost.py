@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
-from gpuspawner.core.calendar.periods import HOUR_MS, milliseconds
+from gpuspawner.core.calendar import HOUR_MS, milliseconds
 from gpuspawner.core.leases.lease import Key
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.quotas.budgets import Asker, Balance, amount_words, used_words
-from gpuspawner.core.quotas.charges import per_hour
+from gpuspawner.core.quotas.ledger import per_hour
 from gpuspawner.core.rules import Rate
 from gpuspawner.core.units import show_duration, show_money
 from gpuspawner.service.parts import Parts

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpuspawner.catalog import Catalog, Cluster
-from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.gpus.names import written_name
+from gpuspawner.core.gpus.fleet import GpuKind, written_name
 from gpuspawner.core.leases.request import Request
-from gpuspawner.service.tell.rules.teams import sooner
+from gpuspawner.service.start.substitutes import sooner
 
 
 def where_words(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuspawner.core.administering.restrictions import Restriction
+from gpuspawner.core.administration import Restriction
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_time
 from gpuspawner.service.parts import Parts

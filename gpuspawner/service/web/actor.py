@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from tornado.web import HTTPError
 
 from gpuspawner.catalog import teams_of
-from gpuspawner.core.administering.acts import ActRefused
+from gpuspawner.core.action_events import ActRefused
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
-from gpuspawner.core.gpus.names import written_name
+from gpuspawner.core.gpus.fleet import written_name
 from gpuspawner.core.leases.events import Event
 from gpuspawner.core.leases.lease import NOBODY, Lease, Owner
 from gpuspawner.core.leases.release import storable

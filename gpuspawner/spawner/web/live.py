@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpuspawner.core.authentication import NONCE, new_nonce
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.proof import NONCE, new_nonce
 from gpuspawner.spawner.client import ask_service
 
 ANSWER_SECONDS = 2.0

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease
-from gpuspawner.core.queue.standing import Standings
+from gpuspawner.core.queue.fair_share import Standings
 from gpuspawner.service.observe.gpu_states import STATES, SeenGpu, seen_gpus
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.tell.console.listing import Column, Filter, Table, Wanted

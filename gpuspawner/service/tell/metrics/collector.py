@@ -9,7 +9,7 @@ from itertools import product
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gpuspawner.core.idle.idleness import SampleKind
+from gpuspawner.core.idle.verdicts import SampleKind
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import UP, WAITING, Phase
 from gpuspawner.core.leases.warned import CARRIED_OUT
@@ -17,10 +17,10 @@ from gpuspawner.core.leases.warned import OUTCOMES as OUTCOMES_OF_WARNINGS
 from gpuspawner.core.queue.preemption import State
 from gpuspawner.service.leases.book import MISMATCHES
 from gpuspawner.service.leases.syncs import ERRORS
+from gpuspawner.service.notifications.sender import RESULTS
 from gpuspawner.service.observe.gpu_states import NO_KIND, STATES, gpu_states
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.metrics import used_ratios
-from gpuspawner.service.tell.notifier import RESULTS
 
 SOURCES = ("claim", "make_room")
 OUTCOMES = (State.CLAIMED, State.GIVEN_UP, State.LAPSED)

@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from gpuspawner.core.leases.lease import Lease
-from gpuspawner.core.quotas.charges import lines_until
+from gpuspawner.core.quotas.ledger import lines_until
 from gpuspawner.core.rules import Used
 from gpuspawner.core.units import show_time
 from gpuspawner.service.parts import Parts

@@ -6,7 +6,7 @@ from math import floor
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.kept_free import KeptFree
+from gpuspawner.core.queue.decisions import KeptFree
 from gpuspawner.core.units import show_duration, show_time
 
 SLACK_SECONDS = 120.0

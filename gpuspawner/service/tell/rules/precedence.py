@@ -7,8 +7,8 @@ from math import inf
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.positions import Place, Precedence
-from gpuspawner.core.queue.standing import OF_SHARE
+from gpuspawner.core.queue.estimates import Place, Precedence
+from gpuspawner.core.queue.fair_share import OF_SHARE
 from gpuspawner.core.units import show_time
 
 

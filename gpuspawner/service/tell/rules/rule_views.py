@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from gpuspawner.core.leases.lease import Lease
-from gpuspawner.core.queue.grants import Held
-from gpuspawner.core.quotas.charges import BUDGET
+from gpuspawner.core.queue.decisions import Held
+from gpuspawner.core.quotas.ledger import BUDGET
 from gpuspawner.core.units import show_time
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_now
-from gpuspawner.service.tell.sentences import hours_words
+from gpuspawner.service.waiting.presenter import hours_words
 
 ENTRY = "quota "
 """How ``core.rules.HeldBack`` names an entry of ``quotas``: by this and its name."""

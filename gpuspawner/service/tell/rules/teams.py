@@ -11,7 +11,7 @@ from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.tell.sentences import gpu_title
+from gpuspawner.service.waiting.presenter import gpu_title
 
 SOONER_SECONDS = 60.0
 """What comes by less earlier is not said to come sooner: estimates are no better."""

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from gpuspawner.core.calendar.until import parse_day
-from gpuspawner.core.quotas.charges import lines_until
+from gpuspawner.core.calendar import parse_day
+from gpuspawner.core.quotas.ledger import lines_until
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.snapshot import bounds_near_their_end
 from gpuspawner.service.rules.daily_use import counted_until, parts_of_lines, parts_of_rest
@@ -18,7 +18,7 @@ from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart, UsageSu
 from gpuspawner.service.tell.console import use
 from gpuspawner.service.tell.console.listing import chosen, listed, read_wanted
 from gpuspawner.service.tell.console.use import Days
-from gpuspawner.service.tell.queue_view import let_others
+from gpuspawner.service.waiting.queue_snapshot import let_others
 from gpuspawner.service.web.console.base import ConsolePage
 from gpuspawner.service.web.console.columns import columns_of
 from gpuspawner.service.web.parsing import refused_as

@@ -5,33 +5,32 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from gpuspawner.core.administration import Notice
 from markupsafe import Markup
 
 from gpuspawner.catalog import SSH, teams_of
 from gpuspawner.core.errors import Conflict, RequestRefused
-from gpuspawner.core.inbox.notices import Notice
 from gpuspawner.core.leases.coming_back import stops_to_start_again
 from gpuspawner.core.leases.dispute import LONGEST_CHARACTERS
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.times import deciding_since
 from gpuspawner.service.announcements.presenter import present_notice
-from gpuspawner.service.api.actions import act
 from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.presenter import present_quota, present_usage_this_month
 from gpuspawner.service.start.schedules import present_schedules_of
-from gpuspawner.service.tell.output import output_view
-from gpuspawner.service.tell.record_views import audit_view, offer_view
-from gpuspawner.service.tell.rules.going_on import going_on_view, wait_words
-from gpuspawner.service.tell.sentences import gpus_asked
-from gpuspawner.service.tell.views import (
+from gpuspawner.service.waiting.presenter import gpus_asked
+from gpuspawner.service.web import story
+from gpuspawner.service.web.base import PageHandler, templates
+from gpuspawner.service.workspaces.actions import act
+from gpuspawner.service.workspaces.pages import ENDED_READ, ended_shown
+from gpuspawner.service.workspaces.presenter import (
     extension_left_seconds,
     is_simulated,
     lease_view,
 )
-from gpuspawner.service.web import story
-from gpuspawner.service.web.base import PageHandler, templates
-from gpuspawner.service.web.home import ENDED_READ, ended_shown
+from gpuspawner.service.workspaces.records import audit_view, offer_view, output_view
+from gpuspawner.service.workspaces.restarts import going_on_view, wait_words
 
 NOTICES_SHOWN = 3
 

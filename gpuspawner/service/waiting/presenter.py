@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gpuspawner.core.idle.policies import IdlePolicy, LifecyclePolicy, Mode
+from gpuspawner.core.idle.verdicts import Explanation, State
+
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.prices import prices
 from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.idle.idleness import Explanation, State
-from gpuspawner.core.idle.policy import IdlePolicy, LifecyclePolicy, Mode
 from gpuspawner.core.leases.lease import Lease, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.positions import Place
+from gpuspawner.core.queue.estimates import Place
 from gpuspawner.core.rules import LatestEnd
 from gpuspawner.core.units import ordinal, show_duration, show_time, show_wait
 from gpuspawner.schedulers.base import Offer

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from gpuspawner.core.queue.class_holds import asker_of
+
 from gpuspawner.catalog import resolve
 from gpuspawner.catalog.models import NO_GPU
 from gpuspawner.core.errors import RequestRefused, Unavailable
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.leases.request import Next
-from gpuspawner.core.queue.holds import asker_of
 from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.asking import options_of
-from gpuspawner.service.tell.sentences import gpus_asked, waits
+from gpuspawner.service.waiting.presenter import gpus_asked, waits
 
 WITHOUT, WITH = "without-gpu", "with-gpu"
 """The two ways, as pages, API and command line call them."""

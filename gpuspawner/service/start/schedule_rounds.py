@@ -8,8 +8,11 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from gpuspawner.core.calendar.acts import ReadyPaused
-from gpuspawner.core.calendar.ready import (
+from gpuspawner.core.action_events import ReadyPaused
+from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Superseded, Unavailable
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import UP, Key, Lease, Owner
+from gpuspawner.core.schedules import (
     LEAST_LEAD_SECONDS,
     MOST_LEAD_SECONDS,
     MOST_MISSED,
@@ -20,12 +23,9 @@ from gpuspawner.core.calendar.ready import (
     lease_of,
     started,
 )
-from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Superseded, Unavailable
-from gpuspawner.core.leases.endings import Reason
-from gpuspawner.core.leases.lease import UP, Key, Lease, Owner
 from gpuspawner.service.leases.allocator import Ask
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.ready.estimates import decided, estimate
+from gpuspawner.service.start.schedule_estimates import decided, estimate
 
 log = logging.getLogger("gpuspawner.ready")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuspawner.core.gpus.groups import resource_of
+from gpuspawner.core.gpus.pools import resource_of
+
 from gpuspawner.core.gpus.vendors import how_measured
 from gpuspawner.core.leases.stored_events import fields_of
 from gpuspawner.schedulers.base import Offer

@@ -7,36 +7,26 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
+from gpuspawner.core.idle.verdicts import explain
+from gpuspawner.core.queue.class_holds import asker_of
+from gpuspawner.core.queue.decisions import starts_under_way
+from gpuspawner.service.start.substitutes import instead
+from gpuspawner.service.waiting.reasons import kept_free_words, precedence_words, return_words
+
 from gpuspawner.catalog.prices import prices
 from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.gpus.vendors import NVIDIA, vendor_of
-from gpuspawner.core.idle.idleness import explain
-from gpuspawner.core.idle.policy import IdlePolicy, Mode
-from gpuspawner.core.idle.readings import CPU
-from gpuspawner.core.idle.sources import Source
+from gpuspawner.core.idle.readings import CPU, Source
 from gpuspawner.core.leases.endings import ENDINGS
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
-from gpuspawner.core.queue.grants import starts_under_way
-from gpuspawner.core.queue.holds import asker_of
-from gpuspawner.core.queue.positions import Place
+from gpuspawner.core.queue.estimates import Place
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.service.leases.prospects import KEPT_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.preemption.words import notice_words, reaches_into_words
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
-from gpuspawner.service.tell.arrivals import arrival_view, awaited_words, reach_words, unclaimed_warning
-from gpuspawner.service.tell.exemptions import kept_words
-from gpuspawner.service.tell.explanation import explained
-from gpuspawner.service.tell.rules.charged import charged_view, why_it_ends
-from gpuspawner.service.tell.rules.going_on import going_on_view, ways_out
-from gpuspawner.service.tell.rules.gpu_warnings import of_gpus
-from gpuspawner.service.tell.rules.kept_free import kept_free_words
-from gpuspawner.service.tell.rules.memory_warnings import of_memory
-from gpuspawner.service.tell.rules.precedence import precedence_words
-from gpuspawner.service.tell.rules.returning import return_words
-from gpuspawner.service.tell.rules.rule_views import held_back_view, latest_end_view, policy_view
-from gpuspawner.service.tell.rules.teams import instead
-from gpuspawner.service.tell.sentences import (
+from gpuspawner.service.waiting.presenter import (
     after_other_starts,
     cannot_start,
     gpu_title,
@@ -45,6 +35,23 @@ from gpuspawner.service.tell.sentences import (
     phase_words,
     starts_at,
     waits,
+)
+from gpuspawner.service.workspaces.idleness import explained, kept_words
+from gpuspawner.service.workspaces.records import (
+    charged_view,
+    held_back_view,
+    latest_end_view,
+    policy_view,
+    why_it_ends,
+)
+from gpuspawner.service.workspaces.restarts import going_on_view, ways_out
+from gpuspawner.service.workspaces.warnings import (
+    arrival_view,
+    awaited_words,
+    of_gpus,
+    of_memory,
+    reach_words,
+    unclaimed_warning,
 )
 
 OVERDUE_SECONDS = 15.0

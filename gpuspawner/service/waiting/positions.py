@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from gpuspawner.core.gpus.fleet import Kinds
 from gpuspawner.core.leases.lease import WAITING, Lease
-from gpuspawner.core.queue.snapshot import Kinds
 from gpuspawner.core.units import show_time
 
 

@@ -12,8 +12,7 @@ import sqlalchemy as sa
 from pydantic import TypeAdapter
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.idle.readings import CPU, PROBED, GpuReading, Sample, SoftReading
-from gpuspawner.core.idle.sources import GpuState, Source, SourceReading
+from gpuspawner.core.idle.readings import CPU, PROBED, GpuReading, GpuState, Sample, SoftReading, Source, SourceReading
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Lease

@@ -5,33 +5,32 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from gpuspawner.service.start.substitutes import teams_view
 from pydantic import Field
 
 from gpuspawner import __version__
 from gpuspawner.catalog import teams_of
 from gpuspawner.core.leases.lease import WAITING, Lease
-from gpuspawner.core.quotas.bounds import Who
+from gpuspawner.core.quotas.limits import Who
 from gpuspawner.service.announcements.presenter import present_shown
-from gpuspawner.service.api.actions import ACTIONS, act
 from gpuspawner.service.api.base import ApiHandler
-from gpuspawner.service.api.check import Check
 from gpuspawner.service.api.rest import Body, PageQuery, route
 from gpuspawner.service.api.rest.models import LONGEST_LIST
 from gpuspawner.service.api.rest.paging import Order, after_of, cursor_of, page
 from gpuspawner.service.api.rest.shapes import asking, workspaces
-from gpuspawner.service.api.rest.shapes.workspaces import OneWorkspace
 from gpuspawner.service.quotas.presenter import present_bounds
-from gpuspawner.service.tell.arrivals import elsewhere
-from gpuspawner.service.tell.output import output_view
-from gpuspawner.service.tell.record_views import audit_view, offer_view, reading_view
-from gpuspawner.service.tell.rules.going_on import going_on_view, wait_words
-from gpuspawner.service.tell.rules.teams import teams_view
-from gpuspawner.service.tell.sentences import gpus_asked, starts_at
-from gpuspawner.service.tell.views import (
+from gpuspawner.service.start.check import Check
+from gpuspawner.service.waiting.presenter import gpus_asked, starts_at
+from gpuspawner.service.workspaces.actions import ACTIONS, act
+from gpuspawner.service.workspaces.models import OneWorkspace
+from gpuspawner.service.workspaces.presenter import (
     is_simulated,
     lease_view,
     standing_view,
 )
+from gpuspawner.service.workspaces.records import audit_view, offer_view, output_view, reading_view
+from gpuspawner.service.workspaces.restarts import going_on_view, wait_words
+from gpuspawner.service.workspaces.warnings import elsewhere
 
 
 class AllQuery(PageQuery):

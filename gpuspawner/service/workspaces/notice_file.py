@@ -19,7 +19,7 @@ from urllib.parse import quote
 from gpuspawner.backends.base import Backend
 from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.tell.views import warnings_of
+from gpuspawner.service.workspaces.presenter import warnings_of
 
 log = logging.getLogger("gpuspawner.notices")
 

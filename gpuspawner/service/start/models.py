@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpuspawner.service.api.rest.models import Answer
-from gpuspawner.service.api.rest.shapes.workspaces import HeldBack, Substitute
 from gpuspawner.service.quotas.models import Budget, Limit
+from gpuspawner.service.workspaces.models import HeldBack, Substitute
 
 
 class Team(Answer):

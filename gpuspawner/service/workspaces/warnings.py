@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpuspawner.core.idle.policy import Mode
+from gpuspawner.core.idle.policies import Mode
+
 from gpuspawner.core.leases.lease import UP, Key, Lease, Owner
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.service.parts import Parts

@@ -15,9 +15,9 @@ from gpuspawner.core.leases.times import deciding_since
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.tell.rules.going_on import WITH, WITHOUT, next_of, way_of
-from gpuspawner.service.tell.rules.gpu_warnings import closed_gpus
-from gpuspawner.service.tell.sentences import gpus_asked
+from gpuspawner.service.waiting.presenter import gpus_asked
+from gpuspawner.service.workspaces.restarts import WITH, WITHOUT, next_of, way_of
+from gpuspawner.service.workspaces.warnings import closed_gpus
 
 ACTIONS = f"keep|extend|move|stop|seen|share|dispute|answer|consent|came|{WITHOUT}|{WITH}"
 """What :func:`act` carries out, as a route matches it."""

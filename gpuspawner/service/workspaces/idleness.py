@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from gpuspawner.core.idle.policies import IdlePolicy
+
 from gpuspawner.catalog.models import MONITOR
-from gpuspawner.core.idle.policy import IdlePolicy
 from gpuspawner.core.leases.endings import FINAL_WARNINGS
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.units import show_duration, show_time

@@ -9,24 +9,21 @@ from gpuspawner.catalog import Catalog, understood, visible
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.holds import asker_of
+from gpuspawner.core.queue.class_holds import asker_of
 from gpuspawner.core.queue.snapshot import Claim
-from gpuspawner.core.quotas.bounds import who_of
+from gpuspawner.core.quotas.limits import who_of
 from gpuspawner.core.rules import LatestEnd
 from gpuspawner.schedulers.base import Preview
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.api.rest import route
-from gpuspawner.service.api.rest.shapes.asking import Outlook
-from gpuspawner.service.api.rest.shapes.options import StartBody
 from gpuspawner.service.quotas.presenter import present_bounds
 from gpuspawner.service.rules.policies import policy_now
 from gpuspawner.service.rules.server_names import read_server
-from gpuspawner.service.tell.arrivals import reach_words
-from gpuspawner.service.tell.cost import cost_view
-from gpuspawner.service.tell.elsewhere import where_words
-from gpuspawner.service.tell.rules.kept_free import kept_free_words
-from gpuspawner.service.tell.rules.teams import instead, substitute_view
-from gpuspawner.service.tell.sentences import (
+from gpuspawner.service.start.consequences import cost_view, where_words
+from gpuspawner.service.start.models import Outlook
+from gpuspawner.service.start.options import StartBody
+from gpuspawner.service.start.substitutes import instead, substitute_view
+from gpuspawner.service.waiting.presenter import (
     beyond_share,
     given_instead,
     gpu_title,
@@ -38,7 +35,9 @@ from gpuspawner.service.tell.sentences import (
     stops_when_idle,
     waits,
 )
-from gpuspawner.service.tell.views import outage_words, start_limit
+from gpuspawner.service.waiting.reasons import kept_free_words
+from gpuspawner.service.workspaces.presenter import outage_words, start_limit
+from gpuspawner.service.workspaces.warnings import reach_words
 
 
 class Check(ApiHandler):

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gpuspawner.catalog import all_words, template_of
-from gpuspawner.core.calendar.ready import Decision, Wish, decide
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.queue.snapshot import Claim
-from gpuspawner.service.api.check import wait_seconds
+from gpuspawner.core.schedules import Decision, Wish, decide
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_now
+from gpuspawner.service.start.check import wait_seconds
 
 
 @dataclass(frozen=True)

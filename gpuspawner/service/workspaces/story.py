@@ -10,22 +10,23 @@ from string import ascii_uppercase
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from gpuspawner.core.quotas.ledger import lines_until
+
 from gpuspawner.catalog import LINKED, PAGES, to_options
 from gpuspawner.core.leases.endings import ENDINGS, UNKNOWN, Reason
 from gpuspawner.core.leases.events import Stopped, WarnedIdle
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.stored_events import Other
 from gpuspawner.core.leases.times import deciding_since
-from gpuspawner.core.quotas.charges import lines_until
 from gpuspawner.core.rules import Used
 from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine, ReadingRow
 from gpuspawner.service.store.readings import RAW_SECONDS
-from gpuspawner.service.tell.sentences import given_instead, gpu_title, gpus_asked
-from gpuspawner.service.tell.views import is_simulated
-from gpuspawner.service.web.chart import Axis, Band, Mark, Panel, in_rows, panels
+from gpuspawner.service.waiting.presenter import given_instead, gpu_title, gpus_asked
+from gpuspawner.service.workspaces.chart import Axis, Band, Mark, Panel, in_rows, panels
+from gpuspawner.service.workspaces.presenter import is_simulated
 
 IDLE_TIMES_SHOWN = 6
 """The chart shows six times the policy's idle minutes: three hours of the default's half hour."""

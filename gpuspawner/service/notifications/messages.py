@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from gpuspawner.core.administering import acts
-from gpuspawner.core.calendar.acts import ReadyPaused
+from gpuspawner.core.action_events import ReadyPaused
+from gpuspawner.service.waiting.reasons import return_words
+
+from gpuspawner.core import action_events
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.endings import ENDINGS, HUB, Reason
 from gpuspawner.core.leases.events import Told
 from gpuspawner.core.leases.lease import Lease
+from gpuspawner.service.notifications.sender import Message
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.tell.arrivals import claim_words
-from gpuspawner.service.tell.notifier import Message
-from gpuspawner.service.tell.rules.returning import return_words
-from gpuspawner.service.tell.sentences import given_instead, gpu_title
-from gpuspawner.service.tell.views import lease_view, warnings_of
+from gpuspawner.service.waiting.presenter import given_instead, gpu_title
+from gpuspawner.service.workspaces.presenter import lease_view, warnings_of
+from gpuspawner.service.workspaces.warnings import claim_words
 
 ASKS = "Opening the page does nothing by itself: it asks."
 
@@ -157,8 +158,8 @@ _TEXTS: Mapping[type[events.Event], Callable[[Parts, Lease, AuditLine], _Told | 
     events.KilledForMemory: _killed_for_memory,
     events.WarnedOfClaim: _warned_of_claim,
     events.ClaimGone: _claim_gone,
-    acts.EndAnnounced: _announced,
-    acts.GpuClosed: _gpu_closed,
+    action_events.EndAnnounced: _announced,
+    action_events.GpuClosed: _gpu_closed,
     events.Extended: _extended,
     events.ReachesInto: _reaches_into,
     events.Stopped: _end,

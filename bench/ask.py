@@ -22,13 +22,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import sqlalchemy as sa
-from gpuspawner.core.authentication import new_nonce, request_headers
 from tornado.httpclient import AsyncHTTPClient
 from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
 
 from gpuspawner.backends.fake import FakeBackend
 from gpuspawner.catalog import load_catalog
+from gpuspawner.core.authentication import new_nonce, request_headers
 from gpuspawner.core.gpus.fleet import Gpu
 from gpuspawner.service.app import Options, application, load, wire
 from gpuspawner.service.clock import SteadyClock

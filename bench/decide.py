@@ -21,13 +21,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from gpuspawner.core.quotas.ledger import rate_of
-
 from gpuspawner.backends.fake import FakeBackend
 from gpuspawner.core.gpus.fleet import Beside, Fleet, Gpu, GpuKind, NodeName, Slot
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.snapshot import LiveLeases, Snapshot
+from gpuspawner.core.quotas.ledger import rate_of
 from gpuspawner.core.rules import Limit, Quota, Rules, Team, What, Whom
 from gpuspawner.schedulers.own_queue import InMemoryScheduler
 from gpuspawner.service.garbage import look_seldom

@@ -17,16 +17,15 @@ from heapq import merge
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.idle.policies import LifecyclePolicy
-from gpuspawner.core.quotas.ledger import Line, lines_of_end, rate_of
-
 from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.evidence import read_evidence
+from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.events import Stopped
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.quotas.ledger import Line, lines_of_end, rate_of
 from gpuspawner.service.observe.sampler import reading_rows
 from gpuspawner.service.rules.daily_use import parts_of_lines, parts_of_step
 from gpuspawner.service.store import AuditLine, ReadingRow, Store

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gpuspawner.core.idle.policies import IdlePolicy
 from peers import Peer
 
+from gpuspawner.core.idle.policies import IdlePolicy
 from gpuspawner.simulate.probe import Looking, Probe
 from gpuspawner.simulate.replay import Judged, Totals, judged, simulate, totals
 from gpuspawner.simulate.sessions import Session

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from math import ceil
 
 from gpuspawner.core.idle.policies import IdlePolicy
-
 from gpuspawner.simulate.habits import Door, Sharing
 from gpuspawner.simulate.sessions import Session
 from gpuspawner.simulate.timeline import Span, Timeline, first_gap_end, merged

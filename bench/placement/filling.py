@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gpuspawner.core.gpus.fragmentation import Ask, Growth, Look
 from openb import Task, Trace
 from rivals import Policy, pick
+
+from gpuspawner.core.gpus.fragmentation import Ask, Growth, Look
 
 
 @dataclass(frozen=True)

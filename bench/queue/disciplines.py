@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.gpus.placement import kinds_of
 from gpuspawner.core.gpus.pools import Pools
 from gpuspawner.core.queue.decisions import decide
-
-from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.queue.snapshot import Snapshot
 
 Starts = list[tuple[str, tuple[Slot, ...], float]]

@@ -10,12 +10,11 @@ from math import inf, log
 from typing import NamedTuple
 
 from disciplines import Discipline
-from gpuspawner.core.gpus.fragmentation import Demand
-from gpuspawner.core.gpus.placement import UNKNOWN, demand_of
-from gpuspawner.core.quotas.ledger import HALF_LIFE_SECONDS
 from sessions import Session, Workload
 
 from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.gpus.fragmentation import Demand
+from gpuspawner.core.gpus.placement import UNKNOWN, demand_of
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.queue.estimates import (
     EACH_SIDE,
@@ -33,6 +32,7 @@ from gpuspawner.core.queue.estimates import (
 from gpuspawner.core.queue.forecasts import MOST_FORECAST, RunTimes, past_run
 from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
+from gpuspawner.core.quotas.ledger import HALF_LIFE_SECONDS
 from gpuspawner.core.quotas.limits import accounts_of
 from gpuspawner.core.rules import Account, Accounts
 

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from gpuspawner.core.gpus.fragmentation import Look
 from openb import Task, Trace
 
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind
+from gpuspawner.core.gpus.fragmentation import Look
 from gpuspawner.core.leases.request import Request
 
 USERS = 40

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
-from gpuspawner.core.idle import verdicts as arrivals
 from gpuspawner.core.idle.evidence import read_evidence
 from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import Sample
@@ -26,6 +25,9 @@ from gpuspawner.core.idle.verdicts import (
     judge,
     kept,
     next_sample_seconds,
+    resume_arrival,
+    sign_of,
+    wait_on,
 )
 from gpuspawner.simulate.timeline import Timeline, gaps
 
@@ -106,12 +108,12 @@ def replay(
     while (step := look(next_sample_seconds(streak, policy))) is not None:
         if step.restarted:
             streak = after_restart(streak, policy)
-            arrival = arrival and arrivals.after_restart(arrival, policy)
+            arrival = arrival and resume_arrival(arrival, policy)
         evidence = read_evidence(step.sample, policy)
         streak, verdict = judge(streak, evidence, policy, mode)
         if arrival is not None:
-            sign = arrivals.sign_of(evidence)
-            arrival, turn = arrivals.wait_on(arrival, sign, credit_of(evidence, policy), policy, mode)
+            sign = sign_of(evidence)
+            arrival, turn = wait_on(arrival, sign, credit_of(evidence, policy), policy, mode)
             streak, verdict = kept(streak), _VERDICTS.get(turn, Verdict.NONE)
             if turn in {Turn.CAME, Turn.OVER}:
                 streak, arrival = replace(streak, since_busy_seconds=0.0), None

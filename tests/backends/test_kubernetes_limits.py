@@ -4,13 +4,13 @@ import math
 from decimal import localcontext
 
 import pytest
-from gpuspawner.core.quotas.namespaces import NamespaceLimit, NamespaceQuota
 from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
 
 from gpuspawner.backends.kubernetes.reading.limits import to_limits, to_quota
 from gpuspawner.backends.kubernetes.reading.quantities import amount_of
+from gpuspawner.core.quotas.namespaces import NamespaceLimit, NamespaceQuota
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 from cluster_objects import a_node, a_pod, a_workspace, unschedulable
-from gpuspawner.core.quotas.namespaces import Room
 from kube_views import HUB, NODES, PODS, QUOTAS, eventually, free, listed, lists, running
 
 from gpuspawner.backends.kubernetes import view as views
@@ -16,6 +15,7 @@ from gpuspawner.backends.kubernetes.names import PRE_STOP
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.outages import API_SERVER, ETCD
+from gpuspawner.core.quotas.namespaces import Room
 
 
 async def test_changes_are_seen_as_they_come(api, a_view):

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gpuspawner.core.idle.policies import IdlePolicy
-from gpuspawner.core.idle.verdicts import SampleKind
 from harness.verdicts import judge_sample
 
 from gpuspawner.backends.local import nvidia
@@ -18,6 +16,8 @@ from gpuspawner.backends.local.mig import MigDevice, mig_devices
 from gpuspawner.backends.probe import parse_probe
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Slot
+from gpuspawner.core.idle.policies import IdlePolicy
+from gpuspawner.core.idle.verdicts import SampleKind
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
-from gpuspawner.core.idle.policies import IdlePolicy
-from gpuspawner.core.idle.verdicts import SampleKind
 from harness.nvidia import machines, simulated_driver, with_devices
 from harness.verdicts import judge_sample
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.probe import parse_probe, script
+from gpuspawner.core.idle.policies import IdlePolicy
+from gpuspawner.core.idle.verdicts import SampleKind
 from tools.nvidia import RELEASES
 
 GIB = 2**30

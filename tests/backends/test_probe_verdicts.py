@@ -9,14 +9,14 @@ import json
 from dataclasses import dataclass, field, replace
 
 import pytest
-from gpuspawner.core.idle.policies import IdlePolicy
-from gpuspawner.core.idle.verdicts import SampleKind
 from harness.verdicts import judge_sample
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.probe import parse_probe
 from gpuspawner.backends.probe_processes import ProcessTable
+from gpuspawner.core.idle.policies import IdlePolicy
 from gpuspawner.core.idle.readings import Sample
+from gpuspawner.core.idle.verdicts import SampleKind
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000000"
 B = "GPU-bbbbbbbb-0000-0000-0000-000000000001"

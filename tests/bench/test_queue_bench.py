@@ -2,10 +2,11 @@
 
 import pytest
 from disciplines import DISCIPLINES, OURS
-from gpuspawner.core.gpus.fragmentation import Ask, Look
 from openb import Task, Trace
 from served import serve
 from sessions import workload
+
+from gpuspawner.core.gpus.fragmentation import Ask, Look
 
 T4 = frozenset({"T4"})
 TRACE = Trace(

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from gpuspawner.core.authentication import sign_ticket
 from playwright.sync_api import Page, expect
 from service_pages import pages
 
 from gpuspawner.backends.fake import fake_gpus
 from gpuspawner.catalog import load_text
+from gpuspawner.core.authentication import sign_ticket
 from gpuspawner.spawner.web import form
 
 CATALOG = load_text("""

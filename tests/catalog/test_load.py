@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from gpuspawner.core.idle.policies import ActivityPolicy, ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
 
 from gpuspawner.catalog import (
     Bounds,
@@ -19,6 +18,7 @@ from gpuspawner.catalog import (
 )
 from gpuspawner.catalog.models import OnStop
 from gpuspawner.core.gpus.fleet import Autoscale, GpuKind
+from gpuspawner.core.idle.policies import ActivityPolicy, ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
 from gpuspawner.core.rules import Rules
 
 GIB = 2**30

@@ -4,11 +4,11 @@ from datetime import date
 from fractions import Fraction
 
 import pytest
-from gpuspawner.core.idle.policies import PreemptionPolicy, QueuePolicy
 
 from gpuspawner.catalog import charging_teams, load_text, scaled, teams_of
 from gpuspawner.catalog.rule_checks import most_gpus
 from gpuspawner.core.calendar import Per, Window
+from gpuspawner.core.idle.policies import PreemptionPolicy, QueuePolicy
 from gpuspawner.core.rules import Budget, ClassHold, Hours, Limit, MakeRoom, Quota, Rules, Team, Used, What, Whom
 
 GIB = 2**30

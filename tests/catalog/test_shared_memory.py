@@ -1,11 +1,11 @@
 """A share of a time-sliced GPU meets no need for memory, unless the catalog says that its memory is enforced."""
 
 import pytest
-from gpuspawner.core.gpus.placement import kinds_of
 
 from gpuspawner.catalog import load_text, resolve
 from gpuspawner.core.errors import CatalogError, RequestRefused
 from gpuspawner.core.gpus.fleet import DeviceClaim, GpuKind
+from gpuspawner.core.gpus.placement import kinds_of
 from gpuspawner.spawner.web import form
 
 GIB = 2**30

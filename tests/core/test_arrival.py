@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 from evidence_builders import LOW, exclusive, sample, shared
-from gpuspawner.core.idle.policies import IdlePolicy, Mode
-from gpuspawner.core.idle.verdicts import Arrival, Sign, Turn, resume_arrival, sign_of, wait_on
 from hypothesis import given
 from hypothesis import strategies as st
 from lease_builders import a_lease
 
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.evidence import read_evidence
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import PROBED, SoftReading
+from gpuspawner.core.idle.verdicts import Arrival, Sign, Turn, resume_arrival, sign_of, wait_on
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.coming_back import found
 from gpuspawner.core.leases.lease import Phase

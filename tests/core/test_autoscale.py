@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from gpuspawner.core.gpus.placement import count_all, count_free, largest_fit, place
-from gpuspawner.core.gpus.pools import coming_gpus, patience_seconds
 from hypothesis import given
 from hypothesis import strategies as st
 from lease_builders import A100, T4, a_lease, a_request, fleet, gpu, slots
 
 from gpuspawner.core.gpus.fleet import Autoscale
+from gpuspawner.core.gpus.placement import count_all, count_free, largest_fit, place
+from gpuspawner.core.gpus.pools import coming_gpus, patience_seconds
 from gpuspawner.core.leases.lease import Phase
 
 POOL = replace(T4, autoscale=Autoscale(most=8, each=2, start_seconds=240.0))

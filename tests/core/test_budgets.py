@@ -6,7 +6,6 @@ from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 import pytest
-from gpuspawner.core.quotas.ledger import charged_by, lines_of_end, rate_of
 from hypothesis import given
 from hypothesis import strategies as st
 from lease_builders import a_lease, a_request
@@ -25,6 +24,7 @@ from gpuspawner.core.quotas.budgets import (
     refusal,
     shown,
 )
+from gpuspawner.core.quotas.ledger import charged_by, lines_of_end, rate_of
 from gpuspawner.core.rules import (
     Account,
     Accounts,

@@ -6,6 +6,13 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lease_builders import A100, HALF, NOW, a_lease, a_request
+
+from gpuspawner.core.calendar import HOUR_MS, Per, Span, milliseconds, period_of, split
+from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.lease import Phase, stop
 from gpuspawner.core.quotas.ledger import (
     HALF_LIFE_SECONDS,
     Charge,
@@ -18,13 +25,6 @@ from gpuspawner.core.quotas.ledger import (
     lines_of_end,
     rate_of,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-from lease_builders import A100, HALF, NOW, a_lease, a_request
-
-from gpuspawner.core.calendar import HOUR_MS, Per, Span, milliseconds, period_of, split
-from gpuspawner.core.leases.endings import Reason
-from gpuspawner.core.leases.lease import Phase, stop
 from gpuspawner.core.rules import Account, LatestEnd, Lost, Rate, Used
 
 UTC = ZoneInfo("UTC")

@@ -4,12 +4,12 @@ from dataclasses import replace
 from math import inf
 
 import pytest
-from gpuspawner.core.idle.policies import Mode
-from gpuspawner.core.idle.verdicts import Streak
 from hypothesis import given
 from hypothesis import strategies as st
 from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
+from gpuspawner.core.idle.policies import Mode
+from gpuspawner.core.idle.verdicts import Streak
 from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.core.queue.estimates import (
     LEAST_POINTS,

@@ -1,11 +1,11 @@
 """What a placement makes of no use to others: fragments, stranded GPU, and what is wanted by name."""
 
 import pytest
-from gpuspawner.core.gpus.fragmentation import Ask, Demand, Look
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuspawner.core.gpus import fragmentation
+from gpuspawner.core.gpus.fragmentation import Ask, Demand, Look
 
 A, B = frozenset({"a"}), frozenset({"b"})
 GPUS = {"a": 8, "b": 8}

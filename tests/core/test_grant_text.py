@@ -3,10 +3,10 @@
 from fractions import Fraction
 
 import pytest
-from gpuspawner.core.quotas.ledger import Amount, amount_text, parse_correction, parse_grant
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuspawner.core.quotas.ledger import Amount, amount_text, parse_correction, parse_grant
 from gpuspawner.core.rules import Used, What
 from gpuspawner.core.units import BadValue
 

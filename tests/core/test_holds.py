@@ -5,6 +5,12 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lease_builders import KINDS, a_lease, a_request, fleet, gpu, slots
+
+from gpuspawner.core.calendar import Window
+from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.class_holds import (
     Asker,
     begun,
@@ -17,12 +23,6 @@ from gpuspawner.core.queue.class_holds import (
     reaching_into,
 )
 from gpuspawner.core.queue.decisions import decide
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from lease_builders import KINDS, a_lease, a_request, fleet, gpu, slots
-
-from gpuspawner.core.calendar import Window
-from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.estimates import queue_places
 from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
 from gpuspawner.core.rules import Account, ClassHold, Rules

@@ -5,10 +5,10 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
-from gpuspawner.core.idle.policies import ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, by_hours, policy_for
 from lease_builders import a_lease, a_request
 
 from gpuspawner.core.calendar import Window
+from gpuspawner.core.idle.policies import ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, by_hours, policy_for
 from gpuspawner.core.rules import Hours, Rules
 
 ZURICH = ZoneInfo("Europe/Zurich")

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 from evidence_builders import LOW, exported, monitored, sample, shared
-from gpuspawner.core.idle.verdicts import Streak, judge, next_sample_seconds
 from idleness_play import ENFORCE, FAST, OBSERVE, POLICY, WARN, play
 
 from gpuspawner.core.idle.evidence import read_evidence
 from gpuspawner.core.idle.readings import Sample
+from gpuspawner.core.idle.verdicts import Streak, judge, next_sample_seconds
 
 
 def periods(kinds: list[str], **more) -> float:

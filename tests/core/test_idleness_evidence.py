@@ -27,12 +27,12 @@ from evidence_builders import (
     sample,
     shared,
 )
-from gpuspawner.core.idle.verdicts import SampleKind
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuspawner.core.idle.evidence import read_evidence
 from gpuspawner.core.idle.readings import PROBED, GpuReading, GpuState, Sample, SoftReading
+from gpuspawner.core.idle.verdicts import SampleKind
 
 
 @pytest.mark.parametrize(

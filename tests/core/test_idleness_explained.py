@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from idleness_play import ENFORCE, OBSERVE, POLICY, WARN, play
+
 from gpuspawner.core.idle.policies import Mode
 from gpuspawner.core.idle.verdicts import Explanation, State, explain
-from idleness_play import ENFORCE, OBSERVE, POLICY, WARN, play
 
 
 def test_explain_gives_the_numbers_of_the_sentence() -> None:

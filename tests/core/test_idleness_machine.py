@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuspawner.core.idle.policies import IdlePolicy, Mode
-from gpuspawner.core.idle.verdicts import Streak, Verdict, after_restart, judge, kept
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from pydantic import TypeAdapter
 
 from gpuspawner.core.idle.evidence import Evidence, read_evidence
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import GpuReading, Sample
+from gpuspawner.core.idle.verdicts import Streak, Verdict, after_restart, judge, kept
 
 # A short window, so that sequences of a few dozen steps reach every verdict.
 POLICY = IdlePolicy(for_seconds=6.0, sample_seconds=1.0, grace_seconds=4.0, soft_seconds=40.0, start_up_seconds=0.0)

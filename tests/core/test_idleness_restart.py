@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from gpuspawner.core.idle.policies import IdlePolicy
-from gpuspawner.core.idle.verdicts import Streak, after_restart, judge
 from idleness_play import BEGIN, ENFORCE, FAST, GRACE, OBSERVE, POLICY, RECLAIM, WARN, evidence, play
 from pydantic import TypeAdapter, ValidationError
+
+from gpuspawner.core.idle.policies import IdlePolicy
+from gpuspawner.core.idle.verdicts import Streak, after_restart, judge
 
 STORED = TypeAdapter(Streak)
 

@@ -22,13 +22,13 @@ from evidence_builders import (
     sample,
     shared,
 )
-from gpuspawner.core.idle.policies import IdlePolicy, Mode
-from gpuspawner.core.idle.verdicts import SampleKind, Streak, Verdict, judge
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuspawner.core.idle.evidence import LATEST_SECONDS, read_evidence
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import GpuReading, GpuState, Measure, Sample, SourceReading
+from gpuspawner.core.idle.verdicts import SampleKind, Streak, Verdict, judge
 
 COMPUTING = exclusive(0.0, holders_cpu_cores=2.0)
 ASYNCHRONOUS = shared(1, 0.0, utilization_percent=60.0)

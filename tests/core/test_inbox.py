@@ -3,6 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gpuspawner.core.administration import (
     LONGEST_CHARACTERS,
     UNWATCHED_SECONDS,
@@ -15,9 +18,6 @@ from gpuspawner.core.administration import (
     parse_text,
     parse_to,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-
 from gpuspawner.core.leases import events
 from gpuspawner.core.units import BadValue
 

@@ -5,23 +5,23 @@ from fractions import Fraction
 from unittest import mock
 
 import pytest
-from gpuspawner.core.gpus.placement import beside_left
-from gpuspawner.core.gpus.pools import Pools
-from gpuspawner.core.idle.policies import LifecyclePolicy, QueuePolicy
-from gpuspawner.core.queue.decisions import decide
-from gpuspawner.core.queue.fair_share import charge_of
-from gpuspawner.core.quotas.ledger import rate_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_builders import GIB, KINDS, NOW, a_lease, a_request, gpu, slots
 
 from gpuspawner.core.gpus.fleet import Autoscale, Beside, Fleet, GpuKind, Group
+from gpuspawner.core.gpus.placement import beside_left
+from gpuspawner.core.gpus.pools import Pools
+from gpuspawner.core.idle.policies import LifecyclePolicy, QueuePolicy
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Key, Phase
 from gpuspawner.core.queue import snapshot
+from gpuspawner.core.queue.decisions import decide
 from gpuspawner.core.queue.estimates import queue_places
+from gpuspawner.core.queue.fair_share import charge_of
 from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.order import Lined
 from gpuspawner.core.queue.snapshot import LiveLeases, Snapshot, claim_of
+from gpuspawner.core.quotas.ledger import rate_of
 from gpuspawner.core.quotas.limits import accounts_of
 from gpuspawner.core.rules import Account, Limit, Lost, Quota, QuotaGrant, Rules, Team, What, Whom
 

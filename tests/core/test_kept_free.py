@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from gpuspawner.core.queue.decisions import KeptFree, decide, kept_free
 from hypothesis import given
 from hypothesis import strategies as st
 from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.queue.decisions import KeptFree, decide, kept_free
 from gpuspawner.core.queue.snapshot import Snapshot
 
 NODE = [gpu(index) for index in range(4)]

@@ -4,10 +4,10 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from gpuspawner.core.gpus.placement import also_given, counts_of, kinds_of, others_wait_for, pools_of
 from lease_builders import A100, GIB, HALF, KINDS, T4, a_lease, a_request
 
 from gpuspawner.core.gpus.fleet import DeviceClaim
+from gpuspawner.core.gpus.placement import also_given, counts_of, kinds_of, others_wait_for, pools_of
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Limit, Quota, What, Whom
 from gpuspawner.core.text_fields import is_service_address

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from gpuspawner.core.idle.verdicts import Streak
 from lease_builders import NOW, a_lease, a_request, slots
 
 from gpuspawner.core.errors import Conflict
+from gpuspawner.core.idle.verdicts import Streak
 from gpuspawner.core.leases import coming_back
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.endings import Reason

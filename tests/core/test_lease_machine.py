@@ -4,8 +4,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import pytest
-from gpuspawner.core.gpus.placement import largest_fit, left_over, pool_of, used_shares
-from gpuspawner.core.queue.decisions import decide, starts_under_way
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -13,9 +11,11 @@ from lease_builders import KINDS, a_request, fleet, gpu
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.gpus.placement import largest_fit, left_over, pool_of, used_shares
 from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase
+from gpuspawner.core.queue.decisions import decide, starts_under_way
 from gpuspawner.core.queue.estimates import queue_places
 from gpuspawner.core.queue.snapshot import Snapshot
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from gpuspawner.core.idle.policies import ExtendPolicy, KeepPolicy
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuspawner.core.errors import Conflict
+from gpuspawner.core.idle.policies import ExtendPolicy, KeepPolicy
 from gpuspawner.core.leases.lifetime import Due, deadline, due_warnings, extend, is_expired, keep
 from gpuspawner.core.rules import LatestEnd
 

@@ -3,16 +3,16 @@
 from dataclasses import replace
 
 import pytest
-from gpuspawner.core.queue.fair_share import Uses
-from gpuspawner.core.quotas.usage import Tally
 from lease_builders import A100, GIB, HALF, KINDS, NOW, a_lease, a_request, fleet, gpu
 
 from gpuspawner.core.gpus.fleet import USED_UP, memory_words
 from gpuspawner.core.leases.coming_back import is_by_share
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.queue.fair_share import Uses
 from gpuspawner.core.queue.order import MOST_TOLD, Standing, longest_waiting, passed_by
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
+from gpuspawner.core.quotas.usage import Tally
 from gpuspawner.core.rules import HeldBack, Notice
 from gpuspawner.core.units import show_wait
 

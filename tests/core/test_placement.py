@@ -3,10 +3,10 @@
 from fractions import Fraction
 
 import pytest
-from gpuspawner.core.gpus.placement import count_all, count_free, grantable, largest_fit, place, used_shares
 from lease_builders import A100, HALF, T4, a_lease, fleet, gpu, slots
 
 from gpuspawner.core.gpus.fleet import Fleet
+from gpuspawner.core.gpus.placement import count_all, count_free, grantable, largest_fit, place, used_shares
 from gpuspawner.core.leases.lease import HOLDING, Phase
 
 HALF_USED = {"a100-1": Fraction(1, 2)}

@@ -3,13 +3,13 @@
 from fractions import Fraction
 
 import pytest
-from gpuspawner.core.gpus.fragmentation import Ask, Demand, Look
-from gpuspawner.core.gpus.placement import UNKNOWN, beside_left, demand_of, place
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_builders import A100, GIB, HALF, KINDS, a_lease, a_request, fleet, gpu, slots
 
 from gpuspawner.core.gpus.fleet import Beside, Fleet, NodeName
+from gpuspawner.core.gpus.fragmentation import Ask, Demand, Look
+from gpuspawner.core.gpus.placement import UNKNOWN, beside_left, demand_of, place
 from gpuspawner.core.leases.lease import Phase
 
 A = frozenset({"a100"})

@@ -1,5 +1,8 @@
 """What hub and service prove to each other: any other request, answer, nonce or secret has another proof."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gpuspawner.core.authentication import (
     DIGEST,
     NONCE,
@@ -13,8 +16,6 @@ from gpuspawner.core.authentication import (
     prove_request,
     request_headers,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 SECRET = b"s" * 32
 REQUESTS = st.tuples(st.sampled_from(["GET", "POST"]), st.text(max_size=20), st.binary(max_size=20))

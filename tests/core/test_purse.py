@@ -5,11 +5,11 @@ from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 import pytest
-from gpuspawner.core.queue.decisions import decide
 from lease_builders import A100, HALF, KINDS, a_lease, a_request, fleet, gpu
 
 from gpuspawner.core.calendar import Per
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.queue.decisions import decide
 from gpuspawner.core.queue.estimates import queue_places
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 from gpuspawner.core.quotas.budgets import Purse

@@ -5,17 +5,17 @@ from fractions import Fraction
 from itertools import count
 
 import pytest
-from gpuspawner.core.queue.decisions import decide
-from gpuspawner.core.quotas.usage import Tally, check_quotas, holdings_of
 from hypothesis import given
 from hypothesis import strategies as st
 from lease_builders import GIB, KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.lease import Key, Phase
+from gpuspawner.core.queue.decisions import decide
 from gpuspawner.core.queue.index import KeptHoldings
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.core.quotas.limits import Who, line_words
+from gpuspawner.core.quotas.usage import Tally, check_quotas, holdings_of
 from gpuspawner.core.rules import Account, Limit, Quota, QuotaGrant, Rules, What, Whom
 from gpuspawner.core.units import show_time
 

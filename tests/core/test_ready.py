@@ -5,6 +5,9 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gpuspawner.core.schedules import (
     LATE_MINUTES,
     LEAST_LEAD_SECONDS,
@@ -19,9 +22,6 @@ from gpuspawner.core.schedules import (
     parse_time,
     started,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-
 from gpuspawner.core.units import BadValue
 
 ZURICH = ZoneInfo("Europe/Zurich")

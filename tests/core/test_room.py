@@ -1,6 +1,11 @@
 """What quotas and limits of a namespace leave."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lease_builders import GIB, a_request
+
+from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.quotas.namespaces import (
     Left,
     NamespaceLimit,
@@ -16,11 +21,6 @@ from gpuspawner.core.quotas.namespaces import (
     quotas_left,
     taken,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-from lease_builders import GIB, a_request
-
-from gpuspawner.core.errors import RequestRefused
 
 MEMORY = NamespaceQuota("team", "memory", 64 * GIB, 40 * GIB)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from gpuspawner.core.idle.policies import IdlePolicy
 
+from gpuspawner.core.idle.policies import IdlePolicy
 from gpuspawner.core.idle.readings import Measure, SourceReading
 from gpuspawner.simulate.habits import HOUR, Door, Habits, Sharing, Work
 from gpuspawner.simulate.probe import Looking, Probe

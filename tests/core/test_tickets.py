@@ -6,6 +6,9 @@ import hmac
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gpuspawner.core.authentication import (
     TICKET_SECONDS,
     Holder,
@@ -14,8 +17,6 @@ from gpuspawner.core.authentication import (
     ssh_ticket_user,
     ticket_holder,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 SECRET, NOW = b"s" * 32, 1000.5
 BORN = "2026-11-21T12:00:00.000001Z"

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
+
 from gpuspawner.core.administration import several
 from gpuspawner.core.idle.verdicts import Arrival
-
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request

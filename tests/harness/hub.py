@@ -18,12 +18,12 @@ from typing import Any
 from urllib.parse import urlencode
 
 import requests
-from gpuspawner.core.authentication import Asked, new_nonce, request_headers, sign_ticket
 from harness.fork_server import fork_server, start_python
 from harness.hub_configuration import BEFORE_CONFIGURE, CATALOG, CONFIG, CONFIGURE, FAST
 from harness.waiting import eventually
 
 from demo.ports import pick_free
+from gpuspawner.core.authentication import Asked, new_nonce, request_headers, sign_ticket
 
 REPO = Path(__file__).parents[2]
 TINY = Path(__file__).parent / "tiny_server.py"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpuspawner.core.idle.policies import IdlePolicy
-from gpuspawner.core.idle.verdicts import SampleKind, Streak, classify
-
 from gpuspawner.core.idle.evidence import GpuEvidence, read_evidence
+from gpuspawner.core.idle.policies import IdlePolicy
 from gpuspawner.core.idle.readings import Sample
+from gpuspawner.core.idle.verdicts import SampleKind, Streak, classify
 
 
 class Judged(NamedTuple):

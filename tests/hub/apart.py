@@ -7,10 +7,11 @@ import subprocess
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from gpuspawner.core.authentication import hub_id_of
 from harness.fork_server import start_python
 from harness.hub import REPO, RealHub, eventually
 from harness.hub_configuration import CONFIGURE
+
+from gpuspawner.core.authentication import hub_id_of
 
 APART = """
 from gpuspawner.spawner import configure

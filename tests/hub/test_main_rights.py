@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import requests
-from gpuspawner.core.authentication import TICKET_SECONDS, sign_ticket
 from harness.hub import ADMIN_TOKEN, RealHub
 
+from gpuspawner.core.authentication import TICKET_SECONDS, sign_ticket
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.service.observe.hub import Hub
 

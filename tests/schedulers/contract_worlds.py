@@ -11,7 +11,6 @@ from functools import partial
 import requests
 from cluster_objects import SHARED, a_node
 from fake_kueue import FakeKueue
-from gpuspawner.core.quotas.namespaces import Room
 from harness.waiting import until
 from kube_api import KubeApi
 from late_scheduler import LateScheduler
@@ -28,6 +27,7 @@ from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.catalog import HttpSchedulerAddress, KueueQueues, PodQueues
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Autoscale
+from gpuspawner.core.quotas.namespaces import Room
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.clusters import BoundedScheduler, ClustersScheduler, SharedGpus
 from gpuspawner.schedulers.http.client import SchedulerClient

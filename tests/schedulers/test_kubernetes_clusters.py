@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from gpuspawner.core.quotas.namespaces import NamespaceLimit, NamespaceQuota, Room
 from lease_builders import GIB, NOW, a_lease, a_request, slots
 
 from gpuspawner.backends.clusters import ClustersBackend
@@ -12,6 +11,7 @@ from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import GpuKind, Group
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
+from gpuspawner.core.quotas.namespaces import NamespaceLimit, NamespaceQuota, Room
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
 
 GPU = "nvidia.com/gpu"

@@ -11,9 +11,6 @@ from urllib.parse import urlencode
 
 import requests
 from databases import Database
-from gpuspawner.core.authentication import Asked, new_nonce, request_headers
-from gpuspawner.core.idle.policies import Mode
-from gpuspawner.core.idle.verdicts import SampleKind, Streak
 from jupyterhub.services.auth import HubOAuth
 from service_world import open_door
 from tornado.httpserver import HTTPServer
@@ -23,7 +20,10 @@ from tornado.web import Application, RequestHandler
 
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.catalog import load_catalog
+from gpuspawner.core.authentication import Asked, new_nonce, request_headers
 from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.idle.policies import Mode
+from gpuspawner.core.idle.verdicts import SampleKind, Streak
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request

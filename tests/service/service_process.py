@@ -6,9 +6,10 @@ import sys
 import time
 
 import requests
-from gpuspawner.core.authentication import Asked, new_nonce, request_headers
 from harness.fork_server import start_python
 from harness.waiting import eventually
+
+from gpuspawner.core.authentication import Asked, new_nonce, request_headers
 
 SERVE = """
 import asyncio, logging, os, sys

@@ -2,10 +2,10 @@
 
 from fractions import Fraction
 
-from gpuspawner.core.idle.policies import Mode
-from gpuspawner.core.idle.verdicts import SampleKind, Streak
 from lease_builders import a_lease, a_request, slots
 
+from gpuspawner.core.idle.policies import Mode
+from gpuspawner.core.idle.verdicts import SampleKind, Streak
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.core.leases.stored_events import event_of

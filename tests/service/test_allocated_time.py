@@ -5,7 +5,6 @@ from dataclasses import replace
 from zoneinfo import ZoneInfo
 
 import pytest
-from gpuspawner.core.quotas.ledger import Charge, lines_until, rate_of
 from hypothesis import given
 from hypothesis import strategies as st
 from page_world import NOW, running
@@ -13,6 +12,7 @@ from page_world import NOW, running
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.quotas.ledger import Charge, lines_until, rate_of
 from gpuspawner.core.rules import Lost, Used
 from gpuspawner.service.rules.daily_use import part_of_reclaim, parts_of_rest, parts_of_step
 from gpuspawner.service.store import ReadingRow

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from gpuspawner.core.authentication import NONCE, TICKET_SECONDS, Asked, new_nonce, request_headers, sign_ticket
 from service_world import PREFIX, SECRET, open_door
 from tornado.escape import utf8
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest
@@ -11,6 +10,7 @@ from tornado.httpserver import HTTPServer
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 from tornado.testing import bind_unused_port
 
+from gpuspawner.core.authentication import NONCE, TICKET_SECONDS, Asked, new_nonce, request_headers, sign_ticket
 from gpuspawner.core.errors import Gone, Unavailable
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.leases.allocator import hash_token

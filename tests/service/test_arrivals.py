@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from gpuspawner.core.action_events import Exempted
-from gpuspawner.core.administration import Measure, Restriction
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
+from gpuspawner.core.action_events import Exempted
+from gpuspawner.core.administration import Measure, Restriction
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase

@@ -6,8 +6,6 @@ import time
 import page_world
 import pytest
 from bad_machine import BUSY
-from gpuspawner.core.authentication import sign_ticket
-from gpuspawner.core.idle.verdicts import SampleKind
 from service_process import SERVE
 from service_world import PREFIX, SECRET
 from tornado.httpclient import HTTPRequest
@@ -18,6 +16,8 @@ from tornado.testing import bind_unused_port
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.cli import main
+from gpuspawner.core.authentication import sign_ticket
+from gpuspawner.core.idle.verdicts import SampleKind
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.app import application

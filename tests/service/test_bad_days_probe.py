@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from bad_machine import WELL
-from gpuspawner.core.idle.verdicts import SampleKind
 
+from gpuspawner.core.idle.verdicts import SampleKind
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
 

@@ -6,7 +6,6 @@ from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 import pytest
-from gpuspawner.core.quotas.ledger import Charge, Line
 from service_world import Killed
 
 from gpuspawner.core.calendar import HOUR_MS, Per, day_of, milliseconds
@@ -16,6 +15,7 @@ from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.events import UsageCorrected
 from gpuspawner.core.leases.lease import WAITING, Phase
 from gpuspawner.core.quotas.budgets import Asker
+from gpuspawner.core.quotas.ledger import Charge, Line
 from gpuspawner.core.rules import Account, Budget, Quota, Rate, Rules, Team, Used, Whom
 from gpuspawner.service.store import AuditLine
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 import page_world
 import pytest
 import requests
-from gpuspawner.core.idle.verdicts import SampleKind, Streak
 from hypothesis import given
 from hypothesis import strategies as st
 from page_world import Browser
 
 from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.idle.verdicts import SampleKind, Streak
 from gpuspawner.core.rules import Notice
 from gpuspawner.core.units import show_iso
 from gpuspawner.service.tell.console.exports import csv_text

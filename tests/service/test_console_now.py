@@ -7,11 +7,11 @@ from html import unescape
 import page_world
 import pytest
 import requests
-from gpuspawner.core.idle.verdicts import SampleKind, Streak
 from page_world import NOW, Browser
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.idle.verdicts import SampleKind, Streak
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.outages import DATABASE, GPU_SOURCE, HUB, Outage

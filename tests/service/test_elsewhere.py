@@ -1,10 +1,10 @@
 """Where a workspace would start, and what another cluster would bring."""
 
 import pytest
-from gpuspawner.service.start.consequences import where_words
 
 from gpuspawner.catalog import load_text
 from gpuspawner.core.leases.request import Request
+from gpuspawner.service.start.consequences import where_words
 
 CATALOG = """
 version: 1

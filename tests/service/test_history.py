@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from gpuspawner.core.idle.policies import IdlePolicy
-from gpuspawner.core.idle.verdicts import SampleKind
 from harness.verdicts import judge_sample
 from lease_builders import a_lease, slots
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.evidence import read_evidence
+from gpuspawner.core.idle.policies import IdlePolicy
 from gpuspawner.core.idle.readings import GpuReading, Measure, Sample, Source, SourceReading
+from gpuspawner.core.idle.verdicts import SampleKind
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.observe.sampler import reading_rows
 from gpuspawner.service.store import ReadingRow

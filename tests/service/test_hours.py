@@ -4,10 +4,10 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 import pytest
-from gpuspawner.core.idle.policies import ExtendPolicy, KeepPolicy, Mode
 from service_world import GRACE, IDLE_FOR
 
 from gpuspawner.core.calendar import Window
+from gpuspawner.core.idle.policies import ExtendPolicy, KeepPolicy, Mode
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Hours, Rules

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import page_world
 import pytest
-from gpuspawner.core.administration import parse_text
 from page_world import NOW, PEOPLE, api, reclaimed
 
 from gpuspawner.catalog import load_catalog
+from gpuspawner.core.administration import parse_text
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Owner

@@ -8,10 +8,10 @@ import threading
 
 import pytest
 import requests
-from gpuspawner.core.authentication import CONFIRMED_SECONDS, sign_confirmation
 from page_world import PEOPLE, Browser, api, running
 
 from gpuspawner.cli.main import main
+from gpuspawner.core.authentication import CONFIRMED_SECONDS, sign_confirmation
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.service.api.routes import document_of_all
 from gpuspawner.service.sign_in import device_login as logins_module

@@ -4,16 +4,16 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from gpuspawner.core.administration import Message, Restriction
-from gpuspawner.core.schedules import Wish
 from page_world import CATALOG, NOW, Browser, in_grace, reclaimed, running, waiting
 from variants import sample, variants
 
 from gpuspawner.catalog import load_catalog
+from gpuspawner.core.administration import Message, Restriction
 from gpuspawner.core.leases.events import Answered
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.queue.preemption import Preemption
 from gpuspawner.core.rules import Account, QuotaGrant, What
+from gpuspawner.core.schedules import Wish
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.personal import TokenRow
 from gpuspawner.service.web import base

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from gpuspawner.core.idle.policies import Mode
 from service_world import a_catalog
 
 from gpuspawner.core.errors import Conflict
+from gpuspawner.core.idle.policies import Mode
 from gpuspawner.core.leases.endings import End, Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.api.base import Person

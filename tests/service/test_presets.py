@@ -4,9 +4,9 @@ import re
 
 import pytest
 import requests
-from gpuspawner.core.authentication import sign_ticket
 from page_world import NOW, api
 
+from gpuspawner.core.authentication import sign_ticket
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.service.forgetting import forget
 from gpuspawner.service.observe.hub import Hub

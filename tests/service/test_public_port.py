@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from gpuspawner.core.authentication import Asked, new_nonce, request_headers, sign_ticket
 from lease_builders import a_lease, a_request, slots
 from page_world import NOW, Browser, api
 from service_process import SERVE, call
@@ -21,6 +20,7 @@ from service_world import open_door
 from tornado.testing import bind_unused_port
 
 from gpuspawner.backends.fake import fake_gpus
+from gpuspawner.core.authentication import Asked, new_nonce, request_headers, sign_ticket
 from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.service import connections
 from gpuspawner.service.api.base import is_spawner

@@ -5,12 +5,12 @@ import re
 from dataclasses import replace
 
 import pytest
-from gpuspawner.core.queue.decisions import Held
 from page_world import CATALOG, NOW, Browser, api, running, waiting
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.cli.main import main
 from gpuspawner.core.leases.lease import Key
+from gpuspawner.core.queue.decisions import Held
 from gpuspawner.service.workspaces.idleness import explained
 from gpuspawner.service.workspaces.records import held_back_view
 

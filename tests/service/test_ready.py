@@ -4,15 +4,15 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 import pytest
-from gpuspawner.core.idle.policies import LifecyclePolicy
-from gpuspawner.core.schedules import FIRST_START_SECONDS, QUICKER_SHARE, Wish, parse_days, parse_time
 from test_arrivals import MINUTE, reads
 
 from gpuspawner.core.calendar import Window
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Key, Owner, Phase
 from gpuspawner.core.rules import Hours
+from gpuspawner.core.schedules import FIRST_START_SECONDS, QUICKER_SHARE, Wish, parse_days, parse_time
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.forgetting import forget
 from gpuspawner.service.notifications.messages import message_of

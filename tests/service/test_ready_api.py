@@ -5,11 +5,11 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from gpuspawner.core.schedules import FIRST_START_SECONDS
 from page_world import Browser, api
 from test_cli_using import cli  # noqa: F401 - a fixture
 
 from gpuspawner.core.leases.lease import Owner
+from gpuspawner.core.schedules import FIRST_START_SECONDS
 from gpuspawner.service.start.schedules import MAX_SCHEDULES
 
 

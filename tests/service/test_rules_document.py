@@ -10,8 +10,6 @@ from zoneinfo import ZoneInfo
 import page_world
 import pytest
 import yaml
-from gpuspawner.core.queue.class_holds import HeldGpus
-from gpuspawner.service.waiting.reasons import BEFORE_LATER, BY_SHARE
 from page_world import api, waiting
 
 from gpuspawner.catalog import load_catalog, load_text
@@ -21,6 +19,7 @@ from gpuspawner.core.calendar import opening
 from gpuspawner.core.errors import CatalogError, RequestRefused
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.backfill import bound_of
+from gpuspawner.core.queue.class_holds import HeldGpus
 from gpuspawner.core.queue.estimates import Outcome, Place, right_words
 from gpuspawner.core.quotas.budgets import Asker, Balances
 from gpuspawner.core.quotas.budgets import refusal as budget_refusal
@@ -41,6 +40,7 @@ from gpuspawner.service.rules.preemptions import new_claim
 from gpuspawner.service.tell.rules.rule_words import rules_of
 from gpuspawner.service.waiting.positions import PlaceChanges
 from gpuspawner.service.waiting.presenter import given_instead, gpus_asked, starts_now, waits
+from gpuspawner.service.waiting.reasons import BEFORE_LATER, BY_SHARE
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "rules.md").read_text()
 ZONE = "Europe/Zurich"

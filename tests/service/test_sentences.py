@@ -5,21 +5,20 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from gpuspawner.core.idle.policies import ActivityPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
-from gpuspawner.core.idle.verdicts import SampleKind, Streak, explain
-from gpuspawner.core.queue.decisions import KeptFree
-from gpuspawner.core.quotas.usage import check_quotas
-from gpuspawner.service.waiting.reasons import kept_free_words
 from lease_builders import KINDS, NOW, a_lease, a_request, slots
 from service_world import a_catalog
 
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import Autoscale
+from gpuspawner.core.idle.policies import ActivityPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
+from gpuspawner.core.idle.verdicts import SampleKind, Streak, explain
 from gpuspawner.core.leases.endings import ENDINGS, Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.outages import HUB, Outage
+from gpuspawner.core.queue.decisions import KeptFree
 from gpuspawner.core.queue.estimates import Place
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
+from gpuspawner.core.quotas.usage import check_quotas
 from gpuspawner.core.rules import Limit, Quota, Rules, What, Whom
 from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import Offer
@@ -34,6 +33,7 @@ from gpuspawner.service.waiting.presenter import (
     wait_range,
     waits,
 )
+from gpuspawner.service.waiting.reasons import kept_free_words
 from gpuspawner.service.workspaces.presenter import lease_view
 
 CATALOG = a_catalog()

@@ -4,9 +4,9 @@ import json
 
 import pytest
 import requests
-from gpuspawner.core.authentication import NONCE, TIME, WINDOW_SECONDS, Asked, new_nonce, request_headers
 from page_world import PREFIX, spawner
 
+from gpuspawner.core.authentication import NONCE, TIME, WINDOW_SECONDS, Asked, new_nonce, request_headers
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.service.api.signed import REPLAYED, SignedRequests
 from gpuspawner.spawner.client import LeaseClient

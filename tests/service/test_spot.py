@@ -1,9 +1,9 @@
 """Spot nodes in what people read before they press Start."""
 
 import pytest
-from gpuspawner.core.idle.policies import LifecyclePolicy, PreemptionPolicy
 
 from gpuspawner.catalog import load_text
+from gpuspawner.core.idle.policies import LifecyclePolicy, PreemptionPolicy
 from gpuspawner.service.waiting.presenter import spot_words
 
 CATALOG = """

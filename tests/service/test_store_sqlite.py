@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
-from gpuspawner.core.administration import Measure, Message, Restriction, Whom
 from lease_builders import a_lease
 from store_builders import FULL_LEASE, NOW
 
+from gpuspawner.core.administration import Measure, Message, Restriction, Whom
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.events import Stopped
 from gpuspawner.core.leases.lease import Phase

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from gpuspawner.core.authentication import hub_id_of, hub_token
 from harness.command_lines import read_command
 from traitlets.config import Config
 
+from gpuspawner.core.authentication import hub_id_of, hub_token
 from gpuspawner.service.start_up import ServeOptions, StartError, read_own_start
 from gpuspawner.spawner import configure
 

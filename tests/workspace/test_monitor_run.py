@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gpuspawner.core.idle.policies import IdlePolicy
-from gpuspawner.core.idle.verdicts import SampleKind
 from harness.verdicts import judge_sample
 
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.backends.probe import parse_probe
 from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.idle.policies import IdlePolicy
+from gpuspawner.core.idle.verdicts import SampleKind
 
 REPOSITORY = Path(__file__).parents[2]
 POLICY = IdlePolicy(soft_names=())

@@ -7,9 +7,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gpuspawner.core import action_events
-from gpuspawner.core import action_events as calendar_acts
-from gpuspawner.core import action_events as inbox_acts
-from gpuspawner.core import action_events as queue_acts
 from gpuspawner.core.leases import events
 
 
@@ -28,7 +25,7 @@ class Other(events.Event):
 
 EVENTS: Mapping[str, type[events.Event]] = {
     kind.name: kind
-    for module in (events, action_events, inbox_acts, calendar_acts, queue_acts)
+    for module in (events, action_events)
     for kind in vars(module).values()
     if isinstance(kind, type) and issubclass(kind, events.Event) and "name" in vars(kind)
 }

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from gpuspawner.core.action_events import ReadyPaused
-from gpuspawner.service.waiting.reasons import return_words
-
 from gpuspawner.core import action_events
+from gpuspawner.core.action_events import ReadyPaused
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.endings import ENDINGS, HUB, Reason
 from gpuspawner.core.leases.events import Told
@@ -17,6 +15,7 @@ from gpuspawner.service.notifications.sender import Message
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.waiting.presenter import given_instead, gpu_title
+from gpuspawner.service.waiting.reasons import return_words
 from gpuspawner.service.workspaces.presenter import lease_view, warnings_of
 from gpuspawner.service.workspaces.warnings import claim_words
 

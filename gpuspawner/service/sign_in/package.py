@@ -20,7 +20,7 @@ from tornado.web import HTTPError
 from gpuspawner import __version__
 from gpuspawner.service.web.base import ErrorPages
 
-PACKAGE = Path(__file__).parents[3]
+PACKAGE = Path(__file__).parents[2]
 NAME = f"gpuspawner-{__version__}"
 WHEEL_NAME = f"{NAME}-py3-none-any.whl"
 INFO = f"{NAME}.dist-info"

@@ -1,6 +1,6 @@
 """Schedules: workspaces that are to be ready at a time of some weekdays.
 
-``service/ready`` asks for them in time.
+``schedule_rounds`` asks for them in time.
 """
 
 from __future__ import annotations

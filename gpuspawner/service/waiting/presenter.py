@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuspawner.core.idle.policies import IdlePolicy, LifecyclePolicy, Mode
-from gpuspawner.core.idle.verdicts import Explanation, State
-
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.prices import prices
 from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.idle.policies import IdlePolicy, LifecyclePolicy, Mode
+from gpuspawner.core.idle.verdicts import Explanation, State
 from gpuspawner.core.leases.lease import Lease, Phase
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.estimates import Place

@@ -11,17 +11,16 @@ from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
-from gpuspawner.core.gpus.placement import beside_of
-from gpuspawner.core.queue.class_holds import Asker, HeldGpus, begun, free_of, held_now, may_use
-from gpuspawner.core.queue.decisions import Held, KeptFree, kept_free
-from gpuspawner.core.quotas.usage import Tally
-
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.gpus.placement import beside_of
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.backfill import Reservation
+from gpuspawner.core.queue.class_holds import Asker, HeldGpus, begun, free_of, held_now, may_use
+from gpuspawner.core.queue.decisions import Held, KeptFree, kept_free
 from gpuspawner.core.queue.estimates import Place
 from gpuspawner.core.queue.snapshot import LEAST_WAIT_SECONDS, Claim, Snapshot, claim_of
+from gpuspawner.core.quotas.usage import Tally
 from gpuspawner.schedulers.base import Answer, Offer, Preview, Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.allocator import Allocator

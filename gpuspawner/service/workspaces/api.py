@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gpuspawner.service.start.substitutes import teams_view
 from pydantic import Field
 
 from gpuspawner import __version__
@@ -17,10 +16,12 @@ from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.api.rest import Body, PageQuery, route
 from gpuspawner.service.api.rest.models import LONGEST_LIST
 from gpuspawner.service.api.rest.paging import Order, after_of, cursor_of, page
-from gpuspawner.service.api.rest.shapes import asking, workspaces
 from gpuspawner.service.quotas.presenter import present_bounds
+from gpuspawner.service.start import models as asking
 from gpuspawner.service.start.check import Check
+from gpuspawner.service.start.substitutes import teams_view
 from gpuspawner.service.waiting.presenter import gpus_asked, starts_at
+from gpuspawner.service.workspaces import models as workspaces
 from gpuspawner.service.workspaces.actions import ACTIONS, act
 from gpuspawner.service.workspaces.models import OneWorkspace
 from gpuspawner.service.workspaces.presenter import (

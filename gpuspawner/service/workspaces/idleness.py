@@ -1,16 +1,17 @@
-"""What is judged of a workspace at this moment, and why, in sentences: one wording for page, API and command line."""
+"""What is judged of a workspace at this moment, and why, in sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from gpuspawner.core.idle.policies import IdlePolicy
-
 from gpuspawner.catalog.models import MONITOR
+from gpuspawner.core.administration import Restriction
+from gpuspawner.core.idle.policies import IdlePolicy
 from gpuspawner.core.leases.endings import FINAL_WARNINGS
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.units import show_duration, show_time
+from gpuspawner.service.parts import Parts
 
 NO_MONITOR = "The GPU monitor does not run in this workspace. GPU work of a few seconds may be missed."
 NO_MONITOR_IN_IMAGE = (
@@ -110,3 +111,19 @@ def _of_end(end: dict[str, Any]) -> Iterator[str]:
         said = f": “{dispute['sentence']}”" if dispute["sentence"] else "."
         yield f"Its user called this wrong{said}"
         yield f"{dispute['answered_by']} answered: {dispute['answer']}" if dispute["answer"] else "Not answered yet."
+
+
+def exemption_words(one: Restriction, now: float) -> str:
+    """Return until when, by whom and why a workspace is exempt."""
+    until = "" if one.until is None else f" until {show_time(one.until, now)}"
+    return f"exempt{until} by {one.by}: {one.reason.rstrip('.')}"
+
+
+def kept_words(parts: Parts, lease: Lease, because: str) -> str:
+    """Return why idle time does not count now, and what was measured last; ``because`` is "" where nothing was."""
+    now, one = parts.clock.now(), parts.restrictions.exemption_of(lease)
+    if one is not None and (one.until or 0.0) >= (lease.kept_until or 0.0):
+        why = exemption_words(one, now)
+    else:
+        why = f"kept until {show_time(lease.kept_until or now, now)}"
+    return f"{why}; {because or 'not measured yet'}"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
-from gpuspawner.core.administration import Notice
 from markupsafe import Markup
 
 from gpuspawner.catalog import SSH, teams_of
+from gpuspawner.core.administration import Notice
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.leases.coming_back import stops_to_start_again
 from gpuspawner.core.leases.dispute import LONGEST_CHARACTERS
@@ -20,10 +20,9 @@ from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.presenter import present_quota, present_usage_this_month
 from gpuspawner.service.start.schedules import present_schedules_of
 from gpuspawner.service.waiting.presenter import gpus_asked
-from gpuspawner.service.web import story
 from gpuspawner.service.web.base import PageHandler, templates
+from gpuspawner.service.workspaces import story
 from gpuspawner.service.workspaces.actions import act
-from gpuspawner.service.workspaces.pages import ENDED_READ, ended_shown
 from gpuspawner.service.workspaces.presenter import (
     extension_left_seconds,
     is_simulated,
@@ -196,3 +195,24 @@ class Act(WorkspacePage):
 
     def _page(self, lease: Lease) -> str:
         return f"{self.parts.prefix.rstrip('/')}/workspaces/{lease.id}"
+
+
+ENDED_READ = 50
+"""The last workspace of each server is found among these. Arbitrary: more servers than people have."""
+ENDED_SHOWN = 5
+SERVERS_SHOWN = 20
+
+
+def ended_shown(ended: Iterable[Lease], live: Collection[str]) -> list[tuple[Lease, bool]]:
+    """Return the workspaces that ended last, and the last of every other server, with whether each can start again.
+
+    ``ended`` is the newest first. ``live`` are the names of the servers that run now.
+    """
+    seen: set[str] = set(live)
+    found: list[tuple[Lease, bool]] = []
+    for number, lease in enumerate(ended):
+        newest = lease.key.server not in seen
+        seen.add(lease.key.server)
+        if number < ENDED_SHOWN or (newest and len(found) < SERVERS_SHOWN):
+            found.append((lease, newest))
+    return found

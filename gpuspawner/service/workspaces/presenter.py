@@ -7,25 +7,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from gpuspawner.core.idle.policies import IdlePolicy, Mode
-from gpuspawner.core.idle.verdicts import explain
-from gpuspawner.core.queue.class_holds import asker_of
-from gpuspawner.core.queue.decisions import starts_under_way
-from gpuspawner.service.start.substitutes import instead
-from gpuspawner.service.waiting.reasons import kept_free_words, precedence_words, return_words
-
 from gpuspawner.catalog.prices import prices
 from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.gpus.vendors import NVIDIA, vendor_of
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import CPU, Source
+from gpuspawner.core.idle.verdicts import explain
 from gpuspawner.core.leases.endings import ENDINGS
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
+from gpuspawner.core.queue.class_holds import asker_of
+from gpuspawner.core.queue.decisions import starts_under_way
 from gpuspawner.core.queue.estimates import Place
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.service.leases.prospects import KEPT_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.preemption.words import notice_words, reaches_into_words
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
+from gpuspawner.service.start.substitutes import instead
 from gpuspawner.service.waiting.presenter import (
     after_other_starts,
     cannot_start,
@@ -36,6 +34,7 @@ from gpuspawner.service.waiting.presenter import (
     starts_at,
     waits,
 )
+from gpuspawner.service.waiting.reasons import kept_free_words, precedence_words, return_words
 from gpuspawner.service.workspaces.idleness import explained, kept_words
 from gpuspawner.service.workspaces.records import (
     charged_view,

@@ -10,14 +10,13 @@ from string import ascii_uppercase
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from gpuspawner.core.quotas.ledger import lines_until
-
 from gpuspawner.catalog import LINKED, PAGES, to_options
 from gpuspawner.core.leases.endings import ENDINGS, UNKNOWN, Reason
 from gpuspawner.core.leases.events import Stopped, WarnedIdle
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.stored_events import Other
 from gpuspawner.core.leases.times import deciding_since
+from gpuspawner.core.quotas.ledger import lines_until
 from gpuspawner.core.rules import Used
 from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts

@@ -9,7 +9,7 @@ import click
 
 from gpuspawner.adoption.discovered_gpus import Finding, to_draft
 from gpuspawner.adoption.draft import render, write_catalog
-from gpuspawner.adoption.running_hub import REMEDY, running_hubs, warning_of
+from gpuspawner.adoption.running_hub import remedy_of, running_hubs, warning_of
 from gpuspawner.cli import base
 from gpuspawner.cli.errors import AwayError, InvalidError, RefusedError
 from gpuspawner.cli.output import say_lines, say_progress
@@ -46,7 +46,7 @@ def init(file: str, kubeconfig: str | None, context: str | None, *, force: bool,
         say_lines(line, to_stderr=file == "-")
     for hub in running_hubs():
         if hub.ends_servers is not False:
-            say_progress(f"{warning_of(hub)} {REMEDY}")
+            say_progress(f"{warning_of(hub)} {remedy_of(hub)}")
 
 
 def _report(finding: Finding, file: str) -> list[str]:

@@ -54,15 +54,22 @@ def _report(finding: Finding, file: str) -> list[str]:
     lines = [f"Found on {finding.where}: {found}.", *finding.told]
     if file == "-":
         return lines
-    after = f'configure(c, catalog="{Path(file).absolute()}")'
     return [
         *lines,
         f"{file} is written: it records what it would stop, and stops nothing that is idle (mode: observe).",
-        (
-            f"Next: decide what its comments ask, gpuspawner server check {file}, and put {after} last into the hub's "
-            "configuration. The profiles that you have become templates by gpuspawner server import."
-        ),
+        f"Next: decide what its comments ask, and run gpuspawner server check {file}. {_use_of(finding, file)}",
+        "The profiles that you have become templates by gpuspawner server import.",
     ]
+
+
+def _use_of(finding: Finding, file: str) -> str:
+    """Return how a hub gets the catalog: pods of a cluster have the chart, a machine has configure()."""
+    if finding.image:
+        return (
+            f"Then install the chart with --set-file catalog={file}, and add the values that gpuspawner kube values "
+            "prints to those of your hub: see docs/tutorials/administrator.md."
+        )
+    return f'Then put configure(c, catalog="{Path(file).absolute()}") last into the hub\'s configuration.'
 
 
 def _of_machine() -> Finding:

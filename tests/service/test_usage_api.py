@@ -332,7 +332,9 @@ def test_grants_are_given_listed_and_taken_back(world, cli):
     code, out, _ = cli("admin", "grant", "alice", "4 GPUs", "--until", "Friday", "--reason", "a paper")
     (made,) = ask(world, "quota-grants", "admin")["grants"]
     assert (code, out) == (0, f"4 GPUs more for alice until Sat 16 Jan 00:00 (grant {made['id'][:8]}): in force.\n")
-    code, out, _ = cli("admin", "grant", "--team", "vision", "+20 h", "--until", "this month", "--reason", "y", "--json")
+    code, out, _ = cli(
+        "admin", "grant", "--team", "vision", "+20 h", "--until", "this month", "--reason", "y", "--json"
+    )
     assert (code, json.loads(out)["team"], json.loads(out)["amount"]) == (0, "vision", 20)
     code, out, _ = cli("admin", "grant", "--list")
     assert (code, len(out.splitlines()), out.splitlines()[0].split()[0]) == (0, 3, "ID")
@@ -359,7 +361,9 @@ def test_what_is_taken_back_and_corrected_is_told_as_json_too(world, cli):
     told = json.loads(out)
     assert (code, told) == (0, ask(world, "quota-grants", "admin")["grants"][0])
     assert (told["state"], told["taken_back"]["by"], told["taken_back"]["why"]) == ("taken back", "admin", "done")
-    code, out, _ = cli("admin", "correct", "alice", "+10 cost", "--team", "vision", "--reason", "ran elsewhere", "--json")
+    code, out, _ = cli(
+        "admin", "correct", "alice", "+10 cost", "--team", "vision", "--reason", "ran elsewhere", "--json"
+    )
     told = json.loads(out)
     assert (code, told["user"], told["team"], told["limit"], told["amount"]) == (0, "alice", "vision", "cost", 10)
 

@@ -148,8 +148,12 @@ def _examined(arguments: DoctorOptions, token: str) -> Iterator[Finding]:
 
 def _process_at(url: str) -> int | None:
     """Return the process of this machine that listens at an address, or None."""
-    parts = urlsplit(url)
-    return holder_of(parts.port or 80).pid if is_own_address(parts.hostname or "") else None
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or 80
+    except ValueError:  # it is no address
+        return None
+    return holder_of(port).pid if is_own_address(host) else None
 
 
 def _of_monitors(service: str, token: str, catalog: Catalog | None) -> Iterator[Finding]:

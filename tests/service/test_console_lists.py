@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from page_world import Browser
 
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.idle.idleness import SampleKind, Streak
+from gpuspawner.core.idle.verdicts import SampleKind, Streak
 from gpuspawner.core.rules import Notice
 from gpuspawner.core.units import show_iso
 from gpuspawner.service.tell.console.exports import csv_text

@@ -9,13 +9,12 @@ import sqlalchemy as sa
 from lease_builders import a_lease
 from store_builders import FULL_LEASE, NOW
 
-from gpuspawner.core.administering.restrictions import Measure, Restriction
+from gpuspawner.core.administration import Measure, Message, Restriction, Whom
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.inbox.messages import Message, Whom
 from gpuspawner.core.leases.events import Stopped
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.outages import DATABASE
-from gpuspawner.service.leases.book import Book
+from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.store import AuditLine, Store
 from gpuspawner.service.store.audit_log import AuditFilter
 from gpuspawner.service.store.personal import Preset
@@ -37,14 +36,14 @@ def store(path):
 
 
 async def test_a_full_disk_is_unavailable_and_nothing_is_remembered(store):
-    book = Book(store)
-    await book.save(a_lease())
+    registry = LeaseRegistry(store)
+    await registry.save(a_lease())
     with store._engine.connect() as connection:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
         connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
     with pytest.raises(Unavailable, match="full"):
-        await book.save(replace(a_lease(), options={"much": "x" * 100_000}))
-    assert book.get("one") == a_lease()
+        await registry.save(replace(a_lease(), options={"much": "x" * 100_000}))
+    assert registry.get("one") == a_lease()
     assert store.leases.get("one") == a_lease()
 
 
@@ -159,8 +158,8 @@ def test_a_damaged_preset_announcement_or_restriction_that_is_over_holds_up_nobo
 
 
 async def test_a_file_that_vanishes_is_an_outage_until_it_is_back(store, path, tmp_path, caplog):
-    book = Book(store)
-    await book.save(a_lease())
+    registry = LeaseRegistry(store)
+    await registry.save(a_lease())
     gone = tmp_path / "gone"
     gone.mkdir()
     for file in tmp_path.glob("service.sqlite*"):
@@ -170,20 +169,20 @@ async def test_a_file_that_vanishes_is_an_outage_until_it_is_back(store, path, t
         with pytest.raises(Unavailable, match=r"its file .*/service.sqlite is gone: No such file or directory"):
             step()
     with pytest.raises(Unavailable):
-        await book.save(replace(a_lease(), options={"much": "x"}))
+        await registry.save(replace(a_lease(), options={"much": "x"}))
     assert store.outage.part == DATABASE
     assert caplog.text.count("is gone") == 1
     for file in gone.iterdir():
         file.rename(tmp_path / file.name)
-    await book.save(replace(a_lease(), options={"much": "y"}))
+    await registry.save(replace(a_lease(), options={"much": "y"}))
     assert (store.outage, store.leases.get("one").options) == (None, {"much": "y"})
 
 
 async def test_an_older_file_in_the_place_of_the_store_is_not_served_from(store, path):
-    await Book(store).save(a_lease())
+    await LeaseRegistry(store).save(a_lease())
     with sqlite3.connect(path) as now, sqlite3.connect(path.with_suffix(".copy")) as copy:
         now.backup(copy)
-    await Book(store).save(replace(a_lease("two")))
+    await LeaseRegistry(store).save(replace(a_lease("two")))
     for file in path.parent.glob("service.sqlite*"):
         file.unlink()
     path.with_suffix(".copy").rename(path)

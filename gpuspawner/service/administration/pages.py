@@ -12,9 +12,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gpuspawner.catalog import teams_of
-from gpuspawner.core.administering.restrictions import Measure
+from gpuspawner.core.administration import LONGEST_CHARACTERS, Measure
 from gpuspawner.core.errors import Conflict, RequestRefused
-from gpuspawner.core.inbox.messages import LONGEST_CHARACTERS
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.administration.audit import AUDIT, CURSOR, find_entries, parse_cursor, parse_filters
 from gpuspawner.service.administration.bulk_actions import extend_workspaces, move_workspaces, stop_workspaces
@@ -156,7 +155,7 @@ class ActPage(ConsolePage):
         found: BulkResult | RestrictionResult | None = None,
     ) -> None:
         parts = self.parts
-        leases = [lease for one in dict.fromkeys(ids) if (lease := await parts.book.find(one)) is not None]
+        leases = [lease for one in dict.fromkeys(ids) if (lease := await parts.registry.find(one)) is not None]
         self.show(
             "console_act.html",
             status=status,

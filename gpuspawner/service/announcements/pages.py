@@ -8,8 +8,8 @@ from typing import Any
 
 from tornado.web import HTTPError
 
+from gpuspawner.core.administration import LONGEST_CHARACTERS
 from gpuspawner.core.errors import Conflict, RequestRefused
-from gpuspawner.core.inbox.messages import LONGEST_CHARACTERS
 from gpuspawner.service.announcements.api import mark_read, send_message, withdraw_message
 from gpuspawner.service.announcements.models import Sent
 from gpuspawner.service.announcements.presenter import present_inbox, present_message

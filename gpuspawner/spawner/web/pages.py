@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from jupyterhub.utils import isoformat
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.tickets import sign_ticket
+from gpuspawner.core.authentication import sign_ticket
 from gpuspawner.core.units import show_time
 from gpuspawner.spawner.hub.service import SERVICE
 from gpuspawner.spawner.web.live import ServiceView, of_server

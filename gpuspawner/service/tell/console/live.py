@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from gpuspawner.catalog.visibility import team_title
-from gpuspawner.core.idle.idleness import SampleKind
-from gpuspawner.core.leases.endings import ENDINGS, Reason
+from gpuspawner.core.idle.verdicts import SampleKind
+from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import idle_policy_of
 from gpuspawner.service.tell.console.listing import Column, Filter, Table
-from gpuspawner.service.tell.exemptions import exemption_words
-from gpuspawner.service.tell.sentences import gpus_asked
-from gpuspawner.service.tell.views import is_simulated, standing_view
+from gpuspawner.service.waiting.presenter import gpus_asked
+from gpuspawner.service.workspaces.idleness import exemption_words
+from gpuspawner.service.workspaces.presenter import is_simulated, standing_view
 
 PHASES = tuple((phase.value, phase.value) for phase in Phase if phase is not Phase.ENDED and phase not in WAITING)
 USES = (
@@ -160,7 +160,7 @@ def _waiting(parts: Parts, lease: Lease) -> dict[str, Any]:
     }
 
 
-REASONS = tuple((reason.value, ENDINGS[reason].words) for reason in Reason)
+REASONS = tuple((reason.value, EXIT_KINDS[reason].words) for reason in ExitReason)
 
 ENDED = Table(
     "ended",

@@ -10,7 +10,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from tornado.web import HTTPError
 
-from gpuspawner.core.proof import is_same
+from gpuspawner.core.authentication import is_same
 from gpuspawner.service.api.base import ADMIN, ApiHandler
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.tell.metrics.collector import ServiceCollector

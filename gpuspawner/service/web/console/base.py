@@ -8,7 +8,7 @@ from typing import Any
 
 from tornado.web import HTTPError
 
-from gpuspawner.core.calendar.periods import day_of, milliseconds
+from gpuspawner.core.calendar import day_of, milliseconds
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.tell.console.exports import csv_text, json_rows
 from gpuspawner.service.tell.console.listing import Column, Listing, Row, Table, Wanted, chosen, listed, read_wanted

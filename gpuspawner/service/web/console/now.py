@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuspawner.core.administering.restrictions import Measure
+from gpuspawner.core.administration import Measure
 from gpuspawner.service.administration.restrictions import present_restriction
 from gpuspawner.service.tell.console.listing import Row, read_wanted
 from gpuspawner.service.tell.console.machines import LETTERS

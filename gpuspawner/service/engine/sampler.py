@@ -140,7 +140,7 @@ class Sampler:
             if end is not None:
                 await end()
         except Unavailable as error:
-            self._book.failures.note_wait("sampling", lease_id, error)
+            self._registry.failures.note_wait("sampling", lease_id, error)
         except Exception as error:  # noqa: BLE001 - recorded, with its traceback
             # One workspace's bad probe must not end the sampling of the others; nothing is judged by it.
             self._registry.failures.note("sampling", lease_id, error)

@@ -114,6 +114,15 @@ def reached(answer: Answer, remedy: str = WAY_HERE) -> Finding:
     return bad("API server", words, remedy)
 
 
+def namespace_there(name: str, answer: Answer) -> Iterable[Finding]:
+    """Yield a fault if there is no such namespace. An account that may not read namespaces is told nothing of it."""
+    if answer.status == 404:  # noqa: PLR2004 - HTTP's own
+        words = f"There is no namespace {name}."
+        yield bad(
+            "namespace", words, "Name the workspaces' namespace by --namespace: kubectl get namespaces lists all."
+        )
+
+
 def devices(nodes: Iterable[Mapping[str, Any]], claimed: frozenset[str] = frozenset()) -> Iterable[Finding]:
     """Yield faults of device plugins and labels. A GPU without a model has no kind by match.
 

@@ -10,8 +10,8 @@ from gpuspawner.core.leases import reports
 from gpuspawner.core.number_fields import LONGEST_ON_STOP_SECONDS
 from gpuspawner.core.queue import estimates, forecasts, preemption
 from gpuspawner.core.schedules import MOST_MISSED
-from gpuspawner.schedulers.http.client import LEAST_HOLD_SECONDS
-from gpuspawner.schedulers.http.telling import ALL_SECONDS
+from gpuspawner.schedulers.http.client import MIN_HOLD_SECONDS
+from gpuspawner.schedulers.http.sync import FULL_SECONDS
 from gpuspawner.service import connections
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.sign_in import tokens
@@ -53,8 +53,8 @@ FACTS = {
     "forecast.least": f"Until {forecasts.LEAST_RUNS}",
     "forecast.most": f"The first {forecasts.MOST_FORECAST}",
     "forecast.past": f"the last {forecasts.MOST_RUNS:,}",
-    "http.all": f"every {ALL_SECONDS:g} seconds",
-    "http.hold": seconds(LEAST_HOLD_SECONDS),
+    "http.all": f"every {FULL_SECONDS:g} seconds",
+    "http.hold": seconds(MIN_HOLD_SECONDS),
     "login.admin": hours(tokens.ADMIN_SECONDS).replace(" h", " hours"),
     "login.days": days(tokens.TOKEN_SECONDS),
     "metrics.series": f"at most {MOST_SERIES:,}",

@@ -1,4 +1,4 @@
-"""What the scheduler answers, as the contract has it. Unknown fields are ignored: a later 1.x may add some."""
+"""The scheduler's answers in the contract's format. Unknown fields are ignored, because a later 1.x may add some."""
 
 from __future__ import annotations
 
@@ -11,37 +11,39 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from gpuspawner.core.text_fields import plain_text
 
 
-def written(at: float) -> str:
-    """Return a moment, in seconds since the epoch, as the contract writes it."""
+def write_timestamp(at: float) -> str:
+    """Return a time, in seconds since the epoch, in the contract's format."""
     return datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 YEARS = range(2000, 2100)
-"""Of moments, as the contract writes them: a clock that says nothing says the year 1 in some languages."""
+"""Valid years. Some languages write an unset time as year 1."""
 
 
 def _in_years(at: datetime) -> datetime:
     if at.year not in YEARS:
-        raise ValueError(f"a moment is between {YEARS[0]} and {YEARS[-1]}, or null")
+        raise ValueError(f"a time is between {YEARS[0]} and {YEARS[-1]}, or null")
     return at
 
 
-Words = Annotated[str, AfterValidator(plain_text)]
-"""What people read."""
-Time = Annotated[AwareDatetime, AfterValidator(_in_years), PlainSerializer(lambda at: written(at.timestamp()))]
+PlainText = Annotated[str, AfterValidator(plain_text)]
+"""Text for people."""
+Timestamp = Annotated[
+    AwareDatetime, AfterValidator(_in_years), PlainSerializer(lambda at: write_timestamp(at.timestamp()))
+]
 
 
-class Told(BaseModel):
-    """Something that the scheduler tells. Not a number, and infinite, is none of its numbers."""
+class ContractModel(BaseModel):
+    """Base of all answers. Numbers are finite."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
 
-class Capabilities(Told):
-    """What it is and can do."""
+class Capabilities(ContractModel):
+    """Name, version and abilities of the scheduler."""
 
     contract: str
-    name: Words = Field(min_length=1, max_length=60)
+    name: PlainText = Field(min_length=1, max_length=60)
     version: str = Field(max_length=60)
     positions: bool
     estimates: bool
@@ -51,53 +53,53 @@ class Capabilities(Told):
     callbacks: bool
 
 
-class Stock(Told):
-    """What there is of a kind in a cluster; None is not known."""
+class Stock(ContractModel):
+    """The GPUs of a kind in a cluster. None means unknown."""
 
     kind: str
     cluster: str
     total: int | None
     free: int | None
     waiting: int | None
-    as_of: Time
+    as_of: Timestamp
 
 
-class StockList(Told):
-    """All of it."""
+class StockList(ContractModel):
+    """The GPUs of all kinds."""
 
     stock: list[Stock]
 
 
-class Reason(Told):
-    """Why something waits, or was refused, in its own words."""
+class Reason(ContractModel):
+    """Why a claim waits or was refused, in the scheduler's words."""
 
-    code: Words = Field(max_length=100)
-    words: Words = Field(max_length=2000)
+    code: PlainText = Field(max_length=100)
+    words: PlainText = Field(max_length=2000)
 
 
-class Offer(Told):
-    """What a claim would get."""
+class Offer(ContractModel):
+    """GPUs that a claim would get."""
 
     kind: str | None
     count: int
     cluster: str
     cost_per_hour: float | None
-    earliest_start: Time | None
-    latest_start: Time | None
+    earliest_start: Timestamp | None
+    latest_start: Timestamp | None
     notice_seconds: float | None
     position: int | None
     reason: Reason | None
 
 
-class Offers(Told):
-    """The best first; none where it would be refused."""
+class Offers(ContractModel):
+    """Offers, the best first. Empty if the claim would be refused."""
 
     offers: list[Offer]
     refused: Reason | None
 
 
-class Slot(Told):
-    """GPUs of a node, by name or by how many."""
+class Slot(ContractModel):
+    """GPUs of a node, by name or number."""
 
     node: str
     gpus: list[str] | None
@@ -105,7 +107,7 @@ class Slot(Told):
 
 
 class Patch(BaseModel):
-    """What the pod gets beside its GPUs. Anything else is refused: it is not the scheduler's to say."""
+    """Additional fields of the pod. Other fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     labels: dict[str, str] = Field(default_factory=dict)
@@ -117,27 +119,27 @@ class Patch(BaseModel):
     runtime_class_name: str = Field(default="", alias="runtimeClassName")
 
 
-class Grant(Told):
-    """What is given."""
+class Grant(ContractModel):
+    """The GPUs of a claim."""
 
     kind: str | None
     cluster: str
     slots: list[Slot]
-    expires_at: Time | None
-    latest_end: Time | None
+    expires_at: Timestamp | None
+    latest_end: Timestamp | None
     patch: Patch | None
 
 
-class Preemption(Told):
-    """It must end by then."""
+class Preemption(ContractModel):
+    """A workspace must end by the deadline."""
 
-    deadline: Time
-    words: Words = Field(max_length=2000)
+    deadline: Timestamp
+    words: PlainText = Field(max_length=2000)
     acknowledged: bool
 
 
-class Stands(str, Enum):
-    """Where a claim stands."""
+class ClaimPhase(str, Enum):
+    """The phase of a claim."""
 
     WAITING = "waiting"
     GRANTED = "granted"
@@ -147,32 +149,32 @@ class Stands(str, Enum):
     RELEASED = "released"
 
 
-class State(Told):
-    """What stands for a claim, at a revision."""
+class State(ContractModel):
+    """The state of a claim at a revision."""
 
     id: str
     revision: int
-    state: Stands
+    state: ClaimPhase
     position: int | None
     of: int | None
-    earliest_start: Time | None
-    latest_start: Time | None
+    earliest_start: Timestamp | None
+    latest_start: Timestamp | None
     reason: Reason | None
-    as_of: Time
+    as_of: Timestamp
     grant: Grant | None
     preemption: Preemption | None
 
 
-class Claims(Told):
-    """States of claims: all of the hub's where that is ``complete``, else those that changed."""
+class Claims(ContractModel):
+    """States of claims: all of the hub's if ``complete``, else the changed ones."""
 
     cursor: str
     complete: bool
     claims: list[State]
 
 
-class Error(Told):
-    """Why it refused a request."""
+class Problem(ContractModel):
+    """Why a request was refused."""
 
     error: str = Field(max_length=100)
-    words: Words = Field(max_length=2000)
+    words: PlainText = Field(max_length=2000)

@@ -16,10 +16,10 @@ from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Kinds, Slot
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.backfill import Reservation
-from gpuspawner.core.queue.decisions import Held, KeptFree
-from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.decisions import BlockingRule, ReservedForOthers
+from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
-from gpuspawner.core.quotas.namespaces import Room
+from gpuspawner.core.quotas.namespaces import NamespaceBounds
 from gpuspawner.core.rules import LatestEnd
 
 SCHEDULER = "scheduler"
@@ -126,8 +126,8 @@ class Answer:
 
     as_of: float
     grants: Callable[[], Sequence[Grant]]
-    places: Callable[[], Mapping[str, Place]]
-    held_back: Callable[[], Mapping[str, Held]]
+    places: Callable[[], Mapping[str, QueuePosition]]
+    held_back: Callable[[], Mapping[str, BlockingRule]]
     refused: tuple[Refusal, ...] = ()
     reservations: Callable[[], Sequence[Reservation]] = tuple
     preempted: tuple[Preempted, ...] = ()
@@ -154,13 +154,13 @@ class Preview:
         says: what else its scheduler says of it, in sentences.
     """
 
-    place: Place
-    held_back: Held | None = None
+    place: QueuePosition
+    held_back: BlockingRule | None = None
     node_seconds: float | None = None
     kind: str = ""
     latest_end: LatestEnd | None = None
     beyond_share: str = ""
-    kept_free: KeptFree | None = None
+    kept_free: ReservedForOthers | None = None
     says: str = ""
 
 
@@ -202,7 +202,7 @@ class Scheduler(Protocol):
         ...
 
     @property
-    def room(self) -> Room:
+    def room(self) -> NamespaceBounds:
         """What the backend allows beside its GPUs, as it was last seen."""
         ...
 

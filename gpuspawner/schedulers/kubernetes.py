@@ -18,27 +18,27 @@ from typing import Any
 from gpuspawner.backends.clusters import ClusterBackend
 from gpuspawner.backends.kubernetes.patches import keep_off
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Kinds, Slot, nodes_of
-from gpuspawner.core.gpus.placement import grantable, place, used_shares
-from gpuspawner.core.gpus.pools import unmarked
+from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Kinds, Slot, nodes_of_cluster
+from gpuspawner.core.gpus.placement import is_grantable, place, used_shares
+from gpuspawner.core.gpus.pools import move_marks_to_free_gpus
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.decisions import Decision, Held, decide
-from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.decisions import BlockingRule, Decision, decide
+from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.quotas.namespaces import (
-    OF_ALL,
+    COMMON_RESOURCES,
     Amounts,
-    Left,
-    Room,
+    NamespaceBounds,
+    QuotaRemainder,
+    check_namespace,
     check_nodes,
-    check_room,
-    demand,
-    full_words,
-    lacking,
-    lacking_words,
-    quotas_left,
-    taken,
+    find_lacking_quota,
+    full_quota_text,
+    lacking_quota_sentence,
+    pod_amounts,
+    quotas_after_grant,
+    remaining_quotas,
 )
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Answer, Capabilities, Offer, Preview
@@ -72,7 +72,7 @@ class KubernetesScheduler(OwnQueue):
         return self._view.fleet
 
     @property
-    def room(self) -> Room:
+    def room(self) -> NamespaceBounds:
         """What the namespace's quotas and limits, and the nodes' sizes, allow."""
         return self._cluster.room()
 
@@ -105,7 +105,7 @@ class KubernetesScheduler(OwnQueue):
         short = ((claim.id, self._short_of(seen, claim, left)) for claim in (waiting if left else ()))
         return replace(decision, held_back={**decision.held_back, **{name: x for name, x in short if x is not None}})
 
-    def _short_of(self, seen: Snapshot, claim: Claim, left: Sequence[Left]) -> Held | None:
+    def _short_of(self, seen: Snapshot, claim: Claim, left: Sequence[QuotaRemainder]) -> BlockingRule | None:
         """Return which quota of the namespace a claim waits for; None where GPUs are what is short."""
         kind = self.kinds.get(claim.request.gpu or "")
         if kind is not None and place(kind, claim.request.count, seen.gpus_as_held, seen.used) is None:
@@ -123,7 +123,7 @@ class KubernetesScheduler(OwnQueue):
         """Return the pod's patch, with ``node_seconds`` where a node is started for it."""
         own = {slot.group.node for slot in lease.slots if slot.group}
         kind = self.kinds.get(lease.kind or "")
-        here = nodes_of(kind.cluster if kind else "", off)
+        here = nodes_of_cluster(kind.cluster if kind else "", off)
         patch, seconds = (
             keep_off(self._cluster.patch(lease.slots, tuple(instead)), here - own),
             self.node_seconds(lease),
@@ -136,7 +136,7 @@ class KubernetesScheduler(OwnQueue):
         Where a node may be started for it, that one's size is not known.
         """
         asked, room, kind = self._demand(request), self.room, self.kinds.get(request.gpu or "")
-        check_room(asked, room.of(_cluster_of(kind)))
+        check_namespace(asked, room.of(_cluster_of(kind)))
         if kind is not None and kind.autoscale is None:
             check_nodes(asked, kind.pool, room.nodes)
 
@@ -145,7 +145,7 @@ class KubernetesScheduler(OwnQueue):
         left, bounded = _left(seen), _bounded(seen)
         return [self._within_room(offer, bounded, left) for offer in offers_of(bounded)]
 
-    def _places(self, seen: Snapshot) -> dict[str, Place]:
+    def _places(self, seen: Snapshot) -> dict[str, QueuePosition]:
         """Return where each waiting lease stands, by its id."""
         left, found = _left(seen), self._view.places(_bounded(seen))
         return {claim.id: self._place(found[claim.id], claim.request, left) for claim in seen.claims}
@@ -161,10 +161,10 @@ class KubernetesScheduler(OwnQueue):
         stands = self._place(would.place, claim.request, left)
         return replace(would, place=stands, held_back=held, node_seconds=seconds)
 
-    def _place(self, found: Place, request: Request, left: Sequence[Left]) -> Place:
+    def _place(self, found: QueuePosition, request: Request, left: Sequence[QuotaRemainder]) -> QueuePosition:
         """Return a place as the quotas leave it. When others leave a quota's CPU, memory or pods, nobody knows."""
         kind = self.kinds.get(found.kind or request.gpu or "")
-        if found.unchanged_seconds == 0 and lacking(self._demand(request), _bound(kind, left)):
+        if found.unchanged_seconds == 0 and find_lacking_quota(self._demand(request), _bound(kind, left)):
             return replace(found, unchanged_seconds=None, likely_seconds=None)
         return found
 
@@ -172,7 +172,7 @@ class KubernetesScheduler(OwnQueue):
         """Return what a request would take. Which resource counts its GPUs is known where all of its kind have one."""
         kind = self.kinds.get(request.gpu or "")
         resources = self._resources_of(kind.pool) if kind is not None else set()
-        return demand(request, {next(iter(resources)): request.count} if len(resources) == 1 else {})
+        return pod_amounts(request, {next(iter(resources)): request.count} if len(resources) == 1 else {})
 
     def _resources_of(self, pool: str) -> set[str]:
         """Return the resources by which the cluster counts the GPUs of a pool."""
@@ -189,7 +189,7 @@ class KubernetesScheduler(OwnQueue):
             return False
         return True
 
-    def _within_room(self, offer: Offer, bounded: Snapshot, left: Sequence[Left]) -> Offer:
+    def _within_room(self, offer: Offer, bounded: Snapshot, left: Sequence[QuotaRemainder]) -> Offer:
         """Return the offer within what the namespace leaves.
 
         The most that one workspace may ever ask for is bounded by the nodes, and by what quotas and limits let through
@@ -204,7 +204,7 @@ class KubernetesScheduler(OwnQueue):
         resources = self._resources_of(kind.pool)
         bounds = [quota.hard for quota in room.quotas if quota.resource in resources]
         bounds += [limit.most for limit in room.limits if limit.resource in resources and limit.most is not None]
-        note = full_words(one for one in left if one.quota.resource in OF_ALL | resources)
+        note = full_quota_text(one for one in left if one.quota.resource in COMMON_RESOURCES | resources)
         free = 0 if note else offer.free
         if free == 0 and kind.autoscale is not None and not note and _comes(kind, 1, bounded):
             running = "" if gpus else "none running, "
@@ -217,7 +217,7 @@ def _cluster_of(kind: GpuKind | None) -> str:
     return kind.cluster if kind else ""
 
 
-def _bound(kind: GpuKind | None, left: Sequence[Left]) -> Sequence[Left]:
+def _bound(kind: GpuKind | None, left: Sequence[QuotaRemainder]) -> Sequence[QuotaRemainder]:
     """Return what bounds a kind of what quotas leave."""
     return tuple(one for one in left if one.quota.cluster == _cluster_of(kind))
 
@@ -230,18 +230,18 @@ def _resource(one: Gpu | Slot) -> str:
 class _NamespaceLimits:
     """What the quotas of each cluster's namespace leave while grants are made."""
 
-    def __init__(self, left: tuple[Left, ...], kinds: Kinds) -> None:
-        self._left: dict[str, tuple[Left, ...]] = {}
+    def __init__(self, left: tuple[QuotaRemainder, ...], kinds: Kinds) -> None:
+        self._left: dict[str, tuple[QuotaRemainder, ...]] = {}
         for one in left:
             self._left[one.quota.cluster] = (*self._left.get(one.quota.cluster, ()), one)
         self._kinds = kinds
 
-    def held_back(self, claim: Claim, slots: Sequence[Slot]) -> Held | None:
+    def held_back(self, claim: Claim, slots: Sequence[Slot]) -> BlockingRule | None:
         return _held_by(self._left.get(self._cluster_of(slots), ()), _demand_on(claim, slots))
 
     def take(self, claim: Claim, slots: Sequence[Slot]) -> None:
         cluster = self._cluster_of(slots)
-        self._left[cluster] = taken(self._left.get(cluster, ()), _demand_on(claim, slots))
+        self._left[cluster] = quotas_after_grant(self._left.get(cluster, ()), _demand_on(claim, slots))
 
     def _cluster_of(self, slots: Sequence[Slot]) -> str:
         group = slots[0].group if slots else None
@@ -251,12 +251,16 @@ class _NamespaceLimits:
 
 
 def _demand_on(claim: Claim, slots: Sequence[Slot]) -> dict[str, int]:
-    return demand(claim.request, Counter(_resource(slot) for slot in slots))
+    return pod_amounts(claim.request, Counter(_resource(slot) for slot in slots))
 
 
-def _held_by(left: Sequence[Left], asked: Amounts) -> Held | None:
-    short = lacking(asked, left)
-    return None if short is None else Held(f"namespace quota {short.quota.name}", lacking_words(short, asked))
+def _held_by(left: Sequence[QuotaRemainder], asked: Amounts) -> BlockingRule | None:
+    short = find_lacking_quota(asked, left)
+    return (
+        None
+        if short is None
+        else BlockingRule(f"namespace quota {short.quota.name}", lacking_quota_sentence(short, asked))
+    )
 
 
 def _comes(kind: GpuKind, count: int, bounded: Snapshot) -> bool:
@@ -265,15 +269,17 @@ def _comes(kind: GpuKind, count: int, bounded: Snapshot) -> bool:
     return any(slot.is_coming for slot in slots or ())
 
 
-def _left(seen: Snapshot) -> tuple[Left, ...]:
+def _left(seen: Snapshot) -> tuple[QuotaRemainder, ...]:
     """Return what each quota of a namespace leaves beside what leases hold in its cluster."""
     held: dict[str, dict[str, Amounts]] = {quota.cluster: {} for quota in seen.room.quotas}
     for lease in seen.leases if held else ():
         cluster = _cluster_of(seen.kinds.get(lease.kind or ""))
         if lease.phase in HOLDING and lease.request.template and cluster in held:
             # of what ran before us, without a template, the quotas alone know
-            held[cluster][lease.id] = demand(lease.request, Counter(_resource(slot) for slot in lease.slots))
-    return tuple(chain.from_iterable(quotas_left(seen.room.of(cluster), leases) for cluster, leases in held.items()))
+            held[cluster][lease.id] = pod_amounts(lease.request, Counter(_resource(slot) for slot in lease.slots))
+    return tuple(
+        chain.from_iterable(remaining_quotas(seen.room.of(cluster), leases) for cluster, leases in held.items())
+    )
 
 
 def _bounded(seen: Snapshot) -> Snapshot:
@@ -296,7 +302,7 @@ def _bounded(seen: Snapshot) -> Snapshot:
     free: dict[tuple[str, tuple[str, str]], list[Gpu]] = {}
     for gpu in seen.gpus_as_held.gpus:
         key = _cluster_of(seen.kinds.get(gpu.pool)), _resource(gpu)
-        if key in left and grantable(gpu) and gpu.id not in used:
+        if key in left and is_grantable(gpu) and gpu.id not in used:
             free.setdefault((gpu.pool, key), []).append(gpu)
     beyond = (slot for (_, key), gpus in sorted(free.items()) for slot in _beyond(gpus, left[key]))
     return replace(seen, others=(*seen.others, *promised, *beyond))
@@ -309,7 +315,7 @@ def _promised(seen: Snapshot) -> tuple[Slot, ...]:
     for lease in sorted(waiting, key=lambda x: (x.asked_at, x.id)):
         kind = seen.kinds.get(lease.kind or "")
         used = used_shares(seen.leases, (*seen.others, *promised))
-        slots = place(kind, lease.request.count, unmarked(seen.fleet, used), used) if kind else None
+        slots = place(kind, lease.request.count, move_marks_to_free_gpus(seen.fleet, used), used) if kind else None
         promised += slots or ()
     return tuple(promised)
 

@@ -12,7 +12,7 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.decisions import decide
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
-from gpuspawner.core.quotas.namespaces import Room
+from gpuspawner.core.quotas.namespaces import NamespaceBounds
 from gpuspawner.schedulers.base import Answer, Capabilities, Offer, Preview
 from gpuspawner.schedulers.own_queue import OwnQueue, View, answer_of, offers_of
 
@@ -21,7 +21,7 @@ class InMemoryScheduler(OwnQueue):
     """Grants what the backend's fleet has, by the functions of ``core.queue``."""
 
     capabilities = Capabilities(substitutes=True)
-    room = Room()
+    room = NamespaceBounds()
 
     def __init__(self, backend: Backend, kinds: Kinds) -> None:
         """Serve ``kinds`` from ``backend``, which starts no nodes."""

@@ -8,7 +8,7 @@ from gpuspawner.core.gpus.fleet import Fleet, Kinds
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.snapshot import Snapshot
-from gpuspawner.core.quotas.namespaces import Room
+from gpuspawner.core.quotas.namespaces import NamespaceBounds
 from gpuspawner.schedulers.base import Capabilities, Offer, Scheduler
 
 
@@ -39,7 +39,7 @@ class PassingOn(ABC):
         return self._mine.fleet
 
     @property
-    def room(self) -> Room:
+    def room(self) -> NamespaceBounds:
         """What the backend allows beside its GPUs."""
         return self._mine.room
 

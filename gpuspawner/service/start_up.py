@@ -20,7 +20,7 @@ from gpuspawner.backends.data_folder import made_identity
 from gpuspawner.catalog import Catalog, HttpSchedulerAddress, load_catalog, profile_options, scaled
 from gpuspawner.catalog.catalog_warnings import needing_pods
 from gpuspawner.catalog.watched_file import OF_SERVICE, PROBLEM, CatalogFile, Prepared
-from gpuspawner.core.authentication import hub_id_of, hub_token
+from gpuspawner.core.authentication import derive_hub_id, derive_hub_token
 from gpuspawner.core.errors import CatalogError, Unavailable
 from gpuspawner.schedulers.base import Unfit
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
@@ -241,7 +241,7 @@ def read_own_start(options: ServeOptions, environment: Mapping[str, str]) -> Sta
         check_address(option, url)
     data, store = Path(options.data).absolute(), store_of(options)
     secret, made_at, hub_id = _identity(options, data)
-    token = _read_file("--token-file", options.token_file) if options.token_file else hub_token(secret)
+    token = _read_file("--token-file", options.token_file) if options.token_file else derive_hub_token(secret)
     base = f"/{options.base_url.strip('/')}/".replace("//", "/")
     prefix = f"{base}{SERVICE}/"
     hub_origin, origin = _origins(options)
@@ -326,7 +326,7 @@ def _identity(options: ServeOptions, data: Path) -> tuple[bytes, float, str]:
     if options.secret_file:
         secret = secret_in(options.secret_file)
         # The age of the secret says what may be rebuilt with it. A mounted file is as old as its mount.
-        return secret, 0.0, options.hub_id or hub_id_of(secret)
+        return secret, 0.0, options.hub_id or derive_hub_id(secret)
     try:
         text, hub_id = made_identity(data, options.hub_id)  # the first of hub and service makes them
     except SystemExit as error:

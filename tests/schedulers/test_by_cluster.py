@@ -17,8 +17,8 @@ from gpuspawner.core.gpus.fleet import Autoscale, GpuKind, Group
 from gpuspawner.core.leases.lease import WAITING, Phase
 from gpuspawner.core.outages import Outage
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
-from gpuspawner.core.quotas.namespaces import Room
-from gpuspawner.core.rules import HeldBack, Notice
+from gpuspawner.core.quotas.namespaces import NamespaceBounds
+from gpuspawner.core.rules import EndNotice, WaitReason
 from gpuspawner.schedulers.base import SCHEDULER, Capabilities, Preempted, Unfit
 from gpuspawner.schedulers.by_cluster import asked
 from gpuspawner.schedulers.by_cluster.asked import Asked
@@ -45,7 +45,7 @@ class FakeCluster(FakeBackend):
         super().__init__(tuple(replace(x, id=group.gpu(x.index), group=group, node="node") for x in fake_gpus(pool, 4)))
 
     def room(self):
-        return Room()
+        return NamespaceBounds()
 
 
 class Batch(LateScheduler):
@@ -177,9 +177,9 @@ async def test_consent_from_before_takes_nobody_into_another_queue(world):
 
 
 async def test_one_that_is_away_stops_no_grant_elsewhere_and_what_stood_stands(world):
-    notice = Notice(SCHEDULER, NOW + 300, "Others need it.", "Batch")
+    notice = EndNotice(SCHEDULER, NOW + 300, "Others need it.", "Batch")
     up = a_lease("up", Phase.RUNNING, request=a_request(gpu=THERE), held=slots(f"east:node/{GPU}/0"), notice=notice)
-    held = waits("held", THERE, held_back=HeldBack("queue q", "It is on hold.", NOW))
+    held = waits("held", THERE, held_back=WaitReason("queue q", "It is on hold.", NOW))
     line = [up, held, waits("there", THERE), waits("here", HERE)]
     world.batch.mode = "away"
     answer = await world.sync(*line)

@@ -19,7 +19,7 @@ from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.view import Believes, ClusterView, believe_all
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Group, Slot
-from gpuspawner.core.quotas.namespaces import Room
+from gpuspawner.core.quotas.namespaces import NamespaceBounds
 from gpuspawner.core.units import show_duration
 
 NOT_FOUND, CONFLICT = 404, 409
@@ -149,7 +149,7 @@ class KubernetesBackend:
         """Return the pods of one lease as they were last seen."""
         return self._view.of_lease(lease_id)
 
-    def room(self) -> Room:
+    def room(self) -> NamespaceBounds:
         """Return what quotas and limits of the workspaces' namespace say, as they were last seen."""
         return self._view.room()
 

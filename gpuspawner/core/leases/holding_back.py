@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import WAITING, Lease
-from gpuspawner.core.rules import HeldBack
+from gpuspawner.core.rules import WaitReason
 
 
 def hold_back(lease: Lease, rule: str, words: str, now: float) -> Lease:
     """Note that a rule holds a waiting request back; ``words`` is its sentence."""
     if lease.phase not in WAITING:
         raise Conflict(f"This workspace is {lease.phase.value}: no rule holds it back.")
-    return replace(let_go(lease, now), held_back=HeldBack(rule, words, now))
+    return replace(let_go(lease, now), held_back=WaitReason(rule, words, now))
 
 
 def let_go(lease: Lease, now: float) -> Lease:

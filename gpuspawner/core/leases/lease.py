@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.policies import Terms
-from gpuspawner.core.idle.verdicts import Arrival, Streak, kept
+from gpuspawner.core.idle.verdicts import Arrival, Streak, reset_idle_time
 from gpuspawner.core.leases import endings, lifetime
 from gpuspawner.core.leases.dispute import Dispute
 from gpuspawner.core.leases.endings import ENDINGS, End, Reason
 from gpuspawner.core.leases.request import Next, Request
-from gpuspawner.core.rules import Estimate, HeldBack, LatestEnd, Lost, Notice, Rate
+from gpuspawner.core.rules import EndNotice, Estimate, LatestEnd, LostInterval, Rate, WaitReason
 
 
 class Phase(str, Enum):
@@ -120,10 +120,10 @@ class Lease:
     rate: Rate | None = None
     latest_end: LatestEnd | None = None
     fixed_end: LatestEnd | None = None  # of another rule than a budget's, fixed at the grant; budgets may move
-    lost: tuple[Lost, ...] = ()
-    notice: Notice | None = None
+    lost: tuple[LostInterval, ...] = ()
+    notice: EndNotice | None = None
     waiting_since: float | None = None  # None: since it was asked
-    held_back: HeldBack | None = None
+    held_back: WaitReason | None = None
     held_back_seconds: float = 0.0  # waited, before the present rule, while it could not have been granted
     estimate: Estimate | None = None
     terms: Terms | None = None  # of its policy, as it was granted; None: those of the present catalog
@@ -375,7 +375,7 @@ def keep(lease: Lease, until: float, now: float) -> Lease:
     """The user keeps it: no idle time counts before ``until``; a grace period ends."""
     require_phase(lease, UP, "kept")
     claimed_at = lease.claimed_at if lease.arrival is None else now
-    kept_lease = replace(lease, keeps_used=lease.keeps_used + 1, kept_until=until, streak=kept(lease.streak))
+    kept_lease = replace(lease, keeps_used=lease.keeps_used + 1, kept_until=until, streak=reset_idle_time(lease.streak))
     return to_phase(kept_lease, Phase.RUNNING, now, arrival=None, claimed_at=claimed_at)
 
 

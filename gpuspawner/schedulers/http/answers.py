@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer
 
-from gpuspawner.core.text_fields import plain_text
+from gpuspawner.core.text_fields import sanitize_text
 
 
 def written(at: float) -> str:
@@ -26,7 +26,7 @@ def _in_years(at: datetime) -> datetime:
     return at
 
 
-Words = Annotated[str, AfterValidator(plain_text)]
+Words = Annotated[str, AfterValidator(sanitize_text)]
 """What people read."""
 Time = Annotated[AwareDatetime, AfterValidator(_in_years), PlainSerializer(lambda at: written(at.timestamp()))]
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from fractions import Fraction
 
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
-from gpuspawner.core.queue.decisions import Held
-from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.decisions import BlockingRule
+from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import LEAST_WAIT_SECONDS
 from gpuspawner.core.units import show_duration, show_money, show_time
 from gpuspawner.schedulers.base import Offer
@@ -50,12 +50,12 @@ def _free(here: Iterable[Gpu], kind: GpuKind, used: Mapping[str, Fraction]) -> l
     return sorted(fit, key=lambda gpu: (-used.get(gpu.id, Fraction(0)), gpu.index, gpu.id))
 
 
-def held_by(reason: Reason | None) -> Held | None:
+def held_by(reason: Reason | None) -> BlockingRule | None:
     """Return the rule that holds a claim back, in the scheduler's words; None where its turn has not come."""
-    return None if reason is None or reason.code in OF_THE_QUEUE else Held(reason.code, reason.words)
+    return None if reason is None or reason.code in OF_THE_QUEUE else BlockingRule(reason.code, reason.words)
 
 
-def place_of(state: State, name: str, as_of: float, ahead_seconds: float) -> Place:
+def place_of(state: State, name: str, as_of: float, ahead_seconds: float) -> QueuePosition:
     """Return where a claim stands that waits. ``ahead_seconds`` is how far the scheduler's clock is before ours."""
     told_at = state.as_of.timestamp() - ahead_seconds
     earliest, latest = (
@@ -66,21 +66,21 @@ def place_of(state: State, name: str, as_of: float, ahead_seconds: float) -> Pla
     when = _when(earliest, latest, as_of)
     words = f" {state.reason.words}" if state.reason else ""
     says = f"{name} says, as of {show_time(told_at, as_of)}: {where}{when}.{words}"
-    return Place(state.position, state.of, latest, earliest, says=says)
+    return QueuePosition(state.position, state.of, latest, earliest, says=says)
 
 
-def place_offered(offer: Told, name: str, now: float, ahead_seconds: float) -> Place:
+def place_offered(offer: Told, name: str, now: float, ahead_seconds: float) -> QueuePosition:
     """Return where a claim would stand that is offered this."""
     earliest, latest = (
         None if at is None else at.timestamp() - ahead_seconds - now
         for at in (offer.earliest_start, offer.latest_start)
     )
     if earliest is not None and earliest <= AT_ONCE_SECONDS and offer.position is None:
-        return Place(1, 1, 0.0, 0.0, offer.kind or "")
+        return QueuePosition(1, 1, 0.0, 0.0, offer.kind or "")
     earliest, latest = (None if x is None else max(LEAST_WAIT_SECONDS, x) for x in (earliest, latest))
     words = f" {offer.reason.words}" if offer.reason else ""
     says = f"{name} says: {_where(offer.position, None)}{_when(earliest, latest, now)}.{words}"
-    return Place(offer.position, None, latest, earliest, offer.kind or "", says=says)
+    return QueuePosition(offer.position, None, latest, earliest, offer.kind or "", says=says)
 
 
 def _where(position: int | None, of: int | None) -> str:

@@ -11,9 +11,9 @@ from typing import Any
 
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind
-from gpuspawner.core.gpus.placement import kinds_of
+from gpuspawner.core.gpus.placement import accepted_kinds
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
-from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.core.rules import LatestEnd
 from gpuspawner.core.units import show_time
@@ -142,14 +142,14 @@ class HttpScheduler(PassingOn):
         self._set_clock(seen.now)
         name = self._client.name
         if not seen.fleet.complete:
-            return Preview(Place(None, None, None, None, says="The GPUs have not been seen yet."))
+            return Preview(QueuePosition(None, None, None, None, says="The GPUs have not been seen yet."))
         try:
             told = await self._client.offers(asked(claim, self.mirror.number(claim), self._written))
         except TurnedDown as error:
-            return Preview(Place(None, None, None, None, says=f"{name} says: {error.words}"))
+            return Preview(QueuePosition(None, None, None, None, says=f"{name} says: {error.words}"))
         if not told.offers:
             why = told.refused.words if told.refused else "it can't be had."
-            return Preview(Place(None, None, None, None, says=f"{name} would refuse it: {why}"))
+            return Preview(QueuePosition(None, None, None, None, says=f"{name} would refuse it: {why}"))
         best = told.offers[0]
         place = place_offered(best, name, seen.now, self._ahead_seconds)
         kind = "" if best.kind is None or best.kind == claim.request.gpu else best.kind
@@ -220,21 +220,25 @@ class HttpScheduler(PassingOn):
             preempted=tuple(self._preempted(seen)),
         )
 
-    def _places(self, stands: Sequence[tuple[Claim, State | None]]) -> dict[str, Place]:
+    def _places(self, stands: Sequence[tuple[Claim, State | None]]) -> dict[str, QueuePosition]:
         return {claim.id: self._place(claim, state) for claim, state in stands}
 
-    def _place(self, claim: Claim, state: State | None) -> Place:
+    def _place(self, claim: Claim, state: State | None) -> QueuePosition:
         name = self._client.name
         if state is not None:
             return place_of(state, name, self._as_of, self._ahead_seconds)
         why = self._telling.why_not(claim.id)
-        return Place(None, None, None, None, says=f"{name} says: {why}" if why else f"{name} has not answered yet.")
+        return QueuePosition(
+            None, None, None, None, says=f"{name} says: {why}" if why else f"{name} has not answered yet."
+        )
 
     def _grant(self, claim: Claim, state: State | None, seen: Snapshot, used: Mapping[str, Fraction]) -> Grant | None:
         """Return a grant that its user consents to, of GPUs that are seen here; None for none."""
         if state is None or state.state is not Stands.GRANTED or state.grant is None:
             return None
-        given = next((kind for kind in kinds_of(claim.request, seen.kinds) if kind.name == state.grant.kind), None)
+        given = next(
+            (kind for kind in accepted_kinds(claim.request, seen.kinds) if kind.name == state.grant.kind), None
+        )
         if given is None:
             log.warning("%s gave %s, which its user did not consent to", self._client.name, state.grant.kind)
             self.mirror.outnumber(claim)  # with which it is given back

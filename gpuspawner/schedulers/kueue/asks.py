@@ -12,7 +12,7 @@ from typing import Any
 from gpuspawner.backends.kubernetes.names import HUB_LABEL, LEASE_LABEL
 from gpuspawner.catalog import KueueQueues
 from gpuspawner.core.gpus import pools
-from gpuspawner.core.gpus.fleet import Fleet, GpuKind, written_name
+from gpuspawner.core.gpus.fleet import Fleet, GpuKind, catalog_kind_name
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.schedulers.kueue.objects import GROUP, POD_SET, VERSION, Flavor, Json, Queue
@@ -93,7 +93,7 @@ def queue_of(request: Request, queues: KueueQueues) -> str:
 
 def resource_of(kind: GpuKind, fleet: Fleet) -> str:
     """Return by which resource the cluster counts a kind: the catalog's, else that of the GPUs that are seen."""
-    return pools.resource_of(kind, fleet) or WHOLE_GPU
+    return pools.counting_resource(kind, fleet) or WHOLE_GPU
 
 
 def pools_on(fleet: Fleet) -> dict[str, dict[str, set[str]]]:
@@ -119,7 +119,7 @@ def _is_consented(
 ) -> bool:
     if found := {pool for node, has in on.items() if one.nodes is None or node in one.nodes for pool in has}:
         return not found.isdisjoint(pools)
-    names = {written_name(kind.name) for kind in kinds}
+    names = {catalog_kind_name(kind.name) for kind in kinds}
     coming = (dict(kind.autoscale.labels).items() for kind in kinds if kind.autoscale)
     return one.name in names or any(bool(one.labels) and one.labels.items() <= labels for labels in coming)
 

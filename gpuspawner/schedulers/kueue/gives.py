@@ -10,10 +10,10 @@ from typing import Any
 from gpuspawner.backends.kubernetes.reading.models import HOSTNAME
 from gpuspawner.core.gpus.fleet import GpuKind, Slot
 from gpuspawner.core.gpus.placement import place
-from gpuspawner.core.queue.decisions import Held
-from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.decisions import BlockingRule
+from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
-from gpuspawner.core.text_fields import plain_text
+from gpuspawner.core.text_fields import sanitize_text
 from gpuspawner.schedulers.kueue.objects import Flavor, Json, Pending, Queue, Workload
 
 TITLE = "Kueue"
@@ -80,31 +80,31 @@ def code_of(workload: Workload, queue: Queue) -> str:
     return next((code for part, code in SAID_IN if part in message), "PendingEvaluation")
 
 
-def held_by(workload: Workload, queue: Queue) -> Held | None:
+def held_by(workload: Workload, queue: Queue) -> BlockingRule | None:
     """Return what holds a request back that is no want of quota; None where its turn has not come."""
     code = code_of(workload, queue)
-    return Held(f"queue {queue.name}", SENTENCES[code]) if code in RULES else None
+    return BlockingRule(f"queue {queue.name}", SENTENCES[code]) if code in RULES else None
 
 
-def place_of(workload: Workload | None, queue: Queue, stands: Pending | None, told: str) -> Place:
+def place_of(workload: Workload | None, queue: Queue, stands: Pending | None, told: str) -> QueuePosition:
     """Return where a claim stands; ``told`` is why that is not known."""
     where = f"in the cluster's queue {queue.cluster_queue or queue.name}"
     if workload is None:
-        return Place(None, None, None, None, says=f"{TITLE} has not taken it yet. {told}".rstrip())
+        return QueuePosition(None, None, None, None, says=f"{TITLE} has not taken it yet. {told}".rstrip())
     if workload.evicted:
-        return Place(None, None, None, None, says=f"{TITLE}: what it had goes back; then it waits {where}.")
+        return QueuePosition(None, None, None, None, says=f"{TITLE}: what it had goes back; then it waits {where}.")
     if workload.admitted:
         says = f"{TITLE} admitted it {where}. It waits until GPUs are free on the nodes that it was given."
-        return Place(1, None, None, None, says=says)
+        return QueuePosition(1, None, None, None, says=says)
     if workload.reserved:
-        return Place(1, None, None, None, says=f"{TITLE} set quota aside for it {where}: {_checks(workload)}")
+        return QueuePosition(1, None, None, None, says=f"{TITLE} set quota aside for it {where}: {_checks(workload)}")
     number = None if stands is None else stands.place
     at = f"it waits {where}" if number is None else f"place {number} {where}"
-    message = plain_text(str(workload.conditions.get("QuotaReserved", {}).get("message") or "")).rstrip(". ")
+    message = sanitize_text(str(workload.conditions.get("QuotaReserved", {}).get("message") or "")).rstrip(". ")
     code = code_of(workload, queue)
     more = f" ({message}.)" if message and code not in {"Deactivated", "Suspended"} else ""
     beside = f" {told}" if told and number is None else ""
-    return Place(number, None, None, None, says=f"{TITLE} says: {at}. {SENTENCES[code]}{more}{beside}")
+    return QueuePosition(number, None, None, None, says=f"{TITLE} says: {at}. {SENTENCES[code]}{more}{beside}")
 
 
 def _checks(workload: Workload) -> str:
@@ -118,7 +118,9 @@ def why_evicted(workload: Workload) -> str:
     told, preempted = workload.conditions["Evicted"], workload.conditions.get("Preempted", {})
     if told.get("reason") == "Preempted" and preempted.get("reason") == RECLAIMED:
         return f"{TITLE}: its GPUs were borrowed, and those who lent them need them back."
-    return f"{TITLE}: {EVICTED.get(str(told.get('reason')), plain_text(str(told.get('message') or 'it was evicted.')))}"
+    return (
+        f"{TITLE}: {EVICTED.get(str(told.get('reason')), sanitize_text(str(told.get('message') or 'it was evicted.')))}"
+    )
 
 
 def given(

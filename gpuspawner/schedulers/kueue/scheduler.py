@@ -10,11 +10,11 @@ from typing import Any
 from gpuspawner.catalog import KueueQueues
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.gpus.placement import kinds_of
+from gpuspawner.core.gpus.placement import accepted_kinds
 from gpuspawner.core.idle.policies import Terms
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.schedulers.base import SCHEDULER, Answer, Capabilities, Grant, Preempted, Preview, Refusal
 from gpuspawner.schedulers.base import Scheduler as Seam
@@ -114,10 +114,12 @@ class KueueScheduler(PassingOn):
             return await self._mine.offers(without_gpus(seen), claim)
         queue = await self._cluster.queue(asks.queue_of(claim.request, self._queues), as_now=True)
         if queue.why_refused:
-            return Preview(Place(None, None, None, None, says=queue.why_refused))
+            return Preview(QueuePosition(None, None, None, None, says=queue.why_refused))
         where = f"the cluster's queue {queue.cluster_queue or queue.name}"
         if queue.stopped:
-            return Preview(Place(None, None, None, None, says=f"{where} is on hold: nothing new starts from it."))
+            return Preview(
+                QueuePosition(None, None, None, None, says=f"{where} is on hold: nothing new starts from it.")
+            )
         pending = await self._cluster.pending(queue.name, as_now=True)
         priority = await self._priority(claim.request)
         before = [one.place for one in pending.values() if one.priority >= priority]
@@ -125,13 +127,15 @@ class KueueScheduler(PassingOn):
         place = mine.place if mine is not None else max(before, default=0) + 1
         says = f"{gives.TITLE} decides when it starts, in {where}, and may take back what is borrowed, with notice."
         if not before and (kind := self._starts_now(seen, claim, queue)) is not None:
-            return Preview(Place(1, 1, 0.0, 0.0, kind), kind="" if kind == claim.request.gpu else kind, says=says)
+            return Preview(
+                QueuePosition(1, 1, 0.0, 0.0, kind), kind="" if kind == claim.request.gpu else kind, says=says
+            )
         known = None if self._cluster.places_away else place
-        return Preview(Place(known, None, None, None, says=says))
+        return Preview(QueuePosition(known, None, None, None, says=says))
 
     def _starts_now(self, seen: Snapshot, claim: Claim, queue: Queue) -> str | None:
         """Return the kind that it would be given at once of its queue's own quota, None for none."""
-        kinds = kinds_of(claim.request, seen.kinds)
+        kinds = accepted_kinds(claim.request, seen.kinds)
         if not kinds:
             return None
         resource, on = asks.resource_of(kinds[0], seen.fleet), asks.pools_on(seen.fleet)
@@ -173,7 +177,7 @@ class KueueScheduler(PassingOn):
         return steps.next_write(lease, workload, await self._wanted(lease, seen, queue, workload), at)
 
     async def _wanted(self, lease: Lease, seen: Snapshot, queue: Queue, workload: Workload | None) -> asks.Wanted:
-        request, kinds = lease.request, kinds_of(lease.request, seen.kinds)
+        request, kinds = lease.request, accepted_kinds(lease.request, seen.kinds)
         resource = asks.resource_of(kinds[0], seen.fleet) if kinds else asks.WHOLE_GPU
         flavors = asks.consented(queue.flavors.get(resource, ()), kinds, self._on.get(resource, {}))
         out = frozenset[str]() if workload is None else asks.left_out(workload.annotations)
@@ -198,7 +202,7 @@ class KueueScheduler(PassingOn):
             stands |= await self._cluster.pending(local, as_now=written)
         grants = self._grants(seen, waiting, queue_of)
         granted = {grant.claim.id for grant in grants}
-        places, held, refused = dict[str, Place](), dict[str, Any](), list[Refusal]()
+        places, held, refused = dict[str, QueuePosition](), dict[str, Any](), list[Refusal]()
         for name, lease in waiting.items():
             workload, queue = self._workloads.get(name), queue_of[name]
             if queue.why_refused:
@@ -228,7 +232,7 @@ class KueueScheduler(PassingOn):
             workload, claim = self._workloads.get(name), claim_of(lease)
             if workload is None or not self._counts(workload, claim, seen):
                 continue
-            kinds = kinds_of(claim.request, seen.kinds)
+            kinds = accepted_kinds(claim.request, seen.kinds)
             resource = asks.resource_of(kinds[0], seen.fleet) if kinds else ""
             flavor = queue_of[name].flavor(workload.flavor_of(resource))
             given = gives.given(workload, claim, kinds, flavor, seen, used)

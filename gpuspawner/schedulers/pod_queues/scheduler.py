@@ -9,12 +9,12 @@ from typing import Any
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.catalog import PodQueues
-from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Group, Slot, coming_group
-from gpuspawner.core.gpus.placement import kinds_of, place
-from gpuspawner.core.gpus.pools import resource_of
+from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Group, Slot, coming_node_group
+from gpuspawner.core.gpus.placement import accepted_kinds, place
+from gpuspawner.core.gpus.pools import counting_resource
 from gpuspawner.core.leases.lease import Lease, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Answer, Capabilities, Grant, Preview
@@ -98,10 +98,10 @@ class PodQueueScheduler(PassingOn):
         says = f"Its pod waits there for {most} at most at a time; then it is made anew, behind who came meanwhile."
         return Preview(self._place(claim.request), kind=instead, says=says)
 
-    def _place(self, request: Request) -> Place:
+    def _place(self, request: Request) -> QueuePosition:
         """Return where a claim stands: their queues tell no place."""
         where = self._system.where(queue_of(request, self._queues))
-        return Place(None, None, None, None, says=f"{self._system.title} decides when it starts, {where}.")
+        return QueuePosition(None, None, None, None, says=f"{self._system.title} decides when it starts, {where}.")
 
     def _grants(self, seen: Snapshot) -> list[Grant]:
         found, used = list[Grant](), dict(seen.used)
@@ -145,7 +145,7 @@ class PodQueueScheduler(PassingOn):
 
 
 def _takes(seen: Snapshot, claim: Claim) -> list[GpuKind]:
-    return [kind for kind in kinds_of(claim.request, seen.kinds) if not seen.paused_words(kind.name)]
+    return [kind for kind in accepted_kinds(claim.request, seen.kinds) if not seen.paused_words(kind.name)]
 
 
 def _free(seen: Snapshot, claim: Claim, used: Mapping[str, Fraction]) -> Given | None:
@@ -162,6 +162,6 @@ def _coming(seen: Snapshot, claim: Claim, taken: Collection[Group]) -> Given | N
     kind = next((kind for kind in _takes(seen, claim) if kind.name == claim.request.gpu), None)
     if kind is None or not any(not gpu.is_coming for gpu in seen.fleet.of_pool.get(kind.pool, ())):
         return None
-    groups = (coming_group(kind.name, number, resource_of(kind, seen.fleet)) for number in count())
+    groups = (coming_node_group(kind.name, number, counting_resource(kind, seen.fleet)) for number in count())
     group = next(group for group in groups if group not in taken)
     return kind, tuple(Slot(group.gpu(index), kind.share) for index in range(claim.request.count))

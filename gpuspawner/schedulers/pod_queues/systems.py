@@ -11,7 +11,7 @@ from typing import Any
 
 from gpuspawner.catalog import PodQueues
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.text_fields import plain_text
+from gpuspawner.core.text_fields import sanitize_text
 
 Json = Mapping[str, Any]
 
@@ -59,7 +59,7 @@ class System:
 def _told_by_volcano(status: Json) -> Iterable[tuple[str, str]]:
     for one in status.get("conditions") or ():
         if one.get("type") == "Unschedulable" and one.get("status") == "True":
-            message = plain_text(str(one.get("message") or ""))
+            message = sanitize_text(str(one.get("message") or ""))
             # Why a queue does not take it stands in an event alone.
             held_off = status.get("phase") == "Pending" and "Origin reason" not in message
             yield "NotEnqueued" if held_off else "", message
@@ -69,7 +69,7 @@ def _told_by_kai(status: Json) -> Iterable[tuple[str, str]]:
     for one in status.get("schedulingConditions") or ():
         if one.get("type") == "UnschedulableOnNodePool" and one.get("status") == "True":
             for reason in one.get("reasons") or ({"reason": one.get("reason"), "message": one.get("message")},):
-                yield str(reason.get("reason") or ""), plain_text(str(reason.get("message") or ""))
+                yield str(reason.get("reason") or ""), sanitize_text(str(reason.get("message") or ""))
 
 
 SYSTEMS: Mapping[str, System] = {

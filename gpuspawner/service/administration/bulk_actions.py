@@ -14,7 +14,7 @@ from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases import endings, events
 from gpuspawner.core.leases.coming_back import stops_to_start_again
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
-from gpuspawner.core.rules import Notice
+from gpuspawner.core.rules import EndNotice
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.service.administration.models import BulkResult, ExtendInput, StopInput
 from gpuspawner.service.administration.restrictions import lease_title, present_affected
@@ -141,7 +141,7 @@ def _plan_notice(actor: Actor, lease: Lease, reason: str, *, moves: bool) -> Pla
         newest = actor.state.book.get(lease.id)
         if newest is None or newest.phase not in UP:
             return  # it ended meanwhile
-        notice = Notice("", at, reason, actor.person.name, actor.origin, moves)
+        notice = EndNotice("", at, reason, actor.person.name, actor.origin, moves)
         told = replace(_placed_elsewhere(actor.state, newest) if moves else newest, notice=notice)
         line = actor.audit_entry_of(told, action_events.EndAnnounced(f"{ends}{then}: {reason}"))
         await actor.state.book.save(told, audit=[line])

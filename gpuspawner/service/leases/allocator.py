@@ -22,7 +22,7 @@ from gpuspawner.core.leases.output import bounded
 from gpuspawner.core.leases.release import storable
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.leases.times import earlier, last_moment
-from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.core.quotas.usage import check_quotas
 from gpuspawner.core.units import show_duration
@@ -103,7 +103,7 @@ class Allocator:
             book, self.observed, self.bounds, self.foretold, lambda: self.catalog, clock, self.finish
         )
         self.syncs = Syncs(scheduler, self.observed.snapshot, self.granting.take, book.store, book.failures)
-        self.places: Callable[[], Mapping[str, Place]] = dict
+        self.places: Callable[[], Mapping[str, QueuePosition]] = dict
         """Tells where everybody who waits stands."""
         self.stoppers = Stoppers(book, clock)
         self._counted_of: tuple[object, ...] = ()

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.gpus.fleet import Fleet, Kinds, Slot
-from gpuspawner.core.gpus.placement import left_over, used_shares
+from gpuspawner.core.gpus.placement import unleased_slots, used_shares
 from gpuspawner.core.leases.lease import Key, Lease
 from gpuspawner.core.outages import Outage
-from gpuspawner.core.queue.index import KeptHoldings
-from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
-from gpuspawner.core.quotas.usage import Holdings
+from gpuspawner.core.queue.index import QuotaUsageCache
+from gpuspawner.core.queue.snapshot import PreemptedGpus, Snapshot
+from gpuspawner.core.quotas.usage import QuotaUsage
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
@@ -37,7 +37,7 @@ class Observed:
         """Know nothing yet: nothing is granted before the reconciler has told what runs."""
         self._book, self._scheduler, self._clock, self._settings = book, scheduler, clock, settings
         self._catalog, self._accounting, self._restrictions = catalog, accounting, restrictions
-        self.kept: Callable[[], tuple[KeptGpus, ...]] = tuple
+        self.kept: Callable[[], tuple[PreemptedGpus, ...]] = tuple
         """Tells which GPUs are kept for stronger claims."""
         self.hub_answers = False
         self.hub_outage: Outage | None = None
@@ -50,12 +50,12 @@ class Observed:
         self.seen: frozenset[tuple[str, Slot]] = frozenset()
         """Who was last seen to run on which GPUs, by lease id."""
         self._stops: dict[Key, float] = {}
-        self._holdings = KeptHoldings()
+        self._holdings = QuotaUsageCache()
 
     @property
     def others(self) -> tuple[Slot, ...]:
         """What runs on GPUs that its lease does not hold, or not any more: it uses them all the same."""
-        return left_over(self.seen, self._book)
+        return unleased_slots(self.seen, self._book)
 
     def snapshot(self) -> Snapshot:
         """Return all that a decision takes, as of now."""
@@ -80,7 +80,7 @@ class Observed:
             paused=self._restrictions.paused(),
         )
 
-    def holdings(self, seen: Snapshot) -> Holdings:
+    def holdings(self, seen: Snapshot) -> QuotaUsage:
         """Return what a snapshot's leases hold of quotas: counting all anew would be most of what asking takes."""
         return self._holdings.of(seen)
 
@@ -119,7 +119,7 @@ class Observed:
     def not_held(self, lease: Lease, slots: Iterable[Slot]) -> tuple[Slot, ...]:
         """Return which of these no other lease holds, and nothing of another lease is seen to use."""
         rivals = [x for x in self._book if x.id != lease.id]
-        used = used_shares(rivals, left_over((one for one in self.seen if one[0] != lease.id), rivals))
+        used = used_shares(rivals, unleased_slots((one for one in self.seen if one[0] != lease.id), rivals))
         return tuple(slot for slot in slots if used.get(slot.gpu, 0) + slot.share <= 1)
 
     def stop_begins(self, key: Key) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gpuspawner.backends.base import Running
 from gpuspawner.core.gpus.fleet import Group, Slot
-from gpuspawner.core.gpus.pools import Occupant, seats
+from gpuspawner.core.gpus.pools import GpuHolder, assign_slots
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease, Phase
 from gpuspawner.service.leases.adoption import claimed_slots
 
@@ -23,11 +23,11 @@ def seated(running: Sequence[Running], leases: Iterable[Lease]) -> list[tuple[Ru
         is_own = lease is not None and lease.attempt == one.attempt
         counts = None if one.given is None else dict(one.given)
         slots = lease.slots if lease is not None and is_own and counts is not None else claimed_slots(one)
-        occupants.append(Occupant(slots, counts))
+        occupants.append(GpuHolder(slots, counts))
         if is_own and counts is not None:
             given.add(one.lease_id)
     reserved = (slot for lease in holding.values() if lease.id not in given for slot in lease.slots)
-    return list(zip(running, seats(occupants, reserved), strict=True))
+    return list(zip(running, assign_slots(occupants, reserved), strict=True))
 
 
 def corrected(

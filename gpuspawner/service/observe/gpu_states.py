@@ -6,7 +6,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from gpuspawner.core.gpus.fleet import Gpu
-from gpuspawner.core.gpus.pools import unmarked
+from gpuspawner.core.gpus.pools import move_marks_to_free_gpus
 from gpuspawner.core.leases.lease import HOLDING, Lease
 from gpuspawner.service.parts import Parts
 
@@ -36,7 +36,7 @@ def seen_gpus(parts: Parts) -> list[SeenGpu]:
             holders.setdefault(slot.gpu, []).append(lease)
     others = {slot.gpu for slot in parts.allocator.observed.others}
     found = []
-    for gpu in unmarked(fleet, holders.keys() | others).gpus:
+    for gpu in move_marks_to_free_gpus(fleet, holders.keys() | others).gpus:
         held_by = holders.get(gpu.id, [])
         found.append(SeenGpu(gpu, _state(parts, gpu, held_by, left_over=gpu.id in others), tuple(held_by)))
     return found

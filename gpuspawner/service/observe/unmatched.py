@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind
-from gpuspawner.core.gpus.pools import resource_of
-from gpuspawner.core.gpus.vendors import how_measured, vendor_of
+from gpuspawner.core.gpus.pools import counting_resource
+from gpuspawner.core.gpus.vendors import measurement_note, vendor_of
 
 MODELS_SHOWN = 10
 """Arbitrary: more models than a cluster has, as a rule."""
@@ -27,9 +27,9 @@ def unmatched(kinds: Iterable[GpuKind], fleet: Fleet) -> tuple[str, ...]:
 
 def unmeasured(kinds: Iterable[GpuKind], fleet: Fleet) -> tuple[str, ...]:
     """Return, in a sentence each for administrators, which kinds have GPUs of vendors that are not known here."""
-    resources = {kind.name: resource_of(kind, fleet) for kind in kinds}
+    resources = {kind.name: counting_resource(kind, fleet) for kind in kinds}
     return tuple(
-        f"GPUs of the kind {name}: {how_measured(resource)} Give their templates a short lifetime."
+        f"GPUs of the kind {name}: {measurement_note(resource)} Give their templates a short lifetime."
         for name, resource in resources.items()
         if resource and vendor_of(resource) is None
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.calendar import HOUR_MS, Per, Span, day_of, milliseconds, split
+from gpuspawner.core.calendar import HOUR_MS, Per, TimeSpan, date_of, milliseconds, split_by_period
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import UP, Lease
-from gpuspawner.core.quotas.ledger import Charge, Line
-from gpuspawner.core.rules import Used
+from gpuspawner.core.quotas.ledger import LedgerKind, LedgerLine
+from gpuspawner.core.rules import BudgetUnit
 from gpuspawner.service.store import ReadingRow
 from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart
 
@@ -19,12 +19,12 @@ NodeOf = Callable[[str], str]
 """Says on which node a GPU is; "" where that is not known."""
 
 
-def parts_of_lines(lines: Iterable[Line], leases: Mapping[str, Lease], node_of: NodeOf) -> Iterator[UsagePart]:
+def parts_of_lines(lines: Iterable[LedgerLine], leases: Mapping[str, Lease], node_of: NodeOf) -> Iterator[UsagePart]:
     """Yield what lines of the ledger charge. ``leases`` are theirs, by id; a correction has none."""
     for line in lines:
         lease = leases.get(line.lease)
-        charged, cost = (float(line.amount(used)) for used in (Used.GPU_HOURS, Used.COST))
-        is_credit = line.what is Charge.REFUND or (line.what is Charge.CORRECTION and line.milliseconds < 0)
+        charged, cost = (float(line.amount(used)) for used in (BudgetUnit.GPU_HOURS, BudgetUnit.COST))
+        is_credit = line.what is LedgerKind.REFUND or (line.what is LedgerKind.CORRECTION and line.milliseconds < 0)
         yield UsagePart(
             line.day,
             line.account.user_created,
@@ -72,14 +72,14 @@ def _parts_of_time(
     if not gpus or not each or end_ms <= start_ms:
         return
     read = [(row.kind, milliseconds(row.at - row.seconds), milliseconds(row.at)) for row in rows if row.gpu in gpus]
-    for span, _ in split(start_ms, end_ms, Per.DAY, zone):
+    for span, _ in split_by_period(start_ms, end_ms, Per.DAY, zone):
         active, idle = (_hours(span, read, kind) * each for kind in ("busy", "idle"))
         whole = len(lease.slots) * each * (span.end_ms - span.start_ms) / HOUR_MS
         amounts = UsageAmounts(active=active, idle=idle, not_measured=max(0.0, whole - active - idle))
-        yield _of_lease(lease, day_of(span.start_ms, zone), amounts, node_of)
+        yield _of_lease(lease, date_of(span.start_ms, zone), amounts, node_of)
 
 
-def _hours(span: Span, read: Iterable[tuple[str, int, int]], kind: str) -> float:
+def _hours(span: TimeSpan, read: Iterable[tuple[str, int, int]], kind: str) -> float:
     return sum(span.overlap(start_ms, end_ms) for what, start_ms, end_ms in read if what == kind) / HOUR_MS
 
 
@@ -97,7 +97,7 @@ def part_of_reclaim(before: Lease | None, after: Lease, zone: ZoneInfo, node_of:
     left = max(0.0, (after.deadline_at or 0.0) - after.phase_since)
     hours = len(before.slots) * _each(before) * left * 1000 / HOUR_MS
     reclaimed = UsageAmounts(reclaimed=hours, reclaims=1.0)
-    return _of_lease(before, day_of(milliseconds(after.phase_since), zone), reclaimed, node_of)
+    return _of_lease(before, date_of(milliseconds(after.phase_since), zone), reclaimed, node_of)
 
 
 def _of_lease(lease: Lease, day: str, amounts: UsageAmounts, node_of: NodeOf) -> UsagePart:

@@ -9,8 +9,9 @@ from typing import Any
 from gpuspawner.core.calendar import HOUR_MS, milliseconds
 from gpuspawner.core.leases.lease import Key
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.quotas.budgets import Asker, Balance, amount_words, used_words
-from gpuspawner.core.quotas.ledger import per_hour
+from gpuspawner.core.quotas.budgets import BudgetBalance, budget_amount_text, budget_text
+from gpuspawner.core.quotas.ledger import amount_per_hour
+from gpuspawner.core.quotas.limits import Requester
 from gpuspawner.core.rules import Rate
 from gpuspawner.core.units import show_duration, show_money
 from gpuspawner.service.parts import Parts
@@ -25,7 +26,7 @@ def cost_view(parts: Parts, request: Request, key: Key, kind: str | None, second
     rate = parts.allocator.bounds.rate(kind, request.count)
     mine = parts.book.of_key(key)
     balances = parts.allocator.bounds.balances("" if mine is None else mine.id)
-    asker = Asker(request.user, key.user_created, request.team)
+    asker = Requester(request.user, key.user_created, request.team)
     left = list(_left(balances.of(asker), rate, now, seconds))
     currency = parts.catalog.rules.currency
     if found is None or found.price_per_hour is None:
@@ -36,13 +37,13 @@ def cost_view(parts: Parts, request: Request, key: Key, kind: str | None, second
     return {"amount": amount, "currency": currency or None, "words": [f"{whole}: {an_hour} an hour.", *left]}
 
 
-def _left(balances: list[Balance], rate: Rate, now: float, seconds: float) -> Iterator[str]:
+def _left(balances: list[BudgetBalance], rate: Rate, now: float, seconds: float) -> Iterator[str]:
     """Yield for each bound what it leaves; where the start goes on in the next period, of the present one alone."""
     for balance in balances:
-        takes = per_hour(rate, balance.budget.what)
+        takes = amount_per_hour(rate, balance.budget.what)
         if balance.left is None or not takes:
             continue
         now_ms = milliseconds(now)
         here_ms = min(milliseconds(now + seconds), balance.period.end_ms) - now_ms
         left = max(Fraction(0), balance.left - takes * here_ms / HOUR_MS)
-        yield f"Leaves {used_words(left, balance)} of {amount_words(balance, now)}."
+        yield f"Leaves {budget_amount_text(left, balance)} of {budget_text(balance, now)}."

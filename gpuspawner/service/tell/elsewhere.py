@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpuspawner.catalog import Catalog, Cluster
-from gpuspawner.core.gpus.fleet import GpuKind, written_name
+from gpuspawner.core.gpus.fleet import GpuKind, catalog_kind_name
 from gpuspawner.core.leases.request import Request
 from gpuspawner.service.tell.rules.teams import sooner
 
@@ -30,7 +30,7 @@ def where_words(
     words = [f"In {own.where}{', where its data is' if its_data else ''}"]
     for name, starts in seconds.items():
         other = catalog.gpus[name]
-        if written_name(name) != written_name(kind) or name == kind:
+        if catalog_kind_name(name) != catalog_kind_name(kind) or name == kind:
             continue
         brings = [*filter(None, (_starts(alone_seconds, starts), _costs(own, other)))]
         if brings:

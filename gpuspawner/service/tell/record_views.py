@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuspawner.core.gpus.pools import resource_of
-from gpuspawner.core.gpus.vendors import how_measured
+from gpuspawner.core.gpus.pools import counting_resource
+from gpuspawner.core.gpus.vendors import measurement_note
 from gpuspawner.core.leases.stored_events import fields_of
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.parts import Parts
@@ -50,5 +50,5 @@ def offer_view(offer: Offer, parts: Parts) -> dict[str, Any]:
         "waiting": offer.waiting,
         "simulated": offer.simulated,
         "note": offer.note,
-        "measured": how_measured(resource_of(kind, parts.scheduler.fleet)),
+        "measured": measurement_note(counting_resource(kind, parts.scheduler.fleet)),
     }

@@ -14,7 +14,7 @@ from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import UP, WAITING, Phase
 from gpuspawner.core.leases.warned import CARRIED_OUT
 from gpuspawner.core.leases.warned import OUTCOMES as OUTCOMES_OF_WARNINGS
-from gpuspawner.core.queue.preemption import State
+from gpuspawner.core.queue.preemption import PreemptionState
 from gpuspawner.service.leases.book import MISMATCHES
 from gpuspawner.service.leases.syncs import ERRORS
 from gpuspawner.service.observe.gpu_states import NO_KIND, STATES, gpu_states
@@ -23,7 +23,7 @@ from gpuspawner.service.quotas.metrics import used_ratios
 from gpuspawner.service.tell.notifier import RESULTS
 
 SOURCES = ("claim", "make_room")
-OUTCOMES = (State.CLAIMED, State.GIVEN_UP, State.LAPSED)
+OUTCOMES = (PreemptionState.CLAIMED, PreemptionState.GIVEN_UP, PreemptionState.LAPSED)
 NO_TEAM = "none"
 
 

@@ -6,8 +6,8 @@ from fractions import Fraction
 from typing import Any
 
 from gpuspawner.core.leases.lease import Lease
-from gpuspawner.core.quotas.ledger import lines_until
-from gpuspawner.core.rules import Used
+from gpuspawner.core.quotas.ledger import ledger_lines_until
+from gpuspawner.core.rules import BudgetUnit
 from gpuspawner.core.units import show_time
 from gpuspawner.service.parts import Parts
 
@@ -19,8 +19,8 @@ def charged_view(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     """
     if lease.rate is None or lease.running_at is None or lease.deadline_at is None or not lease.live:
         return None
-    lines = lines_until(lease, parts.clock.now(), parts.allocator.accounting.zone)
-    hours, cost = (sum((line.amount(used) for line in lines), Fraction(0)) for used in Used)
+    lines = ledger_lines_until(lease, parts.clock.now(), parts.allocator.accounting.zone)
+    hours, cost = (sum((line.amount(used) for line in lines), Fraction(0)) for used in BudgetUnit)
     return {"gpu_hours": float(hours), "cost": float(cost) if lease.rate.price_per_hour else None}
 
 

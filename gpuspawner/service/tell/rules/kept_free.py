@@ -6,14 +6,14 @@ from math import floor
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.decisions import KeptFree
+from gpuspawner.core.queue.decisions import ReservedForOthers
 from gpuspawner.core.units import show_duration, show_time
 
 SLACK_SECONDS = 120.0
 """Between what is told and the press of Start. Arbitrary: time to change a field."""
 
 
-def kept_free_words(kept: KeptFree | None, request: Request, catalog: Catalog, now: float) -> str:
+def kept_free_words(kept: ReservedForOthers | None, request: Request, catalog: Catalog, now: float) -> str:
     """Return what is kept for whom, and how to start before, to be read after how many are free.
 
     As ``kept for the 4 GPUs that go first; a workspace that ends before 16:40 may start now: shorten yours to 1 h``;

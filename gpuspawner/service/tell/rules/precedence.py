@@ -7,12 +7,12 @@ from math import inf
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.estimates import Place, Precedence
-from gpuspawner.core.queue.fair_share import OF_SHARE
+from gpuspawner.core.queue.estimates import Precedence, QueuePosition
+from gpuspawner.core.queue.fair_share import SHARED_RESOURCES
 from gpuspawner.core.units import show_time
 
 
-def precedence_words(place: Place, request: Request, catalog: Catalog, now: float) -> str:
+def precedence_words(place: QueuePosition, request: Request, catalog: Catalog, now: float) -> str:
     """Return in sentences who may go first that does not now; "" where the order is not ours."""
     stands = place.precedence
     if stands is None or request.gpu is None:
@@ -33,7 +33,7 @@ def _passing(stands: Precedence, catalog: Catalog) -> Iterator[str]:
     """Yield what lets a request go before one that asked earlier, within the same priority."""
     if not stands.is_guaranteed:
         limits = (limit for quota in catalog.rules.quotas for limit in quota.limits)
-        if any(limit.soft is not None and limit.what in OF_SHARE for limit in limits):
+        if any(limit.soft is not None and limit.what in SHARED_RESOURCES for limit in limits):
             yield "within their share"
         yield "of a team or user that used less lately"
     yield "of a workspace that was ended for others and returns"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gpuspawner.core.leases.lease import Lease
-from gpuspawner.core.queue.decisions import Held
-from gpuspawner.core.quotas.ledger import BUDGET
+from gpuspawner.core.queue.decisions import BlockingRule
+from gpuspawner.core.quotas.ledger import BUDGET_RULE
 from gpuspawner.core.units import show_time
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_now
@@ -39,11 +39,11 @@ def latest_end_view(lease: Lease, now: float) -> dict[str, Any] | None:
         sentence = f"No extension goes beyond {show_time(bound.at, now)}{f', when {then}' if then else f': {why}'}."
     else:
         sentence = f"It {why}." if why.startswith("ends ") else f"{why}."
-    entry = bound.name if bound.rule == BUDGET else ""
+    entry = bound.name if bound.rule == BUDGET_RULE else ""
     return {"at": bound.at, "rule": bound.rule, "entry": entry or None, "words": bound.words, "sentence": sentence}
 
 
-def held_back_view(lease: Lease, held: Held | None, owner: str) -> dict[str, Any] | None:
+def held_back_view(lease: Lease, held: BlockingRule | None, owner: str) -> dict[str, Any] | None:
     """Return which rule holds a waiting request back, and its sentence; None where none does.
 
     ``held`` is what the scheduler says now; since when that is, the lease knows once it is stored. ``owner`` names

@@ -45,6 +45,8 @@ from gpuspawner.service.leases.lifecycle import Lifecycle
 from gpuspawner.service.leases.reclaimer import Reclaimer
 from gpuspawner.service.listening import listen
 from gpuspawner.service.loops import Loops
+from gpuspawner.service.notifications.messages import message_of
+from gpuspawner.service.notifications.sender import Notifier
 from gpuspawner.service.observe.dcgm import LOOK_SECONDS as DCGM_SECONDS
 from gpuspawner.service.observe.dcgm import Dcgm
 from gpuspawner.service.observe.hub import Hub
@@ -57,22 +59,20 @@ from gpuspawner.service.operator.operator import ROUND_SECONDS, Operator
 from gpuspawner.service.operator.relay import Relay
 from gpuspawner.service.operator.route import add_operating
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.ready.rounds import READY_SECONDS, ready_round
 from gpuspawner.service.rules.preemptions import Preemptions
 from gpuspawner.service.rules.reload import reload_of
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.standby import Heart, stand_by
+from gpuspawner.service.start.schedule_rounds import READY_SECONDS, ready_round
 from gpuspawner.service.store import AuditLine, Store
 from gpuspawner.service.store.outbox import OutboxRow
-from gpuspawner.service.tell.messages import message_of
 from gpuspawner.service.tell.metrics import scraped
 from gpuspawner.service.tell.metrics.counted import Counted
-from gpuspawner.service.tell.notices import NOTICES_SECONDS, Notices
-from gpuspawner.service.tell.notifier import Notifier
-from gpuspawner.service.tell.queue_view import QueueView
+from gpuspawner.service.waiting.queue_snapshot import QueueView
 from gpuspawner.service.web.base import NotFound, Static
 from gpuspawner.service.web.page_routes import ROUTES as WEB_ROUTES
 from gpuspawner.service.web.page_routes import STATIC
+from gpuspawner.service.workspaces.notice_file import NOTICES_SECONDS, Notices
 
 log = logging.getLogger("gpuspawner")
 

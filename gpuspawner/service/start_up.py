@@ -28,10 +28,10 @@ from gpuspawner.service.app import Options, Service
 from gpuspawner.service.backend_choice import BACKEND, CLUSTER, BackendError, Chosen, choose_backend
 from gpuspawner.service.garbage import look_seldom
 from gpuspawner.service.log import TEXT, begin_log, show_times_in
+from gpuspawner.service.notifications.sender import check_targets
 from gpuspawner.service.settings import Settings, changed
 from gpuspawner.service.store.backup import DATABASE, note_address
 from gpuspawner.service.store.databases import database_of
-from gpuspawner.service.tell.notifier import check_targets
 
 log = logging.getLogger("gpuspawner")
 

@@ -11,8 +11,9 @@ from databases import Database
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import FakeBackend, fake_gpus, probe_text
 from gpuspawner.catalog import load_catalog
-from gpuspawner.core.errors import Gone
+from gpuspawner.core.errors import Gone, Unavailable
 from gpuspawner.core.leases.lease import HOLDING, Key, Phase
+from gpuspawner.core.outages import API_SERVER
 from gpuspawner.service.app import Options, application, load, wire
 from gpuspawner.service.door import Door
 from gpuspawner.service.fake import FakeHub, HandClock
@@ -172,6 +173,23 @@ class World:
             await self.parts.scheduler.observe(self.clock.now())
             await self.parts.reconciler.round()
         await self.settle()
+
+    async def hide_gpus(self, *also):
+        """Let the list of GPUs be away, and these other calls of the backend. Look at it once."""
+        answer = type(self.backend)._answer
+
+        def answer_or_fail(call, lease_id=""):
+            if call in {"fleet", *also}:
+                raise Unavailable("No answer came.", API_SERVER)
+            answer(self.backend, call, lease_id)
+
+        self.backend._answer = answer_or_fail
+        with contextlib.suppress(Unavailable):
+            await self.parts.scheduler.observe(self.clock.now())
+
+    def show_gpus(self):
+        """Let the list of GPUs answer again."""
+        del self.backend._answer
 
     async def settle(self):
         """Let what runs beside the rounds end, and all be stored."""

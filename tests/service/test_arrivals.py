@@ -11,10 +11,10 @@ from gpuspawner.core.administration import Restriction, RestrictionKind
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.tell.arrivals import elsewhere, reach_words
-from gpuspawner.service.tell.messages import message_of
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.workspaces.presenter import lease_view
+from gpuspawner.service.workspaces.warnings import elsewhere, reach_words
 
 MINUTE, HOUR = 60.0, 3600.0
 SSH, EDITOR = "ssh 200", "editor 300"

@@ -10,11 +10,11 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.api.actions import act
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.leases import reclaimer
-from gpuspawner.service.tell.rules.going_on import wait_words
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.workspaces.actions import act
+from gpuspawner.service.workspaces.presenter import lease_view
+from gpuspawner.service.workspaces.restarts import wait_words
 
 
 async def go_on(world, lease, way):

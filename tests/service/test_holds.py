@@ -10,9 +10,9 @@ from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import UP, Phase
 from gpuspawner.core.queue.snapshot import claim_of
 from gpuspawner.core.rules import ClassHold, Rules
-from gpuspawner.service.tell.messages import message_of
-from gpuspawner.service.tell.sentences import starts_now
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.notifications.messages import message_of
+from gpuspawner.service.waiting.presenter import starts_now
+from gpuspawner.service.workspaces.presenter import lease_view
 
 EVERY_DAY = frozenset(range(7))
 HOUR = 3600.0

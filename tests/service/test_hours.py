@@ -11,7 +11,7 @@ from gpuspawner.core.idle.policies import ExtendPolicy, KeepPolicy, Mode
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Hours, Rules
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.workspaces.presenter import lease_view
 
 EVERY_DAY = frozenset(range(7))
 

@@ -9,7 +9,7 @@ from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import WAITING, Phase
 from gpuspawner.core.queue.preemption import PreemptionState
 from gpuspawner.core.rules import Limit, LimitedResource, MakeRoom, Quota, QuotaScope, Rules
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.workspaces.presenter import lease_view
 
 AFTER, NOTICE, PROTECTED = 600.0, 300.0, 1800.0
 EACH = Quota("each-user", QuotaScope.EACH_USER, limits=(Limit(LimitedResource.GPUS, soft=Fraction(1)),))
@@ -102,3 +102,16 @@ async def test_a_victim_takes_nothing_back(shared):
     await world.go_on(4 * PROTECTED)
     assert world.now_of(bob).notice is None, "bob is within his share"
     assert world.parts.preemptions.live == ()
+
+
+async def test_while_the_list_of_gpus_is_away_no_workspace_is_chosen(shared):
+    world = shared()
+    _, second, bob = await both(world)
+    world.clock.advance(AFTER + 60)
+    await world.hide_gpus()
+    await world.allocator.hear(bob.id, bob.attempt)
+    await world.sample()
+    assert (world.now_of(second).notice, world.parts.preemptions.live) == (None, ())
+    world.show_gpus()
+    await wait_on(world, bob, 60)
+    assert world.now_of(second).notice is not None

@@ -10,8 +10,8 @@ from service_world import IDLE_FOR
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.tell import notices as module
-from gpuspawner.service.tell.notices import RETRY_SECONDS, Notices, notice_variables, write_script
+from gpuspawner.service.workspaces import notice_file as module
+from gpuspawner.service.workspaces.notice_file import RETRY_SECONDS, Notices, notice_variables, write_script
 
 
 def workspace(world, monkeypatch, home):

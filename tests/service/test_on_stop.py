@@ -10,7 +10,7 @@ from gpuspawner.core.leases.endings import End, Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.leases import reclaimer
-from gpuspawner.service.tell.output import output_view
+from gpuspawner.service.workspaces.records import output_view
 
 
 def noted(world, monkeypatch):

@@ -15,9 +15,9 @@ from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.resources.resource import LIFETIME, Resource
-from gpuspawner.service.api.actions import act
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.operator.telling import LONGEST_MESSAGE_BYTES, headline, short, status_of
+from gpuspawner.service.workspaces.actions import act
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from service_world import SECRET
 
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.api.actions import act
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.leases.adoption import lease_variables
+from gpuspawner.service.workspaces.actions import act
 
 
 async def orphans(world, count):

@@ -6,10 +6,10 @@ from tornado.web import HTTPError
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.leases.output import BYTES, KEPT_SECONDS
-from gpuspawner.service.api.actions import act
 from gpuspawner.service.api.base import Person
-from gpuspawner.service.tell.output import output_view
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.workspaces.actions import act
+from gpuspawner.service.workspaces.presenter import lease_view
+from gpuspawner.service.workspaces.records import output_view
 
 ROOT = Person("root", admin=True)
 

@@ -7,8 +7,8 @@ import pytest
 from gpuspawner.core.errors import RequestRefused, Unavailable
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.api.actions import act
 from gpuspawner.service.api.base import Person
+from gpuspawner.service.workspaces.actions import act
 
 
 async def test_a_parked_lease_is_granted_only_while_its_hub_answers_and_started_once(world):

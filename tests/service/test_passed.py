@@ -7,7 +7,7 @@ import pytest
 
 from gpuspawner.core.leases.lease import WAITING, Phase
 from gpuspawner.core.rules import Limit, LimitedResource, Quota, QuotaScope, Rules, Team
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.workspaces.presenter import lease_view
 
 EACH = Quota("each-user", QuotaScope.EACH_USER, limits=(Limit(LimitedResource.GPUS, soft=Fraction(1)),))
 

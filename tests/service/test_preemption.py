@@ -9,9 +9,9 @@ from gpuspawner.core.errors import Conflict
 from gpuspawner.core.idle.policies import Mode
 from gpuspawner.core.leases.endings import End, Reason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.api.actions import act
 from gpuspawner.service.api.base import Person
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.workspaces.actions import act
+from gpuspawner.service.workspaces.presenter import lease_view
 
 WHY = "The cluster needs its GPU for more important work."
 

@@ -11,11 +11,11 @@ from gpuspawner.core.leases.endings import Reason, withdrawn
 from gpuspawner.core.leases.lease import WAITING, Phase
 from gpuspawner.core.queue.preemption import PreemptionState
 from gpuspawner.core.rules import Account
+from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.preemption.claims import present_claim
 from gpuspawner.service.rules import preemptions
 from gpuspawner.service.rules.preemptions import new_claim
-from gpuspawner.service.tell.messages import message_of
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.workspaces.presenter import lease_view
 
 PROTECTED, NOTICE = 1800.0, 300.0
 
@@ -197,6 +197,24 @@ async def test_more_than_can_be_freed_is_refused_with_what_can_be(world):
     await world.parts.scheduler.observe(world.clock.now())
     with pytest.raises(Unavailable, match="not seen at this moment"):
         await world.parts.preemptions.make(a_claim(world))
+
+
+async def test_while_the_list_of_gpus_is_away_no_other_workspace_is_chosen(world):
+    alice, bob = await old(world, "alice"), await old(world, "bob")
+    claim = await world.parts.preemptions.make(a_claim(world))
+    warned, other = sorted((alice, bob), key=lambda lease: world.now_of(lease).notice is None)
+    await world.hide_gpus()
+    with pytest.raises(Unavailable, match="not seen at this moment"):
+        await world.parts.preemptions.make(a_claim(world))
+    await world.book.save(replace(world.now_of(warned), notice=None))  # it may not end for the claim any more
+    world.clock.advance(preemptions.LOOK_SECONDS)
+    await world.sample()
+    assert [world.now_of(lease).notice for lease in (warned, other)] == [None, None]
+    world.show_gpus()
+    await world.round()
+    await world.sample()
+    (again,) = (lease.notice for lease in map(world.now_of, (warned, other)) if lease.notice is not None)
+    assert again.preemption == claim.id
 
 
 async def test_what_nobody_claims_lapses_and_goes_to_the_queue(world):

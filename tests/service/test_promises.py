@@ -12,7 +12,7 @@ from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.endings import End, Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.leases.adoption import lease_variables
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.workspaces.presenter import lease_view
 
 
 def gpus_of(lease):

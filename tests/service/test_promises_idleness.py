@@ -7,7 +7,7 @@ from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.workspaces.presenter import lease_view
 
 LONG = 3 * (IDLE_FOR + GRACE)
 """Seconds in which an idle workspace would have ended three times."""

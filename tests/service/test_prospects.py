@@ -8,8 +8,8 @@ import pytest
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.tell.messages import message_of
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.notifications.messages import message_of
+from gpuspawner.service.workspaces.presenter import lease_view
 
 DAY = 86400.0
 

@@ -11,8 +11,8 @@ from gpuspawner.catalog import load_catalog
 from gpuspawner.cli.main import main
 from gpuspawner.core.leases.lease import Key
 from gpuspawner.core.queue.decisions import BlockingRule
-from gpuspawner.service.tell.explanation import explained
-from gpuspawner.service.tell.rules.rule_views import held_back_view
+from gpuspawner.service.workspaces.idleness import explained
+from gpuspawner.service.workspaces.records import held_back_view
 
 QUOTAS = {"vision": {"group": "vision", "gpus": {"hard": 2}}}
 

@@ -15,11 +15,11 @@ from gpuspawner.core.rules import Hours
 from gpuspawner.core.schedules import FIRST_START_SECONDS, QUICKER_SHARE, Schedule, parse_time_of_day, parse_weekdays
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.forgetting import forget
-from gpuspawner.service.ready.rounds import ready_round
+from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.start import schedules
-from gpuspawner.service.tell.messages import message_of
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.start.schedule_rounds import ready_round
 from gpuspawner.service.web.actor import Actor
+from gpuspawner.service.workspaces.presenter import lease_view
 
 DAY = 24 * 60 * MINUTE
 """Seconds. The fake clock begins at 8:00 UTC of a Friday."""

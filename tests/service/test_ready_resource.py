@@ -4,8 +4,8 @@ import pytest
 from resource_world import Cluster, Door
 
 from gpuspawner.core.leases.lease import Owner, Phase
-from gpuspawner.service.ready.rounds import ready_round
 from gpuspawner.service.start import schedules
+from gpuspawner.service.start.schedule_rounds import ready_round
 
 READY = {"time": "8:30", "days": "daily"}
 """The fake clock begins at 8:00 UTC."""

@@ -13,8 +13,8 @@ from gpuspawner.core.leases.lease import JOINABLE, UP, WAITING, Phase
 from gpuspawner.core.leases.release import MESSAGE_CHARACTERS, UNHEARD, Release
 from gpuspawner.service.leases.stoppers import AHEAD_SECONDS, LATE_SECONDS
 from gpuspawner.service.observe.late_releases import hear_late
-from gpuspawner.service.tell.views import lease_view
-from gpuspawner.service.web.story import ended_view
+from gpuspawner.service.workspaces.presenter import lease_view
+from gpuspawner.service.workspaces.story import ended_view
 from gpuspawner.spawner.unheard import leave
 
 OUTCOMES = {

@@ -36,10 +36,10 @@ from gpuspawner.core.rules import Accounts, BudgetUnit, EndNotice, Rate
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.preemption.words import notice_words, why_words
 from gpuspawner.service.rules.preemptions import new_claim
-from gpuspawner.service.tell.rules.place_changes import PlaceChanges
-from gpuspawner.service.tell.rules.returning import BEFORE_LATER, BY_SHARE
 from gpuspawner.service.tell.rules.rule_words import rules_of
-from gpuspawner.service.tell.sentences import given_instead, gpus_asked, starts_now, waits
+from gpuspawner.service.waiting.positions import PlaceChanges
+from gpuspawner.service.waiting.presenter import given_instead, gpus_asked, starts_now, waits
+from gpuspawner.service.waiting.reasons import BEFORE_LATER, BY_SHARE
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "rules.md").read_text()
 ZONE = "Europe/Zurich"

@@ -11,7 +11,7 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.units import show_bytes
 from gpuspawner.service.observe import sampler
-from gpuspawner.service.tell.views import warnings_of
+from gpuspawner.service.workspaces.presenter import warnings_of
 
 
 async def test_every_sample_of_every_gpu_is_stored_with_what_it_proved(world):

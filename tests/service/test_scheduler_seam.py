@@ -22,7 +22,7 @@ from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
 from gpuspawner.core.queue.snapshot import claim_of
 from gpuspawner.schedulers.base import Answer, Grant, Preempted
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.workspaces.presenter import lease_view
 
 
 class LateWorld(World):

@@ -22,8 +22,7 @@ from gpuspawner.core.quotas.usage import check_quotas
 from gpuspawner.core.rules import Limit, LimitedResource, Quota, QuotaScope, Rules
 from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import Offer
-from gpuspawner.service.tell.rules.kept_free import kept_free_words
-from gpuspawner.service.tell.sentences import (
+from gpuspawner.service.waiting.presenter import (
     gpus_asked,
     idle_words,
     measured,
@@ -34,7 +33,8 @@ from gpuspawner.service.tell.sentences import (
     wait_range,
     waits,
 )
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.waiting.reasons import kept_free_words
+from gpuspawner.service.workspaces.presenter import lease_view
 
 CATALOG = a_catalog()
 NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))

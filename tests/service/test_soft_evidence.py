@@ -12,9 +12,9 @@ from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.observe.hub import _server
-from gpuspawner.service.tell.history import not_recorded, recorded
-from gpuspawner.service.tell.record_views import reading_view
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.store.recordings import not_recorded, recorded
+from gpuspawner.service.workspaces.presenter import lease_view
+from gpuspawner.service.workspaces.records import reading_view
 
 COUNTS = {"idle": {**POLICY["idle"], "soft": "10m"}, "also_counts": ["cpu", "kernel", "terminal"]}
 ACTIVITY = {"activity": {"none_for": "20m", "grace": "3m"}}

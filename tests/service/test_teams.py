@@ -12,8 +12,8 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.observe.members import STANDS_SECONDS
-from gpuspawner.service.tell.messages import message_of
 
 CATALOG = {
     **PLAIN,

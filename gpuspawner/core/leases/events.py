@@ -1,7 +1,8 @@
 """What happens to a lease, as it is stored and told: one class for each event, with its fields and its words.
 
 An event is stored by its name and its fields (``leases.stored_events``). What an older version stored has its text
-alone: ``said``. A new event is a class here, and in ``service.tell.messages`` its text where somebody gets a message.
+alone: ``said``. A new event is a class here, and in ``service.notifications.messages`` its text where somebody gets a
+message.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Event:
     """Base of all events.
 
     ``name`` is how it is stored, ``action`` how the API calls it, ``words`` how the history begins its line. ``told``
-    may get a message: ``service.tell.messages`` says when, and in which words.
+    may get a message: ``service.notifications.messages`` says when, and in which words.
     ``marked``: the chart shows it. ``ends_grace``: no grace period goes on after it.
     """
 

@@ -31,7 +31,7 @@ from gpuspawner.service.administration.models import (
 )
 from gpuspawner.service.leases.book import all_stored
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.tell.sentences import gpu_title
+from gpuspawner.service.waiting.presenter import gpu_title
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.permissions import Permission

@@ -15,14 +15,14 @@ from gpuspawner.service.administration.models import BulkResult
 from gpuspawner.service.announcements import models
 from gpuspawner.service.announcements.models import InboxQuery, MessageInput, MessageUsersInput, PastQuery, ReadInput
 from gpuspawner.service.announcements.presenter import present_inbox, present_message
-from gpuspawner.service.api.actions import act
+from gpuspawner.service.notifications.sender import Message as Mail
 from gpuspawner.service.observe.hub import HubUser
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.outbox import OutboxRow
-from gpuspawner.service.tell.notifier import Message as Mail
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Endpoint, Router
 from gpuspawner.service.web.permissions import Permission
+from gpuspawner.service.workspaces.actions import act
 
 router = Router()
 

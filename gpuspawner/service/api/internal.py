@@ -19,8 +19,8 @@ from gpuspawner.core.leases.release import OUTCOMES
 from gpuspawner.service.api.base import ApiHandler, is_spawner
 from gpuspawner.service.leases.adoption import lease_variables
 from gpuspawner.service.leases.allocator import Ask
-from gpuspawner.service.tell.notices import notice_variables
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.workspaces.notice_file import notice_variables
+from gpuspawner.service.workspaces.presenter import lease_view
 
 log = logging.getLogger("gpuspawner")
 

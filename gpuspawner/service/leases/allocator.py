@@ -46,7 +46,7 @@ from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.rules.restrictions import Restrictions
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine, OutputRow
-from gpuspawner.service.tell.sentences import gpus_asked
+from gpuspawner.service.waiting.presenter import gpus_asked
 
 log = logging.getLogger("gpuspawner.allocator")
 

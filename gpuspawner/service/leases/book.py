@@ -18,11 +18,11 @@ from gpuspawner.core.queue.snapshot import LeaseView, LiveLeases
 from gpuspawner.core.quotas.ledger import LedgerLine
 from gpuspawner.service.failures import Failures
 from gpuspawner.service.lease_log import log_step
+from gpuspawner.service.metrics.start_times import StartTimes
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
 from gpuspawner.service.store.idempotency import KeyRow, context_without_act, take_key
 from gpuspawner.service.store.outbox import OutboxRow
 from gpuspawner.service.store.usage_sums import UsagePart
-from gpuspawner.service.tell.start_times import StartTimes
 
 MISMATCHES = ("elsewhere", "unknown", "nobody's")
 """Ran on other GPUs than the lease said; had no lease, or one that was over; belonged to no lease, and was ended."""

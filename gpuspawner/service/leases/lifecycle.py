@@ -25,7 +25,7 @@ from gpuspawner.service.leases.steps import step_each
 from gpuspawner.service.rules.holds import Holds
 from gpuspawner.service.rules.policies import fingerprint, idle_policy_of, policy_of
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.tell.sentences import measured
+from gpuspawner.service.waiting.presenter import measured
 
 log = logging.getLogger("gpuspawner.lifecycle")
 

@@ -21,7 +21,7 @@ from gpuspawner.service.clock import Clock
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.steps import step_each
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.tell.sentences import gpu_title
+from gpuspawner.service.waiting.presenter import gpu_title
 
 REMEMBERED_SECONDS = 86400.0
 """A kind that was there within this is waited for."""

@@ -15,12 +15,12 @@ from gpuspawner.core.leases.lease import UP, Key, Lease
 from gpuspawner.core.resources.deciding import Do, Step, decide, has_seconds, wanted_seconds
 from gpuspawner.core.resources.resource import ENDED, LIFETIME, REFUSED, SCHEDULED, WAITS, Resource
 from gpuspawner.core.units import show_duration
-from gpuspawner.service.api.actions import stop
 from gpuspawner.service.leases.allocator import Ask
 from gpuspawner.service.observe.work_queue import WorkQueue
 from gpuspawner.service.operator import telling, wishing
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.server_names import read_server
+from gpuspawner.service.workspaces.actions import stop
 
 log = logging.getLogger("gpuspawner.operator")
 

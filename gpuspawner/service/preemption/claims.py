@@ -21,7 +21,7 @@ from gpuspawner.service.parts import Parts
 from gpuspawner.service.preemption.words import state_words
 from gpuspawner.service.rules.preemptions import new_claim, whom_of
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.tell.sentences import gpu_title
+from gpuspawner.service.waiting.presenter import gpu_title
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.inputs import InputContext, allows, refused

@@ -14,7 +14,7 @@ from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.models import AnyBound
 from gpuspawner.service.quotas.presenter import present_standing
 from gpuspawner.service.quotas.standing import NEAR_SHARE, Standing, budget_standing, limit_standing, part_of
-from gpuspawner.service.tell.queue_view import let_others
+from gpuspawner.service.waiting.queue_snapshot import let_others
 
 USERS_AT_A_TIME = 20
 """After this many users, other work has its turn. Some milliseconds."""

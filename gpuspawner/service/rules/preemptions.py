@@ -43,7 +43,7 @@ from gpuspawner.service.leases.steps import step_each
 from gpuspawner.service.preemption.words import why_words
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.tell.sentences import gpu_title
+from gpuspawner.service.waiting.presenter import gpu_title
 
 log = logging.getLogger("gpuspawner.preemptions")
 
@@ -116,7 +116,7 @@ class Preemptions:
             Unavailable: it is not known what runs where.
         """
         seen = self._allocator.observed.snapshot()
-        if not seen.fleet.complete or not seen.processes_known:
+        if not _are_gpus_known(seen, claim.kind):
             raise Unavailable("The GPUs, or what runs on them, are not seen at this moment. Try again in a minute.")
         found = self._plan(claim, seen)
         if found is None:
@@ -204,7 +204,8 @@ class Preemptions:
         seen = self._allocator.observed.snapshot()
         if not seen.fleet.complete or not seen.processes_known:
             return
-        wish = next(iter(room_requests(seen, (claim.lease for claim in self.live))), None)
+        found_wishes = room_requests(seen, (claim.lease for claim in self.live))
+        wish = next((one for one in found_wishes if _are_gpus_known(seen, one.claim.request.gpu or "")), None)
         if wish is None:
             return
         asked = wish.claim.request
@@ -220,7 +221,8 @@ class Preemptions:
         stands = advance_preemption(claim, seen)
         if claim.lease and stands.live and not self._waits(claim.lease):
             stands = replace(stands, state=PreemptionState.GIVEN_UP, over_at=seen.now)  # withdrawn, or served otherwise
-        found = self._replanned(stands, seen) if stands.state is PreemptionState.COMING else None
+        may_plan = stands.state is PreemptionState.COMING and _are_gpus_known(seen, claim.kind)
+        found = self._replanned(stands, seen) if may_plan else None
         if found is None:
             await self._save(stands)
             return
@@ -333,6 +335,12 @@ class Preemptions:
     def _protected_until(self, lease: Lease, seen: Snapshot) -> float:
         policy = policy_of(self._allocator.catalog, lease, seen.now)
         return (lease.running_at or seen.now) + policy.preemption.protected_seconds
+
+
+def _are_gpus_known(seen: Snapshot, kind: str) -> bool:
+    """Return whether the present state of a kind's GPUs is known. No victim is chosen by an old list of GPUs."""
+    fleet = seen.fleet
+    return fleet.complete and seen.processes_known and fleet.outage_of_kind(seen.kinds.get(kind)) is None
 
 
 def new_claim(by: str, now: float, **asked: Any) -> Preemption:

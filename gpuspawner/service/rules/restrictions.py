@@ -14,7 +14,7 @@ from gpuspawner.core.rules import Rules
 from gpuspawner.core.units import show_time
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.store import AuditLine, Store
-from gpuspawner.service.tell.sentences import gpu_title
+from gpuspawner.service.waiting.presenter import gpu_title
 
 
 class Restrictions:

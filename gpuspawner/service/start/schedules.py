@@ -1,6 +1,6 @@
 """Schedules: workspaces that are to be ready at a time of some weekdays.
 
-``service/ready`` asks for them in time.
+``schedule_rounds`` asks for them in time.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from gpuspawner.core.leases.events import Event
 from gpuspawner.core.leases.lease import Key, Owner
 from gpuspawner.core.schedules import Schedule, ScheduleStep, parse_time_of_day, parse_weekdays
 from gpuspawner.service.api.rest.models import Answer, Body
-from gpuspawner.service.api.rest.shapes.options import StartBody
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.ready.estimates import decided, estimate
 from gpuspawner.service.rules.server_names import read_server
+from gpuspawner.service.start.options import StartBody
+from gpuspawner.service.start.schedule_estimates import decided, estimate
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router

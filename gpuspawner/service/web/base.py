@@ -19,8 +19,8 @@ from gpuspawner.service.api.base import USE, ApiHandler, BaseHandler, Person
 from gpuspawner.service.api.events import version_of
 from gpuspawner.service.hub_sign_in import HubOAuthCallbackHandler
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.web.chart import beside
 from gpuspawner.service.web.navigation import icon_of, navigation
+from gpuspawner.service.workspaces.chart import beside
 
 SECURITY_HEADERS = {
     # Nothing inline, nothing from elsewhere: text that slipped through escaping could still run nothing.

@@ -20,7 +20,7 @@ ENDED_SHOWN = 5
 
 @dataclass(frozen=True)
 class Live:
-    """What a form shows of the service: its own documents (see ``service.tell.views``), read once.
+    """What a form shows of the service: its own documents (see ``service.workspaces.presenter``), read once.
 
     ``offers`` is by kind. ``sentence`` says what Start would do, or, where ``refused``, why it would not. ``quota`` is
     a line for each limit that binds the user. ``team`` is charged where they name none, "" where they must. What they

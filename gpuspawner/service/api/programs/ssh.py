@@ -15,7 +15,7 @@ from gpuspawner.core.leases.lease import UP
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.shapes import ssh as shapes
-from gpuspawner.service.tell.views import opens_of
+from gpuspawner.service.workspaces.presenter import opens_of
 
 
 class Ticket(ApiHandler):

@@ -15,14 +15,14 @@ from tornado.web import HTTPError
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import WAITING, Key
 from gpuspawner.service.api.base import Person
-from gpuspawner.service.api.public import Workspaces as Listed
 from gpuspawner.service.api.rest import route
-from gpuspawner.service.api.rest.shapes.options import StartBody
-from gpuspawner.service.api.rest.shapes.workspaces import Workspace
 from gpuspawner.service.leases.allocator import Ask
 from gpuspawner.service.rules.server_names import read_server
+from gpuspawner.service.start.options import StartBody
 from gpuspawner.service.store.idempotency import set_about
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.workspaces.api import Workspaces as Listed
+from gpuspawner.service.workspaces.models import Workspace
+from gpuspawner.service.workspaces.presenter import lease_view
 
 
 class Workspaces(Listed):

@@ -12,9 +12,9 @@ from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import idle_policy_of
 from gpuspawner.service.tell.console.listing import Column, Filter, Table
-from gpuspawner.service.tell.exemptions import exemption_words
-from gpuspawner.service.tell.sentences import gpus_asked
-from gpuspawner.service.tell.views import is_simulated, standing_view
+from gpuspawner.service.waiting.presenter import gpus_asked
+from gpuspawner.service.workspaces.idleness import exemption_words
+from gpuspawner.service.workspaces.presenter import is_simulated, standing_view
 
 PHASES = tuple((phase.value, phase.value) for phase in Phase if phase is not Phase.ENDED and phase not in WAITING)
 USES = (

@@ -11,11 +11,11 @@ from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.outages import DATABASE, ETCD, HUB
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.failures import Failure
+from gpuspawner.service.notifications.sender import USER
 from gpuspawner.service.observe.unmatched import unmatched, unmeasured
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import idle_policy_of
-from gpuspawner.service.tell.notifier import USER
-from gpuspawner.service.tell.views import has_monitor
+from gpuspawner.service.workspaces.presenter import has_monitor
 
 FAILS_TOLD, OF_LAST = 2, 5
 """A template is told of whose starts failed so many times, of the last so many. Arbitrary: once is an accident."""

@@ -17,10 +17,10 @@ from gpuspawner.core.leases.warned import OUTCOMES as OUTCOMES_OF_WARNINGS
 from gpuspawner.core.queue.preemption import PreemptionState
 from gpuspawner.service.leases.book import MISMATCHES
 from gpuspawner.service.leases.syncs import ERRORS
+from gpuspawner.service.notifications.sender import RESULTS
 from gpuspawner.service.observe.gpu_states import NO_KIND, STATES, gpu_states
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.metrics import used_ratios
-from gpuspawner.service.tell.notifier import RESULTS
 
 SOURCES = ("claim", "make_room")
 OUTCOMES = (PreemptionState.CLAIMED, PreemptionState.GIVEN_UP, PreemptionState.LAPSED)

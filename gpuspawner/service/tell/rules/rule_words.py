@@ -18,7 +18,7 @@ from gpuspawner.core.rules import Budget, BudgetUnit, ClassHold, Hours, Limit, Q
 from gpuspawner.core.units import show_duration, show_money
 from gpuspawner.service.quotas.presenter import limit_amount_text
 from gpuspawner.service.quotas.standing import rule_id, unit_of
-from gpuspawner.service.tell.sentences import gpu_title
+from gpuspawner.service.waiting.presenter import gpu_title
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 HOUR_MINUTES = 60

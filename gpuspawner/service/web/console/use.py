@@ -18,7 +18,7 @@ from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart, UsageSu
 from gpuspawner.service.tell.console import use
 from gpuspawner.service.tell.console.listing import chosen, listed, read_wanted
 from gpuspawner.service.tell.console.use import Days
-from gpuspawner.service.tell.queue_view import let_others
+from gpuspawner.service.waiting.queue_snapshot import let_others
 from gpuspawner.service.web.console.base import ConsolePage
 from gpuspawner.service.web.console.columns import columns_of
 from gpuspawner.service.web.parsing import refused_as

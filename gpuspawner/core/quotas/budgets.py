@@ -131,7 +131,6 @@ class BudgetBalances:
         accounts: Accounts,
         grants: Sequence[QuotaGrant] = (),
     ) -> None:
-        """Count what these leases use and set aside; those that wait set nothing aside."""
         self.now, self.zone = now, ZoneInfo(rules.timezone)
         self._rules, self._accounts, self._grants = rules, accounts, grants
         self._now_ms = milliseconds(now)
@@ -191,7 +190,6 @@ class BudgetBalances:
         ]
 
     def _rate(self, balance: BudgetBalance) -> Fraction:
-        """Return what runs and starts of a balance's account takes an hour."""
         others = accounts_bound_elsewhere(self._rules.quotas, balance.entry, balance.account.user_created)
         parts = [(1, balance.account), *((-1, other) for other in others)]
         takes = (
@@ -248,14 +246,12 @@ class BudgetBalances:
         return BudgetBalance(entry, budget, account, period, used, set_aside, added, self.zone, self._rules.currency)
 
     def _counted(self, account: Account, budget: Budget, period: TimeSpan) -> tuple[Fraction, Fraction]:
-        """Return what an account has used of a period, and what is set aside."""
         used, set_aside = self._sum(account, budget.what, period)
         if period.start_ms <= self._now_ms < period.end_ms:
             used += self._accounts.charged.get((account, budget.what, budget.per), 0)
         return used, set_aside
 
     def _sum(self, account: Account, used: BudgetUnit, period: TimeSpan) -> tuple[Fraction, Fraction]:
-        """Return what live leases used of a period so far, and what is set aside there."""
         if account not in self._live:
             return _NONE, _NONE
         sums = self._sums[account]
@@ -264,7 +260,6 @@ class BudgetBalances:
         return sums[used, period]
 
     def _uses(self, live: Iterable[_Live], used: BudgetUnit, period: TimeSpan) -> tuple[Fraction, Fraction]:
-        """Return the same of some, summed up by rate: fractions are slow."""
         so_far: dict[tuple[int, int], Fraction | int] = defaultdict(int)
         aside: dict[tuple[int, int], int] = defaultdict(int)
         for one in live:
@@ -378,14 +373,8 @@ class ClaimBudgets:
     """What budgets leave claims. What a pass grants is taken from it."""
 
     def __init__(self, seen: Snapshot, balances: BudgetBalances | None = None) -> None:
-        """Count what a snapshot's leases use and set aside. A forecast keeps ``balances`` from one pass to the next."""
         self._seen = seen
         self._balances = balances or BudgetBalances(seen.now, seen.leases, seen.rules, seen.accounts, seen.quota_grants)
-
-    @property
-    def binds(self) -> bool:
-        """Whether there are budgets."""
-        return bool(self._balances.bind)
 
     def held_back(self, claim: Claim, kind: GpuKind | None) -> tuple[str, str] | None:
         """Return the budget that leaves a claim too little now, as a rule and its sentence; None where none does."""
@@ -410,7 +399,6 @@ class ClaimBudgets:
             self._balances.take(claim.id, requester_of(claim), rate, self._seen.now, seconds)
 
     def _short(self, claim: Claim, kind: GpuKind | None) -> BudgetVerdict | None:
-        """Return what budgets leave a claim where that is too little to start."""
         if not self._balances.bind:
             return None
         seen, request = self._seen, claim.request

@@ -300,19 +300,16 @@ def limit_line(bound: EffectiveLimit, held: Amount, waiting: Amount, kinds: Kind
 
 
 def _plain(limit: Limit, amount: Amount) -> str:
-    """Return an amount without its unit, memory with it."""
     if limit.what is LimitedResource.MEMORY:
         return show_bytes(float(amount)) if amount else "none"
     return show_cpu(float(amount)) if limit.what is LimitedResource.CPU and amount else format_number(amount)
 
 
 def _bare(limit: Limit, amount: Amount, kinds: Kinds) -> str:
-    """Return an amount in a refusal, which begins with ``GPUs:`` where they are counted."""
     return format_number(amount) if limit.what is LimitedResource.GPUS else show_amount(limit, amount, kinds)
 
 
 def _less(limit: Limit, left: Amount, asked: Amount, count: int, kinds: Kinds) -> str:
-    """Return what could be asked for instead, "" where nothing could."""
     if limit.what is LimitedResource.WORKSPACES:
         return ""
     if limit.what in GPU_RESOURCES:

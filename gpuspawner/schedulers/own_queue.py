@@ -150,7 +150,7 @@ def without_gpus(seen: Snapshot) -> Snapshot:
 
 def offers_of(seen: Snapshot) -> list[Offer]:
     """Return what could be had of every kind, in the catalog's order. What is kept for a stronger claim is not free."""
-    fleet = seen.gpus_as_held
+    fleet = seen.placement_fleet
     known = fleet.complete
     kept = used_shares((), (slot for one in seen.kept for slot in one.slots))
     used = {**seen.used, **{gpu: share + seen.used.get(gpu, 0) for gpu, share in kept.items()}} if kept else seen.used

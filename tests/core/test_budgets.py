@@ -80,7 +80,7 @@ def test_what_ran_runs_and_will_run_is_told_apart():
         charged=10,
     )
     (balance,) = week.of(ALICE)
-    assert (balance.used, balance.set_aside, balance.left, balance.rate) == (12, 6, 22, 1)
+    assert (balance.used, balance.reserved, balance.left, balance.rate) == (12, 6, 22, 1)
     assert balance.period.end == MONDAY
     assert balance.lasts_until(TUESDAY) == TUESDAY + 28 * HOUR
     assert (balance.renews(TUESDAY), balance.renews(MONDAY)) == ("Mon 30 Nov 00:00", "00:00")
@@ -169,12 +169,12 @@ def test_a_starting_workspace_has_its_whole_time_before_it():
 @pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.PARKED, Phase.STOPPING, Phase.ENDED])
 def test_nothing_is_set_aside_for_what_holds_nothing(phase):
     (balance,) = balances([each(40)], [runs(TUESDAY - HOUR, TUESDAY + HOUR, phase=phase)]).of(ALICE)
-    assert (balance.used, balance.set_aside) == (0, 0)
+    assert (balance.used, balance.reserved) == (0, 0)
 
 
 def test_what_was_adopted_is_charged_and_sets_nothing_aside():
     (balance,) = balances([each(40)], [runs(TUESDAY - HOUR, None)]).of(ALICE)
-    assert (balance.used, balance.set_aside) == (1, 0)
+    assert (balance.used, balance.reserved) == (1, 0)
 
 
 def test_the_earlier_bound_holds_and_the_other_is_kept():
@@ -231,7 +231,7 @@ def test_no_period_is_ever_given_more_than_it_has_and_none_is_cut_without_need(s
         if verdict.latest_end is not None:  # a little more would have been too much
             longer = runs(now, verdict.latest_end.at + 0.001, user=user, team=team, rate=rate)
             more = BudgetBalances(now, [*held, longer], whole, used)
-            assert any(x.used + x.set_aside > x.hard for x in more.of(asker, verdict.balance.period.start))
+            assert any(x.used + x.reserved > x.hard for x in more.of(asker, verdict.balance.period.start))
         if verdict.seconds > 0:
             another = {"id": str(number), "key": Key("hub", f"{user} born", str(number))}
             new = replace(runs(now, now + verdict.seconds, user=user, team=team, rate=rate), **another)
@@ -242,7 +242,7 @@ def test_no_period_is_ever_given_more_than_it_has_and_none_is_cut_without_need(s
         for name, which in [("alice", "vision"), ("alice", ""), ("bob", "vision"), ("bob", "")]:
             for day in range(0, 45, 3):
                 for balance in books.of(Requester(name, f"{name} born", which), now + day * 86400):
-                    assert balance.used + balance.set_aside <= balance.hard
+                    assert balance.used + balance.reserved <= balance.hard
 
 
 @given(
@@ -256,7 +256,7 @@ def test_used_and_set_aside_of_all_periods_is_the_whole_run(start, seconds, pass
     at, used, aside = start, Fraction(0), Fraction(0)
     while at < start + seconds:
         (balance,) = books.of(ALICE, at)
-        used, aside, at = used + balance.used, aside + balance.set_aside, balance.period.end
+        used, aside, at = used + balance.used, aside + balance.reserved, balance.period.end
         assert balance.period == period_of(milliseconds(balance.period.start), per, books.zone)
     assert used == gpus * (now - start) / 3600
     assert aside == gpus * (start + seconds - now) / 3600

@@ -68,7 +68,9 @@ class KubernetesBackend:
     async def fleet(self) -> Fleet:
         """Return the GPUs of all nodes. Raises Unavailable while they are not seen as they are now."""
         self._gpus = await self._view.gpus()
-        return Fleet(self._gpus, complete=True, age_seconds=self._view.age_seconds, beside=self._view.beside)
+        return Fleet(
+            self._gpus, complete=True, age_seconds=self._view.age_seconds, host_resources=self._view.host_resources
+        )
 
     async def workspaces(self) -> tuple[Running, ...]:
         """Return the pods of workspaces, until they are gone. Those of other hubs hold foreign GPUs, and no others.

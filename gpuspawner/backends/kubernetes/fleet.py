@@ -68,7 +68,7 @@ def beside_on_node(node: Node, pods: Iterable[Pod], hub: str) -> HostResources |
     """
     if not (node.cpu and node.memory_bytes):
         return None
-    others = [pod.beside for pod in pods if not pod.ended and not (pod.hub == hub and pod.requests)]
+    others = [pod.host_resources for pod in pods if not pod.ended and not (pod.hub == hub and pod.requests)]
     return HostResources(node.cpu - sum(x.cpu for x in others), node.memory_bytes - sum(x.memory for x in others))
 
 

@@ -111,7 +111,7 @@ class ClusterView:
         return self._gpus
 
     @property
-    def beside(self) -> Mapping[NodeName, HostResources]:
+    def host_resources(self) -> Mapping[NodeName, HostResources]:
         """What nodes have beside their GPUs, as they were last counted by :meth:`gpus`."""
         return dict(self._beside)
 
@@ -362,8 +362,8 @@ class ClusterView:
         if gpus and node:
             self._gpus_of[name] = gpus
             self._size_of[name] = NodeSize(frozenset(gpu.pool for gpu in gpus), node.cpu, node.memory_bytes)
-            if (beside := beside_on_node(node, pods, self._hub)) is not None:
-                self._beside[NodeName("", name)] = beside
+            if (host_resources := beside_on_node(node, pods, self._hub)) is not None:
+                self._beside[NodeName("", name)] = host_resources
         else:
             self._gpus_of.pop(name, None)
             self._size_of.pop(name, None)

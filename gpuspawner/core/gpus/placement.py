@@ -84,7 +84,7 @@ def host_resources_of(request: Request) -> HostResources:
 
 def host_resources_left(fleet: Fleet, leases: Iterable[Lease]) -> dict[NodeName, HostResources]:
     """Return the CPU and memory that leases leave of the nodes on which they hold GPUs, where they are known."""
-    left = dict(fleet.beside)
+    left = dict(fleet.host_resources)
     if not left:
         return left
     for lease in leases:
@@ -95,9 +95,9 @@ def host_resources_left(fleet: Fleet, leases: Iterable[Lease]) -> dict[NodeName,
     return left
 
 
-def resource_request(kind: GpuKind, count: int, beside: HostResources = NO_HOST_RESOURCES) -> ResourceRequest:
+def resource_request(kind: GpuKind, count: int, host_resources: HostResources = NO_HOST_RESOURCES) -> ResourceRequest:
     """Return what so many of a kind are, for scores."""
-    return ResourceRequest(frozenset({kind.pool}), float(kind.share), count, *beside)
+    return ResourceRequest(frozenset({kind.pool}), float(kind.share), count, *host_resources)
 
 
 def sample_demand(requests: Iterable[Request], kinds: Mapping[str, GpuKind], fleet: Fleet) -> Demand:
@@ -202,7 +202,7 @@ def largest_fit(kind: GpuKind, fleet: Fleet) -> int:
 def count_free(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> int:
     """Return how many units of ``kind`` are free now: slices of a shared device count each, what is coming does not."""
     free, share = 0, kind.share
-    for gpu in fleet.of_pool.get(kind.pool, ()):
+    for gpu in fleet.gpus_by_pool.get(kind.pool, ()):
         taken = used.get(gpu.id)
         if (taken is not None and taken.numerator >= taken.denominator) or not is_grantable(gpu) or gpu.is_coming:
             continue  # fractions are slow: only of GPUs that are shared anything is computed
@@ -212,12 +212,12 @@ def count_free(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> int
 
 def count_all(kind: GpuKind, fleet: Fleet) -> int:
     """Return how many units of ``kind`` the fleet has, without what is coming."""
-    return kind.shares * fleet.counts.get(kind.pool, NO_GPUS).there
+    return kind.shares * fleet.counts.get(kind.pool, NO_GPUS).present
 
 
 def count_unavailable(kind: GpuKind, fleet: Fleet) -> int:
     """Return how many units of ``kind`` may not be given, whoever holds them: unhealthy, or closed."""
-    return kind.shares * fleet.counts.get(kind.pool, NO_GPUS).away
+    return kind.shares * fleet.counts.get(kind.pool, NO_GPUS).unavailable
 
 
 # --- kinds

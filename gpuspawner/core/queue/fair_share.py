@@ -244,7 +244,7 @@ class RoomRequest(NamedTuple):
     """A request that has waited long enough, and the ids of the workspaces that may be ended for it."""
 
     claim: Claim
-    givers: frozenset[str]
+    candidates: frozenset[str]
 
 
 class ShareUsage:
@@ -273,7 +273,7 @@ class ShareUsage:
     def _most(self, takes: Iterable[tuple[EffectiveLimit, Fraction]], *, with_it: bool) -> Fraction | None:
         found = []
         for bound, asked in takes:
-            held = self._held.get(bound.bucket, NO_USAGE) + (asked if with_it else NO_USAGE)
+            held = self._held.get(bound.limit_key, NO_USAGE) + (asked if with_it else NO_USAGE)
             found.append(held / bound.soft if bound.soft else BEYOND_ALL if held else NO_USAGE)
         return max(found, default=None)
 
@@ -288,7 +288,7 @@ class ShareUsage:
 
     def _add(self, lease: Lease, sign: int) -> None:
         for bound, much in self._takes(lease):
-            self._held[bound.bucket] = self._held.get(bound.bucket, NO_USAGE) + sign * much
+            self._held[bound.limit_key] = self._held.get(bound.limit_key, NO_USAGE) + sign * much
 
 
 def over_share(seen: Snapshot) -> frozenset[str]:
@@ -319,8 +319,8 @@ def room_requests(seen: Snapshot, waited_for: Iterable[str]) -> Iterable[RoomReq
             continue
         if claim.not_before > seen.now or not (claim.attended or seen.hub_answers):
             continue
-        if givers := _givers(claim, seen):
-            yield RoomRequest(claim, givers)
+        if candidates := _givers(claim, seen):
+            yield RoomRequest(claim, candidates)
 
 
 def claim_account(claim: Claim) -> Account:

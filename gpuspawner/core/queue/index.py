@@ -47,7 +47,7 @@ class Index:
         self._leases: Collection[Lease] = ()
         self._gpus: tuple[Gpu, ...] = ()
         self._others: tuple[Slot, ...] = ()
-        self._beside, self._taken = Fleet().beside, dict[NodeName, HostResources]()
+        self._beside, self._taken = Fleet().host_resources, dict[NodeName, HostResources]()
         self._gpu: dict[str, Gpu] = {}
         self._on: dict[NodeName, dict[str, Gpu]] = {}
         self._marked: set[NodeName] = set()
@@ -177,7 +177,7 @@ class Index:
                 self._leave(gpu.on)
 
     def _take_in_beside(self, seen: Snapshot) -> None:
-        before, self._beside = self._beside, seen.fleet.beside
+        before, self._beside = self._beside, seen.fleet.host_resources
         if before is not self._beside and before != self._beside:
             for node in before.keys() | self._beside.keys():
                 if before.get(node) != self._beside.get(node):

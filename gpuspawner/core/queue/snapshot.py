@@ -325,7 +325,7 @@ class Snapshot:
         return used_shares(self.leases, self.others)
 
     @cached_property
-    def beside_left(self) -> Mapping[NodeName, HostResources]:
+    def host_resources_left(self) -> Mapping[NodeName, HostResources]:
         """The CPU and memory that leases leave of nodes, where they are known."""
         return host_resources_left(self.fleet, self.leases)
 
@@ -336,7 +336,7 @@ class Snapshot:
         return tuple(sorted(waiting, key=lambda claim: (claim.asked_at, claim.id)))
 
     @cached_property
-    def gpus_as_held(self) -> Fleet:
+    def placement_fleet(self) -> Fleet:
         """The fleet with the nodes that an autoscaler may add. Counted marks apply to GPUs that no lease holds."""
         seen = move_marks_to_free_gpus(self.fleet, self.used)
         coming = coming_gpus(self.kinds.values(), seen.gpus, self.leases)

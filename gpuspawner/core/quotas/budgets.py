@@ -61,7 +61,7 @@ class BudgetBalance:
     account: Account
     period: TimeSpan
     used: Fraction
-    set_aside: Fraction
+    reserved: Fraction
     added: Fraction
     zone: ZoneInfo
     currency: str = ""
@@ -81,7 +81,7 @@ class BudgetBalance:
     @cached_property
     def left(self) -> Fraction | None:
         """What may still be set aside; None for no bound."""
-        return None if self.hard is None else max(Fraction(0), self.hard - self.used - self.set_aside)
+        return None if self.hard is None else max(Fraction(0), self.hard - self.used - self.reserved)
 
     def renews(self, now: float) -> str:
         """Return when the next period begins, as people read it."""
@@ -238,18 +238,18 @@ class BudgetBalances:
 
     def _worked_out(self, entry: Quota, budget: Budget, account: Account, at_ms: int) -> BudgetBalance:
         period = period_of(at_ms, budget.per, self.zone)
-        used, set_aside = self._counted(account, budget, period)
+        used, reserved = self._counted(account, budget, period)
         for other in accounts_bound_elsewhere(self._rules.quotas, entry, account.user_created):
             less_used, less_aside = self._counted(other, budget, period)
-            used, set_aside = used - less_used, set_aside - less_aside
+            used, reserved = used - less_used, reserved - less_aside
         added = granted_amount(self._grants, account, budget.what, max(self.now, period.start))
-        return BudgetBalance(entry, budget, account, period, used, set_aside, added, self.zone, self._rules.currency)
+        return BudgetBalance(entry, budget, account, period, used, reserved, added, self.zone, self._rules.currency)
 
     def _counted(self, account: Account, budget: Budget, period: TimeSpan) -> tuple[Fraction, Fraction]:
-        used, set_aside = self._sum(account, budget.what, period)
+        used, reserved = self._sum(account, budget.what, period)
         if period.start_ms <= self._now_ms < period.end_ms:
             used += self._accounts.charged.get((account, budget.what, budget.per), 0)
-        return used, set_aside
+        return used, reserved
 
     def _sum(self, account: Account, used: BudgetUnit, period: TimeSpan) -> tuple[Fraction, Fraction]:
         if account not in self._live:
@@ -358,7 +358,7 @@ def budget_refusal(verdict: BudgetVerdict, fewer: int, contact: str, now: float)
     if balance is None:
         raise ValueError("nothing bounds it")
     left, used, aside = (
-        budget_amount_text(value, balance) for value in (balance.left or _NONE, balance.used, balance.set_aside)
+        budget_amount_text(value, balance) for value in (balance.left or _NONE, balance.used, balance.reserved)
     )
     limit = f"{left} of {budget_text(balance, now)} are left ({used} used, {aside} set aside for what runs)"
     less = f"Ask for {fewer}, stop" if fewer else "Stop"

@@ -123,7 +123,7 @@ class EffectiveLimit(NamedTuple):
 
     entry: Quota
     limit: Limit
-    bucket: LimitKey
+    limit_key: LimitKey
     soft: Amount | None
     hard: Amount | None
 

@@ -49,8 +49,8 @@ class QuotaBlock(NamedTuple):
 
     rule: str
     words: str
-    bucket: LimitKey
-    frees_at: float
+    limit_key: LimitKey
+    clears_at: float
 
 
 @dataclass
@@ -116,7 +116,7 @@ class QuotaUsage:
         for bound in self.bounds(requester_of(lease)):
             much = requested_amount(bound.limit, lease.request, kind)
             if much and (holds or not bound.of_all):
-                taken = (self.held if holds else self.waiting).setdefault(bound.bucket, _Taken())
+                taken = (self.held if holds else self.waiting).setdefault(bound.limit_key, _Taken())
                 taken.add(lease, much)
                 taken_of.append(taken)
 
@@ -176,16 +176,16 @@ class QuotaTally:
         """Return the limits in force for somebody."""
         return self._all.bounds(who)
 
-    def total(self, bucket: LimitKey) -> Amount:
+    def total(self, limit_key: LimitKey) -> Amount:
         """Return what is held of a limit, with what a pass granted."""
-        more = self._more.get(bucket, 0) if self._more else 0
-        return self._held.get(bucket, _NONE).total + more
+        more = self._more.get(limit_key, 0) if self._more else 0
+        return self._held.get(limit_key, _NONE).total + more
 
     def uses(self, who: Requester) -> list[LimitTotals]:
         """Return the limits in force for somebody, and what is taken of each."""
         waiting = self._waiting
         return [
-            LimitTotals(bound, self.total(bound.bucket), waiting.get(bound.bucket, _NONE).total)
+            LimitTotals(bound, self.total(bound.limit_key), waiting.get(bound.limit_key, _NONE).total)
             for bound in self.bounds(who)
         ]
 
@@ -196,18 +196,20 @@ class QuotaTally:
     def bar(self, claim: Claim, kind: GpuKind | None) -> QuotaBlock | None:
         """Return the hard limit that leaves too little for a claim now; None where all leave enough."""
         for bound, asked in self.takes(claim, kind):
-            held = self.total(bound.bucket)
+            held = self.total(bound.limit_key)
             if bound.hard is not None and not self.leaves(bound, asked):
-                seen, next_end = self._seen, self._frees_at(bound.bucket, 0)
+                seen, next_end = self._seen, self._frees_at(bound.limit_key, 0)
                 use = LimitUsage(asked, held, next_end=next_end, now=seen.now)
                 words = quota_wait_sentence(bound, use, claim.request.count, seen.kinds, seen.rules.contact)
                 short = held + asked - bound.hard
-                return QuotaBlock(f"quota {bound.entry.name}", words, bound.bucket, self._frees_at(bound.bucket, short))
+                return QuotaBlock(
+                    f"quota {bound.entry.name}", words, bound.limit_key, self._frees_at(bound.limit_key, short)
+                )
         return None
 
     def leaves(self, bound: EffectiveLimit, much: Amount) -> bool:
         """Whether a hard limit leaves so much."""
-        return bound.hard is None or self.total(bound.bucket) + much <= bound.hard
+        return bound.hard is None or self.total(bound.limit_key) + much <= bound.hard
 
     def is_guaranteed(self, claim: Claim, kind: GpuKind | None) -> bool:
         """Whether a claim stays within the soft limits that bind it. Where there are none, nothing is guaranteed."""
@@ -219,26 +221,26 @@ class QuotaTally:
         """Return in a sentence which soft limit a claim goes beyond; "" for none."""
         for bound, asked in self.takes(claim, kind):
             if self._is_beyond(bound, asked):
-                held = self.total(bound.bucket)
+                held = self.total(bound.limit_key)
                 return share_sentence(bound, LimitUsage(asked, held), self._seen.kinds)
         return ""
 
     def _is_beyond(self, bound: EffectiveLimit, asked: Amount) -> bool:
-        return bound.soft is not None and asked > 0 and self.total(bound.bucket) + asked > bound.soft
+        return bound.soft is not None and asked > 0 and self.total(bound.limit_key) + asked > bound.soft
 
     def refuse(self, claim: Claim, kind: GpuKind | None) -> RequestRefused | None:
         """Return the refusal of a request that its user's own workspaces leave no room for, or that may not wait."""
         for bound, asked in self.takes(claim, kind):
             if bound.hard is None:
                 continue
-            held = self._held.get(bound.bucket, _NONE)
-            own, others = held.own(claim) + self._waiting.get(bound.bucket, _NONE).own(claim), held.others(claim)
+            held = self._held.get(bound.limit_key, _NONE)
+            own, others = held.own(claim) + self._waiting.get(bound.limit_key, _NONE).own(claim), held.others(claim)
             refused_now = not bound.entry.full_waits and own + others + asked > bound.hard
             if own + asked <= bound.hard and not refused_now:
                 continue
             if own + asked > bound.hard:
                 others = 0  # whatever they do, it can't be had
-            ends = self._frees_at(bound.bucket, 0) if others else inf
+            ends = self._frees_at(bound.limit_key, 0) if others else inf
             use, seen = LimitUsage(asked, own, others, ends, self._seen.now), self._seen
             return quota_refusal(bound, use, claim.request.count, seen.kinds, seen.rules.contact)
         return None
@@ -246,16 +248,16 @@ class QuotaTally:
     def take(self, claim: Claim, kind: GpuKind | None) -> None:
         """Count what is granted in this pass, in place of what the lease with its id holds."""
         for bound, asked in self.takes(claim, kind):
-            had = self._held.get(bound.bucket, _NONE).of.get(claim.id)
+            had = self._held.get(bound.limit_key, _NONE).of.get(claim.id)
             much = asked if had is None else asked - had[0]
-            self._more[bound.bucket] = self._more.get(bound.bucket, 0) + much
+            self._more[bound.limit_key] = self._more.get(bound.limit_key, 0) + much
 
-    def _frees_at(self, bucket: LimitKey, short: Amount) -> float:
-        if bucket not in self._ends:
+    def _frees_at(self, limit_key: LimitKey, short: Amount) -> float:
+        if limit_key not in self._ends:
             now = self._seen.now
-            ends = sorted((end_at(x, now), much) for much, x in self._held.get(bucket, _NONE).of.values())
-            self._ends[bucket] = ends
-        for at, much in self._ends[bucket]:
+            ends = sorted((end_at(x, now), much) for much, x in self._held.get(limit_key, _NONE).of.values())
+            self._ends[limit_key] = ends
+        for at, much in self._ends[limit_key]:
             short -= much
             if short <= 0:
                 return at

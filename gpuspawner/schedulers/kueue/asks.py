@@ -101,7 +101,7 @@ def pools_on(fleet: Fleet) -> dict[str, dict[str, set[str]]]:
     found: dict[str, dict[str, set[str]]] = {}
     for gpu in fleet.gpus:
         if gpu.group:
-            found.setdefault(gpu.group.resource, {}).setdefault(gpu.node_there, set()).add(gpu.pool)
+            found.setdefault(gpu.group.resource, {}).setdefault(gpu.node_in_cluster, set()).add(gpu.pool)
     return found
 
 

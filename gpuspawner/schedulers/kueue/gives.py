@@ -132,14 +132,14 @@ def given(
     used: Mapping[str, Fraction],
 ) -> tuple[GpuKind, tuple[Slot, ...]] | None:
     """Return the kind and the GPUs of what it was admitted with; None while none is free on those nodes."""
-    fleet, nodes = seen.gpus_as_held, None if flavor is None else flavor.nodes
+    fleet, nodes = seen.placement_fleet, None if flavor is None else flavor.nodes
     host = None if workload is None else workload.domain().get(HOSTNAME)
     within = replace(
         fleet,
         gpus=tuple(
             gpu
             for gpu in fleet.gpus
-            if (nodes is None or gpu.node_there in nodes or gpu.is_coming) and host in {None, gpu.node_there}
+            if (nodes is None or gpu.node_in_cluster in nodes or gpu.is_coming) and host in {None, gpu.node_in_cluster}
         ),
     )
     for kind in kinds:

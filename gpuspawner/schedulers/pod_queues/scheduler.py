@@ -151,7 +151,7 @@ def _takes(seen: Snapshot, claim: Claim) -> list[GpuKind]:
 def _free(seen: Snapshot, claim: Claim, used: Mapping[str, Fraction]) -> Given | None:
     """Return the first kind that it takes of which enough is free, with those GPUs."""
     for kind in _takes(seen, claim):
-        slots = place(kind, claim.request.count, seen.gpus_as_held, used, claim.tried_nodes)
+        slots = place(kind, claim.request.count, seen.placement_fleet, used, claim.tried_nodes)
         if slots is not None:
             return kind, slots
     return None
@@ -160,7 +160,7 @@ def _free(seen: Snapshot, claim: Claim, used: Mapping[str, Fraction]) -> Given |
 def _coming(seen: Snapshot, claim: Claim, taken: Collection[Group]) -> Given | None:
     """Return GPUs that its pod is to wait for, of the kind that it asked for; None where the cluster has none of it."""
     kind = next((kind for kind in _takes(seen, claim) if kind.name == claim.request.gpu), None)
-    if kind is None or not any(not gpu.is_coming for gpu in seen.fleet.of_pool.get(kind.pool, ())):
+    if kind is None or not any(not gpu.is_coming for gpu in seen.fleet.gpus_by_pool.get(kind.pool, ())):
         return None
     groups = (coming_node_group(kind.name, number, counting_resource(kind, seen.fleet)) for number in count())
     group = next(group for group in groups if group not in taken)

@@ -33,7 +33,7 @@ def used_ratios(parts: Parts) -> dict[tuple[str, str], float]:
             note(bound.entry.name, limit, held, bound.soft if bound.hard is None else bound.hard)
         for one in balances.of(Requester(*who)) if balances.bind else ():
             limit = f"{one.budget.what.value}/{one.budget.per.value}"
-            note(one.entry.name, limit, one.used + one.set_aside, one.soft if one.hard is None else one.hard)
+            note(one.entry.name, limit, one.used + one.reserved, one.soft if one.hard is None else one.hard)
     return {key: float(ratio) for key, ratio in found.items()}
 
 

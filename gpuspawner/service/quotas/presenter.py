@@ -45,7 +45,7 @@ def present_quota(state: Parts, name: str, owner: Owner, teams: Sequence[str]) -
 def present_bounds(state: Parts, users: Sequence[Requester]) -> tuple[list[models.Limit], list[models.Budget]]:
     """Return all limits and budgets that bind the requests of these users, each once."""
     tally, balances = QuotaTally(state.allocator.observed.snapshot()), state.allocator.bounds.balances()
-    taken = {one.bound.bucket: one for user in users for one in tally.uses(user)}
+    taken = {one.bound.limit_key: one for user in users for one in tally.uses(user)}
     limits = [present_limit(one, limit_standing(one, state.catalog), state.catalog) for one in taken.values()]
     budgets = [
         present_budget(one, budget_standing(one, state.catalog, balances.now), state, balances.now)
@@ -134,9 +134,7 @@ def present_budget(balance: BudgetBalance, standing: Standing, state: Parts, now
 
 
 def _budget_words(balance: BudgetBalance, lasts: str | None, now: float, contact: str) -> str:
-    reserved = (
-        f", {budget_amount_text(balance.set_aside, balance)} set aside for what runs" if balance.set_aside else ""
-    )
+    reserved = f", {budget_amount_text(balance.reserved, balance)} set aside for what runs" if balance.reserved else ""
     if balance.hard is None:
         share = balance.soft or Fraction(0)
         return f"{decimal_text(balance.used)} used of a share of {budget_text(balance, now, share)}{reserved}"

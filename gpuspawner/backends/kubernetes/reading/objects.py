@@ -103,7 +103,7 @@ class Pod:
     server_ends_at: float | None = None
     lost_seconds: float | None = None
     unhealthy: tuple[str, ...] = ()
-    beside: HostResources = NO_HOST_RESOURCES
+    host_resources: HostResources = NO_HOST_RESOURCES
     holder: str = ""
     claims: bool = False
     extended_claim: str = ""
@@ -173,7 +173,7 @@ def to_pod(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> Pod 
         unhealthy=_unhealthy(status, named),
         server_ends_at=_server_ends_at(metadata, spec),
         lost_seconds=_lost_seconds(spec),
-        beside=beside_gpus(spec),
+        host_resources=beside_gpus(spec),
         holder=holder_of(metadata),
         claims=claims,
         extended_claim=extended.get("resourceClaimName") or "",

@@ -9,8 +9,8 @@ from enum import Enum
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.gpus.fleet import Fleet, Gpu
 from gpuspawner.core.leases import events
-from gpuspawner.core.leases.endings import ENDINGS, Reason
-from gpuspawner.core.leases.events import Event, Told
+from gpuspawner.core.leases.events import Audience, Event
+from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.rules import Account, ClassHold
 from gpuspawner.core.units import BadValue, show_duration
@@ -212,7 +212,7 @@ def notices_of(steps: Iterable[LeaseStep], marks: ReadMarks) -> tuple[Notice, ..
 
 def _is_told(step: LeaseStep) -> bool:
     event = step.event
-    if event.told is not Told.USER:
+    if event.told is not Audience.USER:
         return False
     return not isinstance(event, events.Granted) or step.at - step.asked_at >= UNWATCHED_SECONDS
 
@@ -230,9 +230,9 @@ def _notice(step: LeaseStep, *, unread: bool) -> Notice:
 
 
 def _of_end(event: events.Stopped) -> str:
-    if event.reason not in {one.value for one in Reason}:
+    if event.reason not in {one.value for one in ExitReason}:
         return "It ended"
-    return ENDINGS[Reason(event.reason)].words
+    return EXIT_KINDS[ExitReason(event.reason)].words
 
 
 def merge_notices(*kinds: Collection[Notice]) -> tuple[Notice, ...]:
@@ -251,7 +251,7 @@ MOST_NAMED = 3
 AUDIENCE_HELP = "write all, user:NAME or group:NAME"
 
 
-class Audience(str, Enum):
+class AnnouncementAudience(str, Enum):
     """To whom a message is."""
 
     ALL = "all"
@@ -270,7 +270,7 @@ class Announcement:
     """
 
     id: str
-    whom: Audience
+    whom: AnnouncementAudience
     name: str
     recipients: frozenset[str]
     text: str
@@ -283,17 +283,17 @@ class Announcement:
     @property
     def to(self) -> str:
         """To whom, as it is written."""
-        return self.whom.value if self.whom is Audience.ALL else f"{self.whom.value}:{self.name}"
+        return self.whom.value if self.whom is AnnouncementAudience.ALL else f"{self.whom.value}:{self.name}"
 
     @property
     def to_words(self) -> str:
         """To whom, as people read it."""
-        named = {Audience.ALL: "everybody", Audience.GROUP: f"the group {self.name}"}
+        named = {AnnouncementAudience.ALL: "everybody", AnnouncementAudience.GROUP: f"the group {self.name}"}
         return named.get(self.whom, self.name)
 
     def is_for(self, user_created: str) -> bool:
         """Whether it is to a user."""
-        return self.whom is Audience.ALL or user_created in self.recipients
+        return self.whom is AnnouncementAudience.ALL or user_created in self.recipients
 
     def is_shown(self, now: float) -> bool:
         """Whether pages show it."""
@@ -316,18 +316,19 @@ def summarize_names(names: Sequence[str]) -> str:
     return f"{', '.join(name[: LONGEST_NAME // (MOST_NAMED + 1)] for name in names[:MOST_NAMED])}{more}"
 
 
-def parse_audience(value: object) -> tuple[Audience, str]:
+def parse_audience(value: object) -> tuple[AnnouncementAudience, str]:
     """Read to whom a message is.
 
     Raises:
         BadValue: it is nobody, or not written so.
     """
-    if isinstance(value, str) and value == Audience.ALL.value:
-        return Audience.ALL, ""
+    if isinstance(value, str) and value == AnnouncementAudience.ALL.value:
+        return AnnouncementAudience.ALL, ""
     if isinstance(value, str):
         kind, _, name = value.partition(":")
-        if kind in {Audience.USER.value, Audience.GROUP.value} and 0 < len(name) <= LONGEST_NAME:
-            return Audience(kind), name
+        named = {AnnouncementAudience.USER.value, AnnouncementAudience.GROUP.value}
+        if kind in named and 0 < len(name) <= LONGEST_NAME:
+            return AnnouncementAudience(kind), name
     raise BadValue(f"{quoted(value)} is nobody", AUDIENCE_HELP)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from lease_builders import fleet, gpu, slots
 
 from gpuspawner.core.gpus.fleet import Group
-from gpuspawner.core.gpus.pools import GpuHolder, assign_slots, move_marks_to_free_gpus
+from gpuspawner.core.gpus.pools import GpuHolder, assign_counted_slots, move_marks_to_free_gpus
 
 G, H = Group("node-1", "nvidia.com/gpu"), Group("node-2", "nvidia.com/gpu")
 
@@ -44,7 +44,7 @@ def counted(count, group=G, **marks):
     ],
 )  # fmt: skip
 def test_seats(occupants, reserved, expected):
-    assert assign_slots(occupants, reserved) == expected
+    assert assign_counted_slots(occupants, reserved) == expected
 
 
 occupant = st.builds(
@@ -56,12 +56,12 @@ occupant = st.builds(
 
 @given(st.lists(occupant, max_size=5))
 def test_everybody_has_as_many_as_was_given_and_taking_the_same_again_changes_nothing(occupants):
-    found = assign_slots(occupants)
+    found = assign_counted_slots(occupants)
     for who, own in zip(occupants, found, strict=True):
         if who.given is not None:
             assert {g: sum(s.group == g for s in own) for g in who.given} == dict(who.given)
     again = [replace(who, slots=own) for who, own in zip(occupants, found, strict=True)]
-    assert assign_slots(again) == found
+    assert assign_counted_slots(again) == found
 
 
 def marks(seen):

@@ -10,7 +10,7 @@ from gpuspawner.core.administration import (
     LONGEST_CHARACTERS,
     UNWATCHED_SECONDS,
     Announcement,
-    Audience,
+    AnnouncementAudience,
     LeaseStep,
     ReadMarks,
     merge_notices,
@@ -80,12 +80,14 @@ def test_what_is_marked_is_read_and_nothing_else(until, ids):
 
 
 def message(**changes):
-    usual = Announcement("1", Audience.GROUP, "vision", frozenset({"alice born"}), "Friday", "carol", NOW, NOW + 60)
+    usual = Announcement(
+        "1", AnnouncementAudience.GROUP, "vision", frozenset({"alice born"}), "Friday", "carol", NOW, NOW + 60
+    )
     return replace(usual, **changes)
 
 
 def test_a_message_is_shown_to_whom_it_is_until_its_end():
-    own, to_all = message(), message(whom=Audience.ALL, name="", recipients=frozenset())
+    own, to_all = message(), message(whom=AnnouncementAudience.ALL, name="", recipients=frozenset())
     assert (own.is_for("alice born"), own.is_for("bob born"), to_all.is_for("bob born")) == (True, False, True)
     assert (own.to, own.to_words, to_all.to, to_all.to_words) == (
         "group:vision",
@@ -101,8 +103,8 @@ def test_a_message_is_shown_to_whom_it_is_until_its_end():
 
 
 def test_whom_and_what_are_read_strictly():
-    assert parse_audience("all") == (Audience.ALL, "")
-    assert parse_audience("user:a:b") == (Audience.USER, "a:b")
+    assert parse_audience("all") == (AnnouncementAudience.ALL, "")
+    assert parse_audience("user:a:b") == (AnnouncementAudience.USER, "a:b")
     assert parse_announcement("  one \n two ") == "one\ntwo"
     for wrong in ("", "everybody", "user:", "team:x", "group:" + "x" * 256, None, 3):
         with pytest.raises(BadValue):

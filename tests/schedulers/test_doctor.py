@@ -1,4 +1,4 @@
-"""What ``gpuspawner server doctor`` finds of a scheduler that owns the queue."""
+"""Findings of ``gpuspawner server doctor`` about a scheduler that owns the queue."""
 
 from contextlib import nullcontext
 

@@ -183,7 +183,8 @@ async def _judged(cluster: Cluster, settings: ClusterSettings, catalog: Catalog 
     answers = {
         one: await cluster.ask(REVIEWS, cluster_checks.review_of(one, namespace)) for one in cluster_checks.RIGHTS
     }
-    found = [*cluster_checks.rights(answers, namespace)]
+    there = await cluster.ask(f"/api/v1/namespaces/{namespace}")
+    found = [*cluster_checks.namespace_there(settings.namespace, there), *cluster_checks.rights(answers, namespace)]
     found += await _owner(cluster, settings.namespace, _of_home(catalog))
     own = {name: kind for name, kind in catalog.gpus.items() if not kind.cluster} if catalog else {}
     claimed, slices = {name: kind for name, kind in own.items() if kind.claim}, None

@@ -251,7 +251,7 @@ class GpuHolder:
     given: Mapping[Group, int] | None = None
 
 
-def assign_slots(occupants: Iterable[GpuHolder], reserved: Iterable[Slot] = ()) -> list[tuple[Slot, ...]]:
+def assign_counted_slots(occupants: Iterable[GpuHolder], reserved: Iterable[Slot] = ()) -> list[tuple[Slot, ...]]:
     """Return the slots of each occupant, as many of each group as it was given.
 
     1. It keeps those of its own slots that are of these groups, as many as it was given.

@@ -22,9 +22,9 @@ from gpuspawner.core.rules import QuotaGrant
 from gpuspawner.core.units import show_time
 from gpuspawner.service.announcements.announcements import Announcements
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.book import Book
-from gpuspawner.service.observe.members import Members
-from gpuspawner.service.rules.accounts import Accounting
+from gpuspawner.service.engine.hub import GroupMembers
+from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.rules.accounting import Accounting
 from gpuspawner.service.store import Store
 
 MOST_KEPT = 2000
@@ -50,14 +50,14 @@ class Inboxes:
     def __init__(
         self,
         store: Store,
-        book: Book,
+        registry: LeaseRegistry,
         announcements: Announcements,
         accounting: Accounting,
-        members: Members,
+        members: GroupMembers,
         clock: Clock,
     ) -> None:
         """Start without any inbox."""
-        self._store, self._book, self._accounting, self._clock = store, book, accounting, clock
+        self._store, self._registry, self._accounting, self._clock = store, registry, accounting, clock
         self._announcements = announcements
         self._members = members
         self._marked: Counter[Owner] = Counter()
@@ -97,7 +97,7 @@ class Inboxes:
         self._marked[owner] += 1
 
     async def _stored(self, owner: Owner, now: float) -> tuple[list[LeaseStep], ReadMarks]:
-        version = (self._book.saves[owner], self._marked[owner])
+        version = (self._registry.saves[owner], self._marked[owner])
         known = self._read.get(owner)
         if known is None or known[0] != version:
             known = (version, *await self._store.read(self._store.inbox.notices, owner, now))

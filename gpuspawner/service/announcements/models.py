@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from gpuspawner.core.administration import Audience, parse_announcement, parse_audience
+from gpuspawner.core.administration import AnnouncementAudience, parse_announcement, parse_audience
 from gpuspawner.service.administration.models import WorkspaceIds
 from gpuspawner.service.api.rest.models import Answer, Body, Query
 from gpuspawner.service.web.inputs import ParsedText, Until, refused
@@ -81,7 +81,7 @@ class PastQuery(Query):
 class MessageInput(Body):
     """An announcement: its recipients, its text, and the end of the time in which pages show it."""
 
-    to: Annotated[tuple[Audience, str], ParsedText(parse_audience)]
+    to: Annotated[tuple[AnnouncementAudience, str], ParsedText(parse_audience)]
     """``all``, ``user:NAME`` or ``group:NAME``."""
     text: Text
     until: Until

@@ -39,7 +39,7 @@ def used_ratios(parts: Parts) -> dict[tuple[str, str], float]:
 
 def _whos(parts: Parts) -> Iterator[Requester]:
     """Yield all whose use may be in an entry: each has at least one to be counted by."""
-    yield from map(requester_of, parts.book)
+    yield from map(requester_of, parts.registry)
     yield Requester("", "", "")
     for entry in parts.catalog.rules.quotas:
         yield Requester(entry.subject if entry.whom is QuotaScope.USER else "", "", "")

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from pydantic import TypeAdapter
 
-from gpuspawner.core.administration import Announcement, Audience, Restriction
+from gpuspawner.core.administration import Announcement, AnnouncementAudience, Restriction
 from gpuspawner.core.queue.preemption import Preemption
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.audit_log import AuditLine, write_audit
@@ -90,4 +90,4 @@ class Announcements(StoredRows):
 
 def _announcement_of(row: Any) -> Announcement:
     values = {column.name: getattr(row, column.name) for column in tables.announcements.c}
-    return Announcement(**{**values, "whom": Audience(row.whom), "recipients": frozenset(row.recipients)})
+    return Announcement(**{**values, "whom": AnnouncementAudience(row.whom), "recipients": frozenset(row.recipients)})

@@ -30,8 +30,8 @@ from gpuspawner.core.queue.snapshot import LEAST_WAIT_SECONDS, Claim, Snapshot, 
 from gpuspawner.core.quotas.usage import QuotaTally
 from gpuspawner.schedulers.base import Answer, Offer, Preview, Scheduler
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.allocator import Allocator
-from gpuspawner.service.leases.book import Book
+from gpuspawner.service.engine.allocator import Allocator
+from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.outages import Outages
 from gpuspawner.service.waiting.positions import PlaceChanges
 
@@ -126,11 +126,11 @@ class _Pass(_Made):
 class QueueView:
     """Answers where everybody stands and what could be had."""
 
-    def __init__(self, book: Book, scheduler: Scheduler, allocator: Allocator, clock: Clock) -> None:
+    def __init__(self, registry: LeaseRegistry, scheduler: Scheduler, allocator: Allocator, clock: Clock) -> None:
         """Compute nothing before somebody asks."""
-        self._book, self._scheduler, self._observed, self._clock = book, scheduler, allocator.observed, clock
+        self._registry, self._scheduler, self._observed, self._clock = registry, scheduler, allocator.observed, clock
         self._syncs, self._restrictions, self._estimator = allocator.syncs, allocator.restrictions, allocator.estimator
-        self.outages = Outages(book.store, scheduler, allocator.observed, allocator.syncs)
+        self.outages = Outages(registry.store, scheduler, allocator.observed, allocator.syncs)
         self._changes = PlaceChanges()
         self._computed: _Computed | None = None
         self._pass: _Pass | None = None
@@ -257,7 +257,7 @@ class QueueView:
         places = {} if answer is None else self._estimated(answer.places(), answer.as_of)
         if answer is not None:
             numbers = {name: one.number for name, one in places.items() if one.number is not None}
-            self._changes.see(numbers, self._book, self._scheduler.kinds, answer.as_of)
+            self._changes.see(numbers, self._registry, self._scheduler.kinds, answer.as_of)
         asked = {claim.id: _asked(claim) for claim in computed.seen.claims if claim.id in places}
         as_of = computed.seen.now if answer is None else answer.as_of
         return _Pass(computed, time.thread_time() - began, time.monotonic(), as_of, places, asked)
@@ -389,13 +389,13 @@ class QueueView:
         observed, told = self._observed, self._syncs.told
         restrictions = self._restrictions.in_force()
         sources = (
-            self._book.changes,
+            self._registry.changes,
             observed.fleet,
             restrictions,
             observed.seen,
             observed.hub_answers,
             told,
-            self._book.store.outage,
+            self._registry.store.outage,
             observed.hub_outage,
             self._syncs.outage,
         )
@@ -406,7 +406,7 @@ class QueueView:
         offers = [self._as_seen(offer) for offer in self._scheduler.stock(seen)]
         outages = tuple(self.outages.under_way())
         of_queue = (
-            self._book.changes,
+            self._registry.changes,
             seen.hub_answers,
             seen.fleet.complete,
             seen.others,

@@ -307,7 +307,7 @@ class Announcement:
         """Return it as its reader's inbox has it."""
         name = f"m{self.id}"
         read = marks.has(name, self.made_at)
-        return Notice(name, self.made_at, "message", f"Message from {self.by}", self.text, not read, by=self.by)
+        return Notice(name, self.made_at, "message", f"Announcement from {self.by}", self.text, not read, by=self.by)
 
 
 def summarize_names(names: Sequence[str]) -> str:

@@ -17,7 +17,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gpuspawner.catalog.titles import gpu_title
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.leases import events, exits
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
@@ -44,6 +43,7 @@ from gpuspawner.service.failures import step_each
 from gpuspawner.service.preemption.words import why_words
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine
+from gpuspawner.service.waiting.presenter import gpu_title
 
 log = logging.getLogger("gpuspawner.preemptions")
 
@@ -58,7 +58,7 @@ class Preemptions:
 
     def __init__(self, registry: LeaseRegistry, allocator: Allocator, reclaimer: Reclaimer, clock: Clock) -> None:
         """Know none before :meth:`load`. Their GPUs are kept in every snapshot from then on."""
-        self._book, self._allocator, self._reclaimer, self._clock = registry, allocator, reclaimer, clock
+        self._registry, self._allocator, self._reclaimer, self._clock = registry, allocator, reclaimer, clock
         self._store, self._rows = registry.store, registry.store.preemptions
         self._turn = asyncio.Lock()
         """Whoever changes claims does so until it is stored, one after the other."""
@@ -105,7 +105,7 @@ class Preemptions:
 
     def under_notice(self, claim: Preemption) -> list[Lease]:
         """Return the workspaces that end for a claim, the earliest asked first."""
-        found = (x for x in self._book if x.notice is not None and x.notice.preemption == claim.id)
+        found = (x for x in self._registry if x.notice is not None and x.notice.preemption == claim.id)
         return sorted(found, key=lambda x: (x.asked_at, x.id))
 
     def preview(self, claim: Preemption) -> tuple[Preemption, PreemptionPlan]:
@@ -176,13 +176,13 @@ class Preemptions:
 
     async def _bring_about(self) -> None:
         await self._make_room()
-        failures, step = self._book.failures, "carrying out a claim"
+        failures, step = self._registry.failures, "carrying out a claim"
         for claim in self.live:
             seen = self._allocator.observed.snapshot()
             if seen.fleet.complete and seen.processes_known and failures.may_try(step, claim.id):
                 with failures.isolating(step, claim.id):
                     await self._step(claim, seen)
-        away = await step_each("notice of a claim", self._book, self._carry_out, failures)
+        away = await step_each("notice of a claim", self._registry, self._carry_out, failures)
         if away is not None:
             raise away
 
@@ -213,7 +213,7 @@ class Preemptions:
         claim = new_claim(
             "gpuspawner", now, kind=kind, count=asked.count, account=account, user=wish.claim.user, lease=wish.claim.id
         )
-        found = plan_preemption(claim, seen, over_share(seen), wish.givers)
+        found = plan_preemption(claim, seen, over_share(seen), wish.candidates)
         if found is not None and found.victims:  # where GPUs are free, the queue gives them
             await self._begin(claim, seen, found)
 
@@ -238,12 +238,12 @@ class Preemptions:
         await all_stored([*spared, *(self._warn(lease, claim, at or seen.now) for lease in told)])
 
     def _waits(self, name: str) -> bool:
-        lease = self._book.get(name)
+        lease = self._registry.get(name)
         return lease is not None and lease.phase in WAITING
 
     def _replanned(self, claim: Preemption, seen: Snapshot) -> PreemptionPlan | None:
         """Return whom it ends now; None where nothing changed since that was asked last, or it can't be covered now."""
-        sources = (self._book.changes, self.changes, id(seen.fleet), seen.others)
+        sources = (self._registry.changes, self.changes, id(seen.fleet), seen.others)
         before, at = self._planned.get(claim.id, (None, 0.0))
         if before == sources and seen.now - at < LOOK_SECONDS:
             return None
@@ -257,18 +257,18 @@ class Preemptions:
         return plan_preemption(claim, seen, over, further_candidates(claim, seen) if claim.lease else None)
 
     def _warn(self, lease: Lease, claim: Preemption, at: float) -> asyncio.Future[None] | None:
-        newest = self._book.get(lease.id)
+        newest = self._registry.get(lease.id)
         if newest is None or newest.phase not in UP or newest.server_started != lease.server_started:
             return None
         notice = EndNotice(claim.id, at, why_words(claim, self._allocator.catalog), claim.by)
         told = events.WarnedOfClaim(f"{notice.why} It ends at {show_time(at, self._clock.now())}.")
         warned = replace(newest, notice=notice)
-        return self._book.save(warned, audit=[self._allocator.line(warned, claim.by, told)])
+        return self._registry.save(warned, audit=[self._allocator.line(warned, claim.by, told)])
 
     def _spare(self, lease: Lease) -> asyncio.Future[None]:
         spared = replace(lease, notice=None)
         gone = events.ClaimGone("Nobody with a stronger claim needs its GPUs any more.")
-        return self._book.save(spared, audit=[self._allocator.line(spared, "gpuspawner", gone)])
+        return self._registry.save(spared, audit=[self._allocator.line(spared, "gpuspawner", gone)])
 
     def _end(self, lease: Lease, notice: EndNotice) -> asyncio.Future[None] | None:
         """Have a workspace ended whose notice is over, if it still is the same one, and the notice stands."""

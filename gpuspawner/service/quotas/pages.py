@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from gpuspawner.catalog import teams_of
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.quotas.ledger import show_grant
+from gpuspawner.core.quotas.limits import entries_in_force
 from gpuspawner.core.rules import LimitedResource, Quota
 from gpuspawner.core.units import GIBIBYTE
 from gpuspawner.service.administration.people import person_page

@@ -12,6 +12,7 @@ from gpuspawner.core.quotas.budgets import BudgetBalance
 from gpuspawner.core.quotas.limits import Amount
 from gpuspawner.core.quotas.usage import LimitTotals
 from gpuspawner.core.rules import Account, BudgetUnit, Limit, LimitedResource, Quota, QuotaScope
+from gpuspawner.service.waiting.presenter import gpu_title
 
 FULL, OVER, NEAR = "full", "over the share", "over 80 %"
 NEAR_SHARE = 0.8

@@ -45,6 +45,8 @@ from gpuspawner.service.leases.lifecycle import Lifecycle
 from gpuspawner.service.leases.reclaimer import Reclaimer
 from gpuspawner.service.listening import listen
 from gpuspawner.service.loops import Loops
+from gpuspawner.service.metrics import api as scraped
+from gpuspawner.service.metrics.counters import Counted
 from gpuspawner.service.observe.dcgm import LOOK_SECONDS as DCGM_SECONDS
 from gpuspawner.service.observe.dcgm import Dcgm
 from gpuspawner.service.observe.hub import Hub
@@ -65,8 +67,6 @@ from gpuspawner.service.standby import Heart, stand_by
 from gpuspawner.service.store import AuditLine, Store
 from gpuspawner.service.store.outbox import OutboxRow
 from gpuspawner.service.tell.messages import message_of
-from gpuspawner.service.tell.metrics import scraped
-from gpuspawner.service.tell.metrics.counted import Counted
 from gpuspawner.service.tell.notices import NOTICES_SECONDS, Notices
 from gpuspawner.service.tell.notifier import Notifier
 from gpuspawner.service.tell.queue_view import QueueView

@@ -18,6 +18,7 @@ from gpuspawner.service.leases.allocator import Allocator
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.leases.lifecycle import Lifecycle
 from gpuspawner.service.leases.reclaimer import Reclaimer
+from gpuspawner.service.metrics.counters import Counted
 from gpuspawner.service.observe.hub import Hub
 from gpuspawner.service.observe.known import KnownUsers
 from gpuspawner.service.observe.members import Members
@@ -29,7 +30,6 @@ from gpuspawner.service.rules.restrictions import Restrictions
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.sign_in.device_login import Logins
 from gpuspawner.service.store import Store
-from gpuspawner.service.tell.metrics.counted import Counted
 from gpuspawner.service.tell.notifier import Notifier
 from gpuspawner.service.tell.queue_view import QueueView
 

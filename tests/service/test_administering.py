@@ -14,9 +14,9 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Budget, Per, Quota, Rate, Rules, Used, Whom
-from gpuspawner.service.tell.console.listing import read_wanted
-from gpuspawner.service.tell.console.now import GPUS as GPUS_TABLE
-from gpuspawner.service.tell.console.now import now_view
+from gpuspawner.service.web.lists import read_wanted
+from gpuspawner.service.administration.overview import GPUS as GPUS_TABLE
+from gpuspawner.service.administration.overview import now_view
 from gpuspawner.service.tell.messages import message_of
 
 NODE = GPUS[0].node

@@ -17,8 +17,8 @@ from gpuspawner.service.health import HANGS_SECONDS, Alive, Health, Ready
 from gpuspawner.service.leases import lifecycle
 from gpuspawner.service.leases.book import Book
 from gpuspawner.service.loops import Loops
-from gpuspawner.service.tell.console.troubles import troubles
-from gpuspawner.service.tell.metrics.collector import ServiceCollector
+from gpuspawner.service.administration.problems import troubles
+from gpuspawner.service.metrics.collector import ServiceCollector
 
 BUDGET = 5.0
 

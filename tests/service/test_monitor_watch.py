@@ -13,7 +13,7 @@ from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.idle.readings import GpuReading, Sample
 from gpuspawner.core.idle.sources import Measure, Source, SourceReading
 from gpuspawner.service.observe.monitor_watch import SAMPLES, MonitorWatch
-from gpuspawner.service.tell.console.troubles import troubles
+from gpuspawner.service.administration.problems import troubles
 from gpuspawner.service.tell.explanation import NO_MONITOR, NO_MONITOR_IN_IMAGE
 
 READING = SourceReading("a", Source.MONITOR, Measure.UTILIZATION, 0.0, 60.0)

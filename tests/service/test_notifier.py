@@ -13,8 +13,8 @@ from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.ending import cancelled
 from gpuspawner.service.settings import Settings, SettingsError
 from gpuspawner.service.tell import notifier
-from gpuspawner.service.tell.console.troubles import troubles
-from gpuspawner.service.tell.metrics.collector import ServiceCollector
+from gpuspawner.service.administration.problems import troubles
+from gpuspawner.service.metrics.collector import ServiceCollector
 from gpuspawner.service.tell.notifier import GIVEN_UP_SECONDS, Message, check_targets
 
 SECRET = "s3cret-of-the-hook"

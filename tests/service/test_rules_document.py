@@ -33,7 +33,7 @@ from gpuspawner.service.preemption.words import notice_words, why_words
 from gpuspawner.service.rules.preemptions import new_claim
 from gpuspawner.service.tell.rules.place_changes import PlaceChanges
 from gpuspawner.service.tell.rules.returning import BEFORE_LATER, BY_SHARE
-from gpuspawner.service.tell.rules.rule_words import rules_of
+from gpuspawner.service.quotas.rules_page import rules_of
 from gpuspawner.service.tell.sentences import given_instead, gpus_asked, starts_now, waits
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "rules.md").read_text()

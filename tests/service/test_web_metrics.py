@@ -20,9 +20,9 @@ from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Notice, Rate
 from gpuspawner.service.rules.accounts import STATES
-from gpuspawner.service.tell.metrics import people
-from gpuspawner.service.tell.metrics.collector import ServiceCollector
-from gpuspawner.service.tell.metrics.scraped import keep
+from gpuspawner.service.metrics import per_user as people
+from gpuspawner.service.metrics.collector import ServiceCollector
+from gpuspawner.service.metrics.api import keep
 
 OPERATING = (Path(__file__).parents[2] / "docs" / "operating.md").read_text()
 

@@ -69,14 +69,28 @@ def title_of(state: Parts, one: Restriction) -> str:
     begins = f" from {show_time(one.begins_at, now)}" if one.begins_at > now else ""
     until = "" if one.until is None else f" until {show_time(one.until, now)}"
     kind, are = gpu_title(one.target, state.catalog), "is" if one.count == 1 else "are"
+    exempt = f"{one.whom} is" if one.target else f"Workspaces of {one.whom} are"
     effect = {
-        Measure.DRAIN: f"Nothing new starts on {one.target}",
-        Measure.QUARANTINE: f"The GPU {one.whom or one.target} is given to nobody new",
-        Measure.PAUSE: f"No {kind} is given" if one.target else "Nothing is given to anybody",
+        Measure.DRAIN: f"No new workspace starts on {one.target}",
+        Measure.QUARANTINE: f"No new workspace gets the GPU {one.whom or one.target}",
+        Measure.PAUSE: f"No workspace gets {kind}" if one.target else "No new workspace starts",
         Measure.RESERVE: f"{one.count} {kind} {are} reserved for {one.account.called(one.whom)}",
-        Measure.EXEMPT: f"{one.whom if one.target else f'What {one.whom} runs'} is not judged as idle",
+        Measure.EXEMPT: f"{exempt} not stopped as idle",
     }
     return f"{effect[one.measure]}{begins}{until}"
+
+
+def target_of(state: Parts, one: Restriction) -> str:
+    """Return the target of a restriction, as people read it."""
+    kind = gpu_title(one.target, state.catalog)
+    targets = {
+        Measure.DRAIN: one.target,
+        Measure.QUARANTINE: one.whom or one.target,
+        Measure.PAUSE: kind if one.target else "All GPUs",
+        Measure.RESERVE: f"{one.count} {kind} for {one.account.called(one.whom)}",
+        Measure.EXEMPT: one.whom if one.target else f"All workspaces of {one.whom}",
+    }
+    return targets[one.measure]
 
 
 def present_restriction(state: Parts, one: Restriction) -> models.Restriction:
@@ -98,6 +112,7 @@ def present_restriction(state: Parts, one: Restriction) -> models.Restriction:
         until=one.until,
         lifted=lifted,
         state=_state(one, state.clock.now()),
+        on=target_of(state, one),
     )
 
 
@@ -109,7 +124,7 @@ def _state(one: Restriction, now: float) -> models.RestrictionState:
 
 def lease_title(lease: Lease) -> str:
     """Return the name of a workspace for administrators."""
-    return f"{lease.user}: {lease.key.server or 'default workspace'}"
+    return f"{lease.user} / {lease.key.server or 'default workspace'}"
 
 
 def present_affected(state: Parts, lease: Lease, words: str, ends_at: float | None) -> models.Affected:

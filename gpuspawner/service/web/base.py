@@ -54,7 +54,7 @@ def zone(at: float) -> str:
 
 def _read_templates() -> dict[str, tuple[str, str, None]]:
     """Return all templates by name, as they are now: text and file; None has Jinja look no more at the file."""
-    folders = [HERE / "templates", HERE / "console" / "templates", HERE.parent / "administration" / "templates"]
+    folders = [HERE / "templates", HERE.parent / "administration" / "templates"]
     files = [file for folder in folders for file in folder.glob("*.html")]
     return {file.name: (file.read_text(encoding="utf-8"), str(file), None) for file in files}
 

@@ -23,7 +23,7 @@ from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.api import correct_usage, grant_quota, take_grant_back
 from gpuspawner.service.quotas.presenter import present_grant
 from gpuspawner.service.web.actor import Actor
-from gpuspawner.service.web.admin_page import AdminPage
+from gpuspawner.service.web.admin_page import TABS, AdminPage
 from gpuspawner.service.web.endpoint import Endpoint
 
 ORIGIN = "the console"
@@ -255,6 +255,7 @@ class DialogPage(AdminPage):
         found: Any = None,
     ) -> None:
         state, catalog, fleet = self.parts, self.parts.catalog, self.parts.scheduler.fleet
+        self.tab = next((tab for tab, _, path in reversed(TABS) if self._back().startswith(path)), self.tab)
         leases = [lease for one in dict.fromkeys(ids) if (lease := await state.book.find(one)) is not None]
         kinds = [(kind, one.title) for kind, one in catalog.gpus.items()]
         units = [*UNITS, *((kind, f"{title} at once") for kind, title in kinds), *BUDGETS]

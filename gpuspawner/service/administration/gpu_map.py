@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from gpuspawner.core.administering.restrictions import Measure
 from gpuspawner.core.gpus.fleet import GpuKind, NodeName
 from gpuspawner.service.administration import models
+from gpuspawner.service.administration.problems import is_unmeasured
 from gpuspawner.service.administration.restrictions import present_restriction
 from gpuspawner.service.observe.gpu_states import NO_KIND, STATES, SeenGpu, seen_gpus
 from gpuspawner.service.parts import Parts
@@ -66,7 +67,7 @@ GPUS = Table(
     (
         Filter("node", "Node or user", within=("node", "user")),
         Filter("state", "Any state", tuple((state, WORDS[state].capitalize()) for state in ORDER)),
-        Filter("kind", "GPU kind", within=("kind",)),
+        Filter("kind", "Any GPU", within=("kind",)),
     ),
     sort="node",
     choices={"view": ("map", "list")},
@@ -102,6 +103,7 @@ class GpuSquare:
     label: str
     words: str
     page: str
+    needs_attention: bool
 
     @property
     def css_class(self) -> str:
@@ -129,8 +131,8 @@ class Node:
     def state(self) -> tuple[str, str, str]:
         """Icon, kind and words of the state of the whole node."""
         for state, icon, kind in (("suspect", "alert", "bad"), ("unmeasured", "question", "warn")):
-            if self.counts.get(state):
-                return icon, kind, f"{self.counts[state]} {WORDS[state]}"
+            if count := sum(one.state == state and one.needs_attention for one in self.squares):
+                return icon, kind, f"{count} {WORDS[state]}"
         return ("wrench", "plan", "Drained") if self.drain else ("check", "good", "Healthy")
 
 
@@ -235,6 +237,12 @@ def _gpu_row(state: Parts, one: SeenGpu, closed: Mapping[str, models.Restriction
     )
 
 
+def _needs_attention(state: Parts, one: SeenGpu) -> bool:
+    """Return whether a GPU is faulty, or can't be measured though its workspace has run for some time."""
+    unmeasured = one.state == "unmeasured" and any(is_unmeasured(state, lease) for lease in one.holders)
+    return one.state == "suspect" or unmeasured
+
+
 def _utilization(state: Parts, one: SeenGpu) -> float | None:
     """Return the highest use that the newest readings show, None if it is not known."""
     readings = (state.sampler.newest(lease.id).get(one.gpu.id) for lease in one.holders)
@@ -263,13 +271,15 @@ def _note(state: Parts, one: SeenGpu, closed: Mapping[str, models.Restriction]) 
 
 
 def present_nodes(state: Parts, seen: Iterable[SeenGpu]) -> list[Node]:
-    """Return the nodes: first those with a GPU in a state of NOTED, then by name."""
+    """Return the nodes: large ones first, of these first those with a GPU in a state of NOTED, then by name."""
     by_node: dict[NodeName, list[SeenGpu]] = defaultdict(list)
     for one in seen:
         by_node[one.gpu.on].append(one)
     closed = _closing(state)
     found = [_node(state, name.node, gpus, closed) for name, gpus in by_node.items()]
-    return sorted(found, key=lambda one: ([not one.counts.get(noted) for noted in NOTED], _natural_key(one.name)))
+    return sorted(
+        found, key=lambda one: (one.is_small, [not one.counts.get(noted) for noted in NOTED], _natural_key(one.name))
+    )
 
 
 def _node(state: Parts, name: str, gpus: Sequence[SeenGpu], closed: Mapping[str, models.Restriction]) -> Node:
@@ -301,7 +311,8 @@ def _square(state: Parts, one: SeenGpu, closed: Mapping[str, models.Restriction]
     note = _note(state, one, closed)
     page = f"{state.prefix}workspaces/{one.holders[0].id}" if one.holders else ""
     label = names or WORDS[one.state].capitalize()
-    return GpuSquare(one.gpu.index, one.state, percent, label, f"{words}. {note}".rstrip(". "), page)
+    words = f"{words}. {note}".rstrip(". ")
+    return GpuSquare(one.gpu.index, one.state, percent, label, words, page, _needs_attention(state, one))
 
 
 def _natural_key(name: str) -> list[tuple[int, int, str]]:
@@ -338,7 +349,7 @@ class GpusPage(ListPage):
         found = [node for node in nodes if _matches(node, wanted.filters)]
         begin = (wanted.page - 1) * MAX_NODES
         counts = Counter(one.state for one in seen)
-        attention = [row for row in rows if row.state in {"suspect", "unmeasured"}]
+        attention = [row for row, one in zip(rows, seen, strict=True) if _needs_attention(state, one)]
         self.show_list(
             list_part(rows, wanted),
             counts=[(x, CLASSES.get(x, x), WORDS[x].capitalize(), counts[x]) for x in ORDER if counts[x]],

@@ -60,8 +60,8 @@ WORKSPACES = Table(
     (
         Filter("find", "User, workspace or node", within=("user", "workspace", "node", "template")),
         Filter("state", "Any state", STATES),
-        Filter("team", "Team", within=("team",)),
-        Filter("kind", "GPU kind", within=("kind",)),
+        Filter("team", "Any team", within=("team",)),
+        Filter("kind", "Any GPU", within=("kind",)),
     ),
     sort="-idle_gpu_hours",
 )
@@ -84,8 +84,8 @@ QUEUE = Table(
     ),
     (
         Filter("find", "User or workspace", within=("user", "workspace")),
-        Filter("team", "Team", within=("team",)),
-        Filter("kind", "GPU kind", within=("kind",)),
+        Filter("team", "Any team", within=("team",)),
+        Filter("kind", "Any GPU", within=("kind",)),
         Filter("held", "Held back or not", (("yes", "Held back by a rule"), ("no", "In line"))),
     ),
 )
@@ -207,7 +207,7 @@ def _workspace_row(state: Parts, lease: Lease, now: float) -> WorkspaceRow:
         node=next(filter(None, (state.scheduler.fleet.node_of(slot.gpu) for slot in lease.slots)), ""),
         team=team_title(state.catalog, lease.request.team) or "",
         idle_seconds=idle_seconds,
-        idle_gpu_hours=None if idle_seconds is None else idle_seconds * _shares(lease) / 3600,
+        idle_gpu_hours=idle_seconds * _shares(lease) / 3600 if idle_seconds else None,
         running_seconds=None if lease.running_at is None else now - lease.running_at,
         ends_at=lease.deadline_at if lease.notice is None else lease.notice.at,
         template=template.title if template else lease.request.template or "not known",

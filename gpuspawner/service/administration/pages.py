@@ -42,7 +42,7 @@ NEXT = "X-Next"
 RESTRICTIONS = Table(
     "restrictions",
     (
-        Column("what", "Restriction"),
+        Column("what", "Restriction", "label"),
         Column("on", "On"),
         Column("title", "Effect", "words", exported_only=True),
         Column("state", "State", "state"),

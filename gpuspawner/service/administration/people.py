@@ -94,8 +94,10 @@ PEOPLE = Table(
     ),
     (
         Filter("find", "User", within=("user",)),
-        Filter("team", "Team", within=("teams",)),
-        Filter("now", "Now", (("running", "With GPUs now"), ("waiting", "Waiting"), ("nothing", "Without workspace"))),
+        Filter("team", "Any team", within=("teams",)),
+        Filter(
+            "now", "Everybody", (("running", "With GPUs now"), ("waiting", "Waiting"), ("nothing", "Without workspace"))
+        ),
     ),
     sort="-allocated",
 )

@@ -151,7 +151,7 @@ def _unmeasured_nodes(state: Parts) -> Iterator[Problem]:
     """Yield a problem for each node with workspaces that can't be measured, for many nodes one."""
     nodes: dict[str, list[Lease]] = {}
     for lease in state.book:
-        if _is_unmeasured(state, lease):
+        if is_unmeasured(state, lease):
             node = next(filter(None, (state.scheduler.fleet.node_of(slot.gpu) for slot in lease.slots)), "not known")
             nodes.setdefault(node, []).append(lease)
     remedy = (
@@ -183,7 +183,7 @@ def _missing_monitors(state: Parts) -> Iterator[Problem]:
     yield Problem(what, remedy, unmeasured=True, pages=_pages(state, leases))
 
 
-def _is_unmeasured(state: Parts, lease: Lease) -> bool:
+def is_unmeasured(state: Parts, lease: Lease) -> bool:
     """Return whether an idle rule applies to a workspace, and its readings are late or prove nothing."""
     now, kind = state.clock.now(), lease.streak.kind
     policy = idle_policy_of(state.catalog, lease, now) if lease.phase in UP and lease.slots else None

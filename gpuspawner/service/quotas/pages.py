@@ -216,6 +216,7 @@ class QuotasPage(ListPage):
             claims_over=[present_claim(state, one) for one in claims if one.over_at is not None],
             entries=_entry_rules(state, rows),
             rules=list(rules_of(state.catalog, (), now)),
+            currency=state.catalog.rules.currency,
         )
 
 

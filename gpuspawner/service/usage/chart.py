@@ -10,6 +10,8 @@ from datetime import date
 from gpuspawner.service.store.usage_sums import UsageAmounts
 
 TICKS = 3
+HEADROOM = 1.12
+"""The axis is higher than its highest value by this factor, so that the uppermost tick does not touch the heading."""
 LABELS = 7
 MIN_CAPACITY_PERCENT = 15.0
 """The line of all GPUs is left out if the highest column would be lower than this. Arbitrary: bars must be readable."""
@@ -71,7 +73,7 @@ def columns_of(
         words = f"{one.active:.1f} active, {one.idle:.1f} idle, {one.not_measured:.1f} not measured"
         label = _short(day) if number % every == 0 else ""
         columns.append(ChartColumn(day, parts, label, f"{_short(day)}: {words}"))
-    ticks = tuple((f"{value:,g}", round(100 * value / top, 1)) for value in reversed(_steps(top, step)))
+    ticks = tuple((f"{value:,g}", round(100 * value / top, 1)) for value in reversed(_steps(top / HEADROOM, step)))
     capacity = round(100 * (capacity_hours or 0.0) / top, 1) if shows_capacity else None
     unit = "week" if weekly else "day"
     summary = f"GPU hours by {unit}, from {min(totals, default=0.0):.1f} to {highest:.1f}"
@@ -84,14 +86,14 @@ def _short(day: str) -> str:
 
 
 def _scale(highest: float) -> tuple[float, float]:
-    """Return the highest value of the axis, and the step between two: 1, 2 or 5 times a power of ten."""
+    """Return the height of the axis, and the step between two ticks: 1, 2 or 5 times a power of ten."""
     if highest <= 0:
         return 1.0, 1.0
     rough = highest / TICKS
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * times for times in (1, 2, 5, 10) if power * times >= rough)
-    return step * math.ceil(highest / step), step
+    return HEADROOM * highest, step
 
 
-def _steps(top: float, step: float) -> list[float]:
-    return [round(number * step, 6) for number in range(round(top / step) + 1)]
+def _steps(highest: float, step: float) -> list[float]:
+    return [round(number * step, 6) for number in range(math.floor(highest / step) + 1)]

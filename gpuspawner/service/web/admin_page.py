@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tornado.web import HTTPError
 
+from gpuspawner.catalog import teams_of
+from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.calendar.periods import day_of, milliseconds
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.web.base import PageHandler
@@ -31,7 +33,7 @@ TABS = (
     ("queue", "Queue", "console/queue"),
     ("gpus", "GPUs", "console/gpus"),
     ("people", "People", "console/people"),
-    ("quotas", "Quotas", "quotas"),
+    ("quotas", "Quotas", "console/quotas"),
     ("restrictions", "Restrictions", "console/restrictions"),
     ("audit", "Audit log", "console/audit"),
 )
@@ -102,6 +104,12 @@ class ListPage(AdminPage, ABC):
     acts: tuple[tuple[str, str, str], ...] = ()
     """The acts on selected rows: names of ``administration.dialogs``, icons and the words of their buttons."""
 
+    def options(self) -> Mapping[str, Sequence[str]]:
+        """Return the titles to choose from, for filters that match a part of a text."""
+        catalog = self.parts.catalog
+        teams = [team_title(catalog, team) or team for team in teams_of(catalog.rules, None)]
+        return {"kind": [kind.title for kind in catalog.gpus.values()], "team": teams}
+
     @abstractmethod
     async def rows(self) -> Sequence[Row]:
         """Return every row, before any filter."""
@@ -117,7 +125,8 @@ class ListPage(AdminPage, ABC):
 
     def show_list(self, part: ListPart, status: int = 200, **values: Any) -> None:
         """Answer with the page of a list."""
-        named = {"title": self.title, "empty": self.empty, "views": self.views, "acts": self.acts}
+        named: dict[str, Any] = {"title": self.title, "empty": self.empty, "views": self.views, "acts": self.acts}
+        named["options"] = self.options()
         self.show(self.template, status, list=part, path=f"console/{self.table.name}", **named, **values)
 
     def export(self, form: str, state: ListState, rows: Sequence[Row], total: int) -> None:

@@ -1,7 +1,7 @@
 # The commands; `make run` and `make test` are the two that matter. What they install stays in this folder, but for what
 # `make cluster` builds: its cache outlives the checkout (GPUSPAWNER_CACHE).
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster test test-all bench size docs package sbom images cluster cluster-stop test-cluster clean
+.PHONY: help run run-cluster test test-all bench size docs package sbom images release cluster cluster-stop test-cluster clean
 python = python=$$(sh tools/python.sh) && exec $$python
 
 help: ## what can be made
@@ -39,6 +39,9 @@ sbom: ## the same, the licences of all that it pulls in, and its bill of materia
 
 images: ## of service, hub and workspaces, by docker, podman or buildah; IMAGES="service hub", PREFIX=registry.example.org/ml/
 	@$(python) -m tools.images
+
+release: ## everything that a release publishes, into dist/; see RELEASE.md
+	@$(python) -m tools.release
 
 cluster: ## a real Kubernetes on this machine, of one node; as root, 15 minutes the first time
 	@$(python) -m tools.cluster start

@@ -28,8 +28,8 @@ from tornado.testing import bind_unused_port
 
 from gpuspawner.backends.fake import FakeBackend
 from gpuspawner.catalog import load_catalog
+from gpuspawner.core.authentication import new_nonce, request_headers
 from gpuspawner.core.gpus.fleet import Gpu
-from gpuspawner.core.proof import new_nonce, request_headers
 from gpuspawner.service.app import Options, application, load, wire
 from gpuspawner.service.clock import SteadyClock
 from gpuspawner.service.fake import FakeHub, HandClock

@@ -25,13 +25,12 @@ from gpuspawner.backends.fake import FakeBackend
 from gpuspawner.core.gpus.fleet import Beside, Fleet, Gpu, GpuKind, NodeName, Slot
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.live import LiveLeases
-from gpuspawner.core.queue.snapshot import Snapshot
-from gpuspawner.core.quotas.charges import rate_of
+from gpuspawner.core.queue.snapshot import LiveLeases, Snapshot
+from gpuspawner.core.quotas.ledger import rate_of
 from gpuspawner.core.rules import Limit, Quota, Rules, Team, What, Whom
 from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.service.engine.scheduler_sync import at_once
 from gpuspawner.service.garbage import look_seldom
-from gpuspawner.service.leases.syncs import at_once
 
 KINDS = {"a100": GpuKind("a100", "A100", 80 * 2**30)}
 NODES = [n for n in (100, 1_000, 10_000) if n <= int(os.environ.get("NODES", "10000"))]

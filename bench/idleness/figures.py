@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from peers import Peer
 
-from gpuspawner.core.idle.policy import IdlePolicy
+from gpuspawner.core.idle.policies import IdlePolicy
 from gpuspawner.simulate.probe import Looking, Probe
 from gpuspawner.simulate.replay import Judged, Totals, judged, simulate, totals
 from gpuspawner.simulate.sessions import Session

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 
-from gpuspawner.core.idle.policy import IdlePolicy
+from gpuspawner.core.idle.policies import IdlePolicy
 from gpuspawner.simulate.habits import Door, Sharing
 from gpuspawner.simulate.sessions import Session
 from gpuspawner.simulate.timeline import Span, Timeline, first_gap_end, merged

@@ -9,7 +9,7 @@ from pathlib import Path
 from figures import POLICY, Row, ours
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.core.idle.policy import IdlePolicy
+from gpuspawner.core.idle.policies import IdlePolicy
 from gpuspawner.simulate.habits import HOUR, Habits, Sharing, Work
 from gpuspawner.simulate.probe import Probe
 from gpuspawner.simulate.replay import totals

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from openb import Task, Trace
 from rivals import Policy, pick
 
-from gpuspawner.core.placement.fragmentation import Ask, Growth, Look
+from gpuspawner.core.gpus.fragmentation import Ask, Growth, Look
 
 
 @dataclass(frozen=True)

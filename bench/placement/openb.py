@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuspawner.core.placement.fragmentation import Ask, Look
+from gpuspawner.core.gpus.fragmentation import Ask, Look
 
 LISTS = ("default", "gpuspec10", "gpuspec25", "gpuspec33")
 MEMORY_GIB = {"P100": 16, "T4": 16, "V100M16": 16, "V100M32": 32, "A10": 24}

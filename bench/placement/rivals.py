@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from gpuspawner.core.placement.fragmentation import Ask, Demand, Growth, Look
+from gpuspawner.core.gpus.fragmentation import Ask, Demand, Growth, Look
 
 MOST_CPU, MOST_GPUS = 128_000, 8
 """Of any node of the trace: best fit adds up CPU and GPUs as parts of these."""

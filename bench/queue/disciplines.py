@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpuspawner.core.gpus.fleet import Slot
-from gpuspawner.core.placement.kinds import kinds_of
-from gpuspawner.core.placement.pools import Pools
-from gpuspawner.core.queue.grants import decide
+from gpuspawner.core.gpus.placement import kinds_of
+from gpuspawner.core.gpus.pools import Pools
+from gpuspawner.core.queue.decisions import decide
 from gpuspawner.core.queue.snapshot import Snapshot
 
 Starts = list[tuple[str, tuple[Slot, ...], float]]

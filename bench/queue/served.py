@@ -13,26 +13,27 @@ from disciplines import Discipline
 from sessions import Session, Workload
 
 from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.gpus.fragmentation import Demand
+from gpuspawner.core.gpus.placement import UNKNOWN, demand_of
 from gpuspawner.core.leases.lease import Key, Lease, Phase
-from gpuspawner.core.placement.fragmentation import Demand
-from gpuspawner.core.placement.placement import UNKNOWN, demand_of
 from gpuspawner.core.queue.estimates import (
     EACH_SIDE,
+    MOST_ERRORS,
     WINDOW_SECONDS,
+    Outcome,
     PastPoint,
     StartEstimate,
     chance_to_show,
     estimate_starts,
     later_requests,
+    queue_places,
+    range_of,
 )
-from gpuspawner.core.queue.forecasts import MOST_FORECAST
+from gpuspawner.core.queue.forecasts import MOST_FORECAST, RunTimes, past_run
 from gpuspawner.core.queue.index import Index
-from gpuspawner.core.queue.positions import queue_places
-from gpuspawner.core.queue.ranges import MOST_ERRORS, Outcome, range_of
-from gpuspawner.core.queue.run_times import RunTimes, past_run
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
-from gpuspawner.core.quotas.charges import HALF_LIFE_SECONDS
-from gpuspawner.core.quotas.entries import accounts_of
+from gpuspawner.core.quotas.ledger import HALF_LIFE_SECONDS
+from gpuspawner.core.quotas.limits import accounts_of
 from gpuspawner.core.rules import Account, Accounts
 
 TICK_SECONDS = 60.0

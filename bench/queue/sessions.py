@@ -15,8 +15,8 @@ from math import ceil
 from openb import Task, Trace
 
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind
+from gpuspawner.core.gpus.fragmentation import Look
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.placement.fragmentation import Look
 
 USERS = 40
 LONGEST_SECONDS = 86400.0

@@ -10,7 +10,7 @@ from typing import Any
 from gpuspawner.adoption.draft import MOST_GPUS, Draft, Entry, named
 from gpuspawner.adoption.gpu_models import compute_of, memory_of, short_name, title_of, written_memory
 from gpuspawner.catalog.models import ANY_GPU, NO_GPU
-from gpuspawner.core.gpus.names import mig_part
+from gpuspawner.core.gpus.fleet import mig_part
 
 KnownBy = tuple[str, str, int, bool]
 UNKNOWN_MEMORY = "1GiB"

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Slot
-from gpuspawner.core.gpus.names import Group
+from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Group, Slot
 
 LEASE_ID = "GPUSPAWNER_LEASE_ID"
 """The variable by which a process is known to belong to a lease."""

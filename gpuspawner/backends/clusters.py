@@ -17,10 +17,9 @@ from typing import Any, Protocol, TypeVar
 from gpuspawner.backends.base import Backend, ProbeResult, Running
 from gpuspawner.backends.outages import OutageLog
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, NodeName, Slot
-from gpuspawner.core.gpus.names import Group, group_of, node_in
+from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Group, NodeName, Slot, group_of, node_in
 from gpuspawner.core.outages import Outage
-from gpuspawner.core.quotas.limits import Room
+from gpuspawner.core.quotas.namespaces import Room
 
 T = TypeVar("T")
 

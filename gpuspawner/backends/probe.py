@@ -17,8 +17,7 @@ from gpuspawner.backends.probe_processes import Holders, ProcessLines, ProcessTa
 from gpuspawner.backends.probe_rows import Told, Values, highest_known, joined, read_rows
 from gpuspawner.backends.probe_soft import opened_reading, soft_readings
 from gpuspawner.backends.probe_tools import read_tables
-from gpuspawner.core.idle.readings import GpuReading, Sample
-from gpuspawner.core.idle.sources import SourceReading
+from gpuspawner.core.idle.readings import GpuReading, Sample, SourceReading
 
 BEGIN, END = "gpuspawner-probe 1 begin", "gpuspawner-probe 1 end"
 MOST_GPUS = 64

@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from gpuspawner.core.idle.readings import GpuReading
-from gpuspawner.core.idle.sources import Measure, Source, SourceReading
+from gpuspawner.core.idle.readings import GpuReading, Measure, Source, SourceReading
 
 STALE_SECONDS = 60.0
 """What was told longer ago than this is not believed any more: it is written every 5 s."""

@@ -11,7 +11,7 @@ from gpuspawner.catalog.models import Catalog
 from gpuspawner.catalog.visibility import MAKE_IT, NOBODY_IN_IT, missing_groups
 from gpuspawner.core.errors import Problem
 from gpuspawner.core.rules import Used
-from gpuspawner.core.suggestions import did_you_mean
+from gpuspawner.core.text_fields import did_you_mean
 from gpuspawner.core.units import show_duration
 
 Source = str | Path | Mapping[str, object]

@@ -14,8 +14,7 @@ from gpuspawner.catalog.cluster_models import Cluster
 from gpuspawner.catalog.document import Issue
 from gpuspawner.catalog.entries import CheckedFile
 from gpuspawner.catalog.models import Catalog, Template
-from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.gpus.names import name_in
+from gpuspawner.core.gpus.fleet import GpuKind, name_in
 
 PRICE_DIGITS = 6
 

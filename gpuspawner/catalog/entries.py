@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 from gpuspawner.catalog.document import Issue, Loc, WrongPaths
 from gpuspawner.catalog.keys import keys_of
 from gpuspawner.catalog.models import Template, WrittenCatalog
-from gpuspawner.core.idle.policy import LifecyclePolicy
-from gpuspawner.core.suggestions import did_you_mean
+from gpuspawner.core.idle.policies import LifecyclePolicy
+from gpuspawner.core.text_fields import did_you_mean
 
 E = TypeVar("E", LifecyclePolicy, Template)
 

@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 
 from gpuspawner.catalog.models import ANY_GPU, NO_GPU, Catalog, Template
 from gpuspawner.catalog.visibility import listed
-from gpuspawner.core.as_written import read_bytes
 from gpuspawner.core.errors import RequestRefused, quoted
-from gpuspawner.core.units import BadValue, OutOfRange, parse_count, show_bytes
+from gpuspawner.core.units import BadValue, OutOfRange, parse_count, read_bytes, show_bytes
 
 T = TypeVar("T", int, float)
 

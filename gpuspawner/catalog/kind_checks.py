@@ -10,10 +10,8 @@ from typing import Any
 from gpuspawner.catalog.document import Issue, Loc
 from gpuspawner.catalog.entries import CheckedFile
 from gpuspawner.core.errors import quoted
-from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.gpus.names import mig_part
-from gpuspawner.core.gpus.spot import spot_labels
-from gpuspawner.core.gpus.vendors import NVIDIA, VENDORS
+from gpuspawner.core.gpus.fleet import GpuKind, mig_part
+from gpuspawner.core.gpus.vendors import NVIDIA, VENDORS, spot_labels
 from gpuspawner.core.units import show_bytes
 
 PRODUCT = "nvidia.com/gpu.product"

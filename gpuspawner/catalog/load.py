@@ -16,7 +16,7 @@ from gpuspawner.catalog.template_checks import OtherEntries, build_template
 from gpuspawner.catalog.validation import validate
 from gpuspawner.catalog.visibility import charging_teams
 from gpuspawner.core.errors import SHOWN_CHARACTERS, CatalogError, Problem, quoted
-from gpuspawner.core.idle.policy import LifecyclePolicy
+from gpuspawner.core.idle.policies import LifecyclePolicy
 
 DICT_NAME = "configure(catalog=...)"
 """The name in messages of a catalog that is given as a dict."""

@@ -22,7 +22,7 @@ from gpuspawner.catalog.quota_models import Hold, QuotaLimits
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.fields import Internal, Reader, Required, section, text_reader, write_nothing
 from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.idle.policy import LifecyclePolicy
+from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.number_fields import (
     Bytes,
     BytesRange,

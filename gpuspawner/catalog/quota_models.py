@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Annotated, NamedTuple
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.calendar.windows import WeeklyWindow
+from gpuspawner.core.calendar import Per, WeeklyWindow
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.fields import (
     Reader,
@@ -21,7 +21,7 @@ from gpuspawner.core.fields import (
     write_nothing,
 )
 from gpuspawner.core.number_fields import BYTES, CORES, DATE, GpuCount
-from gpuspawner.core.rules import Budget, ClassHold, Limit, Per, Quota, Used, What, Whom
+from gpuspawner.core.rules import Budget, ClassHold, Limit, Quota, Used, What, Whom
 from gpuspawner.core.text_fields import GroupName, KindName
 from gpuspawner.core.units import BadValue
 

@@ -16,11 +16,10 @@ from gpuspawner.catalog.own_software import choose_tools, read_own_image, read_r
 from gpuspawner.catalog.profile_options import PROFILE, Menu, check_choices
 from gpuspawner.catalog.start_options import OPTIONS, refuse_large, unknown_option
 from gpuspawner.catalog.visibility import choose_team, listed, visible
-from gpuspawner.core.as_written import read_bytes, read_cpu, read_duration
 from gpuspawner.core.errors import Conflict, RequestRefused, TooLarge, label_of, quoted
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.holds import classes_of
-from gpuspawner.core.units import BadValue, show_bytes, show_cpu, show_duration
+from gpuspawner.core.queue.class_holds import classes_of
+from gpuspawner.core.units import BadValue, read_bytes, read_cpu, read_duration, show_bytes, show_cpu, show_duration
 
 T = TypeVar("T", int, float)
 V = TypeVar("V")

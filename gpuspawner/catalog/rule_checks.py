@@ -9,9 +9,9 @@ from gpuspawner.catalog.cluster_models import SchedulerChoice
 from gpuspawner.catalog.document import Issue, Loc
 from gpuspawner.catalog.entries import CheckedFile, Entry
 from gpuspawner.catalog.quota_models import QuotaLimits
-from gpuspawner.core.idle.policy import LifecyclePolicy
+from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.rules import Quota, What, Whom
-from gpuspawner.core.suggestions import did_you_mean
+from gpuspawner.core.text_fields import did_you_mean
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration
 
 CLAIM_SAMPLES = 4

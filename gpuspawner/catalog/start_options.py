@@ -12,8 +12,7 @@ from gpuspawner.catalog.profile_options import field_of
 from gpuspawner.core.errors import LARGEST_REQUEST_BYTES, RequestRefused, TooLarge, quoted
 from gpuspawner.core.fields import Reader, list_reader, section, text_reader, whole_number_reader
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.suggestions import closest
-from gpuspawner.core.text_fields import GROUP, LONGEST_IMAGE, NAME, REQUESTED_KIND, REQUESTED_KINDS
+from gpuspawner.core.text_fields import GROUP, LONGEST_IMAGE, NAME, REQUESTED_KIND, REQUESTED_KINDS, closest
 from gpuspawner.core.units import show_cpu
 
 _TEXT = text_reader(LONGEST_IMAGE)

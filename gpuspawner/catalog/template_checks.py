@@ -16,9 +16,9 @@ from gpuspawner.catalog.entries import CheckedFile, Entry
 from gpuspawner.catalog.models import NO_GPU, Template
 from gpuspawner.catalog.rule_checks import most_gpus
 from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.idle.policy import LifecyclePolicy
+from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.rules import Quota
-from gpuspawner.core.suggestions import did_you_mean
+from gpuspawner.core.text_fields import did_you_mean
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration
 
 T = TypeVar("T", int, float)

@@ -16,7 +16,7 @@ from gpuspawner.catalog.models import Template, WrittenCatalog
 from gpuspawner.catalog.quota_models import QuotaLimits
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.fields import UnknownKey
-from gpuspawner.core.suggestions import closest, did_you_mean
+from gpuspawner.core.text_fields import closest, did_you_mean
 from gpuspawner.core.units import BadValue
 
 UNKNOWN = ("unexpected_keyword_argument", "extra_forbidden")

@@ -10,7 +10,6 @@ from io import TextIOWrapper
 
 import click
 
-from gpuspawner import __version__
 from gpuspawner.cli.base import LazyGroup
 from gpuspawner.cli.errors import INTERRUPTED, INVALID, CommandError
 from gpuspawner.core.errors import quoted
@@ -44,6 +43,14 @@ COMMANDS = {
 }
 
 
+def _print_version(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
+        from gpuspawner.version import describe_version  # noqa: PLC0415  # imports subprocess, which --help can do without
+
+        click.echo(f"gpuspawner {describe_version()}")
+        context.exit()
+
+
 @click.group(
     cls=LazyGroup,
     lazy=COMMANDS,
@@ -51,7 +58,14 @@ COMMANDS = {
     context_settings={"max_content_width": 100},
     epilog="Exit codes: 0 done, 1 invalid, 2 refused, 3 service away, 130 interrupted.",
 )
-@click.version_option(__version__, message="gpuspawner %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print version and commit.",
+)
 def gpuspawner() -> None:
     """GPU workspaces for JupyterHub."""
 

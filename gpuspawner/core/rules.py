@@ -13,7 +13,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
-from gpuspawner.core.calendar.windows import AnyWindow, Window
+from gpuspawner.core.calendar import AnyWindow, Per, Window
 from gpuspawner.core.fields import Internal, Required, section
 from gpuspawner.core.number_fields import PositiveDuration, Priority, Weight
 from gpuspawner.core.text_fields import Name, Title
@@ -46,14 +46,6 @@ class Used(Enum):
 
     GPU_HOURS = "gpu_hours"
     COST = "cost"
-
-
-class Per(Enum):
-    """The period of a budget, in the catalog's time zone. A week begins on Monday."""
-
-    DAY = "day"
-    WEEK = "week"
-    MONTH = "month"
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,14 @@ A name in capitals is a reader, for a field with another type: ``Annotated[str |
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
+import unicodedata
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated
-from urllib.parse import urlsplit
+from urllib.parse import urlparse, urlsplit
 from zoneinfo import ZoneInfo, available_timezones
 
 from gpuspawner.core.errors import quoted
@@ -22,7 +25,6 @@ from gpuspawner.core.fields import (
     text_reader,
     write_nothing,
 )
-from gpuspawner.core.suggestions import closest
 from gpuspawner.core.units import BadValue
 
 LONGEST_NAME = 63
@@ -354,3 +356,43 @@ Packages = Annotated[
         {"type": "array", "items": {"type": "string", "maxLength": 200}, "maxItems": MOST_PACKAGES},
     ),
 ]
+
+
+def is_service_address(url: object) -> bool:
+    """Tell whether it is http, with a host, and without a path."""
+    if not isinstance(url, str):
+        return False
+    try:
+        parts = urlparse(url)
+        return parts.scheme == "http" and bool(parts.hostname) and parts.port != 0 and parts.path in {"", "/"}
+    except ValueError:  # a port that is none
+        return False
+
+
+# --- suggestions
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the remedy for an unknown name: the closest known name, or all known names."""
+    names = list(known)
+    if close := closest(name, names):
+        return f"did you mean `{close}`?"
+    return f"known: {', '.join(names[:20])}" if names else "none is defined; define one, or remove this"
+
+
+def closest(name: str, known: Sequence[str], most: int = 100) -> str:
+    """Return the known name that is most like ``name``, or ``""``. Only the first ``most`` names are compared."""
+    return "".join(difflib.get_close_matches(name[:100], known[:most], n=1))  # bounded, because it is slow
+
+
+# --- text of other programs
+
+
+FORMAT = "Cf"
+"""The category of letters that show nothing and change how others are shown, such as those of writing direction."""
+
+
+def plain_text(text: str) -> str:
+    """Return a text as one line without control and format characters, which could show it as another text."""
+    shown = "".join(one if one.isprintable() else "" if unicodedata.category(one) == FORMAT else " " for one in text)
+    return " ".join(shown.split())

@@ -272,3 +272,74 @@ def _number_text(value: object, what: str, right: str) -> str:
             raise _beyond(value, f"is not {what}", right)
         return _short(value, 3) if round(value, 3) == value else str(value)
     return _text(value, what, right)
+
+
+# --- sizes and times as people write them in a form
+
+
+_FORM_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_FORM_SIZE = re.compile(rf"({_FORM_NUMBER}) *(?:([kmgt])i?b?)?", re.IGNORECASE)
+_FORM_CORES = re.compile(rf"({_FORM_NUMBER}) *(?:cores?|cpus?|cpu cores?)", re.IGNORECASE)
+_FORM_CLOCK = re.compile(r"([0-9]{1,3}):([0-5][0-9])")
+_FORM_UNITS = {
+    "d": ("d", "day", "days"),
+    "h": ("h", "hr", "hrs", "hour", "hours"),
+    "m": ("m", "min", "mins", "minute", "minutes"),
+    "s": ("s", "sec", "secs", "second", "seconds"),
+}
+_FORM_UNIT = {word: unit for unit, words in _FORM_UNITS.items() for word in words}
+_FORM_PART = rf"({_FORM_NUMBER}) *({'|'.join(sorted(_FORM_UNIT, key=len, reverse=True))})"
+_FORM_TIME = re.compile(rf"(?:{_FORM_PART}(?: +| *, *| +and +)?)+", re.IGNORECASE)
+_FORM_HOURS_AND_MINUTES = re.compile(r"(.*[0-9] *h) *([0-5]?[0-9])", re.IGNORECASE)
+
+
+def read_bytes(value: object) -> int:
+    """Read a size: ``8`` and ``8 GB`` are 8 GiB, as ``8g`` is; ``512 MB`` is 512 MiB. Else as ``parse_bytes``.
+
+    Memory is sold and measured in powers of two, whatever its unit is called. A text of digits alone counts in GiB, up
+    to the most that is read; a greater one in bytes, as what was stored is written.
+
+    Raises:
+        BadValue: what neither means.
+    """
+    found = _FORM_SIZE.fullmatch(_form_text(value))
+    if not found:
+        return parse_bytes(value)
+    number, unit = found[1], (found[2] or "g").upper()
+    if found[2] is None and "." not in number and int(number) >= MEBIBYTE:
+        return parse_bytes(value)
+    return parse_bytes(f"{number}{unit}iB")
+
+
+def read_duration(value: object) -> float:
+    """Read a time in seconds: ``90`` is 90 minutes, ``1h30`` and ``1:30`` an hour and a half; ``3 days``, ``2 d 4 h``.
+
+    Raises:
+        BadValue: anything else, as ``parse_duration``.
+    """
+    text = _form_text(value)
+    if re.fullmatch(_FORM_NUMBER, text):
+        return parse_duration(f"{text}m")
+    if found := _FORM_CLOCK.fullmatch(text):
+        return parse_duration(f"{found[1]}h{found[2]}m")
+    if found := _FORM_HOURS_AND_MINUTES.fullmatch(text):
+        text = f"{found[1]} {found[2]}m"
+    if not _FORM_TIME.fullmatch(text):
+        return parse_duration(value)
+    parts = re.findall(_FORM_PART, text, re.IGNORECASE)
+    return parse_duration("".join(f"{number}{_FORM_UNIT[unit.lower()]}" for number, unit in parts))
+
+
+def read_cpu(value: object) -> float:
+    """Read a number of cores: ``8``, ``0.5``, ``8 cores``.
+
+    Raises:
+        BadValue: anything else, as ``parse_cpu``.
+    """
+    found = _FORM_CORES.fullmatch(_form_text(value))
+    return parse_cpu(found[1] if found else value)
+
+
+def _form_text(value: object) -> str:
+    """Return a text to look at, "" for one that is left to the strict reader: what is no text, and a flood."""
+    return value.strip(" ") if isinstance(value, str) and len(value) <= LONGEST else ""

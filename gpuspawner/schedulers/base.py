@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Slot
+from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Kinds, Slot
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.backfill import Reservation
-from gpuspawner.core.queue.grants import Held
-from gpuspawner.core.queue.kept_free import KeptFree
-from gpuspawner.core.queue.positions import Place
-from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
-from gpuspawner.core.quotas.limits import Room
+from gpuspawner.core.queue.decisions import Held, KeptFree
+from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.snapshot import Claim, Snapshot
+from gpuspawner.core.quotas.namespaces import Room
 from gpuspawner.core.rules import LatestEnd
 
 SCHEDULER = "scheduler"

@@ -18,16 +18,15 @@ from typing import Any
 from gpuspawner.backends.clusters import ClusterBackend
 from gpuspawner.backends.kubernetes.patches import keep_off
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
-from gpuspawner.core.gpus.groups import unmarked
-from gpuspawner.core.gpus.names import nodes_of
+from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Kinds, Slot, nodes_of
+from gpuspawner.core.gpus.placement import grantable, place, used_shares
+from gpuspawner.core.gpus.pools import unmarked
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.placement.placement import grantable, place, used_shares
-from gpuspawner.core.queue.grants import Decision, Held, decide
-from gpuspawner.core.queue.positions import Place
-from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
-from gpuspawner.core.quotas.limits import (
+from gpuspawner.core.queue.decisions import Decision, Held, decide
+from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.snapshot import Claim, Snapshot
+from gpuspawner.core.quotas.namespaces import (
     OF_ALL,
     Amounts,
     Left,

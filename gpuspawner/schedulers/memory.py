@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from gpuspawner.backends.base import Backend
-from gpuspawner.core.gpus.fleet import Fleet, GpuKind
+from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Kinds
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.grants import decide
-from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
-from gpuspawner.core.quotas.limits import Room
+from gpuspawner.core.queue.decisions import decide
+from gpuspawner.core.queue.snapshot import Claim, Snapshot
+from gpuspawner.core.quotas.namespaces import Room
 from gpuspawner.schedulers.base import Answer, Capabilities, Offer, Preview
 from gpuspawner.schedulers.own_queue import OwnQueue, View, answer_of, offers_of
 

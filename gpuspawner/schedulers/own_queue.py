@@ -13,25 +13,24 @@ from gpuspawner.backends.base import Backend
 from gpuspawner.backends.outages import OutageLog
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind
-from gpuspawner.core.leases.lease import WAITING, Lease
-from gpuspawner.core.outages import GPU_SOURCE
-from gpuspawner.core.placement.kinds import pools_of
-from gpuspawner.core.placement.placement import (
+from gpuspawner.core.gpus.placement import (
     UNKNOWN,
     count_all,
     count_away,
     count_free,
     demand_of,
     largest_fit,
+    pools_of,
     used_shares,
 )
-from gpuspawner.core.queue.grants import Decision, PlaceLimits, decide
+from gpuspawner.core.leases.lease import WAITING, Lease
+from gpuspawner.core.outages import GPU_SOURCE
+from gpuspawner.core.queue.decisions import Decision, PlaceLimits, decide, kept_free
+from gpuspawner.core.queue.estimates import Place, queue_places
+from gpuspawner.core.queue.forecasts import RunTimes, past_run
 from gpuspawner.core.queue.index import Index
-from gpuspawner.core.queue.kept_free import kept_free
-from gpuspawner.core.queue.positions import Place, queue_places
-from gpuspawner.core.queue.run_times import RunTimes, past_run
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
-from gpuspawner.core.quotas.quotas import Tally
+from gpuspawner.core.quotas.usage import Tally
 from gpuspawner.schedulers.base import Answer, Capabilities, Grant, Offer, Preview
 
 LEARN_SECONDS = 600.0

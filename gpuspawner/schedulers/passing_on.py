@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from gpuspawner.core.gpus.fleet import Fleet
+from gpuspawner.core.gpus.fleet import Fleet, Kinds
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.snapshot import Kinds, Snapshot
-from gpuspawner.core.quotas.limits import Room
+from gpuspawner.core.queue.snapshot import Snapshot
+from gpuspawner.core.quotas.namespaces import Room
 from gpuspawner.schedulers.base import Capabilities, Offer, Scheduler
 
 

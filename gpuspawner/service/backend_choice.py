@@ -24,7 +24,7 @@ from gpuspawner.schedulers.by_cluster.view import SharedView
 from gpuspawner.schedulers.http.client import Client
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.schedulers.memory import InMemoryScheduler
-from gpuspawner.service.leases.adoption import is_signed
+from gpuspawner.service.engine.lease_documents import is_signed
 from gpuspawner.service.operator.relay import Relay
 
 if TYPE_CHECKING:

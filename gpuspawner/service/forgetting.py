@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from gpuspawner.core.calendar.periods import day_of, milliseconds
+from gpuspawner.core.calendar import day_of, milliseconds
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.service.api.rest.keys import KEPT_SECONDS
+from gpuspawner.service.notifications.sender import KEPT_SECONDS as OUTBOX_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.personal import OwnedRows
-from gpuspawner.service.tell.notifier import KEPT_SECONDS as OUTBOX_SECONDS
 
 THIN_AT_ONCE_SECONDS = 86400.0
 PAUSE_SECONDS = 0.05

@@ -20,18 +20,18 @@ from gpuspawner.backends.data_folder import made_identity
 from gpuspawner.catalog import Catalog, HttpSchedulerAddress, load_catalog, profile_options, scaled
 from gpuspawner.catalog.catalog_warnings import needing_pods
 from gpuspawner.catalog.watched_file import OF_SERVICE, PROBLEM, CatalogFile, Prepared
+from gpuspawner.core.authentication import hub_id_of, hub_token
 from gpuspawner.core.errors import CatalogError, Unavailable
-from gpuspawner.core.proof import hub_id_of, hub_token
 from gpuspawner.schedulers.base import Unfit
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.service.app import Options, Service
 from gpuspawner.service.backend_choice import BACKEND, CLUSTER, BackendError, Chosen, choose_backend
 from gpuspawner.service.garbage import look_seldom
 from gpuspawner.service.log import TEXT, begin_log, show_times_in
+from gpuspawner.service.notifications.sender import check_targets
 from gpuspawner.service.settings import Settings, changed
 from gpuspawner.service.store.backup import DATABASE, note_address
 from gpuspawner.service.store.databases import database_of
-from gpuspawner.service.tell.notifier import check_targets
 
 log = logging.getLogger("gpuspawner")
 

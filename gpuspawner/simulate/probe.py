@@ -7,9 +7,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpuspawner.core.idle.policy import IdlePolicy
-from gpuspawner.core.idle.readings import PROBED, GpuReading, Sample, SoftReading
-from gpuspawner.core.idle.sources import SourceReading
+from gpuspawner.core.idle.policies import IdlePolicy
+from gpuspawner.core.idle.readings import PROBED, GpuReading, Sample, SoftReading, SourceReading
 from gpuspawner.simulate.habits import Sharing
 from gpuspawner.simulate.replay import Step
 from gpuspawner.simulate.sessions import Session

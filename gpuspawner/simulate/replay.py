@@ -1,7 +1,7 @@
 """What a draft policy would have done: the live service's own judgement, replayed over samples and compared with truth.
 
 Pure. The samples come from the recorded history (``gpuspawner.service.store.history``) or from generated sessions
-(:mod:`gpuspawner.simulate.sessions`); who stops and who is warned is decided by :func:`core.idle.idleness.judge` alone.
+(:mod:`gpuspawner.simulate.sessions`); who stops and who is warned is decided by :func:`core.idle.verdicts.judge` alone.
 """
 
 from __future__ import annotations
@@ -11,21 +11,24 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
-from gpuspawner.core.idle import arrival as arrivals
-from gpuspawner.core.idle.arrival import Arrival, Turn
 from gpuspawner.core.idle.evidence import read_evidence
-from gpuspawner.core.idle.idleness import (
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
+from gpuspawner.core.idle.readings import Sample
+from gpuspawner.core.idle.verdicts import (
+    Arrival,
     SampleKind,
     Streak,
+    Turn,
     Verdict,
     after_restart,
     credit_of,
     judge,
     kept,
     next_sample_seconds,
+    resume_arrival,
+    sign_of,
+    wait_on,
 )
-from gpuspawner.core.idle.policy import IdlePolicy, Mode
-from gpuspawner.core.idle.readings import Sample
 from gpuspawner.simulate.timeline import Timeline, gaps
 
 HOUR = 3600.0
@@ -105,12 +108,12 @@ def replay(
     while (step := look(next_sample_seconds(streak, policy))) is not None:
         if step.restarted:
             streak = after_restart(streak, policy)
-            arrival = arrival and arrivals.after_restart(arrival, policy)
+            arrival = arrival and resume_arrival(arrival, policy)
         evidence = read_evidence(step.sample, policy)
         streak, verdict = judge(streak, evidence, policy, mode)
         if arrival is not None:
-            sign = arrivals.sign_of(evidence)
-            arrival, turn = arrivals.wait_on(arrival, sign, credit_of(evidence, policy), policy, mode)
+            sign = sign_of(evidence)
+            arrival, turn = wait_on(arrival, sign, credit_of(evidence, policy), policy, mode)
             streak, verdict = kept(streak), _VERDICTS.get(turn, Verdict.NONE)
             if turn in {Turn.CAME, Turn.OVER}:
                 streak, arrival = replace(streak, since_busy_seconds=0.0), None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 
-from gpuspawner.core.idle.sources import Measure, Source, SourceReading
+from gpuspawner.core.idle.readings import Measure, Source, SourceReading
 from gpuspawner.simulate.habits import Sharing
 from gpuspawner.simulate.sessions import Session
 from gpuspawner.simulate.timeline import Timeline

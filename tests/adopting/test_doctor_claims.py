@@ -7,8 +7,7 @@ from device_objects import A100, a_class, a_gpu, a_slice
 from gpuspawner.adoption.doctor.claim_checks import kinds_met, nodes_of
 from gpuspawner.adoption.doctor.cluster_checks import devices
 from gpuspawner.adoption.doctor.findings import Answer, State
-from gpuspawner.core.gpus.claims import DeviceClaim
-from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.gpus.fleet import DeviceClaim, GpuKind
 
 GIB = 2**30
 SLICES, CLASSES = Answer(200, [a_slice([a_gpu(0)])]), Answer(200, [a_class()])

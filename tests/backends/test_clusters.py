@@ -8,10 +8,9 @@ import pytest
 from gpuspawner.backends.clusters import LOOK_SECONDS, ClustersBackend
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.fleet import GpuKind, Slot
-from gpuspawner.core.gpus.names import Group
-from gpuspawner.core.placement.placement import place
-from gpuspawner.core.quotas.limits import Room
+from gpuspawner.core.gpus.fleet import GpuKind, Group, Slot
+from gpuspawner.core.gpus.placement import place
+from gpuspawner.core.quotas.namespaces import Room
 
 GPU = "nvidia.com/gpu"
 HOME, AWAY = "eu-west", "us-east"

@@ -9,8 +9,7 @@ from kube_views import HUB
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.devices.asks import claim_spec
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
-from gpuspawner.core.gpus.claims import DeviceClaim, DriverConfig
-from gpuspawner.core.gpus.fleet import GpuKind, Slot
+from gpuspawner.core.gpus.fleet import DeviceClaim, DriverConfig, GpuKind, Slot
 
 GIB = 2**30
 SELECTOR = "device.attributes['gpu.nvidia.com'].type == 'gpu'"

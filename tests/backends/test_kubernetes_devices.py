@@ -13,9 +13,7 @@ from gpuspawner.backends.kubernetes.devices.objects import to_slice
 from gpuspawner.backends.kubernetes.devices.selectors import fits
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.claims import DeviceClaim
-from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.gpus.names import Group
+from gpuspawner.core.gpus.fleet import DeviceClaim, GpuKind, Group
 
 GIB = 2**30
 

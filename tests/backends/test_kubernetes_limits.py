@@ -10,7 +10,7 @@ from kubernetes.utils.quantity import parse_quantity
 
 from gpuspawner.backends.kubernetes.reading.limits import to_limits, to_quota
 from gpuspawner.backends.kubernetes.reading.quantities import amount_of
-from gpuspawner.core.quotas.limits import NamespaceLimit, NamespaceQuota
+from gpuspawner.core.quotas.namespaces import NamespaceLimit, NamespaceQuota
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from test_kubernetes_patches import fits, required, slots
 from gpuspawner.backends.kubernetes.patches import pod_patch
 from gpuspawner.backends.kubernetes.reading.objects import to_node
 from gpuspawner.core.gpus.fleet import Autoscale, GpuKind
-from gpuspawner.core.gpus.spot import KARPENTER, SPOT, notice_seconds, spot_labels
+from gpuspawner.core.gpus.vendors import KARPENTER, SPOT, notice_seconds, spot_labels
 
 GPU, ONE = "nvidia.com/gpu", {"nvidia.com/gpu": 1}
 ON_DEMAND = {KARPENTER: "on-demand", "eks.amazonaws.com/capacityType": "ON_DEMAND"}

@@ -15,7 +15,7 @@ from gpuspawner.backends.kubernetes.names import PRE_STOP
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.outages import API_SERVER, ETCD
-from gpuspawner.core.quotas.limits import Room
+from gpuspawner.core.quotas.namespaces import Room
 
 
 async def test_changes_are_seen_as_they_come(api, a_view):

@@ -14,8 +14,7 @@ from gpuspawner.backends.kubernetes.kinds import cluster_kinds
 from gpuspawner.backends.kubernetes.reading.objects import to_node, to_pod
 from gpuspawner.backends.kubernetes.settings import HUB_TOLERATIONS, ClusterSettings
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.gpus.names import Group
+from gpuspawner.core.gpus.fleet import GpuKind, Group
 
 HUB = "h" * 32
 KINDS = cluster_kinds(

@@ -16,8 +16,8 @@ from gpuspawner.backends.local.mig import MigDevice, mig_devices
 from gpuspawner.backends.probe import parse_probe
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Slot
-from gpuspawner.core.idle.idleness import SampleKind
-from gpuspawner.core.idle.policy import IdlePolicy
+from gpuspawner.core.idle.policies import IdlePolicy
+from gpuspawner.core.idle.verdicts import SampleKind
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 

@@ -10,9 +10,9 @@ from gpuspawner.backends.probe import parse_probe
 from gpuspawner.backends.probe_buffer import ENCODER, GPU, Buffer, read_reports
 from gpuspawner.backends.probe_processes import ProcessTable
 from gpuspawner.core.idle.evidence import read_evidence
-from gpuspawner.core.idle.idleness import SampleKind, Streak, Verdict, judge
-from gpuspawner.core.idle.policy import IdlePolicy, Mode
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import Sample
+from gpuspawner.core.idle.verdicts import SampleKind, Streak, Verdict, judge
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000000"
 B = "GPU-bbbbbbbb-0000-0000-0000-000000000001"

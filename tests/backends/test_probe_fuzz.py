@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.probe import MOST_LINES, parse_probe
 from gpuspawner.backends.probe_processes import ProcessTable, ProcessTime
-from gpuspawner.core.idle.idleness import SampleKind
-from gpuspawner.core.idle.policy import IdlePolicy
+from gpuspawner.core.idle.policies import IdlePolicy
 from gpuspawner.core.idle.readings import Sample
+from gpuspawner.core.idle.verdicts import SampleKind
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000000"
 PIECES = (

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.probe import parse_probe
 from gpuspawner.backends.probe_processes import ProcessTable
-from gpuspawner.core.idle.readings import Sample
-from gpuspawner.core.idle.sources import Measure, Source, SourceReading
+from gpuspawner.core.idle.readings import Measure, Sample, Source, SourceReading
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000000"
 CLOCK = 5000.0

@@ -14,8 +14,8 @@ from harness.verdicts import judge_sample
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.probe import parse_probe, script
-from gpuspawner.core.idle.idleness import SampleKind
-from gpuspawner.core.idle.policy import IdlePolicy
+from gpuspawner.core.idle.policies import IdlePolicy
+from gpuspawner.core.idle.verdicts import SampleKind
 from tools.nvidia import RELEASES
 
 GIB = 2**30

@@ -14,9 +14,9 @@ from gpuspawner.backends.fake import probe_text
 from gpuspawner.backends.probe import parse_probe
 from gpuspawner.backends.probe_rows import MIB
 from gpuspawner.core.idle.evidence import read_evidence
-from gpuspawner.core.idle.idleness import SampleKind, Streak, Verdict, judge
-from gpuspawner.core.idle.policy import IdlePolicy, Mode
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import Sample, SoftReading
+from gpuspawner.core.idle.verdicts import SampleKind, Streak, Verdict, judge
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000000"
 B = "GPU-bbbbbbbb-0000-0000-0000-000000000001"

@@ -5,7 +5,7 @@ from filling import Cluster, unallocated
 from openb import Task, folder, how_often, read, with_consent
 from rivals import BEST_FIT, PACKING, RANDOM, fgd, learning, ours
 
-from gpuspawner.core.placement.fragmentation import Ask, Look
+from gpuspawner.core.gpus.fragmentation import Ask, Look
 
 ANY, GIB = frozenset({"T4", "G2"}), 1024
 NODES = "sn,cpu_milli,memory_mib,gpu,model\na,32000,65536,2,T4\nb,32000,65536,4,G2\nc,32000,65536,0,\n"

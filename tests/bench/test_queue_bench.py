@@ -6,7 +6,7 @@ from openb import Task, Trace
 from served import serve
 from sessions import workload
 
-from gpuspawner.core.placement.fragmentation import Ask, Look
+from gpuspawner.core.gpus.fragmentation import Ask, Look
 
 T4 = frozenset({"T4"})
 TRACE = Trace(

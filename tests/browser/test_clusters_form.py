@@ -13,7 +13,7 @@ from service_pages import pages
 
 from gpuspawner.backends.fake import fake_gpus
 from gpuspawner.catalog import load_text
-from gpuspawner.core.tickets import sign_ticket
+from gpuspawner.core.authentication import sign_ticket
 from gpuspawner.spawner.web import form
 
 CATALOG = load_text("""

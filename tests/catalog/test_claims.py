@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.core.gpus.claims import DeviceClaim, DriverConfig
+from gpuspawner.core.gpus.fleet import DeviceClaim, DriverConfig
 from gpuspawner.core.gpus.vendors import NVIDIA, vendor_of
 
 SELECTOR = "device.attributes['gpu.nvidia.com'].productName.startsWith('NVIDIA H100')"

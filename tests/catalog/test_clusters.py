@@ -5,8 +5,7 @@ from fractions import Fraction
 import pytest
 
 from gpuspawner.catalog import KueueQueues, PodQueues, Route, load_text, resolve, scaled
-from gpuspawner.core.quotas.bounds import amount
-from gpuspawner.core.quotas.quota_words import shown
+from gpuspawner.core.quotas.limits import amount, show_amount
 from gpuspawner.core.rules import Limit, What
 
 CATALOG = """
@@ -178,4 +177,4 @@ def test_a_quota_of_a_kind_counts_it_in_every_cluster(catalog):
     there = resolve(catalog, {"template": "lab", "gpu": "a100@us-east", "count": 2}, "alice")
     assert amount(limit, there, catalog.gpus["a100@us-east"]) == 2
     assert amount(limit, there, None) == 2  # its kind left the catalog
-    assert shown(limit, 2, catalog.gpus) == "2 A100"
+    assert show_amount(limit, 2, catalog.gpus) == "2 A100"

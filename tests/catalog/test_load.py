@@ -18,7 +18,7 @@ from gpuspawner.catalog import (
 )
 from gpuspawner.catalog.models import OnStop
 from gpuspawner.core.gpus.fleet import Autoscale, GpuKind
-from gpuspawner.core.idle.policy import ActivityPolicy, ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
+from gpuspawner.core.idle.policies import ActivityPolicy, ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
 from gpuspawner.core.rules import Rules
 
 GIB = 2**30

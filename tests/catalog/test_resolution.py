@@ -14,7 +14,7 @@ from gpuspawner.catalog import (
     what_is_wrong,
     without_defaults,
 )
-from gpuspawner.core.calendar.windows import Window
+from gpuspawner.core.calendar import Window
 from gpuspawner.core.errors import RequestRefused, TooLarge
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.rules import ClassHold, Rules

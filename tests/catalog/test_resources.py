@@ -11,7 +11,7 @@ from gpuspawner.catalog.quota_models import QuotaLimits
 from gpuspawner.catalog.resources.definitions import FIXED, KINDS, RequestSpec, definition
 from gpuspawner.catalog.start_options import OPTIONS
 from gpuspawner.cli.kube.crd import definitions_text
-from gpuspawner.core.idle.policy import LifecyclePolicy
+from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.text_fields import LONGEST_IMAGE
 from tools.install import ROOT
 

@@ -7,22 +7,9 @@ import pytest
 
 from gpuspawner.catalog import charging_teams, load_text, scaled, teams_of
 from gpuspawner.catalog.rule_checks import most_gpus
-from gpuspawner.core.calendar.windows import Window
-from gpuspawner.core.idle.policy import PreemptionPolicy, QueuePolicy
-from gpuspawner.core.rules import (
-    Budget,
-    ClassHold,
-    Hours,
-    Limit,
-    MakeRoom,
-    Per,
-    Quota,
-    Rules,
-    Team,
-    Used,
-    What,
-    Whom,
-)
+from gpuspawner.core.calendar import Per, Window
+from gpuspawner.core.idle.policies import PreemptionPolicy, QueuePolicy
+from gpuspawner.core.rules import Budget, ClassHold, Hours, Limit, MakeRoom, Quota, Rules, Team, Used, What, Whom
 
 GIB = 2**30
 MONDAY_TO_FRIDAY = frozenset(range(5))

@@ -4,9 +4,8 @@ import pytest
 
 from gpuspawner.catalog import load_text, resolve
 from gpuspawner.core.errors import CatalogError, RequestRefused
-from gpuspawner.core.gpus.claims import DeviceClaim
-from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.placement.kinds import kinds_of
+from gpuspawner.core.gpus.fleet import DeviceClaim, GpuKind
+from gpuspawner.core.gpus.placement import kinds_of
 from gpuspawner.spawner.web import form
 
 GIB = 2**30

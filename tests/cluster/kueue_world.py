@@ -18,8 +18,7 @@ from gpuspawner.backends.kubernetes.api import Api
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.catalog import KueueQueues
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.fleet import Gpu
-from gpuspawner.core.gpus.names import Group
+from gpuspawner.core.gpus.fleet import Gpu, Group
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.schedulers.kueue.asks import HELD, name_of

@@ -17,9 +17,7 @@ from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.devices.asks import claim_spec
 from gpuspawner.backends.kubernetes.names import carried
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
-from gpuspawner.core.gpus.claims import DeviceClaim
-from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.gpus.names import Group
+from gpuspawner.core.gpus.fleet import DeviceClaim, GpuKind, Group
 from gpuspawner.spawner.kubernetes.pods.claims import claim_of, name_claim, owned
 from tools.cluster.standin_claims import Board, StandinClaims
 

@@ -19,8 +19,7 @@ from workspaces import start as workspace
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
-from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.gpus.names import Group
+from gpuspawner.core.gpus.fleet import GpuKind, Group
 from tools.cluster.cluster import Cluster
 from tools.cluster.gpus import why_not_nvidia
 from tools.cluster.nvidia_claims import CLAIM_PROGRAMS, NvidiaClaims

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from gpuspawner.core.idle.evidence import GpuEvidence, read_evidence
-from gpuspawner.core.idle.idleness import SampleKind, Streak, classify
-from gpuspawner.core.idle.policy import IdlePolicy
-from gpuspawner.core.idle.readings import GpuReading, Sample, SoftReading
-from gpuspawner.core.idle.sources import Measure, Source, SourceReading
+from gpuspawner.core.idle.policies import IdlePolicy
+from gpuspawner.core.idle.readings import GpuReading, Measure, Sample, SoftReading, Source, SourceReading
+from gpuspawner.core.idle.verdicts import SampleKind, Streak, classify
 
 POLICY = IdlePolicy(soft_names=("cpu", "kernel"))
 BUSY, UNKNOWN, SOFT, IDLE = SampleKind.BUSY, SampleKind.UNKNOWN, SampleKind.SOFT, SampleKind.IDLE

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpuspawner.core.idle.evidence import Evidence, read_evidence
-from gpuspawner.core.idle.idleness import Streak, Verdict, judge
-from gpuspawner.core.idle.policy import IdlePolicy, Mode
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import GpuReading, Sample
+from gpuspawner.core.idle.verdicts import Streak, Verdict, judge
 
 POLICY = IdlePolicy()
 FAST = IdlePolicy(for_seconds=30, sample_seconds=1, grace_seconds=5, start_up_seconds=1)

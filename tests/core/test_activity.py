@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuspawner.core.idle.evidence import read_evidence
-from gpuspawner.core.idle.idleness import SampleKind, Streak, Verdict, classify, judge
-from gpuspawner.core.idle.policy import ActivityPolicy, LifecyclePolicy, Mode
+from gpuspawner.core.idle.policies import ActivityPolicy, LifecyclePolicy, Mode
 from gpuspawner.core.idle.readings import PROBED, GpuReading, Sample, SoftReading
+from gpuspawner.core.idle.verdicts import SampleKind, Streak, Verdict, classify, judge
 
 POLICY = LifecyclePolicy(mode=Mode.ENFORCE, activity=ActivityPolicy(1200.0, 300.0)).idle_of(gpus=False)
 BUSY, UNKNOWN, IDLE = SampleKind.BUSY, SampleKind.UNKNOWN, SampleKind.IDLE

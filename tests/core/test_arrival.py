@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from lease_builders import a_lease
 
 from gpuspawner.core.gpus.fleet import Slot
-from gpuspawner.core.idle.arrival import Arrival, Sign, Turn, after_restart, sign_of, wait_on
 from gpuspawner.core.idle.evidence import read_evidence
-from gpuspawner.core.idle.policy import IdlePolicy, Mode
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import PROBED, SoftReading
-from gpuspawner.core.leases import lease as leases
-from gpuspawner.core.leases.coming_back import found
+from gpuspawner.core.idle.verdicts import Arrival, Sign, Turn, resume_arrival, sign_of, wait_on
+from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.leases.times import earlier
+from gpuspawner.core.leases.lifetimes import move_back
+from gpuspawner.core.leases.transitions import recover
 
 POLICY = IdlePolicy()
 CLAIM = 1800.0
@@ -65,7 +65,7 @@ def test_it_is_given_back_only_where_nobody_came_who_was_warned_and_only_under_e
     for sign, credit, any_mode, restarts in steps:
         mode = only or any_mode
         if restarts:
-            arrival = after_restart(arrival, POLICY)
+            arrival = resume_arrival(arrival, POLICY)
         arrival, turn = wait_on(arrival, sign, credit, POLICY, mode)
         passed, known = passed + credit, known + (credit if sign is NOBODY else 0.0)
         assert (turn is Turn.CAME) == (sign is SOMEBODY)
@@ -128,9 +128,9 @@ def test_a_change_to_enforce_after_the_time_is_told_before_it_is_carried_out():
 @given(st.floats(0, CLAIM), st.floats(0, CLAIM / 2))
 def test_a_service_that_was_away_leaves_time_to_object(passed, since):
     arrival = Arrival(CLAIM, passed, passed, max(0.0, passed - since))
-    back = after_restart(arrival, POLICY)
+    back = resume_arrival(arrival, POLICY)
     assert back.left_seconds == pytest.approx(max(arrival.left_seconds, 180.0), abs=1e-6)
-    assert after_restart(Arrival(CLAIM, passed), POLICY) == Arrival(CLAIM, passed)
+    assert resume_arrival(Arrival(CLAIM, passed), POLICY) == Arrival(CLAIM, passed)
     assert 0 <= back.absent_seconds <= back.passed_seconds
 
 
@@ -138,16 +138,18 @@ STARTING = replace(a_lease(phase=Phase.STARTING), slots=(Slot("gpu"),), granted_
 
 
 def test_only_what_came_while_nobody_looked_waits_for_somebody():
-    assert leases.run(STARTING, "s", 9.0).arrival == Arrival(CLAIM)
-    assert leases.run(replace(STARTING, unwatched=False), "s", 9.0).arrival is None
-    assert leases.run(replace(STARTING, slots=()), "s", 9.0).arrival is None
-    assert leases.run(replace(STARTING, adopted=True), "s", 9.0).arrival is None, "nobody knows who came meanwhile"
-    dropped = leases.drop_start(STARTING, 9.0)
-    assert found(dropped, "s", 1, STARTING.slots, 9.0).arrival is None
+    assert transitions.run(STARTING, "s", 9.0).arrival == Arrival(CLAIM)
+    assert transitions.run(replace(STARTING, unwatched=False), "s", 9.0).arrival is None
+    assert transitions.run(replace(STARTING, slots=()), "s", 9.0).arrival is None
+    assert transitions.run(replace(STARTING, adopted=True), "s", 9.0).arrival is None, "nobody knows who came meanwhile"
+    dropped = transitions.drop_start(STARTING, 9.0)
+    assert recover(dropped, "s", 1, STARTING.slots, 9.0).arrival is None
 
 
 def test_keep_is_somebody_and_a_clock_that_went_back_moves_when_they_came():
-    kept = leases.keep(leases.run(STARTING, "s", 9.0), until=99.0, now=20.0)
+    kept = transitions.keep(transitions.run(STARTING, "s", 9.0), until=99.0, now=20.0)
     assert (kept.arrival, kept.claimed_at, kept.kept_until) == (None, 20.0, 99.0)
-    assert earlier(kept, 5.0).claimed_at == 15.0
-    assert leases.keep(leases.run(replace(STARTING, unwatched=False), "s", 9.0), 99.0, 20.0).claimed_at is None
+    assert move_back(kept, 5.0).claimed_at == 15.0
+    assert (
+        transitions.keep(transitions.run(replace(STARTING, unwatched=False), "s", 9.0), 99.0, 20.0).claimed_at is None
+    )

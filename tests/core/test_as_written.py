@@ -2,8 +2,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.as_written import read_bytes, read_cpu, read_duration
-from gpuspawner.core.units import BadValue, parse_bytes, parse_cpu, parse_duration, show_bytes, show_duration
+from gpuspawner.core.units import (
+    BadValue,
+    parse_bytes,
+    parse_cpu,
+    parse_duration,
+    read_bytes,
+    read_cpu,
+    read_duration,
+    show_bytes,
+    show_duration,
+)
 
 GIB = 2**30
 HOUR = 3600

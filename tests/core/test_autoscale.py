@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lease_builders import A100, T4, a_lease, a_request, fleet, gpu, slots
 
-from gpuspawner.core.gpus.autoscale import coming_gpus, patience_seconds
 from gpuspawner.core.gpus.fleet import Autoscale
+from gpuspawner.core.gpus.placement import count_all, count_free, largest_fit, place
+from gpuspawner.core.gpus.pools import coming_gpus, patience_seconds
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.placement.placement import count_all, count_free, largest_fit, place
 
 POOL = replace(T4, autoscale=Autoscale(most=8, each=2, start_seconds=240.0))
 THERE = (gpu(0, "t4"), gpu(1, "t4"), gpu(2, "t4", node="node-2"))

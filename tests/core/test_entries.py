@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from gpuspawner.core.quotas.entries import account_of, accounts_of, bound_elsewhere, entries_in_force, granted
+from gpuspawner.core.quotas.limits import account_of, accounts_of, bound_elsewhere, entries_in_force, granted
 from gpuspawner.core.rules import Account, Quota, QuotaGrant, Used, What, Whom
 
 QUOTAS = (

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
-from gpuspawner.core.idle.idleness import Streak
-from gpuspawner.core.idle.policy import Mode
+from gpuspawner.core.idle.policies import Mode
+from gpuspawner.core.idle.verdicts import Streak
 from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.core.queue.estimates import (
     LEAST_POINTS,
@@ -19,10 +19,10 @@ from gpuspawner.core.queue.estimates import (
     estimate_of,
     estimate_starts,
     later_requests,
+    queue_places,
 )
+from gpuspawner.core.queue.forecasts import LEAST_RUNS, MOST_RUNS, PastRun, RunTimes, past_run
 from gpuspawner.core.queue.index import Index
-from gpuspawner.core.queue.positions import queue_places
-from gpuspawner.core.queue.run_times import LEAST_RUNS, MOST_RUNS, PastRun, RunTimes, past_run
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 
 RUNS = a_lease("x", Phase.RUNNING, held=slots("a100-0"), asked_at=NOW - 600)

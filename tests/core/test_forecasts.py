@@ -11,34 +11,20 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
+from gpuspawner.core.calendar import Per
 from gpuspawner.core.gpus.fleet import Beside
-from gpuspawner.core.idle.idleness import Streak
-from gpuspawner.core.idle.policy import LifecyclePolicy, Mode, QueuePolicy
+from gpuspawner.core.idle.policies import LifecyclePolicy, Mode, QueuePolicy
+from gpuspawner.core.idle.verdicts import Streak
 from gpuspawner.core.leases.lease import HOLDING, Key, Phase
 from gpuspawner.core.queue import forecasts
-from gpuspawner.core.queue.ends import end_at
-from gpuspawner.core.queue.forecasts import Start, forecast
-from gpuspawner.core.queue.grants import decide
+from gpuspawner.core.queue.decisions import decide
+from gpuspawner.core.queue.estimates import queue_places
+from gpuspawner.core.queue.forecasts import PastRun, RunTimes, Start, forecast
 from gpuspawner.core.queue.index import Index
-from gpuspawner.core.queue.positions import queue_places
-from gpuspawner.core.queue.run_times import PastRun, RunTimes
-from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
-from gpuspawner.core.quotas.charges import decayed_gpu_seconds, lines_until, rate_of
-from gpuspawner.core.quotas.entries import accounts_of
-from gpuspawner.core.rules import (
-    Account,
-    Accounts,
-    Budget,
-    Limit,
-    Per,
-    Quota,
-    Rate,
-    Rules,
-    Team,
-    Used,
-    What,
-    Whom,
-)
+from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot, end_at
+from gpuspawner.core.quotas.ledger import decayed_gpu_seconds, lines_until, rate_of
+from gpuspawner.core.quotas.limits import accounts_of
+from gpuspawner.core.rules import Account, Accounts, Budget, Limit, Quota, Rate, Rules, Team, Used, What, Whom
 
 UTC = ZoneInfo("UTC")
 USERS = ["alice", "bob", "carol"]

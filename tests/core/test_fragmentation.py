@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.placement import fragmentation
-from gpuspawner.core.placement.fragmentation import Ask, Demand, Look
+from gpuspawner.core.gpus import fragmentation
+from gpuspawner.core.gpus.fragmentation import Ask, Demand, Look
 
 A, B = frozenset({"a"}), frozenset({"b"})
 GPUS = {"a": 8, "b": 8}

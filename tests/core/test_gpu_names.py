@@ -2,8 +2,7 @@
 
 import pytest
 
-from gpuspawner.core.gpus.fleet import Slot
-from gpuspawner.core.gpus.names import Group, coming_group, group_of, name_in, node_in, nodes_of, written_name
+from gpuspawner.core.gpus.fleet import Group, Slot, coming_group, group_of, name_in, node_in, nodes_of, written_name
 
 
 @pytest.mark.parametrize("group", [Group("node-1", "nvidia.com/gpu"), Group("a.b-c", "amd.com/gpu"), Group("n", "gpu")])

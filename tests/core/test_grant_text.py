@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.quotas.grant_text import Amount, amount_text, parse_correction, parse_grant
+from gpuspawner.core.quotas.ledger import Amount, amount_text, parse_correction, parse_grant
 from gpuspawner.core.rules import Used, What
 from gpuspawner.core.units import BadValue
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lease_builders import fleet, gpu, slots
 
-from gpuspawner.core.gpus.groups import Occupant, seats, unmarked
-from gpuspawner.core.gpus.names import Group
+from gpuspawner.core.gpus.fleet import Group
+from gpuspawner.core.gpus.pools import Occupant, seats, unmarked
 
 G, H = Group("node-1", "nvidia.com/gpu"), Group("node-2", "nvidia.com/gpu")
 

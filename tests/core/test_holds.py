@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_builders import KINDS, a_lease, a_request, fleet, gpu, slots
 
-from gpuspawner.core.calendar.windows import Window
+from gpuspawner.core.calendar import Window
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.queue.grants import decide
-from gpuspawner.core.queue.holds import (
+from gpuspawner.core.queue.class_holds import (
     Asker,
     begun,
     classes_of,
@@ -23,7 +22,8 @@ from gpuspawner.core.queue.holds import (
     may_use,
     reaching_into,
 )
-from gpuspawner.core.queue.positions import queue_places
+from gpuspawner.core.queue.decisions import decide
+from gpuspawner.core.queue.estimates import queue_places
 from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
 from gpuspawner.core.rules import Account, ClassHold, Rules
 from gpuspawner.core.units import show_time

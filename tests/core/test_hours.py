@@ -7,9 +7,8 @@ from zoneinfo import ZoneInfo
 import pytest
 from lease_builders import a_lease, a_request
 
-from gpuspawner.core.calendar.hours import by_hours, policy_for
-from gpuspawner.core.calendar.windows import Window
-from gpuspawner.core.idle.policy import ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy
+from gpuspawner.core.calendar import Window
+from gpuspawner.core.idle.policies import ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, by_hours, policy_for
 from gpuspawner.core.rules import Hours, Rules
 
 ZURICH = ZoneInfo("Europe/Zurich")

@@ -8,9 +8,9 @@ import pytest
 from idleness_play import BEGIN, END, ENFORCE, GRACE, NONE, OBSERVE, POLICY, RECLAIM, WARN, evidence, hidden, play
 
 from gpuspawner.core.idle.evidence import Evidence, read_evidence
-from gpuspawner.core.idle.idleness import SampleKind, Streak, Verdict, judge, kept
-from gpuspawner.core.idle.policy import Mode
+from gpuspawner.core.idle.policies import Mode
 from gpuspawner.core.idle.readings import GpuReading, Sample
+from gpuspawner.core.idle.verdicts import SampleKind, Streak, Verdict, judge, kept
 
 
 def days(kind: str) -> list[str]:

@@ -9,8 +9,8 @@ from evidence_builders import LOW, exported, monitored, sample, shared
 from idleness_play import ENFORCE, FAST, OBSERVE, POLICY, WARN, play
 
 from gpuspawner.core.idle.evidence import read_evidence
-from gpuspawner.core.idle.idleness import Streak, judge, next_sample_seconds
 from gpuspawner.core.idle.readings import Sample
+from gpuspawner.core.idle.verdicts import Streak, judge, next_sample_seconds
 
 
 def periods(kinds: list[str], **more) -> float:

@@ -31,9 +31,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuspawner.core.idle.evidence import read_evidence
-from gpuspawner.core.idle.idleness import SampleKind
-from gpuspawner.core.idle.readings import PROBED, GpuReading, Sample, SoftReading
-from gpuspawner.core.idle.sources import GpuState
+from gpuspawner.core.idle.readings import PROBED, GpuReading, GpuState, Sample, SoftReading
+from gpuspawner.core.idle.verdicts import SampleKind
 
 
 @pytest.mark.parametrize(

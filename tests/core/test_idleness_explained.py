@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from idleness_play import ENFORCE, OBSERVE, POLICY, WARN, play
 
-from gpuspawner.core.idle.idleness import Explanation, State, explain
-from gpuspawner.core.idle.policy import Mode
+from gpuspawner.core.idle.policies import Mode
+from gpuspawner.core.idle.verdicts import Explanation, State, explain
 
 
 def test_explain_gives_the_numbers_of_the_sentence() -> None:

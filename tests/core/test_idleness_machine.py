@@ -13,9 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from pydantic import TypeAdapter
 
 from gpuspawner.core.idle.evidence import Evidence, read_evidence
-from gpuspawner.core.idle.idleness import Streak, Verdict, after_restart, judge, kept
-from gpuspawner.core.idle.policy import IdlePolicy, Mode
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import GpuReading, Sample
+from gpuspawner.core.idle.verdicts import Streak, Verdict, after_restart, judge, kept
 
 # A short window, so that sequences of a few dozen steps reach every verdict.
 POLICY = IdlePolicy(for_seconds=6.0, sample_seconds=1.0, grace_seconds=4.0, soft_seconds=40.0, start_up_seconds=0.0)

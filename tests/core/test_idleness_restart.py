@@ -8,8 +8,8 @@ import pytest
 from idleness_play import BEGIN, ENFORCE, FAST, GRACE, OBSERVE, POLICY, RECLAIM, WARN, evidence, play
 from pydantic import TypeAdapter, ValidationError
 
-from gpuspawner.core.idle.idleness import Streak, after_restart, judge
-from gpuspawner.core.idle.policy import IdlePolicy
+from gpuspawner.core.idle.policies import IdlePolicy
+from gpuspawner.core.idle.verdicts import Streak, after_restart, judge
 
 STORED = TypeAdapter(Streak)
 

@@ -26,10 +26,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuspawner.core.idle.evidence import LATEST_SECONDS, read_evidence
-from gpuspawner.core.idle.idleness import SampleKind, Streak, Verdict, judge
-from gpuspawner.core.idle.policy import IdlePolicy, Mode
-from gpuspawner.core.idle.readings import GpuReading, Sample
-from gpuspawner.core.idle.sources import GpuState, Measure, SourceReading
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
+from gpuspawner.core.idle.readings import GpuReading, GpuState, Measure, Sample, SourceReading
+from gpuspawner.core.idle.verdicts import SampleKind, Streak, Verdict, judge
 
 COMPUTING = exclusive(0.0, holders_cpu_cores=2.0)
 ASYNCHRONOUS = shared(1, 0.0, utilization_percent=60.0)

@@ -6,8 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.inbox.messages import LONGEST_CHARACTERS, Message, Whom, parse_text, parse_to
-from gpuspawner.core.inbox.notices import UNWATCHED_SECONDS, Marks, Step, in_order, notices_of
+from gpuspawner.core.administration import (
+    LONGEST_CHARACTERS,
+    UNWATCHED_SECONDS,
+    Marks,
+    Message,
+    Step,
+    Whom,
+    in_order,
+    notices_of,
+    parse_text,
+    parse_to,
+)
 from gpuspawner.core.leases import events
 from gpuspawner.core.units import BadValue
 

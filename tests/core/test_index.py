@@ -9,23 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_builders import GIB, KINDS, NOW, a_lease, a_request, gpu, slots
 
-from gpuspawner.core.gpus.autoscale import Autoscale
-from gpuspawner.core.gpus.fleet import Beside, Fleet, GpuKind
-from gpuspawner.core.gpus.names import Group
-from gpuspawner.core.idle.policy import LifecyclePolicy, QueuePolicy
+from gpuspawner.core.gpus.fleet import Autoscale, Beside, Fleet, GpuKind, Group
+from gpuspawner.core.gpus.placement import beside_left
+from gpuspawner.core.gpus.pools import Pools
+from gpuspawner.core.idle.policies import LifecyclePolicy, QueuePolicy
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Key, Phase
-from gpuspawner.core.placement.placement import beside_left
-from gpuspawner.core.placement.pools import Pools
-from gpuspawner.core.queue import live
-from gpuspawner.core.queue.grants import decide
+from gpuspawner.core.queue import snapshot
+from gpuspawner.core.queue.decisions import decide
+from gpuspawner.core.queue.estimates import queue_places
+from gpuspawner.core.queue.fair_share import charge_of
 from gpuspawner.core.queue.index import Index
-from gpuspawner.core.queue.live import LiveLeases
 from gpuspawner.core.queue.order import Lined
-from gpuspawner.core.queue.positions import queue_places
-from gpuspawner.core.queue.shares import charge_of
-from gpuspawner.core.queue.snapshot import Snapshot, claim_of
-from gpuspawner.core.quotas.charges import rate_of
-from gpuspawner.core.quotas.entries import accounts_of
+from gpuspawner.core.queue.snapshot import LiveLeases, Snapshot, claim_of
+from gpuspawner.core.quotas.ledger import rate_of
+from gpuspawner.core.quotas.limits import accounts_of
 from gpuspawner.core.rules import Account, Limit, Lost, Quota, QuotaGrant, Rules, Team, What, Whom
 
 SCALED = GpuKind("t4", "T4", 16 * GIB, autoscale=Autoscale(4, 2, 240.0))
@@ -187,7 +184,7 @@ def charges_of(index, seen):
     return {account: index.charges.of(account, seen.now) for account in accounts}
 
 
-@mock.patch.object(live, "AT_ONCE", 2)
+@mock.patch.object(snapshot, "AT_ONCE", 2)
 @settings(max_examples=40)
 @given(st.data())
 def test_what_is_kept_through_any_history_is_what_is_derived_anew_and_decides_the_same(data):

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lease_builders import NOW, a_lease, a_request
 
+from gpuspawner.core.calendar import Per
 from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.core.queue.index import KeptBalances
 from gpuspawner.core.quotas.budgets import Asker, Balances
-from gpuspawner.core.rules import Account, Accounts, Budget, Per, Quota, Rate, Rules, Used, Whom
+from gpuspawner.core.rules import Account, Accounts, Budget, Quota, Rate, Rules, Used, Whom
 
 HOUR = 3600.0
 RULES = Rules(

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.queue.grants import decide
-from gpuspawner.core.queue.kept_free import KeptFree, kept_free
+from gpuspawner.core.queue.decisions import KeptFree, decide, kept_free
 from gpuspawner.core.queue.snapshot import Snapshot
 
 NODE = [gpu(index) for index in range(4)]

@@ -6,11 +6,11 @@ from fractions import Fraction
 import pytest
 from lease_builders import A100, GIB, HALF, KINDS, T4, a_lease, a_request
 
-from gpuspawner.core.addresses import is_service_address
-from gpuspawner.core.gpus.claims import DeviceClaim
+from gpuspawner.core.gpus.fleet import DeviceClaim
+from gpuspawner.core.gpus.placement import also_given, counts_of, kinds_of, others_wait_for, pools_of
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.placement.kinds import also_given, counts_of, kinds_of, others_wait_for, pools_of
 from gpuspawner.core.rules import Limit, Quota, What, Whom
+from gpuspawner.core.text_fields import is_service_address
 
 CLAIM = DeviceClaim("gpu.example.org")
 CLAIMED = {name: replace(kind, claim=CLAIM) for name, kind in KINDS.items()}

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lease_builders import a_lease
 
-from gpuspawner.core.queue import live
-from gpuspawner.core.queue.live import LiveLeases, changed
+from gpuspawner.core.queue import snapshot
+from gpuspawner.core.queue.snapshot import LiveLeases, changed
 
 STEPS = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.sampled_from(["put", "put", "remove", "see"])), max_size=40)
 
@@ -16,7 +16,7 @@ STEPS = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.sampled_from(["put", 
 @given(STEPS)
 def test_chunks_hold_through_any_history_what_a_mapping_does_and_tell_what_changed(steps):
     kept, plain, before = LiveLeases(), {}, ()
-    with mock.patch.object(live, "AT_ONCE", 3):
+    with mock.patch.object(snapshot, "AT_ONCE", 3):
         for number, (name, what) in enumerate(steps):
             if what == "put":
                 plain[name] = a_lease(name, asked_at=float(number))
@@ -37,13 +37,13 @@ def test_chunks_hold_through_any_history_what_a_mapping_does_and_tell_what_chang
 
 
 def test_what_one_lease_changes_is_looked_for_in_its_chunk_alone_and_an_instant_stays_as_it_was():
-    leases = [a_lease(f"w{number}") for number in range(3 * live.AT_ONCE)]
+    leases = [a_lease(f"w{number}") for number in range(3 * snapshot.AT_ONCE)]
     kept = LiveLeases(leases)
     before = kept.seen()
     kept.put(replace(leases[0], attempt=2))
     kept.remove(leases[1].id)
     old, new = changed(before, kept.seen())
-    assert (len(old), len(new), len(before)) == (live.AT_ONCE, live.AT_ONCE - 1, 3 * live.AT_ONCE)
+    assert (len(old), len(new), len(before)) == (snapshot.AT_ONCE, snapshot.AT_ONCE - 1, 3 * snapshot.AT_ONCE)
     assert list(before) == leases
     assert leases[1] in before
     assert leases[1] not in kept.seen()

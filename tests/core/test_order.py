@@ -7,19 +7,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
+from gpuspawner.core.calendar import Per
 from gpuspawner.core.gpus.fleet import Beside
-from gpuspawner.core.idle.policy import LifecyclePolicy, QueuePolicy
+from gpuspawner.core.gpus.placement import is_enough
+from gpuspawner.core.idle.policies import LifecyclePolicy, QueuePolicy
 from gpuspawner.core.leases.lease import WAITING, Key, Phase
-from gpuspawner.core.placement.kinds import is_enough
-from gpuspawner.core.queue.grants import decide
+from gpuspawner.core.queue.decisions import decide
+from gpuspawner.core.queue.estimates import queue_places
+from gpuspawner.core.queue.fair_share import Uses
 from gpuspawner.core.queue.order import Line, Lined, Standing
-from gpuspawner.core.queue.positions import queue_places
-from gpuspawner.core.queue.shares import Uses
 from gpuspawner.core.queue.snapshot import Snapshot
-from gpuspawner.core.quotas.charges import HALF_LIFE_SECONDS
-from gpuspawner.core.quotas.entries import accounts_of
-from gpuspawner.core.quotas.quotas import Tally
-from gpuspawner.core.rules import Account, Accounts, Budget, Limit, Per, Quota, Rules, Team, Used, What, Whom
+from gpuspawner.core.quotas.ledger import HALF_LIFE_SECONDS
+from gpuspawner.core.quotas.limits import accounts_of
+from gpuspawner.core.quotas.usage import Tally
+from gpuspawner.core.rules import Account, Accounts, Budget, Limit, Quota, Rules, Team, Used, What, Whom
 from gpuspawner.core.units import show_duration
 
 TEAMS = {"vision": Team("vision", weight=Fraction(2), priority=1), "speech": Team("speech")}

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.calendar.periods import Span, milliseconds, period_of, split
-from gpuspawner.core.rules import Per
+from gpuspawner.core.calendar import Per, Span, milliseconds, period_of, split
 
 ZURICH = ZoneInfo("Europe/Zurich")
 ZONES = st.sampled_from(sorted(available_timezones())).map(ZoneInfo)

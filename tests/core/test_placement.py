@@ -6,8 +6,8 @@ import pytest
 from lease_builders import A100, HALF, T4, a_lease, fleet, gpu, slots
 
 from gpuspawner.core.gpus.fleet import Fleet
+from gpuspawner.core.gpus.placement import count_all, count_free, grantable, largest_fit, place, used_shares
 from gpuspawner.core.leases.lease import HOLDING, Phase
-from gpuspawner.core.placement.placement import count_all, count_free, grantable, largest_fit, place, used_shares
 
 HALF_USED = {"a100-1": Fraction(1, 2)}
 ALL_OF_0 = {"a100-0": Fraction(1)}

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from lease_builders import A100, GIB, HALF, KINDS, a_lease, a_request, fleet, gpu, slots
 
 from gpuspawner.core.gpus.fleet import Beside, Fleet, NodeName
+from gpuspawner.core.gpus.fragmentation import Ask, Demand, Look
+from gpuspawner.core.gpus.placement import UNKNOWN, beside_left, demand_of, place
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.placement.fragmentation import Ask, Demand, Look
-from gpuspawner.core.placement.placement import UNKNOWN, beside_left, demand_of, place
 
 A = frozenset({"a100"})
 NODE_1, NODE_2 = NodeName("", "node-1"), NodeName("", "node-2")

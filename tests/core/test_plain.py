@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.plain import plain_text
+from gpuspawner.core.text_fields import plain_text
 from gpuspawner.schedulers.http.answers import Capabilities, Reason
 
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from lease_builders import A100, GIB, HALF, T4, fleet, gpu
 
 from gpuspawner.core.gpus.fleet import Beside
-from gpuspawner.core.placement.fragmentation import Ask, Demand
-from gpuspawner.core.placement.placement import UNKNOWN, free_of, place
-from gpuspawner.core.placement.pools import Pools
+from gpuspawner.core.gpus.fragmentation import Ask, Demand
+from gpuspawner.core.gpus.placement import UNKNOWN, free_of, place
+from gpuspawner.core.gpus.pools import Pools
 
 A, NEEDS = frozenset({"a100"}), st.builds(Beside, st.integers(0, 12000), st.integers(0, 48 * GIB))
 KNOWN = Demand({Ask(A, 1.0, 1, 8000, 32 * GIB): 3.0, Ask(A, 0.5, 1, 2000, GIB): 1.0, Ask(A, 1.0, 2): 1.0}, {"a100": 9})

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
 from gpuspawner.core.gpus.fleet import Beside, Slot
-from gpuspawner.core.idle.idleness import Streak
-from gpuspawner.core.idle.policy import LifecyclePolicy, PreemptionPolicy
+from gpuspawner.core.idle.policies import LifecyclePolicy, PreemptionPolicy
+from gpuspawner.core.idle.verdicts import Streak
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.queue.grants import decide
+from gpuspawner.core.queue.decisions import decide
 from gpuspawner.core.queue.preemption import (
     HOLD_SECONDS,
     Preemption,

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.proof import (
+from gpuspawner.core.authentication import (
     DIGEST,
     NONCE,
     SCHEME,

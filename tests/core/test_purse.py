@@ -7,12 +7,13 @@ from zoneinfo import ZoneInfo
 import pytest
 from lease_builders import A100, HALF, KINDS, a_lease, a_request, fleet, gpu
 
+from gpuspawner.core.calendar import Per
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.queue.grants import decide
-from gpuspawner.core.queue.positions import queue_places
+from gpuspawner.core.queue.decisions import decide
+from gpuspawner.core.queue.estimates import queue_places
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
-from gpuspawner.core.quotas.purse import Purse
-from gpuspawner.core.rules import Account, Accounts, Budget, Per, Quota, Rate, Rules, Used, Whom
+from gpuspawner.core.quotas.budgets import Purse
+from gpuspawner.core.rules import Account, Accounts, Budget, Quota, Rate, Rules, Used, Whom
 
 HOUR = 3600
 ZURICH = ZoneInfo("Europe/Zurich")

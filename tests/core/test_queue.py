@@ -8,17 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lease_builders import A100, KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
-from gpuspawner.core.gpus.names import Group
-from gpuspawner.core.idle.idleness import Streak
-from gpuspawner.core.idle.policy import Mode
+from gpuspawner.core.gpus.fleet import Group
+from gpuspawner.core.gpus.placement import pool_of, used_shares
+from gpuspawner.core.idle.policies import Mode
+from gpuspawner.core.idle.verdicts import Streak
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
-from gpuspawner.core.placement.kinds import pool_of
-from gpuspawner.core.placement.placement import used_shares
 from gpuspawner.core.queue import forecasts
-from gpuspawner.core.queue.ends import LEAST_WAIT_SECONDS
-from gpuspawner.core.queue.grants import decide
-from gpuspawner.core.queue.positions import queue_places
-from gpuspawner.core.queue.snapshot import Snapshot, claim_of
+from gpuspawner.core.queue.decisions import decide
+from gpuspawner.core.queue.estimates import queue_places
+from gpuspawner.core.queue.snapshot import LEAST_WAIT_SECONDS, Snapshot, claim_of
 
 TWO = fleet(gpu(0), gpu(1))
 

@@ -11,12 +11,11 @@ from lease_builders import GIB, KINDS, NOW, a_lease, a_request, fleet, gpu, slot
 
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.lease import Key, Phase
-from gpuspawner.core.queue.grants import decide
+from gpuspawner.core.queue.decisions import decide
 from gpuspawner.core.queue.index import KeptHoldings
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
-from gpuspawner.core.quotas.bounds import Who
-from gpuspawner.core.quotas.quota_words import line_words
-from gpuspawner.core.quotas.quotas import Tally, check_quotas, holdings_of
+from gpuspawner.core.quotas.limits import Who, line_words
+from gpuspawner.core.quotas.usage import Tally, check_quotas, holdings_of
 from gpuspawner.core.rules import Account, Limit, Quota, QuotaGrant, Rules, What, Whom
 from gpuspawner.core.units import show_time
 

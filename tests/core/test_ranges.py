@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.queue.ranges import LEAST_ERRORS, Outcome, range_of, right_words
+from gpuspawner.core.queue.estimates import LEAST_ERRORS, Outcome, range_of, right_words
 
 SECONDS = st.floats(0, 1e5)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.calendar.ready import (
+from gpuspawner.core.schedules import (
     LATE_MINUTES,
     LEAST_LEAD_SECONDS,
     MOST_LEAD_SECONDS,

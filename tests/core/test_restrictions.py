@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
-from gpuspawner.core.administering.restrictions import Measure, Restriction, exemption_of, holds_of, with_closed
+from gpuspawner.core.administration import Measure, Restriction, exemption_of, holds_of, with_closed
+from gpuspawner.core.gpus.placement import count_away, count_free, largest_fit
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
 from gpuspawner.core.outages import API_SERVER, GPU_SOURCE, Outage
-from gpuspawner.core.placement.placement import count_away, count_free, largest_fit
-from gpuspawner.core.queue.grants import PAUSED, decide
+from gpuspawner.core.queue.decisions import PAUSED, decide
+from gpuspawner.core.queue.estimates import queue_places
 from gpuspawner.core.queue.index import Index
-from gpuspawner.core.queue.positions import queue_places
 from gpuspawner.core.queue.snapshot import ALL_KINDS, Snapshot
 from gpuspawner.core.rules import Account, Rules
 

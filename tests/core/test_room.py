@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from lease_builders import GIB, a_request
 
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.quotas.limits import (
+from gpuspawner.core.quotas.namespaces import (
     Left,
     NamespaceLimit,
     NamespaceQuota,

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from gpuspawner.core.idle.evidence import read_evidence
-from gpuspawner.core.idle.idleness import SampleKind, Streak, Verdict, after_restart, judge
-from gpuspawner.core.idle.policy import IdlePolicy, Mode
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import GpuReading, Sample
+from gpuspawner.core.idle.verdicts import SampleKind, Streak, Verdict, after_restart, judge
 from gpuspawner.simulate.habits import Door, Habits, Sharing, Work
 from gpuspawner.simulate.probe import Looking, Probe
 from gpuspawner.simulate.replay import Judged, Step, Stop, Then, Warned, judged, replay, simulate, totals, warnings

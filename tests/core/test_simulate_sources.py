@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpuspawner.core.idle.policy import IdlePolicy
-from gpuspawner.core.idle.sources import Measure, SourceReading
+from gpuspawner.core.idle.policies import IdlePolicy
+from gpuspawner.core.idle.readings import Measure, SourceReading
 from gpuspawner.simulate.habits import HOUR, Door, Habits, Sharing, Work
 from gpuspawner.simulate.probe import Looking, Probe
 from gpuspawner.simulate.replay import simulate, totals

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuspawner.core.gpus.spot import notice_seconds, spot_labels
+from gpuspawner.core.gpus.vendors import notice_seconds, spot_labels
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
-from gpuspawner.core.idle.policy import LifecyclePolicy, PreemptionPolicy
+from gpuspawner.core.idle.policies import LifecyclePolicy, PreemptionPolicy
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.queue.fair_share import Standings, account_of, over_share, wishes
 from gpuspawner.core.queue.preemption import Preemption, plan
 from gpuspawner.core.queue.snapshot import Snapshot
-from gpuspawner.core.queue.standing import Standings, account_of, over_share, wishes
 from gpuspawner.core.rules import HeldBack, Limit, MakeRoom, Notice, Quota, QuotaGrant, Rules, What, Whom
 
 LATER = NOW + 4 * 3600.0

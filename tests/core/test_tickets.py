@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.tickets import (
+from gpuspawner.core.authentication import (
     TICKET_SECONDS,
     Holder,
     sign_ssh_ticket,

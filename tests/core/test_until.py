@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.calendar.until import day_begins, day_ends, parse_day, parse_from, parse_until
+from gpuspawner.core.calendar import day_begins, day_ends, parse_day, parse_from, parse_until
 from gpuspawner.core.units import BadValue
 
 ZURICH = ZoneInfo("Europe/Zurich")

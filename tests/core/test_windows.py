@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.calendar.windows import Window, is_open, opening
+from gpuspawner.core.calendar import Window, is_open, opening
 
 ZURICH = ZoneInfo("Europe/Zurich")
 ZONES = [

@@ -14,7 +14,7 @@ from gpuspawner.catalog import load_catalog
 from gpuspawner.catalog.keys import descriptions_of, keys_of
 from gpuspawner.catalog.models import Bounds, Defaults, WrittenCatalog
 from gpuspawner.catalog.resources.definitions import KINDS
-from gpuspawner.core.idle.policy import LifecyclePolicy
+from gpuspawner.core.idle.policies import LifecyclePolicy
 from tools.docs import diagrams, site, staging
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*Check CHANGES for Sphinx API")

@@ -23,8 +23,7 @@ from harness.hub_configuration import BEFORE_CONFIGURE, CATALOG, CONFIG, CONFIGU
 from harness.waiting import eventually
 
 from demo.ports import pick_free
-from gpuspawner.core.proof import Asked, new_nonce, request_headers
-from gpuspawner.core.tickets import sign_ticket
+from gpuspawner.core.authentication import Asked, new_nonce, request_headers, sign_ticket
 
 REPO = Path(__file__).parents[2]
 TINY = Path(__file__).parent / "tiny_server.py"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gpuspawner.core.idle.evidence import GpuEvidence, read_evidence
-from gpuspawner.core.idle.idleness import SampleKind, Streak, classify
-from gpuspawner.core.idle.policy import IdlePolicy
+from gpuspawner.core.idle.policies import IdlePolicy
 from gpuspawner.core.idle.readings import Sample
+from gpuspawner.core.idle.verdicts import SampleKind, Streak, classify
 
 
 class Judged(NamedTuple):

@@ -11,7 +11,7 @@ from harness.fork_server import start_python
 from harness.hub import REPO, RealHub, eventually
 from harness.hub_configuration import CONFIGURE
 
-from gpuspawner.core.proof import hub_id_of
+from gpuspawner.core.authentication import hub_id_of
 
 APART = """
 from gpuspawner.spawner import configure

@@ -194,9 +194,9 @@ def test_service_away_for_longer_than_its_heartbeats_drops_no_start_under_way(ne
 def test_service_restarted_every_20_minutes_of_policy_time_grace_passes_once_neither_never_nor_early(new_hub):
     # 20 policy minutes are four samples, 8 s; idleness takes 4 s, grace 10.
     scale = """
-    from gpuspawner.core.idle import arrival, idleness
+    from gpuspawner.core.idle import verdicts
     from gpuspawner.service.leases import lifecycle
-    for module in (arrival, idleness, lifecycle):  # each imported the number by its name
+    for module in (verdicts, lifecycle):  # each imported the number by its name
         module.LEAST_GRACE_SECONDS /= 150
     """
     policy = {"fast": 150, "sample": "5m", "idle": "10m", "grace": "25m"}
@@ -375,7 +375,7 @@ def test_broken_store_at_the_services_start_is_waited_for_and_told(new_hub, pyth
 def test_start_cancelled_by_our_own_late_stop_is_parked_and_restarted_by_us(new_hub):
     late = """
     import asyncio, os
-    from gpuspawner.service.observe.hub import Hub
+    from gpuspawner.service.engine.hub import Hub
     stop = Hub.stop
     async def new_stop(*arguments):
         open("stop-held", "w").close()

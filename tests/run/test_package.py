@@ -10,6 +10,7 @@ from email.parser import Parser
 import pytest
 
 import gpuspawner
+from gpuspawner import version
 from gpuspawner.cli.kube.values import CATALOG, COPY, PACKAGE, SECRET, ValuesRequest, z2jh_values
 from tools.install import ROOT
 from tools.package import build, find_python, new_environment, try_on
@@ -44,13 +45,16 @@ def test_the_wheel_holds_the_package_and_what_jupyter_looks_for_and_nothing_else
     for name in in_git("gpuspawner"):
         folder = next((folder for folder in IN_SHARE if name.startswith(f"{folder}/")), None)
         due.add(f"{top}.data/data/{IN_SHARE[folder]}{name.removeprefix(folder)}" if folder else name)
+    due.add("gpuspawner/_commit.txt")
     due |= {f"{top}.dist-info/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt")}
     with zipfile.ZipFile(wheel) as archive:
         assert set(archive.namelist()) == due | {f"{top}.dist-info/licenses/LICENSE"}
         metadata = Parser().parsestr(archive.read(f"{top}.dist-info/METADATA").decode())
+        commit = archive.read("gpuspawner/_commit.txt").decode().strip()
         (script,) = [one for one in archive.infolist() if one.filename.endswith("bin/nvidia-smi")]
     assert metadata["Version"] == gpuspawner.__version__
     assert script.external_attr >> 16 & 0o111, "a program may be run"
+    assert commit == version.commit()
     of_all = [one for one in metadata.get_all("Requires-Dist") if "extra ==" not in one]
     assert {re.split(r"[<>=]", one)[0] for one in of_all} == {
         "click",
@@ -68,6 +72,7 @@ def test_the_wheel_holds_the_package_and_what_jupyter_looks_for_and_nothing_else
 def test_the_source_archive_holds_what_the_wheel_is_built_of(built):
     _, source = built
     due = in_git("gpuspawner") | {"CHANGELOG.md", "LICENSE", "README.md", "pyproject.toml", ".gitignore", "PKG-INFO"}
+    due |= {"tools/commit_hook.py", "gpuspawner/_commit.txt"}
     with tarfile.open(source) as archive:
         assert {name.partition("/")[2] for name in archive.getnames()} == due
 
@@ -80,7 +85,7 @@ def test_what_runs_inside_a_workspace_has_no_hub_in_it(built, tmp_path):
     listed = said_by(python, "-m", "jupyter", "server", "extension", "list")
     assert re.search(r"gpuspawner\.workspace\S* .*OK", re.sub(r"\x1b\[\d+m", "", listed.stdout + listed.stderr))
     command = python.parent / "gpuspawner"
-    assert said_by(command, "--version").stdout == f"gpuspawner {gpuspawner.__version__}\n"
+    assert said_by(command, "--version").stdout == f"gpuspawner {version.describe_version()}\n"
     refused = said_by(command, "server", "serve", "--catalog", "x", "--data", "y")
     assert refused.returncode == 1
     assert "pip install '.[hub]' in a checkout" in refused.stderr
@@ -93,10 +98,10 @@ def test_the_wheel_runs_hub_service_and_workspace_on_another_python(built):
     """On one other than this test's, where there is one: ``python -m tools.package try`` does it for each."""
     own = "{}.{}".format(*sys.version_info)
     python = sys._base_executable
-    for version in ("3.13", "3.12", "3.11", "3.10"):
-        if version != own:
+    for other in ("3.13", "3.12", "3.11", "3.10"):
+        if other != own:
             try:
-                python = find_python(version)
+                python = find_python(other)
                 break
             except StepError:
                 continue

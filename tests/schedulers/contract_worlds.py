@@ -27,7 +27,7 @@ from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.catalog import HttpSchedulerAddress, KueueQueues, PodQueues
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Autoscale
-from gpuspawner.core.quotas.limits import Room
+from gpuspawner.core.quotas.namespaces import Room
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.by_cluster.asked import Asked
 from gpuspawner.schedulers.by_cluster.scheduler import ByClusterScheduler

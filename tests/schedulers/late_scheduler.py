@@ -4,8 +4,8 @@ import asyncio
 from dataclasses import replace
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.queue.grants import decide
-from gpuspawner.core.queue.positions import queue_places
+from gpuspawner.core.queue.decisions import decide
+from gpuspawner.core.queue.estimates import queue_places
 from gpuspawner.core.queue.snapshot import claim_of
 from gpuspawner.schedulers.base import Answer, Capabilities, Grant, Preempted, Refusal
 from gpuspawner.schedulers.memory import InMemoryScheduler

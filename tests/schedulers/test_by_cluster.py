@@ -13,12 +13,11 @@ from lease_builders import GIB, NOW, a_lease, a_request, slots
 from gpuspawner.backends.clusters import ClustersBackend
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.fleet import Autoscale, GpuKind
-from gpuspawner.core.gpus.names import Group
+from gpuspawner.core.gpus.fleet import Autoscale, GpuKind, Group
 from gpuspawner.core.leases.lease import WAITING, Phase
 from gpuspawner.core.outages import Outage
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
-from gpuspawner.core.quotas.limits import Room
+from gpuspawner.core.quotas.namespaces import Room
 from gpuspawner.core.rules import HeldBack, Notice
 from gpuspawner.schedulers.base import SCHEDULER, Capabilities, Preempted, Unfit
 from gpuspawner.schedulers.by_cluster import asked

@@ -8,11 +8,10 @@ from lease_builders import GIB, NOW, a_lease, a_request, slots
 from gpuspawner.backends.clusters import ClustersBackend
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.gpus.names import Group
+from gpuspawner.core.gpus.fleet import GpuKind, Group
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
-from gpuspawner.core.quotas.limits import NamespaceLimit, NamespaceQuota, Room
+from gpuspawner.core.quotas.namespaces import NamespaceLimit, NamespaceQuota, Room
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
 
 GPU = "nvidia.com/gpu"

@@ -9,7 +9,7 @@ import requests
 from harness.fork_server import start_python
 from harness.waiting import eventually
 
-from gpuspawner.core.proof import Asked, new_nonce, request_headers
+from gpuspawner.core.authentication import Asked, new_nonce, request_headers
 
 SERVE = """
 import asyncio, logging, os, sys

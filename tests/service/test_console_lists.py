@@ -8,17 +8,16 @@ from dataclasses import replace
 import page_world
 import pytest
 import requests
+from gpuspawner.service.web.console import ROUTES
 from hypothesis import given
 from hypothesis import strategies as st
 from page_world import Browser
 
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.idle.idleness import SampleKind, Streak
+from gpuspawner.core.idle.verdicts import SampleKind, Streak
 from gpuspawner.core.rules import Notice
 from gpuspawner.core.units import show_iso
-from gpuspawner.service.web.lists import csv_text
-from gpuspawner.service.web.lists import Column, Filter, Table, chosen, listed, read_wanted
-from gpuspawner.service.web.console import ROUTES
+from gpuspawner.service.web.lists import Column, Filter, Table, chosen, csv_text, listed, read_wanted
 
 TABLE = Table(
     "things",

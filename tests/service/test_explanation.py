@@ -8,8 +8,8 @@ import pytest
 from page_world import Browser, api
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.core.idle.idleness import SampleKind, Streak
-from gpuspawner.core.idle.sources import Measure, Source, SourceReading
+from gpuspawner.core.idle.readings import Measure, Source, SourceReading
+from gpuspawner.core.idle.verdicts import SampleKind, Streak
 from gpuspawner.core.leases.lease import Phase
 
 IDLE = "Idle 12 min of 30 min, because: GPU 0 at 1 %."

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpuspawner.core.errors import Conflict
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.workspaces.presenter import lease_view
 
 
 @pytest.fixture

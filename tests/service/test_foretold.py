@@ -2,7 +2,7 @@
 
 from service_world import World
 
-from gpuspawner.core.queue.ranges import Outcome
+from gpuspawner.core.queue.estimates import Outcome
 
 
 async def test_the_first_estimate_is_noted_and_what_came_of_it_is_kept(tmp_path):

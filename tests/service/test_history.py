@@ -8,14 +8,13 @@ from lease_builders import a_lease, slots
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.evidence import read_evidence
-from gpuspawner.core.idle.idleness import SampleKind
-from gpuspawner.core.idle.policy import IdlePolicy
-from gpuspawner.core.idle.readings import GpuReading, Sample
-from gpuspawner.core.idle.sources import Measure, Source, SourceReading
+from gpuspawner.core.idle.policies import IdlePolicy
+from gpuspawner.core.idle.readings import GpuReading, Measure, Sample, Source, SourceReading
+from gpuspawner.core.idle.verdicts import SampleKind
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.observe.sampler import reading_rows
+from gpuspawner.service.engine.sampler import reading_rows
 from gpuspawner.service.store import ReadingRow
-from gpuspawner.service.tell.history import Looking, not_recorded, recorded, steps_of, work_of
+from gpuspawner.service.store.recordings import Looking, not_recorded, recorded, steps_of, work_of
 from gpuspawner.simulate.replay import simulate
 
 POLICY = IdlePolicy()

@@ -5,14 +5,14 @@ from datetime import datetime, timezone
 
 import pytest
 
-from gpuspawner.core.calendar.windows import Window
+from gpuspawner.core.calendar import Window
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import UP, Phase
 from gpuspawner.core.queue.snapshot import claim_of
 from gpuspawner.core.rules import ClassHold, Rules
-from gpuspawner.service.tell.messages import message_of
-from gpuspawner.service.tell.sentences import starts_now
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.notifications.messages import message_of
+from gpuspawner.service.waiting.presenter import starts_now
+from gpuspawner.service.workspaces.presenter import lease_view
 
 EVERY_DAY = frozenset(range(7))
 HOUR = 3600.0
@@ -84,7 +84,7 @@ async def test_what_runs_into_it_is_told_once_in_time_and_goes_on(with_class):
     world.catalog = replace(world.catalog, rules=rules)  # the class is added while it runs
     world.boot()
     told = []
-    world.book.told = lambda lease, line: told.append(message_of(world.parts, lease, line))
+    world.registry.told = lambda lease, line: told.append(message_of(world.parts, lease, line))
     await world.go_on(3.4 * HOUR, step=300)
     assert world.now_of(alice).reaches_into is None, "it is told 30 minutes before, as of a deadline"
     await world.go_on(0.3 * HOUR, step=60)

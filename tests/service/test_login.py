@@ -11,8 +11,8 @@ import requests
 from page_world import PEOPLE, Browser, api, running
 
 from gpuspawner.cli.main import main
+from gpuspawner.core.authentication import CONFIRMED_SECONDS, sign_confirmation
 from gpuspawner.core.leases.lease import Owner
-from gpuspawner.core.tickets import CONFIRMED_SECONDS, sign_confirmation
 from gpuspawner.service.api.routes import document_of_all
 from gpuspawner.service.sign_in import device_login as logins_module
 from gpuspawner.service.sign_in.device_login import LOGIN_SECONDS, MOST_ALLOWED_EACH, MOST_TRIED_EACH, Logins

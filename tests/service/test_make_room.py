@@ -5,11 +5,11 @@ from fractions import Fraction
 
 import pytest
 
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import WAITING, Phase
 from gpuspawner.core.queue.preemption import State
 from gpuspawner.core.rules import Limit, MakeRoom, Quota, Rules, What, Whom
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.workspaces.presenter import lease_view
 
 AFTER, NOTICE, PROTECTED = 600.0, 300.0, 1800.0
 EACH = Quota("each-user", Whom.EACH_USER, limits=(Limit(What.GPUS, soft=Fraction(1)),))
@@ -64,11 +64,11 @@ async def test_who_is_over_the_share_gives_room_after_notice_and_waits_again(sha
     assert (claim.lease, claim.user) == (bob.id, "bob")
     await wait_on(world, bob, NOTICE + 60)
     ended = world.now_of(second)
-    assert (ended.reason, ended.ended_by) == (Reason.MADE_ROOM, "gpuspawner")
+    assert (ended.reason, ended.ended_by) == (ExitReason.MADE_ROOM, "gpuspawner")
     assert world.phase(bob) is Phase.RESERVED
     await world.sample()
     assert (await world.parts.preemptions.get(claim.id)).state is State.CLAIMED
-    back = next(x for x in world.book if x.key == second.key)
+    back = next(x for x in world.registry if x.key == second.key)
     assert (back.asked_at, back.phase) == (second.asked_at, Phase.PARKED)
 
 
@@ -95,10 +95,23 @@ async def test_a_victim_takes_nothing_back(shared):
     world = shared()
     _, second, bob = await both(world)
     await wait_on(world, bob, AFTER + NOTICE + 120)
-    assert world.now_of(second).reason is Reason.MADE_ROOM
+    assert world.now_of(second).reason is ExitReason.MADE_ROOM
     await world.create(world.now_of(bob))
     world.hub.answer("bob")
     world.shows(world.now_of(bob), 80)
     await world.go_on(4 * PROTECTED)
     assert world.now_of(bob).notice is None, "bob is within his share"
     assert world.parts.preemptions.live == ()
+
+
+async def test_while_the_list_of_gpus_is_away_no_workspace_is_chosen(shared):
+    world = shared()
+    _, second, bob = await both(world)
+    world.clock.advance(AFTER + 60)
+    await world.hide_gpus()
+    await world.allocator.hear(bob.id, bob.attempt)
+    await world.sample()
+    assert (world.now_of(second).notice, world.parts.preemptions.live) == (None, ())
+    world.show_gpus()
+    await wait_on(world, bob, 60)
+    assert world.now_of(second).notice is not None

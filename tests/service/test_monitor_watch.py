@@ -10,11 +10,10 @@ from page_world import Browser, api
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
-from gpuspawner.core.idle.readings import GpuReading, Sample
-from gpuspawner.core.idle.sources import Measure, Source, SourceReading
-from gpuspawner.service.observe.monitor_watch import SAMPLES, MonitorWatch
+from gpuspawner.core.idle.readings import GpuReading, Measure, Sample, Source, SourceReading
 from gpuspawner.service.administration.problems import troubles
-from gpuspawner.service.tell.explanation import NO_MONITOR, NO_MONITOR_IN_IMAGE
+from gpuspawner.service.engine.sample_watches import SAMPLES, MonitorWatch
+from gpuspawner.service.workspaces.idleness import NO_MONITOR, NO_MONITOR_IN_IMAGE
 
 READING = SourceReading("a", Source.MONITOR, Measure.UTILIZATION, 0.0, 60.0)
 ACTIVITY = replace(READING, source=Source.EXPORTER, measure=Measure.ENGINE)
@@ -51,7 +50,7 @@ def test_it_is_not_missed_where_dcgm_exporter_tells_activity():
 @pytest.fixture
 def world(make_web_world, monkeypatch):
     world = make_web_world()
-    monkeypatch.setattr("gpuspawner.service.tell.views.is_simulated", lambda _parts, _lease: False)
+    monkeypatch.setattr("gpuspawner.service.workspaces.presenter.is_simulated", lambda _parts, _lease: False)
     world.observe()
     return world
 

@@ -5,7 +5,7 @@ from page_world import CATALOG, NOW, Browser, api, running, waiting
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.cli.main import main
-from gpuspawner.service.api.rest.shapes.asking import Offers
+from gpuspawner.service.start.models import Offers
 
 VISION = {"vision": {"group": "vision", "gpus": {"soft": 4}}}
 

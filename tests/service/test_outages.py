@@ -115,20 +115,14 @@ async def look(world):
 async def test_what_is_asked_for_in_an_outage_is_granted_only_once_the_gpus_are_seen_again(make_world, also):
     world = make_world(gpus=1)
     await look(world)
-    answer = world.backend._answer
-
-    def is_away(asked, lease_id=""):
-        if asked in {"fleet", *also}:
-            raise Unavailable("No answer came.", API_SERVER)
-
-    world.backend._answer = is_away
     world.clock.advance(10)
+    await world.hide_gpus(*also)
     await look(world)
     world.backend.gpus = tuple(replace(gpu, foreign=True) for gpu in world.backend.gpus)  # somebody outside takes it
     lease = await world.start("bob")
     await look(world)
     assert (world.phase(lease), world.did(lease)) == (Phase.QUEUED, ["asked"])
-    world.backend._answer = answer
+    world.show_gpus()
     await look(world)
     assert world.phase(lease) is Phase.QUEUED, "the GPU that was taken in the outage is not free"
     world.backend.gpus = tuple(replace(gpu, foreign=False) for gpu in world.backend.gpus)

@@ -8,13 +8,12 @@ from page_world import CATALOG, NOW, Browser, in_grace, reclaimed, running, wait
 from variants import sample, variants
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.core.administering.restrictions import Restriction
-from gpuspawner.core.calendar.ready import Wish
-from gpuspawner.core.inbox.messages import Message
+from gpuspawner.core.administration import Message, Restriction
 from gpuspawner.core.leases.events import Answered
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.queue.preemption import Preemption
 from gpuspawner.core.rules import Account, QuotaGrant, What
+from gpuspawner.core.schedules import Wish
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.personal import TokenRow
 from gpuspawner.service.web import base
@@ -72,7 +71,7 @@ def test_pages_of_a_workspace_answer_for_every_variant_of_a_lease(world, phase):
         name = f"x{number}"
         lease = replace(variant, id=name, key=replace(variant.key, server=name))
         if lease.live:
-            world.call(world.parts.book._leases.put, lease)
+            world.call(world.parts.registry._leases.put, lease)
         made.append((label, lease))
     world.parts.store.save([lease for _, lease in made])
     for label, lease in made:

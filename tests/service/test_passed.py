@@ -7,7 +7,7 @@ import pytest
 
 from gpuspawner.core.leases.lease import WAITING, Phase
 from gpuspawner.core.rules import Limit, Quota, Rules, Team, What, Whom
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.workspaces.presenter import lease_view
 
 EACH = Quota("each-user", Whom.EACH_USER, limits=(Limit(What.GPUS, soft=Fraction(1)),))
 

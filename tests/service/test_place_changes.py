@@ -8,7 +8,7 @@ from page_world import CATALOG, NOW, running, waiting
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.tell.rules.place_changes import PlaceChanges
+from gpuspawner.service.waiting.positions import PlaceChanges
 
 KINDS = load_catalog(CATALOG).gpus
 

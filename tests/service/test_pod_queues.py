@@ -5,7 +5,7 @@ from test_seating import REASON, change, cluster, gave
 
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.schedulers.base import Capabilities
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.workspaces.presenter import lease_view
 
 WAITS = "it waits in Volcano's queue all. No node has enough of it free now."
 

@@ -20,9 +20,8 @@ from service_world import open_door
 from tornado.testing import bind_unused_port
 
 from gpuspawner.backends.fake import fake_gpus
+from gpuspawner.core.authentication import Asked, new_nonce, request_headers, sign_ticket
 from gpuspawner.core.leases.lease import Key, Phase
-from gpuspawner.core.proof import Asked, new_nonce, request_headers
-from gpuspawner.core.tickets import sign_ticket
 from gpuspawner.service import connections
 from gpuspawner.service.api.base import is_spawner
 from gpuspawner.service.connections import PublicServer

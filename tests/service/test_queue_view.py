@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from service_world import World
 
-from gpuspawner.service.tell import queue_view
+from gpuspawner.service.waiting import queue_snapshot as queue_view
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from page_world import Browser, api
 from test_cli_using import cli  # noqa: F401 - a fixture
 
-from gpuspawner.core.calendar.ready import FIRST_START_SECONDS
 from gpuspawner.core.leases.lease import Owner
+from gpuspawner.core.schedules import FIRST_START_SECONDS
 from gpuspawner.service.start.schedules import MAX_SCHEDULES
 
 
@@ -47,7 +47,7 @@ def test_a_terminal_lists_makes_resumes_and_removes_ones_own(world, cli):  # noq
     lines = world.call(world.parts.store.audit_log.latest)
     assert [line.event.name for line in lines] == ["ready removed", "ready resumed", "ready resumed", "ready wished"]
     assert {line.actor for line in lines} == {"alice"}
-    assert list(world.parts.book) == []
+    assert list(world.parts.registry) == []
 
 
 def test_a_second_click_on_have_it_ready_makes_no_second_one(world):

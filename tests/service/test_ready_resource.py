@@ -4,8 +4,8 @@ import pytest
 from resource_world import Cluster, Door
 
 from gpuspawner.core.leases.lease import Owner, Phase
-from gpuspawner.service.ready.rounds import ready_round
 from gpuspawner.service.start import schedules
+from gpuspawner.service.start.schedule_rounds import ready_round
 
 READY = {"time": "8:30", "days": "daily"}
 """The fake clock begins at 8:00 UTC."""
@@ -32,7 +32,7 @@ async def minutes(door, count):
 
 
 def leases(door):
-    return [lease for lease in door.world.book if lease.user == "ada"]
+    return [lease for lease in door.world.registry if lease.user == "ada"]
 
 
 async def test_it_is_scheduled_then_asked_for_in_time_and_told_and_scheduled_again(door):

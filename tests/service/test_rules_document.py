@@ -15,26 +15,32 @@ from page_world import api, waiting
 from gpuspawner.catalog import load_catalog, load_text
 from gpuspawner.catalog.visibility import choose_team
 from gpuspawner.catalog.watched_file import InForce
-from gpuspawner.core.calendar.windows import opening
+from gpuspawner.core.calendar import opening
 from gpuspawner.core.errors import CatalogError, RequestRefused
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.backfill import bound_of
-from gpuspawner.core.queue.holds import HeldGpus
-from gpuspawner.core.queue.positions import Place
-from gpuspawner.core.queue.ranges import Outcome, right_words
-from gpuspawner.core.quotas.bounds import Who, bounds_of
+from gpuspawner.core.queue.class_holds import HeldGpus
+from gpuspawner.core.queue.estimates import Outcome, Place, right_words
 from gpuspawner.core.quotas.budgets import Asker, Balances
 from gpuspawner.core.quotas.budgets import refusal as budget_refusal
-from gpuspawner.core.quotas.entries import account_of
-from gpuspawner.core.quotas.quota_words import Use, held_back_words, line_words, refusal, share_words
+from gpuspawner.core.quotas.limits import (
+    Use,
+    Who,
+    account_of,
+    bounds_of,
+    held_back_words,
+    line_words,
+    refusal,
+    share_words,
+)
 from gpuspawner.core.rules import Accounts, Notice, Rate, Used
 from gpuspawner.schedulers.base import Offer
+from gpuspawner.service.engine.preemptions import new_claim
 from gpuspawner.service.preemption.words import notice_words, why_words
-from gpuspawner.service.rules.preemptions import new_claim
-from gpuspawner.service.tell.rules.place_changes import PlaceChanges
-from gpuspawner.service.tell.rules.returning import BEFORE_LATER, BY_SHARE
 from gpuspawner.service.quotas.rules_page import rules_of
-from gpuspawner.service.tell.sentences import given_instead, gpus_asked, starts_now, waits
+from gpuspawner.service.waiting.positions import PlaceChanges
+from gpuspawner.service.waiting.presenter import given_instead, gpus_asked, starts_now, waits
+from gpuspawner.service.waiting.reasons import BEFORE_LATER, BY_SHARE
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "rules.md").read_text()
 ZONE = "Europe/Zurich"

@@ -10,20 +10,19 @@ from service_world import a_catalog
 
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import Autoscale
-from gpuspawner.core.idle.idleness import SampleKind, Streak, explain
-from gpuspawner.core.idle.policy import ActivityPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
-from gpuspawner.core.leases.endings import ENDINGS, Reason
+from gpuspawner.core.idle.policies import ActivityPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
+from gpuspawner.core.idle.verdicts import SampleKind, Streak, explain
+from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.outages import HUB, Outage
-from gpuspawner.core.queue.kept_free import KeptFree
-from gpuspawner.core.queue.positions import Place
+from gpuspawner.core.queue.decisions import KeptFree
+from gpuspawner.core.queue.estimates import Place
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
-from gpuspawner.core.quotas.quotas import check_quotas
+from gpuspawner.core.quotas.usage import check_quotas
 from gpuspawner.core.rules import Limit, Quota, Rules, What, Whom
 from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import Offer
-from gpuspawner.service.tell.rules.kept_free import kept_free_words
-from gpuspawner.service.tell.sentences import (
+from gpuspawner.service.waiting.presenter import (
     gpus_asked,
     idle_words,
     measured,
@@ -34,7 +33,8 @@ from gpuspawner.service.tell.sentences import (
     wait_range,
     waits,
 )
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.waiting.reasons import kept_free_words
+from gpuspawner.service.workspaces.presenter import lease_view
 
 CATALOG = a_catalog()
 NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
@@ -351,13 +351,13 @@ def test_every_phase_and_every_reason_has_words():
         Phase.RUNNING: "Running without a GPU",
     }.items():
         assert phase_words(a_lease(phase=phase, request=without), CATALOG) == told
-    assert set(ENDINGS) == set(Reason)
+    assert set(EXIT_KINDS) == set(ExitReason)
     assert gpus_asked(a_request(gpu=None), CATALOG) == "no GPU"
 
 
 async def test_a_place_that_backs_off_or_whose_hub_is_away_says_so(world):
     parked = a_lease(phase=Phase.PARKED, not_before=world.clock.now() + 60)
-    await world.book.save(parked)
+    await world.registry.save(parked)
     world.allocator.observed.hub_answers = True
     assert "tried again in 1 min" in lease_view(world.parts, parked)["queue"]["sentence"]
     waiting = replace(parked, not_before=0.0)

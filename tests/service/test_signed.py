@@ -6,8 +6,8 @@ import pytest
 import requests
 from page_world import PREFIX, spawner
 
+from gpuspawner.core.authentication import NONCE, TIME, WINDOW_SECONDS, Asked, new_nonce, request_headers
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.proof import NONCE, TIME, WINDOW_SECONDS, Asked, new_nonce, request_headers
 from gpuspawner.service.api.signed import REPLAYED, SignedRequests
 from gpuspawner.spawner.client import LeaseClient
 

@@ -3,8 +3,8 @@
 import pytest
 
 from gpuspawner.catalog import load_text
-from gpuspawner.core.idle.policy import LifecyclePolicy, PreemptionPolicy
-from gpuspawner.service.tell.sentences import spot_words
+from gpuspawner.core.idle.policies import LifecyclePolicy, PreemptionPolicy
+from gpuspawner.service.waiting.presenter import spot_words
 
 CATALOG = """
 version: 1

@@ -6,7 +6,7 @@ import page_world
 
 from gpuspawner.backends.fake import fake_gpus
 from gpuspawner.core.gpus.fleet import Fleet
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.workspaces.presenter import lease_view
 
 
 class Gpus(tuple):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpuspawner.service.store import ReadingRow
 from gpuspawner.service.web.base import tick
-from gpuspawner.service.web.chart import PLOT_HEIGHT, Axis, Mark, beside, in_rows, panels
+from gpuspawner.service.workspaces.chart import PLOT_HEIGHT, Axis, Mark, beside, in_rows, panels
 
 GPU = "GPU-1"
 BELOW_PERCENT = 5.0

@@ -10,7 +10,7 @@ import pytest
 from harness.command_lines import read_command
 from traitlets.config import Config
 
-from gpuspawner.core.proof import hub_id_of, hub_token
+from gpuspawner.core.authentication import hub_id_of, hub_token
 from gpuspawner.service.start_up import ServeOptions, StartError, read_own_start
 from gpuspawner.spawner import configure
 

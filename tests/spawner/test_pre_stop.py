@@ -12,7 +12,7 @@ import time
 import pytest
 
 from gpuspawner.backends.kubernetes.names import PRE_STOP
-from gpuspawner.service.tell.notices import write_script
+from gpuspawner.service.workspaces.notice_file import write_script
 from gpuspawner.spawner.kubernetes.pods.pod import _pre_stop
 
 APART = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]

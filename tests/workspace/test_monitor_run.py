@@ -17,8 +17,8 @@ from harness.verdicts import judge_sample
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.backends.probe import parse_probe
 from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.idle.idleness import SampleKind
-from gpuspawner.core.idle.policy import IdlePolicy
+from gpuspawner.core.idle.policies import IdlePolicy
+from gpuspawner.core.idle.verdicts import SampleKind
 
 REPOSITORY = Path(__file__).parents[2]
 POLICY = IdlePolicy(soft_names=())

@@ -27,9 +27,9 @@ from gpuspawner.cli import base
 from gpuspawner.cli.client import read_token
 from gpuspawner.cli.errors import INVALID, InvalidError, RefusedError
 from gpuspawner.cli.output import print_json, say
+from gpuspawner.core.authentication import hub_token
 from gpuspawner.core.errors import CatalogError, Unavailable
 from gpuspawner.core.gpus.fleet import Fleet
-from gpuspawner.core.proof import hub_token
 
 IN_ADDRESS = (
     "the address has a name or a password, which lists of processes and logs would show. Remove it: a file with "

@@ -18,9 +18,8 @@ from gpuspawner.backends.kubernetes.reading.objects import Pod, to_pod
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.view import Believes, ClusterView, believe_all
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
-from gpuspawner.core.gpus.names import Group
-from gpuspawner.core.quotas.limits import Room
+from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Group, Slot
+from gpuspawner.core.quotas.namespaces import Room
 from gpuspawner.core.units import show_duration
 
 NOT_FOUND, CONFLICT = 404, 409

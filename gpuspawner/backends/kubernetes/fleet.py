@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from gpuspawner.backends.kubernetes.kinds import kind_of
 from gpuspawner.backends.kubernetes.reading.models import ZONE, Model
 from gpuspawner.backends.kubernetes.reading.objects import Node, Pod, Taint
-from gpuspawner.core.gpus.fleet import Beside, Gpu, GpuKind
-from gpuspawner.core.gpus.names import Group
-from gpuspawner.core.gpus.spot import SPOT
-from gpuspawner.core.gpus.vendors import TAINTS
+from gpuspawner.core.gpus.fleet import Beside, Gpu, GpuKind, Group
+from gpuspawner.core.gpus.vendors import SPOT, TAINTS
 
 
 @dataclass(frozen=True)

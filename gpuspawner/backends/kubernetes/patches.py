@@ -11,9 +11,8 @@ from gpuspawner.backends.kubernetes.fleet import GPU_TOLERATIONS, SPOT_TOLERATIO
 from gpuspawner.backends.kubernetes.kinds import absent_on_new_nodes
 from gpuspawner.backends.kubernetes.reading.models import HOSTNAME, Selector
 from gpuspawner.backends.kubernetes.reading.objects import Node
-from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Slot
-from gpuspawner.core.gpus.names import Group
-from gpuspawner.core.gpus.spot import KARPENTER, SPOT, spot_labels
+from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Group, Slot
+from gpuspawner.core.gpus.vendors import KARPENTER, SPOT, spot_labels
 
 WITHOUT_GPUS = {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}
 """CUDA images show every GPU of the node unless told otherwise. With GPUs the device plugin says which."""

@@ -21,7 +21,7 @@ from gpuspawner.backends.kubernetes.watches import Watch
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Beside, Gpu, GpuKind, NodeName
 from gpuspawner.core.outages import API_SERVER, ETCD
-from gpuspawner.core.quotas.limits import NamespaceLimit, NamespaceQuota, NodeSize, Room
+from gpuspawner.core.quotas.namespaces import NamespaceLimit, NamespaceQuota, NodeSize, Room
 
 log = logging.getLogger("gpuspawner.kubernetes")
 

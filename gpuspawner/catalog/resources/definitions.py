@@ -14,7 +14,7 @@ from gpuspawner.catalog.quota_models import QuotaLimits
 from gpuspawner.catalog.resources.status import OF_ENTRY, OF_REQUEST
 from gpuspawner.catalog.start_options import StartOptions
 from gpuspawner.core.fields import SchemaDefault, section, text_reader
-from gpuspawner.core.idle.policy import LifecyclePolicy
+from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.text_fields import GroupName
 
 API_GROUP = "gpuspawner.io"

@@ -20,8 +20,8 @@ from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.cli import base
 from gpuspawner.cli.errors import InvalidError
 from gpuspawner.cli.output import say_lines
-from gpuspawner.core.addresses import is_service_address
 from gpuspawner.core.errors import CatalogError
+from gpuspawner.core.text_fields import is_service_address
 
 PORT = 9470
 NAME = re.compile("[a-z](?:[-a-z0-9]{0,48}[a-z0-9])?")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.errors import GpuspawnerError
-from gpuspawner.core.idle.policy import LifecyclePolicy, Mode
-from gpuspawner.service.tell import history as histories
+from gpuspawner.core.idle.policies import LifecyclePolicy, Mode
+from gpuspawner.service.store import recordings
 from gpuspawner.simulate.probe import Looking
 from gpuspawner.simulate.replay import Judged, Replay, Stop, Warned, simulate, warnings
 from gpuspawner.simulate.sessions import sessions
@@ -72,13 +72,13 @@ def history(
         Unavailable: it cannot be read.
     """
     cases = []
-    for one in histories.recorded(url, since, told, password_file):
+    for one in recordings.recorded(url, since, told, password_file):
         policy = draft.of(one.lease.request.policy)
-        work, end, gpus = histories.work_of(one, policy.idle.sample_seconds, now), one.end - one.start, len(one.gpus)
-        steps = list(histories.steps_of(one, policy.idle.sample_seconds, now))
+        work, end, gpus = recordings.work_of(one, policy.idle.sample_seconds, now), one.end - one.start, len(one.gpus)
+        steps = list(recordings.steps_of(one, policy.idle.sample_seconds, now))
         claim_seconds = None if one.absent_until is None else policy.claim_seconds
         tried = (work, gpus, end, policy.idle, mode_of(policy), claim_seconds)
-        result, replays = simulate(histories.Looking(steps), *tried)
+        result, replays = simulate(recordings.Looking(steps), *tried)
         lease = one.lease
         cases.append(
             Case(
@@ -92,10 +92,10 @@ def history(
                 replays,
                 result,
                 warnings(replays, work, end, policy.idle),
-                histories.not_recorded(one),
+                recordings.not_recorded(one),
                 {
-                    source: simulate(histories.Looking(fewer), *tried)[0].stops
-                    for source, hidden in histories.SOURCES.items()
+                    source: simulate(recordings.Looking(fewer), *tried)[0].stops
+                    for source, hidden in recordings.SOURCES.items()
                     if (fewer := [replace(step, sample=hidden(step.sample)) for step in steps]) != steps
                 },
             )

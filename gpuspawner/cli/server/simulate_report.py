@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuspawner.cli.output import Column, format_table, short_id
 from gpuspawner.cli.server.simulate_cases import Case
-from gpuspawner.core.idle.policy import LifecyclePolicy, Mode
+from gpuspawner.core.idle.policies import LifecyclePolicy, Mode
 from gpuspawner.core.units import show_duration
 from gpuspawner.simulate.replay import Stop, Then, Warned, totals
 

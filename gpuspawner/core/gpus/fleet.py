@@ -2,19 +2,143 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, NamedTuple
 
 from gpuspawner.core.fields import Internal, Required, section, whole_number_reader
-from gpuspawner.core.gpus.claims import DeviceClaim
-from gpuspawner.core.gpus.names import Group, group_of
 from gpuspawner.core.number_fields import COUNTS, PRICE, Bytes, ComputeCapability, Flag, GpuCount, PositiveDuration
 from gpuspawner.core.outages import GPU_SOURCE, Outage
-from gpuspawner.core.text_fields import NAME, GroupNames, Labels, ResourceName, Title
+from gpuspawner.core.text_fields import (
+    NAME,
+    Capacity,
+    GroupNames,
+    Labels,
+    ObjectName,
+    Parameters,
+    ResourceName,
+    Selectors,
+    Title,
+)
+from gpuspawner.core.units import show_bytes
+
+# --- names
+
+
+_MIG_PROFILE = re.compile(r"\bmig[- ]([1-7])g\.[0-9]+gb", re.IGNORECASE)
+_MIG_SLICES = 7
+"""Compute slices of a GPU in MIG mode (NVIDIA's MIG user guide): a profile begins with how many it has, as 3g.40gb."""
+_COMING = "~"
+"""Begins the name of a node that is coming, which is made up: no real one can have it."""
+
+
+class Group(NamedTuple):
+    """The GPUs that a node advertises as one resource: they are only counted. ``cluster`` "" is the hub's own."""
+
+    node: str
+    resource: str
+    cluster: str = ""
+
+    def gpu(self, index: int) -> str:
+        """Return the name of one of them."""
+        return f"{node_in(self.cluster, self.node)}/{self.resource}/{index}"
+
+    @property
+    def is_coming(self) -> bool:
+        """Whether the node is one that is coming: see ``gpus.autoscale``."""
+        return self.node.startswith(_COMING)
+
+    @property
+    def coming_kind(self) -> str:
+        """The kind for which the node is started, "" where it is there."""
+        return self.node.removeprefix(_COMING).rpartition("-")[0] if self.is_coming else ""
+
+
+def node_in(cluster: str, node: str) -> str:
+    """Return what a node is called among those of several clusters; ``cluster`` "" is the hub's own."""
+    return f"{cluster}:{node}" if cluster else node
+
+
+def nodes_of(cluster: str, nodes: Iterable[str]) -> set[str]:
+    """Return those of these nodes that are a cluster's, as it calls them itself."""
+    parts = (node.rpartition(":") for node in nodes)
+    return {name for where, _, name in parts if where == cluster}
+
+
+def name_in(cluster: str, kind: str) -> str:
+    """Return what the kind that the catalog calls so is called in a cluster that is not the first to have it."""
+    return f"{kind}@{cluster}"
+
+
+def written_name(kind: str) -> str:
+    """Return what the catalog calls a kind, whichever cluster has it."""
+    return kind.partition("@")[0]
+
+
+def coming_group(kind: str, number: int, resource: str) -> Group:
+    """Return the group of a node that is coming, the ``number``-th that is started for a kind."""
+    return Group(f"{_COMING}{kind}-{number}", resource)
+
+
+@lru_cache(maxsize=65536)
+def group_of(gpu: str) -> Group | None:
+    """Return the group of a GPU, None where it has a name of its own."""
+    where, _, rest = gpu.partition("/")
+    resource, slash, _index = rest.rpartition("/")
+    cluster, _, node = where.rpartition(":")
+    return Group(node, resource, cluster) if slash else None
+
+
+def mig_part(*names: str) -> Fraction:
+    """Return how much of a GPU a MIG device is by its compute slices, as its profile in a name says; 1 for others.
+
+    Names are a resource (``nvidia.com/mig-1g.10gb``), or a product (``NVIDIA H100 80GB HBM3 MIG 3g.40gb``).
+    """
+    found = next((one for name in names if (one := _MIG_PROFILE.search(name)) is not None), None)
+    return Fraction(1) if found is None else Fraction(int(found[1]), _MIG_SLICES)
+
+
+# --- claims of devices
+
+
+_WRITE_BOTH = "write driver: and parameters:"
+
+
+@dataclass(frozen=True)
+class DriverConfig:
+    """Settings for one driver about the devices of a claim, for example how they are shared."""
+
+    __pydantic_config__ = section()
+    driver: Annotated[ObjectName, Required("gpu.nvidia.com", right=_WRITE_BOTH)]
+    """The name of the driver, for example gpu.nvidia.com. Required."""
+    parameters: Annotated[Parameters, Required({"apiVersion": "v1", "kind": "Config"}, right=_WRITE_BOTH)]
+    """An object as the driver documents it, with apiVersion and kind. Required."""
+
+
+@dataclass(frozen=True)
+class DeviceClaim:
+    """How pods claim GPUs of a kind, on Kubernetes 1.34 or newer with a DRA driver."""
+
+    __pydantic_config__ = section()
+    device_class: Annotated[ObjectName, Required("gpu.nvidia.com", "add {key}: for example {example}")]
+    """The DeviceClass, for example gpu.nvidia.com or mig.nvidia.com. Required."""
+    selectors: Selectors = ()
+    """CEL expressions over `device`. All of them must hold. Default: every device of the class."""
+    capacity: Capacity = ()
+    """The capacity that one claim takes of a shared device, for example memory: 10Gi. Default: the driver decides."""
+    config: tuple[DriverConfig, ...] = ()
+    """Settings of drivers, for example how GPUs are shared. Default: no settings."""
+
+    def counted_as(self, kind: str) -> str:
+        """Return the name by which such devices of a node are counted. No pod ever requests a resource of this name."""
+        return f"{self.device_class}/{kind}"
+
+
+# --- kinds, devices and the fleet
 
 
 @dataclass(frozen=True)
@@ -107,6 +231,10 @@ class GpuKind:
     def own_memory_bytes(self) -> int:
         """The memory that each workspace has for itself: 0 where others on the same device may take all of it."""
         return self.memory_bytes if self.memory_enforced or not self.is_shared else 0
+
+
+Kinds = Mapping[str, GpuKind]
+"""Kinds by name."""
 
 
 @dataclass(frozen=True)
@@ -266,3 +394,15 @@ class Slot:
     def is_coming(self) -> bool:
         """Whether its GPU is of a node that is not there yet."""
         return self.group is not None and self.group.is_coming
+
+
+USED_UP = "others on the same GPU may use up its memory"
+
+
+def memory_words(kind: GpuKind) -> Iterator[str]:
+    """Yield how much memory a GPU of a kind has, and whether that is its own."""
+    if kind.own_memory_bytes or not kind.is_shared:
+        yield f"{show_bytes(kind.memory_bytes)} each"
+    else:
+        yield f"{show_bytes(kind.memory_bytes)} each is not enforced"
+        yield USED_UP

@@ -6,11 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gpuspawner.core.administering import acts
-from gpuspawner.core.calendar import acts as calendar_acts
-from gpuspawner.core.inbox import acts as inbox_acts
+from gpuspawner.core import action_events
 from gpuspawner.core.leases import events
-from gpuspawner.core.queue import acts as queue_acts
 
 
 @dataclass(frozen=True)
@@ -28,7 +25,7 @@ class Other(events.Event):
 
 EVENTS: Mapping[str, type[events.Event]] = {
     kind.name: kind
-    for module in (events, acts, inbox_acts, calendar_acts, queue_acts)
+    for module in (events, action_events)
     for kind in vars(module).values()
     if isinstance(kind, type) and issubclass(kind, events.Event) and "name" in vars(kind)
 }

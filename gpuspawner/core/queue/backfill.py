@@ -13,9 +13,9 @@ from math import inf
 from typing import NamedTuple
 
 from gpuspawner.core.gpus.fleet import NOTHING, Beside, Gpu, GpuKind, NodeName, Slot
+from gpuspawner.core.gpus.placement import beside_of
+from gpuspawner.core.gpus.pools import Pools
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.placement.placement import beside_of
-from gpuspawner.core.placement.pools import Pools
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.rules import Account, LatestEnd
 from gpuspawner.core.units import show_time

@@ -26,10 +26,10 @@ from enum import Enum
 from fractions import Fraction
 from typing import NamedTuple
 
-from gpuspawner.core.calendar.hours import policy_for
 from gpuspawner.core.gpus.fleet import Gpu, NodeName, Slot
+from gpuspawner.core.gpus.placement import beside_of, grantable, used_shares
+from gpuspawner.core.idle.policies import policy_for
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease, Phase
-from gpuspawner.core.placement.placement import beside_of, grantable, used_shares
 from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
 from gpuspawner.core.rules import Account, Rules
 

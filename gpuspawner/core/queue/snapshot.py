@@ -5,25 +5,197 @@ Decisions are functions of a Snapshot. The service makes snapshots in ``service.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from heapq import merge
+from itertools import chain
 from math import inf
 from typing import NamedTuple
 
-from gpuspawner.core.gpus.autoscale import coming_gpus
-from gpuspawner.core.gpus.fleet import Beside, Fleet, GpuKind, NodeName, Slot
-from gpuspawner.core.gpus.groups import unmarked
-from gpuspawner.core.idle.policy import LifecyclePolicy
-from gpuspawner.core.leases.lease import WAITING, Lease, Phase
+from gpuspawner.core.gpus.fleet import Beside, Fleet, Kinds, NodeName, Slot
+from gpuspawner.core.gpus.fragmentation import Demand
+from gpuspawner.core.gpus.placement import UNKNOWN, beside_left, used_shares
+from gpuspawner.core.gpus.pools import coming_gpus, unmarked
+from gpuspawner.core.idle.policies import LifecyclePolicy
+from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.placement.fragmentation import Demand
-from gpuspawner.core.placement.placement import UNKNOWN, beside_left, used_shares
-from gpuspawner.core.quotas.limits import Room
+from gpuspawner.core.quotas.namespaces import Room
 from gpuspawner.core.rules import Account, Accounts, QuotaGrant, Rules
 
-Kinds = Mapping[str, GpuKind]
+# --- ends
+
+
+LEAST_WAIT_SECONDS = 1.0
+"""A workspace past its deadline still holds its GPUs. A stop takes at least this long."""
+
+
+def end_at(lease: Lease, now: float, *, use_grace: bool = False) -> float:
+    """Return the latest end of a lease that holds something, unless a user extends it: infinite without a deadline.
+
+    With ``use_grace`` an idle workspace ends with its grace period.
+    """
+    if lease.phase is Phase.STOPPING:
+        at = now
+    elif use_grace and lease.phase is Phase.RECLAIMING and lease.streak.grace_left_seconds is not None:
+        at = now + lease.streak.grace_left_seconds
+    elif lease.phase in UP:
+        at = inf if lease.deadline_at is None else lease.deadline_at
+    else:
+        bound = inf if lease.latest_end is None else lease.latest_end.at
+        at = min(now + lease.request.lifetime_seconds, bound)
+    return max(at, now + LEAST_WAIT_SECONDS)
+
+
+class Ends:
+    """The coming ends of leases, the earliest first."""
+
+    def __init__(self) -> None:
+        """Begin with no lease."""
+        self._running: list[tuple[float, str, Lease]] = []
+        self._others: dict[str, Lease] = {}
+
+    def add(self, lease: Lease) -> None:
+        """Add a lease that holds something."""
+        if lease.phase is not Phase.RUNNING:
+            self._others[lease.id] = lease
+        elif lease.deadline_at is not None:
+            insort(self._running, (lease.deadline_at, lease.id, lease), key=_by)
+
+    def remove(self, lease: Lease) -> None:
+        """Remove a lease."""
+        if lease.phase is not Phase.RUNNING:
+            del self._others[lease.id]
+        elif lease.deadline_at is not None:
+            del self._running[bisect_left(self._running, (lease.deadline_at, lease.id), key=_by)]
+
+    def __len__(self) -> int:
+        """Return the number of leases whose end may be known."""
+        return len(self._running) + len(self._others)
+
+    def __iter__(self) -> Iterator[Lease]:
+        """Iterate over all leases in no order."""
+        yield from (lease for _, _, lease in self._running)
+        yield from self._others.values()
+
+    def coming(self, now: float) -> Iterator[tuple[float, str, Lease]]:
+        """Yield the latest end, id and lease of each lease whose end is known, in the order of ends and ids."""
+        soon = now + LEAST_WAIT_SECONDS
+        over = bisect_left(self._running, soon, key=lambda one: one[0])
+        rest: Iterable[tuple[float, str, Lease]] = (
+            *((soon, name, lease) for _, name, lease in self._running[:over]),
+            *((end_at(lease, now), lease.id, lease) for lease in self._others.values()),
+        )
+        first = sorted((one for one in rest if one[0] < inf), key=_by)
+        return merge(first, (self._running[at] for at in range(over, len(self._running))), key=_by)
+
+    @property
+    def counts_grace(self) -> bool:
+        """Whether a grace period runs. Its end is a likely end before the latest one."""
+        idle = (lease for lease in self._others.values() if lease.phase is Phase.RECLAIMING)
+        return any(lease.streak.grace_left_seconds is not None for lease in idle)
+
+
+def _by(one: tuple[float, str, Lease] | tuple[float, str]) -> tuple[float, str]:
+    return one[0], one[1]
+
+
+# --- live leases
+
+
+AT_ONCE = 256
+"""Maximum number of leases in a chunk: about the number of chunks in a large cluster."""
+
+
+class Leases(Collection[Lease]):
+    """The leases at one instant. Two views that share a chunk hold the same leases in it."""
+
+    def __init__(self, chunks: Mapping[int, tuple[Lease, ...]]) -> None:
+        """Hold chunks by number. A number is never used again."""
+        self.chunks = chunks
+
+    def __iter__(self) -> Iterator[Lease]:
+        """Iterate over all leases in the order in which they came."""
+        return chain.from_iterable(self.chunks.values())
+
+    def __len__(self) -> int:
+        """Return the number of leases."""
+        return sum(map(len, self.chunks.values()))
+
+    def __contains__(self, one: object) -> bool:
+        """Return whether a lease is in the view."""
+        return any(one in some for some in self.chunks.values())
+
+
+def changed(before: Collection[Lease], after: Collection[Lease]) -> tuple[list[Lease], list[Lease]]:
+    """Return the leases of each that are not in a chunk of both."""
+    old, new = _chunks(before), _chunks(after)
+    return _without(old, new), _without(new, old)
+
+
+def _chunks(leases: Collection[Lease]) -> Mapping[int, Collection[Lease]]:
+    return leases.chunks if isinstance(leases, Leases) else {0: leases}
+
+
+def _without(some: Mapping[int, Collection[Lease]], others: Mapping[int, Collection[Lease]]) -> list[Lease]:
+    return [lease for number, chunk in some.items() if others.get(number) is not chunk for lease in chunk]
+
+
+class LiveLeases:
+    """Leases by id, in the order in which they came."""
+
+    def __init__(self, leases: Iterable[Lease] = ()) -> None:
+        """Hold these leases."""
+        self._number: dict[str, int] = {}
+        self._chunks: dict[int, dict[str, Lease]] = {}
+        self._seen: dict[int, tuple[Lease, ...]] = {}
+        self._changed: set[int] = set()
+        """The chunks that have changed since the last view."""
+        self._came = 0
+        for lease in leases:
+            self.put(lease)
+
+    def __iter__(self) -> Iterator[Lease]:
+        """Iterate over the leases."""
+        return iter(self.seen())
+
+    def get(self, name: str) -> Lease | None:
+        """Return the lease with an id."""
+        number = self._number.get(name)
+        return None if number is None else self._chunks[number][name]
+
+    def put(self, lease: Lease) -> None:
+        """Add a lease. It replaces the lease with its id."""
+        number = self._number.get(lease.id)
+        if number is None:
+            number = self._number[lease.id] = self._came // AT_ONCE
+            self._came += 1
+        self._chunks.setdefault(number, {})[lease.id] = lease
+        self._changed.add(number)
+
+    def remove(self, name: str) -> None:
+        """Remove the lease with an id, if there is one."""
+        if (number := self._number.pop(name, None)) is not None:
+            del self._chunks[number][name]
+            self._changed.add(number)
+
+    def seen(self) -> Leases:
+        """Return a view of the leases as they are now."""
+        for number in self._changed:
+            if some := self._chunks[number]:
+                self._seen[number] = tuple(some.values())
+            else:
+                del self._chunks[number]
+                self._seen.pop(number, None)
+        self._changed.clear()
+        return Leases(dict(self._seen))
+
+
+# --- snapshot
+
+
 NO_LIMIT = 1_000_000
 ALL_KINDS = ""
 """Stands for all kinds of GPU, and for requests without a GPU."""

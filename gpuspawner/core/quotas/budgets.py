@@ -14,10 +14,12 @@ from fractions import Fraction
 from functools import cached_property
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.calendar.periods import HOUR_MS, Span, milliseconds, period_of, show_moment
+from gpuspawner.core.calendar import HOUR_MS, Span, milliseconds, period_of, show_moment
+from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.lease import UP, Lease, Phase
-from gpuspawner.core.quotas.charges import BUDGET, held_ms, per_hour
-from gpuspawner.core.quotas.entries import account_of, accounts_of, bound_elsewhere, entries_in_force, granted
+from gpuspawner.core.queue.snapshot import Claim, Snapshot
+from gpuspawner.core.quotas.ledger import BUDGET, held_ms, per_hour, rate_of
+from gpuspawner.core.quotas.limits import account_of, accounts_of, bound_elsewhere, entries_in_force, granted
 from gpuspawner.core.rules import Account, Accounts, Budget, LatestEnd, Quota, QuotaGrant, Rate, Rules, Used, Whom
 from gpuspawner.core.units import show_money, show_time
 
@@ -358,3 +360,53 @@ def refusal(verdict: Verdict, fewer: int, contact: str, now: float) -> tuple[str
         f"{contact or 'an administrator'} for more."
     )
     return limit, remedy
+
+
+class Purse:
+    """What budgets leave claims. What a pass grants is taken from it."""
+
+    def __init__(self, seen: Snapshot, balances: Balances | None = None) -> None:
+        """Count what a snapshot's leases use and set aside. A forecast keeps ``balances`` from one pass to the next."""
+        self._seen = seen
+        self._balances = balances or Balances(seen.now, seen.leases, seen.rules, seen.accounts, seen.quota_grants)
+
+    @property
+    def binds(self) -> bool:
+        """Whether there are budgets."""
+        return bool(self._balances.bind)
+
+    def held_back(self, claim: Claim, kind: GpuKind | None) -> tuple[str, str] | None:
+        """Return the budget that leaves a claim too little now, as a rule and its sentence; None where none does."""
+        verdict = self._short(claim, kind)
+        if verdict is None or verdict.balance is None:
+            return None
+        limit, remedy = refusal(verdict, 0, self._seen.rules.contact, self._seen.now)
+        return f"budget {verdict.balance.entry.name}", f"{limit}. {remedy}"
+
+    def opens_at(self, claim: Claim, kinds: Iterable[GpuKind | None]) -> float:
+        """Return when a claim may start by its budgets with one of these kinds: now, or once the period renews."""
+        found = [self._short(claim, kind) for kind in kinds]
+        return min(
+            (self._seen.now if one is None or one.balance is None else one.balance.period.end for one in found),
+            default=self._seen.now,
+        )
+
+    def take(self, claim: Claim, kind: GpuKind | None) -> None:
+        """Set aside what a claim takes that is granted in this pass."""
+        if self._balances.bind:
+            rate, seconds = rate_of(kind, claim.request.count), float(claim.request.lifetime_seconds)
+            self._balances.take(claim.id, _asker(claim), rate, self._seen.now, seconds)
+
+    def _short(self, claim: Claim, kind: GpuKind | None) -> Verdict | None:
+        """Return what budgets leave a claim where that is too little to start."""
+        if not self._balances.bind:
+            return None
+        seen, request = self._seen, claim.request
+        rate, seconds = rate_of(kind, request.count), float(request.lifetime_seconds)
+        verdict = self._balances.verdict(_asker(claim), rate, seen.now, seconds)
+        is_short = verdict.balance is not None and verdict.seconds < least_seconds(0, seconds, seen.fast)
+        return verdict if is_short else None
+
+
+def _asker(claim: Claim) -> Asker:
+    return Asker(claim.user or claim.request.user, claim.user_created, claim.request.team)

@@ -1,209 +1,315 @@
-"""What a cluster's namespace leaves: its quotas bound all that is in it together, its limits each workspace.
-
-Amounts are whole numbers by resource: ``cpu`` in thousandths of a core, ``memory`` in bytes, ``pods`` and GPUs counted.
-``cpu`` and ``memory`` are what is guaranteed, by which nodes are filled; ``limits.cpu`` and ``limits.memory`` the most
-that may be used.
-"""
+"""Which quotas bind whom, how much of each a request takes, and the sentences about it."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from math import floor, inf
+from typing import NamedTuple
 
 from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.gpus.fleet import GpuKind, Kinds, written_name
+from gpuspawner.core.gpus.placement import counts_of
+from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.units import show_bytes, show_cpu
+from gpuspawner.core.queue.snapshot import Claim
+from gpuspawner.core.rules import Account, Limit, Quota, QuotaGrant, Rules, Used, What, Whom
+from gpuspawner.core.units import ordinal, show_bytes, show_cpu, show_time
 
-CPU, MEMORY, PODS = "cpu", "memory", "pods"
-LIMITS_CPU, LIMITS_MEMORY = "limits.cpu", "limits.memory"
-ASKED = {CPU: LIMITS_CPU, MEMORY: LIMITS_MEMORY}
-"""Of what is guaranteed, the resource that counts all that was asked."""
-OF_ALL = frozenset({CPU, MEMORY, LIMITS_CPU, LIMITS_MEMORY, PODS})
-"""What every workspace takes."""
-
-Amounts = Mapping[str, int]
+# --- entries in force
 
 
-@dataclass(frozen=True)
-class NamespaceLimit:
-    """How much of a resource one workspace may have: a cluster's LimitRange. ``most`` None is no bound.
+_OF_USERS = (Whom.USER, Whom.EACH_OF_TEAM, Whom.EACH_USER)
+"""The most specific first."""
 
-    ``cluster`` is whose namespace has it; "" is the hub's own.
+
+def entries_in_force(quotas: Iterable[Quota], user: str, team: str) -> tuple[Quota, ...]:
+    """Return the entries that bind what a user has charged to a team ("" for none), in the catalog's order.
+
+    Of those for users the most specific kind: for this one, else for each of the team, else for each. And all of the
+    team, and all of everybody.
     """
-
-    name: str
-    resource: str
-    least: int = 0
-    most: int | None = None
-    cluster: str = ""
+    binding = [one for one in quotas if _binds(one, user, team)]
+    of_users = next((whom for whom in _OF_USERS if any(one.whom is whom for one in binding)), None)
+    return tuple(one for one in binding if one.whom is of_users or one.whom not in _OF_USERS)
 
 
-@dataclass(frozen=True)
-class NamespaceQuota:
-    """How much of a resource all of the namespace may have, and what it has by now: a cluster's ResourceQuota.
+def _binds(entry: Quota, user: str, team: str) -> bool:
+    if entry.whom is Whom.USER:
+        return entry.subject == user
+    return entry.whom in {Whom.EACH_USER, Whom.EVERYBODY} or entry.subject == team
 
-    ``cluster`` is whose namespace has it; "" is the hub's own.
+
+def account_of(entry: Quota, user_created: str, team: str) -> Account:
+    """Return whose use an entry counts, for one whom it binds.
+
+    An entry for each user of a team counts what they have charged to that team; others for users count all of theirs
+    that no other entry binds (:func:`bound_elsewhere`).
     """
-
-    name: str
-    resource: str
-    hard: int
-    used: int = 0
-    cluster: str = ""
-
-
-@dataclass(frozen=True)
-class NodeSize:
-    """What nodes with GPUs of these pools have for pods, as amounts."""
-
-    pools: frozenset[str]
-    cpu: int
-    memory: int
+    if entry.whom is Whom.EVERYBODY:
+        return Account()
+    if entry.whom is Whom.TEAM:
+        return Account(team=team)
+    return Account(team if entry.whom is Whom.EACH_OF_TEAM else "", user_created)
 
 
-@dataclass(frozen=True)
-class Room:
-    """Limits, quotas and the sizes of nodes at one instant.
+def bound_elsewhere(quotas: Iterable[Quota], entry: Quota, user_created: str) -> tuple[Account, ...]:
+    """Return whose use the account of an entry holds, and the entry does not count: another is in force for it.
 
-    ``counted`` are the ids of leases whose pods the quotas count already.
+    What somebody charges to a team that has an entry for each of its users does not count in that for each user.
     """
-
-    limits: tuple[NamespaceLimit, ...] = ()
-    quotas: tuple[NamespaceQuota, ...] = ()
-    counted: frozenset[str] = frozenset()
-    nodes: frozenset[NodeSize] = frozenset()
-
-    def of(self, cluster: str) -> Room:
-        """Return what binds in one cluster; "" is the hub's own."""
-        limits = tuple(one for one in self.limits if one.cluster == cluster)
-        return replace(self, limits=limits, quotas=tuple(one for one in self.quotas if one.cluster == cluster))
+    if entry.whom is not Whom.EACH_USER:
+        return ()
+    teams = {one.subject for one in quotas if one.whom is Whom.EACH_OF_TEAM}
+    return tuple(Account(team, user_created) for team in sorted(teams))
 
 
-@dataclass(frozen=True)
-class Left:
-    """What a quota leaves."""
-
-    quota: NamespaceQuota
-    left: int
+def accounts_of(user_created: str, team: str) -> tuple[Account, ...]:
+    """Return every account that a user's use counts in, once each."""
+    return tuple({Account(which, who): None for which in (team, "") for who in (user_created, "")})
 
 
-def demand(request: Request, gpus: Amounts) -> dict[str, int]:
-    """Return what the pod of a request takes, its GPUs counted by the resource that the cluster counts them by."""
-    return {
-        CPU: math.ceil(round(1000 * request.guaranteed_cpu_cores, 3)),
-        MEMORY: request.guaranteed_memory_bytes,
-        LIMITS_CPU: math.ceil(round(1000 * request.cpu_cores, 3)),
-        LIMITS_MEMORY: request.memory_bytes,
-        PODS: 1,
-        **gpus,
-    }
+def granted(grants: Sequence[QuotaGrant], account: Account, what: What | Used, at: float, kind: str = "") -> Fraction:
+    """Return how much grants add, at a time, to the limits or budgets of an account.
 
-
-def check_room(asked: Amounts, room: Room) -> None:
-    """Raise RequestRefused for what can never be had, however empty the namespace is.
-
-    What others use of a quota comes back: that is waited for, and not refused.
+    A grant to a user raises the entries for users that bind them, whichever team they charge; one to a user in a team
+    those alone that count what is charged to that team; one to a team those of the team.
     """
-    for limit in room.limits:
-        amount = asked.get(limit.resource)
-        if amount is None:
-            continue
-        by = f"in one workspace, by the cluster's limit {limit.name}"
-        if limit.most is not None and amount > limit.most:
-            raise _refused(asked, limit.resource, f"at most {{}} {by}", limit.most)
-        if amount < limit.least:
-            raise _refused(asked, limit.resource, f"at least {{}} {by}", limit.least)
-    for quota in room.quotas:
-        if asked.get(quota.resource, 0) > quota.hard:
-            bound = f"{{}} for all workspaces together, by the cluster's quota {quota.name}"
-            raise _refused(asked, quota.resource, bound, quota.hard)
+    return sum(
+        (
+            one.amount
+            for one in grants
+            if (one.what, one.kind) == (what, kind) and one.since <= at < one.until and _raises(one.account, account)
+        ),
+        Fraction(0),
+    )
 
 
-def check_nodes(asked: Amounts, pool: str, nodes: Iterable[NodeSize]) -> None:
-    """Raise RequestRefused for more CPU or memory than any node with GPUs of a pool has, however empty it is."""
-    fitting = [node for node in nodes if pool in node.pools]
-    if not fitting:
-        return
-    if asked[CPU] > (most := max(node.cpu for node in fitting)):
-        raise _too_large(asked, CPU, most, "")
-    most = max(node.memory for node in fitting if node.cpu >= asked[CPU])
-    if asked[MEMORY] > most:
-        beside = f" beside {shown(CPU, asked[CPU])}" if most < max(node.memory for node in fitting) else ""
-        raise _too_large(asked, MEMORY, most, beside)
+def _raises(grant: Account, account: Account) -> bool:
+    if grant == account:
+        return True
+    return not grant.team and bool(grant.user_created) and grant.user_created == account.user_created
 
 
-def quotas_left(room: Room, held: Mapping[str, Amounts]) -> tuple[Left, ...]:
-    """Return what each quota leaves, beside what leases hold: ``held`` is by lease id.
+# --- limits
 
-    A lease whose pod is not there yet comes on top of what the quota counts. What leases hold is never counted for
-    less than it is: a quota is seen a moment later than the pods that it counts.
-    """
+
+SHARED_SUBJECTS = frozenset({Whom.TEAM, Whom.EVERYBODY})
+Amount = Fraction | int
+"""How much of a limit. Whole numbers are ints: fractions are slow where thousands are added."""
+
+
+class Who(NamedTuple):
+    """Whose a lease or a claim is: the user's name, their ``created``, and the team that it is charged to."""
+
+    user: str
+    user_created: str
+    team: str
+
+
+class Bucket(NamedTuple):
+    """One limit of an entry, and whose use it counts."""
+
+    entry: str
+    account: Account
+    what: What
+    kind: str
+
+
+class Bound(NamedTuple):
+    """One limit of an entry that is in force for somebody; ``soft`` and ``hard`` with what was granted on top."""
+
+    entry: Quota
+    limit: Limit
+    bucket: Bucket
+    soft: Amount | None
+    hard: Amount | None
+
+    @property
+    def of_all(self) -> bool:
+        """Whether others count too: a team's entry, or everybody's."""
+        return self.entry.whom in SHARED_SUBJECTS
+
+
+def who_of(one: Claim | Lease) -> Who:
+    """Return whose a lease or a claim is."""
+    created = one.user_created if isinstance(one, Claim) else one.key.user_created
+    return Who(one.user or one.request.user, created, one.request.team)
+
+
+def bounds_of(who: Who, rules: Rules, grants: Sequence[QuotaGrant], now: float) -> tuple[Bound, ...]:
+    """Return the limits in force for somebody."""
     found = []
-    for quota in room.quotas:
-        of_leases = sum(amounts.get(quota.resource, 0) for amounts in held.values())
-        coming = sum(x.get(quota.resource, 0) for lease, x in held.items() if lease not in room.counted)
-        found.append(Left(quota, max(0, quota.hard - max(of_leases, quota.used + coming))))
+    for entry in entries_in_force(rules.quotas, who.user, who.team):
+        account = account_of(entry, who.user_created, who.team)
+        for limit in entry.limits:
+            more = granted(grants, account, limit.what, now, limit.kind)
+            soft, hard = (None if x is None else _short(x + more) for x in (limit.soft, limit.hard))
+            found.append(Bound(entry, limit, Bucket(entry.name, account, limit.what, limit.kind), soft, hard))
     return tuple(found)
 
 
-def lacking(asked: Amounts, left: Iterable[Left]) -> Left | None:
-    """Return the first quota that leaves less than is asked, None where all leave enough."""
-    return next((one for one in left if asked.get(one.quota.resource, 0) > one.left), None)
+def _short(amount: Fraction) -> Amount:
+    return amount.numerator if amount.denominator == 1 else amount
 
 
-def taken(left: Iterable[Left], asked: Amounts) -> tuple[Left, ...]:
-    """Return what is left once this, which fits, is granted too."""
-    return tuple(Left(one.quota, one.left - asked.get(one.quota.resource, 0)) for one in left)
+def amount(limit: Limit, request: Request, kind: GpuKind | None) -> Amount:
+    """Return how much of a limit a request takes with GPUs of this kind; None where its kind left the catalog."""
+    if limit.what is What.WORKSPACES:
+        return 1
+    if limit.what is What.CPU:
+        return _short(Fraction(str(request.cpu_cores)))
+    if limit.what is What.MEMORY:
+        return request.memory_bytes
+    if limit.what is What.KIND:
+        return request.count if limit.kind == written_name(kind.name if kind else request.gpu or "") else 0
+    if kind is None or (kind.counts is None and kind.shares == 1):
+        return request.count
+    return _short(counts_of(kind) * request.count)
 
 
-def lacking_words(one: Left, asked: Amounts) -> str:
-    """Return in a sentence which quota leaves too little, with both quantities."""
-    resource = one.quota.resource
-    left, hard, wanted = (shown(resource, x) for x in (one.left, one.quota.hard, asked[resource]))
-    return f"The cluster's quota {one.quota.name} leaves {left} of {hard}, and this needs {wanted}."
+# --- sentences
 
 
-def full_words(left: Iterable[Left]) -> str:
-    """Return in a few words which quota leaves nothing at all, "" where none is so full."""
-    full = next((one.quota for one in left if one.left == 0), None)
-    return "" if full is None else f"the cluster's quota {full.name} is full: {shown(full.resource, full.hard)}"
+OF_GPUS = frozenset({What.GPUS, What.KIND})
+WHOSE = {
+    Whom.EACH_USER: "per user",
+    Whom.EACH_OF_TEAM: "for each user of team {}",
+    Whom.USER: "for {}",
+    Whom.TEAM: "for team {}",
+    Whom.EVERYBODY: "for everybody together",
+}
+HOLDERS = {Whom.TEAM: "team {} has", Whom.EVERYBODY: "all workspaces together have"}
+
+LINES = {Whom.TEAM: "team {}: ", Whom.EVERYBODY: "all together: "}
 
 
-def shown(resource: str, amount: int) -> str:
-    """Return an amount as people read it: ``8 GiB memory``, ``2 CPU``, ``1 workspace``, ``4 nvidia.com/gpu``."""
-    if resource in {MEMORY, LIMITS_MEMORY}:
-        return f"{show_bytes(amount)} memory"
-    if resource in {CPU, LIMITS_CPU}:
-        return f"{show_cpu(amount / 1000)} CPU"
-    if resource == PODS:
-        return "1 workspace" if amount == 1 else f"{amount} workspaces"
-    return f"{amount} {resource}"
+class Use(NamedTuple):
+    """How a limit is used at an instant.
+
+    ``own`` is what the asker has of it, ``others`` what others hold, ``next_end`` when the first of these ends.
+    """
+
+    asked: Amount
+    own: Amount = 0
+    others: Amount = 0
+    next_end: float = inf
+    now: float = 0.0
 
 
-def _refused(asked: Amounts, resource: str, bound: str, possible: int) -> RequestRefused:
-    """Return the refusal of what is beyond ``bound``, which has a place for the amount that is possible."""
-    field = resource.removeprefix("limits.") if resource in OF_ALL else "count"
-    whole, could = _in_their_terms(asked, resource, possible)
-    ask = f"Ask for {shown(resource, could)}" if possible else "Ask an administrator to raise it"
-    remedy = f"{ask}, or ask an administrator to change it." if possible else f"{ask}."
-    limit = bound.format(_guaranteed(asked, resource, possible))
-    return RequestRefused(field, shown(resource, whole), limit, remedy, status=403)
+def number(amount: Amount) -> str:
+    """Return ``4`` or ``0.5``."""
+    return f"{float(amount):.4g}" if amount.denominator > 1 else str(amount.numerator)
 
 
-def _too_large(asked: Amounts, resource: str, most: int, beside: str) -> RequestRefused:
-    bound = f"at most {_guaranteed(asked, resource, most)}{beside} on any node with such GPUs"
-    whole, could = _in_their_terms(asked, resource, most)
-    remedy = f"Ask for less than {shown(resource, could)}: the node needs some itself."
-    return RequestRefused(resource, shown(resource, whole), bound, remedy, status=403)
+def show_amount(limit: Limit, amount: Amount, kinds: Kinds) -> str:
+    """Return ``4 GPUs``, ``2 A100 80 GB``, ``1 workspace``, ``8 CPU`` or ``64 GiB memory``."""
+    if limit.what is What.CPU:
+        return f"{_plain(limit, amount)} CPU"
+    if limit.what is What.MEMORY:
+        return f"{_plain(limit, amount)} memory"
+    if limit.what is What.KIND:
+        return f"{number(amount)} {kinds[limit.kind].title_anywhere if limit.kind in kinds else limit.kind}"
+    unit = "workspace" if limit.what is What.WORKSPACES else "GPU"
+    return f"{number(amount)} {unit}{'' if amount == 1 else 's'}"
 
 
-def _in_their_terms(asked: Amounts, resource: str, bound: int) -> tuple[int, int]:
-    """Return what was asked, and what could be at a bound, where only a part of it is guaranteed."""
-    whole = asked.get(ASKED.get(resource, resource), asked[resource])
-    return whole, bound * whole // asked[resource]
+def refusal(bound: Bound, use: Use, count: int, kinds: Kinds, contact: str) -> RequestRefused:
+    """Return the refusal of what is beyond a hard limit; ``count`` GPUs were asked for, which count ``use.asked``."""
+    limit, hard = bound.limit, bound.hard or 0
+    whose, has = WHOSE[bound.entry.whom].format(bound.entry.subject), use.own + use.others
+    if bound.entry.whom in HOLDERS:
+        of_which = f"of which {_plain(limit, has)} {'is' if has == 1 else 'are'} in use"
+    else:
+        of_which = f"of which you use or wait for {_plain(limit, has)}"
+    less = _less(limit, max(0, hard - has), use.asked, count, kinds)
+    steps = [less] if less else []
+    if use.others:
+        until = "" if use.next_end == inf else f" (next end {show_time(use.next_end, use.now)})"
+        steps.append(f"start when a colleague stops{until}")
+    elif not less:
+        steps.append("stop another of your workspaces first" if use.own else "ask for less")
+    if not contact:
+        steps.append("ask an administrator to raise the quota")
+    told = ", or ".join(steps)
+    raising = f" Raising it: {contact}." if contact else ""
+    field = "count" if limit.what in OF_GPUS else limit.what.value
+    allowed = f"{_bare(limit, hard, kinds)} {whose}, {of_which}"
+    remedy = f"{told[:1].upper()}{told[1:]}.{raising}"
+    return RequestRefused(field, _bare(limit, use.asked, kinds), allowed, remedy, status=403)
 
 
-def _guaranteed(asked: Amounts, resource: str, amount: int) -> str:
-    in_part = asked.get(ASKED.get(resource, resource), asked[resource]) != asked[resource]
-    return f"{shown(resource, amount)} guaranteed" if in_part else shown(resource, amount)
+def held_back_words(bound: Bound, use: Use, count: int, kinds: Kinds, contact: str) -> str:
+    """Return the sentence of a request that others of a limit, or its user's own workspaces, leave no room for."""
+    limit, hard, held = bound.limit, bound.hard or 0, use.own + use.others
+    holder = HOLDERS.get(bound.entry.whom, "you have").format(bound.entry.subject)
+    less = _less(limit, max(0, hard - held), use.asked, count, kinds)
+    other = "a colleague" if bound.entry.whom in HOLDERS else "another of your workspaces"
+    until = "" if use.next_end == inf else f" (next end {show_time(use.next_end, use.now)})"
+    step = f"wait until {other} stops{until}"
+    step = f"{less}, or {step}" if less else step
+    raising = f" Raising it: {contact}." if contact else ""
+    asked = (
+        f"{show_amount(limit, use.asked, kinds)} asked; {holder} {_plain(limit, held)} of {_plain(limit, hard)} in use."
+    )
+    return f"{asked} {step[:1].upper()}{step[1:]}.{raising}"
+
+
+def behind_words(rule: str) -> str:
+    """Return the sentence of a request that lets another of the same rule go first."""
+    return f"Another request, which goes first, waits for what the {rule} leaves."
+
+
+def share_words(bound: Bound, use: Use, kinds: Kinds) -> str:
+    """Return the sentence of what goes beyond a soft limit: ``This is your 3rd GPU; your share is 2.``."""
+    limit, soft, held = bound.limit, bound.soft or 0, use.own + use.others
+    if bound.entry.whom in HOLDERS:
+        holder = f"team {bound.entry.subject}" if bound.entry.whom is Whom.TEAM else "all together"
+        return (
+            f"With this {holder} would have {show_amount(limit, held + use.asked, kinds)}; the share is {number(soft)}."
+        )
+    if limit.what is What.GPUS and use.asked == 1 and held.denominator == 1:
+        return f"This is your {ordinal(int(held) + 1)} GPU; your share is {number(soft)}."
+    return (
+        f"With this you would have {show_amount(limit, held + use.asked, kinds)}; your share is {_plain(limit, soft)}."
+    )
+
+
+def line_words(bound: Bound, held: Amount, waiting: Amount, kinds: Kinds) -> str:
+    """Return what is held of a limit, as a form shows it: ``1 of 2 GPUs (up to 4 while free), 3 waited for``.
+
+    A limit for users is told to its user, who knows whose it is.
+    """
+    limit, soft, hard = bound.limit, bound.soft, bound.hard
+    most = hard if soft is None else soft
+    if most is None:
+        return ""
+    more = " (more while free)" if hard is None else ""
+    if soft is not None and hard is not None and hard > soft:
+        more = f" (up to {_plain(limit, hard)} while free)"
+    whose = LINES.get(bound.entry.whom, "").format(bound.entry.subject)
+    in_team = f" for team {bound.entry.subject}" if bound.entry.whom is Whom.EACH_OF_TEAM else ""
+    line = f"{whose}{_plain(limit, held)} of {show_amount(limit, most, kinds)}{in_team}{more}"
+    return f"{line}, {_plain(limit, waiting)} waited for" if waiting else line
+
+
+def _plain(limit: Limit, amount: Amount) -> str:
+    """Return an amount without its unit, memory with it."""
+    if limit.what is What.MEMORY:
+        return show_bytes(float(amount)) if amount else "none"
+    return show_cpu(float(amount)) if limit.what is What.CPU and amount else number(amount)
+
+
+def _bare(limit: Limit, amount: Amount, kinds: Kinds) -> str:
+    """Return an amount in a refusal, which begins with ``GPUs:`` where they are counted."""
+    return number(amount) if limit.what is What.GPUS else show_amount(limit, amount, kinds)
+
+
+def _less(limit: Limit, left: Amount, asked: Amount, count: int, kinds: Kinds) -> str:
+    """Return what could be asked for instead, "" where nothing could."""
+    if limit.what is What.WORKSPACES:
+        return ""
+    if limit.what in OF_GPUS:
+        left = floor(Fraction(left) * count / asked)  # whole GPUs of the kind that is asked for
+        return f"ask for {number(left)}" if left >= 1 else ""
+    return f"ask for {show_amount(limit, left, kinds)}" if left >= 1 else ""

@@ -6,11 +6,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from gpuspawner.core.as_written import read_duration
-from gpuspawner.core.calendar.ready import lease_of
 from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.core.resources.resource import ENDED, LIFETIME, REFUSED, Resource
-from gpuspawner.core.units import BadValue
+from gpuspawner.core.schedules import lease_of
+from gpuspawner.core.units import BadValue, read_duration
 
 
 class Do(Enum):

@@ -10,8 +10,8 @@ from typing import Protocol
 from gpuspawner.backends.outages import OutageLog
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import WAITING
-from gpuspawner.core.queue.grants import Held
-from gpuspawner.core.queue.positions import Place
+from gpuspawner.core.queue.decisions import Held
+from gpuspawner.core.queue.estimates import Place
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.schedulers.base import SCHEDULER, Answer, Preempted, Scheduler
 

@@ -13,9 +13,9 @@ from itertools import chain
 from typing import Any
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.fleet import Fleet, GpuKind
+from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Kinds
 from gpuspawner.core.leases.lease import WAITING, Lease
-from gpuspawner.core.queue.snapshot import Claim, Kinds, Snapshot
+from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.schedulers.base import Answer, Capabilities, Preview, Scheduler
 from gpuspawner.schedulers.by_cluster.asked import Asked
 from gpuspawner.schedulers.passing_on import PassingOn

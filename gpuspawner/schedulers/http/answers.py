@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer
 
-from gpuspawner.core.plain import plain_text
+from gpuspawner.core.text_fields import plain_text
 
 
 def written(at: float) -> str:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from fractions import Fraction
 
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
-from gpuspawner.core.queue.ends import LEAST_WAIT_SECONDS
-from gpuspawner.core.queue.grants import Held
-from gpuspawner.core.queue.positions import Place
+from gpuspawner.core.queue.decisions import Held
+from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.snapshot import LEAST_WAIT_SECONDS
 from gpuspawner.core.units import show_duration, show_money, show_time
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.schedulers.http.answers import Grant, Reason, State, Stock

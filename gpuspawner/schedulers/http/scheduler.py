@@ -11,9 +11,9 @@ from typing import Any
 
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind
+from gpuspawner.core.gpus.placement import kinds_of
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
-from gpuspawner.core.placement.kinds import kinds_of
-from gpuspawner.core.queue.positions import Place
+from gpuspawner.core.queue.estimates import Place
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.core.rules import LatestEnd
 from gpuspawner.core.units import show_time

@@ -11,9 +11,8 @@ from typing import Any
 
 from gpuspawner.backends.kubernetes.names import HUB_LABEL, LEASE_LABEL
 from gpuspawner.catalog import KueueQueues
-from gpuspawner.core.gpus import groups
-from gpuspawner.core.gpus.fleet import Fleet, GpuKind
-from gpuspawner.core.gpus.names import written_name
+from gpuspawner.core.gpus import pools
+from gpuspawner.core.gpus.fleet import Fleet, GpuKind, written_name
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.schedulers.kueue.objects import GROUP, POD_SET, VERSION, Flavor, Json, Queue
@@ -94,7 +93,7 @@ def queue_of(request: Request, queues: KueueQueues) -> str:
 
 def resource_of(kind: GpuKind, fleet: Fleet) -> str:
     """Return by which resource the cluster counts a kind: the catalog's, else that of the GPUs that are seen."""
-    return groups.resource_of(kind, fleet) or WHOLE_GPU
+    return pools.resource_of(kind, fleet) or WHOLE_GPU
 
 
 def pools_on(fleet: Fleet) -> dict[str, dict[str, set[str]]]:

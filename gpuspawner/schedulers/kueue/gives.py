@@ -9,11 +9,11 @@ from typing import Any
 
 from gpuspawner.backends.kubernetes.reading.models import HOSTNAME
 from gpuspawner.core.gpus.fleet import GpuKind, Slot
-from gpuspawner.core.placement.placement import place
-from gpuspawner.core.plain import plain_text
-from gpuspawner.core.queue.grants import Held
-from gpuspawner.core.queue.positions import Place
+from gpuspawner.core.gpus.placement import place
+from gpuspawner.core.queue.decisions import Held
+from gpuspawner.core.queue.estimates import Place
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
+from gpuspawner.core.text_fields import plain_text
 from gpuspawner.schedulers.kueue.objects import Flavor, Json, Pending, Queue, Workload
 
 TITLE = "Kueue"

@@ -10,11 +10,11 @@ from typing import Any
 from gpuspawner.catalog import KueueQueues
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.idle.policy import Terms
+from gpuspawner.core.gpus.placement import kinds_of
+from gpuspawner.core.idle.policies import Terms
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.placement.kinds import kinds_of
-from gpuspawner.core.queue.positions import Place
+from gpuspawner.core.queue.estimates import Place
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.schedulers.base import SCHEDULER, Answer, Capabilities, Grant, Preempted, Preview, Refusal
 from gpuspawner.schedulers.base import Scheduler as Seam

@@ -9,14 +9,12 @@ from typing import Any
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.catalog import PodQueues
-from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Slot
-from gpuspawner.core.gpus.groups import resource_of
-from gpuspawner.core.gpus.names import Group, coming_group
+from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Group, Slot, coming_group
+from gpuspawner.core.gpus.placement import kinds_of, place
+from gpuspawner.core.gpus.pools import resource_of
 from gpuspawner.core.leases.lease import Lease, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.placement.kinds import kinds_of
-from gpuspawner.core.placement.placement import place
-from gpuspawner.core.queue.positions import Place
+from gpuspawner.core.queue.estimates import Place
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Answer, Capabilities, Grant, Preview

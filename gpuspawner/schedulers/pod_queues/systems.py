@@ -11,7 +11,7 @@ from typing import Any
 
 from gpuspawner.catalog import PodQueues
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.plain import plain_text
+from gpuspawner.core.text_fields import plain_text
 
 Json = Mapping[str, Any]
 

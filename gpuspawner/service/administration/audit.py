@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from gpuspawner.core.administering.acts import ActRefused
-from gpuspawner.core.calendar.until import day_begins, day_ends, parse_day
+from gpuspawner.core.action_events import ActRefused
+from gpuspawner.core.calendar import day_begins, day_ends, parse_day
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.leases.stored_events import EVENTS, fields_of
 from gpuspawner.service.administration.models import AuditEntry, AuditPage, AuditQuery

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from gpuspawner.catalog import teams_of
 from gpuspawner.catalog.visibility import team_title
+from gpuspawner.core.administration import LONGEST_CHARACTERS
 from gpuspawner.core.errors import Conflict, RequestRefused
-from gpuspawner.core.inbox.messages import LONGEST_CHARACTERS
 from gpuspawner.service.administration.bulk_actions import extend_workspaces, move_workspaces, stop_workspaces
 from gpuspawner.service.administration.models import MEASURES
 from gpuspawner.service.administration.restrictions import (
@@ -256,7 +256,7 @@ class DialogPage(AdminPage):
     ) -> None:
         state, catalog, fleet = self.parts, self.parts.catalog, self.parts.scheduler.fleet
         self.tab = next((tab for tab, _, path in reversed(TABS) if self._back().startswith(path)), self.tab)
-        leases = [lease for one in dict.fromkeys(ids) if (lease := await state.book.find(one)) is not None]
+        leases = [lease for one in dict.fromkeys(ids) if (lease := await state.registry.find(one)) is not None]
         kinds = [(kind, one.title) for kind, one in catalog.gpus.items()]
         units = [*UNITS, *((kind, f"{title} at once") for kind, title in kinds), *BUDGETS]
         self.show(

@@ -8,20 +8,19 @@ from itertools import groupby
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.visibility import team_title
-from gpuspawner.core.administering.acts import ClaimMade
-from gpuspawner.core.idle.idleness import SampleKind
-from gpuspawner.core.leases.endings import ENDINGS, Reason
+from gpuspawner.core.action_events import ClaimMade, Passed
+from gpuspawner.core.idle.verdicts import SampleKind
+from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
-from gpuspawner.core.queue.acts import Passed
-from gpuspawner.core.queue.ranges import right_words
+from gpuspawner.core.queue.estimates import right_words
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.rules_page import order_rules
 from gpuspawner.service.rules.policies import idle_policy_of
 from gpuspawner.service.store.audit_log import AuditFilter, AuditLine
-from gpuspawner.service.tell.exemptions import exemption_words
-from gpuspawner.service.tell.views import standing_view
 from gpuspawner.service.web.admin_page import ListPage
 from gpuspawner.service.web.lists import PAGE_ROWS, Column, Filter, ListPart, Row, Table, list_part, parse_list_state
+from gpuspawner.service.workspaces.idleness import exemption_words
+from gpuspawner.service.workspaces.presenter import standing_view
 
 STATES = (
     ("active", "Active"),
@@ -89,7 +88,7 @@ QUEUE = Table(
         Filter("held", "Held back or not", (("yes", "Held back by a rule"), ("no", "In line"))),
     ),
 )
-REASONS = tuple((reason.value, ENDINGS[reason].words) for reason in Reason)
+REASONS = tuple((reason.value, EXIT_KINDS[reason].words) for reason in ExitReason)
 ENDED = Table(
     "ended",
     (
@@ -301,7 +300,7 @@ def _ended_row(state: Parts, lease: Lease) -> EndedRow:
         user=lease.user,
         workspace=lease.key.server or DEFAULT_NAME,
         reason=reason.value if reason else "",
-        reason_words=ENDINGS[reason].words if reason else "",
+        reason_words=EXIT_KINDS[reason].words if reason else "",
         message=lease.message,
         by=lease.ended_by,
         gpus=len(lease.slots),
@@ -332,7 +331,7 @@ class WorkspacesPage(ListPage):
 
     async def rows(self) -> Sequence[Row]:
         """Return them."""
-        return present_workspace_rows(self.parts, self.parts.book)
+        return present_workspace_rows(self.parts, self.parts.registry)
 
 
 class QueuePage(ListPage):
@@ -342,7 +341,7 @@ class QueuePage(ListPage):
 
     async def rows(self) -> Sequence[Row]:
         """Return them."""
-        return present_queue_rows(self.parts, self.parts.book)
+        return present_queue_rows(self.parts, self.parts.registry)
 
     async def get(self, form: str) -> None:
         """Answer in the wanted form."""
@@ -358,7 +357,7 @@ class QueuePage(ListPage):
         self.show_list(
             part,
             sections=list(_sections(state, part.rows)),
-            held=sum(lease.phase in WAITING and state.queue.held_back(lease) is not None for lease in state.book),
+            held=sum(lease.phase in WAITING and state.queue.held_back(lease) is not None for lease in state.registry),
             hit_rate=right_words(state.allocator.foretold.past),
             changes=[_change(state, one.line) for one in lines],
             order=order_rules(state.catalog),

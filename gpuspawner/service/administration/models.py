@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
 
-from gpuspawner.core.administering.restrictions import Measure
-from gpuspawner.core.calendar.until import parse_from
+from gpuspawner.core.administration import Measure
+from gpuspawner.core.calendar import parse_from
 from gpuspawner.service.api.rest.models import Answer, Body, Query
 from gpuspawner.service.web.inputs import InputContext, ParsedText, ReasonText, Until, allows, refused
 

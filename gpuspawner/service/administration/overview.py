@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease, Phase
-from gpuspawner.core.queue.standing import Standings
+from gpuspawner.core.queue.fair_share import Standings
 from gpuspawner.service.administration.gpu_map import (
     CLASSES,
     ORDER,
@@ -20,7 +20,7 @@ from gpuspawner.service.administration.gpu_map import (
 )
 from gpuspawner.service.administration.live_lists import DEFAULT_NAME, kind_title, present_queue_rows
 from gpuspawner.service.administration.problems import find_problems
-from gpuspawner.service.observe.gpu_states import SeenGpu, seen_gpus
+from gpuspawner.service.engine.gpu_states import SeenGpu, seen_gpus
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.usage_sums import UsageAmounts
 from gpuspawner.service.web.admin_page import AdminPage
@@ -110,7 +110,7 @@ def present_figures(state: Parts, seen: list[SeenGpu], stored: StoredFigures) ->
     """Return the numbers at the top of the page."""
     counts, now, fleet = Counter(one.state for one in seen), state.clock.now(), state.scheduler.fleet
     idle = Counter(lease.user for one in seen if one.state == "idle" for lease in one.holders)
-    waits = [now - lease.asked_at for lease in state.book if lease.phase in WAITING]
+    waits = [now - lease.asked_at for lease in state.registry if lease.phase in WAITING]
     return Figures(
         {one: counts[one] for one in ORDER},
         len(seen),
@@ -127,7 +127,7 @@ def present_figures(state: Parts, seen: list[SeenGpu], stored: StoredFigures) ->
 def find_next_ends(state: Parts) -> list[NextEnd]:
     """Return the workspaces that end next."""
     now, ends = state.clock.now(), []
-    for lease in state.book:
+    for lease in state.registry:
         if lease.phase not in UP:
             continue
         at, why = lease.deadline_at, "end of its run time"
@@ -186,7 +186,7 @@ class OverviewPage(AdminPage):
         # From here on nothing is awaited, so the page shows one moment.
         seen = seen_gpus(state)
         kinds: list[KindCount] = count_by_kind(state, seen)
-        waiting = [lease for lease in state.book if lease.phase in WAITING]
+        waiting = [lease for lease in state.registry if lease.phase in WAITING]
         first = sorted(waiting, key=lambda lease: (state.queue.place(lease).number or len(waiting) + 1, lease.asked_at))
         self.show(
             "admin_overview.html",
@@ -199,7 +199,7 @@ class OverviewPage(AdminPage):
             queue=present_queue_rows(state, first[:SHOWN]),
             above=state.queue.seldom("above share", lambda: find_above_share(state)),
             ends=find_next_ends(state),
-            running=sum(lease.phase in UP for lease in state.book),
+            running=sum(lease.phase in UP for lease in state.registry),
             names_shown=NAMES_SHOWN,
             catalog_version=state.in_force.version,
         )

@@ -12,8 +12,8 @@ from tornado.web import HTTPError
 
 from gpuspawner.catalog import teams_of
 from gpuspawner.catalog.visibility import team_title
-from gpuspawner.core.administering.acts import EndAnnounced, Exempted
-from gpuspawner.core.administering.restrictions import Measure
+from gpuspawner.core.action_events import EndAnnounced, Exempted
+from gpuspawner.core.administration import Measure
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.events import (
     Disputed,
@@ -150,7 +150,7 @@ async def present_people(state: Parts, used: Mapping[str, tuple[str, UsageAmount
         if one.user and (percent_of(one) or 0.0) > (-1.0 if best is None else percent_of(best) or 0.0):
             fullest[one.user] = one
     leases: dict[str, list[Lease]] = defaultdict(list)
-    for lease in state.book:
+    for lease in state.registry:
         leases[lease.key.user_created].append(lease)
     rows = []
     for created in dict.fromkeys([*used, *leases]):
@@ -241,7 +241,7 @@ class PersonPage(AdminPage):
             store.read(store.audit_log.of_user, name, [one.name for one in HISTORY], HISTORY_SHOWN),
         )
         stored = await store.read(store.usage_sums.of_days, "user", period.first, period.last, daily=True, keys=keys)
-        mine = [lease for lease in state.book if lease.user == name]
+        mine = [lease for lease in state.registry if lease.user == name]
         created = mine[0].key.user_created if mine else await self._created(name)
         if not (mine or ended or keys or lines or created):
             raise HTTPError(404, reason=f"The hub has no user {name[:40]}, and nobody of that name had a workspace.")

@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gpuspawner.core.gpus.fleet import Gpu
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.outages import DATABASE, ETCD, HUB
 from gpuspawner.core.units import show_duration
+from gpuspawner.service.engine.gpu_states import find_unmatched_kinds, find_unmeasured_kinds
 from gpuspawner.service.failures import Failure
-from gpuspawner.service.observe.unmatched import unmatched, unmeasured
+from gpuspawner.service.notifications.sender import USER
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import idle_policy_of
-from gpuspawner.service.tell.notifier import USER
-from gpuspawner.service.tell.views import has_monitor
+from gpuspawner.service.workspaces.presenter import has_monitor
 
 MIN_FAILED, LAST_STARTS = 2, 5
 """A template is a problem if so many of its last starts failed. Arbitrary: one failure is an accident."""
@@ -46,14 +46,14 @@ class Problem:
         what: the problem in a sentence.
         remedy: the effect and the next step, "" if ``what`` says it.
         grave: whether nothing can start or be stored meanwhile.
-        unmeasured: whether it is only about readings.
+        about_readings: whether it is only about readings.
         pages: where to look: words and address.
     """
 
     what: str
     remedy: str = ""
     grave: bool = False
-    unmeasured: bool = False
+    about_readings: bool = False
     pages: tuple[tuple[str, str], ...] = ()
 
 
@@ -71,7 +71,7 @@ def find_problems(state: Parts, ended: Iterable[Lease], disputed: Iterable[Lease
         *_unanswered_reports(state, disputed),
         *_adopted_workspaces(state),
     ]
-    return sorted(found, key=lambda one: (not one.grave, one.unmeasured))
+    return sorted(found, key=lambda one: (not one.grave, one.about_readings))
 
 
 def _count(number: int, noun: str = "workspace") -> str:
@@ -119,7 +119,7 @@ def _lost_nodes(state: Parts) -> Iterator[Problem]:
         return
     for node, gpus in sorted(lost.items()):
         of_node = {gpu.id for gpu in gpus}
-        leases = [lease for lease in state.book if any(slot.gpu in of_node for slot in lease.slots)]
+        leases = [lease for lease in state.registry if any(slot.gpu in of_node for slot in lease.slots)]
         which = f"The only GPU of {node} is" if len(gpus) == 1 else f"All {len(gpus)} GPUs of {node} are"
         what = f"{which} out of service: {gpus[0].note or 'no reason is known'}."
         yield Problem(what, remedy, pages=_pages(state, leases))
@@ -128,12 +128,12 @@ def _lost_nodes(state: Parts) -> Iterator[Problem]:
 def _failing_steps(state: Parts) -> Iterator[Problem]:
     """Yield a problem for each step that fails by a defect of the service."""
     failing: dict[str, list[Failure]] = {}
-    for one in state.book.failures.now():
+    for one in state.registry.failures.now():
         failing.setdefault(one.step, []).append(one)
     remedy = "The service tries again. Everything else goes on. Its log has the traceback. Please report it."
     for step, found in failing.items():
         first, concerns_all = found[0], any(not one.subject for one in found)
-        leases = [lease for one in found if (lease := state.book.get(one.subject)) is not None]
+        leases = [lease for one in found if (lease := state.registry.get(one.subject)) is not None]
         whose = f" for {_count(len(leases))}" if leases else ""
         what = f"The step “{step}” has failed{whose} for {show_duration(first.since)} ({first.why})."
         yield Problem(what, remedy, grave=concerns_all, pages=_pages(state, leases))
@@ -143,14 +143,14 @@ def _catalog_problems(state: Parts) -> Iterator[Problem]:
     for sentence in state.in_force.sentences:
         yield Problem(sentence)
     kinds, fleet = state.catalog.gpus.values(), state.scheduler.fleet
-    for sentence in (*unmatched(kinds, fleet), *unmeasured(kinds, fleet)):
+    for sentence in (*find_unmatched_kinds(kinds, fleet), *find_unmeasured_kinds(kinds, fleet)):
         yield Problem(sentence)
 
 
 def _unmeasured_nodes(state: Parts) -> Iterator[Problem]:
     """Yield a problem for each node with workspaces that can't be measured, for many nodes one."""
     nodes: dict[str, list[Lease]] = {}
-    for lease in state.book:
+    for lease in state.registry:
         if is_unmeasured(state, lease):
             node = next(filter(None, (state.scheduler.fleet.node_of(slot.gpu) for slot in lease.slots)), "not known")
             nodes.setdefault(node, []).append(lease)
@@ -163,24 +163,24 @@ def _unmeasured_nodes(state: Parts) -> Iterator[Problem]:
         count = sum(map(len, nodes.values()))
         what = f"{count} workspaces on {len(in_order)} nodes can't be measured, most of them on {named}."
         pages = (("View them", f"{state.prefix}console/workspaces?state=unknown"),)
-        yield Problem(what, remedy, unmeasured=True, pages=pages)
+        yield Problem(what, remedy, about_readings=True, pages=pages)
         return
     for node, leases in in_order:
         why = leases[0].streak.because
         what = f"{_count(len(leases))} on {node} can't be measured{f': {why}' if why else ''}."
-        yield Problem(what, remedy, unmeasured=True, pages=_pages(state, leases))
+        yield Problem(what, remedy, about_readings=True, pages=_pages(state, leases))
 
 
 def _missing_monitors(state: Parts) -> Iterator[Problem]:
     """Yield a problem if the GPU monitor is missing in workspaces, and no other source sees all of the time."""
-    leases = [lease for lease in state.book if lease.phase in UP and has_monitor(state, lease) is False]
+    leases = [lease for lease in state.registry if lease.phase in UP and has_monitor(state, lease) is False]
     if not leases:
         return
     templates = sorted({lease.request.template for lease in leases if lease.request.template})
     named = f" of the templates {', '.join(templates[:NAMES_SHOWN])}" if templates else ""
     what = f"The GPU monitor does not run in {_count(len(leases))}. GPU work of a few seconds may be missed there."
     remedy = f"Install gpuspawner[workspace] in the images{named}, or set DCGM exporter as readings: in the catalog."
-    yield Problem(what, remedy, unmeasured=True, pages=_pages(state, leases))
+    yield Problem(what, remedy, about_readings=True, pages=_pages(state, leases))
 
 
 def is_unmeasured(state: Parts, lease: Lease) -> bool:
@@ -199,10 +199,10 @@ def _failing_templates(state: Parts, ended: Iterable[Lease]) -> Iterator[Problem
     """Yield a problem for each template of whose last starts several failed, also the newest."""
     last: dict[str, list[Lease]] = {}
     for lease in ended:
-        if lease.reason is not Reason.CANCELLED and lease.request.template in state.catalog.templates:
+        if lease.reason is not ExitReason.CANCELLED and lease.request.template in state.catalog.templates:
             last.setdefault(lease.request.template, []).append(lease)
     for name, leases in last.items():
-        failed = [x for x in leases[:LAST_STARTS] if x.reason is Reason.FAILED and x.running_at is None]
+        failed = [x for x in leases[:LAST_STARTS] if x.reason is ExitReason.FAILED and x.running_at is None]
         if len(failed) < MIN_FAILED or leases[0] is not failed[0]:
             continue
         template = state.catalog.templates[name]
@@ -243,7 +243,7 @@ def _unanswered_reports(state: Parts, disputed: Iterable[Lease]) -> Iterator[Pro
 
 
 def _adopted_workspaces(state: Parts) -> Iterator[Problem]:
-    leases = [x for x in state.book if x.phase in UP and x.unasked]
+    leases = [x for x in state.registry if x.phase in UP and x.unasked]
     if leases:
         what = f"{_count(len(leases))} started without the GPU service, before its installation or while it was away."
         remedy = "They have no end until their next start. Their idle time before counts for nothing."

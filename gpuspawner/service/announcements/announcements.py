@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from gpuspawner.core.administration import KEPT_SECONDS, Message
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.inbox.messages import Message
-from gpuspawner.core.inbox.notices import KEPT_SECONDS
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.store import AuditLine, Store
 from gpuspawner.service.store.outbox import OutboxRow

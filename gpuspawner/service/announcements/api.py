@@ -7,21 +7,21 @@ from collections.abc import Sequence
 
 from tornado.web import HTTPError
 
+from gpuspawner.core.action_events import MessageSent, MessageWithdrawn
+from gpuspawner.core.administration import Message, Whom, several
 from gpuspawner.core.errors import RequestRefused, quoted
-from gpuspawner.core.inbox.acts import MessageSent, MessageWithdrawn
-from gpuspawner.core.inbox.messages import Message, Whom, several
 from gpuspawner.core.units import show_time
 from gpuspawner.service.announcements import models
 from gpuspawner.service.announcements.models import InboxQuery, MessageInput, MessageUsersInput, PastQuery, ReadInput
 from gpuspawner.service.announcements.presenter import present_inbox, present_message
-from gpuspawner.service.api.actions import act
-from gpuspawner.service.observe.hub import HubUser
+from gpuspawner.service.engine.hub import HubUser
+from gpuspawner.service.notifications.sender import Message as Mail
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.outbox import OutboxRow
-from gpuspawner.service.tell.notifier import Message as Mail
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Endpoint, Router
 from gpuspawner.service.web.permissions import Permission
+from gpuspawner.service.workspaces.actions import act
 
 router = Router()
 
@@ -45,7 +45,7 @@ async def mark_read(actor: Actor, *, body: ReadInput) -> models.Inbox:
     elif wanted:
         await state.inboxes.mark(person.owner, [one.id for one in wanted])
     for lease_id in dict.fromkeys(one.lease for one in wanted if one.ends):
-        lease = await state.book.find(lease_id)
+        lease = await state.registry.find(lease_id)
         if lease is not None and person.owns(lease):
             await act(state, person, lease, "seen", "their inbox")
     return present_inbox(state, await state.inboxes.of(person.owner, person.name), unread=True)

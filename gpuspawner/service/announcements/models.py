@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from gpuspawner.core.inbox.messages import Whom, parse_text, parse_to
+from gpuspawner.core.administration import Whom, parse_text, parse_to
 from gpuspawner.service.administration.models import Affected, WorkspaceIds
 from gpuspawner.service.api.rest.models import Answer, Body, Query
 from gpuspawner.service.web.inputs import ParsedText, Until, refused

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuspawner.service.administration import audit, bulk_actions, restrictions
 from gpuspawner.service.announcements import api as announcements
-from gpuspawner.service.api import events, public
+from gpuspawner.service.api import events
 from gpuspawner.service.api.base import BaseHandler
 from gpuspawner.service.api.programs import lacking, ssh, starting
 from gpuspawner.service.api.rest import route
@@ -16,6 +16,7 @@ from gpuspawner.service.preemption import claims
 from gpuspawner.service.quotas import api as quotas
 from gpuspawner.service.sign_in import api as sign_in
 from gpuspawner.service.start import presets, schedules
+from gpuspawner.service.workspaces import api as workspaces
 
 
 class Document(BaseHandler):
@@ -41,7 +42,7 @@ ROUTERS = (
 """The endpoints of each noun."""
 ROUTES: list[tuple[str, type]] = [
     *starting.ROUTES,
-    *public.ROUTES,
+    *workspaces.ROUTES,
     *(route for router in ROUTERS for route in router.routes()),
     *events.ROUTES,
     *sign_in.ROUTES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from gpuspawner.core.proof import NONCE, TIME, WINDOW_SECONDS
+from gpuspawner.core.authentication import NONCE, TIME, WINDOW_SECONDS
 from gpuspawner.core.units import show_duration
 
 log = logging.getLogger("gpuspawner.api")

@@ -10,7 +10,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from tornado.web import HTTPError
 
-from gpuspawner.core.proof import is_same
+from gpuspawner.core.authentication import is_same
 from gpuspawner.service.api.base import ADMIN, ApiHandler
 from gpuspawner.service.metrics.collector import ServiceCollector
 from gpuspawner.service.metrics.per_user import PeopleCollector, capped

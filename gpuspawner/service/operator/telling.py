@@ -11,7 +11,7 @@ from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.core.resources.resource import ENDED, LIFETIME, REFUSED, SCHEDULED, Resource
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.start.schedules import Ready
-from gpuspawner.service.tell.views import lease_view
+from gpuspawner.service.workspaces.presenter import lease_view
 
 PHASES = {
     Phase.QUEUED: "Queued",

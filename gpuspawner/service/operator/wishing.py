@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 from gpuspawner.catalog import all_words
-from gpuspawner.core.calendar.ready import parse_days, parse_time
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.lease import Key, Owner
 from gpuspawner.core.resources.resource import Resource
+from gpuspawner.core.schedules import parse_days, parse_time
 from gpuspawner.service.operator import telling
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.server_names import read_server

@@ -8,20 +8,20 @@ from typing import Annotated, Literal
 from pydantic import Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
 from tornado.web import HTTPError
 
-from gpuspawner.core.administering import acts
+from gpuspawner.core import action_events
 from gpuspawner.core.errors import RequestRefused, quoted
-from gpuspawner.core.leases.events import Text
+from gpuspawner.core.gpus.placement import used_shares
+from gpuspawner.core.leases.events import TextEvent
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease
-from gpuspawner.core.placement.placement import used_shares
 from gpuspawner.core.queue.preemption import Preemption
 from gpuspawner.core.rules import Account
 from gpuspawner.core.units import show_bytes, show_duration
 from gpuspawner.service.api.rest import Answer, Body
+from gpuspawner.service.engine.preemptions import new_claim, whom_of
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.preemption.words import state_words
-from gpuspawner.service.rules.preemptions import new_claim, whom_of
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.tell.sentences import gpu_title
+from gpuspawner.service.waiting.presenter import gpu_title
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.inputs import InputContext, allows, refused
@@ -156,7 +156,7 @@ def present_claim(
     state: Parts, claim: Preemption, victims: Sequence[Lease] | None = None, *, dry_run: bool = False
 ) -> Claim:
     """Return a claim. ``victims`` are the workspaces that it ends, None for those that are warned of it."""
-    now, used, known = state.clock.now(), used_shares(state.book), state.scheduler.fleet.by_id
+    now, used, known = state.clock.now(), used_shares(state.registry), state.scheduler.fleet.by_id
     ends = state.preemptions.under_notice(claim) if victims is None else victims
     keeps_from_all = state.scheduler.capabilities_of(claim.kind).keeps_from_all
     return Claim(
@@ -270,7 +270,7 @@ async def make_claim(actor: Actor, *, body: ClaimInput) -> tuple[Claim, int]:
     if body.dry_run:
         preview, plan = state.preemptions.preview(claim)
         return present_claim(state, preview, plan.victims, dry_run=True), 200
-    made = await state.preemptions.make(claim, [_audit_entry(actor, claim, acts.ClaimMade)])
+    made = await state.preemptions.make(claim, [_audit_entry(actor, claim, action_events.ClaimMade)])
     return present_claim(state, made), 201 if made.id == claim.id else 200
 
 
@@ -299,7 +299,7 @@ async def get_claim(actor: Actor, claim: str) -> Claim:
 async def give_up(actor: Actor, claim: str) -> Claim:
     """Answer it as it is then. The workspaces go on. 409 if it was claimed or has lapsed."""
     found = await _find(actor, claim)
-    over = await actor.state.preemptions.give_up(found, [_audit_entry(actor, found, acts.ClaimGivenUp)])
+    over = await actor.state.preemptions.give_up(found, [_audit_entry(actor, found, action_events.ClaimGivenUp)])
     return present_claim(actor.state, over)
 
 
@@ -307,7 +307,7 @@ async def give_up(actor: Actor, claim: str) -> Claim:
 async def claim_gpus(actor: Actor, claim: str) -> Claim:
     """Answer it as it is then; 409 if its GPUs are not free yet, or it is over."""
     found = await _find(actor, claim)
-    over = await actor.state.preemptions.claimed(found, [_audit_entry(actor, found, acts.ClaimServed)])
+    over = await actor.state.preemptions.claimed(found, [_audit_entry(actor, found, action_events.ClaimServed)])
     return present_claim(actor.state, over)
 
 
@@ -318,6 +318,6 @@ async def _find(actor: Actor, claim_id: str) -> Preemption:
     return found
 
 
-def _audit_entry(actor: Actor, claim: Preemption, event: type[Text]) -> AuditLine:
+def _audit_entry(actor: Actor, claim: Preemption, event: type[TextEvent]) -> AuditLine:
     gpus = f"{claim.asked} {gpu_title(claim.kind, actor.state.catalog)}"
     return actor.audit_entry(event(f"{gpus} for {whom_of(claim)}"), claim.user, claim.kind)

@@ -6,7 +6,7 @@ from gpuspawner.catalog import Catalog
 from gpuspawner.core.queue.preemption import Preemption, State
 from gpuspawner.core.rules import LatestEnd, Notice
 from gpuspawner.core.units import show_duration, show_time
-from gpuspawner.service.tell.sentences import gpu_title
+from gpuspawner.service.waiting.presenter import gpu_title
 
 
 def why_words(claim: Preemption, catalog: Catalog) -> str:

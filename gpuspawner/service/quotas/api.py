@@ -9,17 +9,15 @@ from dataclasses import replace
 from tornado.web import HTTPError
 
 from gpuspawner.catalog import teams_of
-from gpuspawner.core.calendar.periods import HOUR_MS, day_of, milliseconds
-from gpuspawner.core.calendar.until import parse_day
+from gpuspawner.core.calendar import HOUR_MS, day_of, milliseconds, parse_day
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable, quoted
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.lease import Owner
-from gpuspawner.core.quotas.charges import Charge, Line
-from gpuspawner.core.quotas.grant_text import Amount, amount_text
+from gpuspawner.core.quotas.ledger import Amount, Charge, Line, amount_text
 from gpuspawner.core.rules import Account, QuotaGrant, Rate, Used
 from gpuspawner.service.api.rest import PageQuery
 from gpuspawner.service.api.rest.paging import page
-from gpuspawner.service.leases.allocator import Allocator
+from gpuspawner.service.engine.allocator import Allocator
 from gpuspawner.service.quotas import models
 from gpuspawner.service.quotas.models import Correction, CorrectionInput, Grant, GrantInput, ReasonInput
 from gpuspawner.service.quotas.presenter import present_grant, present_quota, present_usage

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
 
-from gpuspawner.core.quotas.grant_text import Amount, parse_correction, parse_grant
+from gpuspawner.core.quotas.ledger import Amount, parse_correction, parse_grant
 from gpuspawner.service.api.rest import Answer, Body, Query
 from gpuspawner.service.quotas.standing import bar_parts, part_of, rule_id, share_percent, tag_of
 from gpuspawner.service.web.inputs import (

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from gpuspawner.catalog import teams_of, visible
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.quotas.entries import entries_in_force
-from gpuspawner.core.quotas.grant_text import grant_text
+from gpuspawner.core.quotas.ledger import grant_text
+from gpuspawner.core.quotas.limits import entries_in_force
 from gpuspawner.core.rules import QuotaGrant, What
 from gpuspawner.core.units import GIBIBYTE
 from gpuspawner.service.parts import Parts

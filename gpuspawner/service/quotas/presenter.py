@@ -8,15 +8,12 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.calendar.periods import day_of, milliseconds, show_moment
+from gpuspawner.core.calendar import day_of, milliseconds, show_moment
 from gpuspawner.core.leases.lease import Owner
-from gpuspawner.core.quotas.bounds import Amount, Who
 from gpuspawner.core.quotas.budgets import Asker, Balance, Balances, amount_words, shown, used_words
-from gpuspawner.core.quotas.charges import Charge, Line, amount, lines_until
-from gpuspawner.core.quotas.entries import account_of, entries_in_force
-from gpuspawner.core.quotas.grant_text import grant_text
-from gpuspawner.core.quotas.quota_words import line_words
-from gpuspawner.core.quotas.quotas import Taken, Tally
+from gpuspawner.core.quotas.ledger import Charge, Line, amount, grant_text, lines_until
+from gpuspawner.core.quotas.limits import Amount, Who, account_of, entries_in_force, line_words
+from gpuspawner.core.quotas.usage import Taken, Tally
 from gpuspawner.core.rules import Account, Limit, Quota, QuotaGrant, Rate, Used, What, Whom
 from gpuspawner.core.units import show_bytes
 from gpuspawner.service.parts import Parts
@@ -287,7 +284,7 @@ async def present_usage_this_month(
 
 
 def _running(state: Parts, owner: Owner | None) -> Iterable[Line]:
-    for lease in state.book:
+    for lease in state.registry:
         if owner is None or lease.key.owner == owner:
             yield from lines_until(lease, state.clock.now(), state.accounting.zone)
 

@@ -10,15 +10,14 @@ from zoneinfo import ZoneInfo
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.visibility import team_title
-from gpuspawner.core.calendar.periods import show_moment
-from gpuspawner.core.calendar.windows import Window
-from gpuspawner.core.idle.policy import LifecyclePolicy, PreemptionPolicy
+from gpuspawner.core.calendar import Window, show_moment
+from gpuspawner.core.idle.policies import LifecyclePolicy, PreemptionPolicy
 from gpuspawner.core.quotas.budgets import hours_words as gpu_hours_words
 from gpuspawner.core.rules import Budget, ClassHold, Hours, Limit, Quota, Team, Used, Whom
 from gpuspawner.core.units import show_duration, show_money
 from gpuspawner.service.quotas.presenter import limit_amount_text
 from gpuspawner.service.quotas.standing import rule_id, unit_of
-from gpuspawner.service.tell.sentences import gpu_title
+from gpuspawner.service.waiting.presenter import gpu_title
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 HOUR_MINUTES = 60

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpuspawner.catalog.visibility import team_title
-from gpuspawner.core.quotas.bounds import Who
 from gpuspawner.core.quotas.budgets import Asker, Balances
-from gpuspawner.core.quotas.quotas import Tally
+from gpuspawner.core.quotas.limits import Who
+from gpuspawner.core.quotas.usage import Tally
 from gpuspawner.core.rules import Quota, Whom
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.standing import Standing, budget_standing, limit_standing
-from gpuspawner.service.tell.queue_view import let_others
+from gpuspawner.service.waiting.queue_snapshot import let_others
 
 USERS_AT_A_TIME = 20
 """After this many users, other work has its turn. Some milliseconds."""
@@ -68,7 +68,7 @@ class QuotaSnapshot:
             team = entry.subject if entry.whom is Whom.EACH_OF_TEAM else ""
             charged = state.accounting.accounts.charged
             users = {account.user_created for (account, _, _), much in charged.items() if much and account.team == team}
-            users |= {lease.key.user_created for lease in state.book if not team or lease.request.team == team}
+            users |= {lease.key.user_created for lease in state.registry if not team or lease.request.team == team}
             for created in sorted(users & names.keys(), key=names.__getitem__):
                 yield Asker(names[created], created, team), names[created]
 
@@ -86,7 +86,7 @@ async def standings_of_all(state: Parts) -> list[Standing]:
 async def names_of(state: Parts) -> dict[str, str]:
     """Return the names of all users who have or had something, by their ``created``."""
     used = await state.store.read(state.store.usage_sums.latest_names)
-    live = {lease.key.user_created: lease.user for lease in state.book}
+    live = {lease.key.user_created: lease.user for lease in state.registry}
     now = {name: created for created, name in sorted({**used, **live}.items())} | {v: k for k, v in live.items()}
     former = {created: f"{name}{FORMER}" for created, name in used.items() if now[name] != created}
     return {**used, **live, **former}

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.calendar.hours import ByHours, by_hours, policy_for
-from gpuspawner.core.idle.policy import IdlePolicy, LifecyclePolicy, Mode
+from gpuspawner.core.idle.policies import ByHours, IdlePolicy, LifecyclePolicy, Mode, by_hours, policy_for
 from gpuspawner.core.leases.lease import Lease
 
 

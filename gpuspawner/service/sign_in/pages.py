@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from tornado.web import HTTPError
 
-from gpuspawner.core.tickets import CONFIRM_PATH, is_confirmed
+from gpuspawner.core.authentication import CONFIRM_PATH, is_confirmed
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.api.routes import document_of_all
 from gpuspawner.service.sign_in.api import present_token

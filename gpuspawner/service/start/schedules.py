@@ -1,6 +1,6 @@
 """Schedules: workspaces that are to be ready at a time of some weekdays.
 
-``service/ready`` asks for them in time.
+``schedule_rounds`` asks for them in time.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationInfo, field_validator
 from tornado.web import HTTPError
 
-from gpuspawner.core.calendar import acts
-from gpuspawner.core.calendar.ready import Do, Wish, parse_days, parse_time
-from gpuspawner.core.calendar.until import DAYS
+from gpuspawner.core import action_events
+from gpuspawner.core.calendar import WEEKDAYS
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.events import Event
 from gpuspawner.core.leases.lease import Key, Owner
+from gpuspawner.core.schedules import Do, Wish, parse_days, parse_time
 from gpuspawner.service.api.rest.models import Answer, Body
-from gpuspawner.service.api.rest.shapes.options import StartBody
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.ready.estimates import decided, estimate
 from gpuspawner.service.rules.server_names import read_server
+from gpuspawner.service.start.options import StartBody
+from gpuspawner.service.start.schedule_estimates import decided, estimate
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
@@ -124,7 +124,7 @@ async def present_schedule(state: Parts, owner: Owner, one: Wish) -> Ready:
         server=one.server,
         options=dict(one.options),
         at=f"{one.minute // 60:02}:{one.minute % 60:02}",
-        days=[DAYS[day] for day in one.days],
+        days=[WEEKDAYS[day] for day in one.days],
         next_at=decision.at,
         asked_for_at=decision.begins,
         paused=decision.do is Do.PAUSE,
@@ -195,10 +195,10 @@ def _changed(one: Wish, body: ScheduleChange) -> tuple[Wish, Event]:
     days = one.days if body.on is None else body.on
     after = replace(one, paused=one.paused if body.paused is None else body.paused, minute=minute, days=days)
     if body.paused is None:
-        return after, acts.ReadyWished(after.words)
+        return after, action_events.ReadyWished(after.words)
     if body.paused:
-        return after, acts.ReadyHalted(after.words)
-    return replace(after, missed=0, said=""), acts.ReadyResumed(after.words)
+        return after, action_events.ReadyHalted(after.words)
+    return replace(after, missed=0, said=""), action_events.ReadyResumed(after.words)
 
 
 # For custom resources too
@@ -231,7 +231,7 @@ async def add_schedule(
     await state.allocator.asking.resolve(dict(options), user, key.owner, groups)  # wrong options are refused now
     minute, days = time
     one = Wish(name or uuid.uuid4().hex, user, key.server, dict(options), minute, days, state.clock.now())
-    entry = AuditLine(state.clock.now(), "", user, user, acts.ReadyWished(one.words), origin, one.id)
+    entry = AuditLine(state.clock.now(), "", user, user, action_events.ReadyWished(one.words), origin, one.id)
     add_once = partial(state.store.schedules.add, once=not name)
     made = await state.store.write(add_once, key.owner, one, MAX_SCHEDULES, entry)
     if made is None:
@@ -242,5 +242,5 @@ async def add_schedule(
 
 async def delete_schedule(state: Parts, owner: Owner, user: str, name: str, origin: str) -> bool:
     """Delete a user's schedule by its id. Return whether it existed."""
-    entry = AuditLine(state.clock.now(), "", user, user, acts.ReadyRemoved(), origin, name[:40])
+    entry = AuditLine(state.clock.now(), "", user, user, action_events.ReadyRemoved(), origin, name[:40])
     return await state.store.write(state.store.schedules.delete, owner, name, entry)

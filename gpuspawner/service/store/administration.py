@@ -9,8 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from pydantic import TypeAdapter
 
-from gpuspawner.core.administering.restrictions import Restriction
-from gpuspawner.core.inbox.messages import Message, Whom
+from gpuspawner.core.administration import Message, Restriction, Whom
 from gpuspawner.core.queue.preemption import Preemption
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.audit_log import AuditLine, write_audit

@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuspawner.core.leases.lease import Owner
-from gpuspawner.core.quotas.charges import Charge, Line
+from gpuspawner.core.quotas.ledger import Charge, Line
 from gpuspawner.core.rules import Account, QuotaGrant, Rate, Used, What
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.audit_log import AuditLine, write_audit

@@ -9,10 +9,10 @@ from typing import Any
 import sqlalchemy as sa
 from pydantic import TypeAdapter
 
-from gpuspawner.core.calendar.ready import Wish
-from gpuspawner.core.inbox.notices import KEPT_SECONDS, Marks, Step
+from gpuspawner.core.administration import KEPT_SECONDS, Marks, Step
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.leases.stored_events import event_of
+from gpuspawner.core.schedules import Wish
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.audit_log import AuditLine, write_audit
 from gpuspawner.service.store.databases import IsJson

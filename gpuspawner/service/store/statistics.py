@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 import sqlalchemy as sa
 
-from gpuspawner.core.queue.ranges import MOST_ERRORS, Outcome
+from gpuspawner.core.queue.estimates import MOST_ERRORS, Outcome
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.rows import StoredRows
 

@@ -19,7 +19,7 @@ from gpuspawner.backends.outages import OutageLog
 from gpuspawner.core.errors import Conflict, Superseded, Unavailable
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.outages import DATABASE, Outage
-from gpuspawner.core.quotas.charges import Line
+from gpuspawner.core.quotas.ledger import Line
 from gpuspawner.service.store import schema, tables
 from gpuspawner.service.store.administration import Announcements, Preemptions, Restrictions
 from gpuspawner.service.store.audit_log import AuditLine, AuditLog, write_audit

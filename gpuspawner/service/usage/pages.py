@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from gpuspawner.core.calendar.until import parse_day
+from gpuspawner.core.calendar import parse_day
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.statistics import WaitingTimes
 from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart, UsageSum

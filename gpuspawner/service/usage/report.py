@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.errors import RequestRefused, quoted
-from gpuspawner.core.quotas.charges import lines_until
+from gpuspawner.core.quotas.ledger import lines_until
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.presenter import NO_KIND, NO_TEAM
-from gpuspawner.service.rules.daily_use import counted_until, parts_of_lines, parts_of_rest
+from gpuspawner.service.rules.accounting import counted_until, parts_of_lines, parts_of_rest
 from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart, UsageSum
-from gpuspawner.service.tell.queue_view import let_others
+from gpuspawner.service.waiting.queue_snapshot import let_others
 from gpuspawner.service.web.lists import Column, Filter, Table
 
 BY = {
@@ -305,7 +305,7 @@ async def running_parts(state: Parts) -> list[UsagePart]:
     counted = await state.queue.seldom_beside("running parts", lambda: _count_running(state))
     now, zone, node_of = state.clock.now(), state.accounting.zone, state.scheduler.fleet.node_of
     found = []
-    for lease in state.book:
+    for lease in state.registry:
         one = counted.get(lease.id)
         if one is None:
             continue
@@ -327,7 +327,7 @@ async def _count_running(state: Parts) -> dict[str, _RunningUsage]:
     """Return it by the id of the lease. Other work goes on meanwhile."""
     now, zone, node_of = state.clock.now(), state.accounting.zone, state.scheduler.fleet.node_of
     found = {}
-    for number, x in enumerate(tuple(state.book)):
+    for number, x in enumerate(tuple(state.registry)):
         if number % WORKSPACES_AT_A_TIME == 0:
             await let_others()
         charged = list(parts_of_lines(lines_until(x, now, zone), {x.id: x}, node_of))

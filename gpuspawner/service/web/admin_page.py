@@ -10,7 +10,7 @@ from tornado.web import HTTPError
 
 from gpuspawner.catalog import teams_of
 from gpuspawner.catalog.visibility import team_title
-from gpuspawner.core.calendar.periods import day_of, milliseconds
+from gpuspawner.core.calendar import day_of, milliseconds
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.web.base import PageHandler
 from gpuspawner.service.web.lists import (
@@ -104,7 +104,7 @@ class ListPage(AdminPage, ABC):
     acts: tuple[tuple[str, str, str], ...] = ()
     """The acts on selected rows: names of ``administration.dialogs``, icons and the words of their buttons."""
 
-    def options(self) -> Mapping[str, Sequence[str]]:
+    def filter_options(self) -> Mapping[str, Sequence[str]]:
         """Return the titles to choose from, for filters that match a part of a text."""
         catalog = self.parts.catalog
         teams = [team_title(catalog, team) or team for team in teams_of(catalog.rules, None)]
@@ -126,7 +126,7 @@ class ListPage(AdminPage, ABC):
     def show_list(self, part: ListPart, status: int = 200, **values: Any) -> None:
         """Answer with the page of a list."""
         named: dict[str, Any] = {"title": self.title, "empty": self.empty, "views": self.views, "acts": self.acts}
-        named["options"] = self.options()
+        named["options"] = self.filter_options()
         self.show(self.template, status, list=part, path=f"console/{self.table.name}", **named, **values)
 
     def export(self, form: str, state: ListState, rows: Sequence[Row], total: int) -> None:

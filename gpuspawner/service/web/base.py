@@ -21,8 +21,8 @@ from gpuspawner.service.api.base import USE, ApiHandler, BaseHandler, Person
 from gpuspawner.service.api.events import version_of
 from gpuspawner.service.hub_sign_in import HubOAuthCallbackHandler
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.web.chart import beside
 from gpuspawner.service.web.navigation import current_entry, icon_of
+from gpuspawner.service.workspaces.chart import beside
 
 SECURITY_HEADERS = {
     # Nothing inline, nothing from elsewhere: text that slipped through escaping could still run nothing.
@@ -149,7 +149,7 @@ class ErrorPages(BaseHandler):
                 person=self.current_user or "",
                 admin=admin,
                 here=self.request.path[len(prefix) :],
-                icon=icon_of(x for x in self.parts.book if person.owns(x)) if person else "gpu.svg",
+                icon=icon_of(x for x in self.parts.registry if person.owns(x)) if person else "gpu.svg",
                 xsrf=self.xsrf_text() if self.person else "",
                 unread=self.inbox.unread,
                 messages=[present_shown(one, self.parts.clock.now()) for one in self.inbox.messages],

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError, ValidationInfo
 from pydantic_core import CoreSchema, PydanticCustomError
 from pydantic_core.core_schema import no_info_plain_validator_function, with_info_plain_validator_function
 
-from gpuspawner.core.calendar.until import parse_until
+from gpuspawner.core.calendar import parse_until
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.units import BadValue
 from gpuspawner.service.api.rest.descriptions import field_descriptions

@@ -7,14 +7,14 @@ from typing import Any
 
 from gpuspawner.service.administration import pages as administration
 from gpuspawner.service.announcements import pages as announcements
-from gpuspawner.service.api.actions import ACTIONS
 from gpuspawner.service.quotas import pages as quotas
+from gpuspawner.service.sign_in import package
 from gpuspawner.service.sign_in import pages as sign_in
 from gpuspawner.service.start import pages as start
 from gpuspawner.service.usage import pages as usage
 from gpuspawner.service.web.base import SignIn
-from gpuspawner.service.web.pages import Act, Home, WorkspacePage
-from gpuspawner.service.web.programs import package
+from gpuspawner.service.workspaces.actions import ACTIONS
+from gpuspawner.service.workspaces.pages import Act, Home, WorkspacePage
 
 STATIC = Path(__file__).parent / "static"
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from gpuspawner.backends.data_folder import check_secret, made_identity
-from gpuspawner.core.addresses import is_service_address
-from gpuspawner.core.proof import hub_id_of, hub_token
+from gpuspawner.core.authentication import hub_id_of, hub_token
+from gpuspawner.core.text_fields import is_service_address
 from gpuspawner.spawner.hub.written import written_in
 
 SERVICE = "gpu"

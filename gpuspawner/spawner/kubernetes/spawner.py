@@ -15,7 +15,7 @@ from gpuspawner.backends.kubernetes.names import ANNOTATIONS, ATTEMPT_LABEL, HUB
 from gpuspawner.catalog import PodQueues
 from gpuspawner.catalog.profile_options import choices_of
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
-from gpuspawner.core.gpus.autoscale import PATIENCE
+from gpuspawner.core.gpus.pools import PATIENCE
 from gpuspawner.spawner.kubernetes.pods.end import before_restart, has_ended, outcome_of, restarts, why_ended
 from gpuspawner.spawner.kubernetes.pods.models import written_back
 from gpuspawner.spawner.kubernetes.pods.pod import PodSettings, with_lease

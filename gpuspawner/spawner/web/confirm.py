@@ -14,7 +14,7 @@ from jupyterhub.handlers import BaseHandler
 from jupyterhub.utils import isoformat
 from tornado.web import authenticated
 
-from gpuspawner.core.tickets import CONFIRM_PATH, sign_confirmation
+from gpuspawner.core.authentication import CONFIRM_PATH, sign_confirmation
 
 WRONG = "The name or the password is wrong, or it is not yours. Nothing was allowed."
 LONGEST_CODE = 20

@@ -16,8 +16,7 @@ from gpuspawner.catalog import ANY_GPU, LINKED, NO_GPU, OPTIONS, TICKED, Catalog
 from gpuspawner.catalog.prices import price_words
 from gpuspawner.catalog.profile_options import LONGEST_CHOICE
 from gpuspawner.core.errors import label_of, quoted
-from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.gpus.sharing import memory_words
+from gpuspawner.core.gpus.fleet import GpuKind, memory_words
 from gpuspawner.core.gpus.vendors import how_measured
 from gpuspawner.core.units import BadValue, parse_bytes, parse_duration, show_bytes, show_cpu, show_duration
 from gpuspawner.spawner.web import instead

@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpuspawner.core.authentication import NONCE, new_nonce
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.proof import NONCE, new_nonce
 from gpuspawner.spawner.client import ask_service
 
 ANSWER_SECONDS = 2.0
@@ -20,7 +20,7 @@ ENDED_SHOWN = 5
 
 @dataclass(frozen=True)
 class Live:
-    """What a form shows of the service: its own documents (see ``service.tell.views``), read once.
+    """What a form shows of the service: its own documents (see ``service.workspaces.presenter``), read once.
 
     ``offers`` is by kind. ``sentence`` says what Start would do, or, where ``refused``, why it would not. ``quota`` is
     a line for each limit that binds the user. ``team`` is charged where they name none, "" where they must. What they

@@ -13,9 +13,9 @@ from traitlets import Callable, HasTraits, Unicode, default, observe
 
 from gpuspawner.catalog import LINKED, Catalog, Resolution, from_form, resolve_all, teams_of, visible, without_defaults
 from gpuspawner.catalog.visibility import named_groups, team_title
+from gpuspawner.core.authentication import sign_ticket
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.tickets import sign_ticket
 from gpuspawner.spawner.client import LeaseClient
 from gpuspawner.spawner.refusals import ended_start
 from gpuspawner.spawner.web import form

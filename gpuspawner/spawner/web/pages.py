@@ -14,7 +14,7 @@ from tornado.web import HTTPError, StaticFileHandler
 
 from gpuspawner import __version__
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.tickets import sign_ticket
+from gpuspawner.core.authentication import sign_ticket
 from gpuspawner.core.units import show_time
 from gpuspawner.look import BROWSER_FILES, LOOK
 from gpuspawner.spawner.hub.service import SERVICE

@@ -11,7 +11,7 @@ from jupyterhub.scopes import needs_scope
 from jupyterhub.utils import isoformat
 from tornado.web import HTTPError
 
-from gpuspawner.core.tickets import sign_ticket
+from gpuspawner.core.authentication import sign_ticket
 
 
 def handlers(secret_file: Path) -> list[Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from gpuspawner.core.gpus.spot import notice_seconds
+from gpuspawner.core.gpus.vendors import notice_seconds
 
 _LEAVES = "Its node is being taken out of service by the cluster's autoscaler."
 _TAKEN_BACK = "The cloud takes its node back."

@@ -11,7 +11,7 @@ from typing import Any
 
 from gpuspawner.backends.kubernetes.reading.quantities import amount_of
 from gpuspawner.core.gpus.vendors import is_gpu_resource
-from gpuspawner.core.quotas.limits import (
+from gpuspawner.core.quotas.namespaces import (
     ASKED,
     CPU,
     LIMITS_CPU,

@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from gpuspawner.core.gpus.spot import SPOT
-from gpuspawner.core.gpus.vendors import GKE_SLICE, VENDORS, vendor_of
+from gpuspawner.core.gpus.vendors import GKE_SLICE, SPOT, VENDORS, vendor_of
 from gpuspawner.core.units import GIBIBYTE, MEBIBYTE
 
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"

@@ -19,9 +19,8 @@ from gpuspawner.backends.kubernetes.reading.interruptions import Interruption, i
 from gpuspawner.backends.kubernetes.reading.models import Model, is_kept_label, model_of
 from gpuspawner.backends.kubernetes.reading.quantities import amount_of
 from gpuspawner.core.gpus.fleet import NOTHING, Beside
-from gpuspawner.core.gpus.spot import spot_labels
-from gpuspawner.core.gpus.vendors import is_gpu_resource
-from gpuspawner.core.quotas.limits import CPU, MEMORY
+from gpuspawner.core.gpus.vendors import is_gpu_resource, spot_labels
+from gpuspawner.core.quotas.namespaces import CPU, MEMORY
 from gpuspawner.core.units import MOST_GPUS
 
 _ENDED = frozenset({"Succeeded", "Failed"})

@@ -6,7 +6,7 @@ import math
 import re
 from fractions import Fraction
 
-from gpuspawner.core.quotas.limits import CPU, LIMITS_CPU
+from gpuspawner.core.quotas.namespaces import CPU, LIMITS_CPU
 
 _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([+-]?[0-9]{1,2})|(m|[kMGTPE]|[KMGTPE]i)?)")
 _UNITS = {

@@ -9,13 +9,13 @@ from typing import Any
 
 from tornado.web import HTTPError
 
+from gpuspawner.core.authentication import TICKET_SECONDS, sign_ssh_ticket, ssh_ticket_user
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import UP
-from gpuspawner.core.tickets import TICKET_SECONDS, sign_ssh_ticket, ssh_ticket_user
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.shapes import ssh as shapes
-from gpuspawner.service.tell.views import opens_of
+from gpuspawner.service.workspaces.presenter import opens_of
 
 
 class Ticket(ApiHandler):

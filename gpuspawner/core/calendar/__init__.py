@@ -1,1 +1,0 @@
-"""Periods and weekly windows in a time zone."""

@@ -1,0 +1,364 @@
+"""The GPUs of a fleet by pool and node, with what is used of each: found quickly, changed as a pass grants.
+
+Nodes that look the same are alike: a placement chooses among looks, however many nodes there are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from types import MappingProxyType
+
+from gpuspawner.core.gpus.fleet import (
+    NOTHING,
+    Autoscale,
+    Beside,
+    Fleet,
+    Gpu,
+    GpuKind,
+    Group,
+    NodeName,
+    Slot,
+    coming_group,
+)
+from gpuspawner.core.gpus.fragmentation import Demand, Look
+from gpuspawner.core.gpus.placement import UNKNOWN, Rank, ask_of, devices, grantable, look_of, rank_of
+from gpuspawner.core.leases.lease import HOLDING, Lease
+
+# --- pools
+
+
+_Alike = tuple[bool, Look]
+"""Whether a node is coming, and how it looks."""
+
+
+@dataclass
+class _Pool:
+    """The GPUs of one pool that may be given, by node, and the nodes that have some free by their looks, sorted."""
+
+    gpus: dict[NodeName, list[Gpu]] = field(default_factory=dict)
+    look: dict[NodeName, _Alike] = field(default_factory=dict)
+    alike: dict[_Alike, list[NodeName]] = field(default_factory=dict)
+    sizes: Counter[int] = field(default_factory=Counter)
+    """How many nodes have so many GPUs."""
+
+    def show(self, node: NodeName, look: _Alike | None) -> None:
+        """Note how a node looks from now on; None where it is gone."""
+        before = self.look.pop(node, None)
+        if before is not None and (nodes := self.alike.get(before)) is not None:
+            del nodes[bisect_left(nodes, node)]
+            if not nodes:
+                del self.alike[before]
+        if look is not None:
+            self.look[node] = look
+            if look[1].free[-1] > 0:
+                insort(self.alike.setdefault(look, []), node)
+
+
+class Pools:
+    """What may be given of every pool. ``used`` is the share in use of each GPU, by id."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        used: Mapping[str, Fraction],
+        left: Mapping[NodeName, Beside] = MappingProxyType({}),
+        demand: Demand = UNKNOWN,
+    ) -> None:
+        """Sort the GPUs by pool and node; ``left`` and ``demand`` are as in ``placement.place``."""
+        self.complete, self.demand = fleet.complete, demand
+        self.used = dict(used)
+        self._left = dict(left)
+        self._pools: dict[str, _Pool] = {}
+        self._where: dict[str, tuple[str, NodeName]] = {}
+        self._pools_on: dict[NodeName, list[str]] = {}
+        on: dict[NodeName, list[Gpu]] = {}
+        for gpu in fleet.gpus:
+            on.setdefault(gpu.on, []).append(gpu)
+        for node, gpus in on.items():
+            self.put_node(node, gpus)
+
+    def put_node(self, node: NodeName, gpus: Iterable[Gpu]) -> None:
+        """Take these for the GPUs of a node from now on; none where it is gone."""
+        for name in self._pools_on.pop(node, ()):
+            pool = self._pools[name]
+            gone = pool.gpus.pop(node)
+            for gpu in gone:
+                if self._where.get(gpu.id) == (name, node):  # else it is on another node by now
+                    del self._where[gpu.id]
+            pool.sizes[len(gone)] -= 1
+            pool.show(node, None)
+        of_pool: dict[str, list[Gpu]] = {}
+        for gpu in gpus:
+            if grantable(gpu):
+                self._where[gpu.id] = (gpu.pool, node)
+                of_pool.setdefault(gpu.pool, []).append(gpu)
+        if of_pool:
+            self._pools_on[node] = list(of_pool)
+        for name, own in of_pool.items():
+            pool = self._pools.setdefault(name, _Pool())
+            pool.gpus[node] = own
+            pool.sizes[len(own)] += 1
+        self._look_at(node)
+
+    def put_left(self, node: NodeName, left: Beside | None) -> None:
+        """Take this for the CPU and memory left of a node from now on, None where nobody knows."""
+        if left is None:
+            self._left.pop(node, None)
+        else:
+            self._left[node] = left
+        self._look_at(node)
+
+    def largest(self, pool: str) -> int:
+        """Return how many GPUs the largest node of a pool has."""
+        return max(+self._pools[pool].sizes, default=0) if pool in self else 0
+
+    def __contains__(self, pool: str) -> bool:
+        """Whether there is a pool that has, or had, GPUs which may be given."""
+        return pool in self._pools
+
+    def nodes(self, pool: str) -> Collection[NodeName]:
+        """Return the nodes of a pool that have GPUs which may be given."""
+        return self._pools[pool].gpus.keys() if pool in self else ()
+
+    def looks(self, pool: str) -> Iterable[tuple[Look, Sequence[NodeName]]]:
+        """Yield how nodes of a pool look that have some free, and which look so."""
+        if pool in self:
+            yield from ((look, nodes) for (_, look), nodes in self._pools[pool].alike.items())
+
+    def has_free(self, pool: str) -> bool:
+        """Whether any GPU of a pool has some left."""
+        return pool in self and bool(self._pools[pool].alike)
+
+    def gpus(self, pool: str, node: NodeName) -> Sequence[Gpu]:
+        """Return the GPUs of a pool on a node that may be given."""
+        return self._pools[pool].gpus.get(node, ()) if pool in self else ()
+
+    def where(self, gpu: str) -> tuple[str, NodeName] | None:
+        """Return the pool and the node of a GPU; None where it may not be given."""
+        return self._where.get(gpu)
+
+    def left(self, node: NodeName) -> Beside | None:
+        """Return the CPU and memory left of a node, None where nobody knows."""
+        return self._left.get(node)
+
+    def take(self, slots: Iterable[Slot], needs: Beside = NOTHING) -> None:
+        """Note that these are in use, and what is needed beside them."""
+        self._change(slots, 1, needs)
+
+    def give(self, slots: Iterable[Slot], needs: Beside = NOTHING) -> None:
+        """Note that these are not in use any more, nor what was needed beside them."""
+        self._change(slots, -1, needs)
+
+    def _change(self, slots: Iterable[Slot], sign: int, needs: Beside) -> None:
+        touched: dict[NodeName, None] = {}
+        for slot in slots:
+            used, share = self.used.get(slot.gpu), slot.share
+            if sign < 0 and used == share:
+                del self.used[slot.gpu]  # most are whole: fractions are slow
+            elif sign > 0 and used is None:
+                self.used[slot.gpu] = share
+            else:
+                self.used[slot.gpu] = (used or Fraction(0)) + sign * share
+            if (where := self._where.get(slot.gpu)) is not None:
+                touched[where[1]] = None
+        for node in touched:
+            if (left := self._left.get(node)) is not None:
+                self._left[node] = Beside(left.cpu - sign * needs.cpu, left.memory - sign * needs.memory)
+            self._look_at(node)
+
+    def _look_at(self, node: NodeName) -> None:
+        for name in self._pools_on.get(node, ()):
+            pool = self._pools[name]
+            gpus = pool.gpus[node]
+            look = gpus[0].is_coming, look_of(name, gpus, self.used, self._left.get(node))
+            if look != pool.look.get(node):
+                pool.show(node, look)
+
+    def find(
+        self,
+        kind: GpuKind,
+        count: int,
+        tried: Sequence[str] = (),
+        kept: Mapping[str, Fraction] | None = None,
+        needs: Beside = NOTHING,
+    ) -> tuple[Slot, ...] | None:
+        """Return where so many would be placed, as ``placement.place``; ``kept`` is in use beside what is."""
+        pool, kept = self._pools.get(kind.pool), kept or {}
+        if pool is None or not self.complete:
+            return None
+        ask, last_tried = ask_of(kind, count, needs), {node: at for at, node in enumerate(tried, 1)}
+        special = {where[1] for gpu in kept if (where := self._where.get(gpu)) and where[0] == kind.pool}
+        if last_tried:
+            special |= {node for node in pool.gpus if node.node in last_tried}
+        best: Rank | None = None
+        for node in special:
+            used, gpus = self._used_with(kept, pool.gpus[node]), pool.gpus[node]
+            look = look_of(kind.pool, gpus, used, self._left.get(node))
+            rank = rank_of(look, ask, self.demand, last_tried.get(node.node, 0), gpus[0].is_coming)
+            best = _least(best, rank, node)
+        for (comes, look), nodes in pool.alike.items():
+            if len(look.free) < count or look.free[-count] < ask.share:
+                continue
+            rank = rank_of(look, ask, self.demand, 0, comes)
+            if rank is None or (best is not None and rank > best):
+                continue
+            if (first := next((node for node in nodes if node not in special), None)) is not None:
+                best = _least(best, rank, first)
+        if best is None:
+            return None
+        gpus = pool.gpus[best.node]
+        return tuple(Slot(gpu.id, kind.share) for gpu in devices(gpus, self._used_with(kept, gpus), best.taken))
+
+    def _used_with(self, kept: Mapping[str, Fraction], gpus: Iterable[Gpu]) -> dict[str, Fraction]:
+        found: dict[str, Fraction] = {}
+        for gpu in gpus:
+            used, more = self.used.get(gpu.id), kept.get(gpu.id)
+            if used is not None:
+                found[gpu.id] = used if more is None else used + more  # few are both: fractions are slow
+            elif more is not None:
+                found[gpu.id] = more
+        return found
+
+
+def _least(best: Rank | None, rank: Rank | None, node: NodeName) -> Rank | None:
+    if rank is None:
+        return best
+    rank = rank._replace(node=node)
+    return rank if best is None else min(best, rank)
+
+
+# --- counted GPUs
+
+
+@dataclass(frozen=True)
+class Occupant:
+    """What was seen to hold GPUs: ``given`` counts them by group, None where it holds exactly its ``slots``.
+
+    ``slots`` are those it is known by: what its lease holds or, without one, what it says.
+    """
+
+    slots: tuple[Slot, ...]
+    given: Mapping[Group, int] | None = None
+
+
+def seats(occupants: Iterable[Occupant], reserved: Iterable[Slot] = ()) -> list[tuple[Slot, ...]]:
+    """Return the slots of each occupant, as many of each group as it was given.
+
+    1. It keeps those of its own slots that are of these groups, as many as it was given.
+    2. For the rest it takes the first of the group that neither another occupant keeps nor is ``reserved`` for a lease
+       that was given nothing yet. Where the group has no more, there are more given than the group has: the next
+       numbers stand for them.
+    """
+    occupants = list(occupants)
+    kept = [_kept_slots(occupant) for occupant in occupants]
+    taken = {slot.gpu for slot in reserved} | {slot.gpu for slots in kept for slot in slots}
+    for occupant, slots in zip(occupants, kept, strict=True):
+        for group, count in sorted((occupant.given or {}).items()):
+            index, missing = 0, count - sum(slot.group == group for slot in slots)
+            while missing > 0:
+                gpu = group.gpu(index)
+                if gpu not in taken:
+                    taken.add(gpu)
+                    slots.append(Slot(gpu))
+                    missing -= 1
+                index += 1
+    return [tuple(slots) for slots in kept]
+
+
+def _kept_slots(occupant: Occupant) -> list[Slot]:
+    if occupant.given is None:
+        return list(occupant.slots)
+    left = dict(occupant.given)
+    kept = []
+    for slot in occupant.slots:
+        if slot.group is not None and left.get(slot.group, 0) > 0:
+            left[slot.group] -= 1
+            kept.append(slot)
+    return kept
+
+
+def resource_of(kind: GpuKind, fleet: Fleet) -> str:
+    """Return the resource that counts a kind's GPUs; "" where none does, as on one machine."""
+    groups = (gpu.group for gpu in fleet.of_pool.get(kind.pool, ()))
+    return kind.resource or next((group.resource for group in groups if group is not None), "")
+
+
+def unmarked(fleet: Fleet, held: Collection[str]) -> Fleet:
+    """Return the fleet with the marks of each group (foreign, unhealthy) on GPUs that nobody holds, where there are.
+
+    Somebody else's GPU is any of its group: were it one that a lease holds, the group would look to have one more free.
+    """
+    members_of: dict[Group | None, list[Gpu]] = {
+        g.group: [] for g in fleet.gpus if g.id in held and g.group and is_marked(g)
+    }
+    if not members_of:
+        return fleet
+    for gpu in fleet.gpus:
+        if gpu.group in members_of:
+            members_of[gpu.group].append(gpu)
+    changed: dict[str, Gpu] = {}
+    for members in members_of.values():
+        free = [gpu for gpu in members if gpu.id not in held and not is_marked(gpu)]
+        for gpu in [gpu for gpu in members if gpu.id in held and is_marked(gpu)][: len(free)]:
+            other = free.pop()
+            changed[gpu.id] = _with_mark_of(other, gpu)
+            changed[other.id] = _with_mark_of(gpu, other)
+    return replace(fleet, gpus=tuple(changed.get(gpu.id, gpu) for gpu in fleet.gpus))
+
+
+def is_marked(gpu: Gpu) -> bool:
+    """Whether it may not be given: somebody else's, or unhealthy."""
+    return gpu.foreign or not gpu.healthy
+
+
+def _with_mark_of(marked: Gpu, gpu: Gpu) -> Gpu:
+    return replace(gpu, healthy=marked.healthy, foreign=marked.foreign, note=marked.note)
+
+
+# --- nodes that are not there yet
+
+
+WHOLE_GPU = "nvidia.com/gpu"
+PATIENCE = 2.0
+"""A node that takes this many times as long as the catalog says is not coming now. Arbitrary: as clouds vary."""
+
+
+def coming_gpus(kinds: Iterable[GpuKind], there: Sequence[Gpu], leases: Iterable[Lease]) -> tuple[Gpu, ...]:
+    """Return the GPUs of the nodes that may still be started.
+
+    1. Of each kind as many nodes as are left of the most it may have beside those that are there. A lease may hold
+       GPUs of a node that is not seen yet: its pod runs, so the node is there.
+    2. Nodes of which a lease holds GPUs are among them; then others, numbered from 0.
+    """
+    scaled = [kind for kind in kinds if kind.autoscale is not None]
+    if not scaled:
+        return ()
+    held = {(x.kind, slot) for x in leases if x.phase in HOLDING for slot in x.slots}
+    found: list[Gpu] = []
+    for kind in scaled:
+        assert kind.autoscale is not None, "only those were taken"
+        own = {slot for name, slot in held if name == kind.name}
+        have = {gpu.id for gpu in there if gpu.pool == kind.pool} | {slot.gpu for slot in own if not slot.is_coming}
+        nodes = max(0, kind.autoscale.most - len(have)) // kind.autoscale.each
+        promised = {slot.group for slot in own if slot.group and slot.group.is_coming}
+        found += (gpu for group in _groups(kind, nodes, promised) for gpu in _gpus(kind, kind.autoscale, group))
+    return tuple(found)
+
+
+def patience_seconds(kind: GpuKind | None) -> float:
+    """Return how long a pod of this kind is left waiting for a node, 0 where none is ever started for it."""
+    return 0.0 if kind is None or kind.autoscale is None else PATIENCE * kind.autoscale.start_seconds
+
+
+def _groups(kind: GpuKind, nodes: int, held: Collection[Group]) -> list[Group]:
+    fresh = (coming_group(kind.name, number, kind.resource or WHOLE_GPU) for number in range(nodes))
+    return [*sorted(held), *(group for group in fresh if group not in held)][:nodes]
+
+
+def _gpus(kind: GpuKind, autoscale: Autoscale, group: Group) -> Iterable[Gpu]:
+    for index in range(autoscale.each):
+        yield Gpu(group.gpu(index), kind.pool, group.node, index, kind.title, kind.memory_bytes, group=group)

@@ -1,0 +1,478 @@
+"""When a workspace has been idle for long enough: the timeline of its evidence, and the verdict on each sample.
+
+Pure, and the same for the live service and for the replay of histories. Three limits decide:
+
+- **Idle time** (30 min): the GPUs must be known idle for so long before the warning.
+- **Grace** (10 min): the workspace goes on for so long after the warning, and any use ends it.
+- **Soft budget** (1 h): soft evidence, and work that may have been missed, count as use for so long after the last GPU
+  work. Then they no longer count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from gpuspawner.core.idle.evidence import Evidence, hub_reading, unreadable
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
+from gpuspawner.core.idle.readings import PROBED, GpuState, SoftReading
+
+# --- idleness
+
+
+LONGEST_CREDIT = 1.5
+"""A sample stands for at most this many periods: what lies further back was not seen."""
+LONGEST_UNKNOWN = 5
+"""After more than this many periods of unknown time the idle time begins anew."""
+LEAST_GRACE_SAMPLES, LEAST_GRACE_SECONDS = 2, 60.0
+"""After a restart at least this many samples and seconds of the grace remain: nobody could object meanwhile."""
+CLOSER, CLOSEST_SECONDS = 12, 5.0
+"""A closer look takes this many samples a period, not closer than this: a probe itself takes 2 to 3 s."""
+UNREADABLE_TOLD_SECONDS = 7200.0
+"""A GPU that is unknown for this long is told to its user and the administrator."""
+
+
+class SampleKind(str, Enum):
+    """What a sample proves of a workspace, strongest first."""
+
+    BUSY = "busy"
+    """A GPU is in use."""
+    UNKNOWN = "unknown"
+    """A GPU or the soft evidence could not be read."""
+    SOFT = "soft"
+    """The GPUs look idle, but soft evidence counts, or work may have been missed."""
+    IDLE = "idle"
+    """Every GPU is known to be idle."""
+
+
+class Verdict(str, Enum):
+    """What follows from a sample."""
+
+    NONE = "none"
+    BEGIN_GRACE = "begin_grace"
+    """Idle for long enough: warn, and let the grace period run."""
+    GRACE = "grace"
+    """The grace period goes on, or pauses."""
+    END_GRACE = "end_grace"
+    """Used again, unknown for too long, or under another mode: the workspace is running as before."""
+    RECLAIM = "reclaim"
+    """The grace has passed, idle: stop it. Only in mode enforce; given with each further idle sample."""
+    WOULD_BEGIN_GRACE = "would_begin_grace"
+    """Mode observe, once a streak: the moment to record that people would have been warned."""
+    WOULD_RECLAIM = "would_reclaim"
+    """Modes observe and warn, once a streak: the moment to record that it would have been stopped."""
+
+
+@dataclass(frozen=True)
+class Streak:
+    """The timeline of one workspace, folded: its time is added up sample by sample, so that it survives a restart.
+
+    Attributes:
+        idle_seconds: known idle time since it began with its first idle sample; 0 when there is none.
+        observed_seconds: all time since then, idle or unknown: ``idle_seconds`` must cover it.
+        unknown_seconds: how long it has been unknown without a break.
+        since_busy_seconds: since the last GPU work, or the start. The soft budget counts from it.
+        longest_gap_seconds: the longest time so far from GPU work, or the start, to the next work.
+        closer_seconds: for how long before a stop a closer look tells more, by the newest sample that tells.
+        peak_percent: the highest utilization of an exclusive GPU within the idle time; None where none was measured.
+        countdown_seconds: what is left of the grace, in mode observe of an imagined one; None outside.
+        mode: that of the last verdict. A grace that began under one mode is not carried out under another.
+        unknown_since: each GPU that is unknown at present, and for how many seconds so far.
+        kind: what the last sample proved; None before the first.
+        because: why, in words for people.
+    """
+
+    idle_seconds: float = 0.0
+    observed_seconds: float = 0.0
+    unknown_seconds: float = 0.0
+    since_busy_seconds: float = 0.0
+    longest_gap_seconds: float = 0.0
+    closer_seconds: float = 0.0
+    peak_percent: float | None = None
+    countdown_seconds: float | None = None
+    mode: Mode = Mode.OBSERVE
+    unknown_since: tuple[tuple[str, float], ...] = ()
+    kind: SampleKind | None = None
+    because: str = ""
+
+    @property
+    def grace_left_seconds(self) -> float | None:
+        """What is left of the grace that people were told of; None when there is none, as always in mode observe."""
+        return None if self.mode is Mode.OBSERVE else self.countdown_seconds
+
+
+def judge(streak: Streak, evidence: Evidence, policy: IdlePolicy, mode: Mode) -> tuple[Streak, Verdict]:
+    """Add the evidence of one sample to the timeline, and say what follows.
+
+    - Busy and soft set the idle time to 0 and end the grace. Only busy renews the soft budget.
+    - Idle adds its interval, at most 1.5 periods. In grace it lets as much of the grace pass.
+    - Unknown adds nothing and pauses the grace. More than five periods of it set the idle time to 0.
+    - The grace begins with an idle sample, once the policy's idle time is known and covers 80 % of the time since it
+      began.
+
+    The machine is the same in every mode; ``mode`` chooses the verdicts. Observe imagines the grace and tells nobody.
+    Warn lets it pass and stops nothing. A change of mode ends the grace, so that people get what they were told: the
+    next idle sample begins a new one.
+    """
+    kind, because = classify(streak, evidence, policy)
+    after = _added(streak, evidence, kind, because, policy)
+    if not grace_stands(after, policy, mode):
+        after = replace(after, mode=mode, countdown_seconds=None)
+    if streak.grace_left_seconds is not None and after.countdown_seconds is None:
+        return after, Verdict.END_GRACE
+    if kind is SampleKind.IDLE:
+        return _with_grace(after, credit_of(evidence, policy), policy)
+    return after, _in_grace(after)
+
+
+def classify(streak: Streak, evidence: Evidence, policy: IdlePolicy) -> tuple[SampleKind, str]:
+    """Return what a sample proves of the workspace, by the first rule that fits, and why, in words.
+
+    1. Busy: a GPU is in use. For a workspace without a GPU, any activity is its use.
+    2. Unknown: a GPU can't be judged, or the workspace as a whole.
+    3. Soft, within the soft budget: soft evidence is active, or work may have fallen between two readings.
+    4. Unknown, within the soft budget: soft evidence could not be read.
+    5. Idle.
+    """
+    since_busy_seconds = streak.since_busy_seconds + credit_of(evidence, policy)
+    by_activity = policy.by_activity and not evidence.gpus
+    soft = evidence.soft
+    if by_activity and not evidence.problem:
+        soft = (*soft, hub_reading(evidence.hub_idle_seconds, since_busy_seconds))
+    active = [one.words for one in soft if one.active]
+    if busy := [gpu.words for gpu in evidence.busy] or (active if by_activity else []):
+        return SampleKind.BUSY, ", ".join(busy)
+    unknown = [gpu.words for gpu in evidence.gpus if gpu.state is GpuState.UNKNOWN]
+    if evidence.unknown and (evidence.problem or not unknown):
+        unknown = [evidence.unknown]
+    if unknown:
+        return SampleKind.UNKNOWN, ", ".join(unknown)
+    idle = [gpu.words for gpu in evidence.gpus]
+    counts = by_activity or since_busy_seconds <= policy.soft_seconds
+    if counts and (active or evidence.may_work(GpuState.IDLE)):
+        return SampleKind.SOFT, ", ".join([*active, *idle])
+    if counts and (unread := [unreadable(one) for one in soft if one.active is None]):
+        return SampleKind.UNKNOWN, ", ".join(unread)
+    return SampleKind.IDLE, ", ".join([*idle, *_told(soft, by_activity=by_activity, counts=counts)])
+
+
+def _told(soft: tuple[SoftReading, ...], *, by_activity: bool, counts: bool) -> list[str]:
+    """Return in words what else was read of an idle workspace."""
+    if not counts:
+        return [f"{one.words} (no longer counts)" for one in soft if one.active]
+    return [one.words for one in soft if one.words and (by_activity or one.name != "cpu")]
+
+
+def grace_stands(streak: Streak, policy: IdlePolicy, mode: Mode) -> bool:
+    """Return whether a grace that began would begin under this policy too: a catalog may have changed since."""
+    return mode is streak.mode and streak.idle_seconds >= policy.for_seconds
+
+
+def _with_grace(streak: Streak, credit_seconds: float, policy: IdlePolicy) -> tuple[Streak, Verdict]:
+    """Begin the grace, or let it pass, after an idle sample."""
+    left_seconds = streak.countdown_seconds
+    if left_seconds is None:
+        if streak.idle_seconds < max(policy.for_seconds, policy.coverage * streak.observed_seconds):
+            return streak, Verdict.NONE
+        begun = replace(streak, countdown_seconds=policy.grace_seconds)
+        return begun, Verdict.WOULD_BEGIN_GRACE if streak.mode is Mode.OBSERVE else Verdict.BEGIN_GRACE
+    passed = replace(streak, countdown_seconds=max(0.0, left_seconds - credit_seconds))
+    if passed.countdown_seconds:
+        return passed, _in_grace(passed)
+    if streak.mode is Mode.ENFORCE:
+        return passed, Verdict.RECLAIM
+    return passed, Verdict.WOULD_RECLAIM if left_seconds else _in_grace(passed)
+
+
+def _in_grace(streak: Streak) -> Verdict:
+    return Verdict.NONE if streak.grace_left_seconds is None else Verdict.GRACE
+
+
+def credit_of(evidence: Evidence, policy: IdlePolicy) -> float:
+    """Return the time that a sample stands for: what lies further back was not seen."""
+    return min(evidence.interval_seconds, LONGEST_CREDIT * policy.sample_seconds)
+
+
+def _added(streak: Streak, evidence: Evidence, kind: SampleKind, because: str, policy: IdlePolicy) -> Streak:
+    """Return the timeline with a sample added, its grace untouched unless the idle time is set to 0."""
+    unknown_before = dict(streak.unknown_since)
+    # A gap that was not seen, or a clock that jumped, spends no budget.
+    since_busy_seconds = streak.since_busy_seconds + credit_of(evidence, policy)
+    gap_seconds = streak.longest_gap_seconds
+    if kind is SampleKind.BUSY:
+        gap_seconds = max(gap_seconds, since_busy_seconds)
+        since_busy_seconds = 0.0
+    unknown_seconds = streak.unknown_seconds + evidence.interval_seconds if kind is SampleKind.UNKNOWN else 0.0
+    after = replace(
+        streak,
+        unknown_seconds=unknown_seconds,
+        since_busy_seconds=since_busy_seconds,
+        longest_gap_seconds=gap_seconds,
+        unknown_since=tuple(
+            (gpu.gpu, unknown_before.get(gpu.gpu, 0.0) + evidence.interval_seconds)
+            for gpu in evidence.gpus
+            if gpu.state is GpuState.UNKNOWN
+        ),
+        kind=kind,
+        because=because,
+    )
+    is_use = kind in {SampleKind.BUSY, SampleKind.SOFT} or evidence.may_work(GpuState.UNKNOWN)
+    if is_use or unknown_seconds > LONGEST_UNKNOWN * policy.sample_seconds:
+        return kept(after)
+    if kind is SampleKind.IDLE:
+        return _with_idle(after, evidence, policy)
+    observed_seconds = streak.observed_seconds + evidence.interval_seconds if streak.idle_seconds else 0.0
+    return replace(after, observed_seconds=observed_seconds)
+
+
+def _with_idle(streak: Streak, evidence: Evidence, policy: IdlePolicy) -> Streak:
+    """Return the timeline with an idle sample added. Idle time that is hopelessly uncovered begins anew."""
+    credit_seconds = credit_of(evidence, policy)
+    idle_seconds = streak.idle_seconds + credit_seconds
+    observed_seconds = streak.observed_seconds + evidence.interval_seconds
+    peaks = [peak for peak in (streak.peak_percent, evidence.peak_percent) if peak is not None]
+    # Even another for_seconds of nothing but idle would not cover the hole, and a new streak needs no longer. Without
+    # this, a night of flapping readings would shield an idle workspace for days.
+    hopeless = policy.coverage * (observed_seconds + policy.for_seconds) > idle_seconds + policy.for_seconds
+    if not streak.idle_seconds or (hopeless and streak.countdown_seconds is None):
+        idle_seconds = observed_seconds = credit_seconds
+        peaks = [] if evidence.peak_percent is None else [evidence.peak_percent]
+    return replace(
+        streak,
+        idle_seconds=idle_seconds,
+        observed_seconds=observed_seconds,
+        peak_percent=max(peaks, default=None),
+        closer_seconds=_closer_seconds(streak, evidence, policy),
+    )
+
+
+def _closer_seconds(streak: Streak, evidence: Evidence, policy: IdlePolicy) -> float:
+    """Return for how long before a stop a closer look tells more.
+
+    Where no source sees all of the time it is the grace and the longest pause of this workspace so far: at least half
+    of the idle time, at most all of it.
+    """
+    seconds = [one.closer_seconds for one in evidence.gpus]
+    if None not in seconds:
+        longest = max((one for one in seconds if one is not None), default=0.0)
+        return longest + policy.sample_seconds if longest > CLOSEST_SECONDS else 0.0
+    pause_seconds = min(max(streak.longest_gap_seconds, policy.for_seconds / 2), policy.for_seconds)
+    return policy.grace_seconds + pause_seconds
+
+
+def kept(streak: Streak) -> Streak:
+    """Return the timeline after Keep: no idle time, and out of grace.
+
+    While the Keep lasts, each sample is judged as ever (busy ones renew the budget, unknown ones are told), its
+    verdict is left alone, and the timeline it gives is kept again.
+    """
+    return replace(streak, idle_seconds=0.0, observed_seconds=0.0, peak_percent=None, countdown_seconds=None)
+
+
+def after_restart(streak: Streak, policy: IdlePolicy) -> Streak:
+    """Return a stored timeline as a restarted service goes on with it.
+
+    Of a grace that will be carried out, at least two samples and a minute remain, at most the whole grace. A service
+    that restarts more often than that reclaims nothing: while it was away nobody could press Keep. The interval of the
+    first sample afterwards may be all the time since the last one: it counts against coverage, hardly as idle.
+    """
+    left_seconds = streak.countdown_seconds
+    if left_seconds is None or streak.mode is not Mode.ENFORCE:
+        return streak
+    least_seconds = LEAST_GRACE_SAMPLES * policy.sample_seconds + LEAST_GRACE_SECONDS
+    return replace(streak, countdown_seconds=max(left_seconds, min(least_seconds, policy.grace_seconds)))
+
+
+def next_sample_seconds(streak: Streak, policy: IdlePolicy) -> float:
+    """Return in how many seconds to look again: the policy's period, or a twelfth of it, not under 5 s.
+
+    One run of the probe sees some seconds of a minute. Bursts between waiting fall through it for half an hour. So
+    before a stop it looks closely, for as long as that tells more. One failed probe is repeated as soon: it would hide
+    a minute of work.
+    """
+    left_seconds = streak.countdown_seconds
+    if left_seconds is None:
+        left_seconds = policy.for_seconds - streak.idle_seconds + policy.grace_seconds
+    is_near = 0 < left_seconds <= streak.closer_seconds and streak.idle_seconds > 0
+    if not is_near or streak.unknown_seconds > policy.sample_seconds:
+        return policy.sample_seconds
+    return min(policy.sample_seconds, max(policy.sample_seconds / CLOSER, CLOSEST_SECONDS))
+
+
+class State(str, Enum):
+    """How idle a workspace is, as pages and the command line show it."""
+
+    UNMEASURED = "unmeasured"
+    BUSY = "busy"
+    UNKNOWN = "unknown"
+    SOFT = "soft"
+    IDLE = "idle"
+    GRACE = "grace"
+    GRACE_PAUSED = "grace_paused"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The numbers of the sentence "idle 12 of 30 min, because: GPU 0 at 1 %".
+
+    Attributes:
+        known_share: the part of the time that is known idle, 0 to 1. Below the policy's coverage no grace begins.
+        unreadable: GPUs that have been unknown for two hours or more, and for how many seconds: to be told.
+        soft_left_seconds: what is left of the soft budget.
+    """
+
+    state: State
+    idle_seconds: float
+    for_seconds: float
+    because: str
+    known_share: float
+    peak_percent: float | None
+    grace_left_seconds: float | None
+    unreadable: tuple[tuple[str, float], ...]
+    soft_left_seconds: float = 0.0
+
+
+def explain(streak: Streak, policy: IdlePolicy) -> Explanation:
+    """Say where a workspace stands."""
+    state = State.UNMEASURED if streak.kind is None else State(streak.kind.value)
+    if streak.grace_left_seconds is not None:
+        state = State.GRACE if streak.kind is SampleKind.IDLE else State.GRACE_PAUSED
+    return Explanation(
+        state=state,
+        idle_seconds=streak.idle_seconds,
+        for_seconds=policy.for_seconds,
+        because=streak.because,
+        known_share=streak.idle_seconds / streak.observed_seconds if streak.observed_seconds else 1.0,
+        peak_percent=streak.peak_percent,
+        grace_left_seconds=streak.grace_left_seconds,
+        unreadable=tuple((gpu, seconds) for gpu, seconds in streak.unknown_since if seconds >= UNREADABLE_TOLD_SECONDS),
+        soft_left_seconds=max(0.0, policy.soft_seconds - streak.since_busy_seconds),
+    )
+
+
+# --- arrival
+
+
+OPENED = "opened in a browser"
+
+
+@dataclass(frozen=True)
+class Sign:
+    """What one sample says of whether somebody has come; ``came`` None: it is not known. ``words`` say why."""
+
+    came: bool | None
+    words: str = ""
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """How long a workspace has been there for a user who was away. It is no more once somebody came.
+
+    ``claim_seconds`` is the time to come in, as it was at the grant. Of the sampled time in which people could come,
+    ``passed_seconds``, ``absent_seconds`` are known to have been without anybody. ``warned_after_seconds`` of the first
+    had passed when its user was warned; None before.
+    """
+
+    claim_seconds: float
+    passed_seconds: float = 0.0
+    absent_seconds: float = 0.0
+    warned_after_seconds: float | None = None
+
+    @property
+    def notice_seconds(self) -> float:
+        """The least between the warning and the end."""
+        return self.claim_seconds / 2
+
+    def is_known(self, policy: IdlePolicy) -> bool:
+        """Whether enough is known of the time that has passed to say that nobody was there in it."""
+        return self.absent_seconds >= policy.coverage * self.passed_seconds
+
+    @property
+    def left_seconds(self) -> float:
+        """What is left of the time to come in, were nothing unknown from now on."""
+        left = self.claim_seconds - self.passed_seconds
+        if self.warned_after_seconds is not None:
+            left = max(left, self.notice_seconds - (self.passed_seconds - self.warned_after_seconds))
+        return max(0.0, left)
+
+
+class Turn(str, Enum):
+    """What follows from a sample."""
+
+    WAITS = "waits"
+    CAME = "came"
+    """Somebody came: from here on it is judged as every workspace."""
+    WARN = "warn"
+    """Half of the time has passed: tell its user."""
+    NOBODY_CAME = "nobody came"
+    """Give it back. Only in mode enforce, and after a warning."""
+    OVER = "over"
+    """The time has passed and nothing is given back for it: idle time counts from here on."""
+
+
+def sign_of(evidence: Evidence) -> Sign:
+    """Return what a sample says of whether somebody has come.
+
+    A page that was loaded, an SSH session, a kernel or a terminal in use, a VS Code window, or a GPU in use is
+    somebody. Nobody is there only where all of these are known.
+    """
+    if evidence.problem:
+        return Sign(None, evidence.problem)
+    if evidence.opened:
+        return Sign(came=True, words=OPENED)
+    if active := [one.words for one in evidence.probed if one.active]:
+        return Sign(came=True, words=", ".join(active))
+    if evidence.busy:
+        return Sign(came=True, words=", ".join(gpu.words for gpu in evidence.busy))
+    unread = {one.name for one in evidence.probed if one.active is False} != set(PROBED)
+    gpus_known = evidence.gpus and all(gpu.state is GpuState.IDLE and not gpu.may_work for gpu in evidence.gpus)
+    return Sign(None) if evidence.opened is None or unread or not gpus_known else Sign(came=False)
+
+
+def wait_on(
+    arrival: Arrival, sign: Sign, credit_seconds: float, policy: IdlePolicy, mode: Mode
+) -> tuple[Arrival, Turn]:
+    """Add one sample, and say what follows.
+
+    Args:
+        arrival: where it stood.
+        sign: what the sample says.
+        credit_seconds: the time that it stands for; 0 where nobody could have come, as the hub did not answer.
+        policy: by which share of the time must be known.
+        mode: whether anything is told and given back.
+    """
+    if sign.came:
+        return arrival, Turn.CAME
+    after = replace(
+        arrival,
+        passed_seconds=arrival.passed_seconds + credit_seconds,
+        absent_seconds=arrival.absent_seconds + (credit_seconds if sign.came is False else 0.0),
+    )
+    known = after.is_known(policy)
+    if after.passed_seconds >= after.claim_seconds and (not known or mode is not Mode.ENFORCE):
+        return after, Turn.OVER
+    if sign.came is None or not known or mode is Mode.OBSERVE or not after.absent_seconds:
+        return after, Turn.WAITS
+    if after.warned_after_seconds is None:
+        if after.passed_seconds < after.claim_seconds - after.notice_seconds:
+            return after, Turn.WAITS
+        return replace(after, warned_after_seconds=after.passed_seconds), Turn.WARN
+    return after, Turn.WAITS if after.left_seconds else Turn.NOBODY_CAME
+
+
+def resume_arrival(arrival: Arrival, policy: IdlePolicy) -> Arrival:
+    """Return where a workspace stands with a service that was away: enough is left for its user to object.
+
+    At least two samples and a minute, as of a grace, but no more than the notice that was given.
+    """
+    least = min(LEAST_GRACE_SAMPLES * policy.sample_seconds + LEAST_GRACE_SECONDS, arrival.notice_seconds)
+    back = max(0.0, least - arrival.left_seconds)
+    if arrival.warned_after_seconds is None or not back:
+        return arrival
+    passed = max(0.0, arrival.passed_seconds - back)
+    return replace(
+        arrival,
+        passed_seconds=passed,
+        absent_seconds=min(arrival.absent_seconds, passed),
+        warned_after_seconds=max(0.0, min(arrival.warned_after_seconds, passed)),
+    )

@@ -1,1 +1,0 @@
-"""What a person is told of until they have read it, and messages of administrators."""

@@ -1,0 +1,207 @@
+"""Class holds: GPUs that are reserved for a class at given times of the week.
+
+A hold takes the GPUs that its members use, then the GPUs that come free first by the known ends. Members may use its
+GPUs at any time. Others may use them if they end before the hold begins. A workspace that would run longer is told, and
+cannot be extended into the hold. Nothing is ended for a hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from heapq import nsmallest
+from math import ceil, inf
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from gpuspawner.core.calendar import Opening, opening
+from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Slot
+from gpuspawner.core.gpus.placement import count_free, grantable
+from gpuspawner.core.leases.lease import HOLDING, UP, Lease
+from gpuspawner.core.queue.backfill import HOLD, Reservation
+from gpuspawner.core.queue.snapshot import Claim, Snapshot, end_at
+from gpuspawner.core.rules import Account, ClassHold, LatestEnd
+from gpuspawner.core.units import show_time
+
+
+class Asker(NamedTuple):
+    """A user (``user_created`` as in ``lease.Owner``) with their classes and teams."""
+
+    user_created: str
+    classes: Collection[str] = ()
+    teams: Collection[str] = ()
+
+
+class HeldGpus(NamedTuple):
+    """The whole GPUs of a hold, and the opening that they are reserved for."""
+
+    hold: ClassHold
+    opening: Opening
+    slots: tuple[Slot, ...]
+    title: str
+
+    @property
+    def are_held(self) -> str:
+        """Text with the number of GPUs and the class that they are reserved for."""
+        one = self.hold.count == 1
+        return f"{self.hold.count} {self.title} {'is' if one else 'are'} {self._for}"
+
+    @property
+    def _for(self) -> str:
+        account = self.hold.account or Account()
+        return f"reserved for {account.called(self.hold.group)}"
+
+    def _until(self, now: float) -> str:
+        return "" if self.opening.ends_at == inf else f" until {show_time(self.opening.ends_at, now)}"
+
+    def note(self, count: int, now: float) -> str:
+        """Return a short text why this many free GPUs are not granted to others."""
+        return f"{count} {self._for}{self._until(now)}"
+
+    def bound(self, now: float) -> LatestEnd:
+        """Return the latest end of a workspace of others on these GPUs. Its text is shown before Start."""
+        at = self.opening.opens_at
+        words = f"ends at {show_time(at, now)}, when {self.are_held}"
+        return LatestEnd(at, HOLD, words, self.hold.group)
+
+    def words(self, now: float) -> str:
+        """Return a sentence with the times and the class of the hold."""
+        begins = f" from {show_time(self.opening.opens_at, now)}" if self.opening.opens_at > now else ""
+        return f"{self.are_held}{begins}{self._until(now)}."
+
+
+def classes_of(holds: Iterable[ClassHold], groups: Collection[str]) -> tuple[str, ...]:
+    """Return the classes with a hold that a member of these hub groups is in."""
+    return tuple(sorted({hold.group for hold in holds} & set(groups)))
+
+
+def may_use(asker: Asker, hold: ClassHold) -> bool:
+    """Return whether a user may use the GPUs of a hold: as member of the class, or named by an administrator."""
+    if hold.account is None:
+        return hold.group in asker.classes
+    team = hold.account.team
+    return hold.account.user_created in {"", asker.user_created} and (not team or team in asker.teams)
+
+
+def asker_of(one: Claim | Lease) -> Asker:
+    """Return the user of a request, with the classes of when it was made."""
+    created = one.user_created if isinstance(one, Claim) else one.key.user_created
+    return Asker(created, one.request.classes, (one.request.team,))
+
+
+def is_member(one: Claim | Lease, hold: ClassHold) -> bool:
+    """Return whether a request may use the GPUs of a hold."""
+    return hold.group in one.request.classes if hold.account is None else may_use(asker_of(one), hold)
+
+
+def held_gpus(seen: Snapshot) -> tuple[HeldGpus, ...]:
+    """Return the GPUs of every hold for its present or else its next opening, in the order of the rules.
+
+    A GPU belongs to one hold at a time.
+    """
+    found: list[HeldGpus] = []
+    for hold in seen.rules.holds:
+        when, kind = next_opening(hold, seen), seen.kinds.get(hold.kind)
+        if when is None or kind is None:
+            continue
+        others = {slot.gpu for x in found if _overlap(x.opening, when) for slot in x.slots}
+        free_at = _free_at(hold, seen)
+        gpus = (x for x in seen.fleet.gpus if x.pool == kind.pool and _may_be_held(x) and x.id not in others)
+        order = ((free_at.get(gpu.id, 0.0), gpu.node, gpu.index, gpu.id) for gpu in gpus)
+        slots = tuple(Slot(name) for *_, name in nsmallest(ceil(hold.count / kind.shares), order))
+        found.append(HeldGpus(hold, when, slots, kind.title))
+    return tuple(found)
+
+
+def held_now(seen: Snapshot) -> tuple[HeldGpus, ...]:
+    """Return the GPUs of every hold that has begun."""
+    return tuple(one for one in held_gpus(seen) if one.opening.opens_at <= seen.now)
+
+
+def begun(seen: Snapshot) -> tuple[ClassHold, ...]:
+    """Return the holds that have begun, without a look at the GPUs."""
+    openings = ((hold, next_opening(hold, seen)) for hold in seen.rules.holds)
+    return tuple(hold for hold, when in openings if when is not None and when.opens_at <= seen.now)
+
+
+def free_of(held: HeldGpus, kind: GpuKind, seen: Snapshot) -> int:
+    """Return the number of free GPUs of a kind in a hold."""
+    gpus = tuple(seen.fleet.by_id[slot.gpu] for slot in held.slots)
+    return count_free(kind, replace(seen.fleet, gpus=gpus), seen.used)
+
+
+def kept_for_classes(
+    seen: Snapshot, claims: Iterable[Claim], held: Iterable[HeldGpus] | None = None
+) -> tuple[Reservation, ...]:
+    """Return the GPUs of class holds as reservations. Others may use them until a hold begins.
+
+    ``held`` are the GPUs of the holds, if they are known. Otherwise they are chosen.
+    """
+    waiting, now = tuple(claims), seen.now
+    return tuple(
+        Reservation(
+            one.slots,
+            one.opening.opens_at,
+            frozenset(x.id for x in waiting if is_member(x, one.hold)),
+            HOLD,
+            one.words(now),
+            one.bound(now),
+        )
+        for one in (held_gpus(seen) if held is None else held)
+    )
+
+
+def next_opening(hold: ClassHold, seen: Snapshot) -> Opening | None:
+    """Return the present or else the next opening of a hold, or None if it has ended."""
+    if hold.window is None:
+        always = Opening(hold.since, inf if hold.until is None else hold.until)
+        return always if seen.now < always.ends_at else None
+    found = opening(hold.window, seen.now, ZoneInfo(seen.rules.timezone))
+    if found is None or hold.until is None:
+        return found
+    return Opening(found.opens_at, min(found.ends_at, hold.until)) if found.opens_at < hold.until else None
+
+
+def reaching_into(seen: Snapshot) -> Mapping[str, HeldGpus]:
+    """Return the running workspaces that would still use a hold's GPUs when it begins, by lease id."""
+    found: dict[str, HeldGpus] = {}
+    for held in held_gpus(seen):
+        gpus = {slot.gpu for slot in held.slots}
+        for lease in seen.leases:
+            if lease.phase not in UP or is_member(lease, held.hold) or not any(x.gpu in gpus for x in lease.slots):
+                continue
+            if end_at(lease, seen.now) > held.opening.opens_at:
+                found.setdefault(lease.id, held)
+    return found
+
+
+def extension_bound(lease: Lease, until: float, seen: Snapshot) -> HeldGpus | None:
+    """Return the hold that would lack GPUs if a lease were extended until then, or None."""
+    later = tuple(replace(x, deadline_at=until) if x.id == lease.id else x for x in seen.leases)
+    return reaching_into(replace(seen, leases=later)).get(lease.id)
+
+
+def _free_at(hold: ClassHold, seen: Snapshot) -> dict[str, float]:
+    """Return when each GPU in use is free for a hold, as far as it is known: -inf for the GPU of a member."""
+    free_at: dict[str, float] = {}
+    for lease in seen.leases:
+        if lease.phase in HOLDING:
+            at = -inf if is_member(lease, hold) else end_at(lease, seen.now)
+            for slot in lease.slots:
+                other = free_at.get(slot.gpu, at)
+                free_at[slot.gpu] = -inf if -inf in (at, other) else max(at, other)
+    return {**free_at, **{slot.gpu: inf for slot in seen.others if free_at.get(slot.gpu) != -inf}}
+
+
+def members_gpus(hold: ClassHold, seen: Snapshot) -> frozenset[str]:
+    """Return the ids of the GPUs that members use."""
+    theirs = (x for x in seen.leases if x.phase in HOLDING and is_member(x, hold))
+    return frozenset(slot.gpu for lease in theirs for slot in lease.slots)
+
+
+def _may_be_held(gpu: Gpu) -> bool:
+    return grantable(gpu) and not gpu.is_coming
+
+
+def _overlap(one: Opening, other: Opening) -> bool:
+    return one.opens_at < other.ends_at and other.opens_at < one.ends_at

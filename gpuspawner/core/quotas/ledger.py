@@ -1,0 +1,364 @@
+"""What a workspace uses of budgets, while it runs and after: rates, lines of the ledger, lost time, decayed use.
+
+Amounts are exact: whole milliseconds times GPUs, or money an hour, as fractions. What runs is charged from the moment
+at which its server answers until its end is decided: starting is not charged, nor is a stop that takes its time.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+from itertools import pairwise
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from gpuspawner.core.calendar import HOUR_MS, Per, Span, day_of, milliseconds, period_of, split
+from gpuspawner.core.errors import quoted
+from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.leases.lease import UP, Lease
+from gpuspawner.core.quotas.limits import accounts_of
+from gpuspawner.core.rules import Account, QuotaGrant, Rate, Used, What
+from gpuspawner.core.units import LONGEST, BadValue, OutOfRange, parse_bytes, show_bytes
+
+HALF_LIFE_SECONDS = 7 * 86400.0
+"""Use counts half as much in the order after a week."""
+
+
+class Charge(Enum):
+    """What a line of the ledger is for."""
+
+    USE = "use"
+    OVERRUN = "overrun"
+    """Use after a budget was used up: the warning of its end came late, and was waited for."""
+    REFUND = "refund"
+    CORRECTION = "correction"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the ledger. What is given back has negative ``milliseconds``.
+
+    Args:
+        at: when it was written, in seconds since the epoch.
+        lease: for which workspace; "" for a correction of none.
+        account: the team that is charged, "" for none, and the user, by their ``created``.
+        hub: the hub whose user that is.
+        user: their name then.
+        kind: the kind of GPU; "" for none.
+        what: what it is for.
+        day: the date in the zone, as ISO 8601 has it: no line lies in two days.
+        start_ms: from when, in milliseconds since the epoch.
+        end_ms: until when; a correction has the one moment at which it counts.
+        milliseconds: how long it charges.
+        rate: what each hour of that takes.
+        by: who or what wrote it.
+        why: in words; "" where ``what`` says all.
+    """
+
+    at: float
+    lease: str
+    account: Account
+    hub: str
+    user: str
+    kind: str
+    what: Charge
+    day: str
+    start_ms: int
+    end_ms: int
+    milliseconds: int
+    rate: Rate
+    by: str
+    why: str = ""
+
+    def amount(self, used: Used) -> Fraction:
+        """Return what it charges, in GPU hours or money."""
+        return amount(self.milliseconds, self.rate, used)
+
+    def within(self, period: Span) -> int:
+        """Return how many of its milliseconds count in a period."""
+        if self.end_ms == self.start_ms:
+            return self.milliseconds if period.start_ms <= self.start_ms < period.end_ms else 0
+        sign = -1 if self.milliseconds < 0 else 1
+        return sign * period.overlap(self.start_ms, self.end_ms)
+
+
+def amount(number_ms: int, rate: Rate, used: Used) -> Fraction:
+    """Return what so many milliseconds take, in GPU hours or money."""
+    return per_hour(rate, used) * number_ms / HOUR_MS
+
+
+def per_hour(rate: Rate, used: Used) -> Fraction:
+    """Return what an hour takes, in GPU hours or money."""
+    return rate.gpus if used is Used.GPU_HOURS else rate.price_per_hour
+
+
+def rate_of(kind: GpuKind | None, count: int) -> Rate:
+    """Return what so many GPUs of a kind take of budgets in an hour."""
+    if kind is None:
+        return Rate()
+    each = kind.share if kind.counts is None else kind.counts
+    price = Fraction(0) if kind.price_per_hour is None else Fraction(str(kind.price_per_hour))
+    return Rate(count * each, count * price)
+
+
+class Gap(NamedTuple):
+    """Time of a workspace that is not charged, or only in part: ``share`` of its rate is given back."""
+
+    start_ms: int
+    end_ms: int
+    share: Fraction
+    why: str
+
+
+def gaps_of(lease: Lease, until_ms: int) -> list[Gap]:
+    """Return the time that the platform lost of what a lease has run until a moment: apart, in order.
+
+    Where two reasons overlap, the one of which more is given back counts.
+    """
+    if lease.running_at is None:
+        return []
+    since_ms = milliseconds(lease.running_at)
+    lost = [
+        Gap(
+            max(since_ms, milliseconds(one.since)),
+            until_ms if one.until is None else min(until_ms, milliseconds(one.until)),
+            one.share,
+            one.why,
+        )
+        for one in lease.lost
+    ]
+    edges = sorted({edge for one in lost for edge in (one.start_ms, one.end_ms)})
+    found: list[Gap] = []
+    for start_ms, end_ms in pairwise(edges):
+        over = [one for one in lost if one.start_ms <= start_ms and end_ms <= one.end_ms]
+        if not over:
+            continue
+        most = max(over, key=lambda one: one.share)
+        if found and (found[-1].end_ms, found[-1][2:]) == (start_ms, most[2:]):
+            found[-1] = found[-1]._replace(end_ms=end_ms)
+        else:
+            found.append(Gap(start_ms, end_ms, most.share, most.why))
+    return found
+
+
+def held_ms(lease: Lease, until_ms: int, within: Span | None = None) -> Fraction | int:
+    """Return for how long a lease is charged that ran until a moment, less what was lost; ``within`` a period."""
+    if lease.running_at is None:
+        return 0
+    since_ms = milliseconds(lease.running_at)
+    period = within or Span(since_ms, until_ms)
+    if not lease.lost:
+        return period.overlap(since_ms, until_ms)
+    lost = sum((one.share * period.overlap(one.start_ms, one.end_ms) for one in gaps_of(lease, until_ms)), Fraction(0))
+    return period.overlap(since_ms, until_ms) - lost
+
+
+def lines_of_end(before: Lease, after: Lease, zone: ZoneInfo) -> list[Line]:
+    """Return the lines of a workspace that stops running by a step; none of any other step.
+
+    They belong in the transaction that stores the step: so each is written once, whenever the service is killed.
+    """
+    return lines_until(before, after.phase_since, zone) if after.phase not in UP else []
+
+
+def lines_until(lease: Lease, now: float, zone: ZoneInfo) -> list[Line]:
+    """Return the lines of a workspace that runs, if it ended now: of each day of the zone, its use, and what was lost.
+
+    None where it takes nothing of budgets.
+    """
+    if lease.phase not in UP or lease.running_at is None or lease.rate is None or lease.rate == Rate():
+        return []
+    start_ms = milliseconds(lease.running_at)
+    end_ms = max(start_ms, milliseconds(now))
+    over_ms = _overrun_since_ms(lease, start_ms, end_ms)
+    parts = [(Charge.USE, start_ms, over_ms, lease.rate, ""), (Charge.OVERRUN, over_ms, end_ms, lease.rate, WAITED)]
+    for gap in gaps_of(lease, end_ms):
+        given_back = Rate(lease.rate.gpus * gap.share, lease.rate.price_per_hour * gap.share)
+        parts.append((Charge.REFUND, gap.start_ms, gap.end_ms, given_back, gap.why))
+    return [
+        Line(
+            now,
+            lease.id,
+            Account(lease.request.team, lease.key.user_created),
+            lease.key.hub,
+            lease.user,
+            lease.kind or "",
+            what,
+            day_of(part.start_ms, zone),
+            part.start_ms,
+            part.end_ms,
+            (-1 if what is Charge.REFUND else 1) * (part.end_ms - part.start_ms),
+            rate,
+            SERVICE,
+            why,
+        )
+        for what, from_ms, until_ms, rate, why in parts
+        for part, _ in split(from_ms, until_ms, Per.DAY, zone)
+    ]
+
+
+def _overrun_since_ms(lease: Lease, start_ms: int, end_ms: int) -> int:
+    bound = lease.latest_end
+    if bound is None or bound.rule != BUDGET or lease.deadline_at is None or lease.deadline_at <= bound.at:
+        return end_ms  # it ended in time, but for the moment that an end takes
+    return max(start_ms, min(end_ms, milliseconds(bound.at)))
+
+
+def charged_by(lines: Iterable[Line], now: float, zone: ZoneInfo) -> dict[tuple[Account, Used, Per], Fraction]:
+    """Return what lines charge each account in the present day, week and month, in GPU hours and money."""
+    periods = {per: period_of(milliseconds(now), per, zone) for per in Per}
+    sums: dict[tuple[Account, Used, Per], Fraction] = defaultdict(Fraction)
+    for line in lines:
+        for per, period in periods.items():
+            number_ms = line.within(period)
+            if not number_ms:
+                continue
+            for account in accounts_of(line.account.user_created, line.account.team):
+                for used in Used:
+                    sums[account, used, per] += amount(number_ms, line.rate, used)
+    return sums
+
+
+SERVICE = "gpuspawner"
+"""Who writes the lines of an end."""
+BUDGET = "budget"
+"""The rule of a :class:`LatestEnd` that a budget sets."""
+WAITED = "The warning of its end was waited for."
+
+
+def decayed_seconds(start: float, end: float, now: float) -> float:
+    """Return how long an interval of the past counts now: each moment of it half as much after each half-life."""
+    return HALF_LIFE_SECONDS / math.log(2) * (_faded(now - min(end, now)) - _faded(now - min(start, now)))
+
+
+def _faded(ago_seconds: float) -> float:
+    return math.pow(2.0, -ago_seconds / HALF_LIFE_SECONDS)
+
+
+def decayed_gpu_seconds(lines: Iterable[Line], now: float) -> float:
+    """Return the use that lines charge, as it counts in the order now."""
+    return sum(map(float, _decayed(lines, now)))
+
+
+def _decayed(lines: Iterable[Line], now: float) -> Iterator[float]:
+    for line in lines:
+        gpus = float(line.rate.gpus)
+        if line.end_ms == line.start_ms:
+            yield gpus * line.milliseconds / 1000 * _faded(now - min(now, line.start_ms / 1000))
+        else:
+            sign = -1 if line.milliseconds < 0 else 1
+            yield sign * gpus * decayed_seconds(line.start_ms / 1000, line.end_ms / 1000, now)
+
+
+def decayed_of(lease: Lease, now: float) -> float:
+    """Return the use of a lease that runs, as it counts in the order now; what is set aside comes on top."""
+    if lease.phase not in UP or lease.running_at is None or lease.rate is None:
+        return 0.0
+    now_ms = milliseconds(now)
+    lost = sum(
+        float(x.share) * decayed_seconds(x.start_ms / 1000, x.end_ms / 1000, now) for x in gaps_of(lease, now_ms)
+    )
+    return float(lease.rate.gpus) * (decayed_seconds(lease.running_at, now, now) - lost)
+
+
+# --- amounts as people write them
+
+
+_UNITS: dict[str, What | Used] = {
+    **dict.fromkeys(("gpu", "gpus"), What.GPUS),
+    **dict.fromkeys(("workspace", "workspaces"), What.WORKSPACES),
+    **dict.fromkeys(("cpu", "cpus", "core", "cores"), What.CPU),
+    **dict.fromkeys(("h", "hour", "hours", "gpu h", "gpu hour", "gpu hours", "gpuh"), Used.GPU_HOURS),
+    **dict.fromkeys(("cost", "money"), Used.COST),
+}
+_AMOUNT = re.compile(r"([+-]?) ?([0-9]{1,9}(?:\.[0-9]{1,3})?) ?(.+)")
+RIGHT = "write a number and what it is of, such as 4 GPUs, +20 GPU h, 2 h100, 3 workspaces, 16 CPU, 64GiB or 100 cost"
+
+
+class Amount(NamedTuple):
+    """So much of something. ``kind`` names the kind of GPU where ``what`` is KIND."""
+
+    what: What | Used
+    kind: str
+    number: Fraction
+
+
+def parse_grant(value: object, kinds: Collection[str]) -> Amount:
+    """Read what a grant adds.
+
+    Raises:
+        BadValue: anything else, or nothing more than 0.
+    """
+    text = _text(value).removeprefix("+").strip()
+    try:
+        size = parse_bytes(text) if not text.isdigit() else 0
+    except BadValue:
+        size = 0
+    if size:
+        return Amount(What.MEMORY, "", Fraction(size))
+    found = _read(value, kinds)
+    if found.number <= 0:
+        raise OutOfRange(f"{quoted(value)} adds nothing", RIGHT)
+    return found
+
+
+def parse_correction(value: object) -> Amount:
+    """Read what a correction charges, in GPU hours or money; with a minus, gives back.
+
+    Raises:
+        BadValue: anything else, or nothing.
+    """
+    found = _read(value, ())
+    if not isinstance(found.what, Used) or not found.number:
+        raise BadValue(
+            f"{quoted(value)} is no use", "write GPU hours or cost, such as -3 GPU h, +2.5 GPU h or -10 cost"
+        )
+    return found
+
+
+def _read(value: object, kinds: Collection[str]) -> Amount:
+    parts = _AMOUNT.fullmatch(_text(value))
+    if parts is None:
+        raise BadValue(f"{quoted(value)} is no amount", RIGHT)
+    sign, number, unit = parts.groups()
+    much = Fraction(number) * (-1 if sign == "-" else 1)
+    if (what := _UNITS.get(" ".join(unit.lower().split()))) is not None:
+        return Amount(what, "", much)
+    if unit.strip() in kinds:
+        return Amount(What.KIND, unit.strip(), much)
+    known = f"; the catalog's kinds are {', '.join(kinds)}" if kinds else ""
+    raise BadValue(f"{quoted(unit)} can't be counted", f"{RIGHT}{known}")
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or len(value) > LONGEST:
+        raise BadValue(f"{quoted(value)} is no amount", RIGHT)
+    return value.strip()
+
+
+def amount_text(amount: Amount) -> str:
+    """Return an amount as people read it: ``4 GPUs``, ``2 h100``, ``20 GPU h``."""
+    what, kind, number = amount
+    if what is What.MEMORY:
+        return show_bytes(int(number))
+    text = f"{float(number):.3f}".rstrip("0").rstrip(".")
+    one = number == 1
+    names = {
+        What.GPUS: "GPU" if one else "GPUs",
+        What.KIND: kind,
+        What.WORKSPACES: "workspace" if one else "workspaces",
+        What.CPU: "CPU core" if one else "CPU cores",
+        Used.GPU_HOURS: "GPU h",
+        Used.COST: "of cost",
+    }
+    return f"{text} {names[what]}"
+
+
+def grant_text(grant: QuotaGrant) -> str:
+    """Return the amount of a grant as people read it."""
+    return amount_text(Amount(grant.what, grant.kind, grant.amount))

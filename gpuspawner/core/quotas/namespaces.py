@@ -1,0 +1,209 @@
+"""What a cluster's namespace leaves: its quotas bound all that is in it together, its limits each workspace.
+
+Amounts are whole numbers by resource: ``cpu`` in thousandths of a core, ``memory`` in bytes, ``pods`` and GPUs counted.
+``cpu`` and ``memory`` are what is guaranteed, by which nodes are filled; ``limits.cpu`` and ``limits.memory`` the most
+that may be used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.leases.request import Request
+from gpuspawner.core.units import show_bytes, show_cpu
+
+CPU, MEMORY, PODS = "cpu", "memory", "pods"
+LIMITS_CPU, LIMITS_MEMORY = "limits.cpu", "limits.memory"
+ASKED = {CPU: LIMITS_CPU, MEMORY: LIMITS_MEMORY}
+"""Of what is guaranteed, the resource that counts all that was asked."""
+OF_ALL = frozenset({CPU, MEMORY, LIMITS_CPU, LIMITS_MEMORY, PODS})
+"""What every workspace takes."""
+
+Amounts = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class NamespaceLimit:
+    """How much of a resource one workspace may have: a cluster's LimitRange. ``most`` None is no bound.
+
+    ``cluster`` is whose namespace has it; "" is the hub's own.
+    """
+
+    name: str
+    resource: str
+    least: int = 0
+    most: int | None = None
+    cluster: str = ""
+
+
+@dataclass(frozen=True)
+class NamespaceQuota:
+    """How much of a resource all of the namespace may have, and what it has by now: a cluster's ResourceQuota.
+
+    ``cluster`` is whose namespace has it; "" is the hub's own.
+    """
+
+    name: str
+    resource: str
+    hard: int
+    used: int = 0
+    cluster: str = ""
+
+
+@dataclass(frozen=True)
+class NodeSize:
+    """What nodes with GPUs of these pools have for pods, as amounts."""
+
+    pools: frozenset[str]
+    cpu: int
+    memory: int
+
+
+@dataclass(frozen=True)
+class Room:
+    """Limits, quotas and the sizes of nodes at one instant.
+
+    ``counted`` are the ids of leases whose pods the quotas count already.
+    """
+
+    limits: tuple[NamespaceLimit, ...] = ()
+    quotas: tuple[NamespaceQuota, ...] = ()
+    counted: frozenset[str] = frozenset()
+    nodes: frozenset[NodeSize] = frozenset()
+
+    def of(self, cluster: str) -> Room:
+        """Return what binds in one cluster; "" is the hub's own."""
+        limits = tuple(one for one in self.limits if one.cluster == cluster)
+        return replace(self, limits=limits, quotas=tuple(one for one in self.quotas if one.cluster == cluster))
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a quota leaves."""
+
+    quota: NamespaceQuota
+    left: int
+
+
+def demand(request: Request, gpus: Amounts) -> dict[str, int]:
+    """Return what the pod of a request takes, its GPUs counted by the resource that the cluster counts them by."""
+    return {
+        CPU: math.ceil(round(1000 * request.guaranteed_cpu_cores, 3)),
+        MEMORY: request.guaranteed_memory_bytes,
+        LIMITS_CPU: math.ceil(round(1000 * request.cpu_cores, 3)),
+        LIMITS_MEMORY: request.memory_bytes,
+        PODS: 1,
+        **gpus,
+    }
+
+
+def check_room(asked: Amounts, room: Room) -> None:
+    """Raise RequestRefused for what can never be had, however empty the namespace is.
+
+    What others use of a quota comes back: that is waited for, and not refused.
+    """
+    for limit in room.limits:
+        amount = asked.get(limit.resource)
+        if amount is None:
+            continue
+        by = f"in one workspace, by the cluster's limit {limit.name}"
+        if limit.most is not None and amount > limit.most:
+            raise _refused(asked, limit.resource, f"at most {{}} {by}", limit.most)
+        if amount < limit.least:
+            raise _refused(asked, limit.resource, f"at least {{}} {by}", limit.least)
+    for quota in room.quotas:
+        if asked.get(quota.resource, 0) > quota.hard:
+            bound = f"{{}} for all workspaces together, by the cluster's quota {quota.name}"
+            raise _refused(asked, quota.resource, bound, quota.hard)
+
+
+def check_nodes(asked: Amounts, pool: str, nodes: Iterable[NodeSize]) -> None:
+    """Raise RequestRefused for more CPU or memory than any node with GPUs of a pool has, however empty it is."""
+    fitting = [node for node in nodes if pool in node.pools]
+    if not fitting:
+        return
+    if asked[CPU] > (most := max(node.cpu for node in fitting)):
+        raise _too_large(asked, CPU, most, "")
+    most = max(node.memory for node in fitting if node.cpu >= asked[CPU])
+    if asked[MEMORY] > most:
+        beside = f" beside {shown(CPU, asked[CPU])}" if most < max(node.memory for node in fitting) else ""
+        raise _too_large(asked, MEMORY, most, beside)
+
+
+def quotas_left(room: Room, held: Mapping[str, Amounts]) -> tuple[Left, ...]:
+    """Return what each quota leaves, beside what leases hold: ``held`` is by lease id.
+
+    A lease whose pod is not there yet comes on top of what the quota counts. What leases hold is never counted for
+    less than it is: a quota is seen a moment later than the pods that it counts.
+    """
+    found = []
+    for quota in room.quotas:
+        of_leases = sum(amounts.get(quota.resource, 0) for amounts in held.values())
+        coming = sum(x.get(quota.resource, 0) for lease, x in held.items() if lease not in room.counted)
+        found.append(Left(quota, max(0, quota.hard - max(of_leases, quota.used + coming))))
+    return tuple(found)
+
+
+def lacking(asked: Amounts, left: Iterable[Left]) -> Left | None:
+    """Return the first quota that leaves less than is asked, None where all leave enough."""
+    return next((one for one in left if asked.get(one.quota.resource, 0) > one.left), None)
+
+
+def taken(left: Iterable[Left], asked: Amounts) -> tuple[Left, ...]:
+    """Return what is left once this, which fits, is granted too."""
+    return tuple(Left(one.quota, one.left - asked.get(one.quota.resource, 0)) for one in left)
+
+
+def lacking_words(one: Left, asked: Amounts) -> str:
+    """Return in a sentence which quota leaves too little, with both quantities."""
+    resource = one.quota.resource
+    left, hard, wanted = (shown(resource, x) for x in (one.left, one.quota.hard, asked[resource]))
+    return f"The cluster's quota {one.quota.name} leaves {left} of {hard}, and this needs {wanted}."
+
+
+def full_words(left: Iterable[Left]) -> str:
+    """Return in a few words which quota leaves nothing at all, "" where none is so full."""
+    full = next((one.quota for one in left if one.left == 0), None)
+    return "" if full is None else f"the cluster's quota {full.name} is full: {shown(full.resource, full.hard)}"
+
+
+def shown(resource: str, amount: int) -> str:
+    """Return an amount as people read it: ``8 GiB memory``, ``2 CPU``, ``1 workspace``, ``4 nvidia.com/gpu``."""
+    if resource in {MEMORY, LIMITS_MEMORY}:
+        return f"{show_bytes(amount)} memory"
+    if resource in {CPU, LIMITS_CPU}:
+        return f"{show_cpu(amount / 1000)} CPU"
+    if resource == PODS:
+        return "1 workspace" if amount == 1 else f"{amount} workspaces"
+    return f"{amount} {resource}"
+
+
+def _refused(asked: Amounts, resource: str, bound: str, possible: int) -> RequestRefused:
+    """Return the refusal of what is beyond ``bound``, which has a place for the amount that is possible."""
+    field = resource.removeprefix("limits.") if resource in OF_ALL else "count"
+    whole, could = _in_their_terms(asked, resource, possible)
+    ask = f"Ask for {shown(resource, could)}" if possible else "Ask an administrator to raise it"
+    remedy = f"{ask}, or ask an administrator to change it." if possible else f"{ask}."
+    limit = bound.format(_guaranteed(asked, resource, possible))
+    return RequestRefused(field, shown(resource, whole), limit, remedy, status=403)
+
+
+def _too_large(asked: Amounts, resource: str, most: int, beside: str) -> RequestRefused:
+    bound = f"at most {_guaranteed(asked, resource, most)}{beside} on any node with such GPUs"
+    whole, could = _in_their_terms(asked, resource, most)
+    remedy = f"Ask for less than {shown(resource, could)}: the node needs some itself."
+    return RequestRefused(resource, shown(resource, whole), bound, remedy, status=403)
+
+
+def _in_their_terms(asked: Amounts, resource: str, bound: int) -> tuple[int, int]:
+    """Return what was asked, and what could be at a bound, where only a part of it is guaranteed."""
+    whole = asked.get(ASKED.get(resource, resource), asked[resource])
+    return whole, bound * whole // asked[resource]
+
+
+def _guaranteed(asked: Amounts, resource: str, amount: int) -> str:
+    in_part = asked.get(ASKED.get(resource, resource), asked[resource]) != asked[resource]
+    return f"{shown(resource, amount)} guaranteed" if in_part else shown(resource, amount)

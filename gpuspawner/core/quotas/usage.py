@@ -1,0 +1,298 @@
+"""Quotas: how much may be held at once, who is refused, who waits, and who is beyond a soft share.
+
+A request is refused where it and what its user has by themselves are beyond a hard limit: of a limit for users counts
+also what waits, of a team's or everybody's only what is held. Where others have filled a limit, it waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.gpus.fleet import GpuKind, Kinds
+from gpuspawner.core.gpus.placement import kinds_of
+from gpuspawner.core.leases.lease import HOLDING, Lease
+from gpuspawner.core.leases.request import Request
+from gpuspawner.core.queue.snapshot import Claim, Snapshot, end_at
+from gpuspawner.core.quotas.limits import (
+    Amount,
+    Bound,
+    Bucket,
+    Use,
+    Who,
+    amount,
+    bounds_of,
+    held_back_words,
+    refusal,
+    share_words,
+    who_of,
+)
+from gpuspawner.core.rules import QuotaGrant, Rules
+
+
+class Taken(NamedTuple):
+    """What is taken of a limit: ``held``, and what its user waits for, which counts for limits of users alone."""
+
+    bound: Bound
+    held: Amount
+    waiting: Amount
+
+
+class Bar(NamedTuple):
+    """What holds a request back: ``rule`` names it, ``words`` is the sentence for its user.
+
+    Nobody else who takes of ``bucket`` passes, unless it is given back by ``frees_at``, when enough is free.
+    """
+
+    rule: str
+    words: str
+    bucket: Bucket
+    frees_at: float
+
+
+@dataclass
+class _Taken:
+    """What leases take of one bucket, by lease id; and each user's, by their ``created``."""
+
+    total: Amount = 0
+    of: dict[str, tuple[Amount, Lease]] = field(default_factory=dict)
+    of_user: dict[str, Amount] = field(default_factory=dict)
+
+    def add(self, lease: Lease, much: Amount) -> None:
+        self.of[lease.id] = much, lease
+        self._count(lease, much)
+
+    def remove(self, lease: Lease) -> None:
+        self._count(lease, -self.of.pop(lease.id)[0])
+
+    def _count(self, lease: Lease, much: Amount) -> None:
+        self.total += much
+        user = lease.key.user_created
+        self.of_user[user] = self.of_user.get(user, 0) + much
+        if not self.of_user[user]:
+            del self.of_user[user]
+
+    def own(self, claim: Claim) -> Amount:
+        """Return what the user of a claim has beside it."""
+        return self.of_user.get(claim.user_created, 0) - self._of(claim)
+
+    def others(self, claim: Claim) -> Amount:
+        """Return what others have."""
+        return self.total - self.of_user.get(claim.user_created, 0)
+
+    def _of(self, claim: Claim) -> Amount:
+        return self.of[claim.id][0] if claim.id in self.of else 0
+
+
+_NONE = _Taken()
+Takes = Sequence[tuple[Bound, Amount]]
+"""Limits, and how much is taken of each."""
+
+
+class Holdings:
+    """What leases hold of each limit, and what waits for those of users."""
+
+    def __init__(self, kinds: Kinds, rules: Rules, grants: Sequence[QuotaGrant], now: float) -> None:
+        """Count nothing yet, by the limits that hold ``now``."""
+        self.held: dict[Bucket, _Taken] = {}
+        self.waiting: dict[Bucket, _Taken] = {}
+        self.counts = any(quota.limits for quota in rules.quotas)
+        """Whether there is anything to count."""
+        self._kinds, self._rules, self._grants, self._now = kinds, rules, grants, now
+        self._bounds: dict[Who, tuple[Bound, ...]] = {}
+        self.changed: dict[Bucket, Amount] = {}
+        """What was held of the limits that changed since somebody cleared this."""
+        self._taken_of: dict[str, list[tuple[Bucket, _Taken]]] = {}
+        self._takes: dict[str, tuple[Request, dict[str, Takes]]] = {}
+        """What each lease takes as it asks, by kind."""
+
+    def add(self, lease: Lease) -> None:
+        """Count one more lease."""
+        if not self.counts:
+            return
+        kind, holds = self._kinds.get(lease.kind or ""), lease.phase in HOLDING
+        taken_of = self._taken_of[lease.id] = []
+        self._takes[lease.id] = lease.request, {}
+        for bound in self.bounds(who_of(lease)):
+            much = amount(bound.limit, lease.request, kind)
+            if much and (holds or not bound.of_all):
+                taken = (self.held if holds else self.waiting).setdefault(bound.bucket, _Taken())
+                if holds:
+                    self.changed.setdefault(bound.bucket, taken.total)
+                taken.add(lease, much)
+                taken_of.append((bound.bucket, taken))
+
+    def remove(self, lease: Lease) -> None:
+        """Count a lease no more."""
+        self._takes.pop(lease.id, None)
+        for bucket, taken in self._taken_of.pop(lease.id, ()):
+            if taken is self.held.get(bucket):
+                self.changed.setdefault(bucket, taken.total)
+            taken.remove(lease)
+
+    def takes(self, claim: Claim, kind: GpuKind | None) -> Takes:
+        """Return of which limits a claim takes, and how much: worked out once for each that asks as its lease does."""
+        if not self.counts:
+            return ()
+        request, known = self._takes.get(claim.id, (None, {}))
+        if request is not claim.request:
+            known = {}
+        name = kind.name if kind else ""
+        if name not in known:
+            found = ((bound, amount(bound.limit, claim.request, kind)) for bound in self.bounds(who_of(claim)))
+            known[name] = [(bound, asked) for bound, asked in found if asked]
+        return known[name]
+
+    def bounds(self, who: Who) -> tuple[Bound, ...]:
+        """Return the limits in force for somebody."""
+        if not self.counts:
+            return ()
+        if who not in self._bounds:
+            self._bounds[who] = bounds_of(who, self._rules, self._grants, self._now)
+        return self._bounds[who]
+
+
+def holdings_of(seen: Snapshot) -> Holdings:
+    """Return what the leases of a snapshot hold and wait for."""
+    holdings = Holdings(seen.kinds, seen.rules, seen.quota_grants, seen.now)
+    for lease in seen.leases if holdings.counts else ():
+        holdings.add(lease)
+    return holdings
+
+
+class Tally:
+    """What is taken of each limit: by leases, and by what a pass grants, which it adds."""
+
+    def __init__(self, seen: Snapshot, holdings: Holdings | None = None) -> None:
+        """Take the leases of a snapshot. ``holdings`` are those of its leases, where they are kept."""
+        self._seen = seen
+        self._all = holdings_of(seen) if holdings is None else holdings
+        self._held, self._waiting = self._all.held, self._all.waiting
+        self.counts = self._all.counts
+        """Whether there is anything to count."""
+        self._more: dict[Bucket, Amount] = {}
+        """What a pass granted, less what it gave back."""
+        self._granted: dict[str, list[tuple[Bucket, Amount]]] = {}
+        self._ends: dict[Bucket, list[tuple[float, Amount]]] = {}
+
+    @property
+    def granted_of(self) -> Collection[Bucket]:
+        """The limits of which a pass granted something, or gave something back."""
+        return self._more.keys()
+
+    def bounds(self, who: Who) -> tuple[Bound, ...]:
+        """Return the limits in force for somebody."""
+        return self._all.bounds(who)
+
+    def total(self, bucket: Bucket) -> Amount:
+        """Return what is held of a limit, with what a pass granted."""
+        more = self._more.get(bucket, 0) if self._more else 0
+        return self._held.get(bucket, _NONE).total + more
+
+    def uses(self, who: Who) -> list[Taken]:
+        """Return the limits in force for somebody, and what is taken of each."""
+        waiting = self._waiting
+        return [
+            Taken(bound, self.total(bound.bucket), waiting.get(bound.bucket, _NONE).total) for bound in self.bounds(who)
+        ]
+
+    def takes(self, claim: Claim, kind: GpuKind | None) -> Takes:
+        """Return of which limits a claim takes, and how much."""
+        return self._all.takes(claim, kind)
+
+    def bar(self, claim: Claim, kind: GpuKind | None) -> Bar | None:
+        """Return the hard limit that leaves too little for a claim now; None where all leave enough."""
+        for bound, asked in self.takes(claim, kind):
+            held = self.total(bound.bucket)
+            if bound.hard is not None and not self.leaves(bound, asked):
+                seen, next_end = self._seen, self._frees_at(bound.bucket, 0)
+                use = Use(asked, held, next_end=next_end, now=seen.now)
+                words = held_back_words(bound, use, claim.request.count, seen.kinds, seen.rules.contact)
+                short = held + asked - bound.hard
+                return Bar(f"quota {bound.entry.name}", words, bound.bucket, self._frees_at(bound.bucket, short))
+        return None
+
+    def leaves(self, bound: Bound, much: Amount) -> bool:
+        """Whether a hard limit leaves so much."""
+        return bound.hard is None or self.total(bound.bucket) + much <= bound.hard
+
+    def is_guaranteed(self, claim: Claim, kind: GpuKind | None) -> bool:
+        """Whether a claim stays within the soft limits that bind it. Where there are none, nothing is guaranteed."""
+        if any(self._is_beyond(bound, asked) for bound, asked in self.takes(claim, kind)):
+            return False
+        return any(bound.soft is not None for bound in self.bounds(who_of(claim)))
+
+    def share_words(self, claim: Claim, kind: GpuKind | None) -> str:
+        """Return in a sentence which soft limit a claim goes beyond; "" for none."""
+        for bound, asked in self.takes(claim, kind):
+            if self._is_beyond(bound, asked):
+                held = self.total(bound.bucket)
+                return share_words(bound, Use(asked, held), self._seen.kinds)
+        return ""
+
+    def _is_beyond(self, bound: Bound, asked: Amount) -> bool:
+        return bound.soft is not None and asked > 0 and self.total(bound.bucket) + asked > bound.soft
+
+    def refuse(self, claim: Claim, kind: GpuKind | None) -> RequestRefused | None:
+        """Return the refusal of a request that its user's own workspaces leave no room for, or that may not wait."""
+        for bound, asked in self.takes(claim, kind):
+            if bound.hard is None:
+                continue
+            held = self._held.get(bound.bucket, _NONE)
+            own, others = held.own(claim) + self._waiting.get(bound.bucket, _NONE).own(claim), held.others(claim)
+            refused_now = not bound.entry.full_waits and own + others + asked > bound.hard
+            if own + asked <= bound.hard and not refused_now:
+                continue
+            if own + asked > bound.hard:
+                others = 0  # whatever they do, it can't be had
+            ends = self._frees_at(bound.bucket, 0) if others else inf
+            use, seen = Use(asked, own, others, ends, self._seen.now), self._seen
+            return refusal(bound, use, claim.request.count, seen.kinds, seen.rules.contact)
+        return None
+
+    def take(self, claim: Claim, kind: GpuKind | None) -> None:
+        """Count what is granted in this pass, in place of what the lease with its id holds."""
+        granted = self._granted.setdefault(claim.id, [])
+        for bound, asked in self.takes(claim, kind):
+            had = self._held.get(bound.bucket, _NONE).of.get(claim.id)
+            much = asked if had is None else asked - had[0]
+            self._more[bound.bucket] = self._more.get(bound.bucket, 0) + much
+            granted.append((bound.bucket, much))
+
+    def give(self, one: Claim | Lease) -> list[Bucket]:
+        """Count no more what a lease holds, or a claim was granted; return of which buckets that was."""
+        if not self.counts:
+            return []
+        freed = self._granted.pop(one.id, [])
+        if isinstance(one, Lease):
+            taken = ((x.bucket, self._held.get(x.bucket, _NONE).of.get(one.id)) for x in self.bounds(who_of(one)))
+            freed = [(bucket, much[0]) for bucket, much in taken if much is not None]
+        for bucket, much in freed:
+            self._more[bucket] = self._more.get(bucket, 0) - much
+        return [bucket for bucket, _ in freed]
+
+    def _frees_at(self, bucket: Bucket, short: Amount) -> float:
+        """Return when so much more of a limit is free by the ends that are known; infinite where nothing tells."""
+        if bucket not in self._ends:
+            now = self._seen.now
+            ends = sorted((end_at(x, now), much) for much, x in self._held.get(bucket, _NONE).of.values())
+            self._ends[bucket] = ends
+        for at, much in self._ends[bucket]:
+            short -= much
+            if short <= 0:
+                return at
+        return inf
+
+
+def check_quotas(claim: Claim, seen: Snapshot, holdings: Holdings | None = None) -> None:
+    """Raise RequestRefused where a request can't be had for its user's quotas, with any kind of GPU that it takes.
+
+    ``holdings`` are those of the snapshot, where they are kept.
+    """
+    tally = Tally(seen, holdings)
+    refused = [tally.refuse(claim, kind) for kind in kinds_of(claim.request, seen.kinds) or (None,)]
+    if all(refused) and refused[0] is not None:
+        raise refused[0]

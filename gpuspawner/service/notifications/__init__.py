@@ -1,0 +1,1 @@
+"""Messages by mail and chat: their sentences and the sender."""

@@ -1,0 +1,337 @@
+"""Sends messages by mail, chat or webhook, beside the service's loop: slow or broken, a target holds up nothing.
+
+Messages wait in the store, written in the same transaction as what they tell of: none is lost with the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from gpuspawner.core.errors import Unavailable, quoted
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.ending import cancelled
+from gpuspawner.service.engine.hub import HubClient
+from gpuspawner.service.settings import Settings, SettingsError
+from gpuspawner.service.store import Store
+from gpuspawner.service.store.outbox import OutboxRow
+
+log = logging.getLogger("gpuspawner.notifier")
+
+RESULTS = ("sent", "failed", "dropped", "unaddressed")
+"""Sent to a target; an attempt failed; given up after GIVEN_UP_SECONDS; of a user whose address is not known."""
+AT_ONCE = 4
+"""So many messages are sent on one channel at the same time."""
+DUE_AT_ONCE = 1000
+"""So many messages are read from the outbox at once. Arbitrary."""
+LOOK_SECONDS, IDLE_SECONDS = 2.0, 60.0
+"""How often it is looked for messages whose pause is over, where some wait, and where none do. Arbitrary."""
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 20.0, 900.0
+"""Between two attempts; the pause doubles with each. Arbitrary: a mail server restarts within a minute."""
+GIVEN_UP_SECONDS = 86400.0
+"""A message that could not be sent for so long is given up: it tells of what is long over."""
+KEPT_SECONDS = 86400.0
+"""How long it is kept in the store what came of a message."""
+NO_ANSWER = "no answer"
+USER, ADMINS = "user", "admins"
+"""Channels: each user's own, and those of administrators, by their number in the settings."""
+PLAIN = re.compile(r"[\w.+-]+(@[\w.-]+)?")
+"""Names and mail addresses that mean themselves in an address: no second recipient, no option of a target."""
+EXTRA = "pip install '.[notify]' in a checkout"
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message: to the user of the lease, or to the administrators."""
+
+    lease: str
+    user: str
+    kind: str
+    title: str
+    text: str
+    to_admins: bool = False
+
+
+def check_targets(settings: Settings, public_url: str) -> None:
+    """See that messages could be sent, where some are to be.
+
+    Raises:
+        SettingsError: they could not; says which target, and nothing of what is secret in it.
+    """
+    if not settings.notify_users and not settings.notify_admins:
+        return
+    if not public_url:
+        raise SettingsError(
+            "service_settings.notify_*: messages link to pages, and where people open them is not known; set "
+            "c.JupyterHub.public_url to the address of the hub"
+        )
+    if settings.notify_users and not any(part in settings.notify_users for part in ("{user}", "{email}")):
+        raise SettingsError(
+            "service_settings.notify_users: everybody's messages would go to one place; write {user} or {email} in it"
+        )
+    try:
+        apprise = _apprise()
+    except ImportError as error:
+        raise SettingsError(f"service_settings.notify_*: apprise is not installed; {EXTRA}") from error
+    targets = {f"notify_admins[{number}]": one for number, one in enumerate(settings.notify_admins)}
+    if settings.notify_users:
+        targets["notify_users"] = settings.notify_users.replace("{email}", "user@example.org").replace("{user}", "user")
+    for name, target in targets.items():
+        if not apprise.Apprise().add(target):
+            begins = quoted(target.partition("://")[0]) if "://" in target else "nothing with ://"
+            raise SettingsError(
+                f"service_settings.{name}: it is no address that apprise understands (it begins with {begins}); write "
+                "one as https://github.com/caronc/apprise/wiki tells, such as mailto://..."
+            )
+
+
+def _apprise() -> Any:
+    import apprise  # noqa: PLC0415 - an extra
+
+    logging.getLogger("apprise").disabled = True  # it writes whole addresses, passwords too
+    return apprise
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A channel that does not take messages: since when, and why."""
+
+    since: float
+    why: str
+
+
+class Notifier:
+    """Sends what waits in the store's outbox, once each, and tries again what could not be sent.
+
+    A message is sent again only if the service is killed between the sending and the storing of that.
+    """
+
+    def __init__(self, hub: HubClient, settings: Settings, store: Store, clock: Clock) -> None:
+        """Send nothing where no target is set. ``hub`` knows mail addresses."""
+        self._hub, self._settings, self._store, self._clock = hub, settings, store, clock
+        self._addressed: dict[str, bool] = {}
+        """Whether a user had a mail address when it was last asked for."""
+        self._at_once: dict[str, asyncio.Semaphore] = {}
+        self._under_way: dict[tuple[str, str], asyncio.Task[None]] = {}
+        """What is being sent, by channel and person."""
+        self._stored = asyncio.Event()
+        self._came: dict[str, OutboxRow] = {}
+        """What came of attempts, until that is stored."""
+        self._hangs_until: dict[str, float] = {}
+        """Until when nothing is tried on a channel that gave no answer: one that hangs must not hold up the others."""
+        self.counts: Counter[str] = Counter()
+        self.troubles: dict[str, Trouble] = {}
+        """The channels that do not take messages now."""
+        self.waiting = 0
+        """How many messages waited to be sent when it was last looked."""
+
+    def reaches(self, user: str) -> bool | None:
+        """Whether messages reach a user; None where that hangs on a mail address that nobody has asked for yet."""
+        template = self._settings.notify_users
+        if not template or not _fits(template, user):
+            return False
+        return self._addressed.get(user) if "{email}" in template else True
+
+    def rows_of(self, message: Message | None) -> list[OutboxRow]:
+        """Return what is to be stored of a message: a row for each channel."""
+        if message is None:
+            return []
+        channels = [USER] if self._settings.notify_users else []
+        if message.to_admins:
+            channels = [f"{ADMINS} {number}" for number in range(len(self._settings.notify_admins))]
+        at, document = self._clock.now(), asdict(message)
+        subject = f"{message.lease} {message.kind}" if message.lease else ""
+        return [OutboxRow(_new_id(), at, channel, subject, document) for channel in channels]
+
+    def wake(self) -> None:
+        """Have what was stored sent soon."""
+        self._stored.set()
+
+    async def run(self) -> None:
+        """Send what comes, some at once, for ever."""
+        try:
+            while True:
+                self._stored.clear()
+                try:
+                    await self.send_due()
+                except Unavailable as error:
+                    log.warning("messages wait: %s", error)
+                except Exception:
+                    log.exception("messages could not be sent; they are tried again")
+                with contextlib.suppress(TimeoutError, asyncio.TimeoutError):  # two classes before Python 3.11
+                    await asyncio.wait_for(self._stored.wait(), LOOK_SECONDS if self.waiting else IDLE_SECONDS)
+        finally:
+            await cancelled(list(self._under_way.values()))
+
+    async def send_due(self) -> None:
+        """Begin to send what is due: of one person in order, and beside what is being sent to others."""
+        outbox = self._store.outbox
+        await self._note()
+        busy = set(self._under_way)  # before it is read: what is being sent meanwhile may be in it
+        due = await self._store.read(outbox.due, self._clock.now(), DUE_AT_ONCE)
+        of_person: dict[tuple[str, str], list[OutboxRow]] = {}
+        damaged = [row for row in due if not _is_whole(row)]
+        for row in damaged:
+            log.error("the message %s can't be read from the store: it is given up", row.id)
+        self.counts["dropped"] += len(damaged)
+        await self._note(*(replace(row, over_at=self._clock.now(), result="damaged") for row in damaged))
+        for row in (one for one in due if one not in damaged):
+            of_person.setdefault((row.channel, row.document["user"] if row.channel == USER else ""), []).append(row)
+        for person, rows in of_person.items():
+            if person not in busy | self._under_way.keys():
+                self._under_way[person] = asyncio.create_task(self._send_in_order(rows))
+                self._under_way[person].add_done_callback(partial(self._end_sending, person))
+        if due or self.waiting:
+            self.waiting = await self._store.read(outbox.count_waiting)
+
+    def _end_sending(self, person: tuple[str, str], task: asyncio.Task[None]) -> None:
+        del self._under_way[person]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("messages could not be sent; they are tried again", exc_info=error)
+        self.wake()  # there may be more of this person
+
+    async def _note(self, *rows: OutboxRow) -> None:
+        """Store what came of attempts. What can't be stored now is not sent again: it is stored before the next one."""
+        self._came.update((row.id, row) for row in rows)
+        if came := list(self._came.values()):
+            await self._store.write(self._store.outbox.save_attempts, came)
+            for row in came:
+                if self._came.get(row.id) is row:
+                    del self._came[row.id]
+
+    async def _send_in_order(self, rows: Sequence[OutboxRow]) -> None:
+        """Send messages of one channel and person, until one can't be sent."""
+        for number, row in enumerate(rows):
+            async with self._at_once.setdefault(row.channel, asyncio.Semaphore(AT_ONCE)):
+                hangs_until = self._hangs_until.get(row.channel, 0.0)
+                hangs = self._clock.now() < hangs_until
+                after = replace(row, not_before=hangs_until) if hangs else await self._attempt(row)
+            left = [] if after.over_at is not None else rows[number + 1 :]  # those after it wait for it
+            with contextlib.suppress(Unavailable):  # it is tried again before the next look
+                await self._note(after, *(replace(one, not_before=after.not_before) for one in left))
+            if after.over_at is None:
+                return
+
+    async def _attempt(self, row: OutboxRow) -> OutboxRow:
+        """Try to send a message, and return what is to be stored of it."""
+        message, now = Message(**row.document), self._clock.now()
+        target = await self._address(row, message)
+        if isinstance(target, Refusal):
+            why = target.why
+            if target.for_good:
+                self.counts["unaddressed"] += 1
+                log.warning("not told: %s (%s of %s): %s", _whom(message), message.kind, message.lease, why)
+                return replace(row, over_at=now, result="unaddressed")
+        else:
+            why = await self._sent_or_why(target, message)
+            by = target.partition("://")[0] if "://" in target else "no target"
+            if not why:
+                self.counts["sent"] += 1
+                self.troubles.pop(row.channel, None)
+                return replace(row, attempts=row.attempts + 1, over_at=now, result="sent")
+            self.troubles.setdefault(row.channel, Trouble(now, f"{by}: {why}"))
+            # Without the address: a password may stand in it.
+            log.warning("not told: %s (%s of %s, by %s): %s", _whom(message), message.kind, message.lease, by, why)
+        self.counts["failed"] += 1
+        attempts = row.attempts + 1
+        if now - row.at >= GIVEN_UP_SECONDS:
+            self.counts["dropped"] += 1
+            return replace(row, attempts=attempts, over_at=now, result="dropped")
+        pause_seconds = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(row.attempts, 30))
+        if why.startswith(NO_ANSWER):
+            self._hangs_until[row.channel] = now + pause_seconds
+        return replace(row, attempts=attempts, not_before=now + pause_seconds)
+
+    async def _address(self, row: OutboxRow, message: Message) -> str | Refusal:
+        """Return where a message goes, or why it goes nowhere now."""
+        if row.channel == USER:
+            return await self._target(message.user)
+        number = int(row.channel.removeprefix(ADMINS))
+        targets = self._settings.notify_admins
+        return targets[number] if number < len(targets) else Refusal("its target was removed", for_good=True)
+
+    async def _sent_or_why(self, target: str, message: Message) -> str:
+        try:
+            sent = await asyncio.wait_for(_sent(target, message), self._settings.notify_seconds)
+        except (TimeoutError, asyncio.TimeoutError):  # two classes before Python 3.11
+            return f"{NO_ANSWER} in {self._settings.notify_seconds:g} s"
+        except Exception as error:  # noqa: BLE001 - one message must not end the sending of others
+            return type(error).__name__
+        return "" if sent else "refused, or not reached"
+
+    async def _target(self, user: str) -> str | Refusal:
+        """Return where a user's messages go, or why nowhere: it could be read as another place, or is not known."""
+        template, email = self._settings.notify_users, None
+        if "{email}" in template:
+            try:
+                email = await self._hub.email(user)
+            except Unavailable:
+                return Refusal("the hub does not say the mail address now", for_good=False)
+            self._addressed[user] = email is not None and bool(PLAIN.fullmatch(email))
+            if not self._addressed[user]:
+                return Refusal("no mail address is known", for_good=True)
+        if not template or not _fits(template, user):
+            return Refusal("no mail address is known", for_good=True)
+        return template.replace("{user}", quote(user, safe="@")).replace("{email}", quote(email or "", safe="@"))
+
+
+def _is_whole(row: OutboxRow) -> bool:
+    try:
+        message = Message(**row.document)
+    except TypeError:
+        return False
+    return isinstance(message.user, str) and isinstance(message.text, str)
+
+
+def _new_id() -> str:
+    """Return the id of a row: in the order of their making, so that messages of one moment keep their order."""
+    return f"{time.time_ns():020d}-{uuid.uuid4().hex[:16]}"
+
+
+class Refusal(NamedTuple):
+    """Why a message has no address, and whether it never will."""
+
+    why: str
+    for_good: bool
+
+
+def _whom(message: Message) -> str:
+    return "the administrators" if message.to_admins else message.user
+
+
+def _fits(template: str, user: str) -> bool:
+    """Whether a user's name may stand in this address: it could be read as another place."""
+    return "{user}" not in template or bool(PLAIN.fullmatch(user) and not ("{user}@" in template and "@" in user))
+
+
+async def _sent(target: str, message: Message) -> bool:
+    """Send in a thread of its own that nothing waits for: not even the end of this process."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[bool] = loop.create_future()
+
+    def tell(sent: bool) -> None:
+        if not answer.done():
+            answer.set_result(sent)
+
+    def send() -> None:
+        try:
+            targets = _apprise().Apprise()
+            sent = targets.add(target) and targets.notify(body=message.text, title=message.title, body_format="text")
+        except Exception:  # noqa: BLE001 - its text may hold the address
+            sent = False
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(tell, bool(sent))
+
+    threading.Thread(target=send, daemon=True).start()
+    return await answer

@@ -1,0 +1,106 @@
+"""What a start costs, and where it would be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+from gpuspawner.catalog import Catalog, Cluster
+from gpuspawner.core.calendar import HOUR_MS, milliseconds
+from gpuspawner.core.gpus.fleet import GpuKind, written_name
+from gpuspawner.core.leases.lease import Key
+from gpuspawner.core.leases.request import Request
+from gpuspawner.core.quotas.budgets import Asker, Balance, amount_words, used_words
+from gpuspawner.core.quotas.ledger import per_hour
+from gpuspawner.core.rules import Rate
+from gpuspawner.core.units import show_duration, show_money
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.start.substitutes import sooner
+
+
+def cost_view(parts: Parts, request: Request, key: Key, kind: str | None, seconds: float) -> dict[str, Any]:
+    """Return what ``seconds`` of a request on GPUs of ``kind`` cost, null where no price is set, and it all in words.
+
+    Budgets of GPU hours are told too: of each with a bound, what is left of its present period once this is set aside.
+    """
+    found, now = parts.catalog.gpus.get(kind or ""), parts.clock.now()
+    rate = parts.allocator.bounds.rate(kind, request.count)
+    mine = parts.registry.of_key(key)
+    balances = parts.allocator.bounds.balances("" if mine is None else mine.id)
+    asker = Asker(request.user, key.user_created, request.team)
+    left = list(_left(balances.of(asker), rate, now, seconds))
+    currency = parts.catalog.rules.currency
+    if found is None or found.price_per_hour is None:
+        return {"amount": None, "currency": currency or None, "words": left}
+    amount = float(rate.price_per_hour) * seconds / 3600
+    an_hour = show_money(float(rate.price_per_hour), currency)
+    whole = f"Costs {show_money(amount, currency)} if it runs for all of its {show_duration(seconds)}"
+    return {"amount": amount, "currency": currency or None, "words": [f"{whole}: {an_hour} an hour.", *left]}
+
+
+def _left(balances: list[Balance], rate: Rate, now: float, seconds: float) -> Iterator[str]:
+    """Yield for each bound what it leaves; where the start goes on in the next period, of the present one alone."""
+    for balance in balances:
+        takes = per_hour(rate, balance.budget.what)
+        if balance.left is None or not takes:
+            continue
+        now_ms = milliseconds(now)
+        here_ms = min(milliseconds(now + seconds), balance.period.end_ms) - now_ms
+        left = max(Fraction(0), balance.left - takes * here_ms / HOUR_MS)
+        yield f"Leaves {used_words(left, balance)} of {amount_words(balance, now)}."
+
+
+def where_words(
+    catalog: Catalog, request: Request, kind: str, alone_seconds: float | None, seconds: Mapping[str, float | None]
+) -> str:
+    """Return where a start would be, and in which clusters the same kind starts sooner or costs otherwise.
+
+    Args:
+        catalog: with its kinds in each cluster; one cluster is no choice, and gives "".
+        request: what is asked for.
+        kind: what would be given.
+        alone_seconds: when it would start.
+        seconds: of each kind that may be taken instead, when that would start. None is unknown.
+    """
+    own = catalog.gpus[kind]
+    template = catalog.templates.get(request.template)
+    if not own.where or template is None:
+        return ""
+    its_data = _has_data(_cluster(catalog, own), template.data)
+    words = [f"In {own.where}{', where its data is' if its_data else ''}"]
+    for name, starts in seconds.items():
+        other = catalog.gpus[name]
+        if written_name(name) != written_name(kind) or name == kind:
+            continue
+        brings = [*filter(None, (_starts(alone_seconds, starts), _costs(own, other)))]
+        if brings:
+            words.append(f"{other.where} {' and '.join(brings)}")
+    return f"{'; '.join(words)}." if its_data or words[1:] else ""
+
+
+def _cluster(catalog: Catalog, kind: GpuKind) -> Cluster:
+    """Return the cluster of a kind; the hub's own has no kubeconfig."""
+    return next(one for one in catalog.clusters.values() if kind.cluster == (one.name if one.kubeconfig else ""))
+
+
+def _has_data(cluster: Cluster, data: tuple[str, ...]) -> bool:
+    return bool(data) and cluster.data.issuperset(data)
+
+
+def _starts(alone_seconds: float | None, seconds: float | None) -> str:
+    """Return whether another cluster starts it sooner; "" where it does not."""
+    if seconds is None or alone_seconds == 0:
+        return ""
+    if seconds == 0:
+        return "starts now"
+    words = sooner(alone_seconds, seconds)
+    return f"starts {words}" if words.startswith(("about", "in about")) else ""
+
+
+def _costs(own: GpuKind, other: GpuKind) -> str:
+    """Return what another cluster's costs beside this one's, in per cent; "" where that is the same, or not known."""
+    if not own.price_per_hour or other.price_per_hour is None:
+        return ""
+    percent = round(100 * (other.price_per_hour / own.price_per_hour - 1))
+    return f"costs {abs(percent)} % {'less' if percent < 0 else 'more'}" if percent else ""

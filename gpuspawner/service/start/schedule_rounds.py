@@ -1,0 +1,155 @@
+"""Asks for what is to be ready by the path of all starts, and sees whether its user came."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+from gpuspawner.core.action_events import ReadyPaused
+from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Superseded, Unavailable
+from gpuspawner.core.leases.exits import ExitReason
+from gpuspawner.core.leases.lease import UP, Key, Lease, Owner
+from gpuspawner.core.schedules import (
+    LEAST_LEAD_SECONDS,
+    MOST_LEAD_SECONDS,
+    MOST_MISSED,
+    Do,
+    Wish,
+    came_of,
+    lead_of,
+    lease_of,
+    started,
+)
+from gpuspawner.service.engine.allocator import StartRequest
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.start.schedule_estimates import decided, estimate
+
+log = logging.getLogger("gpuspawner.ready")
+
+READY_SECONDS = 60.0
+ESTIMATES = 10
+"""So many are worked out in a round, of those that are near and may have to wait: each takes as long as a look at the
+form. Arbitrary."""
+WHERE = "a standing wish"
+
+
+class _Near(NamedTuple):
+    owner: Owner
+    wish: Wish
+    at: float
+
+
+async def ready_round(parts: Parts) -> None:
+    """See what became of what was asked for, and ask for what is due.
+
+    Raises:
+        Unavailable: the store, the hub or the scheduler does not answer: the next round goes on.
+    """
+    if not parts.reconciler.has_looked:
+        return
+    now, near = parts.clock.now(), list[_Near]()
+    for owner, stored in await parts.store.read(parts.store.schedules.of_hub, parts.hub_id):
+        wish = await _seen(parts, owner, stored)
+        at = None if wish is None else decided(parts, wish, None).at
+        if wish is not None and at is not None and at - now <= MOST_LEAD_SECONDS + LEAST_LEAD_SECONDS:
+            near.append(_Near(owner, wish, at))
+    early = [one for one in near if one.at - now > _start_lead(one.wish)]
+    begin = int(now // READY_SECONDS) * ESTIMATES % len(early) if early else 0  # each has its turn
+    for one in (*(one for one in near if one.at - now <= _start_lead(one.wish)), *early[begin : begin + ESTIMATES]):
+        try:
+            if one.at - now <= LEAST_LEAD_SECONDS or await _is_due(parts, one):
+                await _ask(parts, one)
+        except (Superseded, Unavailable):
+            raise
+        except Exception:  # of one wish alone: the others go on
+            log.exception("what %s wishes to be ready was not asked for", one.wish.user)
+
+
+def _start_lead(wish: Wish) -> float:
+    """Return how long before its time it is asked for where nobody waits."""
+    return lead_of(0.0, wish.start_seconds)
+
+
+async def _seen(parts: Parts, owner: Owner, wish: Wish) -> Wish | None:
+    """Return a wish as it is once it is noted whether its user came to what was asked for; None: it was removed."""
+    if not wish.lease:
+        return wish
+    lease = await parts.registry.find(wish.lease)
+    if lease is not None and lease.live and (lease.phase not in UP or lease.arrival is not None):
+        return wish
+    took_seconds, came = _start_seconds(lease), _came(lease)
+
+    def seen(now: Wish) -> Wish:
+        return came_of(started(now, took_seconds) if took_seconds else now, came=came)
+
+    after = await parts.store.write(parts.store.schedules.change, owner, wish.id, seen)
+    if after is None:
+        return None
+    if lease is not None and after.missed >= MOST_MISSED:
+        line = parts.allocator.line(lease, "gpuspawner", ReadyPaused(f"{wish.words}: {_paused(after)}"))
+        async with parts.registry.of_ended:
+            newest = await parts.registry.find(lease.id)
+            await parts.registry.save(newest or lease, audit=[line])
+    return after
+
+
+def _start_seconds(lease: Lease | None) -> float:
+    """Return how long it took from the grant until it ran; 0 where it did not run."""
+    if lease is None or lease.running_at is None or lease.granted_at is None:
+        return 0.0
+    return lease.running_at - lease.granted_at
+
+
+def _came(lease: Lease | None) -> bool | None:
+    """Return whether its user came: also where that is not known of what ran, so that it pauses by no guess."""
+    if lease is not None and (lease.unclaimed or lease.reason is ExitReason.NOBODY_CAME):
+        return False
+    return True if lease is not None and lease.running_at is not None and lease.arrival is None else None
+
+
+def _paused(wish: Wish) -> str:
+    return f"on {wish.missed} days in a row nobody came. It is asked for no more until you resume it."
+
+
+async def _is_due(parts: Parts, one: _Near) -> bool:
+    """Whether it has to be asked for now to be ready by its time, as the queue is.
+
+    What would be refused is not: it may be right by its time, and is told then.
+    """
+    found = await estimate(parts, one.owner, one.wish)
+    return not found.refused and decided(parts, one.wish, found.seconds).do is Do.ASK
+
+
+async def _ask(parts: Parts, one: _Near) -> None:
+    """Ask for it as a program of its user's does. What can't be had is told, and asked for again on the next day."""
+    owner, before, at = one
+    found = await parts.store.read(parts.store.schedules.of, owner)
+    wish = next((x for x in found if x.id == before.id and decided(parts, x, None).at == at), None)
+    if wish is None:
+        return  # its user paused, changed or removed it while others were looked at
+    user = await parts.hub.name_of(owner.user_created, wish.user)
+    if user is None:
+        return  # it is forgotten with its user
+    name = lease_of(wish.id, at)
+    said, lease = "", await parts.registry.find(name)
+    if lease is None:
+        try:
+            lease = await _asked(parts, Key(*owner, wish.server), user, wish, name, at)
+        except (Conflict, Gone, RequestRefused) as error:
+            said = f"Not asked for last time: {error}"
+    asked = partial(replace, user=user, asked_for=at, lease="" if lease is None else lease.id, said=said)
+    await parts.store.write(parts.store.schedules.change, owner, wish.id, asked)
+    log.info("%s of %s: %s", wish.id, user, said or "asked for")
+
+
+async def _asked(parts: Parts, key: Key, user: str, wish: Wish, name: str, at: float) -> Lease:
+    groups, options = await parts.members.now(user, key.owner), dict(wish.options)
+    request = await parts.allocator.asking.request_of(key, user, options, groups)
+    if parts.registry.of_key(key) is not None:  # nothing is awaited from here to its lease
+        raise Conflict("You had a workspace of this name already.")
+    start = uuid.uuid4().hex
+    ask = StartRequest(key, user, request, options, start, "", unattended=True, where=WHERE, lease_id=name, ready_at=at)
+    return await parts.allocator.acquire(ask)

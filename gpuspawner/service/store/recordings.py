@@ -1,0 +1,238 @@
+"""The recorded history, read beside a running service: it is not stopped, superseded or written to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from pydantic import TypeAdapter
+
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.idle.readings import CPU, PROBED, GpuReading, GpuState, Sample, SoftReading, Source, SourceReading
+from gpuspawner.core.leases import events
+from gpuspawner.core.leases.exits import ExitReason
+from gpuspawner.core.leases.lease import Lease
+from gpuspawner.service.store import ReadingRow, tables
+from gpuspawner.service.store.databases import engine_to_read
+from gpuspawner.service.store.readings import BUCKET_SECONDS, RAW_SECONDS
+from gpuspawner.simulate.replay import Step
+from gpuspawner.simulate.timeline import Timeline, merged
+
+_lease_json: TypeAdapter[Lease] = TypeAdapter(Lease)
+_source_json: TypeAdapter[SourceReading] = TypeAdapter(SourceReading)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A lease that ran, and its readings, oldest first. Times in seconds since the epoch."""
+
+    lease: Lease
+    rows: tuple[ReadingRow, ...]
+    start: float
+    end: float
+    absent_until: float | None = None
+    """It came while its user was away, and until then nobody had come; None: they were there, or nothing tells."""
+
+    def opened(self, at: float) -> bool | None:
+        """Return whether somebody had come by then; None where nothing tells."""
+        if self.absent_until is None:
+            return None
+        return False if at < self.absent_until else True if self.lease.claimed_at is not None else None
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """Its GPUs, each once."""
+        return tuple(dict.fromkeys(slot.gpu for slot in self.lease.slots)) or tuple(
+            dict.fromkeys(row.gpu for row in self.rows)
+        )
+
+
+def recorded(
+    url: str, since: float, told: Callable[[int, int], None], password_file: Path | None = None
+) -> Iterator[Recorded]:
+    """Yield every lease with readings of GPUs since then, ordered by its first.
+
+    ``told`` hears how many of how many are read.
+
+    Raises:
+        Unavailable: there is no such database, or it is not of this version.
+        ValueError: it is no address of one.
+    """
+    engine = engine_to_read(url, password_file)
+    columns = [c for c in tables.readings.c if c.name != "number"]
+    query = sa.select(*columns).order_by(tables.readings.c.at, tables.readings.c.number)
+    first = sa.select(tables.readings.c.lease).where(tables.readings.c.at >= since, tables.readings.c.gpu != "")
+    first = first.group_by(tables.readings.c.lease).order_by(sa.func.min(tables.readings.c.at))
+    over = sa.select(sa.func.max(tables.audit.c.at)).where(tables.audit.c.action == events.NobodyCameYet.name)
+    try:
+        with engine.connect() as connection:
+            names = list(connection.scalars(first))
+            for number, name in enumerate(names):
+                told(number, len(names))
+                where = (tables.readings.c.lease == name) & (tables.readings.c.at >= since)
+                rows = tuple(ReadingRow(**row) for row in connection.execute(query.where(where)).mappings())
+                document = connection.scalar(sa.select(tables.leases.c.document).where(tables.leases.c.id == name))
+                over_at = connection.scalar(over.where(tables.audit.c.lease == name))
+                if document is not None:
+                    yield _recorded(_lease_json.validate_python(document), rows, since, over_at)
+    except (sa.exc.SQLAlchemyError, ValueError, TypeError) as error:  # no database, a cut one, rows that say nothing
+        why = str(getattr(error, "orig", error)).splitlines()[0]
+        if "no such column" in why or "does not exist" in why:
+            raise Unavailable(
+                f"The history was written by another version of gpuspawner ({why}). Start the service once: "
+                "it brings its database up to date."
+            ) from error
+        foreign = "no such table" in why or "not a database" in why
+        remedy = " It is none of gpuspawner: name the one that its service writes." if foreign else ""
+        raise Unavailable(f"The history cannot be read ({why}).{remedy}") from error
+    finally:
+        engine.dispose()
+
+
+def _recorded(lease: Lease, rows: tuple[ReadingRow, ...], since: float, over_at: float | None) -> Recorded:
+    began = rows[0].at - rows[0].seconds
+    start = max(lease.running_at if lease.running_at is not None else began, since)
+    end = max(rows[-1].at, lease.ended_at or 0.0)
+    nobody = lease.arrival is not None or lease.reason is ExitReason.NOBODY_CAME
+    last = end if nobody else over_at  # the last time at which nobody had come
+    absent_until = lease.claimed_at if lease.claimed_at is not None else None if last is None else last + 1.0
+    seen = lease.running_at is not None and lease.running_at >= since  # else its beginning is not known
+    return Recorded(lease, rows, min(start, began), end, absent_until if seen else None)
+
+
+def work_of(history: Recorded, period_seconds: float, now: float) -> Timeline:
+    """Return when any GPU was at work, in seconds since the start: as the live policy saw it when it was measured.
+
+    Of readings older than a day it is the ten minutes around it, as in :func:`steps_of`: the rest is not known.
+    """
+    return merged(
+        Timeline([(max(0.0, at - seconds - history.start), at - history.start, 1.0)])
+        for at, seconds, rows in _instants(history, period_seconds, now)
+        if at > history.start and any(row.kind == GpuState.BUSY.value for row in rows.values())
+    )
+
+
+def not_recorded(history: Recorded) -> frozenset[str]:
+    """Return the softer evidence of which nothing was recorded, by the names that a policy has for it."""
+    cpu = () if any(row.cpu_cores is not None for row in history.rows) else (CPU,)
+    return frozenset((*cpu, *(() if any(row.soft is not None for row in history.rows) else PROBED)))
+
+
+def steps_of(history: Recorded, period_seconds: float, now: float) -> Iterator[Step]:
+    """Yield the samples of a history, ``at`` counted from its start.
+
+    Of readings older than a day only each ten minutes' highest is left. It stands for the whole ten minutes, sampled
+    at the period: what was unknown within them is not known any more.
+    """
+    before: float | None = None
+    for at, _, rows in _instants(history, period_seconds, now):
+        if before is not None and at <= before:
+            continue
+        interval = period_seconds if before is None else at - before
+        yield Step(at - history.start, _sample(history, rows, interval, at))
+        before = at
+
+
+def _instants(
+    history: Recorded, period_seconds: float, now: float
+) -> Iterator[tuple[float, float, dict[str, ReadingRow]]]:
+    """Yield each time at which the workspace was sampled, the seconds it covers, and the reading of each GPU."""
+    raw_from = now - RAW_SECONDS - BUCKET_SECONDS  # a bucket is thinned whole only once all of it is old
+    thinned = [row for row in history.rows if row.at < raw_from and not row.kept]
+    whole = [row for row in history.rows if row.at >= raw_from or row.kept]
+    whole_buckets = {int(row.at / BUCKET_SECONDS) for row in whole}
+    for bucket, rows in groupby(thinned, lambda row: int(row.at / BUCKET_SECONDS)):
+        if bucket in whole_buckets:
+            continue
+        of_gpu = {row.gpu: row for row in sorted(rows, key=_strength)}
+        begin = max(bucket * BUCKET_SECONDS, history.start)
+        end = min((bucket + 1) * BUCKET_SECONDS, history.end)
+        count = max(1, round((end - begin) / period_seconds))
+        for number in range(1, count + 1):
+            yield begin + (end - begin) * number / count, (end - begin) / count, of_gpu
+    for at, rows in groupby(whole, lambda row: row.at):
+        of_gpu = {row.gpu: row for row in rows}
+        yield at, max(row.seconds for row in of_gpu.values()), of_gpu
+
+
+def _strength(row: ReadingRow) -> tuple[bool, float]:
+    """Order the rows of a GPU so that the last one is the one that speaks for the ten minutes."""
+    return row.kind == GpuState.BUSY.value, -1.0 if row.utilization_percent is None else row.utilization_percent
+
+
+def _sample(history: Recorded, rows: dict[str, ReadingRow], interval: float, at: float) -> Sample:
+    known = [row for row in rows.values() if row.cpu_cores is not None]
+    return Sample(
+        leased=history.gpus,
+        gpus=tuple(_reading(row) for row in rows.values()),
+        interval_seconds=interval,
+        age_seconds=max(0.0, at - history.start),
+        cpu_cores=known[0].cpu_cores if known else None,
+        ended_cpu_cores=known[0].ended_cpu_cores if known else None,
+        opened=history.opened(at),
+        soft=_soft(next((row.soft for row in rows.values() if row.soft is not None), None)),
+        sources=tuple(dict.fromkeys(_source(one) for row in rows.values() for one in row.sources or ())),
+    )
+
+
+def _soft(stored: dict[str, dict[str, Any]] | None) -> tuple[SoftReading, ...]:
+    """Return the softer evidence of a sample: what is not stored was quiet, unless nothing was read at all."""
+    if stored is None:
+        return ()
+    return tuple(SoftReading(name, **stored.get(name, {"active": False})) for name in PROBED)
+
+
+def _reading(row: ReadingRow) -> GpuReading:
+    return GpuReading(
+        gpu=row.gpu,
+        utilization_percent=row.utilization_percent,
+        memory_used_bytes=row.memory_used_bytes,
+        memory_total_bytes=row.memory_total_bytes,
+        holders=row.holders,
+        holders_cpu_cores=row.holders_cpu_cores,
+        shared=row.shared,
+        problem=row.because if row.kind == GpuState.UNKNOWN.value else "",
+        buffer_percent=row.buffer_percent,
+        persistence=row.persistence,
+        encoder_percent=row.encoder_percent,
+        decoder_percent=row.decoder_percent,
+        possible_holders=row.possible_holders,
+        possible_cpu_cores=row.possible_cpu_cores,
+        seen_seconds=row.seen_seconds,
+    )
+
+
+def _source(stored: dict[str, Any]) -> SourceReading:
+    return _source_json.validate_python(stored)
+
+
+def _without(source: Source) -> Callable[[Sample], Sample]:
+    return lambda sample: replace(sample, sources=tuple(one for one in sample.sources if one.source is not source))
+
+
+SOURCES: dict[str, Callable[[Sample], Sample]] = {
+    "the workspaces' own monitors": _without(Source.MONITOR),
+    Source.EXPORTER.value: _without(Source.EXPORTER),
+}
+"""The sources beside the probe, and a sample as it is without each."""
+
+
+class Looking:
+    """What :func:`simulate.replay.simulate` looks through: samples come when they were taken, whatever it asks for."""
+
+    def __init__(self, steps: Iterable[Step]) -> None:
+        """Begin at the first."""
+        self._rest = iter(steps)
+        self._from = 0.0
+
+    def __call__(self, seconds: float) -> Step | None:  # noqa: ARG002 - the past was sampled as it was
+        """Return the next sample."""
+        return next((step for step in self._rest if step.at >= self._from), None)
+
+    def resume(self, at: float) -> None:
+        """Skip what comes before."""
+        self._from = at

@@ -1,0 +1,1 @@
+"""The queue: positions, estimates and the sentences of a waiting request."""

@@ -1,0 +1,99 @@
+"""Why a place in the queue changed since it was looked at before, in a sentence without names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gpuspawner.core.gpus.fleet import Kinds
+from gpuspawner.core.leases.lease import WAITING, Lease
+from gpuspawner.core.units import show_time
+
+
+@dataclass(frozen=True)
+class Line:
+    """Who waited at one time, in the order in which they are served, and where each stood.
+
+    ``pools`` are those that each draws on, ``asked_at`` is when each asked.
+    """
+
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    pools: Mapping[str, frozenset[str | None]] = field(default_factory=dict)
+    asked_at: Mapping[str, float] = field(default_factory=dict)
+
+    def ahead(self, name: str) -> list[str]:
+        """Return who stood before one that waited, for the same GPUs."""
+        found = []
+        for other in self.numbers:
+            if other == name:
+                break
+            if self.pools[other] & self.pools[name]:
+                found.append(other)
+        return found
+
+
+class _Change(NamedTuple):
+    at: float
+    before: Line
+    after: Line
+    started: frozenset[str]
+    """Of those who wait no more, who was granted; others gave their place up."""
+
+
+class PlaceChanges:
+    """Remembers the last change of each place since this service started."""
+
+    def __init__(self) -> None:
+        """Know no line yet."""
+        self._line = Line()
+        self._changes: dict[str, _Change] = {}
+
+    def see(self, numbers: Mapping[str, int], leases: Iterable[Lease], kinds: Kinds, now: float) -> None:
+        """Take note of where everybody stands. ``numbers`` are in the order in which they are served."""
+        known = {lease.id: lease for lease in leases}
+        there = {name: number for name, number in numbers.items() if name in known}
+        pools = {name: _pools(known[name], kinds) for name in there}
+        before, after = self._line, Line(there, pools, {name: known[name].asked_at for name in there})
+        gone = before.numbers.keys() - there.keys()
+        started = frozenset(name for name in gone if name in known and known[name].phase not in WAITING)
+        change = _Change(now, before, after, started)
+        moved = {name: change for name, number in there.items() if before.numbers.get(name, number) != number}
+        self._line = after
+        self._changes = {name: one for name, one in {**self._changes, **moved}.items() if name in there}
+
+    def words(self, name: str, now: float) -> str:
+        """Return how a place changed last, and why; "" where it did not."""
+        change = self._changes.get(name)
+        if change is None:
+            return ""
+        before, after = change.before, change.after
+        reasons = "; ".join(_reasons(name, change))
+        moved = f"Place {before.numbers[name]} became {after.numbers[name]} at {show_time(change.at, now)}"
+        return f"{moved}: {reasons}." if reasons else f"{moved}."
+
+
+def _pools(lease: Lease, kinds: Kinds) -> frozenset[str | None]:
+    names = filter(None, (lease.request.gpu, *lease.request.substitutes))
+    return frozenset(kinds[name].pool if name in kinds else name for name in names) or frozenset({None})
+
+
+def _reasons(name: str, change: _Change) -> Iterable[str]:
+    before, after = change.before, change.after
+    were, are = before.ahead(name), after.ahead(name)
+    gone = [one for one in were if one not in after.numbers]
+    started = sum(one in change.started for one in gone)
+    new = [one for one in are if one not in before.numbers]
+    back = sum(after.asked_at[one] <= after.asked_at[name] for one in new)
+    passed = len(set(are) & (before.numbers.keys() - set(were)))
+    fallen = len(set(were) & (after.numbers.keys() - set(are)))
+    if started:
+        yield f"{started} before you had {'its' if started == 1 else 'their'} turn"
+    if left := len(gone) - started:
+        yield f"{left} before you {'waits' if left == 1 else 'wait'} no more"
+    if back:
+        yield f"{back} came back to {'an old place' if back == 1 else 'old places'}"
+    if first := len(new) - back + passed:
+        yield f"{first} {'goes' if first == 1 else 'go'} first by priority, share or use"
+    if fallen:
+        yield f"you go before {fallen} by priority, share or use"

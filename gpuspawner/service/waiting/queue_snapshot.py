@@ -1,0 +1,436 @@
+"""Queue positions and offers as of now: computed once for all who look, and kept until something changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import inf
+from typing import Any, TypeVar
+
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.gpus.placement import beside_of
+from gpuspawner.core.leases.lease import Lease
+from gpuspawner.core.leases.request import Request
+from gpuspawner.core.queue.backfill import Reservation
+from gpuspawner.core.queue.class_holds import Asker, HeldGpus, begun, free_of, held_now, may_use
+from gpuspawner.core.queue.decisions import Held, KeptFree, kept_free
+from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.snapshot import LEAST_WAIT_SECONDS, Claim, Snapshot, claim_of
+from gpuspawner.core.quotas.usage import Tally
+from gpuspawner.schedulers.base import Answer, Offer, Preview, Scheduler
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.engine.allocator import Allocator
+from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.outages import Outages
+from gpuspawner.service.waiting.positions import PlaceChanges
+
+T = TypeVar("T")
+
+log = logging.getLogger("gpuspawner.queue")
+
+KEPT_SECONDS = 5.0
+"""What is kept is computed again after this also where no change is known: a grace that pauses moves an estimate, and
+quotas of a namespace change without a word. As often as the GPUs are looked at."""
+
+# Places of a long queue take longer to compute than anything else that is done, and in a busy cluster something changes
+# all the time. So that everything else goes on, those of before are shown meanwhile, as of then.
+PART, OWN_PART = 0.05, 0.2
+"""At most so much of the time goes into computing places; and so much where somebody looks whose own request changed.
+Arbitrary: little beside all else, and at most a second until a place of a thousand is known."""
+LITTLE_SECONDS = 0.01
+"""What takes less is computed at each change."""
+BETWEEN_SECONDS = 0.2
+"""So long after one thing that took longer nothing else does: a page waits for one of them. Arbitrary."""
+TURN_SECONDS = 0.005
+"""Arbitrary: half of what is done between two such turns."""
+LONGEST_SECONDS = 60.0
+"""What is made beside all else is shown for so long while it is made anew. Arbitrary."""
+OLD_SECONDS = 10.0
+"""Pages say of when places are that are older. Arbitrary: more than all but the longest queues take."""
+
+
+@dataclass
+class _Computed:
+    """What was computed of ``seen``, good until ``until``."""
+
+    seen: Snapshot
+    until: float
+    offers: list[Offer]
+    answer: Answer | None = None
+    made: dict[str, Any] = field(default_factory=dict)
+
+
+_Asked = tuple[Request, int, float]
+"""What of a waiting lease its own user changes: all else is others' doing."""
+
+
+def _asked(one: Lease | Claim) -> _Asked:
+    return one.request, one.attempt, one.asked_at
+
+
+@dataclass
+class _Made:
+    """What was made of ``of``, when something else was: ``seconds`` of CPU were spent on it until ``ended_at``."""
+
+    of: _Computed
+    seconds: float
+    ended_at: float
+
+    def is_due(self, part: float) -> bool:
+        """Whether another may be made, so that no more than this part of the time goes into them."""
+        return self.seconds < LITTLE_SECONDS or self.due_seconds(part) <= 0
+
+    def due_seconds(self, part: float) -> float:
+        """Return in how many seconds another may be made."""
+        return max(0.0, self.ended_at + self.seconds / part - time.monotonic())
+
+
+@dataclass
+class _Seldom(_Made):
+    """What all who look share."""
+
+    value: Any
+
+    def is_old(self) -> bool:
+        """Whether it is not to be shown any more."""
+        return time.monotonic() - self.ended_at > LONGEST_SECONDS
+
+
+@dataclass
+class _Pass(_Made):
+    """The places of all who waited at a time."""
+
+    as_of: float
+    places: Mapping[str, Place]
+    asked: Mapping[str, _Asked]
+    made: dict[str, Any] = field(default_factory=dict)
+    is_old: bool = False
+    """Whether it was shown though something had changed since."""
+
+    def knows(self, lease: Lease) -> bool:
+        """Whether a lease waits as it did then."""
+        return self.asked.get(lease.id) == _asked(lease)
+
+
+class QueueView:
+    """Answers where everybody stands and what could be had."""
+
+    def __init__(self, registry: LeaseRegistry, scheduler: Scheduler, allocator: Allocator, clock: Clock) -> None:
+        """Compute nothing before somebody asks."""
+        self._book, self._scheduler, self._observed, self._clock = registry, scheduler, allocator.observed, clock
+        self._syncs, self._restrictions, self._estimator = allocator.syncs, allocator.restrictions, allocator.estimator
+        self.outages = Outages(registry.store, scheduler, allocator.observed, allocator.syncs)
+        self._changes = PlaceChanges()
+        self._computed: _Computed | None = None
+        self._pass: _Pass | None = None
+        self._seldom: dict[str, _Seldom] = {}
+        self._long_until = -inf
+        """When the last ended that took longer than a little."""
+        self._making: dict[str, asyncio.Task[None]] = {}
+        self._sources: tuple[Any, ...] = ()
+        self._known: tuple[Any, ...] = ()
+        self._version = 0
+
+    @property
+    def version(self) -> int:
+        """Raised whenever the queue or the offers change, by more than the time that passes.
+
+        Raised again once places may be had anew, where those of before were shown.
+        """
+        self._now()
+        if self._pass is not None and self._pass.is_old and self._pass.is_due(PART):
+            self._pass.is_old = False
+            self._version += 1
+        return self._version
+
+    def due_seconds(self, lease: Lease) -> float:
+        """Return in how long it may be told anew where a lease stands; infinite where that is known as of now."""
+        last = self._pass
+        if last is None or not last.is_old:
+            return inf
+        return last.due_seconds(PART if last.knows(lease) else OWN_PART)
+
+    @property
+    def as_of(self) -> float:
+        """Of when places are, in seconds of the service's clock."""
+        return self._places().as_of
+
+    @property
+    def old_since(self) -> float | None:
+        """Of when places are, where that is so long ago that a page says so."""
+        as_of = self._places().as_of
+        return as_of if self._clock.now() - as_of > OLD_SECONDS else None
+
+    @property
+    def offers(self) -> list[Offer]:
+        """What could be had of every kind, in the catalog's order."""
+        return self._now().offers
+
+    def offer(self, kind: str | None, asker: Asker | None = None) -> Offer | None:
+        """Return what could be had of a kind; by somebody, where it is said by whom."""
+        offers = self.offers if asker is None else self.offers_to(asker)
+        return next((offer for offer in offers if offer.kind == kind), None)
+
+    def offers_to(self, asker: Asker) -> list[Offer]:
+        """Return what somebody could have of every kind: what is held for others now is not free, and noted."""
+        held = self.once("held", self._held)
+        numbers = [number for number, one in enumerate(held) if not may_use(asker, one.hold)]
+        if not numbers:
+            return self.offers
+        others = [held[number] for number in numbers]
+        return self.once(f"offers without {numbers}", lambda: self._without(others))
+
+    def _held(self) -> tuple[HeldGpus, ...]:
+        """Return what is held now; nothing where the queue is another's, who gives it to whom they like."""
+        owner_of, held = self._scheduler.capabilities_of, held_now(self._now().seen)
+        return tuple(one for one in held if not owner_of(one.hold.kind).owns_queue)
+
+    def _without(self, held: Sequence[HeldGpus]) -> list[Offer]:
+        computed = self._now()
+        taken = tuple(slot for one in held for slot in one.slots)
+        left = self._scheduler.stock(replace(computed.seen, others=(*computed.seen.others, *taken)))
+        return [_noted(was, now, held, computed.seen) for was, now in zip(computed.offers, left, strict=True)]
+
+    def place(self, lease: Lease) -> Place:
+        """Return where a waiting lease stands, as its scheduler says; before it does, behind all others.
+
+        Others' changes are in it as of the last pass; one's own is as soon as there is time for another.
+        """
+        found = self._places(lease)
+        last = len(self._now().seen.claims)
+        behind = Place(last, last, None, None)
+        if self._scheduler.capabilities_of(lease.request.gpu).owns_queue:
+            behind = Place(None, None, None, None)  # the others are not known
+        place = found.places.get(lease.id) if found.knows(lease) else None
+        return self._told(_later(place or behind, self._clock.now() - found.as_of), lease.request.gpu)
+
+    def places(self) -> Mapping[str, Place]:
+        """Return where all stand, by lease id, as of the last pass: those who came since are not in it."""
+        found, gpus = self._places(), {claim.id: claim.request.gpu for claim in self._now().seen.claims}
+        passed_seconds = self._clock.now() - found.as_of
+        return {name: self._told(_later(place, passed_seconds), gpus.get(name)) for name, place in found.places.items()}
+
+    def _told(self, place: Place, gpu: str | None) -> Place:
+        """Return a place as people are told it: during an outage nobody knows when something starts."""
+        if self.outages.of_kind(gpu) is None:
+            return place
+        return replace(place, unchanged_seconds=None, likely_seconds=None)
+
+    def _places(self, lease: Lease | None = None) -> _Pass:
+        """Return the last pass, or another where something changed, and there is time for it."""
+        computed, last = self._now(), self._pass
+        if last is not None and last.of is not computed:
+            mine = lease is not None and not last.knows(lease)
+            if not (last.is_due(OWN_PART) if mine else self._is_due(last)):
+                last.is_old = True
+                return last
+            if last.is_old:
+                self._version += 1  # some pages show it
+        if last is None or last.of is not computed:
+            self._pass = last = self._pass_of(computed)
+            self._note_long(last)
+        return last
+
+    def _is_due(self, last: _Made) -> bool:
+        """Whether another may be made for all who look."""
+        if last.seconds >= LITTLE_SECONDS and time.monotonic() < self._long_until + BETWEEN_SECONDS:
+            return False
+        return last.is_due(PART)
+
+    def _note_long(self, made: _Made) -> None:
+        if made.seconds >= LITTLE_SECONDS:
+            self._long_until = made.ended_at
+
+    def _pass_of(self, computed: _Computed) -> _Pass:
+        began, answer = time.thread_time(), self._standing(computed)
+        places = {} if answer is None else self._estimated(answer.places(), answer.as_of)
+        if answer is not None:
+            numbers = {name: one.number for name, one in places.items() if one.number is not None}
+            self._changes.see(numbers, self._book, self._scheduler.kinds, answer.as_of)
+        asked = {claim.id: _asked(claim) for claim in computed.seen.claims if claim.id in places}
+        as_of = computed.seen.now if answer is None else answer.as_of
+        return _Pass(computed, time.thread_time() - began, time.monotonic(), as_of, places, asked)
+
+    def _estimated(self, places: Mapping[str, Place], as_of: float) -> dict[str, Place]:
+        """Return places with the last estimate of the likely start, for those that have one."""
+        found: dict[str, Place] = {}
+        for name, place in places.items():
+            likely, latest = self._estimator.wait_seconds(name, as_of), place.unchanged_seconds
+            likely = place.likely_seconds if likely is None else likely if latest is None else min(likely, latest)
+            found[name] = replace(place, likely_seconds=likely)
+        return found
+
+    def change(self, lease: Lease) -> str:
+        """Return in a sentence how a place changed last, and why; "" where it did not since this service started."""
+        self.place(lease)
+        return self._changes.words(lease.id, self._clock.now())
+
+    def held_back(self, lease: Lease) -> Held | None:
+        """Return which rule holds a waiting lease back: what but free GPUs it waits for. As of a moment ago."""
+        held_back, _ = self.seldom("decided", self._decided)
+        return held_back.get(lease.id)
+
+    def held_back_instead(self, lease: Lease) -> list[str]:
+        """Return in sentences which kinds that a waiting lease takes instead a limit holds back."""
+        claim, seen = claim_of(lease), self._now().seen
+        owner = self._scheduler.capabilities_of(claim.request.gpu)
+        if owner.owns_queue or not claim.request.substitutes or self.held_back(lease):
+            return []
+        tally = Tally(seen, self._observed.holdings(seen))
+        kinds = [seen.kinds[name] for name in claim.request.substitutes if name in seen.kinds]
+        bars = ((kind, tally.bar(claim, kind)) for kind in kinds)
+        return [f"{kind.title}, which you take instead: {bar.words}" for kind, bar in bars if bar is not None]
+
+    def kept_free(self, lease: Lease) -> KeptFree | None:
+        """Return what is free and kept from a waiting lease for one that goes first: once for all that ask alike."""
+        computed, request, claim = self._now(), lease.request, claim_of(lease)
+        _, reserved = self.seldom("decided", self._decided)
+        whose = tuple(number for number, one in enumerate(reserved) if lease.id in one.whom)
+        alike = f"kept free {request.gpu} {request.count} {beside_of(request)} {claim.tried_nodes} {whose}"
+        return self.once(alike, lambda: kept_free(claim, computed.seen, reserved))
+
+    def _decided(self) -> tuple[Mapping[str, Held], tuple[Reservation, ...]]:
+        answer = self._standing(self._now())
+        return ({}, ()) if answer is None else (answer.held_back(), tuple(answer.reservations()))
+
+    async def offers_for(self, claim: Claim) -> Preview:
+        """Return what a claim would get if it were made now, in the place of the one with its id.
+
+        During an outage the place is not known. Raises Unavailable where a scheduler that answered before does not.
+        """
+        seen = self._now().seen
+        rivals = tuple(lease for lease in seen.leases if lease.id != claim.id)
+        try:
+            would = await self._scheduler.offers(replace(seen, leases=rivals), claim)
+        except Unavailable:
+            if self.outages.of_kind(claim.request.gpu) is None:
+                raise
+            would = Preview(Place(None, None, None, None))  # who asks is told of the outage
+        return replace(would, place=self._told(would.place, claim.request.gpu))
+
+    def once_a_pass(self, name: str, make: Callable[[], T]) -> T:
+        """Return what is made of places for all who look: the same as before, where places are."""
+        return self._once(self._places().made, name, make)
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """Return what is made of the queue for all who look: the same as before, where nothing changed since."""
+        return self._once(self._now().made, name, make)
+
+    def seldom(self, name: str, make: Callable[[], T]) -> T:
+        """Return what is made for all who look, of now; what takes long to make, of some seconds ago.
+
+        At most ``PART`` of the time goes into it. ``name`` is one of a few that stand in the code.
+        """
+        computed, last = self._now(), self._seldom.get(name)
+        if last is None or (last.of is not computed and self._is_due(last)):
+            began, value = time.thread_time(), make()
+            last = self._seldom[name] = _Seldom(computed, time.thread_time() - began, time.monotonic(), value)
+            self._note_long(last)
+        result: T = last.value
+        return result
+
+    async def seldom_beside(self, name: str, make: Callable[[], Awaitable[T]]) -> T:
+        """Return as :meth:`seldom` what takes longer than a page may. ``make`` lets others go on meanwhile.
+
+        That of before is shown until it is made; only where there is none, or an old one, or it takes but a moment, is
+        it waited for.
+        """
+        computed, last, task = self._now(), self._seldom.get(name), self._making.get(name)
+        if task is None and (last is None or (last.of is not computed and last.is_due(PART))):
+            task = self._making[name] = asyncio.create_task(self._make(name, computed, make))
+            task.add_done_callback(partial(self._made, name))
+        if task is not None and (last is None or last.is_old()):
+            await asyncio.shield(task)
+        elif task is not None and last is not None and last.seconds < LITTLE_SECONDS:
+            await asyncio.wait((task,))
+        result: T = self._seldom[name].value
+        return result
+
+    async def _make(self, name: str, computed: _Computed, make: Callable[[], Awaitable[Any]]) -> None:
+        began, value = time.thread_time(), await make()
+        self._seldom[name] = _Seldom(computed, time.thread_time() - began, time.monotonic(), value)
+
+    def _made(self, name: str, task: asyncio.Task[None]) -> None:
+        del self._making[name]
+        if not task.cancelled() and task.exception() is not None:
+            log.error("%s could not be made", name, exc_info=task.exception())
+
+    @staticmethod
+    def _once(made: dict[str, Any], name: str, make: Callable[[], T]) -> T:
+        if name not in made:
+            made[name] = make()
+        result: T = made[name]
+        return result
+
+    def _as_seen(self, offer: Offer) -> Offer:
+        """Return an offer as people are told it: how many are free is not known while their cluster is away."""
+        kind, fleet = self._scheduler.kinds.get(offer.kind), self._scheduler.fleet
+        return replace(offer, free=None) if fleet.outage_of_kind(kind) is not None else offer
+
+    def _standing(self, computed: _Computed) -> Answer | None:
+        if computed.answer is None:
+            computed.answer = self._syncs.standing(computed.seen)
+        return computed.answer
+
+    def _now(self) -> _Computed:
+        """Return what is in force now, computed anew where something changed."""
+        now, computed = self._clock.now(), self._computed
+        observed, told = self._observed, self._syncs.told
+        restrictions = self._restrictions.in_force()
+        sources = (
+            self._book.changes,
+            observed.fleet,
+            restrictions,
+            observed.seen,
+            observed.hub_answers,
+            told,
+            self._book.store.outage,
+            observed.hub_outage,
+            self._syncs.outage,
+        )
+        same = all(x is y for x, y in zip(sources, self._sources, strict=False))  # each is replaced, never changed
+        if computed is not None and same and computed.seen.now <= now < computed.until:
+            return computed
+        seen = self._observed.snapshot()
+        offers = [self._as_seen(offer) for offer in self._scheduler.stock(seen)]
+        outages = tuple(self.outages.under_way())
+        of_queue = (self._book.changes, seen.hub_answers, seen.fleet.complete, seen.others, offers, begun(seen), told)
+        known = (*of_queue, outages)
+        if known != self._known:
+            self._known = known
+            self._version += 1
+        self._sources = sources
+        until = min([now + KEPT_SECONDS, *(x.not_before for x in seen.claims if x.not_before > now)])
+        self._computed = _Computed(seen, until, offers)
+        return self._computed
+
+
+async def let_others() -> None:
+    """Let all else go on, from within what takes long: also threads that read the store, a turn for each row."""
+    await asyncio.sleep(TURN_SECONDS)
+
+
+def _noted(offer: Offer, left: Offer, held: Iterable[HeldGpus], seen: Snapshot) -> Offer:
+    """Return an offer to somebody who is ``left`` less of it, with whom the others are held for."""
+    kind = seen.kinds[offer.kind]
+    if offer.free is None:
+        return offer
+    free = [(one, free_of(one, kind, seen)) for one in held if seen.kinds[one.hold.kind].pool == kind.pool]
+    notes = [one.note(count, seen.now) for one, count in free if count]
+    kept = ", ".join(filter(None, [offer.held, *notes]))
+    return replace(offer, free=left.free, held=kept, note="; ".join(filter(None, [offer.note, *notes])))
+
+
+def _later(place: Place, passed_seconds: float) -> Place:
+    """Return a place after some time in which nothing changed."""
+    most, likely = (_less(x, passed_seconds) for x in (place.unchanged_seconds, place.likely_seconds))
+    return replace(place, unchanged_seconds=most, likely_seconds=likely)
+
+
+def _less(seconds: float | None, passed_seconds: float) -> float | None:
+    """Return a wait after some of it has passed: who is free to go stays so, and who waits is not said to be served."""
+    return max(LEAST_WAIT_SECONDS, seconds - passed_seconds) if seconds else seconds

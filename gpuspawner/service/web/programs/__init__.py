@@ -1,1 +1,0 @@
-"""Pages for people whose programs ask the API: allowing a login, their tokens, the reference."""

@@ -1,0 +1,1 @@
+"""Workspaces: what is shown of one, its pages, and what its user may do."""

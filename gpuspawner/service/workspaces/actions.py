@@ -1,0 +1,209 @@
+"""What people may do to a workspace: one path for API and pages."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from tornado.web import HTTPError
+
+from gpuspawner.core.errors import Conflict
+from gpuspawner.core.leases import events, exits, transitions
+from gpuspawner.core.leases.disputes import written
+from gpuspawner.core.leases.lease import JOINABLE, UP, WAITING, Lease, Phase
+from gpuspawner.core.leases.lifetimes import deciding_since
+from gpuspawner.service.api.base import Person
+from gpuspawner.service.engine.reclaimer import EVIDENCE_SECONDS
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.waiting.presenter import gpus_asked
+from gpuspawner.service.workspaces.restarts import WITH, WITHOUT, next_of, way_of
+from gpuspawner.service.workspaces.warnings import closed_gpus
+
+ACTIONS = f"keep|extend|move|stop|seen|share|dispute|answer|consent|came|{WITHOUT}|{WITH}"
+"""What :func:`act` carries out, as a route matches it."""
+
+
+async def act(parts: Parts, person: Person, lease: Lease, action: str, where: str, said: object = "") -> None:
+    """Carry out one of ACTIONS on a lease that the person may act on.
+
+    Args:
+        parts: the service.
+        person: who asks.
+        lease: what it is about.
+        action: one of ACTIONS.
+        where: where the person did it, in words: a stop tells it.
+        said: what came with it: to a dispute, and as its answer, what the person wrote; to consent, the kinds of GPU.
+
+    Raises:
+        Conflict: it can't be done now; the message says why.
+        RequestRefused: the sentence is too long, or an answer has none; or a kind is none that could be given.
+        Unavailable: the hub does not say in which groups the user of a request is.
+        HTTPError: 403 for a stop or a move by a workspace's own token, another's dispute, the stop of another's
+            workspace, which takes a reason, or an answer by someone who is no administrator.
+    """
+    if action in _OF_AN_END:
+        async with parts.registry.of_ended:
+            await _OF_AN_END[action](parts, person, await parts.registry.find(lease.id) or lease, said, where)
+    elif _is_done(lease, action):
+        return  # a second click, in another tab
+    elif not lease.live:
+        raise Conflict("This workspace has ended. Start it again from the form; its files are kept.")
+    elif action == "came":
+        await _come(parts, person, lease, where)
+    elif action == "consent":
+        await _consent(parts, person, lease, said, where)
+    elif action == "keep":
+        await parts.lifecycle.keep(lease, person.name, where)
+    elif action == "extend":
+        await parts.lifecycle.extend(lease, person.name, where)
+    else:
+        if person.lease is not None:
+            raise HTTPError(403, reason="A workspace's own token may not end it: use the hub or the workspace page.")
+        if action in _OWN and not person.owns(lease):
+            raise HTTPError(403, reason=_OWN[action].format(user=lease.user))
+        await _ENDS[action](parts, person, lease, where)
+
+
+def _is_done(lease: Lease, action: str) -> bool:
+    """Whether a workspace ended, or ends, by this very action: of the two ways, by its own."""
+    done = lease.reason is not None and lease.reason is _DONE_BY.get(action)
+    return done and (action not in {WITHOUT, WITH} or action == way_of(lease))
+
+
+async def _stop(parts: Parts, person: Person, lease: Lease, where: str) -> None:
+    await stop(parts, person.name, lease, where)
+
+
+async def stop(parts: Parts, who: str, lease: Lease, where: str) -> None:
+    """Stop a workspace for a person, or take its request back while it waits. What stops starts no more."""
+    waits = lease.phase in WAITING
+    how = exits.withdrawn(who, where) if waits else exits.stopped_by(who, where)
+    if lease.phase is Phase.STOPPING:
+        await parts.reclaimer.end_for_good(lease, how)
+        return
+    await parts.reclaimer.mark(lease.id, how)
+    await parts.reclaimer.drive(lease.id)
+
+
+async def _consent(parts: Parts, person: Person, lease: Lease, kinds: object, where: str) -> None:
+    """Say which kinds it may get in place of the one asked for: its place stays. Repeating it is harmless."""
+    groups = await parts.members.now(lease.user, lease.key.owner)
+    waiting = parts.registry.get(lease.id) or lease
+    consented, event = await parts.allocator.asking.consent(waiting, kinds, groups)
+    if consented.request == waiting.request:
+        return
+    await parts.registry.save(consented, audit=[parts.allocator.line(waiting, person.name, event, where)])
+    await parts.allocator.give()
+
+
+async def _come(parts: Parts, person: Person, lease: Lease, where: str) -> None:
+    """Take it for claimed: its user waited for it, and sees it run. What runs in it says nothing of who is there."""
+    if not person.owns(lease) or person.lease is not None:
+        raise HTTPError(403, reason="Only its user may say that somebody came to a workspace.")
+    await parts.lifecycle.arrivals.come(lease, person.name, f"waited for on {where}", where)
+
+
+async def _see(parts: Parts, person: Person, lease: Lease, _sentence: object, _where: str) -> None:
+    if not lease.live and person.owns(lease):
+        await parts.registry.save(replace(lease, seen_by_user=True))
+
+
+async def _share(parts: Parts, person: Person, lease: Lease, _sentence: object, where: str) -> None:
+    """Let administrators read what its server wrote last. Repeating it is harmless."""
+    if not person.owns(lease):
+        raise HTTPError(403, reason="Only its user may share the output of a workspace.")
+    row = await parts.store.read(parts.store.outputs.get, lease.id, parts.clock.now())
+    if row is None:
+        raise Conflict("There is no output of this workspace any more: it is kept for a week after a failure.")
+    if not row.shared:
+        await parts.store.write(parts.store.outputs.share, lease.id)
+        lease = await parts.registry.find(lease.id) or lease  # it may have ended meanwhile
+        await parts.registry.save(lease, audit=[parts.allocator.line(lease, person.name, events.OutputShared(), where)])
+
+
+async def _dispute(parts: Parts, person: Person, lease: Lease, sentence: object, where: str) -> None:
+    """Store that an end was wrong, with the readings that decided: they stay as long as its audit."""
+    if not person.owns(lease):
+        raise HTTPError(403, reason="Only its user may say that the end of a workspace was wrong.")
+    if lease.dispute is not None and lease.dispute.sentence == written(sentence):
+        return  # a second click
+    since = deciding_since(lease, EVIDENCE_SECONDS)
+    disputed = transitions.dispute(lease, written(sentence), since, parts.clock.now())
+    line = parts.allocator.line(lease, person.name, events.Disputed(written(sentence)), where)
+    await parts.registry.save(disputed, audit=[line], kept=[(lease.id, since)])
+
+
+async def _answer(parts: Parts, person: Person, lease: Lease, sentence: object, where: str) -> None:
+    if not person.admin:
+        raise HTTPError(403, reason="Only administrators (scope custom:gpu:admin) answer.")
+    text = written(sentence, needed=True)
+    if lease.dispute is not None and (lease.dispute.answer, lease.dispute.answered_by) == (text, person.name):
+        return  # a second click
+    answered = transitions.answer(lease, text, person.name, parts.clock.now())
+    await parts.registry.save(answered, audit=[parts.allocator.line(lease, person.name, events.Answered(text), where)])
+
+
+_OF_AN_END = {"seen": _see, "share": _share, "dispute": _dispute, "answer": _answer}
+
+
+async def _move(parts: Parts, person: Person, lease: Lease, where: str) -> None:
+    """Stop a workspace whose GPU failed, to start again on another one, at its old place."""
+    if lease.phase is Phase.STOPPING:
+        raise Conflict("This workspace is stopping already.")
+    closed = closed_gpus(parts, lease)
+    if not lease.unhealthy and not closed:
+        raise Conflict("None of its GPUs is reported as failed: there is nothing to move it from.")
+    if why := parts.allocator.offered_no_more(lease):
+        raise Conflict(f"It would not start again: {why} Stop it when you can, and ask anew on the form.")
+    moved = exits.moved(person.name, where, lease.unhealthy)
+    how = moved if lease.unhealthy else exits.moved_by(person.name, where, ". ".join(closed))
+    await parts.reclaimer.mark(lease.id, how, _may_move)
+    await parts.reclaimer.drive(lease.id)
+
+
+def _may_move(lease: Lease) -> bool:
+    return lease.phase in UP
+
+
+async def _go_on(parts: Parts, person: Person, lease: Lease, where: str, way: str) -> None:
+    """Stop a workspace, to start again with the same home without a GPU, or with one: as any start is asked for."""
+    if lease.phase not in UP:
+        starts = lease.phase in JOINABLE - WAITING
+        then = "try again once it runs" if starts else "change what it asks for on the form"
+        raise Conflict(f"It does not run{' yet' if starts else ''}: {then}.")
+    if lease.unasked:
+        raise Conflict("It was started without the GPU service, which could not start it again. Use the form.")
+    if way != way_of(lease):
+        raise Conflict("It has no GPU now." if way == WITHOUT else "It has a GPU now.")
+    groups = await parts.members.now(lease.user, lease.key.owner)
+    after = next_of(parts, lease, groups)
+    if after is None:
+        raise Conflict("It had no GPU before, and its template gives none by default: choose one on the form.")
+    parts.allocator.check(after.request, lease.key)
+    current = parts.registry.get(lease.id)
+    if current is None or current.phase not in UP:
+        raise Conflict("This workspace has ended meanwhile.")
+    how = exits.goes_on(person.name, where, gpus_asked(after.request, parts.catalog))
+    # Without an await between, so that both are stored together.
+    noted = parts.registry.save(replace(current, goes_on=after))
+    await asyncio.gather(noted, parts.reclaimer.mark(lease.id, how))
+    await parts.reclaimer.drive(lease.id)
+
+
+async def _without(parts: Parts, person: Person, lease: Lease, where: str) -> None:
+    await _go_on(parts, person, lease, where, WITHOUT)
+
+
+async def _with(parts: Parts, person: Person, lease: Lease, where: str) -> None:
+    await _go_on(parts, person, lease, where, WITH)
+
+
+_ENDS = {"stop": _stop, "move": _move, WITHOUT: _without, WITH: _with}
+_REASON = " Stop it with a reason: gpuspawner stop, the console, or POST /api/v1/admin/workspaces/stop."
+_OWN = {
+    "stop": "This workspace is {user}'s." + _REASON,
+    WITHOUT: "Only {user} can restart this workspace without a GPU." + _REASON,
+    WITH: "Only {user} can restart this workspace with a GPU." + _REASON,
+}
+"""What ends a workspace without notice, and so only for its own user; and what administrators do instead."""
+_DONE_BY = {"move": exits.ExitReason.MOVED, WITHOUT: exits.ExitReason.CHANGED, WITH: exits.ExitReason.CHANGED}

@@ -1,0 +1,84 @@
+"""The release tool: what it checks before it builds, and what it writes."""
+
+import subprocess
+
+import pytest
+
+from gpuspawner import __version__
+from tools.install import ROOT
+from tools.progress import StepError
+from tools.release import check_release, release_notes, versions, write_checksums
+
+CHANGELOG = f"# Changelog\n\n## {__version__} - 2026-01-02\n\n- One line.\n\n## 0.0.1 - 2025-01-02\n\n- Older.\n"
+
+
+def git(folder, *arguments):
+    identity = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
+    subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A committed copy of the files that name the version."""
+    for path in (*ROOT.glob("helm/*/Chart.yaml"), ROOT / "gpuspawner/workspace/labextension/package.json"):
+        copy = tmp_path / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(path.read_text())
+    (tmp_path / "CHANGELOG.md").write_text(CHANGELOG)
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "--quiet", "--message", "Begin")
+    return tmp_path
+
+
+def test_every_file_that_names_the_version_names_the_same_one():
+    found = versions(ROOT)
+    assert set(found.values()) == {__version__}
+    assert len(found) == 8  # three charts with two versions each, one dependency, one extension
+
+
+def test_the_notes_of_a_release_are_its_own_entry(checkout):
+    assert check_release(checkout) == "- One line.\n"
+
+
+@pytest.mark.parametrize(
+    ("changelog", "words"),
+    [
+        ("# Changelog\n\n## Unreleased\n", "it has no release"),
+        ("# Changelog\n\n## 0.0.1 - 2025-01-02\n", "its first release is 0.0.1"),
+        (f"# Changelog\n\n## {__version__} - 2999-01-02\n", "dates .* in the future: 2999-01-02"),
+    ],
+)
+def test_a_changelog_without_this_release_is_refused(changelog, words):
+    with pytest.raises(StepError, match=words):
+        release_notes(changelog, __version__)
+
+
+def test_a_chart_of_another_version_is_refused(checkout):
+    chart = checkout / "helm" / "gpuspawner" / "Chart.yaml"
+    chart.write_text(chart.read_text().replace(f"appVersion: {__version__}", "appVersion: 9.9.9"))
+    with pytest.raises(StepError, match=r"helm/gpuspawner/Chart\.yaml \(appVersion\) says version 9\.9\.9"):
+        check_release(checkout)
+
+
+def test_a_checkout_with_changes_is_refused(checkout):
+    (checkout / "CHANGELOG.md").write_text(CHANGELOG + "\n")
+    with pytest.raises(StepError, match=r"CHANGELOG\.md"):
+        check_release(checkout)
+
+
+def test_a_tag_on_another_commit_is_refused(checkout):
+    git(checkout, "tag", f"v{__version__}")
+    check_release(checkout)
+    git(checkout, "commit", "--quiet", "--allow-empty", "--message", "Go on")
+    with pytest.raises(StepError, match=f"The tag v{__version__} is on another commit"):
+        check_release(checkout)
+
+
+def test_sha256sum_accepts_the_checksums(tmp_path):
+    (tmp_path / "one.whl").write_text("one")
+    write_checksums(tmp_path)
+    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=tmp_path, check=True, capture_output=True)
+    (tmp_path / "one.whl").write_text("two")
+    changed = subprocess.run(["sha256sum", "--check", "SHA256SUMS"], cwd=tmp_path, check=False, capture_output=True)
+    assert changed.returncode == 1

@@ -27,8 +27,8 @@ from gpuspawner.service.web.admin_page import TABS, AdminPage
 from gpuspawner.service.web.endpoint import Endpoint
 
 ORIGIN = "the console"
-BACK = re.compile(r"(?:console(?:/[\w.%@-]+)*|workspaces/\w+)(?:\?[\w.%=&+:~-]*)?", re.ASCII)
-"""Our pages that a dialog may lead back to."""
+BACK = re.compile(r"(?:console(?:/(?!\.|%2[eE])[\w.%@-]+)*/?|workspaces/\w+)(?:\?[\w.%=&+:~-]*)?", re.ASCII)
+"""Our pages that a dialog may lead back to. No segment begins with a dot, so that it can't leave the folder."""
 DEFAULT_BACK = "console/restrictions"
 COUNT = re.compile("[0-9]{1,9}")
 """A text that is read as a number. Of thousands of digits Python makes an error, not a number."""

@@ -95,7 +95,7 @@ ENDED = Table(
         Column("ended_at", "Ended", "time"),
         Column("user", "User", "person"),
         Column("workspace", "Workspace", "workspace"),
-        Column("reason", "Reason", exported_only=True),
+        Column("reason", "Reason", "label"),
         Column("message", "What happened", "words"),
         Column("by", "By"),
         Column("gpus", "GPUs", "gpus"),

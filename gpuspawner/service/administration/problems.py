@@ -218,7 +218,8 @@ def _undelivered_messages(state: Parts) -> Iterator[Problem]:
     for channel, trouble in sorted(state.notifier.troubles.items()):
         whose = "users" if channel == USER else "administrators"
         what = f"No message to {whose} was delivered for {show_duration(now - trouble.since)} ({trouble.why})."
-        waiting = f"{_count(state.notifier.waiting, 'message')} wait. The service tries again for a day."
+        count = state.notifier.waiting
+        waiting = f"{_count(count, 'message')} {'waits' if count == 1 else 'wait'}. The service tries again for a day."
         yield Problem(
             what, f"{waiting} Check service_settings.notify_users and notify_admins, and the server that they name."
         )

@@ -16,7 +16,7 @@ PAGE_ROWS = 50
 MAX_PAGES = 1000
 """Arbitrary: nobody turns so many pages. A filter finds the rows behind them."""
 MAX_FILTER_LETTERS = 100
-EXPORTED_DECIMALS = 4
+EXPORTED_DECIMALS = 9
 """More would show the rounding errors of sums: 99.99999999999999."""
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 """A spreadsheet calculates a text that begins so, and may send the cells beside it elsewhere."""

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuspawner.core.text_fields import plain_text
-from gpuspawner.schedulers.http.answers import Capabilities, Reason
+from gpuspawner.schedulers.http.models import Capabilities, Reason
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from gpuspawner.core.queue.decisions import decide
 from gpuspawner.core.queue.estimates import queue_places
 from gpuspawner.core.queue.snapshot import claim_of
 from gpuspawner.schedulers.base import Answer, Capabilities, Grant, Preempted, Refusal
-from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.schedulers.own_queue import InMemoryScheduler
 
 
 class LateScheduler(InMemoryScheduler):
@@ -33,7 +33,7 @@ class LateScheduler(InMemoryScheduler):
         self.most_at_once = 0
 
     def forget(self):
-        """Start anew, knowing nothing."""
+        """Restart without any state."""
         self.granted.clear()
 
     async def sync(self, seen):

@@ -90,7 +90,7 @@ async def two_at_their_end(world, monkeypatch):
             raise PlantedFault
         return judge(deadline_at, *arguments)
 
-    monkeypatch.setattr(lifecycle.lifetime, "due_warnings", due_warnings)
+    monkeypatch.setattr(lifecycle.lifetimes, "due_warnings", due_warnings)
     return bad, good
 
 

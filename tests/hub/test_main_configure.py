@@ -21,8 +21,8 @@ from traitlets.config import Config
 from gpuspawner.cli.main import main
 from gpuspawner.spawner import configure
 from gpuspawner.spawner.hub import one_hub
-from gpuspawner.spawner.mixin import GPUSpawnerMixin, LocalGPUSpawner
 from gpuspawner.spawner.hub.service import as_json
+from gpuspawner.spawner.mixin import GPUSpawnerMixin, LocalGPUSpawner
 
 CATALOG = {"version": 1, "templates": {"cpu": {"title": "No GPU"}}}
 BAD_CATALOG = """

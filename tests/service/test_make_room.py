@@ -10,7 +10,6 @@ from gpuspawner.core.leases.lease import WAITING, Phase
 from gpuspawner.core.queue.preemption import PreemptionState
 from gpuspawner.core.rules import Limit, LimitedResource, MakeRoom, Quota, QuotaScope, Rules
 from gpuspawner.service.workspaces.presenter import present_workspace
-from gpuspawner.service.workspaces.presenter import lease_view
 
 AFTER, NOTICE, PROTECTED = 600.0, 300.0, 1800.0
 EACH = Quota("each-user", QuotaScope.EACH_USER, limits=(Limit(LimitedResource.GPUS, soft=Fraction(1)),))

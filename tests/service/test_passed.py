@@ -8,7 +8,6 @@ import pytest
 from gpuspawner.core.leases.lease import WAITING, Phase
 from gpuspawner.core.rules import Limit, LimitedResource, Quota, QuotaScope, Rules, Team
 from gpuspawner.service.workspaces.presenter import present_workspace
-from gpuspawner.service.workspaces.presenter import lease_view
 
 EACH = Quota("each-user", QuotaScope.EACH_USER, limits=(Limit(LimitedResource.GPUS, soft=Fraction(1)),))
 

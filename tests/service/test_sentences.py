@@ -22,7 +22,6 @@ from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.quotas.usage import check_quotas
 from gpuspawner.core.rules import Limit, LimitedResource, Quota, QuotaScope, Rules
 from gpuspawner.core.units import ordinal, show_time
-from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.start.consequences import starts_now, stops_when_idle
 from gpuspawner.service.waiting.presenter import wait_range, waits

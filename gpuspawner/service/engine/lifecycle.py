@@ -23,7 +23,7 @@ from gpuspawner.service.failures import OF_ALL, step_each
 from gpuspawner.service.rules.holds import Holds
 from gpuspawner.service.rules.policies import fingerprint, idle_policy_of, policy_of
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.waiting.presenter import measured
+from gpuspawner.service.workspaces.idle_words import measured
 
 log = logging.getLogger("gpuspawner.lifecycle")
 

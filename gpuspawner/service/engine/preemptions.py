@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from gpuspawner.catalog.titles import gpu_title
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.leases import events, exits
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
@@ -43,7 +44,6 @@ from gpuspawner.service.failures import step_each
 from gpuspawner.service.preemption.words import why_words
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.waiting.presenter import gpu_title
 
 log = logging.getLogger("gpuspawner.preemptions")
 

@@ -171,7 +171,7 @@ class RequestResolver:
             raise Conflict(f"It asks for {lease.request.count}. Choose fewer.")
         await self.must_be_allowed(lease, groups)
         request = await self.resolve({**options_of(lease), "count": count}, lease.user, lease.key.owner, groups)
-        if self._book.get(lease.id) is not lease:
+        if self._registry.get(lease.id) is not lease:
             raise Conflict("It changed just now. Look at it again, and choose then.")
         asked = replace(
             lease.request, count=request.count, cpu_cores=request.cpu_cores, memory_bytes=request.memory_bytes

@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from math import ceil, log10
-from typing import Any
 
 from gpuspawner.catalog import teams_of, visible
 from gpuspawner.core.quotas.limits import entries_in_force
 from gpuspawner.core.units import show_money
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.quotas.models import Usage, UsageRow
+from gpuspawner.service.quotas.models import Usage
 from gpuspawner.service.quotas.presenter import present_quota, present_usage, title_usage, today_of
-from gpuspawner.service.quotas.rules_page import rules_view
+from gpuspawner.service.quotas.rules_page import rules_of
 from gpuspawner.service.store.usage_sums import UsageAmounts
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.base import PageHandler
@@ -159,8 +158,10 @@ class UsagePage(PageHandler):
             currency=rules.currency,
             grants=quota.grants,
             contact=rules.contact,
-            rules=rules_view(
-                visible(state.catalog, groups), tuple(one for one in rules.quotas if one in binding), quota.now
+            rules=list(
+                rules_of(
+                    visible(state.catalog, groups), tuple(one for one in rules.quotas if one in binding), quota.now
+                )
             ),
         )
 
@@ -177,11 +178,7 @@ class UsagePage(PageHandler):
         self.set_header("Content-Disposition", f'attachment; filename="usage-{usage.since}-{usage.until}.csv"')
         names = ["name", "charged_gpu_hours", "credited_gpu_hours", *(["cost"] if usage.cost is not None else [])]
         columns = [CsvColumn(name, name.replace("_", " "), "text" if name == "name" else "number") for name in names]
-        self.finish(csv_text(columns, [_rounded(row) for row in usage.rows]))
-
-
-def _rounded(row: UsageRow) -> dict[str, Any]:
-    return {name: round(value, 3) if isinstance(value, float) else value for name, value in row.model_dump().items()}
+        self.finish(csv_text(columns, usage.rows))
 
 
 LONGEST_DAYS = 800

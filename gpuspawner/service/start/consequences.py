@@ -18,8 +18,6 @@ from gpuspawner.core.quotas.limits import Requester
 from gpuspawner.core.rules import LatestEnd, Rate
 from gpuspawner.core.units import show_duration, show_money, show_time
 from gpuspawner.schedulers.base import Offer
-from gpuspawner.core.rules import Rate
-from gpuspawner.core.units import show_duration, show_money
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.start import models
 from gpuspawner.service.start.substitutes import sooner

@@ -12,10 +12,6 @@ from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.class_holds import hold_user_of
 from gpuspawner.core.queue.decisions import BlockingRule, starts_under_way
 from gpuspawner.core.queue.estimates import QueuePosition
-from gpuspawner.core.idle.policies import IdlePolicy, LifecyclePolicy, Mode
-from gpuspawner.core.idle.verdicts import Explanation, IdleState
-from gpuspawner.core.leases.lease import Lease, Phase
-from gpuspawner.core.rules import LatestEnd
 from gpuspawner.core.units import ordinal, show_duration, show_time, show_wait
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.api.base import Person

@@ -406,7 +406,7 @@ class QueueSnapshot:
         offers = [self._as_seen(offer) for offer in self._scheduler.stock(seen)]
         outages = tuple(self.outages.under_way())
         of_queue = (
-            self._book.changes,
+            self._registry.changes,
             seen.hub_answers,
             seen.fleet.complete,
             seen.others,

@@ -11,8 +11,6 @@ from tornado.web import HTTPError
 from gpuspawner.catalog import Catalog, teams_of, visible
 from gpuspawner.core.action_events import ActionRefused
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable, quoted
-from gpuspawner.catalog import teams_of
-from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.core.gpus.fleet import catalog_kind_name
 from gpuspawner.core.leases.events import Event
 from gpuspawner.core.leases.lease import NOBODY, Lease, Owner

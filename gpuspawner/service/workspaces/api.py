@@ -12,10 +12,6 @@ from tornado.web import HTTPError
 from gpuspawner.catalog.models import MONITOR, OPENS
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.core.leases.lease import WAITING, Key, Lease
-from gpuspawner import __version__
-from gpuspawner.catalog import teams_of
-from gpuspawner.core.leases.lease import WAITING, Lease
-from gpuspawner.core.quotas.limits import Requester
 from gpuspawner.service.announcements.presenter import present_shown
 from gpuspawner.service.api.rest.models import LONGEST_LIST, Answer, Body, PageQuery
 from gpuspawner.service.api.rest.paging import Order, after_of, cursor_of, page

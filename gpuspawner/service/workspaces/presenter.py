@@ -12,15 +12,6 @@ from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.stored_events import Other, fields_of
 from gpuspawner.core.quotas.ledger import BUDGET_RULE, ledger_lines_until
 from gpuspawner.core.rules import BudgetUnit
-from gpuspawner.core.gpus.vendors import NVIDIA, vendor_of
-from gpuspawner.core.idle.policies import IdlePolicy, Mode
-from gpuspawner.core.idle.readings import CPU, Source
-from gpuspawner.core.idle.verdicts import explain
-from gpuspawner.core.leases.exits import EXIT_KINDS
-from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
-from gpuspawner.core.queue.class_holds import hold_user_of
-from gpuspawner.core.queue.decisions import starts_under_way
-from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.parts import Parts

@@ -1,4 +1,4 @@
-"""The console in a real Chromium: by keyboard, by axe, its state in the address, rows that stay where they are."""
+"""The admin pages in a real Chromium: by keyboard, by axe, state in the address, rows that stay where they are."""
 
 import re
 
@@ -8,10 +8,13 @@ from service_pages import open_page, pages
 
 from gpuspawner.catalog import load_catalog
 
-PAGES = ("", "gpus", "use", "workspaces", "ended", "queue", "people", "people/bob", "limits", "grants", "restrictions")
-AXE_IN_MAKE_TEST = ["", "workspaces", "people/bob", "restrictions"]
+PAGES = (
+    "", "gpus", "gpus?view=list", "usage", "workspaces", "ended", "queue", "people", "people/bob", "quotas",
+    "extra-quota", "restrictions", "audit",
+)  # fmt: skip
+AXE_IN_MAKE_TEST = ["", "gpus", "usage", "workspaces", "people/bob", "quotas", "restrictions", "audit"]
 PHONE_IN_MAKE_TEST = ["workspaces"]  # a table is a list there
-REST = ("console/audit", "console/act/drain", "quotas", "messages", "tokens", "reference", "login-code")
+REST = ("console/act/drain", "console/act/grant", "console/act/announce", "tokens", "reference", "login-code")
 
 
 @pytest.fixture
@@ -74,16 +77,16 @@ def test_every_page_fits_the_narrowest_and_the_widest_screen(browser, world):
 def test_a_list_is_found_filtered_sorted_and_left_by_keyboard(browser, world):
     page = open_page(browser, world, "")
     page.get_by_role("link", name="Admin", exact=True).press("Enter")
-    navigation = page.get_by_role("navigation", name="Console")
-    expect(navigation.get_by_role("link", name="Now")).to_have_attribute("aria-current", "page")
+    navigation = page.get_by_role("navigation", name="Admin")
+    expect(navigation.get_by_role("link", name="Overview")).to_have_attribute("aria-current", "page")
     navigation.get_by_role("link", name="Workspaces").press("Enter")
     expect(page.locator("[data-rows] tr")).to_have_count(2)
-    page.get_by_label("User, workspace, node").fill("bob")
-    page.get_by_label("User, workspace, node").press("Enter")
+    page.get_by_label("User, workspace or node").fill("bob")
+    page.get_by_label("User, workspace or node").press("Enter")
     expect(page).to_have_url(re.compile(r"/console/workspaces\?find=bob&"))
     expect(page.locator("[data-rows] tr")).to_have_count(1)
     page.reload()
-    expect(page.get_by_label("User, workspace, node")).to_have_value("bob")
+    expect(page.get_by_label("User, workspace or node")).to_have_value("bob")
     page.get_by_role("link", name="Clear").press("Enter")
     page.get_by_role("link", name="User", exact=True).press("Enter")
     expect(page).to_have_url(re.compile(r"\?sort=user$"))
@@ -100,7 +103,7 @@ def test_rows_are_renewed_in_place_and_new_ones_are_only_counted(browser, world)
     users = page.locator("[data-rows] td[data-label=User]")
     expect(users).to_have_text(["bob", "alice"])
     ended = pages.running("busy", user="alice", gpus=(0, 1), phase=pages.Phase.ENDED, ended_at=pages.NOW)
-    world.save(pages.replace(ended, reason=pages.Reason.STOPPED))
+    world.save(pages.replace(ended, reason=pages.ExitReason.STOPPED))
     late = pages.running("late", user="dave", gpus=(3,), streak=pages.idle_streak(90))
     world.save(late, readings=pages.readings(late, [1] * 3))
     expect(page.get_by_role("status").filter(has_text="1 more row belongs on this page")).to_be_visible()
@@ -113,23 +116,23 @@ def test_rows_are_renewed_in_place_and_new_ones_are_only_counted(browser, world)
 
 def test_several_are_chosen_by_keyboard_seen_in_a_dry_run_and_then_stopped(browser, world, assert_accessible):
     page = open_page(browser, world, "console/workspaces?sort=user")
-    bar = page.get_by_role("form", name="What to do with what is chosen")
-    bar.get_by_role("button", name="Stop…").press("Enter")
-    expect(bar.get_by_role("status")).to_have_text("Choose at least one first.")
-    expect(page.get_by_role("checkbox", name="Choose alice: default workspace")).to_be_focused()
+    form = page.get_by_role("form", name="Workspaces")
+    form.get_by_role("button", name="Stop", exact=True).press("Enter")
+    expect(form.get_by_role("status")).to_have_text("Select at least one row first")
+    expect(page.get_by_role("checkbox", name="Select alice / default workspace")).to_be_focused()
     page.keyboard.press("Space")
-    expect(bar.get_by_role("status")).to_have_text("1 chosen:")
-    bar.get_by_role("checkbox", name="All on this page").press("Space")
-    expect(bar.get_by_role("status")).to_have_text("2 chosen:")
-    bar.get_by_role("button", name="Stop…").press("Enter")
-    dialog = page.get_by_role("dialog", name="Stop workspaces")
-    expect(dialog.get_by_role("listitem")).to_have_text(["alice: default workspace", "bob: default workspace"])
+    expect(form.get_by_role("status")).to_have_text("1 selected")
+    form.get_by_role("checkbox", name="Select all 2 on this page").press("Space")
+    expect(form.get_by_role("status")).to_have_text("2 selected")
+    form.get_by_role("button", name="Stop", exact=True).press("Enter")
+    dialog = page.get_by_role("dialog", name="Stop 2 workspaces")
+    expect(dialog.get_by_role("listitem")).to_have_text(["alice / default workspace", "bob / default workspace"])
     dialog.get_by_label("Reason").fill("Maintenance on Friday")
-    dialog.get_by_role("button", name="See what it does").press("Enter")
+    dialog.get_by_role("button", name="Preview").press("Enter")
     expect(dialog.get_by_role("status")).to_contain_text("2 workspaces would be stopped. Nothing was done.")
     assert_accessible(page)
     assert world.lease("busy").notice is None
-    dialog.get_by_role("button", name="Stop", exact=True).press("Enter")
+    dialog.get_by_role("button", name="Stop 2 workspaces").press("Enter")
     expect(dialog).to_be_hidden()
     expect(page).to_have_url(re.compile(r"/console/workspaces\?sort=user$"))
     notices = [world.lease(name).notice for name in ("busy", "idles")]
@@ -140,13 +143,13 @@ def test_several_are_chosen_by_keyboard_seen_in_a_dry_run_and_then_stopped(brows
 def test_without_javascript_the_chosen_are_sent_one_message(browser, world):
     page = open_page(browser, world, "console/workspaces", java_script_enabled=False)
     for name in ("alice", "bob"):
-        page.get_by_role("checkbox", name=f"Choose {name}: default workspace").check()
-    page.get_by_role("button", name="Message…").click()
+        page.get_by_role("checkbox", name=f"Select {name} / default workspace").check()
+    page.get_by_role("button", name="Message").click()
     page.get_by_label("Text").fill("node-1 gets new GPUs")
     page.get_by_label("Until").fill("Friday")
-    page.get_by_role("button", name="See what it does").click()
-    expect(page.get_by_role("status", name="What it would do")).to_contain_text("It reaches 2 people: bob, alice")
-    page.get_by_role("button", name="Send it").click()
+    page.get_by_role("button", name="Preview").click()
+    expect(page.locator(".gs-preview")).to_contain_text("2 people will read it until")
+    page.get_by_role("button", name="Send").click()
     expect(page).to_have_url(re.compile(r"/console/workspaces$"))
     (sent,) = world.parts.announcements.all()
     assert (sent.to_words, sent.recipients) == ("bob, alice", {"alice born", "bob born"})

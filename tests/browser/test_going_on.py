@@ -45,7 +45,9 @@ def test_while_its_own_script_still_runs_it_is_stopped_for_good(hub, page, user,
     expect(stop).to_be_visible()
     assert_accessible(page, "#main")
     stop.click()
-    expect(page.get_by_role("heading", name=f"{user} stopped it").or_(page.get_by_role("heading", name="You stopped it"))).to_be_visible()
+    expect(
+        page.get_by_role("heading", name=f"{user} stopped it").or_(page.get_by_role("heading", name="You stopped it"))
+    ).to_be_visible()
     expect(stop).to_have_count(0)
     (script.parents[1] / "saved").touch()
     hub.until_ended(user, "stopped", 90)

@@ -222,7 +222,7 @@ def test_a_change_of_place_stands_in_the_live_region_that_was_there(browser, wor
     live = page.locator("#waiting [role=status]")
     page.evaluate("live => (window.live_before = live)", live.element_handle())
     expect(live).to_contain_text("You are 1st of 1 in line")
-    world.save(pages.waiting("carols", user="carol", count=1, asked_at=NOW - 900))
+    world.save(pages.waiting("bobs", user="bob", count=1, asked_at=NOW - 900))
     expect(live).to_contain_text("You are 2nd of 2 in line", timeout=12_000)
     assert page.evaluate("live => window.live_before === live", live.element_handle())
 

@@ -282,7 +282,7 @@ def share_sentence(bound: EffectiveLimit, use: LimitUsage, kinds: Kinds) -> str:
 
 
 def limit_line(bound: EffectiveLimit, held: Amount, waiting: Amount, kinds: Kinds) -> str:
-    """Return what is held of a limit, as a form shows it: ``1 of 2 GPUs (up to 4 while free), 3 waited for``.
+    """Return what is held of a limit, as a form shows it: ``1 of 2 GPUs (up to 4 while free), 3 requested``.
 
     A limit for users is told to its user, who knows whose it is.
     """
@@ -296,7 +296,9 @@ def limit_line(bound: EffectiveLimit, held: Amount, waiting: Amount, kinds: Kind
     whose = SHARED_PREFIXES.get(bound.entry.whom, "").format(bound.entry.subject)
     in_team = f" for team {bound.entry.subject}" if bound.entry.whom is QuotaScope.EACH_OF_TEAM else ""
     line = f"{whose}{_plain(limit, held)} of {show_amount(limit, most, kinds)}{in_team}{more}"
-    return f"{line}, {_plain(limit, waiting)} waited for" if waiting else line
+    if hard is not None and most == hard and held > hard:
+        line = f"{whose}{show_amount(limit, held, kinds)}{in_team}, above the limit of {_plain(limit, hard)}"
+    return f"{line}, {_plain(limit, waiting)} requested" if waiting else line
 
 
 def _plain(limit: Limit, amount: Amount) -> str:

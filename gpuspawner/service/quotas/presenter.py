@@ -134,12 +134,16 @@ def present_budget(balance: BudgetBalance, standing: Standing, state: Parts, now
 
 
 def _budget_words(balance: BudgetBalance, lasts: str | None, now: float, contact: str) -> str:
-    reserved = f", {budget_amount_text(balance.reserved, balance)} set aside for what runs" if balance.reserved else ""
+    reserved = (
+        f", {budget_amount_text(balance.reserved, balance)} reserved by running workspaces" if balance.reserved else ""
+    )
     if balance.hard is None:
         share = balance.soft or Fraction(0)
         return f"{decimal_text(balance.used)} used of a share of {budget_text(balance, now, share)}{reserved}"
-    used = f"{budget_amount_text(balance.used, balance)} used of {budget_text(balance, now)}{reserved}"
-    words = f"{used}; renews {balance.renews(now)}"
+    credited = f", {budget_amount_text(-balance.used, balance)} credited" if balance.used < 0 else ""
+    amount = budget_amount_text(max(balance.used, Fraction(0)), balance)
+    used = f"{amount} used of {budget_text(balance, now)}{credited}{reserved}"
+    words = f"{used}; resets {balance.renews(now)}"
     if lasts is not None:
         words += f"; at the present use they last until {lasts}"
     if not balance.left:

@@ -17,8 +17,8 @@ def world(tmp_path, monkeypatch):
     made = pages.World(tmp_path, monkeypatch)
     made.observe()
     gone = pages.reclaimed("gone")
-    stopped = events.Stopped("idle", "GPU 0 has done nothing for 40 min (highest 1 %).")
-    warned = events.WarnedIdle("GPU 0 has done nothing for 30 min (highest 1 %).")
+    stopped = events.Stopped("idle", "The GPU has been idle for 40 min (highest 1 %).")
+    warned = events.WarnedIdle("The GPU has been idle for 30 min (highest 1 %).")
     told = [(pages.NOW - 1200, warned), (pages.NOW - 600, stopped)]
     lines = [AuditLine(at, "gone", "alice", "gpuspawner", event) for at, event in told]
     made.call(made.parts.registry.save, gone, audit=lines)

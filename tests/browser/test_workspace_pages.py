@@ -28,7 +28,7 @@ def seed(world):
     two = pages.running("busy", gpus=(0, 1), minutes=90, streak=pages.idle_streak(12))
     world.save(two, [(NOW - 3000, "alice", "extended", "by 4 h")], pages.readings(two, measured))
     warned = pages.in_grace("warned", server="second", gpus=(2,))
-    line = (NOW - 240, "gpuspawner", "warned", "GPU 0 has done nothing for 30 min (highest 1 %).")
+    line = (NOW - 240, "gpuspawner", "warned", "The GPU has been idle for 30 min (highest 1 %).")
     busy = {"kernel": {"active": True, "words": "kernel train.ipynb busy"}}
     rows = pages.readings(warned, [70.0] * 20 + [1.0] * 34)
     rows = [replace(row, soft=busy if row.at < NOW - 1500 else {}) for row in rows]
@@ -151,7 +151,7 @@ def test_a_warning_appears_by_itself_and_one_key_press_keeps_it(browser, world):
     page = open_page(browser, world, "workspaces/mine")
     expect(page.get_by_role("heading", name="default workspace Active")).to_be_visible()
     world.save(pages.in_grace("mine"))
-    expect(page.get_by_role("alert")).to_contain_text("GPU 0 has done nothing for 34 min", timeout=12_000)
+    expect(page.get_by_role("alert")).to_contain_text("The GPU has been idle for 34 min", timeout=12_000)
     page.get_by_role("button", name="Keep for 2 h").first.press("Enter")
     expect(page.locator("#judged-panel")).to_contain_text("Kept until")
     assert world.lease("mine").phase is Phase.RUNNING
@@ -179,7 +179,7 @@ def test_promise_5_a_home_page_in_which_somebody_clicked_warns_all_the_same(brow
     assert page.evaluate("document.getElementById('mine').contains(document.activeElement)")
     focused = page.evaluate_handle("document.activeElement")
     world.save(pages.in_grace("mine"))
-    expect(page.get_by_role("alert")).to_contain_text("GPU 0 has done nothing for 34 min", timeout=12_000)
+    expect(page.get_by_role("alert")).to_contain_text("The GPU has been idle for 34 min", timeout=12_000)
     assert page.evaluate("box => document.activeElement === box", focused)
     with page.context.expect_page():
         page.get_by_role("link", name="second", exact=True).click(modifiers=["Control"])

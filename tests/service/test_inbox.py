@@ -28,8 +28,8 @@ def save(world, lease, *steps):
 
 def ended_idle(world):
     """A workspace of alice's that was warned and stopped while she was away."""
-    stopped = events.Stopped("idle", "GPU 0 has done nothing for 40 min (highest 1 %).")
-    warned = events.WarnedIdle("GPU 0 has done nothing for 30 min (highest 1 %).")
+    stopped = events.Stopped("idle", "The GPU has been idle for 40 min (highest 1 %).")
+    warned = events.WarnedIdle("The GPU has been idle for 30 min (highest 1 %).")
     asked = (NOW - 7600, "alice", events.Asked("pytorch, 1 a100, 8 h"))
     save(world, reclaimed("gone"), asked, (NOW - 1200, "gpuspawner", warned), (NOW - 600, "gpuspawner", stopped))
 
@@ -72,7 +72,7 @@ def test_what_happened_while_away_is_there_until_it_is_read(world):
     assert document["unread"] == 2
     first = document["notices"][0]
     assert first["page"] == "/services/gpu/workspaces/gone"
-    assert "GPU 0 has done nothing for 40 min" in first["text"]
+    assert "The GPU has been idle for 40 min" in first["text"]
 
     assert read(world, ids=[document["notices"][1]["id"]])["unread"] == 1
     assert told(inbox(world)) == [("It was idle", True), ("Warned: it was idle", False)]

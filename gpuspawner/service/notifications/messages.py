@@ -24,7 +24,7 @@ ASKS = "Opening the page does nothing by itself: it asks."
 
 
 def message_of(parts: Parts, lease: Lease, line: AuditLine) -> Message | None:
-    """Return what is to be told of a step that was just stored; None where nobody needs telling.
+    """Return the message about an event that was just stored, None if nobody needs one.
 
     A step is stored once, and a warning is a step once for each deadline and threshold: so is its message.
     """
@@ -173,4 +173,4 @@ _TEXTS: Mapping[type[events.Event], Callable[[Parts, Lease, AuditLine], _Told | 
     events.Answered: _answered,
     ScheduleSuspended: _ready_paused,
 }
-"""Of every event that somebody may be told."""
+"""The text of each event that has a message."""

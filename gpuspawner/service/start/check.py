@@ -36,7 +36,7 @@ from gpuspawner.service.workspaces.idle_words import hours_words
 
 
 async def check_start(state: Parts, person: Person, options: dict[str, Any], server: str) -> Outlook:
-    """Return what a start with these options would do now. Nothing is requested.
+    """Return the outcome of a start with these options now. Nothing is requested.
 
     Raises:
         RequestRefused: with all wrong options at once, as a start would.
@@ -153,7 +153,7 @@ async def _waits(
 
 
 def _besides(catalog: Catalog, request: Request, would: Preview, ends_at: float) -> Iterator[str]:
-    """Yield what else is to be known before Start of what would be granted and end then, in sentences."""
+    """Yield further sentences about a start that would be granted now."""
     if would.kind:
         yield f"You get {gpu_title(would.kind, catalog)}{given_instead(catalog, request.gpu or '', would.kind)}."
     if would.says:
@@ -177,6 +177,6 @@ def wait_seconds(would: Preview) -> float | None:
 
 
 def _end_of(bound: LatestEnd | None, granted: LatestEnd | None, asked_at: float) -> tuple[LatestEnd | None, float]:
-    """Return what bounds a start's end, and when it ends: at its own budget's, the grant's or, of neither, as asked."""
+    """Return the limit on the end of a start, and its end: of its budget, of the grant, or as requested."""
     ends_at = asked_at if bound is None else bound.at
     return (granted, granted.at) if granted is not None and granted.at < ends_at else (bound, ends_at)

@@ -1,4 +1,4 @@
-"""What a start costs, and where it would be."""
+"""The consequences of a start in sentences: its cost, its place, and when it stops."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gpuspawner.service.start.substitutes import sooner
 
 
 def present_cost(parts: Parts, request: Request, key: Key, kind: str | None, seconds: float) -> models.Cost:
-    """Return what ``seconds`` of a request on GPUs of ``kind`` cost, null where no price is set, and it all in words.
+    """Return the cost of ``seconds`` of a request on GPUs of ``kind``, null without a price, and its sentences.
 
     Budgets of GPU hours are told too: of each with a bound, what is left of its present period once this is set aside.
     """
@@ -103,7 +103,7 @@ def _starts(alone_seconds: float | None, seconds: float | None) -> str:
 
 
 def _costs(own: GpuKind, other: GpuKind) -> str:
-    """Return what another cluster's costs beside this one's, in per cent; "" where that is the same, or not known."""
+    """Return the difference in price of another cluster in per cent, "" if it is the same or not known."""
     if not own.price_per_hour or other.price_per_hour is None:
         return ""
     percent = round(100 * (other.price_per_hour / own.price_per_hour - 1))
@@ -137,7 +137,7 @@ def starts_now(
 
 
 def spot_words(catalog: Catalog, kind: str | None, policy: LifecyclePolicy) -> str:
-    """Return what is to be known of a spot node before Start; "" of any other kind."""
+    """Return what a spot node means, "" for any other kind."""
     found = catalog.gpus.get(kind or "")
     if found is None or not found.spot:
         return ""
@@ -148,7 +148,7 @@ def spot_words(catalog: Catalog, kind: str | None, policy: LifecyclePolicy) -> s
 
 
 def beyond_share(share: str, *, makes_room: bool) -> str:
-    """Return what is told of a start beyond a soft quota: it is a loan, which goes back first where room is made."""
+    """Return the sentence of a start beyond a soft quota. It makes room first when GPUs run short."""
     room = " When GPUs run short, it is the first asked to make room." if makes_room else ""
     return f"{share} It is given while GPUs are free.{room}"
 

@@ -73,7 +73,7 @@ class Cost(Answer):
 
 
 class Outlook(Answer):
-    """What a start would do now."""
+    """The outcome of a start now."""
 
     sentence: str
     starts_now: bool

@@ -22,11 +22,11 @@ class StartBody(Body):
     count: SkipValidation[int | str | None] = None
     """How many GPUs."""
     cpu: SkipValidation[float | str | None] = None
-    """Cores, such as ``4`` or ``0.5``."""
+    """Cores, for example ``4`` or ``0.5``."""
     memory: SkipValidation[int | str | None] = None
-    """As people write it, such as ``64``, ``64 GB`` or ``64GiB``; a number of JSON is bytes."""
+    """A size, for example ``64``, ``64 GB`` or ``64GiB``. A JSON number is bytes."""
     lifetime: SkipValidation[str | None] = None
-    """As people write it, such as ``90`` (minutes), ``1h30`` or ``3 days``."""
+    """A run time, for example ``90`` (minutes), ``1h30`` or ``3 days``."""
     team: SkipValidation[str | None] = None
     """The team that is charged."""
     substitutes: SkipValidation[list[str] | str | None] = None

@@ -18,14 +18,14 @@ from gpuspawner.service.start.check import wait_seconds
 
 @dataclass(frozen=True)
 class Estimate:
-    """``seconds`` is None where nobody knows; ``refused`` is why it would not be taken as things are, "" otherwise."""
+    """A wait in ``seconds``, None if unknown. ``refused`` is the reason of a refusal, "" without one."""
 
     seconds: float | None
     refused: str = ""
 
 
 async def estimate(parts: Parts, owner: Owner, wish: Schedule) -> Estimate:
-    """Return how long it would wait if it were asked for now. It takes as long as a look at the form."""
+    """Return how long a schedule's request would wait now. It takes as long as a check of the form."""
     try:
         groups = await parts.members.now(wish.user, owner)
         request = await parts.allocator.asking.resolve(dict(wish.options), wish.user, owner, groups)
@@ -64,7 +64,7 @@ def decided(parts: Parts, wish: Schedule, seconds: float | None) -> ScheduleDeci
 
 
 def closed_by(parts: Parts, wish: Schedule) -> Callable[[float], bool]:
-    """Return what says whether no workspace of a schedule is made ready at a time."""
+    """Return a function that says whether a schedule is closed at a time."""
     catalog, zone = parts.catalog, parts.allocator.accounting.zone
     try:
         policy = template_of(catalog, wish.options).policy

@@ -14,7 +14,7 @@ from gpuspawner.service.start import models
 from gpuspawner.service.workspaces.models import Substitute
 
 SOONER_SECONDS = 60.0
-"""What comes by less earlier is not said to come sooner: estimates are no better."""
+"""A smaller difference does not count as sooner, because estimates are no better."""
 
 
 async def present_teams(state: Parts, owner: Owner, groups: frozenset[str]) -> tuple[list[models.Team], str | None]:
@@ -39,7 +39,7 @@ def instead(catalog: Catalog, request: Request) -> tuple[str, ...]:
 def present_substitute(
     catalog: Catalog, request: Request, kind: str, alone_seconds: float | None, seconds: float | None
 ) -> Substitute:
-    """Return what another kind of GPU would change.
+    """Return the differences of another kind of GPU.
 
     Args:
         catalog: the catalog.

@@ -30,7 +30,7 @@ class Standing(Answer):
     hit_rate: str
     """How often such estimates were right, for example ``8 of the last 10 were right``, "" while unknown."""
     startable_count: int | None
-    """With so many GPUs, fewer than requested, it could start now. Null for none."""
+    """The smaller number of GPUs with which it could start now, null for none."""
     sentence: str
     why: str
     precedence: str
@@ -69,5 +69,5 @@ class Queue(Answer):
 
     queue: list[WaitingRequest]
     as_of: float
-    """The time of these positions. Those of a long queue are computed now and then."""
+    """The time of these positions. In a long queue they are computed from time to time."""
     now: float

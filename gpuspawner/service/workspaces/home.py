@@ -89,6 +89,7 @@ class Home(PageHandler):
             meters=[meter_of(one) for one in (*quota.limits, *quota.budgets)],
             offers=[present_offer(one, state) for one in offers],
             choices=first_choices(catalog, offers, self.hub_prefix) if is_new else [],
+            currency=state.catalog.rules.currency,
             idle=state.catalog.policies["default"].idle,
         )
 

@@ -101,7 +101,7 @@ async def test_a_workspace_without_a_gpu_is_stopped_after_time_without_activity_
     await world.go_on(22 * 60)
     seen = view(world, lease)
     assert world.now_of(lease).phase is Phase.RECLAIMING
-    assert seen["warning"]["text"].startswith("Nothing was done in it for 21 min (no kernel, no terminal open, ")
+    assert seen["warning"]["text"].startswith("Nothing has run in it for 21 min (no kernel, no terminal open, ")
     assert "Running kernels would be lost; files stay." in seen["warning"]["text"]
     assert seen["warning"]["actions"] == ["keep"]
     await world.go_on(4 * 60)

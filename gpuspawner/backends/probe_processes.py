@@ -9,9 +9,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from gpuspawner.backends.probe_monitor import SMI_CLOCK, Followed, is_monitor
-from gpuspawner.backends.probe_rows import READING
-from gpuspawner.backends.probe_soft import is_soft
+from gpuspawner.backends.probes.activity import is_soft
+from gpuspawner.backends.probes.monitor import SMI_CLOCK, Followed, is_monitor
+from gpuspawner.backends.probes.nvidia_smi import READING
 from gpuspawner.core.errors import quoted
 
 _CLOCK = re.compile(r"clock ([0-9]{1,12}\.[0-9]{1,9}) ([1-9][0-9]{0,5})")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from gpuspawner.core.leases.request import Request
-from gpuspawner.spawner.kubernetes.pods.homes import Holder
+from gpuspawner.spawner.kubernetes.volumes import Holder
 
 Outcome = Literal["", "in flight", "parked", "gone", "cancelled", "failed", "started"]
 """``parked``: it waits in the queue without the hub. ``gone``: its lease is withdrawn, nothing is left to release."""

@@ -12,11 +12,10 @@ from jupyterhub.spawner import LocalProcessSpawner
 
 from gpuspawner.core.leases.reports import likely_cause, mask_output
 from gpuspawner.core.units import show_duration
-from gpuspawner.spawner.attempt import Attempt
-from gpuspawner.spawner.output import FOLDER, Output
-from gpuspawner.spawner.refusals import ended_start
+from gpuspawner.spawner.attempts import Attempt
+from gpuspawner.spawner.progress import ended_start
+from gpuspawner.spawner.servers import FOLDER, Output, within
 from gpuspawner.spawner.web.options import FormOptions
-from gpuspawner.spawner.within import within
 
 LISTEN_SECONDS = 0.1
 POLL_SECONDS = 0.5

@@ -6,12 +6,12 @@ import sys
 import pytest
 from cluster_objects import a_node, a_pod, a_workspace
 from device_objects import A100, H100, a_claim, a_class, a_gpu, a_partitioned_gpu, a_shared_gpu, a_slice, claiming
+from gpuspawner.backends.kubernetes.dra.models import to_slice
+from gpuspawner.backends.kubernetes.dra.selectors import fits
 from kube_views import HUB, eventually, limits, running
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-from gpuspawner.backends.kubernetes.devices.objects import to_slice
-from gpuspawner.backends.kubernetes.devices.selectors import fits
-from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.backends.kubernetes.connection import ClusterSettings
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import DeviceClaim, GpuKind, Group
 

@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 from cluster_objects import A100, MIG_MIXED, MIG_SINGLE, SHARED, T4, a_container, a_node, a_pod, a_workspace, fleet_of
+from gpuspawner.backends.kubernetes.nodes import count_of, to_node
+from gpuspawner.backends.kubernetes.pods import to_pod
 
-from gpuspawner.backends.kubernetes.fleet import Toleration, gpus_of_node
-from gpuspawner.backends.kubernetes.kinds import cluster_kinds
-from gpuspawner.backends.kubernetes.reading.objects import count_of, requested, to_node, to_pod
+from gpuspawner.backends.kubernetes.fleet import Toleration, cluster_kinds, gpus_of_node
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.units import MOST_GPUS
 

@@ -1,8 +1,7 @@
 """Whose GPUs are held by that are no workspaces: by the names that training systems put on their pods."""
 
 import pytest
-
-from gpuspawner.backends.kubernetes.reading.holders import LONGEST, holder_of
+from gpuspawner.backends.kubernetes.pods import LONGEST, holder_of
 
 
 def owned(kind, name):

@@ -6,12 +6,12 @@ import subprocess
 import sys
 
 import pytest
+from gpuspawner.backends.kubernetes.pods import Pod
 from harness.programs import needs
 
 from gpuspawner.backends.kubernetes.api import ExecResult
-from gpuspawner.backends.kubernetes.probes import Prober
-from gpuspawner.backends.kubernetes.reading.objects import Pod
-from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.backends.kubernetes.backend import Prober
+from gpuspawner.backends.kubernetes.connection import ClusterSettings
 
 FIRST_PROCESS = """
 import ctypes, json, os, pathlib, subprocess, sys

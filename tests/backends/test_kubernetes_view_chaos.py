@@ -6,13 +6,14 @@ import time
 
 import pytest
 from cluster_objects import A100, SHARED, T4, a_node, a_pod, a_workspace, fleet_of, unschedulable
+from gpuspawner.backends.kubernetes.nodes import to_node
+from gpuspawner.backends.kubernetes.pods import to_pod
 from kube_api import KubeApi
 
 from gpuspawner.backends.kubernetes import watches
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-from gpuspawner.backends.kubernetes.kinds import cluster_kinds
-from gpuspawner.backends.kubernetes.reading.objects import to_node, to_pod
-from gpuspawner.backends.kubernetes.settings import HUB_TOLERATIONS, ClusterSettings
+from gpuspawner.backends.kubernetes.connection import HUB_TOLERATIONS, ClusterSettings
+from gpuspawner.backends.kubernetes.fleet import cluster_kinds
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind, Group
 

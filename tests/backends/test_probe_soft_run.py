@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from gpuspawner.backends.probes.script import parse_probe
 from harness.programs import require, require_namespaces
 
 from demo.ports import pick_free
 from gpuspawner.backends.local.backend import LocalBackend
-from gpuspawner.backends.probe import parse_probe
 from gpuspawner.core.idle.readings import SoftReading
 
 Start = Callable[..., "subprocess.Popen[bytes]"]

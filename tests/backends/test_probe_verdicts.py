@@ -9,11 +9,11 @@ import json
 from dataclasses import dataclass, field, replace
 
 import pytest
+from gpuspawner.backends.probes.activity import ProcessTable
+from gpuspawner.backends.probes.script import parse_probe
 from harness.verdicts import judge_sample
 
 from gpuspawner.backends.base import ProbeResult
-from gpuspawner.backends.probe import parse_probe
-from gpuspawner.backends.probe_processes import ProcessTable
 from gpuspawner.core.idle.policies import IdlePolicy
 from gpuspawner.core.idle.readings import Sample
 from gpuspawner.core.idle.verdicts import SampleKind

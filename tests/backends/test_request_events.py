@@ -1,10 +1,10 @@
 """Events on requests: one object of each phase and refusal, and no failure of theirs holds up a status."""
 
 import pytest
+from gpuspawner.backends.custom_resources.cluster import Change, Events, changes
 
 from gpuspawner.backends.kubernetes.api import ApiRefused
-from gpuspawner.backends.kubernetes.events import Change, Events, changes
-from gpuspawner.core.resources.resource import LIFETIME, Resource
+from gpuspawner.backends.resources import LIFETIME, Resource
 
 PATH = "/api/v1/namespaces/jhub/events"
 

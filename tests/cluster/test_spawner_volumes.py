@@ -3,9 +3,8 @@
 import time
 
 import pytest
+from gpuspawner.spawner.kubernetes.pod_states import SETTLED_SECONDS
 from kube_hub import KubeHub, eventually
-
-from gpuspawner.spawner.kubernetes.pods.start import SETTLED_SECONDS
 
 pytestmark = pytest.mark.slow
 

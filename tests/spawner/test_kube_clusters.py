@@ -5,13 +5,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from gpuspawner.spawner.attempts import Attempt
 from kubernetes_asyncio.client import ApiException
 from test_kube_start import Kube
 
 from gpuspawner.catalog import Cluster
 from gpuspawner.catalog.cluster_models import Gateway, Ingress
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.spawner.attempt import Attempt
 from gpuspawner.spawner.kubernetes import clusters
 from gpuspawner.spawner.mixin import GPUSpawnerMixin
 

@@ -8,23 +8,21 @@ from types import SimpleNamespace
 
 import pytest
 from aiohttp import ServerDisconnectedError
+from gpuspawner.backends.kubernetes.pods import DISRUPTION_SENTENCES, HUB_LABEL
+from gpuspawner.spawner.attempts import Attempt
+from gpuspawner.spawner.kubernetes.manifests import START_MARK
+from gpuspawner.spawner.kubernetes.pod_ends import NO_RIGHT
+from gpuspawner.spawner.progress import StartEnded, Steps
 from harness.waiting import until
 from kubernetes_asyncio.client import ApiClient, ApiException, Configuration
 from kubespawner.objects import make_pod
 
-from gpuspawner.backends.kubernetes.names import HUB_LABEL
-from gpuspawner.backends.kubernetes.reading.objects import DISRUPTIONS
 from gpuspawner.core.errors import Gone, Unavailable
 from gpuspawner.core.leases.request import Request
-from gpuspawner.spawner.attempt import Attempt
-from gpuspawner.spawner.kubernetes import private
-from gpuspawner.spawner.kubernetes import start as kube_start
-from gpuspawner.spawner.kubernetes.pods.output import NO_RIGHT
-from gpuspawner.spawner.kubernetes.pods.pod import START_MARK
-from gpuspawner.spawner.kubernetes.private import PodRequests
+from gpuspawner.spawner.kubernetes import spawner as kube_spawner
+from gpuspawner.spawner.kubernetes import starting as kube_start
+from gpuspawner.spawner.kubernetes.spawner import PodRequests
 from gpuspawner.spawner.mixin import GPUSpawnerMixin
-from gpuspawner.spawner.refusals import StartEnded
-from gpuspawner.spawner.steps import Steps
 
 
 def refused(status, message="", reason="Because"):
@@ -133,7 +131,7 @@ def manifest(mark="", **settings):
 
 @pytest.fixture
 async def start(monkeypatch):
-    for module in (kube_start, private):  # the latter has it by its own name
+    for module in (kube_start, kube_spawner):  # the latter has it by its own name
         monkeypatch.setattr(module, "ASK_SECONDS", 0.01)
     async with ApiClient(Configuration()) as client:
         yield Start(client)
@@ -318,7 +316,7 @@ async def test_promise_6_a_pod_that_the_cluster_ends_before_it_runs_goes_back_an
     assert await asyncio.wait_for(task, 10) == "http://10.0.0.1:8888"
     ((_, _, why, node),) = leased.asked
     assert node == "node-7"
-    assert why.startswith(DISRUPTIONS["EvictionByEvictionAPI"])
+    assert why.startswith(DISRUPTION_SENTENCES["EvictionByEvictionAPI"])
 
 
 async def test_a_start_whose_time_to_wait_is_over_parks(start):

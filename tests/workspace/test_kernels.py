@@ -8,6 +8,7 @@ import urllib.request
 import uuid
 
 import pytest
+from gpuspawner.backends.probes.script import parse_probe
 from tornado.httpclient import AsyncHTTPClient
 from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
@@ -15,7 +16,6 @@ from tornado.web import Application, RequestHandler
 from tornado.websocket import websocket_connect
 
 from gpuspawner.backends.local.backend import LocalBackend
-from gpuspawner.backends.probe import parse_probe
 from gpuspawner.workspace.kernels import EVERY_SECONDS, is_page_load
 
 LEASE, ATTEMPT = "lease-7", os.getpid()

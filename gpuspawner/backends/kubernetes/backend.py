@@ -10,12 +10,11 @@ from typing import Any
 
 from gpuspawner.backends.base import PodName, ProbeResult, Running
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
-from gpuspawner.backends.kubernetes.names import HUB_LABEL, LEASE_LABEL
+from gpuspawner.backends.kubernetes.backend import Prober
+from gpuspawner.backends.kubernetes.connection import ClusterSettings
+from gpuspawner.backends.kubernetes.nodes import Interruption
 from gpuspawner.backends.kubernetes.patches import WITH_GPUS, WITHOUT_GPUS, as_json, pod_patch
-from gpuspawner.backends.kubernetes.probes import Prober
-from gpuspawner.backends.kubernetes.reading.interruptions import Interruption
-from gpuspawner.backends.kubernetes.reading.objects import Pod, to_pod
-from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.backends.kubernetes.pods import HUB_LABEL, LEASE_LABEL, Pod, to_pod
 from gpuspawner.backends.kubernetes.view import Believes, ClusterView, believe_all
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Group, Slot

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gpuspawner.backends.kubernetes.kinds import kind_of
-from gpuspawner.backends.kubernetes.reading.models import ZONE, Model
-from gpuspawner.backends.kubernetes.reading.objects import Node, Pod, Taint
+from gpuspawner.backends.kubernetes.fleet import kind_of
+from gpuspawner.backends.kubernetes.nodes import ZONE, Model, Node, Taint
+from gpuspawner.backends.kubernetes.pods import Pod
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Group, HostResources
 from gpuspawner.core.gpus.vendors import SPOT, TAINTS
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from gpuspawner.backends.kubernetes.reading.models import Model, says_shared, says_slice
+from gpuspawner.backends.kubernetes.nodes import Model, says_shared, says_slice
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.gpus.vendors import GKE_PRODUCT, GKE_SHARED, GKE_SLICE
 

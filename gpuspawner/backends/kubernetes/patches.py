@@ -6,11 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuspawner.backends.kubernetes.devices.asks import claim_spec
-from gpuspawner.backends.kubernetes.fleet import GPU_TOLERATIONS, SPOT_TOLERATIONS, Toleration
-from gpuspawner.backends.kubernetes.kinds import absent_on_new_nodes
-from gpuspawner.backends.kubernetes.reading.models import HOSTNAME, Selector
-from gpuspawner.backends.kubernetes.reading.objects import Node
+from gpuspawner.backends.kubernetes.dra.models import claim_spec
+from gpuspawner.backends.kubernetes.fleet import GPU_TOLERATIONS, SPOT_TOLERATIONS, Toleration, absent_on_new_nodes
+from gpuspawner.backends.kubernetes.nodes import HOSTNAME, Node, Selector
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Group, Slot
 from gpuspawner.core.gpus.vendors import KARPENTER, SPOT, spot_labels
 

@@ -11,9 +11,9 @@ from weakref import WeakValueDictionary
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
-from gpuspawner.backends.kubernetes.reading.objects import Pod
-from gpuspawner.backends.kubernetes.settings import ClusterSettings
-from gpuspawner.backends.probe import script
+from gpuspawner.backends.kubernetes.connection import ClusterSettings
+from gpuspawner.backends.kubernetes.pods import Pod
+from gpuspawner.backends.probes.script import script
 from gpuspawner.core.errors import Unavailable, quoted
 from gpuspawner.core.gpus.vendors import NVIDIA, Vendor, vendor_of
 

@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from gpuspawner.backends.custom_resources.cluster import Events
 from gpuspawner.backends.kubernetes.api import APPLY, MERGE, Api, ApiRefused
-from gpuspawner.backends.kubernetes.events import Events
-from gpuspawner.backends.kubernetes.names import LEASE_LABEL
-from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.backends.kubernetes.connection import ClusterSettings
+from gpuspawner.backends.kubernetes.pods import LEASE_LABEL
 from gpuspawner.backends.kubernetes.watches import Watch
+from gpuspawner.backends.resources import Resource
 from gpuspawner.catalog.resources.definitions import (
     API_GROUP,
     API_VERSION,
@@ -25,7 +26,6 @@ from gpuspawner.catalog.resources.definitions import (
     definition,
 )
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.resources.resource import Resource
 
 FINALIZER = f"{API_GROUP}/workspace"
 MANAGER = "gpuspawner"

@@ -12,10 +12,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
-from gpuspawner.backends.local.mig import MigDevice, mig_devices
-from gpuspawner.backends.local.processes import Process
-from gpuspawner.backends.local.reap import kill_group
-from gpuspawner.backends.local.strangers import Users
+from gpuspawner.backends.local.nvidia import MigDevice, Users, mig_devices
+from gpuspawner.backends.local.processes import Process, kill_group
 from gpuspawner.core.errors import Unavailable, quoted
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from gpuspawner.backends.base import PROBE, ProbeResult
 from gpuspawner.backends.local import processes
-from gpuspawner.backends.local.reap import kill_group
-from gpuspawner.backends.probe import script
+from gpuspawner.backends.local.processes import kill_group
+from gpuspawner.backends.probes.script import script
 from gpuspawner.core.errors import quoted
 
 MAX_OUTPUT_BYTES = 1024 * 1024

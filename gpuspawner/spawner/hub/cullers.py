@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpuspawner.spawner.kubernetes.z2jh import is_here
+from gpuspawner.spawner.kubernetes.configuration import is_here
 
 CULLER = re.compile(r"idle[-_ ]?cull|cull[-_ ]?idle", re.IGNORECASE)
 """jupyterhub-idle-culler and its predecessor cull_idle_servers.py, by command or by the usual names of the service."""

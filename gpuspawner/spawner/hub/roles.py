@@ -8,8 +8,7 @@ from typing import Any
 
 from traitlets.config.loader import Config
 
-from gpuspawner.spawner.hub.service import SERVICE, configured
-from gpuspawner.spawner.hub.written import written_in
+from gpuspawner.spawner.hub.service import SERVICE, configured, written_in
 
 SERVICE_SCOPES = ["list:users", "read:users", "read:users:groups", "list:groups"]
 SERVICE_SCOPES += ["read:servers", "servers", "delete:servers"]

@@ -13,7 +13,7 @@ from gpuspawner.backends.data_folder import check_secret, made_identity
 from gpuspawner.core.authentication import derive_hub_id, derive_hub_token
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.text_fields import LOG_FORMATS, is_service_address
-from gpuspawner.spawner.hub.written import written_in
+from gpuspawner.spawner.hub.service import written_in
 
 SERVICE = "gpu"
 SHORTEST_TOKEN = 8

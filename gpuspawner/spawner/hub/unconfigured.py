@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from gpuspawner.spawner.hub.one_hub import hub_starts
+from gpuspawner.spawner.hub.checks import hub_starts
 
 REFUSAL = """\
 gpuspawner: c.JupyterHub.spawner_class is {name}, and configure() was not called. Add these lines at the end of \

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
-from gpuspawner.backends.kubernetes.settings import cluster_settings
-from gpuspawner.spawner.kubernetes.settings import all_namespaces, written
+from gpuspawner.backends.kubernetes.connection import cluster_settings
+from gpuspawner.spawner.kubernetes.configuration import all_namespaces, written
 
 IN_CLUSTER = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
 PROXIES = ("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy")

@@ -8,7 +8,9 @@ from functools import partial
 from typing import Any
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.spawner.kubernetes.pods.devices import (
+from gpuspawner.spawner.kubernetes.configuration import all_namespaces, taken, unjudged, written
+from gpuspawner.spawner.kubernetes.conflicts import TEMPLATES, Override, overrides, profile_conflicts
+from gpuspawner.spawner.kubernetes.gpu_faults import (
     VISIBLE,
     containers,
     faults_of_amounts,
@@ -25,9 +27,6 @@ from gpuspawner.spawner.kubernetes.pods.devices import (
     listed,
     part,
 )
-from gpuspawner.spawner.kubernetes.profiles import TEMPLATES, Override, overrides, profile_conflicts
-from gpuspawner.spawner.kubernetes.settings import all_namespaces, taken, written
-from gpuspawner.spawner.kubernetes.z2jh import unjudged
 
 Read = Callable[[str, Any], tuple[str, Any]]
 """Returns where a setting of KubeSpawner is written, and its value or the default given."""

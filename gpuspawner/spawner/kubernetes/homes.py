@@ -12,7 +12,8 @@ from kubernetes_asyncio.client import ApiException
 
 from gpuspawner.core.units import show_time
 from gpuspawner.spawner.kubernetes.clusters import InCluster
-from gpuspawner.spawner.kubernetes.pods.homes import (
+from gpuspawner.spawner.kubernetes.pod_states import Stage
+from gpuspawner.spawner.kubernetes.volumes import (
     BLOCKED_SECONDS,
     Holder,
     claims_of,
@@ -21,7 +22,6 @@ from gpuspawner.spawner.kubernetes.pods.homes import (
     holder_words,
     is_attached_elsewhere,
 )
-from gpuspawner.spawner.kubernetes.pods.start import Stage
 
 LOOK_SECONDS = 0.2
 

@@ -13,11 +13,11 @@ from typing import Any
 from aiohttp import ClientError
 from kubernetes_asyncio.client import ApiException
 
-from gpuspawner.spawner.kubernetes.pods.pod import contradiction
-from gpuspawner.spawner.kubernetes.pods.refused import refusal
-from gpuspawner.spawner.kubernetes.pods.watches import WATCHES
-from gpuspawner.spawner.kubernetes.start import ASK_SECONDS, PodStart, message_of
-from gpuspawner.spawner.refusals import ended_start
+from gpuspawner.spawner.kubernetes.manifests import contradiction
+from gpuspawner.spawner.kubernetes.pod_ends import refusal
+from gpuspawner.spawner.kubernetes.starting import ASK_SECONDS, PodStart, message_of
+from gpuspawner.spawner.kubernetes.watches import WATCHES
+from gpuspawner.spawner.progress import ended_start
 
 
 class PodRequests(PodStart):

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuspawner.catalog import OPTIONS, RESERVED, Catalog
 from gpuspawner.catalog.profile_options import PROFILE, Menu, MenuOption, Unlisted
-from gpuspawner.spawner.kubernetes.settings import written
+from gpuspawner.spawner.kubernetes.configuration import written
 
 TEMPLATES = "What people may choose stands in the catalog's templates"
 OURS = frozenset({*OPTIONS, *RESERVED, PROFILE})

@@ -7,7 +7,7 @@ from typing import Any
 from traitlets import HasTraits, TraitError
 from traitlets.config.loader import LazyConfigValue
 
-from gpuspawner.spawner.kubernetes.z2jh import value_of
+from gpuspawner.spawner.kubernetes.configuration import value_of
 
 
 def written(c: Any, spawner: type, setting: str, default: Any) -> tuple[str, Any]:

@@ -11,18 +11,17 @@ from jupyterhub.utils import url_path_join
 from kubespawner import KubeSpawner
 from traitlets import Bool, Dict, Enum, Float, Integer, Unicode, default
 
-from gpuspawner.backends.kubernetes.names import ANNOTATIONS, ATTEMPT_LABEL, HUB_LABEL, LEASE_LABEL
+from gpuspawner.backends.kubernetes.pods import ANNOTATIONS, ATTEMPT_LABEL, HUB_LABEL, LEASE_LABEL
 from gpuspawner.catalog import PodQueues
 from gpuspawner.catalog.profile_options import choices_of
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.gpus.pools import NODE_WAIT_FACTOR
-from gpuspawner.spawner.kubernetes.pods.end import before_restart, has_ended, outcome_of, restarts, why_ended
-from gpuspawner.spawner.kubernetes.pods.models import written_back
-from gpuspawner.spawner.kubernetes.pods.pod import PodSettings, with_lease
-from gpuspawner.spawner.kubernetes.private import PodRequests
-from gpuspawner.spawner.kubernetes.start import LOOK_SECONDS
+from gpuspawner.spawner.kubernetes.manifests import PodSettings, with_lease, written_back
+from gpuspawner.spawner.kubernetes.pod_ends import before_restart, has_ended, outcome_of, restarts, why_ended
+from gpuspawner.spawner.kubernetes.spawner import PodRequests
+from gpuspawner.spawner.kubernetes.starting import LOOK_SECONDS
 from gpuspawner.spawner.mixin import GPUSpawnerMixin
-from gpuspawner.spawner.refusals import ended_start
+from gpuspawner.spawner.progress import ended_start
 
 
 class KubePods(PodRequests):

@@ -11,11 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from gpuspawner.backends.kubernetes.devices.objects import Allocated, Claim, Device, DeviceClass, DeviceName, Slice
-from gpuspawner.backends.kubernetes.devices.units import Left, at_most, counters_of, shares_of
-from gpuspawner.backends.kubernetes.reading.models import Model
-from gpuspawner.backends.kubernetes.reading.objects import Node, Pod
-from gpuspawner.backends.kubernetes.reading.quantities import amount_of
+from gpuspawner.backends.kubernetes.dra.counting import Left, at_most, counters_of, shares_of
+from gpuspawner.backends.kubernetes.dra.models import Allocated, Claim, Device, DeviceClass, DeviceName, Slice
+from gpuspawner.backends.kubernetes.nodes import Model, Node, amount_of
+from gpuspawner.backends.kubernetes.pods import Pod
 from gpuspawner.core.gpus.fleet import GpuKind
 
 
@@ -187,6 +186,6 @@ def _model(device: Device, need: Mapping[str, int]) -> Model:
 def _meets(device: Device, selectors: Sequence[str]) -> bool:
     if not selectors:
         return True
-    from gpuspawner.backends.kubernetes.devices.selectors import fits  # noqa: PLC0415 - a second to import
+    from gpuspawner.backends.kubernetes.dra.selectors import fits  # noqa: PLC0415 - a second to import
 
     return fits(device, selectors)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from gpuspawner.backends.kubernetes.reading.quantities import amount_of
+from gpuspawner.backends.kubernetes.nodes import amount_of
 
 VERSIONS = frozenset({"version", "versions"})
 KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})

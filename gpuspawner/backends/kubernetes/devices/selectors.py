@@ -15,8 +15,8 @@ from celpy import Environment
 from celpy.celtypes import BoolType, IntType, ListType, MapType, StringType
 from celpy.evaluation import CELFunction
 
-from gpuspawner.backends.kubernetes.devices.objects import Device
-from gpuspawner.backends.kubernetes.reading.quantities import amount_of
+from gpuspawner.backends.kubernetes.dra.models import Device
+from gpuspawner.backends.kubernetes.nodes import amount_of
 
 log = logging.getLogger("gpuspawner.kubernetes")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from gpuspawner.backends.kubernetes.devices.objects import Counters, Device, DeviceName, Shared
+from gpuspawner.backends.kubernetes.dra.models import Counters, Device, DeviceName, Shared
 
 Key = tuple[str, ...]
 """(driver, pool, counter set, counter), or (driver, pool, device, "", capacity)."""

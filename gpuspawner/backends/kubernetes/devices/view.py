@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator,
 from typing import Any
 
 from gpuspawner.backends.kubernetes.api import Api
-from gpuspawner.backends.kubernetes.devices.count import (
+from gpuspawner.backends.kubernetes.connection import ClusterSettings
+from gpuspawner.backends.kubernetes.dra.counting import (
     Counted,
     counted,
     devices_of,
@@ -18,7 +19,7 @@ from gpuspawner.backends.kubernetes.devices.count import (
     with_claims,
     with_devices,
 )
-from gpuspawner.backends.kubernetes.devices.objects import (
+from gpuspawner.backends.kubernetes.dra.models import (
     Claim,
     Device,
     DeviceClass,
@@ -28,8 +29,8 @@ from gpuspawner.backends.kubernetes.devices.objects import (
     to_class,
     to_slice,
 )
-from gpuspawner.backends.kubernetes.reading.objects import Node, Pod
-from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.backends.kubernetes.nodes import Node
+from gpuspawner.backends.kubernetes.pods import Pod
 from gpuspawner.backends.kubernetes.watches import Watch
 from gpuspawner.core.gpus.fleet import GpuKind
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpuspawner.backends.kubernetes.reading.quantities import amount_of
+from gpuspawner.backends.kubernetes.nodes import amount_of
 from gpuspawner.core.gpus.vendors import is_gpu_resource
 from gpuspawner.core.quotas.namespaces import (
     CPU,

@@ -13,11 +13,15 @@ from functools import partial
 from typing import Any
 
 from gpuspawner.backends.base import ATTEMPT, LEASE_ID
-from gpuspawner.backends.kubernetes.names import HUB_LABEL, PRE_STOP, SERVER_SECONDS, variables_of
-from gpuspawner.backends.kubernetes.reading.holders import holder_of
-from gpuspawner.backends.kubernetes.reading.interruptions import Interruption, interruption_of
-from gpuspawner.backends.kubernetes.reading.models import Model, is_kept_label, model_of
-from gpuspawner.backends.kubernetes.reading.quantities import amount_of
+from gpuspawner.backends.kubernetes.nodes import (
+    Interruption,
+    Model,
+    amount_of,
+    interruption_of,
+    is_kept_label,
+    model_of,
+)
+from gpuspawner.backends.kubernetes.pods import HUB_LABEL, PRE_STOP, SERVER_SECONDS, holder_of, variables_of
 from gpuspawner.core.gpus.fleet import NO_HOST_RESOURCES, HostResources
 from gpuspawner.core.gpus.vendors import is_gpu_resource, spot_labels
 from gpuspawner.core.quotas.namespaces import CPU, MEMORY

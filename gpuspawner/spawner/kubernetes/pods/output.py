@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpuspawner.spawner.kubernetes.pods.start import NOTEBOOK
+from gpuspawner.spawner.kubernetes.pod_states import NOTEBOOK
 
 Json = Mapping[str, Any]
 

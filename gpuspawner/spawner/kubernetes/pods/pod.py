@@ -13,12 +13,10 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from gpuspawner.backends.kubernetes.names import PRE_STOP, SERVER_SECONDS, carried
-from gpuspawner.backends.kubernetes.reading.objects import requested
+from gpuspawner.backends.kubernetes.pods import PRE_STOP, SERVER_SECONDS, to_metadata
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.vendors import exposes_gpus
-from gpuspawner.spawner.kubernetes.pods.claims import claim_of, name_claim, without_claim
-from gpuspawner.spawner.kubernetes.pods.devices import (
+from gpuspawner.spawner.kubernetes.gpu_faults import (
     VISIBLE,
     faults_of_annotations,
     faults_of_container,
@@ -26,7 +24,8 @@ from gpuspawner.spawner.kubernetes.pods.devices import (
     faults_of_server,
     is_privileged,
 )
-from gpuspawner.spawner.kubernetes.pods.start import NOTEBOOK
+from gpuspawner.spawner.kubernetes.manifests import claim_of, name_claim, without_claim
+from gpuspawner.spawner.kubernetes.pod_states import NOTEBOOK
 
 Json = dict[str, Any]
 
@@ -116,7 +115,7 @@ def with_lease(manifest: Mapping[str, Any], patch: Mapping[str, Any], settings: 
 def contradiction(pod: Mapping[str, Any], patch: Mapping[str, Any], mark: str) -> str:
     """Return what the administrator's own hook took out of a pod that the lease needs, in words; "" where nothing."""
     metadata = pod.get("metadata", {})
-    labels, annotations = carried(patch.get("environment", {}))
+    labels, annotations = to_metadata(patch.get("environment", {}))
     lost = [key for key, value in labels.items() if metadata.get("labels", {}).get(key) != value]
     wanted = {**annotations, START_MARK: mark}
     lost += [key for key, value in wanted.items() if metadata.get("annotations", {}).get(key) != value]
@@ -223,7 +222,7 @@ def _quantity(size_bytes: int) -> str:
 
 
 def _identity(pod: Json, patch: Mapping[str, Any], mark: str) -> None:
-    labels, annotations = carried(patch.get("environment", {}))
+    labels, annotations = to_metadata(patch.get("environment", {}))
     metadata = pod["metadata"]
     metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
     metadata["annotations"] = {**STAYS, **(metadata.get("annotations") or {}), **annotations, START_MARK: mark}

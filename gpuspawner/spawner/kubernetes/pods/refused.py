@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from gpuspawner.backends.kubernetes.reading.quantities import amount_of
-from gpuspawner.spawner.kubernetes.pods.start import short
+from gpuspawner.backends.kubernetes.nodes import amount_of
+from gpuspawner.spawner.kubernetes.pod_states import short
 
 
 def refusal(code: int, message: str) -> str:

@@ -1,6 +1,6 @@
 """The numbers that pages state, from models and constants of the code. A page marks one with ``<!-- fact NAME -->``."""
 
-from gpuspawner.service.tell.metrics.people import MOST_SERIES
+from gpuspawner.service.metrics.per_user import MOST_SERIES
 
 from demo.data import FAST_FACTOR
 from gpuspawner.backends.kubernetes.names import SERVER_SECONDS

@@ -305,7 +305,7 @@ class Message:
         """Return it as its reader's inbox has it."""
         name = f"m{self.id}"
         read = marks.has(name, self.made_at)
-        return Notice(name, self.made_at, "message", f"Message from {self.by}", self.text, not read, by=self.by)
+        return Notice(name, self.made_at, "message", f"Announcement from {self.by}", self.text, not read, by=self.by)
 
 
 def several(names: Sequence[str]) -> str:

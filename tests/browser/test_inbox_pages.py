@@ -59,7 +59,7 @@ def test_a_message_stands_on_every_page_as_plain_text_until_it_is_read(browser, 
     expect(page).to_have_url(re.compile("/services/gpu/quota$"))  # where one was
     expect(told).to_have_count(0)
     page.goto(f"{world.home}inbox")
-    expect(page.get_by_text("Message from admin")).to_be_visible()
+    expect(page.get_by_text("Announcement from admin")).to_be_visible()
     assert page.problems == []
 
 

@@ -126,5 +126,5 @@ def _mails(state: Parts, one: Message, reached: Sequence[HubUser]) -> list[Outbo
     """Return the mails of an announcement, one for each recipient."""
     until = show_time(one.until, one.made_at)
     text = f"{one.text}\n\n{one.by}, for everybody concerned until {until}.\n\n{state.public_url}/inbox\n"
-    mails = [Mail("", user.name, "message", f"Message from {one.by}", text) for user in reached]
+    mails = [Mail("", user.name, "message", f"Announcement from {one.by}", text) for user in reached]
     return [row for mail in mails for row in state.notifier.rows_of(mail)]

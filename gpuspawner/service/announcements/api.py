@@ -117,7 +117,7 @@ async def _find_recipients(state: Parts, whom: Whom, names: Sequence[str]) -> li
     elif whom is Whom.GROUP:
         users = [one for one in users if names[0] in one.groups]
     if not users:
-        limit = "groups of the hub with somebody in them" if whom is Whom.GROUP else "users of the hub"
+        limit = "groups of the hub with members" if whom is Whom.GROUP else "users of the hub"
         raise RequestRefused("to", quoted(f"{whom.value}:{', '.join(names)}"), limit, "Name one as the hub does.")
     return users
 

@@ -28,7 +28,7 @@ NO_TEAM = "none"
 
 
 class ServiceCollector(Collector):
-    """Collects from the present state at each scrape. An unknown value has no series. It is never 0."""
+    """Collects from the present state at each scrape. An unknown value has no series, never 0."""
 
     def __init__(self, parts: Parts) -> None:
         """Collect from ``parts``."""

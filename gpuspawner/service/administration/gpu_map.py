@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuspawner.core.administration import Measure
+from gpuspawner.core.administration import RestrictionKind
 from gpuspawner.core.gpus.fleet import GpuKind, NodeName
 from gpuspawner.service.administration import models
 from gpuspawner.service.administration.problems import is_unmeasured
@@ -213,7 +213,11 @@ def present_gpu_rows(state: Parts, seen: Iterable[SeenGpu]) -> list[GpuRow]:
 
 def _closing(state: Parts) -> dict[str, models.Restriction]:
     """Return the drains and quarantines in force, by node or GPU."""
-    found = (one for one in state.restrictions.in_force() if one.measure in {Measure.DRAIN, Measure.QUARANTINE})
+    found = (
+        one
+        for one in state.restrictions.in_force()
+        if one.measure in {RestrictionKind.DRAIN, RestrictionKind.QUARANTINE}
+    )
     return {one.target: present_restriction(state, one) for one in found}
 
 

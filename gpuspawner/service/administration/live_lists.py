@@ -12,7 +12,7 @@ from gpuspawner.core.action_events import ClaimMade, Passed
 from gpuspawner.core.idle.verdicts import SampleKind
 from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
-from gpuspawner.core.queue.estimates import right_words
+from gpuspawner.core.queue.estimates import accuracy_text
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.rules_page import order_rules
 from gpuspawner.service.rules.policies import idle_policy_of
@@ -358,7 +358,7 @@ class QueuePage(ListPage):
             part,
             sections=list(_sections(state, part.rows)),
             held=sum(lease.phase in WAITING and state.queue.held_back(lease) is not None for lease in state.registry),
-            hit_rate=right_words(state.allocator.foretold.past),
+            hit_rate=accuracy_text(state.allocator.foretold.past),
             changes=[_change(state, one.line) for one in lines],
             order=order_rules(state.catalog),
         )

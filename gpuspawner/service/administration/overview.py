@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease, Phase
-from gpuspawner.core.queue.fair_share import Standings
+from gpuspawner.core.queue.fair_share import ShareUsage
 from gpuspawner.service.administration.gpu_map import (
     CLASSES,
     ORDER,
@@ -149,7 +149,7 @@ def find_next_ends(state: Parts) -> list[NextEnd]:
 def find_above_share(state: Parts) -> list[AboveShare]:
     """Return the workspaces that use more than the share of a soft quota. The one with the most of it comes first."""
     snapshot = state.allocator.observed.snapshot()
-    standings = Standings(snapshot)
+    standings = ShareUsage(snapshot)
     used = ((standings.used(lease), lease) for lease in snapshot.leases if lease.phase in HOLDING)
     above = [(part, lease) for part, lease in used if part is not None and part > 1]
     above.sort(key=lambda one: (-one[0], one[1].id))

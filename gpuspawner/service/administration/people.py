@@ -13,7 +13,7 @@ from tornado.web import HTTPError
 from gpuspawner.catalog import teams_of
 from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.action_events import EndAnnounced, Exempted
-from gpuspawner.core.administration import Measure
+from gpuspawner.core.administration import RestrictionKind
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.events import (
     Disputed,
@@ -253,7 +253,7 @@ class PersonPage(AdminPage):
         priced = any(kind.price_per_hour is not None for kind in state.catalog.gpus.values())
         quota = present_quota(state, name, Owner(state.hub_id, created), teams)
         live = state.restrictions.live()
-        exemptions = [one for one in live if one.measure is Measure.EXEMPT and any(one.spares(x) for x in mine)]
+        exemptions = [one for one in live if one.measure is RestrictionKind.EXEMPT and any(one.spares(x) for x in mine)]
         self.show(
             "admin_person.html",
             name=name,

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from gpuspawner.catalog import teams_of, visible
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.quotas.ledger import grant_text
+from gpuspawner.core.quotas.ledger import show_grant
 from gpuspawner.core.quotas.limits import entries_in_force
-from gpuspawner.core.rules import QuotaGrant, What
+from gpuspawner.core.rules import LimitedResource, QuotaGrant
 from gpuspawner.core.units import GIBIBYTE
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.preemption.claims import give_up, present_claim
@@ -141,7 +141,7 @@ class QuotaRow:
 
 def present_quota_row(one: Standing) -> QuotaRow:
     """Return the row of a limit or budget."""
-    is_memory = one.limit == What.MEMORY.value
+    is_memory = one.limit == LimitedResource.MEMORY.value
 
     def amount(number: float | None) -> float | None:
         return number / GIBIBYTE if is_memory and number is not None else number
@@ -231,7 +231,7 @@ def _entry_rules(state: Parts, rows: Sequence[QuotaRow]) -> list[EntryRule]:
 
 
 def _extra_quota(state: Parts, grant: QuotaGrant) -> ExtraQuota:
-    return ExtraQuota(present_grant(state, grant), grantee(grant), grant_text(grant))
+    return ExtraQuota(present_grant(state, grant), grantee(grant), show_grant(grant))
 
 
 class GiveUpPage(AdminPage):
@@ -283,7 +283,7 @@ class ExtraQuotaPage(ListPage):
             ExtraQuotaRow(
                 id=one.id,
                 whom=grantee(one),
-                what=grant_text(one),
+                what=show_grant(one),
                 state=one.state(now),
                 since=one.since,
                 until=one.until,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.errors import RequestRefused, quoted
-from gpuspawner.core.quotas.ledger import lines_until
+from gpuspawner.core.quotas.ledger import ledger_lines_until
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.presenter import NO_KIND, NO_TEAM
 from gpuspawner.service.rules.accounting import counted_until, parts_of_lines, parts_of_rest
@@ -330,6 +330,6 @@ async def _count_running(state: Parts) -> dict[str, _RunningUsage]:
     for number, x in enumerate(tuple(state.registry)):
         if number % WORKSPACES_AT_A_TIME == 0:
             await let_others()
-        charged = list(parts_of_lines(lines_until(x, now, zone), {x.id: x}, node_of))
+        charged = list(parts_of_lines(ledger_lines_until(x, now, zone), {x.id: x}, node_of))
         found[x.id] = _RunningUsage(counted_until(x), charged, list(parts_of_rest(x, now, zone, node_of)))
     return found

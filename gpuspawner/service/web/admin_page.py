@@ -10,7 +10,7 @@ from tornado.web import HTTPError
 
 from gpuspawner.catalog import teams_of
 from gpuspawner.catalog.visibility import team_title
-from gpuspawner.core.calendar import day_of, milliseconds
+from gpuspawner.core.calendar import date_of, milliseconds
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.web.base import PageHandler
 from gpuspawner.service.web.lists import (
@@ -71,7 +71,7 @@ class AdminPage(PageHandler):
 
     def today(self) -> str:
         """Return the date in the catalog's time zone."""
-        return day_of(milliseconds(self.parts.clock.now()), self.parts.accounting.zone)
+        return date_of(milliseconds(self.parts.clock.now()), self.parts.accounting.zone)
 
     def send_csv(self, name: str, columns: Sequence[Column], rows: Sequence[Row]) -> None:
         """Answer with rows as a file."""

@@ -1,16 +1,4 @@
-"""The grant decision: one pass over the waiting requests in their order.
-
-A request takes the first kind that it accepts, that is free, and that quotas and budgets allow. If no kind is free, it
-reserves the GPUs of one kind with which it starts first. Only the first request of each pool reserves GPUs. Others may
-pass it with GPUs that are not reserved, or if they end before the reserved GPUs are needed. A request that a quota
-holds back reserves no GPUs. Another request under the same limit passes it only if it ends before the limit is needed.
-A request that a budget holds back reserves nothing either.
-
-These requests are passed over and reserve nothing: requests for a paused kind, requests for a kind whose cluster or
-list of GPUs does not answer, parked leases while their hub does not answer, requests in back-off, and requests that are
-too large for the whole fleet. If a user has the maximum number of starts under way, their next request reserves its
-GPUs and gets them a moment later.
-"""
+"""Grant decisions: which waiting requests get GPUs now, and which rules hold the others back."""
 
 from __future__ import annotations
 

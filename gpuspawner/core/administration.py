@@ -47,7 +47,6 @@ class Restriction:
         begins_at: when it begins, or 0 for at once.
         count: the number of reserved GPUs.
         account: the account that gets reserved GPUs, or whose workspaces are exempt.
-        whom: the account's name for display.
         lifted_at: when an administrator lifted it, or None.
     """
 

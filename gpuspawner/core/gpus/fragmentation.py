@@ -189,10 +189,6 @@ class _OfPool:
         return found
 
     def _often_at(self, free: float, look: NodeState) -> float:
-        """Return how often one share is asked for that a GPU with so much free could serve beside this CPU and memory.
-
-        All values between two that are asked for are alike.
-        """
         at = (
             bisect_right(self._shares, free),
             -1 if look.cpu is None else bisect_right(self._cpus, look.cpu),

@@ -126,7 +126,7 @@ def _gpus(sample: Sample, readings: Sequence[GpuReading], policy: IdlePolicy) ->
     for number, gpu in enumerate(leased):
         own = [one for one in readings if one.gpu == gpu]
         reading = own[0] if len(own) == 1 else GpuReading(gpu, problem=sample.problem or _not_once(own))
-        # Work of a workspace with several GPUs may be that of any of them. That there was none holds for all.
+        # Work that is known only for the whole workspace may be on any of its GPUs. No work is no work on all of them.
         told = [one for one in sample.sources if one.gpu == gpu or not (one.gpu or is_any(one))]
         yield _joined(reading, _intervals(reading, told, f"GPU {number}", sample, policy), policy)
     for one in sample.sources:
@@ -180,8 +180,8 @@ def _by_probe(reading: GpuReading, name: str, sample: Sample, policy: IdlePolicy
         return Interval(reading.gpu, sample.interval_seconds, 0.0, state, Source.PROBE, coverage, words, saw_work)
 
     percent = reading.highest_percent
-    if percent is None or not 0 <= percent <= 100:  # noqa: PLR2004 - a percentage; NaN is none
-        # Of a part of a device nothing is read: its processes judge it.
+    if percent is None or not 0 <= percent <= 100:  # noqa: PLR2004 - a percentage, not NaN
+        # A part of a device has no reading. Its processes decide.
         problem = reading.problem or "no utilization"
         return found(GpuState.IDLE if reading.shared else GpuState.UNKNOWN, f"{name} can't be read ({problem})")
     coverage = min(1.0, reading.seen_seconds / max(sample.interval_seconds, 1e-9))

@@ -23,7 +23,7 @@ from gpuspawner.core.idle.readings import PROBED, GpuState, SoftReading
 
 
 LONGEST_CREDIT = 1.5
-"""A sample stands for at most this many periods, because older time was not seen."""
+"""A sample counts for at most this many periods, because older time was not seen."""
 LONGEST_UNKNOWN = 5
 """After more than this many periods of unknown time, the idle time starts from 0."""
 LEAST_GRACE_SAMPLES, LEAST_GRACE_SECONDS = 2, 60.0
@@ -361,7 +361,7 @@ class ArrivalSign:
 
 @dataclass(frozen=True)
 class Arrival:
-    """The time that a workspace has waited for a user who was away. It is deleted on arrival.
+    """The time that a workspace has waited for a user who was away, until the arrival.
 
     ``claim_seconds`` is the user's time to come, as it was at the grant. ``passed_seconds`` of it have passed while the
     user could come. In ``absent_seconds`` of these the user was certainly absent. ``warned_after_seconds`` had passed

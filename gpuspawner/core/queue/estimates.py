@@ -204,7 +204,7 @@ def chance_to_show(past: Sequence[PastPoint]) -> float:
     """Return the least chance at which a time is shown, so that four in five shown times are right.
 
     It is the lowest chance at which four in five of the past estimates of at least that chance were right. It is
-    infinite if there is none, or if fewer than :data:`LEAST_POINTS` estimates had at least that chance.
+    infinite without one, or if fewer than :data:`LEAST_POINTS` estimates had at least that chance.
     """
     found, right = inf, 0
     ordered = sorted(past, key=lambda point: -point.chance)

@@ -303,7 +303,7 @@ def over_share(seen: Snapshot) -> frozenset[str]:
 
 
 def room_requests(seen: Snapshot, waited_for: Iterable[str]) -> Iterable[RoomRequest]:
-    """Yield the requests that may claim GPUs now, the oldest first. Without ``make_room`` there are none.
+    """Yield the requests that may claim GPUs now, the oldest first, if the rules have ``make_room``.
 
     Args:
         seen: everything at one instant.

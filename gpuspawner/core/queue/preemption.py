@@ -3,7 +3,7 @@
 A workspace under notice for a claim counts as its own, so a second plan ends no other workspace. Whole workspaces end,
 and no more than the claim needs. GPUs that are free, or come free without a stop, are taken first.
 
-Of the workspaces that may be ended, these go first:
+Workspaces end in this order:
 
 1. workspaces under notice for this claim already;
 2. workspaces of users who were not preempted within a day;
@@ -100,7 +100,7 @@ class Preemption:
 
     @property
     def kept_until(self) -> float:
-        """When it lapses if it is not claimed. This applies also if its GPUs never come free."""
+        """The end of the claim if it is not used. This applies also if its GPUs never come free."""
         if self.hold_until is not None:
             return self.hold_until
         since = self.free_at if self.free_at is not None else max(self.made_at, self.ends_at or 0.0)
@@ -213,7 +213,7 @@ def notice_end(told: Iterable[Lease], seen: Snapshot, needed_at: float | None) -
 
 
 def advance_preemption(claim: Preemption, seen: Snapshot) -> Preemption:
-    """Return a live claim after the events since: grants to its account, freed GPUs, and its lapse.
+    """Return a live claim after the events since: grants to its account, freed GPUs, and its end.
 
     Free GPUs belong to the claim, even if a user outside begins to use them before the claim says so.
     """

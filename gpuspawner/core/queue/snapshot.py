@@ -228,7 +228,7 @@ class Claim(NamedTuple):
 
     @property
     def revision(self) -> str:
-        """A text that changes with the request, the attempt and each lapse (which sets ``not_before``).
+        """A text that changes with the request, the attempt and each lost grant (which sets ``not_before``).
 
         An answer of a scheduler counts only for its own revision.
         """

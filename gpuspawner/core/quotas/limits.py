@@ -271,7 +271,7 @@ def behind_other_sentence(rule: str) -> str:
 
 
 def share_sentence(bound: EffectiveLimit, use: LimitUsage, kinds: Kinds) -> str:
-    """Return the sentence for a request beyond a soft limit: "This is your 3rd GPU; your share is 2.""""
+    """Return the sentence for a request beyond a soft limit: ``This is your 3rd GPU. Your share is 2.``."""
     limit, soft, held = bound.limit, bound.soft or 0, use.own + use.others
     if bound.entry.whom in SHARED_HOLDERS:
         holder = f"team {bound.entry.subject}" if bound.entry.whom is QuotaScope.TEAM else "all together"

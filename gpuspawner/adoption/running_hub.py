@@ -26,7 +26,7 @@ UNKNOWN = (
 )
 KEEP_SERVERS = (
     "Do not restart it yet. Stop it by its API, which leaves the servers running: see Adopt a running hub, "
-    "docs/how-to/adopt.md."
+    "docs/how-to/administrators/adopt.md."
 )
 REMEDY = f"{KEEP_SERVERS} From the next start on configure() sets cleanup_servers to False."
 SETTING_REMEDY = f"To let workspaces outlive a restart, set it to False before the next start. {KEEP_SERVERS}"

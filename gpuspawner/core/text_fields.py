@@ -387,6 +387,9 @@ def closest_name(name: str, known: Sequence[str], most: int = 100) -> str:
 # --- text of other programs
 
 
+LOG_FORMATS = ("text", "json")
+"""The forms of the service's log: lines for people, or one JSON object a line."""
+
 FORMAT = "Cf"
 """The category of characters that are not shown and change how others are shown, for example text direction."""
 

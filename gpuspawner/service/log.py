@@ -9,8 +9,9 @@ import time
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-TEXT, JSON = "text", "json"
-FORMS = (TEXT, JSON)
+from gpuspawner.core.text_fields import LOG_FORMATS
+
+TEXT, JSON = LOG_FORMATS
 TEXT_FORMAT = "[gpu %(asctime)s %(levelname)s] %(message)s"
 
 
@@ -40,7 +41,7 @@ def _has_no_session(record: logging.LogRecord) -> bool:
 
 
 def begin_log(form: str = TEXT) -> None:
-    """Log to standard error in this form, one of FORMS. It may be called again for another form."""
+    """Log to standard error in this form, one of LOG_FORMATS. It may be called again for another form."""
     handler = logging.StreamHandler()
     text = logging.Formatter(TEXT_FORMAT, datefmt="%Y-%m-%d %H:%M:%S%z")
     handler.setFormatter(JsonFormatter() if form == JSON else text)

@@ -191,6 +191,14 @@ def no_exec(api):
     api.refused.add(("exec", "/api/v1/namespaces/jhub/pods/jupyter-ada/exec"))
 
 
+def two_hubs(api):
+    pod = a_running_workspace()
+    pod["metadata"] |= {"name": "jupyter-bob", "uid": "bob"}
+    pod["metadata"]["labels"] = {**pod["metadata"]["labels"], "gpuspawner.io/hub": "another"}
+    api.put(pod)
+    api.execs["jupyter-bob"] = ends_with(0)
+
+
 def no_namespace(api):
     api.namespaces.clear()
 
@@ -218,6 +226,7 @@ def wrong_clock(api):
         (no_class, "priority", "There is no class 'gpu-workspace'", "hub_config/kubernetes-hub.yaml"),
         (preempting_class, "priority", "may preempt what others run", "hub_config/kubernetes-hub.yaml"),
         (no_exec, "exec", "No exec in the pod jupyter-ada: HTTP 403", "pods/exec: get and create"),
+        (two_hubs, "one hub", "Workspaces of 2 hubs run in namespace jhub.", "Give each hub a namespace of its own."),
         (no_namespace, "namespace", "There is no namespace jhub.", "Name the workspaces' namespace by --namespace"),
         (wrong_clock, "clock", "s ahead of this machine's", "NTP"),
     ],

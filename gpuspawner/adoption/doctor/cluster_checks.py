@@ -9,6 +9,7 @@ from typing import Any
 from gpuspawner.adoption.doctor.findings import Answer, Finding, bad, good, unknown
 from gpuspawner.backends.kubernetes.fleet import gpus_of_node
 from gpuspawner.backends.kubernetes.kinds import cluster_kinds
+from gpuspawner.backends.kubernetes.names import HUB_LABEL
 from gpuspawner.backends.kubernetes.reading.models import model_of
 from gpuspawner.backends.kubernetes.reading.objects import to_node, to_pod
 from gpuspawner.catalog import Cluster
@@ -121,6 +122,17 @@ def namespace_there(name: str, answer: Answer) -> Iterable[Finding]:
         yield bad(
             "namespace", words, "Name the workspaces' namespace by --namespace: kubectl get namespaces lists all."
         )
+
+
+def one_hub(namespace: str, pods: Iterable[Mapping[str, Any]]) -> Iterable[Finding]:
+    """Yield a fault if workspaces of several hubs run in the namespace."""
+    hubs = {str((pod["metadata"].get("labels") or {}).get(HUB_LABEL, "")) for pod in pods} - {""}
+    if len(hubs) > 1:
+        words = (
+            f"Workspaces of {len(hubs)} hubs run in namespace {namespace}. No right and no admission policy keeps the "
+            "service of one from the workspaces of another."
+        )
+        yield bad("one hub", words, "Give each hub a namespace of its own.")
 
 
 def devices(nodes: Iterable[Mapping[str, Any]], claimed: frozenset[str] = frozenset()) -> Iterable[Finding]:

@@ -202,6 +202,7 @@ async def _judged(cluster: Cluster, settings: ClusterSettings, catalog: Catalog 
     pods = await cluster.list(f"/api/v1/namespaces/{namespace}/pods?labelSelector={quote(HUB_LABEL, safe='')}")
     running = [pod for pod in (pods.body if pods.ok else ()) if pod["status"].get("phase") == "Running"]
     found += cluster_checks.unhealthy_of_pods(running)
+    found += cluster_checks.one_hub(settings.namespace, running)
     labels = running[0]["metadata"].get("labels") or {} if running else WORKSPACE
     policies = await cluster.list(f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies")
     found.append(cluster_checks.network(policies, labels, port))

@@ -20,7 +20,7 @@ from math import inf
 from typing import NamedTuple, TypeVar
 
 STRANDED_WEIGHT = 0.35
-"""The weight of stranded GPUs. Values from 0.25 to 1 were alike on a public trace (docs/placement.md)."""
+"""The weight of stranded GPUs. Values from 0.25 to 1 were alike on a public trace (docs/explanation/placement.md)."""
 WANTED_WEIGHT = 0.17
 """The weight of GPUs that are wanted by name. Half of the weight above did best on that trace."""
 

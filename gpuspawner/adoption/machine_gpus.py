@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from gpuspawner.adoption.discovered_gpus import Finding, FoundGpus, literal
 from gpuspawner.backends.local import nvidia
-from gpuspawner.backends.local.mig import MigDevice
-from gpuspawner.backends.local.nvidia import MIB, MIG_ON, Row
+from gpuspawner.backends.local.nvidia import MIB, MIG_ON, MigDevice, Row
 from gpuspawner.core.errors import Unavailable
 
 WHERE = "this machine"

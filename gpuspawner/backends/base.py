@@ -1,12 +1,23 @@
-"""The seam: what the service asks of where workspaces live."""
+"""The seam: what the service asks of where workspaces live.
+
+The script that runs before a workspace ends: with its parameters, and what it printed. The log of outages: each is said
+once when it begins, and once when it ends with its length.
+"""
 
 from __future__ import annotations
 
+import logging
+import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib import resources
 from typing import Any, NamedTuple, Protocol
 
+from gpuspawner.core.errors import quoted
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Group, Slot
+from gpuspawner.core.outages import Outage
+from gpuspawner.core.units import show_duration
 
 LEASE_ID = "GPUSPAWNER_LEASE_ID"
 """The variable by which a process is known to belong to a lease."""
@@ -152,3 +163,77 @@ class Backend(Protocol):
         external scheduler wants the pod to have is its ``"beside"``: it is added, and replaces nothing.
         """
         ...
+
+
+@dataclass(frozen=True)
+class OnStopResult:
+    """What ran: ``output`` its last lines, ``code`` its exit code, None where there was nothing to run.
+
+    ``problem`` says why it is not known.
+    """
+
+    output: str = ""
+    code: int | None = None
+    problem: str = ""
+
+
+ON_STOP_MARGIN_SECONDS = 15.0
+"""So much longer than its own time it is waited for: an exec takes seconds on a busy node. Arbitrary."""
+TERMINATED = 143
+"""The exit code of what its time ended."""
+_SAID = re.compile(r"on-stop ([0-9]{1,3})")
+
+
+def on_stop_script(command: str, seconds: float, reason: str) -> bytes:
+    """Return what is sent on the stdin of ``sh -s``."""
+    parameters = {"ON_STOP_COMMAND": command, "ON_STOP_SECONDS": f"{seconds:g}", "END_REASON": reason}
+    lines = [f"GPUSPAWNER_{name}={shlex.quote(value)}\n" for name, value in parameters.items()]
+    script = resources.files("gpuspawner.backends").joinpath("on_stop.sh").read_bytes()
+    return "".join(lines).encode() + script + b"\nexit 0\n"
+
+
+def read_on_stop(text: str) -> OnStopResult:
+    """Return what a run printed. Never raises."""
+    if not text:
+        return OnStopResult()
+    first, _, output = text.partition("\n")
+    said = _SAID.fullmatch(first)
+    if said is None:
+        return OnStopResult(problem=f"what it printed is not understood: {quoted(first)}")
+    return OnStopResult(output, int(said[1]))
+
+
+log = logging.getLogger("gpuspawner.outages")
+
+
+class OutageLog:
+    """Whether one part answers now. Times are in seconds since the epoch."""
+
+    def __init__(self) -> None:
+        """Take it that the part answers."""
+        self.outage: Outage | None = None
+        """The outage under way; None while the part answers."""
+
+    def begin(self, part: str, why: str, now: float, since: float | None = None) -> Outage:
+        """Record that a part does not answer. ``since`` is when it answered last, if that is known.
+
+        Of an outage that is under way, only the part and the reason change.
+        """
+        before = self.outage
+        begun = before.since if before is not None else now if since is None else since
+        outage = Outage(part, begun, why)
+        if outage == before:
+            return before
+        self.outage = outage
+        if before is None:
+            told = {"event": "outage_begins", "part": part, "reason": why}
+            log.warning("%s %s", outage.words(now), why, extra={"fields": told})
+        return outage
+
+    def end(self, now: float) -> None:
+        """Record that the part answers."""
+        outage, self.outage = self.outage, None
+        if outage is not None:
+            seconds = max(0.0, now - outage.since)
+            told = {"event": "outage_ends", "part": outage.part, "seconds": round(seconds, 1)}
+            log.warning("%s answers again, after %s.", outage.part, show_duration(seconds), extra={"fields": told})

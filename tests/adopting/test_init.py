@@ -10,9 +10,8 @@ from gpuspawner.adoption.cluster_gpus import of_nodes
 from gpuspawner.adoption.discovered_gpus import to_draft
 from gpuspawner.adoption.draft import render
 from gpuspawner.adoption.gpu_models import short_name, title_of, written_memory
-from gpuspawner.backends.kubernetes.fleet import gpus_of_node
-from gpuspawner.backends.kubernetes.kinds import cluster_kinds
-from gpuspawner.backends.kubernetes.reading.objects import to_node
+from gpuspawner.backends.kubernetes.fleet import cluster_kinds, gpus_of_node
+from gpuspawner.backends.kubernetes.nodes import to_node
 from gpuspawner.backends.local import nvidia
 from gpuspawner.catalog import load_catalog, load_text
 from gpuspawner.cli import main

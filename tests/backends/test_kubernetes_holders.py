@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuspawner.backends.kubernetes.reading.holders import LONGEST, holder_of
+from gpuspawner.backends.kubernetes.pods import LONGEST, holder_of
 
 
 def owned(kind, name):

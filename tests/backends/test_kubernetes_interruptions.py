@@ -4,7 +4,7 @@ import pytest
 from cluster_objects import A100, a_node, a_workspace
 from kube_views import eventually
 
-from gpuspawner.backends.kubernetes.reading.interruptions import interruption_of
+from gpuspawner.backends.kubernetes.nodes import interruption_of
 
 LEAVES, TAKEN_BACK = (
     "Its node is being taken out of service by the cluster's autoscaler.",

@@ -9,9 +9,9 @@ import pytest
 from harness.programs import needs
 
 from gpuspawner.backends.kubernetes.api import ExecResult
-from gpuspawner.backends.kubernetes.probes import Prober
-from gpuspawner.backends.kubernetes.reading.objects import Pod
-from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.backends.kubernetes.backend import Prober
+from gpuspawner.backends.kubernetes.connection import ClusterSettings
+from gpuspawner.backends.kubernetes.pods import Pod
 
 FIRST_PROCESS = """
 import ctypes, json, os, pathlib, subprocess, sys

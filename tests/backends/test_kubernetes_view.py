@@ -11,7 +11,7 @@ from kube_views import HUB, NODES, PODS, QUOTAS, eventually, free, listed, lists
 
 from gpuspawner.backends.kubernetes import view as views
 from gpuspawner.backends.kubernetes import watches
-from gpuspawner.backends.kubernetes.names import PRE_STOP
+from gpuspawner.backends.kubernetes.pods import PRE_STOP
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.outages import API_SERVER, ETCD

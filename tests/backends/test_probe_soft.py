@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
-from gpuspawner.backends.probe import parse_probe
-from gpuspawner.backends.probe_soft import is_soft, soft_readings
+from gpuspawner.backends.probes.activity import is_soft, soft_readings
+from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.idle.readings import PROBED, SoftReading
 
 CLOCK = 1000.0

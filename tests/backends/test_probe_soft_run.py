@@ -17,7 +17,7 @@ from harness.programs import require
 
 from demo.ports import pick_free
 from gpuspawner.backends.local.backend import LocalBackend
-from gpuspawner.backends.probe import parse_probe
+from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.idle.readings import SoftReading
 
 Start = Callable[..., "subprocess.Popen[bytes]"]

@@ -2,8 +2,8 @@
 
 import pytest
 
+from gpuspawner.backends.custom_resources.cluster import Change, Events, changes
 from gpuspawner.backends.kubernetes.api import ApiRefused
-from gpuspawner.backends.kubernetes.events import Change, Events, changes
 from gpuspawner.core.resources.resource import LIFETIME, Resource
 
 PATH = "/api/v1/namespaces/jhub/events"

@@ -12,7 +12,7 @@ from custom import CHART, Typed, installed, manifest
 from kubernetes import client
 from nodes import ROOT, wait_for
 
-from gpuspawner.backends.kubernetes.resources import FINALIZER
+from gpuspawner.backends.custom_resources.cluster import FINALIZER
 from gpuspawner.catalog.resources.definitions import API_GROUP, KINDS, POLICY
 
 GOOD = {

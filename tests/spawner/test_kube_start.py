@@ -12,8 +12,7 @@ from harness.waiting import until
 from kubernetes_asyncio.client import ApiClient, ApiException, Configuration
 from kubespawner.objects import make_pod
 
-from gpuspawner.backends.kubernetes.names import HUB_LABEL
-from gpuspawner.backends.kubernetes.reading.objects import DISRUPTIONS
+from gpuspawner.backends.kubernetes.pods import DISRUPTION_SENTENCES, HUB_LABEL
 from gpuspawner.core.errors import Gone, Unavailable
 from gpuspawner.core.leases.request import Request
 from gpuspawner.spawner.attempt import Attempt
@@ -318,7 +317,7 @@ async def test_promise_6_a_pod_that_the_cluster_ends_before_it_runs_goes_back_an
     assert await asyncio.wait_for(task, 10) == "http://10.0.0.1:8888"
     ((_, _, why, node),) = leased.asked
     assert node == "node-7"
-    assert why.startswith(DISRUPTIONS["EvictionByEvictionAPI"])
+    assert why.startswith(DISRUPTION_SENTENCES["EvictionByEvictionAPI"])
 
 
 async def test_a_start_whose_time_to_wait_is_over_parks(start):

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from gpuspawner.backends.kubernetes.names import PRE_STOP
+from gpuspawner.backends.kubernetes.pods import PRE_STOP
 from gpuspawner.service.workspaces.notice_file import write_script
 from gpuspawner.spawner.kubernetes.pods.pod import _pre_stop
 

@@ -21,7 +21,7 @@ from gpuspawner.adoption.doctor.http_answers import answered
 from gpuspawner.adoption.doctor.scheduler_checks import of_scheduler
 from gpuspawner.adoption.running_hub import running_hubs
 from gpuspawner.backends.local import nvidia
-from gpuspawner.backends.local.mig import MigDevice
+from gpuspawner.backends.local.nvidia import MigDevice
 from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.cli import base
 from gpuspawner.cli.client import read_token

@@ -14,8 +14,8 @@ from typing import Any
 
 from gpuspawner.backends.base import ProbeResult, Running
 from gpuspawner.backends.local import nvidia, processes, records, simulated
-from gpuspawner.backends.local.run_probe import run_probe, run_script
-from gpuspawner.backends.local.strangers import Users
+from gpuspawner.backends.local.nvidia import Users
+from gpuspawner.backends.local.processes import run_probe, run_script
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.gpus.vendors import NVIDIA, Vendor, vendor_of

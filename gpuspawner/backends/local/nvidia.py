@@ -1,4 +1,8 @@
-"""The machine's real GPUs, through its own ``nvidia-smi``."""
+"""MIG devices: the parts of a GPU in MIG mode, as ``nvidia-smi -L`` lists them below it.
+
+Who computes on this machine's GPUs without having been given them. The machine's real GPUs, through its own
+``nvidia-smi``.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,100 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
-from gpuspawner.backends.local.mig import MigDevice, mig_devices
-from gpuspawner.backends.local.processes import Process
-from gpuspawner.backends.local.reap import kill_group
-from gpuspawner.backends.local.strangers import Users
+from gpuspawner.backends.local.processes import Process, kill_group
+from gpuspawner.backends.local.records import GPUS
 from gpuspawner.core.errors import Unavailable, quoted
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind
+
+_GPU = re.compile(r"GPU [0-9]+: .* \(UUID: (GPU-[0-9A-Fa-f-]+)\)")
+_DEVICE = re.compile(r" +MIG ([0-9][0-9a-z.+]*) +Device +([0-9]{1,3}): \(UUID: (MIG-[0-9A-Za-z/-]+)\)")
+_MEMORY = re.compile(r"\.([0-9]{1,4})gb")
+
+
+@dataclass(frozen=True)
+class MigDevice:
+    """One of them: its number on its GPU, and its profile, such as ``3g.40gb``."""
+
+    uuid: str
+    number: int
+    profile: str
+
+    @property
+    def memory_bytes(self) -> int:
+        """What its profile names; 0 where that names none."""
+        match = _MEMORY.search(self.profile)
+        return int(match[1]) * 1000**3 if match else 0
+
+
+def mig_devices(text: str) -> Mapping[str, tuple[MigDevice, ...]]:
+    """Return each GPU's MIG devices, by the GPU's UUID, from what ``nvidia-smi -L`` printed.
+
+    Raises:
+        Unavailable: a line says what nobody expects. One that was passed over might be a GPU that somebody has.
+    """
+    found: dict[str, list[MigDevice]] = {}
+    gpu = ""
+    for line in filter(str.strip, text.splitlines()):
+        if match := _GPU.fullmatch(line.rstrip()):
+            gpu = match[1]
+            found[gpu] = []
+        elif gpu and (match := _DEVICE.fullmatch(line.rstrip())):
+            found[gpu].append(MigDevice(match[3], int(match[2]), match[1]))
+        else:
+            raise Unavailable(f"nvidia-smi -L lists what is not understood: {quoted(line)}. Nothing is granted.")
+    return {uuid: tuple(devices) for uuid, devices in found.items()}
+
+
+FOREIGN_MIB = 500
+"""Memory in use above this on a GPU that no workspace has is somebody else's (design, section 7)."""
+
+
+class Users:
+    """Who computes on this machine's GPUs, and who may: tells strangers.
+
+    Args:
+        apps: UUID and pid of each compute process that the driver tells.
+        processes: those of all leases.
+    """
+
+    def __init__(self, apps: Iterable[tuple[str, int]], processes: Iterable[Process]) -> None:
+        """Take what is seen now."""
+        # What the oldest process of each was started with stands: its later ones may write there what they like.
+        given: dict[tuple[str, int], frozenset[str]] = {}
+        self._leases: dict[int, tuple[str, frozenset[str]]] = {}
+        for one in sorted(processes, key=lambda process: process.start_ticks):
+            own = given.setdefault((one.lease_id, one.attempt), frozenset(one.environment.get(GPUS, "").split(",")))
+            self._leases[one.pid] = one.lease_id, own
+        self._held = frozenset[str]().union(*given.values())
+        self._pids: dict[str, list[int]] = {}
+        for uuid, pid in apps:
+            self._pids.setdefault(uuid, []).append(pid)
+
+    def strangers_on(self, names: AbstractSet[str], uuid: str, used_mib: int | None) -> str:
+        """Return who uses a GPU that no lease gave them, in words, or an empty text.
+
+        ``names`` are those under which leases have it, or parts of it; the driver lists its processes under ``uuid``.
+        A process that is listed and cannot be seen here has ended, or lives where we cannot look: the memory in use
+        tells which, as it does where the driver lists no process at all.
+        """
+        seen = [pid for pid in self._pids.get(uuid, ()) if Path(f"/proc/{pid}").exists()]
+        for pid in seen:
+            lease, own = self._leases.get(pid, ("", frozenset()))
+            if not lease:
+                return f"process {pid}, which no lease gave it to, computes on it"
+            if not names & own:
+                return f"process {pid} of workspace {lease}, which has other GPUs, computes on it"
+        told_nothing = not self._pids or (uuid in self._pids and not seen)
+        if told_nothing and not names & self._held and (used_mib or 0) > FOREIGN_MIB:
+            return f"{used_mib} MiB of it are in use although no workspace has it"
+        return ""
+
 
 MIB = 1024 * 1024
 STAND_IN = Path(__file__).parent / "bin"

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gpuspawner.backends.resources import Resources
+from gpuspawner.backends.custom_resources.base import Resources
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.resources.resource import Resource
 from gpuspawner.core.units import show_duration

@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 from aiohttp import ClientError
 from kubernetes_asyncio.client import ApiException, CoreV1Api, CustomObjectsApi, NetworkingV1Api
 
-from gpuspawner.backends.kubernetes.connection import Connection
-from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.backends.kubernetes.connection import ClusterSettings, Connection
 from gpuspawner.catalog import Cluster, Route
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.spawner.kubernetes.ways import GATEWAY_API, http_route_of, ingress_of, service_of
@@ -77,7 +76,7 @@ class InCluster(_Base):
         if (loop, cluster) in _clients:
             return
         settings = ClusterSettings(self.namespace, kubeconfig=cluster.kubeconfig, context=cluster.context)
-        connection = await Connection.opened(settings)
+        connection = await Connection.open(settings)
         if (loop, cluster) in _clients:  # another start was faster
             await connection.close()
             return

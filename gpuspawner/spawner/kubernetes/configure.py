@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
-from gpuspawner.backends.kubernetes.settings import cluster_settings
+from gpuspawner.backends.kubernetes.connection import cluster_settings
 from gpuspawner.spawner.kubernetes.settings import all_namespaces, written
 
 IN_CLUSTER = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")

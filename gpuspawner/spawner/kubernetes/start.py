@@ -15,7 +15,7 @@ from jupyterhub.utils import url_path_join
 from kubernetes_asyncio.client import ApiException, CustomObjectsApi
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 
-from gpuspawner.backends.kubernetes.names import HUB_LABEL
+from gpuspawner.backends.kubernetes.pods import HUB_LABEL
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.gpus.fleet import node_in
 from gpuspawner.core.leases.output import LINES

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpuspawner.backends.kubernetes.names import ATTEMPT_LABEL, LEASE_LABEL
+from gpuspawner.backends.kubernetes.pods import ATTEMPT_LABEL, LEASE_LABEL
 from gpuspawner.catalog import Route
 
 PORT_NAME = "workspace"

@@ -7,7 +7,7 @@ import sys
 import time
 from collections import namedtuple
 
-from gpuspawner.backends.local.standin import query, report, table
+from gpuspawner.backends.local.standin import query, report
 from gpuspawner.backends.local.standin.board import CUDA, DRIVER, Board, boards, chosen
 
 TYPE_CHECKING = False
@@ -134,9 +134,9 @@ def _lines(options: dict[str, str], shown: tuple[Board, ...]) -> Iterable[str]:
     if "--query-compute-apps" in options:
         return query.query_apps(options["--query-compute-apps"], shown, words)
     if "-L" in options:
-        return table.listing(shown)
+        return report.listing(shown)
     if "-x" in options:
         return report.xml(shown)
     if "-q" in options:
         return report.report(shown, options.get("-d"))
-    return table.table(shown)
+    return report.table(shown)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpuspawner.backends.kubernetes.names import carried
+from gpuspawner.backends.kubernetes.pods import to_metadata
 
 Json = dict[str, Any]
 
@@ -21,7 +21,7 @@ def claim_of(patch: Mapping[str, Any], mark: str) -> Json:
     spec = patch.get("pod", {}).get("claim")
     if not spec:
         return {}
-    labels, _ = carried(patch.get("environment", {}))
+    labels, _ = to_metadata(patch.get("environment", {}))
     metadata = {"name": f"gpuspawner-{mark}", "labels": labels}
     return {"apiVersion": CLAIM_API, "kind": "ResourceClaim", "metadata": metadata, "spec": spec}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuspawner.backends.kubernetes.reading.objects import DISRUPTIONS, disruption_words, is_eviction
+from gpuspawner.backends.kubernetes.pods import DISRUPTION_SENTENCES, disruption_words, is_eviction
 from gpuspawner.core.leases.output import likely_cause
 from gpuspawner.spawner.kubernetes.pods.output import server_of
 from gpuspawner.spawner.kubernetes.pods.start import NOTEBOOK, short
@@ -20,16 +20,16 @@ KILLED = 137
 TERMINATED = 143
 
 _EVENTS = {
-    "Preempted": DISRUPTIONS["PreemptionByScheduler"],
-    "TaintManagerEviction": DISRUPTIONS["DeletionByTaintManager"],
-    "NodeNotReady": DISRUPTIONS["DeletionByTaintManager"],
+    "Preempted": DISRUPTION_SENTENCES["PreemptionByScheduler"],
+    "TaintManagerEviction": DISRUPTION_SENTENCES["DeletionByTaintManager"],
+    "NodeNotReady": DISRUPTION_SENTENCES["DeletionByTaintManager"],
     "EvictedByVPA": "The cluster moved it to change its size.",
 }
 _NODE = {
     "NodeShutdown": "Its node was shut down.",
     "Shutdown": "Its node was shut down.",
     "Terminated": "Its node was shut down.",
-    "NodeLost": DISRUPTIONS["DeletionByTaintManager"],
+    "NodeLost": DISRUPTION_SENTENCES["DeletionByTaintManager"],
     "NodeAffinity": "Its node no longer fits what it asked for.",
     "DeadlineExceeded": "It reached the longest time that the cluster lets a pod run.",
 }
@@ -127,7 +127,7 @@ def _disruption(status: Json) -> str:
         if condition.get("status") != "True":
             continue
         if condition.get("type") == "TerminationTarget":
-            return DISRUPTIONS["TerminationTarget"]
+            return DISRUPTION_SENTENCES["TerminationTarget"]
         if condition.get("type") == "DisruptionTarget":
             if is_eviction(condition):
                 return _evicted(str(condition.get("message", "")))

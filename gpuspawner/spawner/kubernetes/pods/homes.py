@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuspawner.backends.kubernetes.names import LEASE_LABEL
-from gpuspawner.backends.kubernetes.reading.objects import seconds_of
+from gpuspawner.backends.kubernetes.nodes import seconds_of
+from gpuspawner.backends.kubernetes.pods import LEASE_LABEL
 
 Json = Mapping[str, Any]
 

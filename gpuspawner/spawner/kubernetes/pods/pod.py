@@ -13,8 +13,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from gpuspawner.backends.kubernetes.names import PRE_STOP, SERVER_SECONDS, carried
-from gpuspawner.backends.kubernetes.reading.objects import requested
+from gpuspawner.backends.kubernetes.pods import PRE_STOP, SERVER_SECONDS, requested_gpus, to_metadata
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.vendors import reaches_gpus
 from gpuspawner.spawner.kubernetes.pods.claims import claim_of, name_claim, without_claim
@@ -116,7 +115,7 @@ def with_lease(manifest: Mapping[str, Any], patch: Mapping[str, Any], settings: 
 def contradiction(pod: Mapping[str, Any], patch: Mapping[str, Any], mark: str) -> str:
     """Return what the administrator's own hook took out of a pod that the lease needs, in words; "" where nothing."""
     metadata = pod.get("metadata", {})
-    labels, annotations = carried(patch.get("environment", {}))
+    labels, annotations = to_metadata(patch.get("environment", {}))
     lost = [key for key, value in labels.items() if metadata.get("labels", {}).get(key) != value]
     wanted = {**annotations, START_MARK: mark}
     lost += [key for key, value in wanted.items() if metadata.get("annotations", {}).get(key) != value]
@@ -194,7 +193,7 @@ def _faults(where: str, pod: Mapping[str, Any], server: Json, *, has_gpus: bool)
 
 def _beyond(spec: Json, gpus: Mapping[str, str]) -> str:
     """Return what the other containers make of the pod's GPUs, as the scheduler counts them; "" where nothing."""
-    taken = requested(spec, frozenset(gpus))
+    taken = requested_gpus(spec, frozenset(gpus))
     for name in sorted({*taken, *gpus}):
         if str(taken.get(name, 0)) != gpus.get(name, "0"):
             return f"makes the pod take {taken.get(name, 0)} {name}; the lease is for {gpus.get(name, '0')}."
@@ -223,7 +222,7 @@ def _quantity(size_bytes: int) -> str:
 
 
 def _identity(pod: Json, patch: Mapping[str, Any], mark: str) -> None:
-    labels, annotations = carried(patch.get("environment", {}))
+    labels, annotations = to_metadata(patch.get("environment", {}))
     metadata = pod["metadata"]
     metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
     metadata["annotations"] = {**STAYS, **(metadata.get("annotations") or {}), **annotations, START_MARK: mark}

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from gpuspawner.backends.probe_rows import IN_MIB, MIB, READING, Pass, Told, Unit, Values, is_whole, values_of
+from gpuspawner.backends.probes.nvidia_smi import IN_MIB, MIB, READING, Pass, Told, Unit, Values, is_whole, values_of
 from gpuspawner.core.errors import quoted
 
 

@@ -1,15 +1,17 @@
-"""ResourceSlices, DeviceClasses and ResourceClaims of ``resource.k8s.io/v1``, trimmed to what is needed of them.
+"""ResourceSlices, DeviceClasses and ResourceClaims of ``resource.k8s.io/v1``, reduced to the needed fields. Pure.
 
-Pure: JSON in, small frozen values out. What is malformed is taken as absent: the API server has validated it already.
+The API server has validated each object, so a malformed field counts as absent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from gpuspawner.backends.kubernetes.reading.quantities import amount_of
+from gpuspawner.backends.kubernetes.nodes import amount_of
+from gpuspawner.core.gpus.fleet import DeviceClaim, GpuKind
 
 VERSIONS = frozenset({"version", "versions"})
 KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
@@ -24,14 +26,14 @@ class DeviceName(NamedTuple):
 
 
 class Counters(NamedTuple):
-    """How much of each counter of a set: what there is, or what one device takes of it."""
+    """Amounts of a counter set: the total, or what one device uses."""
 
     name: str
     amounts: tuple[tuple[str, int], ...]
 
 
-class Shared(NamedTuple):
-    """What a device that several claims share has, and what one takes that does not say how much."""
+class SharedCapacity(NamedTuple):
+    """The capacity of a shared device, and the default, minimum and step of a request."""
 
     amount: int
     default: int | None
@@ -40,21 +42,27 @@ class Shared(NamedTuple):
 
 
 Attribute = str | bool | int | tuple[str | bool | int, ...]
-"""A version is its text; a newer Kubernetes has lists of each, too."""
+"""A version is its text. Newer Kubernetes also has lists."""
 
 
 @dataclass(frozen=True)
 class Device:
     """One device of a ResourceSlice.
 
-    ``attributes`` and ``capacity`` are by (domain, name). ``takes`` is what it consumes of counters that devices of its
-    pool share, as partitions of one GPU do. ``tainted`` says why nobody new may have it, "" where nothing does.
+    Args:
+        name: driver, pool and device.
+        attributes: by (domain, name).
+        versions: the attributes that are versions.
+        capacity: by (domain, name).
+        takes: what it uses of counters shared within its pool, as partitions of one GPU do.
+        tainted: why no new claim gets it, "" if untainted.
+        is_shared: several claims may share it.
     """
 
     name: DeviceName
     attributes: tuple[tuple[tuple[str, str], Attribute], ...] = ()
     versions: frozenset[tuple[str, str]] = frozenset()
-    capacity: tuple[tuple[tuple[str, str], Shared], ...] = ()
+    capacity: tuple[tuple[tuple[str, str], SharedCapacity], ...] = ()
     takes: tuple[Counters, ...] = ()
     tainted: str = ""
     is_shared: bool = False
@@ -65,21 +73,22 @@ class Device:
 
     @property
     def uuid(self) -> str:
-        """Its UUID or, of a part that has none before it is made, that of its GPU; "" where its driver tells neither.
+        """Its UUID, or that of its GPU for a partition that does not exist yet. "" if the driver reports neither.
 
-        As NVIDIA's driver publishes them (kubernetes-sigs/dra-driver-nvidia-gpu, ``deviceinfo.go`` and ``mig.go``).
+        The attributes are those of NVIDIA's driver (kubernetes-sigs/dra-driver-nvidia-gpu, ``deviceinfo.go``,
+        ``mig.go``).
         """
         return str(self.attribute("uuid") or self.attribute("parentUUID") or "")
 
     def amount(self, name: str) -> int:
-        """Return how much it has of something of the driver's own domain; 0 where it does not tell."""
+        """Return a capacity of the driver's own domain, 0 if unknown."""
         found = dict(self.capacity).get((self.name.driver, name))
         return found.amount if found else 0
 
 
 @dataclass(frozen=True)
 class Slice:
-    """One ResourceSlice of one node. Those of other devices than a node's own are not read."""
+    """A ResourceSlice of one node. Slices of several nodes are ignored."""
 
     name: str
     node: str
@@ -87,22 +96,22 @@ class Slice:
     pool: str
     generation: int
     of: int
-    """How many slices of that generation the pool has."""
+    """Number of slices of that generation in the pool."""
     devices: tuple[Device, ...] = ()
     counters: tuple[Counters, ...] = ()
 
 
 @dataclass(frozen=True)
 class DeviceClass:
-    """A DeviceClass: CEL expressions that must all hold, and the resource by which pods may ask for it as well."""
+    """A DeviceClass: CEL expressions that must all hold, and the extended resource that also requests it."""
 
     name: str
     selectors: tuple[str, ...] = ()
     resource: str = ""
 
 
-class Allocated(NamedTuple):
-    """One device that a claim has: by which request, and how much of it where it is shared."""
+class AllocatedDevice(NamedTuple):
+    """A device of a claim, with its request and, for a shared device, the used capacity."""
 
     request: str
     device: DeviceName
@@ -111,17 +120,17 @@ class Allocated(NamedTuple):
 
 @dataclass(frozen=True)
 class Claim:
-    """A ResourceClaim that has devices. ``pods`` are those it is reserved for: (uid, name)."""
+    """A ResourceClaim with devices. ``pods`` are the (uid, name) of the pods it is reserved for."""
 
     uid: str
     namespace: str
     name: str
-    devices: tuple[Allocated, ...]
+    devices: tuple[AllocatedDevice, ...]
     pods: tuple[tuple[str, str], ...] = ()
 
 
 def to_slice(data: Mapping[str, Any]) -> Slice | None:
-    """Return a ResourceSlice of the API, None of one whose devices are not one node's."""
+    """Return a ResourceSlice of the API, None if its devices belong to several nodes."""
     spec = data["spec"]
     pool, driver = spec["pool"], spec["driver"]
     if not spec.get("nodeName"):
@@ -147,17 +156,17 @@ def to_class(data: Mapping[str, Any]) -> DeviceClass:
 
 
 def to_claim(data: Mapping[str, Any]) -> Claim | None:
-    """Return a ResourceClaim of the API, None of one that has no devices."""
+    """Return a ResourceClaim of the API, None without devices."""
     metadata, status = data["metadata"], data.get("status") or {}
     results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
     devices = tuple(
-        Allocated(
+        AllocatedDevice(
             one["request"],
             DeviceName(one["driver"], one["pool"], one["device"]),
             tuple(sorted((key, _amount(value)) for key, value in (one.get("consumedCapacity") or {}).items())),
         )
         for one in results
-        if not one.get("adminAccess")  # it watches devices that others have
+        if not one.get("adminAccess")  # It only observes devices of other claims.
     )
     if not devices:
         return None
@@ -195,11 +204,11 @@ def _qualified(driver: str, key: str) -> tuple[str, str]:
     return (domain if slash else driver, name)
 
 
-def _shared(data: Mapping[str, Any]) -> Shared:
+def _shared(data: Mapping[str, Any]) -> SharedCapacity:
     policy = data.get("requestPolicy") or {}
     bounds: Mapping[str, Any] = policy.get("validRange") or {}
-    told = policy.get("default"), bounds.get("min"), bounds.get("step")
-    return Shared(_amount(data["value"]), *(None if value is None else _amount(value) for value in told))
+    limits = policy.get("default"), bounds.get("min"), bounds.get("step")
+    return SharedCapacity(_amount(data["value"]), *(None if value is None else _amount(value) for value in limits))
 
 
 def _counters(name: str, data: Mapping[str, Any]) -> Counters:
@@ -212,3 +221,39 @@ def _amounts(counters: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 
 def _amount(quantity: object) -> int:
     return amount_of("", quantity) or 0
+
+
+Json = dict[str, Any]
+
+REQUEST = "gpu"
+"""Name of a request whose first available kind the scheduler chooses."""
+
+
+def claim_spec(kinds: Sequence[GpuKind], count: int) -> Json:
+    """Return the spec of a claim for ``count`` GPUs of the first kind, or of the first kind that is available.
+
+    Each request has its kind's name, so the claim's status names the allocated kind.
+    """
+    requested = [(kind.resource.rpartition("/")[2], kind.claim) for kind in kinds if kind.claim is not None]
+    if len(requested) == 1:
+        name, claim = requested[0]
+        requests: list[Json] = [{"name": name, "exactly": _exactly(claim, count)}]
+    else:
+        alternatives = [{"name": name, **_exactly(claim, count)} for name, claim in requested]
+        requests = [{"name": REQUEST, "firstAvailable": alternatives}]
+    prefix = "" if len(requested) == 1 else f"{REQUEST}/"
+    config = [
+        {"requests": [f"{prefix}{name}"], "opaque": {"driver": one.driver, "parameters": json.loads(one.parameters)}}
+        for name, claim in requested
+        for one in claim.config
+    ]
+    return {"devices": {"requests": requests, **({"config": config} if config else {})}}
+
+
+def _exactly(claim: DeviceClaim, count: int) -> Json:
+    asked: Json = {"deviceClassName": claim.device_class, "allocationMode": "ExactCount", "count": count}
+    if claim.selectors:
+        asked["selectors"] = [{"cel": {"expression": expression}} for expression in claim.selectors]
+    if claim.capacity:
+        asked["capacity"] = {"requests": dict(claim.capacity)}
+    return asked

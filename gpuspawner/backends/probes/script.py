@@ -11,12 +11,28 @@ from dataclasses import replace
 from importlib import resources
 
 from gpuspawner.backends.base import ProbeResult
-from gpuspawner.backends.probe_buffer import DECODER, ENCODER, GPU, UtilizationReport, read_reports
-from gpuspawner.backends.probe_monitor import LATE_SECONDS, Followed, Monitors, asked_window, read_monitors
-from gpuspawner.backends.probe_processes import Holders, ProcessLines, ProcessTable, sum_cores
-from gpuspawner.backends.probe_rows import Told, Values, highest_known, joined, read_rows
-from gpuspawner.backends.probe_soft import opened_reading, soft_readings
-from gpuspawner.backends.probe_tools import read_tables
+from gpuspawner.backends.probes.activity import (
+    Holders,
+    ProcessLines,
+    ProcessTable,
+    opened_reading,
+    soft_readings,
+    sum_cores,
+)
+from gpuspawner.backends.probes.monitor import LATE_SECONDS, Followed, Monitors, asked_window, read_monitors
+from gpuspawner.backends.probes.nvidia_smi import (
+    DECODER,
+    ENCODER,
+    GPU,
+    Told,
+    UtilizationReport,
+    Values,
+    highest_known,
+    joined,
+    read_reports,
+    read_rows,
+)
+from gpuspawner.backends.probes.tools import read_tables
 from gpuspawner.core.idle.readings import GpuReading, Sample, SourceReading
 
 BEGIN, END = "gpuspawner-probe 1 begin", "gpuspawner-probe 1 end"

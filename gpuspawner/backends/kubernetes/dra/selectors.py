@@ -1,6 +1,6 @@
-"""CEL expressions over a device, judged as Kubernetes' scheduler judges them.
+"""CEL expressions about a device, evaluated as Kubernetes' scheduler does.
 
-The scheduler stops at an expression that fails for a device; here such a device is none of the kind's.
+An expression that fails for a device counts as false here. The scheduler stops at such an expression.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from celpy import Environment
 from celpy.celtypes import BoolType, IntType, ListType, MapType, StringType
 from celpy.evaluation import CELFunction
 
-from gpuspawner.backends.kubernetes.devices.objects import Device
-from gpuspawner.backends.kubernetes.reading.quantities import amount_of
+from gpuspawner.backends.kubernetes.dra.models import Device
+from gpuspawner.backends.kubernetes.nodes import amount_of
 
 log = logging.getLogger("gpuspawner.kubernetes")
 
@@ -25,7 +25,7 @@ _PARTS = 3
 
 
 class _Version(StringType):
-    """A semantic version; what stands behind the patch is not compared."""
+    """A semantic version. Only its three numbers are compared."""
 
     @property
     def parts(self) -> tuple[int, ...]:
@@ -33,19 +33,19 @@ class _Version(StringType):
 
 
 class _Domains(MapType):
-    """Attributes or capacities by domain: a domain of which a device has none is empty."""
+    """Attributes or capacities by domain. A missing domain is empty."""
 
     def __missing__(self, _key: object) -> MapType:
         return MapType()
 
 
 def fits(device: Device, selectors: Iterable[str]) -> bool:
-    """Whether all these expressions hold for a device."""
-    return all(_holds(expression, _as_seen(device, expression)) for expression in selectors)
+    """Return whether all expressions hold for a device."""
+    return all(_holds(expression, _reduced(device, expression)) for expression in selectors)
 
 
-def _as_seen(device: Device, expression: str) -> Device:
-    """Return a device with no more than what an expression may look at: equal ones are judged once."""
+def _reduced(device: Device, expression: str) -> Device:
+    """Return a device with only what an expression reads, so that equal devices are evaluated once."""
     if _LOOPS.search(expression):
         return device
     attributes = tuple(one for one in device.attributes if one[0][1] in expression)
@@ -61,7 +61,7 @@ def _holds(expression: str, device: Device) -> bool:
         return False
     try:
         return bool(program.evaluate({"device": _in_cel(device)}) == BoolType(source=True))
-    except Exception as error:  # noqa: BLE001 - an expression of anybody's must not end the look at all devices
+    except Exception as error:  # noqa: BLE001 - a user's expression must not stop the view of all devices
         log.debug("%s does not hold for %s: %s", expression, device.name, error)
         return False
 
@@ -73,11 +73,11 @@ def _environment() -> Environment:
 
 @lru_cache(maxsize=1024)
 def _program(expression: str) -> Any:
-    """Return an expression ready to be judged; None of one that is not understood: a class may be any cluster's."""
+    """Return a compiled expression, None if it is invalid: a class may be any cluster's."""
     try:
         return _environment().program(_environment().compile(expression), functions=FUNCTIONS)
-    except Exception as error:  # noqa: BLE001 - the library's parser raises what it wants
-        log.warning("a selector of devices is not understood, so it fits none: %s (%s)", expression, error)
+    except Exception as error:  # noqa: BLE001 - the library's parser raises anything
+        log.warning("A device selector is invalid, so it matches no device: %s (%s)", expression, error)
         return None
 
 
@@ -124,7 +124,7 @@ def _compared(one: object, other: object) -> int:
 def _quantity(text: object) -> IntType:
     amount = amount_of("", text)
     if amount is None:
-        raise ValueError(f"{text} is no quantity")
+        raise ValueError(f"{text} is not a quantity")
     return IntType(amount)
 
 
@@ -146,4 +146,4 @@ FUNCTIONS: dict[str, CELFunction] = {
     "trim": lambda text: StringType(str(text).strip()),
     "replace": lambda text, old, new: StringType(str(text).replace(old, new)),
 }
-"""Kubernetes' own beside CEL's: quantities, semantic versions, and text."""
+"""Functions that Kubernetes adds to CEL: quantities, semantic versions and text."""

@@ -41,7 +41,7 @@ def find() -> Finding:
 
 async def _asked(command: str) -> tuple[list[Row], Mapping[str, tuple[MigDevice, ...]], Mapping[str, str]]:
     rows = await nvidia.listing(command)
-    return rows, await nvidia.parts(command, rows), await nvidia.compute_capabilities(command)
+    return rows, await nvidia.read_mig_devices(command, rows), await nvidia.compute_capabilities(command)
 
 
 def of_rows(

@@ -84,8 +84,8 @@ def test_mig_devices_are_kinds_of_their_own(machine, capsys):
     out = capsys.readouterr().out
     assert "GPU 1 (NVIDIA H100 80GB HBM3) is in MIG mode and has no MIG device: make some by nvidia-smi mig -cgi" in out
     catalog = load_catalog("catalog.yaml")
-    assert nvidia.matching(f"{H100} MIG 3g.40gb", catalog.gpus.values()) == "h100-80gb-3g-40gb"
-    assert nvidia.matching(H100, catalog.gpus.values()) == ""
+    assert nvidia.matching_kind(f"{H100} MIG 3g.40gb", catalog.gpus.values()) == "h100-80gb-3g-40gb"
+    assert nvidia.matching_kind(H100, catalog.gpus.values()) == ""
     assert str(catalog.gpus["h100-80gb-3g-40gb"].counts) == "3/7"
     assert set(catalog.templates["gpu"].gpus.values()) == {(1, 1)}, "CUDA uses no second"
 

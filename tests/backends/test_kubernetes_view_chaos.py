@@ -125,7 +125,7 @@ async def seen_by(backend):
 @pytest.mark.parametrize("seed", range(6))
 async def test_the_view_ends_as_a_fresh_look_would(seed, tmp_path, monkeypatch):
     monkeypatch.setattr(watches, "BACK_OFF_SECONDS", (0.02,))
-    monkeypatch.setattr(watches, "SHORTEST_WATCH_SECONDS", 0.0)
+    monkeypatch.setattr(watches, "MIN_WATCH_SECONDS", 0.0)
     api = KubeApi()
     await api.start()
     backend = KubernetesBackend(KINDS.values(), HUB, ClusterSettings("jhub", api.kubeconfig(tmp_path), page=3))

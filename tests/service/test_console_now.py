@@ -73,7 +73,7 @@ def test_what_can_fail_around_the_service_is_told_with_its_remedy(world):
 def test_a_view_that_is_not_had_or_old_is_told(world):
     world.clock.at += 600
     assert "The GPUs were last seen 10 min ago." in section(now_page(world), "troubles")
-    world.backend.unreachable = "The cluster does not let the service see it: nodes is forbidden."
+    world.backend.unreachable = "The cluster does not let the service observe it: nodes is forbidden."
     with pytest.raises(Unavailable):
         world.observe()
     told = section(now_page(world), "troubles")

@@ -64,7 +64,7 @@ class Apart:
         return Entries()
 
     async def operate(self, seen):
-        """As it is on its way: what is no JSON is told, and what the service does not take."""
+        """As it is on its way: what is not JSON is told, and what the service does not take."""
         shown = Seen.model_validate_json(json.dumps(seen))
         return {"writes": json.loads(json.dumps(await self.relay.round(shown, self.operator)))}
 

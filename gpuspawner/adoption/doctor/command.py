@@ -180,7 +180,7 @@ async def _asked(
     command: str,
 ) -> tuple[list[nvidia.Row], Mapping[str, tuple[MigDevice, ...]], nvidia.DriverVersion | None]:
     rows = await nvidia.listing(command)
-    return rows, await nvidia.parts(command, rows), await nvidia.driver_version(command)
+    return rows, await nvidia.read_mig_devices(command, rows), await nvidia.driver_version(command)
 
 
 def _cuda_needed(catalog: Catalog) -> dict[str, cuda_checks.CudaVersion]:

@@ -46,7 +46,7 @@ class StatusChange:
 
 
 def status_changes(before: Resource, status: Mapping[str, Any]) -> Iterator[StatusChange]:
-    """Yield what a new status changes: a phase, a refusal, an edited lifetime."""
+    """Yield the changes of a new status: a phase, a refusal, an edited lifetime."""
     phase, message = str(status.get("phase", "")), str(status.get("message", ""))
     is_new_refusal = phase == REFUSED and message != before.status.get("message")
     if phase != before.phase or is_new_refusal:

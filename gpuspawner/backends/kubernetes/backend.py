@@ -36,7 +36,7 @@ class _Slots:
     def __init__(self, settings: ClusterSettings) -> None:
         self._overall = asyncio.Semaphore(settings.probes_at_once)
         self._per_node = settings.probes_per_node
-        # Nodes come and go: a semaphore that nobody uses is dropped.
+        # Nodes come and go: an unused semaphore is dropped.
         self._on_node: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     @contextlib.asynccontextmanager

@@ -127,7 +127,7 @@ when the event loop ends."""
 READ_BUFFER_BYTES = 2 * 1024 * 1024
 """Events of large objects exceed aiohttp's default. This is kubernetes_asyncio's value."""
 OTHER_CONNECTIONS = 16
-"""Connections for watches, ends and other calls besides execs."""
+"""Connections for watches, ends and all other calls except execs."""
 TOKEN_SECONDS = 30.0
 """Time limit for a kubeconfig's command that returns a token."""
 RENEW_SECONDS = 60.0

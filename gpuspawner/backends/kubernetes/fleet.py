@@ -123,7 +123,7 @@ def gpus_of_node(
 ) -> tuple[Gpu, ...]:
     """Return the GPUs of a node, with the ones in use by other pods marked.
 
-    Of each resource the last GPUs are marked, foreign ones first and then unhealthy ones. Leases get the first GPUs.
+    The last GPUs of each resource are marked, foreign ones first and then unhealthy ones. Leases get the first GPUs.
     """
     if not node.capacity:
         return ()

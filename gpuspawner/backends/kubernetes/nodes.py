@@ -211,7 +211,7 @@ _OF_EVERY_WORKSPACE = frozenset({"NotTerminating", "NotBestEffort"})
 
 
 def to_quota(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> tuple[NamespaceQuota, ...] | None:
-    """Return a ResourceQuota's bounds on workspaces. None if it has none, or counts some pods only.
+    """Return a ResourceQuota's bounds on workspaces. None if it bounds no workspace, or counts some pods only.
 
     Requests and limits of one resource are separate bounds. ``named`` are the catalog's GPU resources.
     """

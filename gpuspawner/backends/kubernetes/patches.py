@@ -86,7 +86,7 @@ def _off_spot(
 ) -> list[dict[str, Any]]:
     """Return terms that exclude spot nodes by their known labels, unless the kind is spot.
 
-    Karpenter may start a spot node for a pod without such a term.
+    Karpenter may start a spot node for a pod without these terms.
     """
     if kind is not None and kind.spot:
         return terms

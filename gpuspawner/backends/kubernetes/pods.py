@@ -194,7 +194,7 @@ def to_pod(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> Pod 
 
 
 def _server_ends_at(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> float | None:
-    """Return until when our preStop hook keeps the server of a deleted pod.
+    """Return the time until which our preStop hook keeps the server of a deleted pod.
 
     ``deletionTimestamp`` is the end of the grace period.
     """

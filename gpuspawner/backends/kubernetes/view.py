@@ -279,9 +279,9 @@ class ClusterView:
         else:
             self._record_refusal(
                 self._all_pods,
-                f"Pods outside namespace {self._settings.namespace} cannot be observed ({self._all_pods.refused}). GPUs "
-                "that they use look free. A workspace that finds them in use keeps its place in the queue and is tried "
-                "again. To change this, give the service a ClusterRole with list and watch of pods, as in "
+                f"Pods outside namespace {self._settings.namespace} cannot be observed ({self._all_pods.refused}). "
+                "GPUs that they use look free. A workspace that finds them in use keeps its place in the queue and is "
+                "tried again. To change this, give the service a ClusterRole with list and watch of pods, as in "
                 "hub_config/kubernetes-service-rbac.yaml.",
             )
             await self._all_pods.wait_until_allowed(self._pods_here)

@@ -1,9 +1,6 @@
-"""The strict reading of what ``probe.sh`` prints of softer evidence: kernels, terminals, SSH sessions, editors.
+"""The lines of ``probe.sh`` about activity: kernels, terminals, SSH sessions, editors, and processes.
 
-Pure, and never raises. What is not understood makes that evidence unknown, and no other. The processes that
-``probe.sh`` prints: the CPU time of each, and which of them hold a GPU.
-
-Pure, and never raises. One line that is not understood makes all of the processes unknown.
+Pure, and never raises. A line that is not understood makes its own evidence unknown, and for processes all of them.
 """
 
 from __future__ import annotations
@@ -20,15 +17,15 @@ from gpuspawner.core.errors import quoted
 from gpuspawner.core.idle.readings import SoftReading
 
 STALE_SECONDS = 60.0
-"""What a Jupyter server told longer ago than this is not known any more: it writes every 5 s."""
+"""A Jupyter server's report older than this is ignored. Reports are written every 5 s."""
 TTY_SECONDS = 8.0
-"""The kernel notes the use of a terminal this coarsely, so that nobody can time another's typing."""
+"""The kernel records the use of a terminal this coarsely, to protect typing patterns."""
 KERNEL_SECONDS = 8.0
-"""What a Jupyter server tells is up to 5 s old, and a probe takes its time: a cell between two looks is seen so."""
+"""A Jupyter server's report is up to 5 s old and a probe takes some time, so a cell between two looks is still seen."""
 OPENED = "opened"
-"""The field that tells whether a page was loaded. Older extensions have none."""
-SHOWN = 2
-"""Names of kernels in one sentence."""
+"""The field for whether a page was loaded. Older extensions do not write it."""
+NAMES_SHOWN = 2
+"""Names of kernels in a sentence."""
 
 _LINE = re.compile(r"(kernels|terminal|now|used|ssh|editor)( .*)?")
 _KERNELS = re.compile(r"kernels ([0-9]{1,9}) (.*)")
@@ -39,17 +36,17 @@ _SESSION = re.compile(r"(ssh|editor) ([0-9]{1,9})")
 
 
 def is_soft(line: str) -> bool:
-    """Whether a line of the probe is read here."""
+    """Return whether this module reads a line of the probe as soft evidence."""
     return _LINE.fullmatch(line) is not None
 
 
 def soft_readings(lines: Iterable[str], clock_seconds: float, interval_seconds: float) -> tuple[SoftReading, ...]:
-    """Return what the lines of one probe say of each softer evidence.
+    """Return the reading of each kind of soft evidence.
 
     Args:
-        lines: of the probe; what is not read here is passed over.
-        clock_seconds: the script's clock, which the Jupyter server reads too.
-        interval_seconds: since the sample before: what was used since then is in use.
+        lines: lines of the probe. Other lines are skipped.
+        clock_seconds: the script's clock, which the Jupyter server also reads.
+        interval_seconds: time since the last sample. Use within it counts as active.
     """
     own = [line for line in lines if is_soft(line)]
     return (
@@ -61,13 +58,13 @@ def soft_readings(lines: Iterable[str], clock_seconds: float, interval_seconds: 
 
 
 def opened_reading(lines: Iterable[str], clock_seconds: float) -> bool | None:
-    """Return whether a page of the workspace was loaded since its Jupyter server started; None where nothing tells."""
-    told = [_told(line) for line in lines if line.startswith("kernels")]
-    own = [one for one in told if one is not None and one.is_own]
+    """Return whether a page was loaded since the workspace's Jupyter server started, None if unknown."""
+    reports = [_read_report(line) for line in lines if line.startswith("kernels")]
+    own = [one for one in reports if one is not None and one.is_own]
     if any(one.opened for one in own):
         return True
     known = [one.opened is False and -1.0 <= clock_seconds - one.uptime <= STALE_SECONDS for one in own]
-    return False if known and all(known) and None not in told else None
+    return False if known and all(known) and None not in reports else None
 
 
 def _sessions(lines: list[str], name: str, title: str) -> SoftReading:
@@ -100,7 +97,7 @@ def _terminals(lines: list[str], interval_seconds: float) -> SoftReading:
     if now is not None and any(now - used[tty] <= interval_seconds + TTY_SECONDS for tty in leaders if tty in used):
         return SoftReading("terminal", active=True, words="a terminal is in use")
     if leaders and (now is None or set(leaders) - set(used)):
-        return unknown("the image has no tool that tells when one was last used")
+        return unknown("the image has no tool that reports a terminal's last use")
     return SoftReading("terminal", active=False, words="terminals quiet" if leaders else "no terminal open")
 
 
@@ -112,11 +109,10 @@ class _Kernel:
 
 
 @dataclass(frozen=True)
-class _Told:
-    """What one line tells of a Jupyter server. ``opened`` is None where an older extension does not tell.
+class _ServerReport:
+    """The report of a Jupyter server. ``opened`` is None if an older extension does not write it.
 
-    ``is_own`` is False of a child that kept the file of its parent: the script tells each by the pid that it knows
-    itself by.
+    ``is_own`` is False for a child process that inherited its parent's file. The script lists each file by pid.
     """
 
     is_own: bool
@@ -126,23 +122,26 @@ class _Told:
 
 
 def _kernels(lines: list[str], clock_seconds: float, interval_seconds: float) -> SoftReading:
-    """Join what the workspace's Jupyter servers tell: one kernel at work is enough, and one unknown leaves all so."""
+    """Combine the reports of the workspace's Jupyter servers.
+
+    One busy kernel is enough, and one unknown makes all so.
+    """
     kernels: list[_Kernel] = []
     problems: list[str] = []
     servers = 0
     for line in lines:
-        told = _told(line)
-        if told is None:
-            problems.append("what its Jupyter server tells is not understood")
+        report = _read_report(line)
+        if report is None:
+            problems.append("the report of its Jupyter server is not understood")
             continue
-        if not told.is_own:
+        if not report.is_own:
             continue
         servers += 1
-        age_seconds = clock_seconds - told.uptime
+        age_seconds = clock_seconds - report.uptime
         if not -1.0 <= age_seconds <= STALE_SECONDS:
-            problems.append(f"its Jupyter server has told nothing for {age_seconds:.0f} s")
+            problems.append(f"its Jupyter server has reported nothing for {age_seconds:.0f} s")
             continue
-        kernels += [_Kernel(one.name, one.busy, one.idle_seconds + max(0.0, age_seconds)) for one in told.kernels]
+        kernels += [_Kernel(one.name, one.busy, one.idle_seconds + max(0.0, age_seconds)) for one in report.kernels]
     if busy := [one.name for one in kernels if one.busy]:
         return SoftReading("kernel", active=True, words=f"{_named(busy)} busy")
     if recent := [
@@ -150,7 +149,7 @@ def _kernels(lines: list[str], clock_seconds: float, interval_seconds: float) ->
     ]:
         return SoftReading("kernel", active=True, words=f"{_named(recent)} in use")
     if strange := [one.name for one in kernels if one.busy is None]:
-        problems.append(f"{_named(strange)} does not tell its state")
+        problems.append(f"{_named(strange)} does not report its state")
     if problems:
         return SoftReading("kernel", None, problems[0])
     if not servers:
@@ -162,16 +161,16 @@ def _named(names: list[str]) -> str:
     """Return ``kernel train.ipynb``, or ``kernels a.ipynb, b.ipynb and 3 more``."""
     if len(names) == 1:
         return f"kernel {names[0]}"
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"kernels {', '.join(names[:SHOWN])}{more}"
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return f"kernels {', '.join(names[:NAMES_SHOWN])}{more}"
 
 
-LONGEST_SECONDS = 1e12
-"""Longer than any machine has run; what is above cannot be a time, nor always be a float."""
+MAX_SECONDS = 1e12
+"""Longer than the uptime of any machine. Larger values are not times."""
 
 
 def _is_seconds(value: Any) -> bool:
-    return type(value) in {int, float} and 0 <= value <= LONGEST_SECONDS
+    return type(value) in {int, float} and 0 <= value <= MAX_SECONDS
 
 
 _CHECKS: dict[str, Callable[[Any], bool]] = {
@@ -183,8 +182,8 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def _told(line: str) -> _Told | None:
-    """Read the line that a Jupyter server keeps (gpuspawner.workspace.kernels); None where it is anything else."""
+def _read_report(line: str) -> _ServerReport | None:
+    """Return the report that a Jupyter server keeps (gpuspawner.workspace.kernels), None for any other line."""
     match = _KERNELS.fullmatch(line)
     try:
         found = json.loads(match[2]) if match else None
@@ -201,7 +200,7 @@ def _told(line: str) -> _Told | None:
     known = [one for one in kernels if one is not None]
     if len(known) < len(kernels):
         return None
-    return _Told(found["pid"] == int(match[1]), float(found["uptime"]), known, opened)
+    return _ServerReport(found["pid"] == int(match[1]), float(found["uptime"]), known, opened)
 
 
 def _kernel(found: Any) -> _Kernel | None:
@@ -223,7 +222,7 @@ _KILLS = re.compile(r"kills ([0-9]{1,9})")
 _OPEN = re.compile(r"open ([0-9]{1,9}) (/.+)")
 _REAL_DEVICE = re.compile(r"/dev/nvidia([0-9]{1,5})")
 ANY_PID = 0
-"""The script prints that this process is unreadable where it could list the open files of no process."""
+"""The script reports this pid as unreadable if it could not list the open files of any process."""
 
 
 @dataclass(frozen=True)
@@ -236,16 +235,15 @@ class ProcessTime:
 
     @property
     def ticks(self) -> int:
-        """All of it."""
+        """Their sum."""
         return self.own_ticks + self.children_ticks
 
 
 @dataclass(frozen=True)
 class ProcessTable:
-    """The processes of a workspace at one instant: ``times`` by (pid, start time in ticks since boot).
+    """The processes of a workspace at one time: ``times`` by (pid, start time in ticks since boot).
 
-    Kept from one probe to the next: the difference is the CPU use between them. ``followed`` is for the workspace's
-    GPU monitor.
+    It is kept for the next probe, and the difference is the CPU use. ``followed`` is for the workspace's GPU monitor.
     """
 
     clock_seconds: float
@@ -254,21 +252,21 @@ class ProcessTable:
     followed: Followed | None = None
 
     def cores_since(self, previous: ProcessTable | None) -> dict[int, float] | None:
-        """Return the CPU cores that each process used on average since ``previous``, by pid; None where unknown.
+        """Return the average CPU cores of each process since ``previous``, by pid. None if unknown.
 
-        A new process counts whole. When a process ends, its time moves to the parent that waited for it: the part that
-        was counted before is subtracted there. The time of ended processes that nobody here waited for is missed.
+        All time of a new process counts. When a process ends, its time moves to the parent that waits for it, where the
+        part counted before is subtracted. The time of ended processes without a waiting parent here is lost.
         """
         used = self._cores_since(previous)
         return None if used is None else {pid: own + ended for pid, (own, ended) in used.items()}
 
     def ended_cores_since(self, previous: ProcessTable | None) -> float | None:
-        """Return the CPU cores that ended processes used on average since ``previous``; None where unknown."""
+        """Return the average CPU cores of ended processes since ``previous``, None if unknown."""
         used = self._cores_since(previous)
         return None if used is None else sum((ended for _, ended in used.values()), 0.0)
 
     def _cores_since(self, previous: ProcessTable | None) -> dict[int, tuple[float, float]] | None:
-        """Return for each process its own CPU cores, and those of its ended children."""
+        """Return for each process its own CPU cores and those of its ended children."""
         if previous is None or self.clock_seconds <= previous.clock_seconds:
             return None
         counted_of_ended: dict[int, int] = {}
@@ -290,8 +288,8 @@ class Holders:
     """The processes that hold one GPU, by pid.
 
     Attributes:
-        known: processes that have its device file open; None where that is unknown.
-        possible: processes whose open files can't be listed: each may hold it.
+        known: processes with its device file open, None if unknown.
+        possible: processes whose open files cannot be listed. Each may hold it.
         problem: why ``known`` is unknown, in words.
     """
 
@@ -300,13 +298,13 @@ class Holders:
     problem: str = ""
 
     def without(self, pids: Collection[int]) -> Holders:
-        """Return the holders that are none of these."""
+        """Return the holders without these processes."""
         known = None if self.known is None else self.known.difference(pids)
         return Holders(known, self.possible.difference(pids), self.problem)
 
 
 def sum_cores(pids: Collection[int] | None, cores: Mapping[int, float] | None) -> float | None:
-    """Return the CPU use of some processes together; None where that of one is unknown."""
+    """Return the total CPU use of these processes, None if one is unknown."""
     if pids is None or cores is None or not cores.keys() >= set(pids):
         return None
     return sum((cores[pid] for pid in pids), 0.0)
@@ -316,7 +314,7 @@ class ProcessLines:
     """The lines of one probe about processes and device files."""
 
     def __init__(self, lines: Iterable[str]) -> None:
-        """Read them. ``table`` is None where anything among them is not understood."""
+        """``table`` is None if a line about processes is not understood."""
         self.problem = ""
         self.clock = (0.0, 0)
         self.memory_kills: int | None = None
@@ -373,11 +371,11 @@ class ProcessLines:
         return True
 
     def observers(self, computing: Collection[int]) -> frozenset[int]:
-        """Return the processes that open a GPU's device only to read its state, as ``nvidia-smi`` does."""
+        """Return the processes that open a GPU's device only to read its state, like ``nvidia-smi``."""
         return frozenset(self._observers.difference(computing))
 
     def holders(self, uuid: str | None = None) -> Holders:
-        """Return the processes that hold this GPU's device, or any GPU's where none is named."""
+        """Return the processes that hold this GPU's device, or any GPU's for None."""
         problem = self._problem() or ("" if uuid is None else self._problem_of(uuid))
         if self.table is None or problem:
             return Holders(problem=problem)
@@ -387,15 +385,15 @@ class ProcessLines:
         return Holders(frozenset(known), frozenset(possible - known))
 
     def _problem(self) -> str:
-        """Return why the holders of any GPU are unknown, or an empty text."""
+        """Return why the holders of all GPUs are unknown, else ""."""
         if self.table is None:
-            return self.problem or "the probe told no clock"
+            return self.problem or "the probe printed no clock"
         if not self._has_devices:
             return "its processes are unknown: no GPU device file is visible"
         return "its processes are unknown: /proc hides those of other users (hidepid)" if self.are_hidden else ""
 
     def _problem_of(self, uuid: str) -> str:
-        """Return why the holders of this GPU are unknown where those of any are known, or an empty text."""
+        """Return why the holders of this GPU are unknown although others are known, else ""."""
         if self._unnamed_device:
             device = quoted(self._unnamed_device)
             return f"its processes are unknown: the driver does not tell which GPU {device} is"
@@ -405,7 +403,7 @@ class ProcessLines:
 
 
 def _is_of_others(line: str) -> bool:
-    """Whether another module reads this line."""
+    """Return whether another module reads this line."""
     return bool(
         line.startswith(("smi ", "buffer "))
         or is_soft(line)

@@ -1,7 +1,7 @@
-"""The strict reading of the file that the GPU monitor in a workspace keeps (``gpuspawner.workspace.monitor``).
+"""The strict reading of the report of the GPU monitor in a workspace (``gpuspawner.workspace.monitor``).
 
-Pure, and never raises. The workspace's user can write such a line. One that is torn, old, of another boot or not
-understood is ignored. The process that keeps the file has the device files open without computing there.
+Pure, and never raises. The workspace's user can write such a line. A line that is torn, old, of another boot or invalid
+is ignored. The process that keeps the file has the device files open without computing.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from typing import Any, NamedTuple
 from gpuspawner.core.idle.readings import GpuReading, Measure, Source, SourceReading
 
 STALE_SECONDS = 60.0
-"""What was told longer ago than this is not believed any more: it is written every 5 s."""
+"""A report older than this is ignored. Reports are written every 5 s."""
 LATE_SECONDS = 8.0
-"""What is told is up to 5 s old, and a probe takes its time."""
+"""A report is up to 5 s old, and a probe takes some time."""
 SAMPLE_SECONDS = 2.0
-"""A sample of the driver is told this long after it was taken, at most."""
+"""The longest time between a sample of the driver and its report."""
 WOKEN_SECONDS = 1.0
-"""So long after a probe's readings a sample may still be of it: one covers a second at most."""
+"""How long after a probe's readings a sample may still cover them. A sample covers a second at most."""
 RATES_SHARE = 2 / 3
-"""A monitor without the driver's sample buffer reads a rate every 1/4 s, and a rate covers 1/6 s at least."""
+"""Share of the time that a monitor without the driver's sample buffer observes: 1/6 s of each 1/4 s at least."""
 MOST_WINDOWS = 3
-"""Of the probes before: what is told late may be of one before the last."""
+"""Remembered probes. A late report may cover a probe before the last one."""
 MOST_GPUS, MOST_PERCENTS = 64, 101
 
 SMI_CLOCK = re.compile(r"(from|until) ([0-9]{1,12}\.[0-9]{1,9})")
-"""Lines with which a probe tells from when to when it asked nvidia-smi."""
+"""Lines with the begin and the end of a probe's runs of nvidia-smi."""
 _LINE = re.compile(r"monitor ([0-9]{1,9}) ([0-9]{1,9}) (.*)")
 _COMPUTES = re.compile(r"computes ([0-9]{1,9})")
 _KEYS = {"begin", "pid", "uptime", "gpus", "end"}
 _GPU_KEYS = {"uuid", "since", "unseen", "percents", "joules"}
-_LONGEST = 1e12
+_MAX_VALUE = 1e12
 
 
 class Window(NamedTuple):
-    """From when to when a probe asked nvidia-smi, by the script's clock."""
+    """Begin and end of a probe's runs of nvidia-smi, by the script's clock."""
 
     begin: float
     until: float
@@ -60,7 +60,7 @@ class _Gpu(NamedTuple):
 
 @dataclass(frozen=True)
 class Followed:
-    """Kept from one probe to the next: up to when monitors had told, and when the last probes asked nvidia-smi."""
+    """Kept for the next probe: the end of the monitors' reports, and the windows of the last probes."""
 
     until: float
     windows: tuple[Window, ...] = ()
@@ -68,10 +68,10 @@ class Followed:
 
 @dataclass(frozen=True)
 class Monitors:
-    """What the monitors of one workspace tell, by the UUIDs of GPUs, up to ``told_until``, by the script's clock.
+    """The reports of a workspace's monitors by GPU UUID, up to ``told_until`` of the script's clock.
 
-    ``computing`` are the processes that have CUDA open, ``keepers`` those that keep the files and do not. ``before`` is
-    of the probe before.
+    ``computing`` are the processes with CUDA open. ``keepers`` keep the files without CUDA. ``before`` is from the last
+    probe.
     """
 
     gpus: Mapping[str, tuple[_Gpu, ...]]
@@ -81,9 +81,9 @@ class Monitors:
     before: Followed
 
     def sources(self, uuid: str, reading: GpuReading, clock_seconds: float) -> list[SourceReading]:
-        """Return what is told of a GPU since the probe before, given its reading. Empty where nothing is told.
+        """Return a GPU's reports since the last probe, given its reading. Empty without a report.
 
-        A sample of the seconds in which a probe asked is left out where that may have woken the GPU itself.
+        A sample during a probe is left out if the probe itself may have woken the GPU.
         """
         told, until, since = self.gpus.get(uuid), self.told_until, self.before.until
         if not told or until is None or until <= since:
@@ -111,23 +111,23 @@ class Monitors:
         ]
 
     def _seen_share(self, uuid: str) -> float:
-        """Return the part of the time without gaps that is really seen: utilization rates miss some of it."""
+        """Return the observed share of the time without gaps. Utilization rates miss some of it."""
         return max((gpu.seen_share for gpu in self.gpus.get(uuid, ())), default=0.0)
 
     def followed(self, clock_seconds: float, asked: Window | None) -> Followed:
-        """Return what the next probe needs of this one."""
+        """Return the values for the next probe."""
         windows = (*self.before.windows, *([asked] if asked else ()))[-MOST_WINDOWS:]
         until = clock_seconds - LATE_SECONDS if self.told_until is None else self.told_until - SAMPLE_SECONDS
         return Followed(until, windows)
 
 
 def is_monitor(line: str) -> bool:
-    """Whether a line of the probe is read here."""
+    """Return whether this module reads a line of the probe."""
     return line.startswith("monitor ") or _COMPUTES.fullmatch(line) is not None
 
 
 def asked_window(lines: Iterable[str]) -> Window | None:
-    """Return when a probe asked nvidia-smi, None where that is unknown."""
+    """Return the window of a probe's runs of nvidia-smi, None if unknown."""
     clocks = {match[1]: float(match[2]) for line in lines if (match := SMI_CLOCK.fullmatch(line))}
     if len(clocks) != len(Window._fields) or clocks["until"] < clocks["from"]:
         return None
@@ -135,7 +135,7 @@ def asked_window(lines: Iterable[str]) -> Window | None:
 
 
 def read_monitors(lines: Collection[str], clock_seconds: float, before: Followed) -> Monitors:
-    """Return what the lines of one probe tell of monitors, at this time by the script's clock."""
+    """Return the monitors' reports in the lines of one probe, at this time of the script's clock."""
     told = [match for line in lines if (match := _LINE.fullmatch(line))]
     computing = {int(match[1]) for line in lines if (match := _COMPUTES.fullmatch(line))}
     gpus: dict[str, tuple[_Gpu, ...]] = {}
@@ -152,9 +152,9 @@ def read_monitors(lines: Collection[str], clock_seconds: float, before: Followed
 
 
 def _document(text: str, pid: int, clock_seconds: float) -> tuple[float, dict[str, _Gpu]] | None:
-    """Return until when a monitor tells, and of which GPUs; None where it can't be believed.
+    """Return the end of a monitor's report and its GPUs, None if it cannot be trusted.
 
-    A child that kept the file of its parent is known by another pid.
+    A child process that inherited its parent's file has another pid.
     """
     try:
         found = json.loads(text)
@@ -200,4 +200,4 @@ def _percent(found: Any, uptime: float) -> _Percent | None:
 
 
 def _is_amount(value: Any) -> bool:
-    return type(value) in {int, float} and 0 <= value <= _LONGEST
+    return type(value) in {int, float} and 0 <= value <= _MAX_VALUE

@@ -1,13 +1,12 @@
-"""What a vendor's tool printed of each GPU in each run, and how the rows of ``nvidia-smi`` are read.
+"""The output of ``nvidia-smi``: rows of ``--query-gpu``, and the report of ``-q -d UTILIZATION``.
 
-Pure: text in, values out. Never raises, whatever the text: a value that is not understood is unknown, with the reason.
-What ``nvidia-smi -q -d UTILIZATION`` prints: encoder, decoder, and the driver's sample buffers.
+Pure, and never raises. An invalid value is unknown, with a reason.
 
-``utilization.gpu`` covers the last second at most. A buffer covers the time between two readings and some time before
-them, so several samples may see one burst in it. It can only add work: a driver without buffers, or one that prints
-nonsense (a duration of 18446744073709.22 s has been seen), is unsupported, never unknown. All drivers since 390 print
-these sections. No real capture has a buffer yet (``data/nvidia-smi``: none ran with ``-d``); ``tests/gpu`` takes one.
-``nvidia-smi`` prints no energy counter, so none is read.
+``utilization.gpu`` covers the last second at most. A sample buffer covers the time between two readings and some time
+before them, so several samples may see one burst. A buffer can only add work: a driver without buffers, or with an
+impossible one (a duration of 18446744073709.22 s has been seen), is unsupported and never unknown. All drivers since
+390 print these sections. No real capture has a buffer yet (``data/nvidia-smi``: none ran with ``-d``). ``tests/gpu``
+takes one. ``nvidia-smi`` prints no energy counter, so it is not read.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ COLUMNS = {
         ("index", "uuid", "name", "mig", *_COMMON, "encoder", "decoder"),
     )
 }
-"""The columns of a row, by their number: older drivers know fewer fields."""
+"""The columns of a row by their number. Older drivers have fewer fields."""
 PERSISTENCE = {"Enabled": True, "Disabled": False}
 MIG_ENABLED = "Enabled"
 NOT_FOUND = 127
-"""With this exit code a shell says that there is no such program."""
+"""A shell's exit code for a missing program."""
 READING = re.compile(r"reading ([0-9]{1,3})(?: ([a-z]+-smi))?")
-"""The line that begins what one run of a tool printed: its exit code, and its name unless it is nvidia-smi."""
+"""The line before the output of one run of a tool: its exit code, and its name unless it is nvidia-smi."""
 
 _UUID = re.compile(r"GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _WHOLE = re.compile(r"[0-9]{1,15}")
@@ -46,7 +45,7 @@ _DECIMAL = re.compile(r"[0-9]{1,15}(\.[0-9]{1,3})?")
 
 @dataclass(frozen=True)
 class Values:
-    """What one reading told of one GPU. ``problem`` says which values are unknown, and why."""
+    """The values of one GPU in one reading. ``problem`` names the unknown values."""
 
     utilization_percent: float | None = None
     memory_used_bytes: int | None = None
@@ -59,23 +58,23 @@ class Values:
 
 
 class Pass(NamedTuple):
-    """One run of a tool: its exit code, and the first line that is no row."""
+    """One run of a tool: its exit code, and the first line that is not a row."""
 
     code: int
     said: str
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the runs of one tool printed. ``rows`` has each GPU's rows, each with the number of its run, from 1."""
+class ToolOutput:
+    """The output of all runs of one tool. ``rows`` has the rows of each GPU, with the number of the run from 1."""
 
     tool: str
     passes: tuple[Pass, ...]
     rows: dict[str, tuple[tuple[int, Values], ...]]
 
 
-def read_rows(lines: Iterable[str]) -> Told:
-    """Return what ``nvidia-smi`` told: its rows by UUID."""
+def read_rows(lines: Iterable[str]) -> ToolOutput:
+    """Return the rows of ``nvidia-smi`` by UUID."""
     passes: list[Pass] = []
     rows: dict[str, list[tuple[int, Values]]] = {}
     for line in lines:
@@ -87,22 +86,22 @@ def read_rows(lines: Iterable[str]) -> Told:
             rows.setdefault(row[0], []).append((len(passes), row[1]))
         elif passes and line[4:].strip() and not passes[-1].said:
             passes[-1] = passes[-1]._replace(said=line[4:].strip())
-    return Told("nvidia-smi", tuple(passes), {uuid: tuple(found) for uuid, found in rows.items()})
+    return ToolOutput("nvidia-smi", tuple(passes), {uuid: tuple(found) for uuid, found in rows.items()})
 
 
-def joined(told: Told, name: str) -> Values:
-    """Join a GPU's readings: the highest of each value, or unknown if one reading of it was unknown."""
-    passes, rows = told.passes, told.rows.get(name, ())
+def join_readings(output: ToolOutput, name: str) -> Values:
+    """Return the highest of each value of a GPU's readings. A value is unknown if one reading of it is."""
+    passes, rows = output.passes, output.rows.get(name, ())
     if not passes:
-        return Values(problem=f"{told.tool} was not run")
+        return Values(problem=f"{output.tool} was not run")
     for code, text in passes:
         if code != 0:
-            failed = f"{told.tool} failed with exit code {code}"
-            missing = f"{told.tool} is not there" if code == NOT_FOUND else failed
+            failed = f"{output.tool} failed with exit code {code}"
+            missing = f"{output.tool} does not exist" if code == NOT_FOUND else failed
             return Values(problem=f"{missing}: {quoted(text)}" if text else missing)
     if [number for number, _ in rows] != list(range(1, len(passes) + 1)):
         said = next((text for _, text in passes if text), "")
-        listed = f"{told.tool} listed it {len(rows)} times in {len(passes)} readings"
+        listed = f"{output.tool} listed it {len(rows)} times in {len(passes)} readings"
         return Values(problem=f"{listed}: {quoted(said)}" if said else listed)
     values = [value for _, value in rows]
     return Values(
@@ -117,28 +116,28 @@ def joined(told: Told, name: str) -> Values:
 
 
 def highest_known(values: Iterable[float | None]) -> float | None:
-    """Return the highest of these that is known, None where none of them is."""
+    """Return the highest known value, None if all are unknown."""
     return max((value for value in values if value is not None), default=None)
 
 
 @dataclass(frozen=True)
 class Unit:
-    """How a tool writes numbers: its memory in units of so many ``bytes``, all with decimals or without."""
+    """A tool's unit of memory in ``bytes``, with or without decimals."""
 
     name: str
     bytes: int
     decimals: bool = False
 
     def number(self, text: str, highest: float) -> float | None:
-        """Return the number in a cell, None where it is no number, or above ``highest``."""
+        """Return the number in a cell, None if it is invalid or above ``highest``."""
         pattern = _DECIMAL if self.decimals else _WHOLE
         return float(text) if pattern.fullmatch(text) and float(text) <= highest else None
 
 
 def values_of(utilization: str, used: str, total: str | None, unit: Unit, persistence: bool | None) -> Values:
-    """Return the values of cells: utilization in percent, and memory; ``total`` is None where the tool tells none.
+    """Return the values of cells: utilization in percent, and memory. ``total`` is None if the tool does not print it.
 
-    A value that is no number, or impossible, is unknown, and ``problem`` names it.
+    An invalid or impossible value is unknown, and ``problem`` names it.
     """
     most = 2**60 // unit.bytes
     percent, used_units = unit.number(utilization, 100), unit.number(used, most)
@@ -165,12 +164,12 @@ def values_of(utilization: str, used: str, total: str | None, unit: Unit, persis
 
 
 def is_whole(text: str) -> bool:
-    """Whether a cell holds a whole number, such as a GPU's."""
+    """Return whether a cell holds a whole number, like a GPU's."""
     return _WHOLE.fullmatch(text) is not None
 
 
 def _row(text: str) -> tuple[str, Values] | None:
-    """Return UUID and values of one CSV row, or None for another line. ``problem`` names the odd parts of a row."""
+    """Return UUID and values of one CSV row, None for another line. ``problem`` names the invalid parts of a row."""
     cells = [cell.strip() for cell in text.split(",")]
     if len(cells) < 2 or not _UUID.fullmatch(cells[1]):  # noqa: PLR2004 (index and UUID begin a row)
         return None
@@ -180,7 +179,7 @@ def _row(text: str) -> tuple[str, Values] | None:
     values = values_of(row["utilization"], row["used"], row["total"], IN_MIB, PERSISTENCE.get(row["persistence"]))
     if values.utilization_percent is None and row.get("mig") == MIG_ENABLED:
         values = replace(values, problem="a GPU in MIG mode has no utilization")
-    # Their absence is no problem: some GPUs have no encoder or decoder, and MIG devices tell neither.
+    # Missing values are no problem: some GPUs have no encoder or decoder, and MIG devices report neither.
     encoder, decoder = (IN_MIB.number(row.get(name, ""), 100) for name in ("encoder", "decoder"))
     return cells[1], replace(values, encoder_percent=encoder, decoder_percent=decoder)
 
@@ -193,11 +192,11 @@ def _highest(values: list[Number | None]) -> Number | None:
     return max(known) if len(known) == len(values) else None
 
 
-LONGEST_SECONDS = 600.0
-"""A longer buffer is nonsense: the driver keeps about 100 samples of 1/6 s to 1 s. One that
-is long all the same keeps a workspace busy for minutes longer."""
-MOST_SAMPLES = 10_000
-"""More of them are nonsense. Arbitrary: a hundred times what is seen."""
+MAX_BUFFER_SECONDS = 600.0
+"""A longer buffer is invalid. The driver keeps about 100 samples of 1/6 s to 1 s. A longer buffer would keep a
+workspace busy for minutes longer."""
+MAX_SAMPLES = 10_000
+"""More samples are invalid. Arbitrary: a hundred times the usual number."""
 GPU, ENCODER, DECODER = "GPU", "encoder", "decoder"
 
 _GPU = re.compile(r"GPU [0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]")
@@ -209,7 +208,7 @@ _BUFFERS = {
     "    DEC Utilization Samples": DECODER,
 }
 _INDENT = 8 * " "
-"""Before a value's name."""
+"""Indentation of a value's name."""
 _FORMS = {
     "Duration": re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) sec"),
     "Number of Samples": re.compile(r"([0-9]{1,6})"),
@@ -221,7 +220,7 @@ _FORMS = {
 
 @dataclass(frozen=True)
 class Buffer:
-    """A sample buffer: the highest utilization, 0 to 100, of the last ``seconds``."""
+    """A sample buffer: the highest utilization of the last ``seconds``, from 0 to 100."""
 
     seconds: float
     max_percent: float
@@ -229,12 +228,12 @@ class Buffer:
 
 @dataclass(frozen=True)
 class UtilizationReport:
-    """What is printed of one GPU.
+    """The report of one GPU.
 
     Attributes:
-        encoder_percent: utilization of the encoder at present, None where it is not told.
-        decoder_percent: the same of the decoder.
-        buffers: the sample buffers that the driver supports, by engine.
+        encoder_percent: current utilization of the encoder, None if unknown.
+        decoder_percent: the same for the decoder.
+        buffers: the supported sample buffers by engine.
     """
 
     encoder_percent: float | None = None
@@ -243,7 +242,7 @@ class UtilizationReport:
 
 
 def read_reports(lines: Iterable[str]) -> tuple[UtilizationReport, ...]:
-    """Return the report of each GPU, in the order in which nvidia-smi lists them."""
+    """Return the report of each GPU, in nvidia-smi's order."""
     found: list[dict[str, dict[str, list[str]]]] = []
     section: dict[str, list[str]] | None = None
     for line in map(str.rstrip, lines):
@@ -283,5 +282,5 @@ def _buffer(values: Mapping[str, list[str]]) -> Buffer | None:
     seconds, samples, highest, lowest, average = numbers.values()
     if seconds is None or samples is None or highest is None or lowest is None or average is None:
         return None
-    sensible = 0 < seconds <= LONGEST_SECONDS and 1 <= samples <= MOST_SAMPLES
+    sensible = 0 < seconds <= MAX_BUFFER_SECONDS and 1 <= samples <= MAX_SAMPLES
     return Buffer(seconds, highest) if sensible and lowest <= average <= highest else None

@@ -1,6 +1,6 @@
-"""The strict reading of what ``probe.sh`` prints.
+"""The probe script, and the sample from its output.
 
-Pure: text in, a sample out. Never raises, whatever the text: a value that is not understood is unknown.
+Pure, and never raises: an invalid value is unknown.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from gpuspawner.backends.probes.nvidia_smi import (
     DECODER,
     ENCODER,
     GPU,
-    Told,
+    ToolOutput,
     UtilizationReport,
     Values,
     highest_known,
-    joined,
+    join_readings,
     read_reports,
     read_rows,
 )
@@ -37,16 +37,16 @@ from gpuspawner.core.idle.readings import GpuReading, Sample, SourceReading
 
 BEGIN, END = "gpuspawner-probe 1 begin", "gpuspawner-probe 1 end"
 MOST_GPUS = 64
-"""More GPUs are nonsense, and keeping their readings would cost memory. Arbitrary: four times what is seen."""
+"""More GPUs are invalid, and their readings would take memory. Arbitrary: four times the usual maximum."""
 MOST_LINES = 20_000
-"""A megabyte of empty lines would take seconds to read. Arbitrary: 1,000 processes that hold 16 GPUs print fewer."""
+"""More lines would take seconds to read. Arbitrary: 1,000 processes with 16 GPUs print fewer."""
 READING_SECONDS = 1 / 6
-"""The time that one reading of ``utilization.gpu`` covers at least, by NVIDIA's manual."""
+"""The shortest time that a reading of ``utilization.gpu`` covers, by NVIDIA's manual."""
 _TOO_FEW_FILES = re.compile(r"files ([0-9]{1,9})")
 
 
 def script() -> bytes:
-    """Return the probe script, to be sent on the stdin of ``sh -s``."""
+    """Return the probe script, for the stdin of ``sh -s``."""
     return resources.files("gpuspawner.backends").joinpath("probe.sh").read_bytes()
 
 
@@ -60,32 +60,31 @@ def parse_probe(
     shared: frozenset[str] = frozenset(),
     strangers: Mapping[str, str] | None = None,
 ) -> tuple[Sample, ProcessTable | None]:
-    """Return the sample that one probe printed, and the table to give as ``previous`` to the next.
+    """Return the sample of one probe, and the process table for the next probe.
 
     Args:
         result: of the backend's ``probe``.
-        leased: names of the GPUs that the lease holds: UUIDs, unless the result's GPUs are the leased ones by count.
-        previous: the table of the probe before, None for the first: CPU use is then unknown.
-        interval_seconds: since the sample before; kept in the sample. CPU use is measured by the script's own clock.
-        age_seconds: since the workspace runs.
-        shared: those of ``leased`` that other leases may use too.
-        strangers: for each GPU, in words, the processes without a lease that compute on it. They may belong to this
-            workspace, without what tells whose they are: the holders of a GPU that it shares are then unknown.
+        leased: GPUs of the lease: UUIDs, unless the result counts GPUs.
+        previous: the process table of the last probe. Without it CPU use is unknown.
+        interval_seconds: time since the last sample, kept in the sample. CPU use is measured by the script's clock.
+        age_seconds: time since the workspace started.
+        shared: GPUs of ``leased`` that other leases may also use.
+        strangers: description, by GPU, of processes without a lease that compute on it. They may belong to this
+            workspace, so the holders of a shared GPU are then unknown.
     """
     lines, problem = _body(result)
     if problem:
         return Sample(leased, (), interval_seconds, age_seconds, problem=problem), previous
     probe = _ProbeReader(lines, result, previous, interval_seconds, age_seconds)
     table = probe.processes.table
-    if len(probe.told.rows) > MOST_GPUS:
-        problem = (
-            f"{probe.told.tool} listed {len(probe.told.rows)} GPUs, more than the {MOST_GPUS} that a machine may have"
-        )
+    if len(probe.output.rows) > MOST_GPUS:
+        listed = f"{probe.output.tool} listed {len(probe.output.rows)} GPUs"
+        problem = f"{listed}, more than the {MOST_GPUS} that a machine may have"
         return Sample(leased, (), interval_seconds, age_seconds, problem=problem), table or previous
-    uuids = _by_count(leased, list(probe.told.rows), result) if result.counted else dict(result.devices)
-    # A part of a device reads as all of it, if at all: the processes that hold it judge it.
+    uuids = _by_count(leased, list(probe.output.rows), result) if result.counted else dict(result.devices)
+    # The reading of a part of a device is that of the whole device, so the holders of the part decide.
     shared |= frozenset(leased) if result.shared else frozenset(result.devices)
-    others = sorted(set(probe.told.rows) - set(uuids.values()))
+    others = sorted(set(probe.output.rows) - set(uuids.values()))
     gpus, sources = [], []
     for gpu in dict.fromkeys((*leased, *others)):  # two shares of one device are one device
         stranger = (strangers or {}).get(gpu, "") if gpu in shared else ""
@@ -95,7 +94,7 @@ def parse_probe(
     cores = None if probe.processes.are_hidden else probe.cores
     total = None if cores is None else sum(cores.values())
     sample = Sample(leased, tuple(gpus), interval_seconds, age_seconds, total, sources=tuple(sources))
-    # Without lines about processes it is unknown whose the softer evidence is.
+    # Without lines about processes the owner of soft evidence is unknown.
     if table is None:
         return sample, previous
     sample = replace(
@@ -109,7 +108,7 @@ def parse_probe(
 
 
 class _ProbeReader:
-    """What the lines of one probe say of any GPU."""
+    """Reads the lines of one probe for any GPU."""
 
     def __init__(
         self,
@@ -124,24 +123,24 @@ class _ProbeReader:
         self.processes = ProcessLines(lines)
         self.cores = self.processes.table.cores_since(previous) if self.processes.table else None
         tables = read_tables(lines)
-        # Device files of AMD's and Intel's GPUs tell no UUID: each holder may hold all GPUs of the workspace.
+        # Device files of AMD's and Intel's GPUs have no UUID, so each holder may hold all GPUs of the workspace.
         self._has_uuids = tables is None
-        self.told: Told = tables or read_rows(lines)
-        self._asked = asked_window(lines)
-        self._reports = _reports(lines, list(self.told.rows))
+        self.output: ToolOutput = tables or read_rows(lines)
+        self._window = asked_window(lines)
+        self._reports = _reports(lines, list(self.output.rows))
         clock_seconds = self.processes.clock[0]
         before = previous.followed if previous else None
-        # Before the first probe a monitor was followed since about the sample before.
+        # Before the first probe, monitors count from about the last sample on.
         before = before or Followed(clock_seconds - interval_seconds - LATE_SECONDS)
         self._monitors: Monitors = read_monitors(lines, clock_seconds, before)
 
     def reading(self, gpu: str, uuid: str, stranger: str, *, is_shared: bool) -> GpuReading:
-        """Return the reading of a GPU that nvidia-smi lists by this UUID."""
+        """Return the reading of a GPU with this UUID in nvidia-smi."""
         values, seen_seconds = self._values(uuid)
         if gpu in self._devices:  # the memory is that of the whole device, not of the part
             values = replace(values, memory_used_bytes=None, memory_total_bytes=None)
         holders = self._holders(uuid, stranger)
-        if values.memory_used_bytes == 0:  # a process that can compute has a context, which takes memory
+        if values.memory_used_bytes == 0:  # a computing process has a context, which takes memory
             holders = replace(holders, possible=frozenset())
         problem = "; ".join(filter(None, (values.problem, holders.problem)))
         reading = GpuReading(gpu, **{**vars(values), "problem": problem}, shared=is_shared, seen_seconds=seen_seconds)
@@ -154,12 +153,12 @@ class _ProbeReader:
         )
 
     def sources(self, uuid: str, reading: GpuReading) -> list[SourceReading]:
-        """Return what the workspace's GPU monitors saw of a GPU."""
+        """Return the readings of a GPU by the workspace's GPU monitors."""
         return self._monitors.sources(uuid, reading, self.processes.clock[0])
 
     def followed(self, clock_seconds: float) -> Followed:
-        """Return what the next probe needs to know of the GPU monitors."""
-        return self._monitors.followed(clock_seconds, self._asked)
+        """Return the values of the GPU monitors for the next probe."""
+        return self._monitors.followed(clock_seconds, self._window)
 
     def _holders(self, uuid: str, stranger: str) -> Holders:
         """Return the processes of a GPU, without those that open its device only to read it."""
@@ -169,20 +168,20 @@ class _ProbeReader:
         return holders.without(self._monitors.keepers | self.processes.observers(self._monitors.computing))
 
     def _values(self, uuid: str) -> tuple[Values, float]:
-        """Return the values of a GPU, and how much of the time since the sample before they cover.
+        """Return the values of a GPU, and how much of the time since the last sample they cover.
 
-        A buffer no longer than the probe itself is one more reading of these seconds: a GPU that was woken has such a
-        one. One that reaches back beyond the sample before may show a burst that was counted there, or another one as
-        high: it counts. That keeps a workspace busy for the buffer's length more, 17 to 100 s, while a missed burst may
-        end it. A buffer that reaches back beyond the workspace's start is left out.
+        A buffer not longer than the probe is one more reading, for example of a GPU that was woken. A buffer that
+        reaches back before the last sample may repeat a burst or contain another one as high, so it counts. That keeps
+        a workspace busy for the buffer's length, 17 to 100 s, while a missed burst might end it. A buffer that reaches
+        back before the workspace's start is left out.
         """
-        values, report = joined(self.told, uuid), self._reports.get(uuid)
-        seen_seconds = READING_SECONDS * len(self.told.passes) if values.utilization_percent is not None else 0.0
+        values, report = join_readings(self.output, uuid), self._reports.get(uuid)
+        seen_seconds = READING_SECONDS * len(self.output.passes) if values.utilization_percent is not None else 0.0
         report = report or UtilizationReport()
-        own_seconds = self._asked.until - self._asked.begin if self._asked else 0.0
-        told = {engine: one for engine, one in report.buffers.items() if one.seconds <= self._age_seconds}
-        own = {engine: one.max_percent for engine, one in told.items() if one.seconds <= own_seconds}
-        before = [one.max_percent for one in told.values() if one.seconds > own_seconds]
+        own_seconds = self._window.until - self._window.begin if self._window else 0.0
+        buffers = {engine: one for engine, one in report.buffers.items() if one.seconds <= self._age_seconds}
+        own = {engine: one.max_percent for engine, one in buffers.items() if one.seconds <= own_seconds}
+        before = [one.max_percent for one in buffers.values() if one.seconds > own_seconds]
         percent = values.utilization_percent
         values = replace(
             values,
@@ -194,24 +193,24 @@ class _ProbeReader:
         values = replace(
             values, utilization_percent=max(percent, own.get(GPU, 0.0)), buffer_percent=highest_known(before)
         )
-        seen_seconds = max(seen_seconds, told[GPU].seconds if GPU in told else 0.0)
+        seen_seconds = max(seen_seconds, buffers[GPU].seconds if GPU in buffers else 0.0)
         return values, min(seen_seconds, self._interval_seconds)
 
 
 def _reports(lines: Collection[str], uuids: list[str]) -> dict[str, UtilizationReport]:
-    """Return what ``nvidia-smi -q -d UTILIZATION`` printed, by UUID.
+    """Return the output of ``nvidia-smi -q -d UTILIZATION`` by UUID.
 
-    The GPUs are listed without one, in the same order as in the readings. All are the workspace's own: were the order
-    another, its verdict would be the same.
+    It lists GPUs without a UUID, in the order of the readings. All GPUs are the workspace's, so another order would
+    give the same verdict.
     """
     found = read_reports(line.removeprefix("buffer ") for line in lines if line.startswith("buffer "))
     return dict(zip(uuids, found, strict=True)) if len(found) == len(uuids) else {}
 
 
 def _by_count(leased: tuple[str, ...], seen: list[str], result: ProbeResult) -> dict[str, str]:
-    """Return which UUID stands for each leased GPU: those seen, in the order in which nvidia-smi lists them.
+    """Return the UUID for each leased GPU, in nvidia-smi's order.
 
-    Several parts of one device are listed as that device once: it then stands for the remaining parts.
+    Several parts of one device are listed once as that device, which then represents the remaining parts.
     """
     uuids, names = list(seen), list(dict.fromkeys(leased))
     if result.shared and uuids:
@@ -227,7 +226,7 @@ def _body(result: ProbeResult) -> tuple[list[str], str]:
         return [], f"the probe printed more than {MOST_LINES} lines"
     lines = [line.rstrip("\r") for line in result.text.split("\n")]
     if BEGIN not in lines:
-        return [], "the probe printed no beginning"
+        return [], "the probe printed no begin marker"
     lines = lines[lines.index(BEGIN) + 1 :]
     if END not in lines:
         return [], "the probe's output was cut off"

@@ -1,9 +1,9 @@
-"""How the tables of AMD's and Intel's tools are read, as strictly as the rows of ``nvidia-smi``. Not tried on hardware.
+"""The tables of AMD's and Intel's tools, read like the rows of ``nvidia-smi``. Not tested on hardware.
 
-- ``amd-smi metric --usage --mem-usage --csv``: a row a GPU; memory in MiB, which it calls MB; ``N/A`` is unknown.
-- ``rocm-smi --showuse --showmeminfo vram --csv``: a row a GPU; memory in bytes; warnings may stand before the header.
-- ``xpu-smi dump -d -1 -m 0,18 -i 1 -n 2``: a row a second and GPU. Utilization is of the second before, so that the
-  first row may know none.
+- ``amd-smi metric --usage --mem-usage --csv``: one row for each GPU, memory in MiB (called MB), ``N/A`` is unknown.
+- ``rocm-smi --showuse --showmeminfo vram --csv``: one row for each GPU, memory in bytes, warnings before the header.
+- ``xpu-smi dump -d -1 -m 0,18 -i 1 -n 2``: one row for each second and GPU. Utilization is of the second before, so the
+  first row may not have it.
 
 Source: the documentation of ROCm's AMD SMI and ROCm SMI, and of Intel's XPU Manager.
 """
@@ -15,14 +15,24 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from gpuspawner.backends.probes.nvidia_smi import IN_MIB, MIB, READING, Pass, Told, Unit, Values, is_whole, values_of
+from gpuspawner.backends.probes.nvidia_smi import (
+    IN_MIB,
+    MIB,
+    READING,
+    Pass,
+    ToolOutput,
+    Unit,
+    Values,
+    is_whole,
+    values_of,
+)
 from gpuspawner.core.errors import quoted
 
 
 class Table(NamedTuple):
-    """The columns that are read of one tool's table, and how it writes numbers.
+    """The columns of one tool's table, and its unit of memory.
 
-    ``total`` is "" where it tells none. It prints ``moments`` rows of each GPU in one run.
+    ``total`` is "" without that column. One run prints ``moments`` rows of each GPU.
     """
 
     gpu: str
@@ -43,10 +53,10 @@ TOOLS: Mapping[str, Table] = {
 }
 
 
-def read_tables(lines: Iterable[str]) -> Told | None:
-    """Return what one of :data:`TOOLS` told, by the number of the GPU; None where none of them was run.
+def read_tables(lines: Iterable[str]) -> ToolOutput | None:
+    """Return the output of one of :data:`TOOLS` by the GPU's number, None if no such tool ran.
 
-    GPUs have no UUID here: workspaces see their own alone, and they are listed in one order.
+    GPUs have no UUID here. A workspace only sees its own GPUs, always in the same order.
     """
     runs: list[tuple[int, list[str]]] = []
     tool = ""
@@ -65,7 +75,7 @@ def read_tables(lines: Iterable[str]) -> Told | None:
         passes.append(Pass(code, said))
         for gpu, values in found.items():
             rows.setdefault(gpu, []).append((number, values))
-    return Told(tool, tuple(passes), {gpu: tuple(of_gpu) for gpu, of_gpu in rows.items()})
+    return ToolOutput(tool, tuple(passes), {gpu: tuple(of_gpu) for gpu, of_gpu in rows.items()})
 
 
 def _of_one_run(tool: str, printed: list[str]) -> tuple[dict[str, Values], str]:
@@ -91,7 +101,7 @@ def _of_one_run(tool: str, printed: list[str]) -> tuple[dict[str, Values], str]:
 
 
 def _cells(line: str) -> list[str]:
-    """Return the cells of a line, none where it is no CSV: a cell may hold a list, in quotes."""
+    """Return the cells of a line, [] if it is not CSV. A cell may hold a quoted list."""
     try:
         return [cell.strip() for row in csv.reader([line], strict=True) for cell in row]
     except csv.Error:
@@ -103,12 +113,12 @@ def _values(tool: str, table: Table, header: list[str], cells: list[str], line: 
         return Values(problem=f"{tool} printed a row that is not understood: {quoted(line)}")
     row = dict(zip(header, cells, strict=True))
     total = row.get(table.total, "") if table.total else None
-    # Persistence: a high value of a GPU that nobody holds is believed, since none of these tools is known to wake one.
+    # These tools are not known to wake a GPU, so a high value of an unused GPU is trusted.
     return values_of(row[table.utilization], row.get(table.used, ""), total, table.unit, persistence=True)
 
 
 def _of_run(tool: str, table: Table, rows: list[Values]) -> Values:
-    """Join the rows of a GPU in one run. The first of several may not know the utilization yet."""
+    """Join the rows of a GPU in one run. The first of several may lack the utilization."""
     if len(rows) != table.moments:
         return Values(problem=f"{tool} listed it {len(rows)} times in one reading, not {table.moments}")
     last = rows[-1]

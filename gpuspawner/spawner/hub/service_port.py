@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuspawner.backends.ports import first_free_after, holder_of, is_free
+from gpuspawner.backends.ports import find_listener, first_free_after, is_free
 
 
 def refuse_taken(port: int, host: str, data: Path) -> None:
@@ -17,7 +17,7 @@ def refuse_taken(port: int, host: str, data: Path) -> None:
     """
     if is_free(port, host):
         return
-    holder = holder_of(port)
+    holder = find_listener(port)
     if holder.data != data and not is_free(port, host):  # once more: it may have ended just now
         raise SystemExit(
             f"gpuspawner: port {port}, which this hub's GPU service needs, is taken by {holder.words}. End that one, "

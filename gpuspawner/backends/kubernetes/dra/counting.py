@@ -113,7 +113,7 @@ class DeviceCounts:
         sick: number of tainted units.
         taints: taints of the tainted units.
         models: the product behind each resource.
-        blocked: free units that nobody can get, because other claims use parts of the same GPUs.
+        blocked: free units that cannot be allocated, because other claims use parts of the same GPUs.
         blockers: those claims.
     """
 

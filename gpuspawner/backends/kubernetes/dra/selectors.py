@@ -1,6 +1,6 @@
 """CEL expressions about a device, evaluated as Kubernetes' scheduler does.
 
-An expression that fails for a device counts as false here. The scheduler stops at such an expression.
+An expression that fails for a device counts as false here. The scheduler stops at the expression instead.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``-q`` and ``-q -x``: one tree of values in two forms. The default table and ``-L``."""
+"""The report of ``-q``, the default table and ``-L``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Node = tuple[str, str, "str | list[Node]"]
-"""Label of the report, tag of the XML, and a value or what stands below."""
+"""Label, tag, and a value or the nodes below."""
 
 NONE = "N/A"
 SAMPLES_TAG = "gpu_utilization_samples"
-"""The sample buffer, which only ``-d`` shows."""
+"""The sample buffer, which is shown only with ``-d``."""
 DISPLAYS = {
     "MEMORY": ("fb_memory_usage",),
     "UTILIZATION": ("utilization", SAMPLES_TAG),
@@ -27,11 +27,11 @@ DISPLAYS = {
     "PIDS": ("processes",),
     "PERFORMANCE": ("performance_state",),
 }
-"""Which parts ``-d`` shows."""
+"""The parts that ``-d`` shows."""
 
 
 def report(boards: tuple[Board, ...], displays: str | None) -> Iterator[str]:
-    """Return the lines of ``-q``, or of those parts that ``-d`` names. An unknown name is a KeyError."""
+    """Return the lines of ``-q``, or of the parts that ``-d`` names. Raises KeyError for an unknown name."""
     tags = None if displays is None else {tag for one in displays.split(",") for tag in DISPLAYS[one.strip().upper()]}
     yield ""
     yield "==============NVSMI LOG=============="
@@ -211,7 +211,7 @@ def _as_text(node: Node, depth: int) -> Iterator[str]:
         yield "    " * depth + label
     for below in content:
         if tag == "process_info" and isinstance(below[2], str):
-            yield _line(depth, below[0], below[2], column=42)  # as the real tool: a narrower column there
+            yield _line(depth, below[0], below[2], column=42)  # the real tool has a narrower column here
         else:
             yield from _as_text(below, depth + 1)
 
@@ -231,10 +231,6 @@ def _as_xml(node: Node, depth: int) -> Iterator[str]:
 def _escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")  # xml.sax would double the start's time
 
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _WIDE = "+" + "-" * 89 + "+"
 _RULE = "+-----------------------------------------+------------------------+----------------------+"

@@ -29,8 +29,8 @@ from gpuspawner.core.queue.snapshot import LiveLeases, Snapshot
 from gpuspawner.core.quotas.ledger import rate_of
 from gpuspawner.core.rules import Limit, Quota, Rules, Team, What, Whom
 from gpuspawner.schedulers.own_queue import InMemoryScheduler
+from gpuspawner.service.engine.scheduler_sync import at_once
 from gpuspawner.service.garbage import look_seldom
-from gpuspawner.service.leases.syncs import at_once
 
 KINDS = {"a100": GpuKind("a100", "A100", 80 * 2**30)}
 NODES = [n for n in (100, 1_000, 10_000) if n <= int(os.environ.get("NODES", "10000"))]

@@ -21,13 +21,13 @@ from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.evidence import read_evidence
 from gpuspawner.core.idle.policies import LifecyclePolicy
-from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.events import Stopped
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.quotas.ledger import Line, lines_of_end, rate_of
-from gpuspawner.service.observe.sampler import reading_rows
-from gpuspawner.service.rules.daily_use import parts_of_lines, parts_of_step
+from gpuspawner.service.engine.sampler import reading_rows
+from gpuspawner.service.rules.accounting import parts_of_lines, parts_of_step
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
 from gpuspawner.service.store.usage_sums import UsagePart
 from gpuspawner.simulate.habits import Habits, Sharing, Work
@@ -126,7 +126,7 @@ def a_lease(user: str, kind: str, count: int, start: float, seconds: float, poli
         slots=tuple(Slot(f"demo-{kind}-{number}") for number in range(count)),
         granted_at=start,
         running_at=start,
-        reason=Reason.STOPPED,
+        reason=ExitReason.STOPPED,
         ended_by=user,
         message="Demo: its user stopped it.",
         hub_gone=True,

@@ -9,8 +9,8 @@ from enum import Enum
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.gpus.fleet import Fleet, Gpu
 from gpuspawner.core.leases import events
-from gpuspawner.core.leases.endings import ENDINGS, Reason
-from gpuspawner.core.leases.events import Event, Told
+from gpuspawner.core.leases.events import Audience, Event
+from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.rules import Account, ClassHold
 from gpuspawner.core.units import BadValue, show_duration
@@ -210,7 +210,7 @@ def notices_of(steps: Iterable[Step], marks: Marks) -> tuple[Notice, ...]:
 
 def _is_told(step: Step) -> bool:
     event = step.event
-    if event.told is not Told.USER:
+    if event.told is not Audience.USER:
         return False
     return not isinstance(event, events.Granted) or step.at - step.asked_at >= UNWATCHED_SECONDS
 
@@ -228,9 +228,9 @@ def _notice(step: Step, *, unread: bool) -> Notice:
 
 
 def _of_end(event: events.Stopped) -> str:
-    if event.reason not in {one.value for one in Reason}:
+    if event.reason not in {one.value for one in ExitReason}:
         return "It ended"
-    return ENDINGS[Reason(event.reason)].words
+    return EXIT_KINDS[ExitReason(event.reason)].words
 
 
 def in_order(*kinds: Collection[Notice]) -> tuple[Notice, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from gpuspawner.core.errors import quoted
-from gpuspawner.core.leases.lease import BACK_OFF_SECONDS
+from gpuspawner.core.leases.transitions import BACK_OFF_SECONDS
 from gpuspawner.core.text_fields import did_you_mean
 from gpuspawner.service.log import FORMS, TEXT
 

@@ -14,7 +14,7 @@ from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from gpuspawner.core.authentication import PROOF, Asked, is_same, new_nonce, prove_answer, request_headers
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
-from gpuspawner.core.leases.release import Release
+from gpuspawner.core.leases.reports import ReleaseReport
 
 AWAY = "The GPU service does not answer."
 NOT_OURS = "What answers at the GPU service's address is not this hub's GPU service: tell your administrator."
@@ -69,7 +69,7 @@ class LeaseClient:
         path, body = f"/internal/leases/{lease}/requeue", {"why": why, "node": node}
         return await self._call("POST", path, {"attempt": attempt}, body)
 
-    async def release(self, release: Release) -> None:
+    async def release(self, release: ReleaseReport) -> None:
         """Tell how a start or a server ended."""
         arguments = {"attempt": release.attempt, "outcome": release.outcome}
         path = f"/internal/leases/{release.lease}/release"

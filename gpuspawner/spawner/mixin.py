@@ -19,7 +19,7 @@ from traitlets.config import LoggingConfigurable
 from gpuspawner.catalog import SSH, PodQueues, default_url
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.gpus.pools import PATIENCE, patience_seconds
-from gpuspawner.core.leases.release import Release
+from gpuspawner.core.leases.reports import ReleaseReport
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.units import show_duration
 from gpuspawner.spawner.attempt import Attempt
@@ -380,14 +380,14 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
         if end is not None and attempt.lease:
             await self._gpu_take_end(end)
             output = self._gpu_attempt.output if end in {"failed", "died"} else ""
-            await self._gpu_release(Release(*attempt.key, end, self._gpu_attempt.message, output))
+            await self._gpu_release(ReleaseReport(*attempt.key, end, self._gpu_attempt.message, output))
         elif end == "cancelled" and attempt.is_asked:
             await self._gpu_forget()
         result = super().run_post_stop_hook()
         if asyncio.iscoroutine(result):
             await result
 
-    async def _gpu_release(self, release: Release) -> None:
+    async def _gpu_release(self, release: ReleaseReport) -> None:
         try:
             try:
                 await self._gpu_client().release(release)

@@ -21,7 +21,7 @@ def world(tmp_path, monkeypatch):
     warned = events.WarnedIdle("GPU 0 has done nothing for 30 min (highest 1 %).")
     told = [(pages.NOW - 1200, warned), (pages.NOW - 600, stopped)]
     lines = [AuditLine(at, "gone", "alice", "gpuspawner", event) for at, event in told]
-    made.call(made.parts.book.save, gone, audit=lines)
+    made.call(made.parts.registry.save, gone, audit=lines)
     yield made
     made.close()
 

@@ -7,8 +7,8 @@ import pytest
 from playwright.sync_api import expect
 from service_pages import open_page, pages
 
-from gpuspawner.core.leases.disputing import dispute
 from gpuspawner.core.leases.lease import Key, Phase
+from gpuspawner.core.leases.transitions import dispute
 
 NOW = pages.NOW
 

@@ -7,10 +7,10 @@ from fake_kueue import is_true
 from kueue_world import API, NOTICE_SECONDS, a_world, asks, hold, installed
 from lease_builders import NOW
 
-from gpuspawner.core.leases import lease as leases
-from gpuspawner.core.leases.coming_back import again
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases import transitions
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.leases.transitions import successor
 from gpuspawner.schedulers.kueue.workloads import name_of
 
 pytestmark = pytest.mark.slow
@@ -49,8 +49,8 @@ async def test_it_lends_what_is_free_and_takes_it_back_after_the_notice(world):
     assert says.startswith("Kueue says: ")
     assert "Other workloads are stopping to free resources for it." in says, says
     made = world.of(victim)["metadata"]["uid"]
-    ended = replace(victim, phase=Phase.ENDED, reason=Reason.MADE_ROOM, ended_by="Kueue")
-    back = again(ended, "back", NOW + NOTICE_SECONDS)
+    ended = replace(victim, phase=Phase.ENDED, reason=ExitReason.MADE_ROOM, ended_by="Kueue")
+    back = successor(ended, "back", NOW + NOTICE_SECONDS)
     world.put(back)
     (lender,) = await world.granted(lender)
     place = await world.until(lambda answer: answer.places().get("back"), "it waits again")
@@ -141,7 +141,7 @@ async def test_a_flavor_in_which_its_pod_found_no_place_twice_is_left_out(world)
         starting = replace(lease, phase=Phase.STARTING, slots=grant.slots)
         world.put(starting)
         await world.taken(starting)
-        lease = leases.requeue(starting, "No room.", 60, NOW, "another node")
+        lease = transitions.requeue(starting, "No room.", 60, NOW, "another node")
         world.put(lease)
         await world.freed(lease)
         assert world.of(lease)["spec"]["active"] is False
@@ -168,7 +168,7 @@ async def test_what_is_evicted_while_it_starts_goes_on_and_is_warned_once_it_run
         world.put(replace(starting, phase=Phase.RUNNING, running_at=NOW))
         (told,) = await world.until(lambda answer: answer.preempted, "it is warned")
         assert told.at == NOW + NOTICE_SECONDS
-        world.put(leases.requeue(starting, "No room.", 0, NOW, ""))
+        world.put(transitions.requeue(starting, "No room.", 0, NOW, ""))
         await world.freed(lease)
     finally:
         hold(world, "None")

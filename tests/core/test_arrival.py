@@ -13,10 +13,10 @@ from gpuspawner.core.idle.evidence import read_evidence
 from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import PROBED, SoftReading
 from gpuspawner.core.idle.verdicts import Arrival, Sign, Turn, resume_arrival, sign_of, wait_on
-from gpuspawner.core.leases import lease as leases
-from gpuspawner.core.leases.coming_back import found
+from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.leases.times import earlier
+from gpuspawner.core.leases.lifetimes import move_back
+from gpuspawner.core.leases.transitions import recover
 
 POLICY = IdlePolicy()
 CLAIM = 1800.0
@@ -138,16 +138,18 @@ STARTING = replace(a_lease(phase=Phase.STARTING), slots=(Slot("gpu"),), granted_
 
 
 def test_only_what_came_while_nobody_looked_waits_for_somebody():
-    assert leases.run(STARTING, "s", 9.0).arrival == Arrival(CLAIM)
-    assert leases.run(replace(STARTING, unwatched=False), "s", 9.0).arrival is None
-    assert leases.run(replace(STARTING, slots=()), "s", 9.0).arrival is None
-    assert leases.run(replace(STARTING, adopted=True), "s", 9.0).arrival is None, "nobody knows who came meanwhile"
-    dropped = leases.drop_start(STARTING, 9.0)
-    assert found(dropped, "s", 1, STARTING.slots, 9.0).arrival is None
+    assert transitions.run(STARTING, "s", 9.0).arrival == Arrival(CLAIM)
+    assert transitions.run(replace(STARTING, unwatched=False), "s", 9.0).arrival is None
+    assert transitions.run(replace(STARTING, slots=()), "s", 9.0).arrival is None
+    assert transitions.run(replace(STARTING, adopted=True), "s", 9.0).arrival is None, "nobody knows who came meanwhile"
+    dropped = transitions.drop_start(STARTING, 9.0)
+    assert recover(dropped, "s", 1, STARTING.slots, 9.0).arrival is None
 
 
 def test_keep_is_somebody_and_a_clock_that_went_back_moves_when_they_came():
-    kept = leases.keep(leases.run(STARTING, "s", 9.0), until=99.0, now=20.0)
+    kept = transitions.keep(transitions.run(STARTING, "s", 9.0), until=99.0, now=20.0)
     assert (kept.arrival, kept.claimed_at, kept.kept_until) == (None, 20.0, 99.0)
-    assert earlier(kept, 5.0).claimed_at == 15.0
-    assert leases.keep(leases.run(replace(STARTING, unwatched=False), "s", 9.0), 99.0, 20.0).claimed_at is None
+    assert move_back(kept, 5.0).claimed_at == 15.0
+    assert (
+        transitions.keep(transitions.run(replace(STARTING, unwatched=False), "s", 9.0), 99.0, 20.0).claimed_at is None
+    )

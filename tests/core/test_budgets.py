@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from lease_builders import a_lease, a_request
 
 from gpuspawner.core.calendar import Per, milliseconds, period_of
-from gpuspawner.core.leases.endings import Reason
-from gpuspawner.core.leases.lease import Key, Phase, stop
+from gpuspawner.core.leases.exits import ExitReason
+from gpuspawner.core.leases.lease import Key, Phase
+from gpuspawner.core.leases.transitions import stop
 from gpuspawner.core.quotas.budgets import (
     Asker,
     Balances,
@@ -221,7 +222,7 @@ def test_no_period_is_ever_given_more_than_it_has_and_none_is_cut_without_need(s
         now += passes
         for lease in [one for one in held if one.deadline_at <= now]:
             held.remove(lease)
-            ended = stop(lease, Reason.EXPIRED, "gpuspawner", "", lease.deadline_at)
+            ended = stop(lease, ExitReason.EXPIRED, "gpuspawner", "", lease.deadline_at)
             lines += lines_of_end(lease, ended, ZoneInfo(zone))
         used = Accounts(charged_by(lines, now, ZoneInfo(zone)))
         books = Balances(now, held, whole, used)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from lease_builders import A100, HALF, NOW, a_lease, a_request
 
 from gpuspawner.core.calendar import HOUR_MS, Per, Span, milliseconds, period_of, split
-from gpuspawner.core.leases.endings import Reason
-from gpuspawner.core.leases.lease import Phase, stop
+from gpuspawner.core.leases.exits import ExitReason
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.leases.transitions import stop
 from gpuspawner.core.quotas.ledger import (
     HALF_LIFE_SECONDS,
     Charge,
@@ -41,7 +42,7 @@ def ran(start, *, rate=RATE, **changes):
 
 
 def lines(lease, at, zone=UTC):
-    return lines_of_end(lease, stop(lease, Reason.STOPPED, "alice", "", at), zone)
+    return lines_of_end(lease, stop(lease, ExitReason.STOPPED, "alice", "", at), zone)
 
 
 def total(found, what=None):
@@ -132,7 +133,7 @@ def test_nothing_is_charged_where(lease, why):
 def test_a_step_that_ends_nothing_charges_nothing():
     lease = ran(NOW)
     assert lines_of_end(lease, replace(lease, phase=Phase.RECLAIMING), UTC) == []
-    stopping = stop(lease, Reason.STOPPED, "alice", "", NOW + 60)
+    stopping = stop(lease, ExitReason.STOPPED, "alice", "", NOW + 60)
     assert lines_of_end(stopping, replace(stopping, phase=Phase.ENDED), UTC) == []
 
 

@@ -6,9 +6,9 @@ import pytest
 from lease_builders import A100, GIB, HALF, KINDS, NOW, a_lease, a_request, fleet, gpu
 
 from gpuspawner.core.gpus.fleet import USED_UP, memory_words
-from gpuspawner.core.leases.coming_back import is_by_share
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.leases.transitions import is_by_share
 from gpuspawner.core.queue.fair_share import Uses
 from gpuspawner.core.queue.order import MOST_TOLD, Standing, longest_waiting, passed_by
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
@@ -64,9 +64,9 @@ def test_who_makes_room_by_share_is_known_before_and_after_its_end():
     assert is_by_share(replace(lease, notice=notice))
     assert not is_by_share(replace(lease, notice=replace(notice, by="root")))
     assert not is_by_share(replace(lease, notice=replace(notice, preemption="")))
-    ended = a_lease("a", Phase.ENDED, reason=Reason.MADE_ROOM, ended_by="gpuspawner", notice=notice)
+    ended = a_lease("a", Phase.ENDED, reason=ExitReason.MADE_ROOM, ended_by="gpuspawner", notice=notice)
     assert is_by_share(ended)
-    assert not is_by_share(replace(ended, reason=Reason.IDLE))
+    assert not is_by_share(replace(ended, reason=ExitReason.IDLE))
 
 
 def test_memory_that_nothing_enforces_is_called_so():

@@ -6,10 +6,10 @@ import pytest
 
 from gpuspawner.core.administration import several
 from gpuspawner.core.idle.verdicts import Arrival
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Lease, Phase
+from gpuspawner.core.leases.lifetimes import CARRIED_OUT, settled
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.leases.warned import CARRIED_OUT, settled
 from gpuspawner.core.rules import Notice
 
 ASKED = Request("alice", "pytorch", "default", "a100", 1, 2.0, 2**30, 3600)
@@ -27,7 +27,7 @@ WARNED = {
 def test_a_warning_is_over_with_what_it_threatened_or_otherwise(reason):
     before = WARNED[reason]
     assert settled(before, before) == []
-    for of, outcome in ((next(iter(CARRIED_OUT[reason])), "ended"), (Reason.FAILED, "ended otherwise")):
+    for of, outcome in ((next(iter(CARRIED_OUT[reason])), "ended"), (ExitReason.FAILED, "ended otherwise")):
         stops = replace(before, phase=Phase.STOPPING, reason=of)
         assert settled(before, stops) == [(reason, outcome)]
         assert settled(stops, replace(stops, phase=Phase.ENDED)) == [], "it counts once"

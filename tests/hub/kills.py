@@ -23,9 +23,9 @@ def armed(step):
         return
     os.kill(os.getpid(), signal.SIGKILL)
 
-from gpuspawner.service.leases.reclaimer import Reclaimer
-from gpuspawner.service.observe.hub import Hub
-from gpuspawner.service.leases.book import Book
+from gpuspawner.service.engine.reclaimer import Reclaimer
+from gpuspawner.service.engine.hub import Hub
+from gpuspawner.service.engine.registry import Book
 from {module} import {backend}
 mark, stop, end, save = Reclaimer.mark, Hub.stop, {backend}.end, Book.save
 

@@ -16,7 +16,7 @@ from reference_server import TOKEN, reference_server
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.catalog import HttpSchedulerAddress
 from gpuspawner.core.errors import Conflict, Unavailable
-from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 from gpuspawner.core.rules import Notice
@@ -83,8 +83,8 @@ class Both:
         for grant in answer.grants():
             lease, used = self.leases[grant.claim.id], self.seen().used
             if lease.phase in WAITING and all(used.get(slot.gpu, 0) + slot.share <= 1 for slot in grant.slots):
-                given = leases.grant(lease, grant.slots, self.now, given=grant.kind)
-                self.leases[lease.id] = leases.acknowledge(given, "", self.now)
+                given = transitions.grant(lease, grant.slots, self.now, given=grant.kind)
+                self.leases[lease.id] = transitions.acknowledge(given, "", self.now)
         for one in answer.preempted:
             lease = self.leases[one.lease_id]
             self.leases[lease.id] = replace(lease, notice=Notice(SCHEDULER, one.at, one.why, "it"))
@@ -168,7 +168,7 @@ async def test_what_runs_and_it_forgot_is_told_again_and_what_we_do_not_know_is_
 async def test_a_preemption_is_acknowledged_once_its_user_was_told_and_refuses_to_extend(both):
     held = both.ask(3)
     await both.agree()
-    both.leases[held] = leases.run(both.leases[held], "then", both.now)
+    both.leases[held] = transitions.run(both.leases[held], "then", both.now)
     await both.agree()
     both.admin("jobs", id="llm", kind="a100", count=3)
     until = time.monotonic() + 60
@@ -267,12 +267,12 @@ async def played(served, folder, steps):
             both.made += 1
             with contextlib.suppress(Conflict):
                 changed = a_request(count=1 + value % 3)
-                both.leases[name] = leases.join(
+                both.leases[name] = transitions.join(
                     both.leases[name], changed, {}, start_id=f"start {both.made}", boot_id="b", now=both.now
                 )
         elif what == "lapse" and name and both.leases[name].phase is Phase.STARTING:
             both.now += 1
-            both.leases[name] = leases.requeue(both.leases[name], "No room.", 0.0, both.now)
+            both.leases[name] = transitions.requeue(both.leases[name], "No room.", 0.0, both.now)
         elif what == "fault":
             both.admin("faults", kind=value)
         elif what == "forget":

@@ -12,7 +12,7 @@ from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 from pydantic import ValidationError
 
 from gpuspawner.core.gpus.fleet import Slot
-from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.snapshot import claim_of
 from gpuspawner.schedulers.base import Offer
@@ -46,8 +46,8 @@ def a_grant(*given, kind="a100", cluster="east"):
 
 def test_a_revision_is_the_same_after_a_restart_and_rises_with_each_lapse_and_attempt():
     first = a_lease()
-    asked_again = leases.join(first, a_request(count=2), {}, start_id="2", boot_id="b", now=NOW)
-    lapsed = leases.lapse(leases.grant(asked_again, slots("g"), NOW), NOW + 30)
+    asked_again = transitions.join(first, a_request(count=2), {}, start_id="2", boot_id="b", now=NOW)
+    lapsed = transitions.lapse(transitions.grant(asked_again, slots("g"), NOW), NOW + 30)
     line = [ClaimStates().number(claim_of(x)) for x in (first, asked_again, lapsed)]
     assert line == sorted(set(line))
     assert ClaimStates().number(claim_of(lapsed)) == line[-1] <= 2**53 - 1
@@ -81,16 +81,18 @@ def test_a_released_state_is_none_and_a_complete_answer_says_what_is_gone():
 
 
 def test_what_is_reserved_asks_for_nothing_until_its_start_took_it():
-    reserved = leases.grant(a_lease(), slots("a100-1"), NOW)
+    reserved = transitions.grant(a_lease(), slots("a100-1"), NOW)
     told = lease_body(reserved, a_state(7, "granted"), 7, fleet(gpu(1)), write_timestamp)
     assert (told["want"], told["holds"]) == ("wait", None)
-    told = lease_body(leases.acknowledge(reserved, "", NOW), a_state(7, "granted"), 7, fleet(gpu(1)), write_timestamp)
+    told = lease_body(
+        transitions.acknowledge(reserved, "", NOW), a_state(7, "granted"), 7, fleet(gpu(1)), write_timestamp
+    )
     assert told["want"] == "hold"
     assert told["holds"]["slots"] == [{"node": "node-1", "gpus": ["a100-1"], "count": 1}]
 
 
 def test_what_the_scheduler_forgot_is_told_as_held_also_where_it_is_only_reserved():
-    reserved = leases.grant(a_lease(), slots("a100-1"), NOW)
+    reserved = transitions.grant(a_lease(), slots("a100-1"), NOW)
     assert not is_up_to_date(reserved, None, 7)
     assert lease_body(reserved, None, 7, fleet(gpu(1)), write_timestamp)["want"] == "hold"
     running = a_lease(phase=Phase.RUNNING, held=slots("a100-1"))

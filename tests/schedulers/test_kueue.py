@@ -12,9 +12,10 @@ from gpuspawner.catalog import KueueQueues
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Gpu, Group
 from gpuspawner.core.leases import lease as leases
-from gpuspawner.core.leases.coming_back import again
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases import transitions
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.leases.transitions import successor
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 from gpuspawner.schedulers.base import SCHEDULER
 from gpuspawner.schedulers.kueue.cluster import KueueCluster
@@ -120,8 +121,8 @@ async def test_what_kueue_takes_back_is_warned_first_and_its_quota_is_freed_once
     assert (await world.sync(noticed, now=NOW + 100)).preempted[0].at == told.at, "the notice is no longer for asking"
     assert is_true(world.of(up), "QuotaReserved"), "while it runs, its quota is its own"
     world.kueue.stop = "Hold"
-    ended = replace(up, phase=Phase.ENDED, reason=Reason.MADE_ROOM, ended_by="Kueue")
-    back = again(ended, "a2", NOW + 300)
+    ended = replace(up, phase=Phase.ENDED, reason=ExitReason.MADE_ROOM, ended_by="Kueue")
+    back = successor(ended, "a2", NOW + 300)
     await world.sync(back, now=NOW + 300)
     one = world.of(back)
     assert (name_of(back), is_true(one, "QuotaReserved"), is_true(one, "Requeued")) == (name_of(up), False, True)
@@ -136,7 +137,7 @@ async def test_a_flavor_in_which_a_pod_found_no_place_twice_is_left_out(world):
         assert (grant.kind, {slot.group.node for slot in grant.slots}) == ("", {"node-a"})
         starting = replace(lease, phase=Phase.STARTING, slots=grant.slots)
         await world.sync(starting)
-        lease = leases.requeue(starting, "No room.", 60, NOW, "node-a")
+        lease = transitions.requeue(starting, "No room.", 60, NOW, "node-a")
         answer = await world.sync(lease)
         assert not answer.grants(), "it backs off"
         assert not is_true(world.of(lease), "QuotaReserved"), "and holds no quota meanwhile"
@@ -203,7 +204,7 @@ async def test_what_is_evicted_while_it_starts_and_then_fails_waits_at_its_place
     await world.sync(starting)
     world.kueue.evict(name_of(lease))
     later = a_lease("b", asked_at=NOW + 1)
-    failed = leases.requeue(starting, "No room.", 60, NOW, "node-a")
+    failed = transitions.requeue(starting, "No room.", 60, NOW, "node-a")
     answer = await world.sync(failed, later)
     assert [x.claim.id for x in answer.grants()] == ["b"], "its quota is free once nothing of it runs"
     assert not is_true(world.of(failed), "QuotaReserved")
@@ -216,7 +217,7 @@ async def test_annotations_that_somebody_changed_stop_nobody(world, odd):
     (grant,) = (await world.sync(lease)).grants()
     starting = replace(lease, phase=Phase.STARTING, slots=grant.slots)
     await world.sync(starting)
-    failed = leases.requeue(starting, "No room.", 60, NOW, "node-a")
+    failed = transitions.requeue(starting, "No room.", 60, NOW, "node-a")
     world.of(lease)["metadata"]["annotations"] |= {HELD: odd, FAILURES: odd}
     answer = await world.sync(failed, a_lease("b", asked_at=NOW + 1))
     assert [x.claim.id for x in answer.grants()] == ["b"]
@@ -331,7 +332,7 @@ async def test_teams_and_users_have_queues_of_their_own(world):
 async def test_a_changed_request_gives_back_what_was_admitted_and_keeps_the_workload(world):
     lease = a_lease("a", request=a_request(count=2))
     assert len((await world.sync(lease)).grants()[0].slots) == 2
-    fewer = leases.join(lease, a_request(count=1), {}, start_id="start-2", boot_id="b", now=NOW)
+    fewer = transitions.join(lease, a_request(count=1), {}, start_id="start-2", boot_id="b", now=NOW)
     (grant,) = (await world.sync(fewer, turns=8)).grants()
     assert (len(grant.slots), grant.claim) == (1, claim_of(fewer))
     assert [verb for verb, _ in world.kueue.writes].count("create") == 1

@@ -15,7 +15,7 @@ from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.connection import ClusterSettings
 from gpuspawner.catalog import PodQueues
 from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 from gpuspawner.schedulers.base import UnusableScheduler
@@ -129,7 +129,7 @@ async def test_who_finds_no_gpu_free_is_granted_ones_that_are_coming_so_that_its
 async def test_a_pod_that_waits_is_of_its_kind_and_says_queue_and_priority_of_its_team(world):
     lease = asks("a", count=5, team="ml")
     (grant,) = (await world.grants(lease)).values()
-    patch = world.scheduler.patch(leases.grant(lease, grant.slots, NOW))
+    patch = world.scheduler.patch(transitions.grant(lease, grant.slots, NOW))
     title = world.scheduler.capabilities.title
     assert patch["waits_in"] == f"in {title}'s queue ml-gpus"
     beside = patch["pod"]["beside"]
@@ -152,7 +152,7 @@ async def test_the_queue_is_the_teams_then_the_users_then_that_of_all(world):
     for changes in ({"user": "ada", "team": "ml"}, {"user": "ada"}, {"user": "bob"}):
         lease = asks("a", **changes)
         (grant,) = (await world.grants(lease)).values()
-        patch = world.scheduler.patch(leases.grant(lease, grant.slots, NOW))
+        patch = world.scheduler.patch(transitions.grant(lease, grant.slots, NOW))
         beside = patch["pod"]["beside"]
         (queue,) = (beside.get("annotations") or beside.get("labels")).values()
         found.append((queue, beside["priorityClassName"]))
@@ -163,7 +163,7 @@ async def test_what_takes_no_gpu_waits_in_no_queue_and_what_none_is_there_of_wai
     without = a_lease("n", request=a_request(gpu=None))
     grants = await world.grants(without, asks("t", gpu="t4"))
     assert set(grants) == {"n"}
-    patch = world.scheduler.patch(leases.grant(without, (), NOW))
+    patch = world.scheduler.patch(transitions.grant(without, (), NOW))
     assert "waits_in" not in patch
     assert not patch["pod"]
 
@@ -177,7 +177,7 @@ async def test_nothing_is_granted_to_who_backs_off_is_away_or_asks_for_what_is_p
 
 async def test_pods_that_wait_hold_no_start_of_others_back(world):
     (grant,) = (await world.grants(asks("a", count=5))).values()
-    waits = replace(leases.grant(asks("a", count=5), grant.slots, NOW), phase=Phase.STARTING)
+    waits = replace(transitions.grant(asks("a", count=5), grant.slots, NOW), phase=Phase.STARTING)
     without = a_lease("n", request=a_request(gpu=None))
     assert set(await world.grants(waits, without, most_starts=1)) == {"n"}
 

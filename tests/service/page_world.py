@@ -24,7 +24,7 @@ from gpuspawner.core.authentication import Asked, new_nonce, request_headers
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.policies import Mode
 from gpuspawner.core.idle.verdicts import SampleKind, Streak
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.leases.stored_events import event_of
@@ -161,14 +161,14 @@ class World:
         lines = [
             AuditLine(at, lease.id, lease.user, actor, event_of(action, None, why)) for at, actor, action, why in audit
         ]
-        self.call(self.parts.book.save, lease, audit=lines, readings=readings)
+        self.call(self.parts.registry.save, lease, audit=lines, readings=readings)
         newest = {row.gpu: row for row in readings}
         if newest and lease.live:
             self.parts.sampler._newest[lease.id] = newest
         return lease
 
     def lease(self, lease_id):
-        return self.call(lambda: self.parts.book.get(lease_id) or self.parts.store.leases.get(lease_id))
+        return self.call(lambda: self.parts.registry.get(lease_id) or self.parts.store.leases.get(lease_id))
 
     def token(self, name):
         return f"{name}-{self.number}"
@@ -366,7 +366,7 @@ def reclaimed(lease_id="gone", user="alice", at=NOW - 600, seen=False, **changes
         "phase": Phase.ENDED,
         "phase_since": at,
         "ended_at": at,
-        "reason": Reason.IDLE,
+        "reason": ExitReason.IDLE,
         "ended_by": "gpuspawner",
         "message": message,
         "sampled_at": at,

@@ -12,7 +12,7 @@ from page_world import CATALOG, GPUS, NOW, Browser, api, in_grace, reclaimed, ru
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.calendar import Per
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Budget, Quota, Rate, Rules, Used, Whom
 from gpuspawner.service.notifications.messages import message_of
@@ -31,7 +31,7 @@ def world(make_web_world):
     made.save(running("runs", "alice", gpus=(0, 1)))
     made.save(running("other", "bob", gpus=(2,)))
     made.told = []
-    made.parts.book.told = lambda lease, line: made.told.append(message_of(made.parts, lease, line))
+    made.parts.registry.told = lambda lease, line: made.told.append(message_of(made.parts, lease, line))
     return made
 
 
@@ -94,10 +94,10 @@ def test_another_persons_workspace_ends_only_with_a_reason(world, action):
 def test_what_is_about_to_start_again_is_stopped_for_good(world):
     world.servers[""] = {"name": "", "started": "then", "ready": True, "pending": None, "url": "/"}
     post(world, "workspaces/move", ids=["runs"], now=True)
-    assert world.lease("runs").reason is Reason.MOVED
+    assert world.lease("runs").reason is ExitReason.MOVED
     (stopped,) = post(world, "workspaces/stop", ids=["runs"])["affected"]
     assert stopped["words"] == "It stops, and does not start again."
-    assert (world.lease("runs").reason, WHY in world.lease("runs").message) == (Reason.STOPPED, True)
+    assert (world.lease("runs").reason, WHY in world.lease("runs").message) == (ExitReason.STOPPED, True)
 
 
 @pytest.mark.parametrize("action", ["stop", "move"])
@@ -141,11 +141,11 @@ def test_what_was_announced_ends_then_and_what_is_moved_waits_at_its_old_place(w
     world.clock.at += 300
     world.call(world.parts.lifecycle.deadlines)
     moved, stopped = world.lease("runs"), world.lease("other")
-    assert (moved.phase, moved.reason, moved.ended_by) == (Phase.STOPPING, Reason.MOVED, "admin")
-    assert (stopped.reason, stopped.message) == (Reason.STOPPED, f"It was stopped by admin, from the API: {WHY}.")
+    assert (moved.phase, moved.reason, moved.ended_by) == (Phase.STOPPING, ExitReason.MOVED, "admin")
+    assert (stopped.reason, stopped.message) == (ExitReason.STOPPED, f"It was stopped by admin, from the API: {WHY}.")
     world.call(world.parts.reclaimer.drive, "runs")
     world.call(world.parts.reclaimer.drive, "runs")
-    (back,) = [x for x in world.call(lambda: list(world.parts.book)) if x.user == "alice"]
+    (back,) = [x for x in world.call(lambda: list(world.parts.registry)) if x.user == "alice"]
     assert (back.asked_at, back.tried_nodes, back.came_back) == (asked_at, (NODE,), True)
     assert audit_of(world, "runs")[0] == ("admin", "stop", "the API", "")
 
@@ -211,7 +211,7 @@ def test_what_an_administrator_extended_runs_as_long_where_it_was_preempted_mean
     post(world, "workspaces/extend", ids=["runs"], until="3d")
     post(world, "workspaces/move", ids=["runs"], now=True)
     world.call(world.parts.reclaimer.drive, "runs")
-    (back,) = [x for x in world.call(lambda: list(world.parts.book)) if x.user == "alice"]
+    (back,) = [x for x in world.call(lambda: list(world.parts.registry)) if x.user == "alice"]
     up = running(back.id, "alice", gpus=(3,), granted_until=back.granted_until)
     world.save(up)
     assert up.deadline_at < NOW + 86400
@@ -247,7 +247,7 @@ def test_what_others_take_of_a_budget_meanwhile_is_not_given_twice(make_web_worl
 
     async def extend(lease, until, before=scheduler.extend):
         if lease.id == "two":  # the first was stored meanwhile, and bob started something
-            await world.parts.book.save(running("third", "bob", gpus=(2,), **rate))
+            await world.parts.registry.save(running("third", "bob", gpus=(2,), **rate))
         await before(lease, until)
 
     scheduler.extend = extend
@@ -288,7 +288,7 @@ def test_its_user_may_move_off_a_drained_node(world):
     restrict(world, "drain", node=NODE)
     assert api(world, "alice", "workspaces/runs/move", "POST").status_code == 200
     moved = world.lease("runs")
-    assert (moved.reason, "node" in moved.message, "unhealthy" in moved.message) == (Reason.MOVED, True, False)
+    assert (moved.reason, "node" in moved.message, "unhealthy" in moved.message) == (ExitReason.MOVED, True, False)
 
 
 def test_a_restriction_lapses_by_itself_and_survives_a_restart(world):

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from page_world import NOW, running
 
 from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.quotas.ledger import Charge, lines_until, rate_of
 from gpuspawner.core.rules import Lost, Used
-from gpuspawner.service.rules.daily_use import part_of_reclaim, parts_of_rest, parts_of_step
+from gpuspawner.service.rules.accounting import part_of_reclaim, parts_of_rest, parts_of_step
 from gpuspawner.service.store import ReadingRow
 from tools.monitoring.panels import WASTE
 
@@ -103,7 +103,8 @@ def test_the_dashboard_of_waste_counts_what_nobody_came_to():
 
 
 @pytest.mark.parametrize(
-    ("reason", "reclaims"), [(Reason.IDLE, 1), (Reason.NOBODY_CAME, 1), (Reason.STOPPED, 0), (Reason.EXPIRED, 0)]
+    ("reason", "reclaims"),
+    [(ExitReason.IDLE, 1), (ExitReason.NOBODY_CAME, 1), (ExitReason.STOPPED, 0), (ExitReason.EXPIRED, 0)],
 )
 def test_what_nobody_came_to_is_reclaimed_as_what_is_idle_is(reason, reclaims):
     rate = rate_of(GpuKind("a100", "A100", 1), 2)

@@ -13,8 +13,8 @@ from tornado.testing import bind_unused_port
 from gpuspawner.core.authentication import NONCE, TICKET_SECONDS, Asked, new_nonce, request_headers, sign_ticket
 from gpuspawner.core.errors import Gone, Unavailable
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.leases.allocator import hash_token
-from gpuspawner.service.observe.known import STANDS_SECONDS
+from gpuspawner.service.engine.allocator import hash_token
+from gpuspawner.service.engine.hub import STANDS_SECONDS
 from gpuspawner.spawner.client import NOT_OURS, LeaseClient, is_proven, target_of
 from gpuspawner.spawner.web.live import ServiceView
 
@@ -73,7 +73,7 @@ async def a_token(world, lease):
     """The token of a running workspace, as its environment holds it."""
     token = "gpuws-of-" + lease.user
     changed = type(lease)(**{**vars(lease), "token_hash": hash_token(token)})
-    await world.book.save(changed)
+    await world.registry.save(changed)
     return f"token {token}"
 
 
@@ -283,7 +283,7 @@ async def test_promise_10_a_bad_request_is_refused_alike_by_check_and_start(worl
     assert status in {400, 403}
     assert {"field", "asked", "limit", "remedy", "message"} == set(answer["error"])
     assert all(answer["error"].values())
-    assert list(world.book) == []
+    assert list(world.registry) == []
     assert (await world.ask("alice")).phase is Phase.RESERVED, "the next plain start works"
 
 
@@ -417,7 +417,7 @@ async def test_a_store_that_is_away_is_a_503_with_the_reason(world, call):
     with world.database.connected():  # as another service that writes
         status, answer = await call(SPAWNER, "POST", "/internal/acquire", ask)
     assert (status, "The store does not answer" in answer["error"]["message"]) == (503, True)
-    assert list(world.book) == []
+    assert list(world.registry) == []
     assert (await call(SPAWNER, "POST", "/internal/acquire", ask))[0] == 200
 
 
@@ -425,7 +425,7 @@ async def test_promise_10_a_hub_that_has_another_id_than_its_service_knows_is_to
     await world.round()
     ask = {"hub": "new-id", "user": "alice", "user_created": "t", "server": "", "options": {}}
     status, answer = await call(SPAWNER, "POST", "/internal/acquire", {**ask, "start_id": "1", "boot_id": "b"})
-    assert (status, list(world.book)) == (503, [])
+    assert (status, list(world.registry)) == (503, [])
     assert f"The hub has the id new-id, and this GPU service is for {world.hub_id}" in answer["error"]["message"]
 
 

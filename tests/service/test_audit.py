@@ -151,7 +151,7 @@ def many(world, count=7):
         AuditLine(NOW - DAY * (count - n), f"w{n}", "carol", "admin" if n % 2 else "gpuspawner", events.Started())
         for n in range(count)
     ]
-    world.call(world.parts.book.save, audit=lines)
+    world.call(world.parts.registry.save, audit=lines)
 
 
 @pytest.mark.postgresql
@@ -161,7 +161,7 @@ def test_pages_by_cursor_hold_every_line_once_also_where_more_come_meanwhile(wor
     for _ in range(9):
         page = found(world, f"user=carol&limit=3{before}")
         seen += [x["target"] for x in page["audit"]]
-        world.call(world.parts.book.save, audit=[AuditLine(NOW, "new", "carol", "admin", events.Started())])
+        world.call(world.parts.registry.save, audit=[AuditLine(NOW, "new", "carol", "admin", events.Started())])
         if page["next"] is None:
             break
         before = f"&before={page['next']}"
@@ -188,7 +188,7 @@ def test_filters(world, query, targets):
 def test_who_is_called_as_a_part_of_the_service_hides_nothing(world):
     done = AuditLine(NOW, "runs", "hub", "hub", events.Extended(3600.0), "the API")
     by_itself = AuditLine(NOW, "other", "bob", "hub", events.Started())
-    world.call(world.parts.book.save, audit=[done, by_itself])
+    world.call(world.parts.registry.save, audit=[done, by_itself])
     assert [x["target"] for x in found(world, "by=people")["audit"]] == ["runs"]
     assert [x["target"] for x in found(world, "by=parts")["audit"]] == ["other"]
 
@@ -218,7 +218,7 @@ def test_page_csv_and_json_say_the_same_and_no_cell_is_calculated(world):
     act(world, "restrictions", reason="=1+1", what="pause")
     act(world, "workspaces/extend", ids=["runs"], until="3d", reason="x")
     world.call(
-        world.parts.book.save, audit=[AuditLine(NOW, "", "=cmd()", "admin", events.Text.__subclasses__()[0]("=x"))]
+        world.parts.registry.save, audit=[AuditLine(NOW, "", "=cmd()", "admin", events.Text.__subclasses__()[0]("=x"))]
     )
     browser = Browser(world, "admin")
     page = browser.look("console/audit?by=people")
@@ -234,7 +234,9 @@ def test_page_csv_and_json_say_the_same_and_no_cell_is_calculated(world):
 
 @pytest.mark.postgresql
 def test_the_page_pages_and_begins_anew_with_another_filter(world):
-    world.call(world.parts.book.save, audit=[AuditLine(NOW, f"w{n}", "", "admin", events.Started()) for n in range(60)])
+    world.call(
+        world.parts.registry.save, audit=[AuditLine(NOW, f"w{n}", "", "admin", events.Started()) for n in range(60)]
+    )
     browser = Browser(world, "admin")
     first = browser.look("console/audit?who=admin")
     assert "w59" in first.text

@@ -1,4 +1,4 @@
-"""Changes, failures and crashes in any order: the book is as the store is, and what was told is never lost."""
+"""Changes, failures and crashes in any order: the registry is as the store is, and what was told is never lost."""
 
 import asyncio
 import contextlib
@@ -16,12 +16,12 @@ from lease_builders import a_lease, slots
 from service_world import Killed, Life, a_catalog
 
 from gpuspawner.core.errors import Conflict, Unavailable
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.core.rules import Rate
+from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.fake import HandClock
-from gpuspawner.service.leases.book import Book
-from gpuspawner.service.rules.accounts import Accounting
+from gpuspawner.service.rules.accounting import Accounting
 
 KEYS = [Key("hub", f"user{number} born", "") for number in range(3)]
 WHICH = st.integers(0, len(KEYS) - 1)
@@ -29,14 +29,14 @@ CATALOG = a_catalog()
 
 
 class Writer(RuleBasedStateMachine):
-    """One book after another on the same store, which fails or kills when told to."""
+    """One registry after another on the same store, which fails or kills when told to."""
 
     def __init__(self):
         super().__init__()
         self.folder, self.clock, self.number = Path(tempfile.mkdtemp()), HandClock(), 0
         self.loop = asyncio.new_event_loop()
         self.told, self.pending = {}, []
-        self.store = self.book = None
+        self.store = self.registry = None
         self.start()
 
     def start(self):
@@ -50,19 +50,19 @@ class Writer(RuleBasedStateMachine):
             self.life.effect(lambda: save(*some))
 
         self.store.save = written
-        self.book = Book(self.store)
-        self.accounting = Accounting(self.book, self.clock, lambda: CATALOG, lambda _gpu: "")
+        self.registry = LeaseRegistry(self.store)
+        self.accounting = Accounting(self.registry, self.clock, lambda: CATALOG, lambda _gpu: "")
         self.loop.run_until_complete(self.load())
 
     async def load(self):
-        await self.book.load()
+        await self.registry.load()
         await self.accounting.load()
 
     def save(self, *leases):
         """Change leases, and go on at once."""
 
         async def begin():
-            self.pending.append((leases, self.book.save(*leases)))
+            self.pending.append((leases, self.registry.save(*leases)))
 
         with contextlib.suppress(Conflict):
             self.loop.run_until_complete(begin())
@@ -79,13 +79,13 @@ class Writer(RuleBasedStateMachine):
 
     @rule(which=WHICH)
     def one_changes(self, which):
-        if (lease := self.book.of_key(KEYS[which])) is not None:
+        if (lease := self.registry.of_key(KEYS[which])) is not None:
             self.save(self.numbered(lease))
 
     @rule(which=WHICH, again=st.booleans())
     def one_ends(self, which, again):
-        if (lease := self.book.of_key(KEYS[which])) is not None:
-            ended = self.numbered(lease, phase=Phase.ENDED, ended_at=self.clock.now(), reason=Reason.STOPPED)
+        if (lease := self.registry.of_key(KEYS[which])) is not None:
+            ended = self.numbered(lease, phase=Phase.ENDED, ended_at=self.clock.now(), reason=ExitReason.STOPPED)
             next_one = self.numbered(replace(lease, id=f"lease {self.number}", running_at=self.clock.now()))
             self.save(*([ended, next_one] if again else [ended]))
 
@@ -114,7 +114,7 @@ class Writer(RuleBasedStateMachine):
 
     @rule()
     def all_is_written(self):
-        self.loop.run_until_complete(self.book.settled())
+        self.loop.run_until_complete(self.registry.settled())
         self.loop.run_until_complete(asyncio.sleep(0))
         self.note_told()
         if self.life.over:
@@ -127,7 +127,7 @@ class Writer(RuleBasedStateMachine):
         """Whatever was on its way: what is told is there, as it was told or as it was changed later."""
         self.note_told()
         self.life.over = True
-        self.loop.run_until_complete(self.book.settled())
+        self.loop.run_until_complete(self.registry.settled())
         self.note_told()
         self.store.close()
         self.start()
@@ -149,19 +149,19 @@ class Writer(RuleBasedStateMachine):
         self.pending = rest
 
     def is_as_stored(self):
-        assert {lease.id: lease for lease in self.book} == {lease.id: lease for lease in self.store.leases.live()}
+        assert {lease.id: lease for lease in self.registry} == {lease.id: lease for lease in self.store.leases.live()}
         assert self.accounting.accounts.charged == self.read_anew().accounts.charged
 
     def read_anew(self):
-        other = Accounting(Book(self.store), self.clock, lambda: CATALOG, lambda _gpu: "")
+        other = Accounting(LeaseRegistry(self.store), self.clock, lambda: CATALOG, lambda _gpu: "")
         self.loop.run_until_complete(other.load())
         return other
 
     @invariant()
     def a_key_has_one_live_lease(self):
-        keys = [lease.key for lease in self.book]
+        keys = [lease.key for lease in self.registry]
         assert len(set(keys)) == len(keys)
-        assert all(self.book.of_key(key) in list(self.book) for key in keys)
+        assert all(self.registry.of_key(key) in list(self.registry) for key in keys)
         stored = [lease.key for lease in self.store.leases.live()]
         assert len(set(stored)) == len(stored)
 

@@ -10,9 +10,9 @@ from service_world import Killed
 
 from gpuspawner.core.calendar import HOUR_MS, Per, day_of, milliseconds
 from gpuspawner.core.errors import Conflict, RequestRefused
-from gpuspawner.core.leases import endings
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases import exits
 from gpuspawner.core.leases.events import UsageCorrected
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import WAITING, Phase
 from gpuspawner.core.quotas.budgets import Asker
 from gpuspawner.core.quotas.ledger import Charge, Line
@@ -53,7 +53,7 @@ def charged(world, lease, *what):
 
 
 async def stop(world, lease):
-    await world.parts.reclaimer.mark(lease.id, endings.stopped_by("alice", "a test"))
+    await world.parts.reclaimer.mark(lease.id, exits.stopped_by("alice", "a test"))
     for _ in range(3):
         await world.round()
     assert world.phase(lease) is Phase.ENDED
@@ -68,7 +68,7 @@ async def test_it_is_charged_from_running_until_its_end_and_not_for_starting(mak
     world = make()
     lease = await world.start("alice", count=2)
     await world.round()
-    lease = await world.create(world.book.get(lease.id))
+    lease = await world.create(world.registry.get(lease.id))
     await world.go_on(300)
     world.hub.answer("alice")
     await world.round()
@@ -107,7 +107,7 @@ async def test_it_is_charged_once_whenever_the_service_is_killed(make, steps, ha
     ran, later = 600_000, 0
     world.life.left, world.life.half = steps, half
     try:
-        await world.parts.reclaimer.mark(lease.id, endings.stopped_by("alice", "a test"))
+        await world.parts.reclaimer.mark(lease.id, exits.stopped_by("alice", "a test"))
         await world.parts.reclaimer.drive(lease.id)
         await world.round()
         await world.round()
@@ -130,7 +130,7 @@ async def test_what_dies_by_itself_is_charged_until_that_is_told(make):
     await world.go_on(600)
     await world.hub_stops(lease, "died")
     assert charged(world, lease) == 600_000
-    assert world.book.get(lease.id).phase is Phase.STOPPING
+    assert world.registry.get(lease.id).phase is Phase.STOPPING
     await world.go_on(120)
     assert charged(world, lease) == 600_000
 
@@ -177,7 +177,7 @@ async def test_a_day_on_which_the_clock_changes_is_charged_as_long_as_it_was(mak
     begins = datetime(year, month, day, tzinfo=zurich).timestamp()
     world = make(a_budget(1000), at=begins - HOUR)
     lease = await world.up("alice", lifetime="24h")
-    await world.book.save(replace(world.book.get(lease.id), deadline_at=begins + 2 * 86400))
+    await world.registry.save(replace(world.registry.get(lease.id), deadline_at=begins + 2 * 86400))
     await world.go_on(26 * HOUR + HOUR, step=600)
     await stop(world, lease)
     of_days = {}
@@ -206,21 +206,21 @@ async def test_a_budget_bounds_the_end_is_told_warned_of_and_ends_it(make):
     world = make(a_budget(2))
     lease = await world.start("alice", lifetime="8h")
     await world.round()
-    told = world.book.get(lease.id).latest_end
-    assert told.at == world.book.get(lease.id).granted_at + 2 * HOUR
+    told = world.registry.get(lease.id).latest_end
+    assert told.at == world.registry.get(lease.id).granted_at + 2 * HOUR
     assert "when your 2 GPU h of this week are used up" in told.words
     assert "bounded" in world.did(lease)
-    await world.create(world.book.get(lease.id))
+    await world.create(world.registry.get(lease.id))
     await world.go_on(1800)
     world.hub.answer("alice")
     await world.round()
-    lease = world.book.get(lease.id)
+    lease = world.registry.get(lease.id)
     assert lease.deadline_at == lease.latest_end.at == lease.running_at + 2 * HOUR  # starting took nothing of it
     await world.go_on(2 * HOUR - 600)
     assert "warned" in world.did(lease)
     await world.go_on(720)
     ended = world.now_of(lease)
-    assert ended.reason is Reason.BUDGET
+    assert ended.reason is ExitReason.BUDGET
     assert ended.message.startswith("Your 2 GPU h of this week are used up. They renew Mon 18 Jan 00:00.")
     assert charged(world, lease) >= 2 * HOUR_MS
     assert charged(world, lease, Charge.OVERRUN) == 0
@@ -255,7 +255,7 @@ async def test_what_waits_for_a_start_of_its_own_is_not_in_its_own_way(make):
     world = make(a_budget(8))
     lease = await world.start("alice")
     await world.round()
-    assert world.book.get(lease.id).latest_end is None
+    assert world.registry.get(lease.id).latest_end is None
     again = await world.ask("alice")  # a new attempt of the same
     assert (again.id, again.phase) == (lease.id, Phase.RESERVED)
     changed = await world.ask("alice", lifetime="7h")
@@ -268,7 +268,7 @@ async def test_the_next_week_has_its_own_budget(make):
     lease = await world.up("alice")
     assert lease.deadline_at == pytest.approx(monday + 3 * HOUR, abs=1)
     await world.go_on(4 * HOUR + 120, step=300)
-    assert world.now_of(lease).reason is Reason.BUDGET
+    assert world.now_of(lease).reason is ExitReason.BUDGET
 
 
 async def test_extend_gives_what_the_budget_leaves_and_refuses_less_than_ten_minutes(make):
@@ -297,7 +297,7 @@ async def test_what_was_adopted_is_charged_and_never_ended_by_a_budget(make):
     lost.boot()
     for _ in range(3):
         await lost.round()
-    adopted = lost.book.get(lease.id)
+    adopted = lost.registry.get(lease.id)
     assert (adopted.adopted, adopted.phase, adopted.latest_end) == (True, Phase.RUNNING, None)
     await lost.go_on(2 * HOUR, step=600)
     assert lost.phase(lease) is Phase.RUNNING
@@ -313,7 +313,7 @@ async def test_the_warning_always_wins_and_what_it_takes_is_an_overrun(make):
     world.boot()
     await world.go_on(900, step=30)
     ended = world.now_of(lease)
-    assert ended.reason is Reason.BUDGET
+    assert ended.reason is ExitReason.BUDGET
     assert charged(world, lease, Charge.USE) == 2 * HOUR_MS
     assert charged(world, lease, Charge.OVERRUN) >= 600_000
     assert charged(world, lease, Charge.REFUND) == pytest.approx(-(2 * HOUR_MS + 60_000), abs=1000)  # the outage
@@ -378,7 +378,7 @@ async def test_time_on_a_node_that_does_not_answer_is_given_back(make):
     await world.go_on(600)
     world.backend.gpus = [replace(gpu, reachable=False) for gpu in world.backend.gpus]
     await world.go_on(600)
-    assert [one.until for one in world.book.get(lease.id).lost] == [None]
+    assert [one.until for one in world.registry.get(lease.id).lost] == [None]
     world.boot()  # it goes on through a restart
     await world.go_on(60)
     await stop(world, lease)
@@ -398,11 +398,11 @@ async def test_who_waits_for_a_budget_is_told_so_lets_others_pass_and_starts_whe
     carol = await world.start("carol", lifetime="1h")
     await stop(world, holds)
     await world.round()
-    held = world.book.get(waiting.id)
+    held = world.registry.get(waiting.id)
     assert (held.phase in WAITING, held.held_back.rule) == (True, "budget each-user")
     assert "They renew Mon 30 Nov 00:00" in held.held_back.words
     assert "held back" in world.did(held)
-    assert world.book.get(carol.id).phase is Phase.RESERVED
+    assert world.registry.get(carol.id).phase is Phase.RESERVED
     await world.allocator.park(waiting.id, waiting.attempt)
     await world.go_on(3 * HOUR, step=600)
     assert "granted" not in world.did(held)

@@ -12,7 +12,7 @@ from page_world import NOW, Browser
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.verdicts import SampleKind, Streak
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.outages import DATABASE, GPU_SOURCE, HUB, Outage
 from gpuspawner.service.operator.relay import Relay
@@ -125,7 +125,7 @@ def test_a_node_that_is_not_measured_is_named_with_who_runs_there(world):
 def test_a_template_whose_last_starts_failed_is_told_until_one_starts(world):
     for back in range(3):
         ended = page_world.reclaimed(f"failed{back}", at=NOW - 900 + back)
-        world.save(replace(ended, reason=Reason.FAILED, running_at=None, message=IMAGE))
+        world.save(replace(ended, reason=ExitReason.FAILED, running_at=None, message=IMAGE))
     assert f"The template PyTorch failed to start 3 of the last 3 times: {IMAGE}" in section(
         now_page(world), "troubles"
     )

@@ -14,7 +14,7 @@ from page_world import NOW
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.cli.main import main
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Rate
 from gpuspawner.service.web.console import use as use_page
@@ -30,7 +30,7 @@ def world(make_web_world):
     made.save(busy, readings=page_world.readings(busy, [80] * 30))
     idle = page_world.running("idles", user="bob", gpus=(2,), rate=one, minutes=120, streak=page_world.idle_streak(40))
     made.save(idle, readings=page_world.readings(idle, [1] * 60))
-    stopped = replace(idle, phase=Phase.STOPPING, phase_since=NOW, reason=Reason.IDLE, ended_by="gpuspawner")
+    stopped = replace(idle, phase=Phase.STOPPING, phase_since=NOW, reason=ExitReason.IDLE, ended_by="gpuspawner")
     made.save(stopped, audit=[(NOW, "gpuspawner", "stop", "idle")])
     made.save(replace(stopped, phase=Phase.ENDED, ended_at=NOW))
     made.save(page_world.running("other", user="erin", gpus=(3,), rate=one, minutes=10))
@@ -134,9 +134,11 @@ def test_what_runs_is_read_after_the_store_so_that_an_end_between_them_is_counte
     runs = use_page.running_parts
 
     async def ends_first(parts):
-        stopping = replace(parts.book.get("other"), phase=Phase.STOPPING, phase_since=NOW, reason=Reason.STOPPED)
-        await parts.book.save(stopping)
-        await parts.book.save(replace(stopping, phase=Phase.ENDED, ended_at=NOW))
+        stopping = replace(
+            parts.registry.get("other"), phase=Phase.STOPPING, phase_since=NOW, reason=ExitReason.STOPPED
+        )
+        await parts.registry.save(stopping)
+        await parts.registry.save(replace(stopping, phase=Phase.ENDED, ended_at=NOW))
         return await runs(parts)
 
     monkeypatch.setattr(use_page, "running_parts", ends_first)

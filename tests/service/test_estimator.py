@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from service_world import World
 
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.core.queue.forecasts import LEAST_RUNS
 from gpuspawner.core.rules import HeldBack
-from gpuspawner.service.rules.estimator import EVERY_SECONDS
+from gpuspawner.service.engine.estimates import EVERY_SECONDS
 
 
 async def a_world(path, runs=LEAST_RUNS, seconds=1200.0):
@@ -19,7 +19,7 @@ async def a_world(path, runs=LEAST_RUNS, seconds=1200.0):
     past = [
         replace(
             up, id=f"past{number}", key=Key(up.key.hub, "other", f"{number}"), phase=Phase.ENDED, slots=(),
-            running_at=up.asked_at - 90000, ended_at=up.asked_at - 90000 + seconds, reason=Reason.STOPPED,
+            running_at=up.asked_at - 90000, ended_at=up.asked_at - 90000 + seconds, reason=ExitReason.STOPPED,
         )
         for number in range(runs)
     ]  # fmt: skip

@@ -16,7 +16,7 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.cli.main import main
 from gpuspawner.core.rules import Rate
-from gpuspawner.service.rules.accounts import STATES
+from gpuspawner.service.rules.accounting import STATES
 from gpuspawner.service.tell.metrics.scraped import keep
 
 USE = {"alice": ((0, 1), 80), "bob": ((2,), 0)}

@@ -71,7 +71,7 @@ def test_pages_of_a_workspace_answer_for_every_variant_of_a_lease(world, phase):
         name = f"x{number}"
         lease = replace(variant, id=name, key=replace(variant.key, server=name))
         if lease.live:
-            world.call(world.parts.book._leases.put, lease)
+            world.call(world.parts.registry._leases.put, lease)
         made.append((label, lease))
     world.parts.store.save([lease for _, lease in made])
     for label, lease in made:

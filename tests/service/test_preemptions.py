@@ -7,14 +7,14 @@ import pytest
 from service_world import Killed, Life
 
 from gpuspawner.core.errors import Conflict, Unavailable
-from gpuspawner.core.leases.endings import Reason, withdrawn
+from gpuspawner.core.leases.exits import ExitReason, withdrawn
 from gpuspawner.core.leases.lease import WAITING, Phase
 from gpuspawner.core.queue.preemption import State
 from gpuspawner.core.rules import Account
+from gpuspawner.service.engine import preemptions
+from gpuspawner.service.engine.preemptions import new_claim
 from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.preemption.claims import present_claim
-from gpuspawner.service.rules import preemptions
-from gpuspawner.service.rules.preemptions import new_claim
 from gpuspawner.service.workspaces.presenter import lease_view
 
 PROTECTED, NOTICE = 1800.0, 300.0
@@ -35,7 +35,7 @@ async def old(world, user, **options):
 
 
 def back_of(world, lease):
-    return next((x for x in world.book if x.key == lease.key and x.id != lease.id), None)
+    return next((x for x in world.registry if x.key == lease.key and x.id != lease.id), None)
 
 
 def end_of_stop(world, lease):
@@ -60,7 +60,7 @@ async def test_a_victim_is_warned_ended_at_the_time_said_and_waits_again(world):
     assert world.phase(alice) is Phase.RUNNING
     await world.go_on(20, step=5)
     ended, back = world.now_of(alice), back_of(world, alice)
-    assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, Reason.MADE_ROOM, "root")
+    assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, ExitReason.MADE_ROOM, "root")
     assert ended.message == "Training job train-77 needs 2 A100 80 GB. Your files are untouched."
     assert (back.phase, back.asked_at, back.request) == (Phase.PARKED, alice.asked_at, alice.request)
     assert back.waiting_since > world.clock.now() - 20
@@ -208,7 +208,7 @@ async def test_while_the_list_of_gpus_is_away_no_other_workspace_is_chosen(world
     await world.hide_gpus()
     with pytest.raises(Unavailable, match="not seen at this moment"):
         await world.parts.preemptions.make(a_claim(world))
-    await world.book.save(replace(world.now_of(warned), notice=None))  # it may not end for the claim any more
+    await world.registry.save(replace(world.now_of(warned), notice=None))  # it may not end for the claim any more
     world.clock.advance(preemptions.LOOK_SECONDS)
     await world.sample()
     assert [world.now_of(lease).notice for lease in (warned, other)] == [None, None]
@@ -283,7 +283,7 @@ async def test_while_the_hub_does_not_answer_nobody_is_ended(world):
     assert world.phase(alice) is Phase.RUNNING
     world.hub.unreachable = ""
     await world.go_on(30, step=5)
-    assert world.now_of(alice).reason is Reason.MADE_ROOM
+    assert world.now_of(alice).reason is ExitReason.MADE_ROOM
 
 
 async def test_a_policy_may_let_it_end(make_world):
@@ -292,14 +292,14 @@ async def test_a_policy_may_let_it_end(make_world):
     await world.parts.preemptions.make(a_claim(world, 2))
     assert "Start it again when you need it." in lease_view(world.parts, world.now_of(alice))["warning"]["text"]
     await world.go_on(NOTICE + 10, step=5)
-    assert (world.now_of(alice).reason, back_of(world, alice)) == (Reason.MADE_ROOM, None)
+    assert (world.now_of(alice).reason, back_of(world, alice)) == (ExitReason.MADE_ROOM, None)
 
 
 async def test_they_are_told_by_mail_what_the_page_says(make_world):
     world = make_world(notify_users="json://127.0.0.1/{user}")
     told = []
     alice = await old(world, "alice", count=2)
-    world.book.told = lambda lease, line: told.append(message_of(world.parts, lease, line))
+    world.registry.told = lambda lease, line: told.append(message_of(world.parts, lease, line))
     made = await world.parts.preemptions.make(a_claim(world, 2))
     await world.parts.preemptions.give_up(made)
     warned, spared = (x for x in told if x)
@@ -327,7 +327,7 @@ async def test_promise_2_no_crash_between_warning_and_end_loses_or_doubles_anyth
     assert len(world.parts.preemptions.live) == 1
     await world.go_on(NOTICE + 90, step=30)
     ended, back = world.now_of(alice), back_of(world, alice)
-    assert (ended.reason, back.asked_at, back.phase) == (Reason.MADE_ROOM, alice.asked_at, Phase.PARKED)
+    assert (ended.reason, back.asked_at, back.phase) == (ExitReason.MADE_ROOM, alice.asked_at, Phase.PARKED)
     assert world.did(alice).count("warned of claim") == 1
     assert world.parts.preemptions.live[0].state is State.HELD
 
@@ -350,7 +350,7 @@ async def test_a_kind_that_left_the_catalog_leaves_its_claims_as_they_stand(worl
     world.boot()
     await world.round()
     await world.go_on(NOTICE + 10, step=5)
-    assert world.now_of(alice).reason is Reason.MADE_ROOM
+    assert world.now_of(alice).reason is ExitReason.MADE_ROOM
     assert world.parts.preemptions.live[0].state is State.HELD
 
 

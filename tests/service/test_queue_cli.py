@@ -94,7 +94,7 @@ def test_explain_page_and_api_name_the_rule_that_holds_a_request_back(world, que
 
 
 def test_a_rule_of_anothers_queue_is_named_as_its_owners_and_says_nothing_of_our_waiting_time(world):
-    lease = next(lease for lease in world.parts.book if lease.id == "mine")
+    lease = next(lease for lease in world.parts.registry if lease.id == "mine")
     view = api(world, "alice", "workspaces/mine").json()
     view["queue"]["held_back"] = held_back_view(lease, Held("quota", "Vision has all its GPUs."), "Slurm")
     assert explained(lease, view, None)[-2:] == ["Vision has all its GPUs.", "Held back by Slurm, by its rule quota."]

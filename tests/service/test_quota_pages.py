@@ -9,7 +9,7 @@ import pytest
 from page_world import CATALOG, NOW, Browser, api, running, waiting
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Rate
 
@@ -219,7 +219,7 @@ def test_who_had_a_name_before_is_told_apart_from_who_has_it_now(world):
     before = running("gone", "bob", gpus=(3,), minutes=30, rate=Rate(Fraction(1), Fraction("2.1")))
     before = replace(before, key=replace(before.key, user_created="bob long ago"))
     world.save(before)
-    stops = replace(before, phase=Phase.STOPPING, phase_since=NOW, reason=Reason.STOPPED, ended_by="bob")
+    stops = replace(before, phase=Phase.STOPPING, phase_since=NOW, reason=ExitReason.STOPPED, ended_by="bob")
     world.save(stops)
     world.save(replace(stops, phase=Phase.ENDED, ended_at=NOW))
     world.save(running("bobs", "bob", gpus=(3,), rate=Rate(Fraction(1), Fraction("2.1"))))

@@ -9,7 +9,7 @@ from test_arrivals import MINUTE, reads
 from gpuspawner.core.calendar import Window
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.policies import LifecyclePolicy
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Owner, Phase
 from gpuspawner.core.rules import Hours
 from gpuspawner.core.schedules import FIRST_START_SECONDS, QUICKER_SHARE, Wish, parse_days, parse_time
@@ -64,7 +64,7 @@ async def rounds(world, minutes, *, until_asked=False):
 
 
 def lease_of(world, user="bob"):
-    return next((lease for lease in world.book if lease.user == user), None)
+    return next((lease for lease in world.registry if lease.user == user), None)
 
 
 async def comes_up(world):
@@ -118,7 +118,7 @@ async def missed(world, is_over):
 
 
 async def test_who_does_not_come_gives_it_back_and_after_three_days_it_pauses_and_says_so(world):
-    up, told = await missed(world, lambda lease: lease.reason is Reason.NOBODY_CAME)
+    up, told = await missed(world, lambda lease: lease.reason is ExitReason.NOBODY_CAME)
     (line,) = [
         x for x in await world.parts.store.read(world.parts.store.audit_log.latest) if x.event.name == "ready paused"
     ]
@@ -174,7 +174,7 @@ async def test_a_service_that_dies_between_asks_once_and_what_cannot_be_is_told(
     world.boot()
     await world.round()
     await ready_round(world.parts)
-    assert [one.id for one in world.book if one.user == "bob"] == [lease.id]
+    assert [one.id for one in world.registry if one.user == "bob"] == [lease.id]
     assert [one["lease"] for one in await listed(world)] == [lease.id]
     other = await wish(world, at="8:35")
     await comes_up(world)

@@ -35,8 +35,8 @@ from gpuspawner.core.quotas.limits import (
 )
 from gpuspawner.core.rules import Accounts, Notice, Rate, Used
 from gpuspawner.schedulers.base import Offer
+from gpuspawner.service.engine.preemptions import new_claim
 from gpuspawner.service.preemption.words import notice_words, why_words
-from gpuspawner.service.rules.preemptions import new_claim
 from gpuspawner.service.tell.rules.rule_words import rules_of
 from gpuspawner.service.waiting.positions import PlaceChanges
 from gpuspawner.service.waiting.presenter import given_instead, gpus_asked, starts_now, waits

@@ -11,7 +11,7 @@ from gpuspawner.core.gpus.fleet import DeviceClaim, Group, Slot
 from gpuspawner.core.gpus.placement import also_given
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Limit, Quota, Rate, What, Whom
-from gpuspawner.service.leases.seating import corrected, seated
+from gpuspawner.service.engine.observed_state import assign_slots, corrected_leases
 
 
 def claimed(kind, **changes):
@@ -51,7 +51,7 @@ def followed(request, given=((GAVE, 1),), pools=POOLS, **changes):
     held = slots(GRANTED.gpu(0))
     lease = a_lease(phase=Phase.STARTING, held=held, request=request, rate=Rate(Fraction(1)), **changes)
     running = Running("one", lease.attempt, given=given)
-    return corrected(seated([running], [lease]), [lease], pools)
+    return corrected_leases(assign_slots([running], [lease]), [lease], pools)
 
 
 def test_a_lease_is_of_the_kind_that_was_given():

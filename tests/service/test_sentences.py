@@ -12,7 +12,7 @@ from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import Autoscale
 from gpuspawner.core.idle.policies import ActivityPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
 from gpuspawner.core.idle.verdicts import SampleKind, Streak, explain
-from gpuspawner.core.leases.endings import ENDINGS, Reason
+from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.outages import HUB, Outage
 from gpuspawner.core.queue.decisions import KeptFree
@@ -351,13 +351,13 @@ def test_every_phase_and_every_reason_has_words():
         Phase.RUNNING: "Running without a GPU",
     }.items():
         assert phase_words(a_lease(phase=phase, request=without), CATALOG) == told
-    assert set(ENDINGS) == set(Reason)
+    assert set(EXIT_KINDS) == set(ExitReason)
     assert gpus_asked(a_request(gpu=None), CATALOG) == "no GPU"
 
 
 async def test_a_place_that_backs_off_or_whose_hub_is_away_says_so(world):
     parked = a_lease(phase=Phase.PARKED, not_before=world.clock.now() + 60)
-    await world.book.save(parked)
+    await world.registry.save(parked)
     world.allocator.observed.hub_answers = True
     assert "tried again in 1 min" in lease_view(world.parts, parked)["queue"]["sentence"]
     waiting = replace(parked, not_before=0.0)

@@ -13,7 +13,7 @@ from gpuspawner.core.administration import Measure, Message, Restriction, Whom
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.events import Stopped
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.leases.book import Book
+from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.store import AuditLine, Store
 from gpuspawner.service.store.audit_log import AuditFilter
 from gpuspawner.service.store.personal import Preset
@@ -35,14 +35,14 @@ def store(path):
 
 
 async def test_a_full_disk_is_unavailable_and_nothing_is_remembered(store):
-    book = Book(store)
-    await book.save(a_lease())
+    registry = LeaseRegistry(store)
+    await registry.save(a_lease())
     with store._engine.connect() as connection:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
         connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
     with pytest.raises(Unavailable, match="full"):
-        await book.save(replace(a_lease(), options={"much": "x" * 100_000}))
-    assert book.get("one") == a_lease()
+        await registry.save(replace(a_lease(), options={"much": "x" * 100_000}))
+    assert registry.get("one") == a_lease()
     assert store.leases.get("one") == a_lease()
 
 

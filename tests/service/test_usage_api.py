@@ -9,8 +9,8 @@ from page_world import CATALOG, NOW, api, running
 from gpuspawner.catalog import load_catalog
 from gpuspawner.cli.main import main
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.leases import endings
-from gpuspawner.core.leases.lease import end
+from gpuspawner.core.leases import exits
+from gpuspawner.core.leases.transitions import end
 from gpuspawner.core.quotas.budgets import Asker
 from gpuspawner.core.rules import LatestEnd, Rate
 
@@ -37,7 +37,7 @@ def runs(world, lease_id="runs", user="alice", minutes=60, **changes):
 
 def ended(world, lease_id="ended", user="alice", minutes=120, **changes):
     lease = runs(world, lease_id, user, minutes, **changes)
-    world.call(world.parts.allocator.finish, lease, endings.stopped_by(user, "a test"))
+    world.call(world.parts.allocator.finish, lease, exits.stopped_by(user, "a test"))
     world.save(end(world.lease(lease_id), NOW))
 
 
@@ -131,9 +131,9 @@ def test_a_workspace_that_ends_while_its_use_is_read_counts_once(world, monkeypa
 
     async def read_after_the_end(step, *arguments):
         if step == world.parts.store.ledger.sums:
-            lease = world.parts.book.get("runs")
-            world.parts.allocator.finish(lease, endings.stopped_by("alice", "a test"))
-            await world.parts.book.save(end(world.parts.book.get("runs"), NOW))
+            lease = world.parts.registry.get("runs")
+            world.parts.allocator.finish(lease, exits.stopped_by("alice", "a test"))
+            await world.parts.registry.save(end(world.parts.registry.get("runs"), NOW))
         return await read(step, *arguments)
 
     monkeypatch.setattr(world.parts.store, "read", read_after_the_end)

@@ -16,10 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases import events
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Notice, Rate
-from gpuspawner.service.rules.accounts import STATES
+from gpuspawner.service.rules.accounting import STATES
 from gpuspawner.service.tell.metrics import people
 from gpuspawner.service.tell.metrics.collector import ServiceCollector
 from gpuspawner.service.tell.metrics.scraped import keep
@@ -192,7 +192,7 @@ def test_counters_go_on_after_a_restart_and_never_fall_also_after_a_crash(make_w
     first.save(page_world.running("gone"))
     first.save(page_world.reclaimed("gone"))
     first.parts.sampler.counts["idle"] += 5
-    first.parts.book.start_times._waits.observe(7)
+    first.parts.registry.start_times._waits.observe(7)
     found = metrics(first, "admin")
     first.parts.sampler.counts["idle"] += 100  # counted, and nobody was told yet: the crash loses it
     next_one = page_world.World(tmp_path, monkeypatch)
@@ -230,8 +230,8 @@ def test_what_came_of_warnings_is_counted_by_reason(world):
     for lease in (kept, taken, gone):
         world.save(lease)
     world.save(replace(kept, phase=Phase.RUNNING, keeps_used=1, kept_until=NOW + 7200))
-    world.save(replace(taken, phase=Phase.STOPPING, reason=Reason.IDLE))
-    world.save(replace(gone, phase=Phase.STOPPING, reason=Reason.STOPPED))
+    world.save(replace(taken, phase=Phase.STOPPING, reason=ExitReason.IDLE))
+    world.save(replace(gone, phase=Phase.STOPPING, reason=ExitReason.STOPPED))
     told = page_world.running("claimed", "bob", gpus=(3,), notice=Notice("claim-1", NOW + 60, "train-77", "admin"))
     world.save(told)
     world.save(replace(told, notice=None))
@@ -243,8 +243,10 @@ async def test_what_ran_otherwise_and_what_the_scheduler_did_not_do_is_counted(m
     world = make_world()
     lease = await world.up("alice")
     placed = world.allocator.line(lease, "gpuspawner", events.Placed(("GPU-x",)))
-    await world.book.save(lease, audit=[placed, world.allocator.line(lease, "gpuspawner", events.Adopted("no lease"))])
-    assert dict(world.book.mismatches) == {"elsewhere": 1, "unknown": 1}
+    await world.registry.save(
+        lease, audit=[placed, world.allocator.line(lease, "gpuspawner", events.Adopted("no lease"))]
+    )
+    assert dict(world.registry.mismatches) == {"elsewhere": 1, "unknown": 1}
     world.allocator.syncs.errors["no answer"] += 2
     told = {one.name: one.samples for one in ServiceCollector(world.parts).collect()}
     errors = {sample.labels["reason"]: sample.value for sample in told["gpuspawner_scheduler_errors"]}

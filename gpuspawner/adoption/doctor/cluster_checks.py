@@ -12,7 +12,7 @@ from gpuspawner.backends.kubernetes.nodes import model_of, to_node
 from gpuspawner.backends.kubernetes.pods import to_pod
 from gpuspawner.catalog import Cluster
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind
-from gpuspawner.service.observe.unmatched import unmatched
+from gpuspawner.service.engine.gpu_states import find_unmatched_kinds
 
 MANIFEST = "kubernetes-service-rbac.yaml"
 PRIORITY_CLASS = "gpu-workspace"
@@ -176,7 +176,7 @@ def kinds_there(kinds: Mapping[str, GpuKind], nodes: Iterable[Mapping[str, Any]]
 def of_fleet(kinds: Mapping[str, GpuKind], fleet: Fleet) -> Iterable[Finding]:
     """Yield each kind of the catalog that no GPU is; what a share divides need not be there whole."""
     divided = {kind.of for kind in kinds.values()}
-    missing = unmatched([kind for kind in kinds.values() if kind.name not in divided], fleet)
+    missing = find_unmatched_kinds([kind for kind in kinds.values() if kind.name not in divided], fleet)
     found = [bad("catalog", sentence.partition(". ")[0] + ".", sentence.partition(". ")[2]) for sentence in missing]
     return found or [good("catalog", f"Each of the catalog's {len(kinds)} GPU kinds is there.")]
 

@@ -22,7 +22,7 @@ def of_scheduler(catalog: Catalog | None) -> Iterable[Finding]:
     try:
         told = asyncio.run(SchedulerClient(catalog.scheduler, "doctor").capabilities())
     except UnusableScheduler as error:
-        remedy = "docs/schedulers.md says what gpuspawner needs of it."
+        remedy = "docs/how-to/administrators/external-scheduler.md says what gpuspawner needs."
         yield bad(CHECK, str(error), remedy)
     except (Unavailable, RequestRejected) as error:
         remedy = "Does it run? Look at url and token_file of the catalog's scheduler; a network policy may bar it."

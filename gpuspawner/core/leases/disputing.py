@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.leases.dispute import Dispute
+from gpuspawner.core.leases.disputes import Dispute
 from gpuspawner.core.leases.lease import Lease
 
 

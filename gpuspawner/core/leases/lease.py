@@ -16,9 +16,9 @@ from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.policies import Terms
 from gpuspawner.core.idle.verdicts import Arrival, Streak, kept
-from gpuspawner.core.leases import endings, lifetime
-from gpuspawner.core.leases.dispute import Dispute
-from gpuspawner.core.leases.endings import ENDINGS, End, Reason
+from gpuspawner.core.leases import exits, lifetimes
+from gpuspawner.core.leases.disputes import Dispute
+from gpuspawner.core.leases.exits import EXIT_KINDS, Exit, ExitReason
 from gpuspawner.core.leases.request import Next, Request
 from gpuspawner.core.rules import Estimate, HeldBack, LatestEnd, Lost, Notice, Rate
 
@@ -98,7 +98,7 @@ class Lease:
     failed_starts: int = 0
     not_before: float = 0.0
     adopted: bool = False
-    reason: Reason | None = None
+    reason: ExitReason | None = None
     ended_by: str = ""
     message: str = ""
     unattended: bool = False
@@ -159,7 +159,7 @@ class Lease:
         return (
             self.phase is Phase.ENDED
             and self.reason is not None
-            and ENDINGS[self.reason].by_others
+            and EXIT_KINDS[self.reason].by_others
             and self.dispute is None
         )
 
@@ -194,7 +194,7 @@ def join(
     """
     require_phase(lease, JOINABLE, "joined by a new start")
     if lease.start_id == start_id:
-        return heard(lease, now)
+        return note_heard(lease, now)
     same = lease.request.digest == request.digest
     asked_at = lease.asked_at if same or request.keeps_place_of(lease.request) else now
     joined = replace(
@@ -263,7 +263,7 @@ def acknowledge(lease: Lease, token_hash: str, now: float) -> Lease:
     return replace(lease, phase=Phase.STARTING, phase_since=phase_since, heard_at=now, token_hash=token_hash)
 
 
-def heard(lease: Lease, now: float) -> Lease:
+def note_heard(lease: Lease, now: float) -> Lease:
     """The waiter or the starting spawner is there. A parked lease that is heard again is queued."""
     phase = Phase.QUEUED if lease.phase is Phase.PARKED else lease.phase
     return replace(lease, phase=phase, heard_at=now, unattended=False)
@@ -299,7 +299,7 @@ def drop_start(lease: Lease, now: float, back_off_seconds: tuple[float, ...] = B
     require_phase(lease, {Phase.RESERVED, Phase.STARTING}, "taken back")
     failed = lease.failed_starts + 1
     if failed >= START_LIMIT:
-        last = endings.not_started(failed)
+        last = exits.not_started(failed)
         return end(stop(lease, last.reason, last.by, last.message, now), now)
     wait = back_off_seconds[min(failed, len(back_off_seconds)) - 1]
     return _back(
@@ -344,7 +344,7 @@ def run(lease: Lease, server_started: str, now: float) -> Lease:
     """
     require_phase(lease, {Phase.STARTING}, "running")
     since = lease.granted_at if lease.adopted and lease.granted_at is not None else now
-    ends_at = lifetime.deadline(since, lease.request.lifetime_seconds)
+    ends_at = lifetimes.deadline(since, lease.request.lifetime_seconds)
     ends_at = ends_at if lease.latest_end is None else min(ends_at, lease.latest_end.at)
     # Of one that is rebuilt from what runs it is not known who came meanwhile.
     awaited = lease.unwatched and bool(lease.slots) and not lease.adopted
@@ -379,7 +379,7 @@ def keep(lease: Lease, until: float, now: float) -> Lease:
     return to_phase(kept_lease, Phase.RUNNING, now, arrival=None, claimed_at=claimed_at)
 
 
-def stop(lease: Lease, reason: Reason, by: str, message: str, now: float) -> Lease:
+def stop(lease: Lease, reason: ExitReason, by: str, message: str, now: float) -> Lease:
     """Any live phase → stopping. The first reason stands: a stop of what is stopping already changes nothing."""
     if lease.phase is Phase.STOPPING:
         return lease
@@ -393,7 +393,7 @@ def end(lease: Lease, now: float) -> Lease:
     return to_phase(lease, Phase.ENDED, now, ended_at=now, token_hash="")
 
 
-def finish(lease: Lease, how: End, now: float, *, gone: bool = False) -> Lease:
+def finish(lease: Lease, how: Exit, now: float, *, gone: bool = False) -> Lease:
     """Any live phase → stopping, or ended where nothing of it can run. Every end goes through here.
 
     ``gone``: the hub has no server of it any more. The first end stands: another changes nothing but that.

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 OUTCOMES = frozenset({"cancelled", "failed", "stopped", "died", "quit", "shutdown", "preempted"})
 """Of a start: cancelled, failed. Of a server that ran: stopped by somebody, died by itself, quit in good order as who
 was in it wanted, ended with its hub, or preempted: ended by its backend, for something else."""
-UNHEARD = "unheard"
+RELEASE_SPOOL = "unheard"
 """The folder, beside the service's data, of what the service did not hear: one JSON file a release."""
 MESSAGE_CHARACTERS = 2000
 """How much of a message is kept."""
@@ -23,7 +23,7 @@ def storable(message: str) -> str:
 
 
 @dataclass(frozen=True)
-class Release:
+class ReleaseReport:
     """The end of one attempt of a lease. ``message`` says why a start failed, in words; empty otherwise.
 
     ``output`` is the last that its server wrote, as ``core.leases.output.shown`` leaves it: for its user alone.
@@ -40,7 +40,7 @@ class Release:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Release:
+    def from_json(cls, text: str) -> ReleaseReport:
         """Read what :meth:`to_json` wrote. Raises ValueError where it is anything else."""
         try:
             release = cls(**json.loads(text))

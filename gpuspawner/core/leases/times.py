@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Lease
 
 _PAST: tuple[str, ...] = ("asked_at", "phase_since", "heard_at", "granted_at", "first_granted_at", "running_at")
@@ -35,7 +35,7 @@ def last_moment(lease: Lease) -> float:
     return max(getattr(lease, name) or 0.0 for name in _PAST)
 
 
-def earlier(lease: Lease, seconds: float) -> Lease:
+def move_back(lease: Lease, seconds: float) -> Lease:
     """Return the lease with all its times so many seconds earlier: as long ago, and as far ahead, as they were."""
     times = {name: getattr(lease, name) for name in (*_PAST, *_AHEAD)}
     moved: dict[str, Any] = {name: at - seconds for name, at in times.items() if at}
@@ -58,8 +58,8 @@ def deciding_since(lease: Lease, evidence_seconds: float) -> float:
         lease: one that is stopping or has ended.
         evidence_seconds: how much to look at where no idle time decided.
     """
-    if lease.reason is Reason.IDLE and lease.sampled_at is not None:
+    if lease.reason is ExitReason.IDLE and lease.sampled_at is not None:
         return lease.sampled_at - lease.streak.observed_seconds
-    if lease.reason is Reason.NOBODY_CAME and lease.running_at is not None:
+    if lease.reason is ExitReason.NOBODY_CAME and lease.running_at is not None:
         return lease.running_at
     return (lease.ended_at if lease.ended_at is not None else lease.phase_since) - evidence_seconds

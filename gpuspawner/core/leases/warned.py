@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import UP, Lease, Phase
 
-CARRIED_OUT: Mapping[str, frozenset[Reason]] = {
-    "idle": frozenset({Reason.IDLE}),
-    "nobody came": frozenset({Reason.NOBODY_CAME}),
-    "claim": frozenset({Reason.MADE_ROOM}),
-    "administrator": frozenset({Reason.STOPPED, Reason.MOVED}),
-    "end": frozenset({Reason.EXPIRED, Reason.BUDGET}),
+CARRIED_OUT: Mapping[str, frozenset[ExitReason]] = {
+    "idle": frozenset({ExitReason.IDLE}),
+    "nobody came": frozenset({ExitReason.NOBODY_CAME}),
+    "claim": frozenset({ExitReason.MADE_ROOM}),
+    "administrator": frozenset({ExitReason.STOPPED, ExitReason.MOVED}),
+    "end": frozenset({ExitReason.EXPIRED, ExitReason.BUDGET}),
 }
 """What people are warned of, and the ends that it threatens."""
 OUTCOMES = ("ended", "ended otherwise", "kept", "went on")

@@ -11,9 +11,9 @@ from typing import Literal
 
 from gpuspawner.core import action_events
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.leases import endings, events
-from gpuspawner.core.leases.coming_back import stops_to_start_again
+from gpuspawner.core.leases import events, exits
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
+from gpuspawner.core.leases.transitions import stops_to_start_again
 from gpuspawner.core.rules import Notice
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.service.administration.models import BulkResult, ExtendInput, StopInput
@@ -95,13 +95,13 @@ def _plan_stop(actor: Actor, lease: Lease, reason: str, *, now: bool) -> Plan:
     if not lease.live:
         raise Conflict("It has ended already.")
     if lease.phase is Phase.STOPPING:
-        how = endings.stopped_by(by, where, reason)
+        how = exits.stopped_by(by, where, reason)
         words = "It stops, and does not start again." if stops_to_start_again(lease) else "It stops already."
         return Plan(lease, words, None, lambda: actor.state.reclaimer.end_for_good(lease, how))
     if lease.phase in WAITING:
-        withdrawn = endings.withdrawn(by, where, reason)
+        withdrawn = exits.withdrawn(by, where, reason)
         return Plan(lease, "Its request is withdrawn.", None, lambda: _end(actor.state, lease, withdrawn))
-    how = endings.stopped_by(by, where, reason)
+    how = exits.stopped_by(by, where, reason)
     if lease.phase not in UP:
         return Plan(lease, "Its start is stopped.", None, lambda: _end(actor.state, lease, how))
     if now:
@@ -118,10 +118,10 @@ def _plan_move(actor: Actor, lease: Lease, reason: str, *, now: bool) -> Plan:
         raise Conflict(f"It would not start again: {why} Stop it instead.")
     if not now:
         return _plan_notice(actor, lease, reason, moves=True)
-    how = endings.moved_by(actor.person.name, actor.origin, reason)
+    how = exits.moved_by(actor.person.name, actor.origin, reason)
 
     async def move() -> None:
-        await actor.state.book.save(_placed_elsewhere(actor.state, actor.state.book.get(lease.id) or lease))
+        await actor.state.registry.save(_placed_elsewhere(actor.state, actor.state.registry.get(lease.id) or lease))
         await _end(actor.state, lease, how)
 
     words = f"It ends now, and starts again by itself elsewhere, at its old place. {LOST}"
@@ -138,13 +138,13 @@ def _plan_notice(actor: Actor, lease: Lease, reason: str, *, moves: bool) -> Pla
     then = ", and starts again by itself elsewhere, at its old place" if moves else ""
 
     async def announce() -> None:
-        newest = actor.state.book.get(lease.id)
+        newest = actor.state.registry.get(lease.id)
         if newest is None or newest.phase not in UP:
             return  # it ended meanwhile
         notice = Notice("", at, reason, actor.person.name, actor.origin, moves)
         told = replace(_placed_elsewhere(actor.state, newest) if moves else newest, notice=notice)
         line = actor.audit_entry_of(told, action_events.EndAnnounced(f"{ends}{then}: {reason}"))
-        await actor.state.book.save(told, audit=[line])
+        await actor.state.registry.save(told, audit=[line])
 
     return Plan(lease, f"{ends}{then}. {LOST}", at, announce)
 
@@ -173,7 +173,7 @@ def _plan_extension(actor: Actor, lease: Lease, until: float, reason: str, exten
 
     async def extend() -> None:
         await actor.state.allocator.scheduler.extend(lease, until)
-        newest = actor.state.book.get(lease.id)
+        newest = actor.state.registry.get(lease.id)
         if newest is None or newest.phase not in UP or newest.deadline_at is None or newest.deadline_at >= until:
             return  # it ended meanwhile, or runs as long by now
         more = until - newest.deadline_at
@@ -188,13 +188,13 @@ def _plan_extension(actor: Actor, lease: Lease, until: float, reason: str, exten
             warned_seconds=(),
             latest_end=latest,
         )
-        await actor.state.book.save(longer, audit=[actor.audit_entry_of(longer, events.Extended(more, reason))])
+        await actor.state.registry.save(longer, audit=[actor.audit_entry_of(longer, events.Extended(more, reason))])
 
     return Plan(lease, f"It runs until {show_time(until, now)}, {show_duration(seconds)} longer.", until, extend)
 
 
-async def _end(state: Parts, lease: Lease, how: endings.End) -> None:
-    newest = state.book.get(lease.id)
+async def _end(state: Parts, lease: Lease, how: exits.Exit) -> None:
+    newest = state.registry.get(lease.id)
     if newest is None or newest.phase is Phase.STOPPING:
         return  # it ended meanwhile
     await state.reclaimer.mark(lease.id, how)

@@ -155,7 +155,7 @@ class ActPage(ConsolePage):
         found: BulkResult | RestrictionResult | None = None,
     ) -> None:
         parts = self.parts
-        leases = [lease for one in dict.fromkeys(ids) if (lease := await parts.book.find(one)) is not None]
+        leases = [lease for one in dict.fromkeys(ids) if (lease := await parts.registry.find(one)) is not None]
         self.show(
             "console_act.html",
             status=status,

@@ -15,8 +15,7 @@ from gpuspawner.core.administration import EVERYBODY, Measure, Restriction, hold
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.core.gpus.placement import count_all
 from gpuspawner.core.idle.verdicts import kept as without_idle_time
-from gpuspawner.core.leases import events
-from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.leases import events, transitions
 from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease, Phase
 from gpuspawner.core.queue.class_holds import held_gpus, members_gpus
 from gpuspawner.core.rules import Account
@@ -29,7 +28,7 @@ from gpuspawner.service.administration.models import (
     RestrictionInput,
     RestrictionResult,
 )
-from gpuspawner.service.leases.book import all_stored
+from gpuspawner.service.engine.registry import all_stored
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.waiting.presenter import gpu_title
 from gpuspawner.service.web.actor import Actor
@@ -48,7 +47,7 @@ FIELDS: Mapping[Measure, tuple[str, ...]] = {
 }
 """The fields that each measure takes in addition to COMMON_FIELDS."""
 COMMON_FIELDS = ("what", "reason", "begins", "until", "dry_run")
-EVENTS: Mapping[Measure, type[events.Text]] = {
+EVENTS: Mapping[Measure, type[events.TextEvent]] = {
     Measure.DRAIN: action_events.Drained,
     Measure.QUARANTINE: action_events.Quarantined,
     Measure.PAUSE: action_events.GrantsPaused,
@@ -301,7 +300,7 @@ def _require_new(state: Parts, one: Restriction) -> None:
 
 def _affected(state: Parts, one: Restriction) -> list[models.Affected]:
     """Return the workspaces that it concerns now, with the effect on each."""
-    found = ((lease, _effect_words(state, one, lease)) for lease in state.book)
+    found = ((lease, _effect_words(state, one, lease)) for lease in state.registry)
     named = sorted(((x, words) for x, words in found if words), key=lambda pair: (pair[0].user, pair[0].id))
     return [present_affected(state, x, words, x.deadline_at) for x, words in named]
 
@@ -333,21 +332,23 @@ async def _carry_out(actor: Actor, made: Sequence[Restriction]) -> None:
     ]
     await state.restrictions.add(made, entries)
     for one, text in zip(made, words, strict=True):
-        await all_stored([_apply_to(actor, one, lease, text) for lease in state.book])
+        await all_stored([_apply_to(actor, one, lease, text) for lease in state.registry])
     await state.allocator.give()
 
 
 def _apply_to(actor: Actor, one: Restriction, lease: Lease, words: str) -> asyncio.Future[None] | None:
     """Tell the user on closed GPUs, requeue what was granted there, and end the grace of an exempt workspace."""
-    book, now = actor.state.book, actor.now
+    registry, now = actor.state.registry, actor.now
     if one.measure in CLOSES and _is_on(actor.state, one, lease):
         if lease.phase in UP:
-            return book.save(lease, audit=[actor.audit_entry_of(lease, action_events.GpuClosed(words))])
+            return registry.save(lease, audit=[actor.audit_entry_of(lease, action_events.GpuClosed(words))])
         if lease.phase is Phase.RESERVED and one.is_in_force(now):  # nothing of it was created yet
-            return book.save(leases.lapse(lease, now), audit=[actor.audit_entry_of(lease, events.Requeued(words))])
+            return registry.save(
+                transitions.lapse(lease, now), audit=[actor.audit_entry_of(lease, events.Requeued(words))]
+            )
     elif one.spares(lease) and one.is_in_force(now) and lease.phase is Phase.RECLAIMING:
-        kept = leases.end_grace(replace(lease, streak=without_idle_time(lease.streak)), now)
-        return book.save(kept, audit=[actor.audit_entry_of(kept, events.GraceEnded(words))])
+        kept = transitions.end_grace(replace(lease, streak=without_idle_time(lease.streak)), now)
+        return registry.save(kept, audit=[actor.audit_entry_of(kept, events.GraceEnded(words))])
     return None
 
 

@@ -15,8 +15,8 @@ from gpuspawner.service.administration.models import BulkResult
 from gpuspawner.service.announcements import models
 from gpuspawner.service.announcements.models import InboxQuery, MessageInput, MessageUsersInput, PastQuery, ReadInput
 from gpuspawner.service.announcements.presenter import present_inbox, present_message
+from gpuspawner.service.engine.hub import HubUser
 from gpuspawner.service.notifications.sender import Message as Mail
-from gpuspawner.service.observe.hub import HubUser
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.outbox import OutboxRow
 from gpuspawner.service.web.actor import Actor
@@ -46,7 +46,7 @@ async def mark_read(actor: Actor, *, body: ReadInput) -> models.Inbox:
     elif wanted:
         await state.inboxes.mark(person.owner, [one.id for one in wanted])
     for lease_id in dict.fromkeys(one.lease for one in wanted if one.ends):
-        lease = await state.book.find(lease_id)
+        lease = await state.registry.find(lease_id)
         if lease is not None and person.owns(lease):
             await act(state, person, lease, "seen", "their inbox")
     return present_inbox(state, await state.inboxes.of(person.owner, person.name), unread=True)

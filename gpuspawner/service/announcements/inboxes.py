@@ -14,9 +14,9 @@ from gpuspawner.core.rules import QuotaGrant
 from gpuspawner.core.units import show_time
 from gpuspawner.service.announcements.announcements import Announcements
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.book import Book
-from gpuspawner.service.observe.members import Members
-from gpuspawner.service.rules.accounts import Accounting
+from gpuspawner.service.engine.hub import GroupMembers
+from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.rules.accounting import Accounting
 from gpuspawner.service.store import Store
 
 MOST_KEPT = 2000
@@ -42,14 +42,14 @@ class Inboxes:
     def __init__(
         self,
         store: Store,
-        book: Book,
+        registry: LeaseRegistry,
         announcements: Announcements,
         accounting: Accounting,
-        members: Members,
+        members: GroupMembers,
         clock: Clock,
     ) -> None:
         """Start without any inbox."""
-        self._store, self._book, self._accounting, self._clock = store, book, accounting, clock
+        self._store, self._book, self._accounting, self._clock = store, registry, accounting, clock
         self._announcements = announcements
         self._members = members
         self._marked: Counter[Owner] = Counter()

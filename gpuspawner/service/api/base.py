@@ -29,8 +29,8 @@ from gpuspawner.core.authentication import (
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Superseded, Unavailable, quoted
 from gpuspawner.core.leases.lease import NOBODY, Lease, Owner
 from gpuspawner.core.queue.class_holds import Asker
+from gpuspawner.service.engine.allocator import WORKSPACE_TOKEN_PREFIX, hash_token
 from gpuspawner.service.hub_sign_in import HubOAuth, HubOAuthenticated
-from gpuspawner.service.leases.allocator import WORKSPACE_TOKEN_PREFIX, hash_token
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.sign_in.tokens import TOKEN_PREFIX, holder_of_token
 
@@ -129,7 +129,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
             return Person(holder.user, self._owner(holder.created))
         if scheme in {"token", "bearer"} and credential.startswith(WORKSPACE_TOKEN_PREFIX):
             hashed = hash_token(credential)
-            found = (x for x in self.parts.book if x.token_hash and hmac.compare_digest(x.token_hash, hashed))
+            found = (x for x in self.parts.registry if x.token_hash and hmac.compare_digest(x.token_hash, hashed))
             lease = next(found, None)
             return Person(lease.user, lease.key.owner, lease=lease.id) if lease is not None else None
         if scheme in {"token", "bearer"} and credential.startswith(TOKEN_PREFIX):
@@ -228,7 +228,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
     async def own(self, lease_id: str) -> Lease:
         """Return the lease that this person may see and act on. To others it does not exist."""
         person = self.must()
-        lease = await self.parts.book.find(lease_id)
+        lease = await self.parts.registry.find(lease_id)
         may = lease is not None and (person.admin or person.owns(lease))
         if lease is None or not may or person.lease not in {None, lease_id}:
             raise HTTPError(404, reason=f"You have no workspace with the id {lease_id[:40]}.")

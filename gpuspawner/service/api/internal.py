@@ -15,10 +15,10 @@ from gpuspawner.core.authentication import DIGEST, digest
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.placement import also_given
 from gpuspawner.core.leases.lease import WAITING, Key, Lease
-from gpuspawner.core.leases.release import OUTCOMES
+from gpuspawner.core.leases.reports import OUTCOMES
 from gpuspawner.service.api.base import ApiHandler, is_spawner
-from gpuspawner.service.leases.adoption import lease_variables
-from gpuspawner.service.leases.allocator import Ask
+from gpuspawner.service.engine.allocator import StartRequest
+from gpuspawner.service.engine.lease_documents import lease_variables
 from gpuspawner.service.workspaces.notice_file import notice_variables
 from gpuspawner.service.workspaces.presenter import lease_view
 
@@ -117,7 +117,7 @@ class Acquire(SpawnerHandler):
         groups = await self.parts.members.now(body.user, body.key().owner)
         asking = self.parts.allocator.asking
         request = await asking.request_of(body.key(), body.user, body.options, groups, start_id=body.start_id)
-        ask = Ask(body.key(), body.user, request, body.options, body.start_id, body.boot_id, body.by)
+        ask = StartRequest(body.key(), body.user, request, body.options, body.start_id, body.boot_id, body.by)
         self.answer(self.view(await self.parts.allocator.acquire(ask)))
 
 
@@ -135,7 +135,7 @@ class Wait(SpawnerHandler):
             if str(self.parts.queue.place(lease).number or "") != known:
                 break
             left_seconds = until - self.parts.clock.now()
-            await self.parts.book.wait_for_change(min(left_seconds, self.parts.queue.due_seconds(lease)))
+            await self.parts.registry.wait_for_change(min(left_seconds, self.parts.queue.due_seconds(lease)))
             lease = await allocator.current(lease_id, attempt)
         self.answer(self.view(lease))
 

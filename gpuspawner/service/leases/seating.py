@@ -9,12 +9,12 @@ from gpuspawner.backends.base import Running
 from gpuspawner.core.gpus.fleet import Group, Slot
 from gpuspawner.core.gpus.pools import Occupant, seats
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease, Phase
-from gpuspawner.service.leases.adoption import claimed_slots
+from gpuspawner.service.engine.lease_documents import claimed_slots
 
 CORRECTABLE = UP | {Phase.STARTING}
 
 
-def seated(running: Sequence[Running], leases: Iterable[Lease]) -> list[tuple[Running, tuple[Slot, ...]]]:
+def assign_slots(running: Sequence[Running], leases: Iterable[Lease]) -> list[tuple[Running, tuple[Slot, ...]]]:
     """Return the slots that each attempt uses. What only says what it uses is believed."""
     holding = {lease.id: lease for lease in leases if lease.phase in HOLDING}
     occupants, given = [], set()
@@ -30,7 +30,7 @@ def seated(running: Sequence[Running], leases: Iterable[Lease]) -> list[tuple[Ru
     return list(zip(running, seats(occupants, reserved), strict=True))
 
 
-def corrected(
+def corrected_leases(
     found: Iterable[tuple[Running, tuple[Slot, ...]]], leases: Iterable[Lease], pools: Mapping[Group, str]
 ) -> list[Lease]:
     """Return the leases that hold other GPUs than were given, with those that were.

@@ -6,7 +6,7 @@ import asyncio
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.observe.hub import Hub
+from gpuspawner.service.engine.hub import HubClient
 
 STANDS_SECONDS = 10.0
 """How long the hub's answer stands: several clicks ask once."""
@@ -16,7 +16,7 @@ ANSWER_SECONDS = 2.0
 class KnownUsers:
     """Asks the hub, and remembers for a moment whom it has."""
 
-    def __init__(self, hub: Hub, clock: Clock) -> None:
+    def __init__(self, hub: HubClient, clock: Clock) -> None:
         """Know nobody yet."""
         self._hub, self._clock = hub, clock
         self._until: dict[tuple[str, str], float] = {}

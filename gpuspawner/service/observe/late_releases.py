@@ -6,8 +6,8 @@ import logging
 import stat
 from pathlib import Path
 
-from gpuspawner.core.leases.release import UNHEARD, Release
-from gpuspawner.service.leases.allocator import Allocator
+from gpuspawner.core.leases.reports import RELEASE_SPOOL, ReleaseReport
+from gpuspawner.service.engine.allocator import Allocator
 
 log = logging.getLogger("gpuspawner")
 
@@ -15,7 +15,7 @@ LONGEST_BYTES = 65536
 """Of a file. Arbitrary: several times what the longest message takes in JSON."""
 
 
-async def hear_late(data: Path, allocator: Allocator) -> None:
+async def read_release_spool(data: Path, allocator: Allocator) -> None:
     """Note every release that lies beside the service's data, the oldest first, and remove its file.
 
     What can't be read or removed is passed over: it keeps nobody else's end from being heard.
@@ -23,7 +23,7 @@ async def hear_late(data: Path, allocator: Allocator) -> None:
     Raises:
         Unavailable: the store does not answer; what is not noted stays for the next time.
     """
-    for file in _left(data / UNHEARD):
+    for file in _left(data / RELEASE_SPOOL):
         try:
             await _hear(file, allocator)
             file.unlink()
@@ -44,7 +44,7 @@ def _left(folder: Path) -> list[Path]:
 async def _hear(file: Path, allocator: Allocator) -> None:
     try:
         with file.open("rb") as opened:
-            release = Release.from_json(opened.read(LONGEST_BYTES).decode())
+            release = ReleaseReport.from_json(opened.read(LONGEST_BYTES).decode())
     except ValueError as error:
         log.error("%s says nothing of a workspace's end and is removed: %s", file, error)  # noqa: TRY400
     else:

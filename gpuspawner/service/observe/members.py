@@ -9,7 +9,7 @@ from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import NOBODY, Owner
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.observe.hub import Hub
+from gpuspawner.service.engine.hub import HubClient
 
 STANDS_SECONDS = 5.0
 """How long the hub's answer stands for what only shows: as often as an open form asks."""
@@ -17,14 +17,14 @@ ANSWER_SECONDS = 3.0
 """The spawner, which waits for the answer, gives up after five."""
 
 
-class Members:
+class GroupMembers:
     """Asks the hub for the groups of a user, where the catalog names any.
 
     Raises:
         Unavailable: the hub does not answer, or may not tell.
     """
 
-    def __init__(self, hub: Hub, clock: Clock, in_force: InForce) -> None:
+    def __init__(self, hub: HubClient, clock: Clock, in_force: InForce) -> None:
         """Know nobody yet."""
         self._hub, self._clock, self._in_force = hub, clock, in_force
         self._seen: dict[tuple[str, Owner], tuple[float, frozenset[str]]] = {}

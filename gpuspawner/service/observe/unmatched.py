@@ -13,7 +13,7 @@ MODELS_SHOWN = 10
 """Arbitrary: more models than a cluster has, as a rule."""
 
 
-def unmatched(kinds: Iterable[GpuKind], fleet: Fleet) -> tuple[str, ...]:
+def find_unmatched_kinds(kinds: Iterable[GpuKind], fleet: Fleet) -> tuple[str, ...]:
     """Return, in a sentence each for administrators, which kinds no GPU of a complete view matches.
 
     A kind whose nodes the cluster starts when they are needed may have none now; of a share, its devices' kind tells.
@@ -25,7 +25,7 @@ def unmatched(kinds: Iterable[GpuKind], fleet: Fleet) -> tuple[str, ...]:
     return tuple(f"No GPU matches the kind {kind.name} ({_looked_for(kind)}). {_seen(fleet)}" for kind in missing)
 
 
-def unmeasured(kinds: Iterable[GpuKind], fleet: Fleet) -> tuple[str, ...]:
+def find_unmeasured_kinds(kinds: Iterable[GpuKind], fleet: Fleet) -> tuple[str, ...]:
     """Return, in a sentence each for administrators, which kinds have GPUs of vendors that are not known here."""
     resources = {kind.name: resource_of(kind, fleet) for kind in kinds}
     return tuple(

@@ -40,7 +40,7 @@ def used_ratios(parts: Parts) -> dict[tuple[str, str], float]:
 
 def _whos(parts: Parts) -> Iterator[Who]:
     """Yield all whose use may be in an entry: each has at least one to be counted by."""
-    yield from map(who_of, parts.book)
+    yield from map(who_of, parts.registry)
     yield Who("", "", "")
     for entry in parts.catalog.rules.quotas:
         yield Who(entry.subject if entry.whom is Whom.USER else "", "", "")

@@ -284,7 +284,7 @@ async def present_usage_this_month(
 
 
 def _running(state: Parts, owner: Owner | None) -> Iterable[Line]:
-    for lease in state.book:
+    for lease in state.registry:
         if owner is None or lease.key.owner == owner:
             yield from lines_until(lease, state.clock.now(), state.accounting.zone)
 

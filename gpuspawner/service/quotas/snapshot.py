@@ -70,7 +70,7 @@ class QuotaSnapshot:
             team = entry.subject if entry.whom is Whom.EACH_OF_TEAM else ""
             charged = state.accounting.accounts.charged
             users = {account.user_created for (account, _, _), much in charged.items() if much and account.team == team}
-            users |= {lease.key.user_created for lease in state.book if not team or lease.request.team == team}
+            users |= {lease.key.user_created for lease in state.registry if not team or lease.request.team == team}
             for created in sorted(users & names.keys(), key=names.__getitem__):
                 yield Asker(names[created], created, team), names[created]
 
@@ -87,7 +87,7 @@ async def bounds_near_their_end(state: Parts, count: int) -> list[AnyBound]:
 async def names_of(state: Parts) -> dict[str, str]:
     """Return the names of all users who have or had something, by their ``created``."""
     used = await state.store.read(state.store.usage_sums.latest_names)
-    live = {lease.key.user_created: lease.user for lease in state.book}
+    live = {lease.key.user_created: lease.user for lease in state.registry}
     now = {name: created for created, name in sorted({**used, **live}.items())} | {v: k for k, v in live.items()}
     former = {created: f"{name}{FORMER}" for created, name in used.items() if now[name] != created}
     return {**used, **live, **former}

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from zoneinfo import ZoneInfo
 
 from gpuspawner.core.calendar import HOUR_MS, Per, Span, day_of, milliseconds, split
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.quotas.ledger import Charge, Line
 from gpuspawner.core.rules import Used
 from gpuspawner.service.store import ReadingRow
 from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart
 
-RECLAIMS = frozenset({Reason.IDLE, Reason.NOBODY_CAME})
+RECLAIMS = frozenset({ExitReason.IDLE, ExitReason.NOBODY_CAME})
 """The ends by which GPUs that did nothing return to the pool."""
 NodeOf = Callable[[str], str]
 """Says on which node a GPU is; "" where that is not known."""

@@ -14,7 +14,7 @@ from gpuspawner.core.leases.lease import WAITING, Lease
 from gpuspawner.core.queue.estimates import MOST_ERRORS, Outcome, Place, range_of, right_words
 from gpuspawner.core.rules import Estimate
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.book import Book
+from gpuspawner.service.engine.registry import LeaseRegistry
 
 log = logging.getLogger("gpuspawner.allocator")
 
@@ -23,12 +23,12 @@ NOTED_SECONDS = 5.0
 ERROR_BOUNDS = (10, 60, 300, 600, 1800, 3600, 4 * 3600, 12 * 3600)
 
 
-class Foretold:
+class EstimateRecords:
     """Notes the first estimate of each who waits, and what came of it."""
 
-    def __init__(self, book: Book, clock: Clock) -> None:
+    def __init__(self, registry: LeaseRegistry, clock: Clock) -> None:
         """Know nothing before :meth:`load`."""
-        self._book, self._clock = book, clock
+        self._book, self._clock = registry, clock
         self.past: list[Outcome] = []
         """What came of the last estimates."""
         self._noted_at = float("-inf")

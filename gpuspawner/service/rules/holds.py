@@ -8,14 +8,14 @@ from dataclasses import replace
 
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.lease import UP, Lease
-from gpuspawner.core.leases.lifetime import LEAST_NOTICE_SECONDS
+from gpuspawner.core.leases.lifetimes import LEAST_NOTICE_SECONDS
 from gpuspawner.core.queue.class_holds import HeldGpus, extension_bound, reaching_into
 from gpuspawner.core.rules import LatestEnd
 from gpuspawner.core.units import show_time
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.allocator import Allocator
-from gpuspawner.service.leases.book import Book
-from gpuspawner.service.leases.steps import step_each
+from gpuspawner.service.engine.allocator import Allocator
+from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.failures import step_each
 from gpuspawner.service.rules.policies import policy_of
 
 LOOK_SECONDS = 30.0
@@ -25,9 +25,9 @@ LOOK_SECONDS = 30.0
 class Holds:
     """What follows from the holds of the catalog for what runs."""
 
-    def __init__(self, book: Book, allocator: Allocator, clock: Clock) -> None:
+    def __init__(self, registry: LeaseRegistry, allocator: Allocator, clock: Clock) -> None:
         """Look at nothing yet."""
-        self._book, self._allocator, self._clock = book, allocator, clock
+        self._book, self._allocator, self._clock = registry, allocator, clock
         self._looked_at = -math.inf
 
     async def look(self) -> None:

@@ -15,8 +15,8 @@ from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.rules import Lost
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.book import Book
-from gpuspawner.service.leases.steps import step_each
+from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.failures import step_each
 
 AWAY_SECONDS = 60.0
 """A service that is away for less hinders nobody for long."""
@@ -29,9 +29,9 @@ NODE = "Its node did not answer."
 class LostTime:
     """Notes it as it begins and ends."""
 
-    def __init__(self, book: Book, scheduler: Scheduler, clock: Clock) -> None:
+    def __init__(self, registry: LeaseRegistry, scheduler: Scheduler, clock: Clock) -> None:
         """Look at nothing yet."""
-        self._book, self._scheduler, self._clock = book, scheduler, clock
+        self._book, self._scheduler, self._clock = registry, scheduler, clock
         self._noted_at: float | None = None
         self._looked_at: float | None = None
         self._unstored_since: float | None = None

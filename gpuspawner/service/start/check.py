@@ -54,7 +54,7 @@ class Check(ApiHandler):
         groups = await self.groups()
         request = await parts.allocator.asking.resolve(body, person.name, person.owner, groups)
         now = parts.clock.now()
-        mine = parts.book.of_key(key)
+        mine = parts.registry.of_key(key)
         if mine is not None and mine.phase in UP | {Phase.STARTING}:
             raise Conflict("This workspace has been started already: you find it on the hub's page Home.")
         parts.allocator.check(request, key)

@@ -26,7 +26,7 @@ def cost_view(parts: Parts, request: Request, key: Key, kind: str | None, second
     """
     found, now = parts.catalog.gpus.get(kind or ""), parts.clock.now()
     rate = parts.allocator.bounds.rate(kind, request.count)
-    mine = parts.book.of_key(key)
+    mine = parts.registry.of_key(key)
     balances = parts.allocator.bounds.balances("" if mine is None else mine.id)
     asker = Asker(request.user, key.user_created, request.team)
     left = list(_left(balances.of(asker), rate, now, seconds))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gpuspawner.core.action_events import ReadyPaused
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Superseded, Unavailable
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import UP, Key, Lease, Owner
 from gpuspawner.core.schedules import (
     LEAST_LEAD_SECONDS,
@@ -23,7 +23,7 @@ from gpuspawner.core.schedules import (
     lease_of,
     started,
 )
-from gpuspawner.service.leases.allocator import Ask
+from gpuspawner.service.engine.allocator import StartRequest
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.start.schedule_estimates import decided, estimate
 
@@ -77,7 +77,7 @@ async def _seen(parts: Parts, owner: Owner, wish: Wish) -> Wish | None:
     """Return a wish as it is once it is noted whether its user came to what was asked for; None: it was removed."""
     if not wish.lease:
         return wish
-    lease = await parts.book.find(wish.lease)
+    lease = await parts.registry.find(wish.lease)
     if lease is not None and lease.live and (lease.phase not in UP or lease.arrival is not None):
         return wish
     took_seconds, came = _start_seconds(lease), _came(lease)
@@ -90,9 +90,9 @@ async def _seen(parts: Parts, owner: Owner, wish: Wish) -> Wish | None:
         return None
     if lease is not None and after.missed >= MOST_MISSED:
         line = parts.allocator.line(lease, "gpuspawner", ReadyPaused(f"{wish.words}: {_paused(after)}"))
-        async with parts.book.of_ended:
-            newest = await parts.book.find(lease.id)
-            await parts.book.save(newest or lease, audit=[line])
+        async with parts.registry.of_ended:
+            newest = await parts.registry.find(lease.id)
+            await parts.registry.save(newest or lease, audit=[line])
     return after
 
 
@@ -105,7 +105,7 @@ def _start_seconds(lease: Lease | None) -> float:
 
 def _came(lease: Lease | None) -> bool | None:
     """Return whether its user came: also where that is not known of what ran, so that it pauses by no guess."""
-    if lease is not None and (lease.unclaimed or lease.reason is Reason.NOBODY_CAME):
+    if lease is not None and (lease.unclaimed or lease.reason is ExitReason.NOBODY_CAME):
         return False
     return True if lease is not None and lease.running_at is not None and lease.arrival is None else None
 
@@ -134,7 +134,7 @@ async def _ask(parts: Parts, one: _Near) -> None:
     if user is None:
         return  # it is forgotten with its user
     name = lease_of(wish.id, at)
-    said, lease = "", await parts.book.find(name)
+    said, lease = "", await parts.registry.find(name)
     if lease is None:
         try:
             lease = await _asked(parts, Key(*owner, wish.server), user, wish, name, at)
@@ -148,8 +148,8 @@ async def _ask(parts: Parts, one: _Near) -> None:
 async def _asked(parts: Parts, key: Key, user: str, wish: Wish, name: str, at: float) -> Lease:
     groups, options = await parts.members.now(user, key.owner), dict(wish.options)
     request = await parts.allocator.asking.request_of(key, user, options, groups)
-    if parts.book.of_key(key) is not None:  # nothing is awaited from here to its lease
+    if parts.registry.of_key(key) is not None:  # nothing is awaited from here to its lease
         raise Conflict("You had a workspace of this name already.")
     start = uuid.uuid4().hex
-    ask = Ask(key, user, request, options, start, "", unattended=True, where=WHERE, lease_id=name, ready_at=at)
+    ask = StartRequest(key, user, request, options, start, "", unattended=True, where=WHERE, lease_id=name, ready_at=at)
     return await parts.allocator.acquire(ask)

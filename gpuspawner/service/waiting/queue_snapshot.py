@@ -23,8 +23,8 @@ from gpuspawner.core.queue.snapshot import LEAST_WAIT_SECONDS, Claim, Snapshot, 
 from gpuspawner.core.quotas.usage import Tally
 from gpuspawner.schedulers.base import Answer, Offer, Preview, Scheduler
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.allocator import Allocator
-from gpuspawner.service.leases.book import Book
+from gpuspawner.service.engine.allocator import Allocator
+from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.outages import Outages
 from gpuspawner.service.waiting.positions import PlaceChanges
 
@@ -119,11 +119,11 @@ class _Pass(_Made):
 class QueueView:
     """Answers where everybody stands and what could be had."""
 
-    def __init__(self, book: Book, scheduler: Scheduler, allocator: Allocator, clock: Clock) -> None:
+    def __init__(self, registry: LeaseRegistry, scheduler: Scheduler, allocator: Allocator, clock: Clock) -> None:
         """Compute nothing before somebody asks."""
-        self._book, self._scheduler, self._observed, self._clock = book, scheduler, allocator.observed, clock
+        self._book, self._scheduler, self._observed, self._clock = registry, scheduler, allocator.observed, clock
         self._syncs, self._restrictions, self._estimator = allocator.syncs, allocator.restrictions, allocator.estimator
-        self.outages = Outages(book.store, scheduler, allocator.observed, allocator.syncs)
+        self.outages = Outages(registry.store, scheduler, allocator.observed, allocator.syncs)
         self._changes = PlaceChanges()
         self._computed: _Computed | None = None
         self._pass: _Pass | None = None

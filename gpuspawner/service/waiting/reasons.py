@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from math import floor, inf
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.leases.coming_back import is_by_share
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.leases.transitions import is_by_share
 from gpuspawner.core.queue.decisions import KeptFree
 from gpuspawner.core.queue.estimates import Place, Precedence
 from gpuspawner.core.queue.fair_share import OF_SHARE

@@ -14,7 +14,7 @@ from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.core.gpus.fleet import written_name
 from gpuspawner.core.leases.events import Event
 from gpuspawner.core.leases.lease import NOBODY, Lease, Owner
-from gpuspawner.core.leases.release import storable
+from gpuspawner.core.leases.reports import storable
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.api.rest.models import Answer
 from gpuspawner.service.parts import Parts
@@ -79,7 +79,7 @@ class Actor:
 
     async def find_leases(self, ids: Sequence[str]) -> list[Lease]:
         """Return workspaces by their ids, in that order. Raises 404 if one does not exist."""
-        found = [(name, await self.state.book.find(name)) for name in ids]
+        found = [(name, await self.state.registry.find(name)) for name in ids]
         if unknown := [name[:40] for name, lease in found if lease is None]:
             words = ", ".join(unknown[:5])
             raise HTTPError(404, reason=f"There is no workspace with the id {words}. Nothing was done.")
@@ -105,5 +105,5 @@ class Actor:
             if act:
                 drop_key()
                 event = ActRefused(storable(f"{act}: {error}")[:MAX_REFUSAL_LETTERS])
-                await self.state.book.save(audit=[self.audit_entry(event)])
+                await self.state.registry.save(audit=[self.audit_entry(event)])
             raise

@@ -117,7 +117,7 @@ class ErrorPages(BaseHandler):
                 admin=admin,
                 here=self.request.path[len(prefix) :],
                 navigation=navigation(self.request.path[len(prefix) :], admin=admin),
-                icon=icon_of(x for x in self.parts.book if person.owns(x)) if person else "gpu.svg",
+                icon=icon_of(x for x in self.parts.registry if person.owns(x)) if person else "gpu.svg",
                 xsrf=self.xsrf_text() if self.person else "",
                 unread=self.inbox.unread,
                 messages=[present_shown(one, self.parts.clock.now()) for one in self.inbox.messages],

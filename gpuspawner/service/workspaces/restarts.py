@@ -12,8 +12,8 @@ from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.leases.request import Next
 from gpuspawner.core.queue.class_holds import asker_of
 from gpuspawner.core.queue.snapshot import Claim
+from gpuspawner.service.engine.requests import options_of
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.rules.asking import options_of
 from gpuspawner.service.waiting.presenter import gpus_asked, waits
 
 WITHOUT, WITH = "without-gpu", "with-gpu"

@@ -18,7 +18,7 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 from gpuspawner.backends.kubernetes.pods import HUB_LABEL
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.gpus.fleet import node_in
-from gpuspawner.core.leases.output import LINES
+from gpuspawner.core.leases.reports import LINES
 from gpuspawner.core.units import show_duration
 from gpuspawner.spawner.kubernetes.homes import HomeWaits
 from gpuspawner.spawner.kubernetes.pods.claims import CLAIM_API, claim_of, owned

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.idle.verdicts import SampleKind
-from gpuspawner.core.leases.endings import ENDINGS, Reason
+from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import idle_policy_of
@@ -160,7 +160,7 @@ def _waiting(parts: Parts, lease: Lease) -> dict[str, Any]:
     }
 
 
-REASONS = tuple((reason.value, ENDINGS[reason].words) for reason in Reason)
+REASONS = tuple((reason.value, EXIT_KINDS[reason].words) for reason in ExitReason)
 
 ENDED = Table(
     "ended",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gpuspawner.core.gpus.fleet import GpuKind, NodeName
 from gpuspawner.core.leases.lease import Lease
-from gpuspawner.service.observe.gpu_states import NO_KIND, STATES, SeenGpu
+from gpuspawner.service.engine.gpu_states import NO_KIND, STATES, SeenGpu
 
 NODES_SHOWN = 40
 """On one page of the map. Arbitrary: about a screen."""

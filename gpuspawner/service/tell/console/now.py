@@ -8,7 +8,7 @@ from typing import Any
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease
 from gpuspawner.core.queue.fair_share import Standings
-from gpuspawner.service.observe.gpu_states import STATES, SeenGpu, seen_gpus
+from gpuspawner.service.engine.gpu_states import STATES, SeenGpu, seen_gpus
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.tell.console.listing import Column, Filter, Table, Wanted
 from gpuspawner.service.tell.console.live import DEFAULT_NAME, queue_rows
@@ -75,7 +75,7 @@ def _gpu_row(parts: Parts, one: SeenGpu) -> dict[str, Any]:
 
 def now_view(parts: Parts, wanted: Wanted, ended: list[Lease], disputed: list[Lease]) -> dict[str, Any]:
     """Return all that the page shows. ``wanted`` filters and pages the map."""
-    seen, kinds, live, now = seen_gpus(parts), parts.catalog.gpus, list(parts.book), parts.clock.now()
+    seen, kinds, live, now = seen_gpus(parts), parts.catalog.gpus, list(parts.registry), parts.clock.now()
     nodes = machines(seen, kinds)
     found = matching(nodes, *(wanted.filters.get(name, "") for name in ("node", "state", "kind")))
     begin = (wanted.page - 1) * NODES_SHOWN

@@ -40,7 +40,7 @@ PEOPLE = Table(
 def people_rows(parts: Parts, used: Mapping[str, tuple[str, UsageAmounts]]) -> list[dict[str, Any]]:
     """Return a row for each who has something now, or used something: ``used`` is by their ``created``."""
     leases: dict[str, list[Lease]] = defaultdict(list)
-    for lease in parts.book:
+    for lease in parts.registry:
         leases[lease.key.user_created].append(lease)
     return [
         _person(parts, leases.get(created, []), *used.get(created, ("", UsageAmounts())), created)

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gpuspawner.core.gpus.fleet import Gpu
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.outages import DATABASE, ETCD, HUB
 from gpuspawner.core.units import show_duration
+from gpuspawner.service.engine.gpu_states import find_unmatched_kinds, find_unmeasured_kinds
 from gpuspawner.service.failures import Failure
 from gpuspawner.service.notifications.sender import USER
-from gpuspawner.service.observe.unmatched import unmatched, unmeasured
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import idle_policy_of
 from gpuspawner.service.workspaces.presenter import has_monitor
@@ -106,7 +106,7 @@ def _of_nodes(parts: Parts) -> Iterator[Trouble]:
         return
     for node, gpus in sorted(lost.items()):
         of_node = {gpu.id for gpu in gpus}
-        leases = [lease for lease in parts.book if any(slot.gpu in of_node for slot in lease.slots)]
+        leases = [lease for lease in parts.registry if any(slot.gpu in of_node for slot in lease.slots)]
         which = (
             f"The only GPU of the node {node} is" if len(gpus) == 1 else f"All {len(gpus)} GPUs of the node {node} are"
         )
@@ -117,12 +117,12 @@ def _of_nodes(parts: Parts) -> Iterator[Trouble]:
 def _of_steps(parts: Parts) -> Iterator[Trouble]:
     """Yield a trouble for each step that fails by a fault of the service, with the leases that it fails for."""
     failing: dict[str, list[Failure]] = {}
-    for one in parts.book.failures.now():
+    for one in parts.registry.failures.now():
         failing.setdefault(one.step, []).append(one)
     remedy = "It is retried, and the others go on. The service's log has the traceback: please report it."
     for step, found in failing.items():
         first, of_all = found[0], any(not one.subject for one in found)
-        leases = [lease for one in found if (lease := parts.book.get(one.subject)) is not None]
+        leases = [lease for one in found if (lease := parts.registry.get(one.subject)) is not None]
         whose = f" for {len(leases)} workspace{'' if len(leases) == 1 else 's'}" if leases else ""
         since = f"for {show_duration(first.since)}"
         what = f"An error of the service: “{step}” fails{whose} {since} ({first.why})."
@@ -133,14 +133,14 @@ def _of_catalog(parts: Parts) -> Iterator[Trouble]:
     for sentence in parts.in_force.sentences:
         yield Trouble(sentence)
     kinds, fleet = parts.catalog.gpus.values(), parts.scheduler.fleet
-    for sentence in (*unmatched(kinds, fleet), *unmeasured(kinds, fleet)):
+    for sentence in (*find_unmatched_kinds(kinds, fleet), *find_unmeasured_kinds(kinds, fleet)):
         yield Trouble(sentence)
 
 
 def _unmeasured(parts: Parts) -> Iterator[Trouble]:
     """Yield a trouble for each node on which workspaces are judged and not measured; of many nodes one for all."""
     nodes: dict[str, list[Lease]] = {}
-    for lease in parts.book:
+    for lease in parts.registry:
         if _is_unmeasured(parts, lease):
             node = next(filter(None, (parts.scheduler.fleet.node_of(slot.gpu) for slot in lease.slots)), "not known")
             nodes.setdefault(node, []).append(lease)
@@ -162,7 +162,7 @@ def _unmeasured(parts: Parts) -> Iterator[Trouble]:
 
 def _unmonitored(parts: Parts) -> Iterator[Trouble]:
     """Yield a trouble if the GPU monitor does not run in some workspaces, and nothing else sees all of the time."""
-    leases = [lease for lease in parts.book if lease.phase in UP and has_monitor(parts, lease) is False]
+    leases = [lease for lease in parts.registry if lease.phase in UP and has_monitor(parts, lease) is False]
     if not leases:
         return
     templates = sorted({lease.request.template for lease in leases if lease.request.template})
@@ -189,10 +189,10 @@ def _of_templates(parts: Parts, ended: Iterable[Lease]) -> Iterator[Trouble]:
     """Yield a trouble for each template of whose last starts several failed, the newest of all first."""
     last: dict[str, list[Lease]] = {}
     for lease in ended:
-        if lease.reason is not Reason.CANCELLED and lease.request.template in parts.catalog.templates:
+        if lease.reason is not ExitReason.CANCELLED and lease.request.template in parts.catalog.templates:
             last.setdefault(lease.request.template, []).append(lease)
     for name, leases in last.items():
-        failed = [x for x in leases[:OF_LAST] if x.reason is Reason.FAILED and x.running_at is None]
+        failed = [x for x in leases[:OF_LAST] if x.reason is ExitReason.FAILED and x.running_at is None]
         if len(failed) < FAILS_TOLD or leases[0] is not failed[0]:
             continue
         template = parts.catalog.templates[name]
@@ -236,7 +236,7 @@ def _said(parts: Parts, leases: Iterable[Lease]) -> tuple[tuple[str, str], ...]:
 
 
 def _taken_over(parts: Parts) -> Iterator[Trouble]:
-    leases = [x for x in parts.book if x.phase in UP and x.unasked]
+    leases = [x for x in parts.registry if x.phase in UP and x.unasked]
     if leases:
         words = "1 workspace was" if len(leases) == 1 else f"{len(leases)} workspaces were"
         what = f"Taken over as they ran: {words} started without the GPU service, before it came or while it was away."

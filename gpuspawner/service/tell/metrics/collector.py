@@ -10,15 +10,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from gpuspawner.core.idle.verdicts import SampleKind
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import UP, WAITING, Phase
-from gpuspawner.core.leases.warned import CARRIED_OUT
-from gpuspawner.core.leases.warned import OUTCOMES as OUTCOMES_OF_WARNINGS
+from gpuspawner.core.leases.lifetimes import CARRIED_OUT
+from gpuspawner.core.leases.lifetimes import OUTCOMES as OUTCOMES_OF_WARNINGS
 from gpuspawner.core.queue.preemption import State
-from gpuspawner.service.leases.book import MISMATCHES
-from gpuspawner.service.leases.syncs import ERRORS
+from gpuspawner.service.engine.gpu_states import NO_KIND, STATES, gpu_states
+from gpuspawner.service.engine.registry import MISMATCHES
+from gpuspawner.service.engine.scheduler_sync import ERRORS
 from gpuspawner.service.notifications.sender import RESULTS
-from gpuspawner.service.observe.gpu_states import NO_KIND, STATES, gpu_states
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.metrics import used_ratios
 
@@ -48,7 +48,7 @@ class ServiceCollector(Collector):
             for outcome in OUTCOMES:
                 over.add_metric([source, outcome.value], self._parts.preemptions.outcomes[source, outcome.value])
         yield over
-        yield from self._parts.book.start_times.collect()
+        yield from self._parts.registry.start_times.collect()
         yield from self._parts.allocator.foretold.collect()
         samples = CounterMetricFamily("gpuspawner_samples", "Samples, by what they proved.", labels=["result"])
         for kind in SampleKind:
@@ -82,23 +82,23 @@ class ServiceCollector(Collector):
         yield from self._troubles()
 
     def _troubles(self) -> Iterator[Metric]:
-        book, syncs = self._parts.book, self._parts.allocator.syncs
+        registry, syncs = self._parts.registry, self._parts.allocator.syncs
         came = CounterMetricFamily(
             "gpuspawner_warnings", "Warnings that are over, by reason and outcome.", labels=["reason", "outcome"]
         )
         for reason, outcome in product(CARRIED_OUT, OUTCOMES_OF_WARNINGS):
-            came.add_metric([reason, outcome], book.warnings[reason, outcome])
+            came.add_metric([reason, outcome], registry.warnings[reason, outcome])
         yield came
         wrong = CounterMetricFamily(
             "gpuspawner_lease_mismatches", "What ran, and was not as the leases said.", labels=["found"]
         )
         for found in MISMATCHES:
-            wrong.add_metric([found], book.mismatches[found])
+            wrong.add_metric([found], registry.mismatches[found])
         yield wrong
         failed = CounterMetricFamily(
             "gpuspawner_step_failures", "Steps that failed by a fault of the service, by step.", labels=["step"]
         )
-        for step, count in sorted(book.failures.counts.items()):
+        for step, count in sorted(registry.failures.counts.items()):
             failed.add_metric([step], count)
         yield failed
         errors = CounterMetricFamily(
@@ -115,9 +115,9 @@ class ServiceCollector(Collector):
             "Workspaces that ended, by reason and team.",
             labels=["reason", "team"],
         )
-        teams = sorted({"", *parts.catalog.rules.teams, *(team for _, team in parts.book.ends)})
-        for reason, team in product(Reason, teams):
-            ends.add_metric([reason.value, team or NO_TEAM], parts.book.ends[reason, team])
+        teams = sorted({"", *parts.catalog.rules.teams, *(team for _, team in parts.registry.ends)})
+        for reason, team in product(ExitReason, teams):
+            ends.add_metric([reason.value, team or NO_TEAM], parts.registry.ends[reason, team])
         yield ends
         seconds = CounterMetricFamily(
             "gpuspawner_lease_gpu_seconds",
@@ -153,7 +153,7 @@ class ServiceCollector(Collector):
         yield gpus
 
     def _leases(self) -> Iterator[Metric]:
-        live = list(self._parts.book)
+        live = list(self._parts.registry)
         counted = Counter((lease.phase, lease.kind or NO_KIND, lease.request.team) for lease in live)
         kinds = sorted({*self._parts.catalog.gpus, NO_KIND, *(kind for _, kind, _ in counted)})
         teams = sorted({"", *self._parts.catalog.rules.teams, *(team for _, _, team in counted)})
@@ -171,7 +171,9 @@ class ServiceCollector(Collector):
 
     def _ages(self) -> Iterator[Metric]:
         now = self._parts.clock.now()
-        sampled = [x.sampled_at or x.running_at or x.phase_since for x in self._parts.book if x.phase in UP and x.slots]
+        sampled = [
+            x.sampled_at or x.running_at or x.phase_since for x in self._parts.registry if x.phase in UP and x.slots
+        ]
         if sampled:
             yield GaugeMetricFamily(
                 "gpuspawner_sample_age_seconds",

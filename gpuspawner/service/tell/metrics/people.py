@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease
-from gpuspawner.service.observe.gpu_states import NO_KIND
+from gpuspawner.service.engine.gpu_states import NO_KIND
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.tell.metrics.collector import NO_TEAM
 
@@ -29,7 +29,7 @@ class PeopleCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric."""
-        held = [lease for lease in self._parts.book if lease.phase in HOLDING]
+        held = [lease for lease in self._parts.registry if lease.phase in HOLDING]
         up = [lease for lease in held if lease.phase in UP]
         yield _gauge(
             "workspace_gpus",

@@ -28,7 +28,7 @@ class WorkspacesPage(ListPage):
 
     async def rows(self) -> Sequence[Row]:
         """Return them."""
-        return workspace_rows(self.parts, self.parts.book)
+        return workspace_rows(self.parts, self.parts.registry)
 
 
 class QueuePage(ListPage):
@@ -40,7 +40,7 @@ class QueuePage(ListPage):
 
     async def rows(self) -> Sequence[Row]:
         """Return them."""
-        return queue_rows(self.parts, self.parts.book)
+        return queue_rows(self.parts, self.parts.registry)
 
 
 class EndedPage(ListPage):

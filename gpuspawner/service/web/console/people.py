@@ -52,7 +52,7 @@ class PersonPage(ConsolePage):
             store.read(store.audit_log.of_user, name, [one.name for one in TOLD], TOLD_SHOWN),
         )
         stored = await store.read(store.usage_sums.of_days, "user", days.first, days.last, daily=True, keys=keys)
-        mine = [x for x in parts.book if x.user == name]
+        mine = [x for x in parts.registry if x.user == name]
         if not (mine or ended or keys or lines):
             raise HTTPError(404, reason=f"Nobody called {name[:40]} has or had a workspace here.")
         parts_running = [one for one in await running_parts(parts) if one.user == name]

@@ -12,7 +12,7 @@ from gpuspawner.core.calendar import parse_day
 from gpuspawner.core.quotas.ledger import lines_until
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.snapshot import bounds_near_their_end
-from gpuspawner.service.rules.daily_use import counted_until, parts_of_lines, parts_of_rest
+from gpuspawner.service.rules.accounting import counted_until, parts_of_lines, parts_of_rest
 from gpuspawner.service.store.statistics import WaitingTimes
 from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart, UsageSum
 from gpuspawner.service.tell.console import use
@@ -121,7 +121,7 @@ async def running_parts(parts: Parts) -> list[UsagePart]:
     counted = await parts.queue.seldom_beside("running parts", lambda: _running_parts(parts))
     now, zone, node_of = parts.clock.now(), parts.allocator.accounting.zone, parts.scheduler.fleet.node_of
     found = []
-    for lease in parts.book:
+    for lease in parts.registry:
         one = counted.get(lease.id)
         if one is None:
             continue
@@ -143,7 +143,7 @@ async def _running_parts(parts: Parts) -> dict[str, _Running]:
     """Return them by the id of their lease. All else goes on meanwhile."""
     now, zone, node_of = parts.clock.now(), parts.allocator.accounting.zone, parts.scheduler.fleet.node_of
     found = {}
-    for number, x in enumerate(tuple(parts.book)):
+    for number, x in enumerate(tuple(parts.registry)):
         if number % AT_A_TIME == 0:
             await let_others()
         charged = list(parts_of_lines(lines_until(x, now, zone), {x.id: x}, node_of))

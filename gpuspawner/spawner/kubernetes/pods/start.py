@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gpuspawner.backends.kubernetes.pods import waits_for_volume, without_preemption
-from gpuspawner.core.leases.output import likely_cause
+from gpuspawner.core.leases.reports import likely_cause
 from gpuspawner.core.units import show_bytes, show_duration
 from gpuspawner.schedulers.pod_queues import explain_reason
 

@@ -15,18 +15,18 @@ from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
 from gpuspawner.core.quotas.usage import Holdings
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.book import Book
-from gpuspawner.service.rules.accounts import Accounting
+from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.rules.accounting import Accounting
 from gpuspawner.service.rules.restrictions import Restrictions
 from gpuspawner.service.settings import Settings
 
 
-class Observed:
+class ObservedState:
     """Whether the hub answers, who runs on which GPUs, and which of our stops may still be on their way."""
 
     def __init__(
         self,
-        book: Book,
+        registry: LeaseRegistry,
         scheduler: Scheduler,
         catalog: Callable[[], Catalog],
         accounting: Accounting,
@@ -35,7 +35,7 @@ class Observed:
         restrictions: Restrictions,
     ) -> None:
         """Know nothing yet: nothing is granted before the reconciler has told what runs."""
-        self._book, self._scheduler, self._clock, self._settings = book, scheduler, clock, settings
+        self._book, self._scheduler, self._clock, self._settings = registry, scheduler, clock, settings
         self._catalog, self._accounting, self._restrictions = catalog, accounting, restrictions
         self.kept: Callable[[], tuple[KeptGpus, ...]] = tuple
         """Tells which GPUs are kept for stronger claims."""

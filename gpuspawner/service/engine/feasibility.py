@@ -13,13 +13,13 @@ from dataclasses import replace
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import Fleet
-from gpuspawner.core.leases import endings, events
+from gpuspawner.core.leases import events, exits
 from gpuspawner.core.leases.lease import WAITING, Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.schedulers.base import Offer, Scheduler
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.book import Book
-from gpuspawner.service.leases.steps import step_each
+from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.failures import step_each
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.waiting.presenter import gpu_title
 
@@ -31,20 +31,20 @@ NOTED_SECONDS = 600.0
 """How often it is stored that a kind is there. Arbitrary: little beside a day."""
 
 
-class Prospects:
+class Feasibility:
     """Knows the most of each kind that one workspace could have, and when that was last so, across restarts."""
 
     def __init__(
         self,
-        book: Book,
+        registry: LeaseRegistry,
         scheduler: Scheduler,
         in_force: InForce,
         clock: Clock,
-        finish: Callable[[Lease, endings.End], asyncio.Future[None]],
+        finish: Callable[[Lease, exits.Exit], asyncio.Future[None]],
     ) -> None:
         """Know nothing before :meth:`load`. ``finish`` ends a lease."""
         self._finish = finish
-        self._book, self._scheduler, self._in_force, self._clock = book, scheduler, in_force, clock
+        self._book, self._scheduler, self._in_force, self._clock = registry, scheduler, in_force, clock
         self._seen: dict[str, tuple[int, float]] = {}
         """By kind: how many GPUs one workspace could have, and when."""
         self._fleet: Fleet | None = None
@@ -108,7 +108,7 @@ class Prospects:
             why = str(error)
         now, since = self._clock.now(), lease.impossible_since
         if why and since is not None and now - since > KEPT_SECONDS:
-            return self._finish(lease, endings.impossible(why, KEPT_SECONDS))
+            return self._finish(lease, exits.impossible(why, KEPT_SECONDS))
         if why and since is None:
             return self._save(replace(lease, impossible=why, impossible_since=now), events.CannotStart(why))
         if why and why != lease.impossible:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuspawner.core.leases.endings import End, named
 from gpuspawner.core.leases.events import StopperNamed
+from gpuspawner.core.leases.exits import Exit, named
 from gpuspawner.core.leases.lease import UP, Key, Lease, Phase
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.book import Book
+from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.store import AuditLine
 
 LATE_SECONDS = 60.0
@@ -19,12 +19,12 @@ LOOKED_AT = 5
 """Ended workspaces of its user among which the one is looked for."""
 
 
-class Stoppers:
+class StopActors:
     """Gives ends their names: of those that are known already, and of those that come."""
 
-    def __init__(self, book: Book, clock: Clock) -> None:
+    def __init__(self, registry: LeaseRegistry, clock: Clock) -> None:
         """Know of no stop."""
-        self._book, self._clock = book, clock
+        self._book, self._clock = registry, clock
         self._ahead: dict[tuple[str, int], tuple[str, float]] = {}  # by lease and attempt: a server that ran once
 
     def of(self, lease: Lease) -> str:
@@ -53,7 +53,7 @@ class Stoppers:
             lease = next((x for x in ended if x.key == key and now - (x.ended_at or 0.0) <= LATE_SECONDS), None)
         if lease is None or lease.reason is None:
             return
-        how = named(End(lease.reason, lease.ended_by, lease.message), lease.user, by)
+        how = named(Exit(lease.reason, lease.ended_by, lease.message), lease.user, by)
         if how is not None:
             told = replace(lease, ended_by=how.by, message=how.message)
             await self._book.save(told, audit=[AuditLine(now, lease.id, lease.user, by, StopperNamed(how.message))])

@@ -19,7 +19,7 @@ from gpuspawner.core.queue.forecasts import MOST_FORECAST, MOST_RUNS, RunTimes, 
 from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.book import Book
+from gpuspawner.service.engine.registry import LeaseRegistry
 
 log = logging.getLogger("gpuspawner.estimates")
 
@@ -35,10 +35,14 @@ class Estimator:
     """Keeps the estimates of all waiting requests."""
 
     def __init__(
-        self, book: Book, clock: Clock, snapshot: Callable[[], Snapshot], owns_queue: Callable[[Lease], bool]
+        self,
+        registry: LeaseRegistry,
+        clock: Clock,
+        snapshot: Callable[[], Snapshot],
+        owns_queue: Callable[[Lease], bool],
     ) -> None:
         """Read the history with the first estimate. ``owns_queue`` tells whether another scheduler has the queue."""
-        self._book, self._clock, self._snapshot, self._owns_queue = book, clock, snapshot, owns_queue
+        self._book, self._clock, self._snapshot, self._owns_queue = registry, clock, snapshot, owns_queue
         self._run_times = RunTimes()
         self._requests: dict[str, Claim] = {}
         """The requests of ended workspaces of the last days, by lease id."""

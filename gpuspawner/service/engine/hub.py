@@ -51,7 +51,7 @@ class HubUser:
     groups: frozenset[str] = frozenset()
 
 
-class Hub:
+class HubClient:
     """JupyterHub's REST API, with the service's own token.
 
     Raises:

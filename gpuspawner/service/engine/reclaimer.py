@@ -19,17 +19,16 @@ from gpuspawner.backends.base import (
 )
 from gpuspawner.catalog.models import OnStop
 from gpuspawner.core.errors import Conflict, Unavailable
-from gpuspawner.core.leases import coming_back
-from gpuspawner.core.leases import lease as leases
-from gpuspawner.core.leases.endings import End, Reason
+from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.events import Returned, Stopped
+from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import Lease, Owner, Phase
-from gpuspawner.core.leases.output import shown
+from gpuspawner.core.leases.reports import mask_output
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.allocator import Allocator
-from gpuspawner.service.leases.book import Book
-from gpuspawner.service.observe.hub import Hub, HubServer
+from gpuspawner.service.engine.allocator import Allocator
+from gpuspawner.service.engine.hub import HubClient, HubServer
+from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.idempotency import context_without_act
@@ -50,10 +49,16 @@ class Reclaimer:
     """Stops workspaces in steps that each survive a crash: a stop that began is carried on by whoever runs next."""
 
     def __init__(
-        self, book: Book, allocator: Allocator, hub: Hub, backend: Backend, clock: Clock, settings: Settings
+        self,
+        registry: LeaseRegistry,
+        allocator: Allocator,
+        hub: HubClient,
+        backend: Backend,
+        clock: Clock,
+        settings: Settings,
     ) -> None:
         """Stop servers through ``hub`` and what is left of them through ``backend``."""
-        self._book, self._allocator, self._hub, self._backend = book, allocator, hub, backend
+        self._book, self._allocator, self._hub, self._backend = registry, allocator, hub, backend
         self._clock, self._settings = clock, settings
         self._driving: set[tuple[str, bool]] = set()
         self._wrote: dict[str, str] = {}
@@ -62,7 +67,7 @@ class Reclaimer:
         """What runs in workspaces before their end, by lease id: beside all else, as it may take minutes."""
         self._turns: WeakValueDictionary[Owner, asyncio.Semaphore] = WeakValueDictionary()
 
-    def mark(self, lease_id: str, how: End, still: Callable[[Lease], bool] = lambda _: True) -> asyncio.Future[None]:
+    def mark(self, lease_id: str, how: Exit, still: Callable[[Lease], bool] = lambda _: True) -> asyncio.Future[None]:
         """Begin a stop: record who, why and the readings behind it. ``still`` judges the newest state of the lease.
 
         It is recorded once what is returned is awaited.
@@ -74,12 +79,12 @@ class Reclaimer:
         if lease is None or lease.phase is Phase.STOPPING or not still(lease):
             raise Conflict("This workspace is not to be stopped any more.")
         since = self._clock.now() - max(EVIDENCE_SECONDS, 2 * lease.streak.observed_seconds)
-        return self._allocator.finish(lease, how, kept_since=None if how.reason is Reason.STOPPED else since)
+        return self._allocator.finish(lease, how, kept_since=None if how.reason is ExitReason.STOPPED else since)
 
-    async def end_for_good(self, lease: Lease, how: End) -> None:
+    async def end_for_good(self, lease: Lease, how: Exit) -> None:
         """Let what stops, to start again as its user asked, start no more: they stopped it meanwhile. Or do nothing."""
         current = self._book.get(lease.id)
-        if current is not None and (after := coming_back.end_for_good(current, how)) is not current:
+        if current is not None and (after := transitions.end_for_good(current, how)) is not current:
             line = self._allocator.line(current, how.by, Stopped(how.reason.value, how.message), how.where)
             await self._book.save(after, audit=[line])
 
@@ -122,10 +127,10 @@ class Reclaimer:
         No crash loses it between.
         """
         now = self._clock.now()
-        ended = leases.end(lease, now)
+        ended = transitions.end(lease, now)
         if lease.reason is None or not self._allocator.returns(lease):
             return self._book.save(ended)
-        parked = coming_back.again(lease, uuid.uuid4().hex, now)
+        parked = transitions.successor(lease, uuid.uuid4().hex, now)
         line = self._allocator.line(parked, "gpuspawner", Returned(lease.id, lease.reason.value))
         return self._book.save(ended, parked, audit=[line])
 
@@ -207,7 +212,7 @@ class Reclaimer:
             if ran.code != TERMINATED
             else f"was ended after {show_duration(seconds)}"
         )
-        return shown(f"What was to run before the end {how}.\n{ran.output}", {})
+        return mask_output(f"What was to run before the end {how}.\n{ran.output}", {})
 
     async def end_attempts(self, lease: Lease) -> bool:
         """End what earlier attempts of a live lease left running. True once nothing of them is left."""
@@ -219,7 +224,7 @@ class Reclaimer:
     async def end_unknown(self, lease_id: str, user: str, why: str) -> None:
         """End what runs for a lease that is not live. The write checks the epoch before anything is ended."""
         now = self._clock.now()
-        line = AuditLine(now, lease_id, user, "gpuspawner", Stopped(Reason.ORPHANED.value, why))
+        line = AuditLine(now, lease_id, user, "gpuspawner", Stopped(ExitReason.ORPHANED.value, why))
         await self._book.save(audit=[line])
         log.info("ending what is left of %s of %s: %s", lease_id, user, why)
         await self._backend.end(lease_id)

@@ -11,7 +11,7 @@ TOLD_SECONDS = 3600.0
 """For how long its page says so, and how far apart two messages of it are at least. Arbitrary."""
 
 
-def see_kills(lease: Lease, count: int | None, now: float) -> tuple[Lease, KilledForMemory | None]:
+def count_kills(lease: Lease, count: int | None, now: float) -> tuple[Lease, KilledForMemory | None]:
     """Return the lease with what is new of its kills, and an event where its user is to be told.
 
     Args:
@@ -31,6 +31,6 @@ def see_kills(lease: Lease, count: int | None, now: float) -> tuple[Lease, Kille
     return replace(counted, memory_killed_at=now), event
 
 
-def is_told(lease: Lease, now: float) -> bool:
+def is_recent(lease: Lease, now: float) -> bool:
     """Whether its page says that a program was killed."""
     return lease.memory_killed_at is not None and now - lease.memory_killed_at < TOLD_SECONDS

@@ -20,7 +20,7 @@ MOST_PAUSE_SECONDS = 30.0
 period of the rounds, and what a user may have to wait after the trouble is over."""
 
 
-class WorkQueue:
+class KeyedExecutor:
     """Takes steps beside whoever offers them. It is level-triggered: what is still to be done is offered again.
 
     Keys wait in the order in which they were first offered, so that none starves.

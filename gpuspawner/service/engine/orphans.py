@@ -8,13 +8,13 @@ from functools import partial
 
 from gpuspawner.backends.base import Running
 from gpuspawner.core.errors import Conflict, Unavailable
-from gpuspawner.core.leases.endings import ORPHANED
+from gpuspawner.core.leases.exits import ORPHANED
 from gpuspawner.core.leases.lease import UP, Key, Lease, Phase
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.adoption import Identity, rebuilt_lease
-from gpuspawner.service.leases.book import Book
-from gpuspawner.service.leases.reclaimer import Reclaimer
-from gpuspawner.service.observe.hub import Hub, HubServer
+from gpuspawner.service.engine.hub import HubClient, HubServer
+from gpuspawner.service.engine.lease_documents import HubIdentity, rebuilt_lease
+from gpuspawner.service.engine.reclaimer import Reclaimer
+from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.settings import Settings
 
 log = logging.getLogger("gpuspawner.orphans")
@@ -28,16 +28,16 @@ class Orphans:
 
     def __init__(
         self,
-        book: Book,
+        registry: LeaseRegistry,
         reclaimer: Reclaimer,
-        hub: Hub,
+        hub: HubClient,
         clock: Clock,
         settings: Settings,
         drop: Callable[[Lease, float], Awaitable[None]],
-        identity: Identity,
+        identity: HubIdentity,
     ) -> None:
         """Judge what belongs to this hub; ``drop`` gives a start that never came up back to its place."""
-        self._book, self._reclaimer, self._hub, self._clock, self._settings = book, reclaimer, hub, clock, settings
+        self._book, self._reclaimer, self._hub, self._clock, self._settings = registry, reclaimer, hub, clock, settings
         self._drop, self._identity = drop, identity
         self._servers: Mapping[tuple[str, str], HubServer] = {}
         self._absent_since: dict[str, float] = {}

@@ -9,12 +9,12 @@ from gpuspawner.core.errors import Conflict
 from gpuspawner.core.idle.evidence import Evidence
 from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.verdicts import Turn, credit_of, kept, resume_arrival, sign_of, wait_on
-from gpuspawner.core.leases import endings, events
+from gpuspawner.core.leases import events, exits
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.allocator import Allocator
-from gpuspawner.service.leases.reclaimer import Reclaimer
+from gpuspawner.service.engine.allocator import Allocator
+from gpuspawner.service.engine.reclaimer import Reclaimer
 from gpuspawner.service.store import AuditLine
 
 log = logging.getLogger("gpuspawner.lifecycle")
@@ -78,7 +78,7 @@ class Arrivals:
         if lease.arrival is not None and lease.phase in UP:
             line = self._allocator.line(lease, by, events.Came(words), where)
             came = self._anew(replace(lease, claimed_at=self._clock.now()))
-            await self._allocator.book.save(came, audit=[line])
+            await self._allocator.registry.save(came, audit=[line])
 
     async def give_back(self, lease: Lease) -> None:
         """Have a workspace ended to which nobody came, unless anything changed since."""
@@ -95,7 +95,7 @@ class Arrivals:
             )
 
         try:
-            await self._reclaimer.mark(lease.id, endings.nobody_came(lease.arrival.claim_seconds), still_nobody)
+            await self._reclaimer.mark(lease.id, exits.nobody_came(lease.arrival.claim_seconds), still_nobody)
         except Conflict as error:
             log.info("%s is not given back: %s", lease.id, error)
 

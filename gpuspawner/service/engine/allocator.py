@@ -14,33 +14,30 @@ from typing import Any
 from gpuspawner.catalog import Catalog, completed, resolve, without_lost_consent
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused
-from gpuspawner.core.leases import coming_back, endings, events
-from gpuspawner.core.leases import lease as leases
-from gpuspawner.core.leases.endings import ENDINGS, End, Reason, Return
+from gpuspawner.core.leases import events, exits, transitions
+from gpuspawner.core.leases.exits import EXIT_KINDS, Exit, ExitReason, QueueReturn
 from gpuspawner.core.leases.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase
-from gpuspawner.core.leases.output import bounded
-from gpuspawner.core.leases.release import storable
+from gpuspawner.core.leases.lifetimes import last_moment, move_back
+from gpuspawner.core.leases.reports import bounded, storable
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.leases.times import earlier, last_moment
 from gpuspawner.core.queue.estimates import Place
 from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.core.quotas.usage import check_quotas
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Offer, Scheduler
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.engine.estimates import EstimateRecords, Estimator
+from gpuspawner.service.engine.feasibility import Feasibility
+from gpuspawner.service.engine.grants import GrantWriter
+from gpuspawner.service.engine.observed_state import ObservedState
+from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.engine.requests import RequestResolver, options_of
+from gpuspawner.service.engine.scheduler_sync import SchedulerSync
+from gpuspawner.service.engine.stop_actors import StopActors
+from gpuspawner.service.failures import step_each
 from gpuspawner.service.lease_log import refusals_logged
-from gpuspawner.service.leases.book import Book
-from gpuspawner.service.leases.granting import Granting
-from gpuspawner.service.leases.observed import Observed
-from gpuspawner.service.leases.prospects import Prospects
-from gpuspawner.service.leases.steps import step_each
-from gpuspawner.service.leases.stoppers import Stoppers
-from gpuspawner.service.leases.syncs import Syncs
-from gpuspawner.service.rules.accounts import Accounting
-from gpuspawner.service.rules.asking import Asking, options_of
-from gpuspawner.service.rules.bounds import Bounds
-from gpuspawner.service.rules.estimator import Estimator
-from gpuspawner.service.rules.foretold import Foretold
+from gpuspawner.service.rules.accounting import Accounting
+from gpuspawner.service.rules.budget_bounds import BudgetBounds
 from gpuspawner.service.rules.lost_time import LostTime
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.rules.restrictions import Restrictions
@@ -54,7 +51,7 @@ WORKSPACE_TOKEN_PREFIX = "gpuws-"  # noqa: S105 - it marks a kind of token, and 
 
 
 @dataclass(frozen=True)
-class Ask:
+class StartRequest:
     """One ``start()`` for ``user``: ``start_id`` is its own, ``boot_id`` the hub process that runs it.
 
     ``by`` is who asks, where that is somebody else. ``unattended``: no start waits in the hub, and the service starts
@@ -82,30 +79,37 @@ def hash_token(token: str) -> str:
 class Allocator:
     """The one place that makes leases and gives GPUs."""
 
-    def __init__(self, book: Book, scheduler: Scheduler, in_force: InForce, clock: Clock, settings: Settings) -> None:
+    def __init__(
+        self, registry: LeaseRegistry, scheduler: Scheduler, in_force: InForce, clock: Clock, settings: Settings
+    ) -> None:
         """Serve from ``scheduler``. Nothing is granted before the reconciler has told what runs."""
-        self.book, self.scheduler, self.clock, self.settings = book, scheduler, clock, settings
+        self.registry, self.scheduler, self.clock, self.settings = registry, scheduler, clock, settings
         self._in_force = in_force
-        self.accounting = Accounting(book, clock, lambda: self.catalog, self._node_of)
-        self.bounds = Bounds(book, clock, lambda: self.catalog, self.accounting)
-        self.lost_time = LostTime(book, scheduler, clock)
-        self.asking = Asking(book, in_force, self.dismiss)
-        self.prospects = Prospects(book, scheduler, in_force, clock, self.finish)
-        self.restrictions = Restrictions(book.store, clock, lambda: self.catalog)
-        self.observed = Observed(
-            book, scheduler, lambda: self.catalog, self.accounting, clock, settings, self.restrictions
+        self.accounting = Accounting(registry, clock, lambda: self.catalog, self._node_of)
+        self.bounds = BudgetBounds(registry, clock, lambda: self.catalog, self.accounting)
+        self.lost_time = LostTime(registry, scheduler, clock)
+        self.asking = RequestResolver(registry, in_force, self.dismiss)
+        self.prospects = Feasibility(registry, scheduler, in_force, clock, self.finish)
+        self.restrictions = Restrictions(registry.store, clock, lambda: self.catalog)
+        self.observed = ObservedState(
+            registry, scheduler, lambda: self.catalog, self.accounting, clock, settings, self.restrictions
         )
-        self.foretold = Foretold(book, clock)
+        self.foretold = EstimateRecords(registry, clock)
         self.estimator = Estimator(
-            book, clock, self.observed.snapshot, lambda lease: scheduler.capabilities_of(lease.request.gpu).owns_queue
+            registry,
+            clock,
+            self.observed.snapshot,
+            lambda lease: scheduler.capabilities_of(lease.request.gpu).owns_queue,
         )
-        self.granting = Granting(
-            book, self.observed, self.bounds, self.foretold, lambda: self.catalog, clock, self.finish
+        self.granting = GrantWriter(
+            registry, self.observed, self.bounds, self.foretold, lambda: self.catalog, clock, self.finish
         )
-        self.syncs = Syncs(scheduler, self.observed.snapshot, self.granting.take, book.store, book.failures)
+        self.syncs = SchedulerSync(
+            scheduler, self.observed.snapshot, self.granting.take, registry.store, registry.failures
+        )
         self.places: Callable[[], Mapping[str, Place]] = dict
         """Tells where everybody who waits stands."""
-        self.stoppers = Stoppers(book, clock)
+        self.stoppers = StopActors(registry, clock)
         self._counted_of: tuple[object, ...] = ()
         self._counted: list[Offer] = []
 
@@ -126,25 +130,27 @@ class Allocator:
         Return by how many seconds it went back, as leases and ``known_at``, another moment that was, tell.
         """
         now = self.clock.now()
-        ahead_seconds = max([known_at, now, *map(last_moment, self.book)]) - now
+        ahead_seconds = max([known_at, now, *map(last_moment, self.registry)]) - now
         if ahead_seconds > 0:
             log.warning("the clock went back by %s or more since the last service", show_duration(ahead_seconds))
-            await self.book.save(*(earlier(lease, ahead_seconds) for lease in self.book))
+            await self.registry.save(*(move_back(lease, ahead_seconds) for lease in self.registry))
         await self.accounting.load()
         await self.restrictions.load()
         await self.foretold.load()
         await self.prospects.load()
         await self.lost_time.resume()
         await self.end_what_is_not_offered()
-        for lease in self.book:
+        for lease in self.registry:
             if lease.phase is not Phase.QUEUED:
-                self.book.note_heard(lease.id, now)
+                self.registry.note_heard(lease.id, now)
 
         def resume(lease: Lease) -> asyncio.Future[None] | None:
             after = self._resumed(lease, now)
-            return None if after is lease else self.book.save(after)
+            return None if after is lease else self.registry.save(after)
 
-        if (away := await step_each("going on after a restart", self.book, resume, self.book.failures)) is not None:
+        if (
+            away := await step_each("going on after a restart", self.registry, resume, self.registry.failures)
+        ) is not None:
             raise away
         return ahead_seconds
 
@@ -153,16 +159,16 @@ class Allocator:
         after = lease if whole == lease.request else replace(lease, request=whole)
         if lease.phase in HOLDING:
             after = self.bounds.rated(after)  # an older version may have granted it
-        return leases.park(after, now) if lease.phase is Phase.QUEUED else after
+        return transitions.park(after, now) if lease.phase is Phase.QUEUED else after
 
     async def end_what_is_not_offered(self) -> None:
         """End waiting requests that the present catalog never grants: also those that came back to their place.
 
         Consent to what may no longer be given instead is dropped, and the place kept.
         """
-        waiting = [lease for lease in self.book if lease.phase in WAITING]
+        waiting = [lease for lease in self.registry if lease.phase in WAITING]
         step = "looking whether it is still offered"
-        if (away := await step_each(step, waiting, self._end_if_not_offered, self.book.failures)) is not None:
+        if (away := await step_each(step, waiting, self._end_if_not_offered, self.registry.failures)) is not None:
             raise away
 
     def _end_if_not_offered(self, lease: Lease) -> asyncio.Future[None] | None:
@@ -170,9 +176,9 @@ class Allocator:
         if request != lease.request:
             options = {**lease.options, "substitutes": ",".join(request.substitutes)}
             lease = replace(lease, request=request, options=options)
-            stored = self.book.save(lease)
+            stored = self.registry.save(lease)
         why = self.offered_no_more(lease)
-        return self.finish(lease, endings.not_offered(why)) if why else stored
+        return self.finish(lease, exits.not_offered(why)) if why else stored
 
     def offered_no_more(self, lease: Lease) -> str:
         """Return why a request can never be granted by the present catalog; "" where it can.
@@ -186,7 +192,7 @@ class Allocator:
             return str(error)
         return ""
 
-    async def acquire(self, ask: Ask) -> Lease:
+    async def acquire(self, ask: StartRequest) -> Lease:
         """Return the lease of this start: a new one, or the live one of its key with a new attempt. Idempotent.
 
         It is written together with what is granted at once.
@@ -197,7 +203,7 @@ class Allocator:
             Conflict: an earlier workspace of this key still ends; ask again in a second.
         """
         now, self.observed.boot_id = self.clock.now(), ask.boot_id or self.observed.boot_id
-        lease = self.book.of_key(ask.key)
+        lease = self.registry.of_key(ask.key)
         if lease is None or lease.phase not in JOINABLE or lease.request != ask.request:
             with refusals_logged(ask.user, ask.key.server, ask.request.gpu):
                 self.check(ask.request, ask.key)  # what has its place keeps it, also when its last node goes
@@ -218,28 +224,30 @@ class Allocator:
                 ready_at=ask.ready_at,
             )
             line = self.line(lease, ask.by or ask.user, events.Asked(self._asked(ask.request)), ask.where)
-            stored = self.book.save(lease, audit=[line])
+            stored = self.registry.save(lease, audit=[line])
         elif lease.phase in JOINABLE:
-            joined = leases.join(lease, ask.request, ask.options, start_id=ask.start_id, boot_id=ask.boot_id, now=now)
-            stored = self.book.save(joined)
+            joined = transitions.join(
+                lease, ask.request, ask.options, start_id=ask.start_id, boot_id=ask.boot_id, now=now
+            )
+            stored = self.registry.save(joined)
             if joined.phase not in HOLDING:
                 self.observed.give_back(lease)
         else:
             if lease.phase in UP and lease.start_id != ask.start_id:
                 # The hub starts it anew, so it knows no server of it any more: what runs was lost sight of.
-                await self.finish(lease, endings.STARTED_AGAIN, gone=True)
+                await self.finish(lease, exits.STARTED_AGAIN, gone=True)
             raise Conflict("Your previous workspace is still ending; this start waits for it.")
         await asyncio.gather(stored, self.give())
         return await self._as_stored(lease)
 
     async def _as_stored(self, lease: Lease) -> Lease:
         """Return a lease as it is now, once that is stored."""
-        await self.book.stored(lease.id)
-        return self.book.get(lease.id) or lease
+        await self.registry.stored(lease.id)
+        return self.registry.get(lease.id) or lease
 
     def check(self, request: Request, key: Key) -> None:
         """Raise what :meth:`acquire` would raise for this request, without asking for anything."""
-        lease = self.book.of_key(key)
+        lease = self.registry.of_key(key)
         claim = Claim("" if lease is None else lease.id, key.user_created, request, self.clock.now(), user=request.user)
         if any(quota.limits for quota in self.catalog.rules.quotas):
             seen = self.observed.snapshot()
@@ -284,10 +292,10 @@ class Allocator:
         Raises:
             Gone: it ends or has ended, or a newer attempt took over: the sender must stop.
         """
-        await self.book.stored(lease_id)  # it may be told of it
-        lease = self.book.get(lease_id)
+        await self.registry.stored(lease_id)  # it may be told of it
+        lease = self.registry.get(lease_id)
         if lease is None:
-            ended = await self.book.store.read(self.book.store.leases.get, lease_id)
+            ended = await self.registry.store.read(self.registry.store.leases.get, lease_id)
             raise Gone(ended.message if ended is not None and ended.message else "This start is over.")
         if attempt != lease.attempt:
             raise Gone("A newer start took this one over.")
@@ -299,11 +307,11 @@ class Allocator:
         """Note that the sender of this attempt lives. Return its lease, as it is stored."""
         lease = await self.current(lease_id, attempt)
         now = self.clock.now()
-        heard = leases.heard(lease, now) if lease.phase in JOINABLE else lease
+        heard = transitions.note_heard(lease, now) if lease.phase in JOINABLE else lease
         if heard.phase is not lease.phase or heard.unattended != lease.unattended:
-            await asyncio.gather(self.book.save(heard), self.give())
+            await asyncio.gather(self.registry.save(heard), self.give())
         else:
-            self.book.note_heard(lease_id, now)
+            self.registry.note_heard(lease_id, now)
         return await self._as_stored(lease)
 
     async def acknowledge(self, lease_id: str, attempt: int) -> tuple[Lease, str]:
@@ -311,8 +319,8 @@ class Allocator:
         token = WORKSPACE_TOKEN_PREFIX + secrets.token_urlsafe(32)
         await self.lapse_expired()
         current = await self.current(lease_id, attempt)
-        lease = leases.acknowledge(current, hash_token(token), self.clock.now())
-        await self.book.save(lease)
+        lease = transitions.acknowledge(current, hash_token(token), self.clock.now())
+        await self.registry.save(lease)
         if not self.scheduler.capabilities.answers_at_once:
             self.syncs.ask()  # that it was taken is told before the grant expires
         return lease, token
@@ -321,8 +329,8 @@ class Allocator:
         """The waiter leaves, the place stays. A grant that crossed it on the way stands until it lapses."""
         lease = await self.current(lease_id, attempt)
         if lease.phase in WAITING:
-            lease = leases.park(lease, self.clock.now())
-            await self.book.save(lease)
+            lease = transitions.park(lease, self.clock.now())
+            await self.registry.save(lease)
         return lease
 
     async def requeue(self, lease_id: str, attempt: int, why: str, node: str = "") -> Lease:
@@ -335,8 +343,8 @@ class Allocator:
             Conflict: it is not starting.
         """
         lease = await self.current(lease_id, attempt)
-        back = leases.requeue(lease, storable(why), self.settings.no_room_wait_seconds, self.clock.now(), node)
-        stored = self.book.save(back, audit=[self.line(lease, "gpuspawner", events.Requeued(back.message))])
+        back = transitions.requeue(lease, storable(why), self.settings.no_room_wait_seconds, self.clock.now(), node)
+        stored = self.registry.save(back, audit=[self.line(lease, "gpuspawner", events.Requeued(back.message))])
         self.observed.give_back(lease)
         await stored
         return back
@@ -348,53 +356,57 @@ class Allocator:
         """
         if output and self._is_of(lease_id, attempt):
             row = OutputRow(lease_id, self.clock.now(), bounded(output))
-            await self.book.store.write(self.book.store.outputs.save, row)
-        await self.book.stored(lease_id)  # else what is lost would have been heard
-        lease, now = self.book.get(lease_id), self.clock.now()
+            await self.registry.store.write(self.registry.store.outputs.save, row)
+        await self.registry.stored(lease_id)  # else what is lost would have been heard
+        lease, now = self.registry.get(lease_id), self.clock.now()
         if lease is None or lease.attempt != attempt:
             return
         if outcome == "cancelled" and lease.phase in JOINABLE and self.observed.stopped_lately(lease.key):
             # Our stop was meant for the workspace before; it hit this start. It goes back to its place.
-            parked = leases.park(lease, now) if lease.phase is not Phase.STARTING else leases.drop_start(lease, now)
-            stored = self.book.save(replace(parked, not_before=now))
+            parked = (
+                transitions.park(lease, now)
+                if lease.phase is not Phase.STARTING
+                else transitions.drop_start(lease, now)
+            )
+            stored = self.registry.save(replace(parked, not_before=now))
             self.observed.give_back(lease)
             await stored
             return
-        lease = coming_back.stopped_in_hub(lease, outcome)
+        lease = transitions.stopped_in_hub(lease, outcome)
         up = lease.phase in UP
         stopper = self.stoppers.of(lease) if outcome == "stopped" and up else ""
-        how = endings.released(outcome, user=lease.user, up=up, disruption=lease.disruption, stopper=stopper)
+        how = exits.released(outcome, user=lease.user, up=up, disruption=lease.disruption, stopper=stopper)
         await self.dismiss(lease, replace(how, message=storable(message) or how.message), gone=True)
 
     def _is_of(self, lease_id: str, attempt: int) -> bool:
-        lease = self.book.get(lease_id)
+        lease = self.registry.get(lease_id)
         return lease is not None and lease.attempt == attempt
 
     async def forget(self, key: Key) -> None:
         """The hub deletes the server of a key, or its user, or cancels a start: what waits, waits for nobody now."""
-        await self.book.stored(key)
-        lease = self.book.of_key(key)
+        await self.registry.stored(key)
+        lease = self.registry.of_key(key)
         if lease is None or lease.phase not in WAITING | {Phase.RESERVED}:
             return
-        await self.dismiss(lease, endings.FORGOTTEN, gone=True)
+        await self.dismiss(lease, exits.FORGOTTEN, gone=True)
 
     def finish(
-        self, lease: Lease, how: End, *, gone: bool = False, kept_since: float | None = None
+        self, lease: Lease, how: Exit, *, gone: bool = False, kept_since: float | None = None
     ) -> asyncio.Future[None]:
         """Begin or make an end, as ``leases.finish``, and record it: whoever decides one calls this, and awaits it.
 
         ``kept_since`` is from when on its readings stay as long as its audit; None for none.
         """
-        finished = leases.finish(lease, how, self.clock.now(), gone=gone)
+        finished = transitions.finish(lease, how, self.clock.now(), gone=gone)
         stopped = self.line(lease, how.by, events.Stopped(how.reason.value, how.message), how.where)
         lines = [] if lease.phase is Phase.STOPPING else [stopped]
         kept = [] if kept_since is None else [(lease.id, kept_since)]
-        stored = self.book.save(finished, audit=lines, kept=kept)
+        stored = self.registry.save(finished, audit=lines, kept=kept)
         if not finished.live:
             self.observed.give_back(lease)
         return stored
 
-    async def dismiss(self, lease: Lease, how: End, *, gone: bool = False) -> None:
+    async def dismiss(self, lease: Lease, how: Exit, *, gone: bool = False) -> None:
         """End a lease as :meth:`finish` does, and give what it held to who waits."""
         await asyncio.gather(self.finish(lease, how, gone=gone), self.give())
 
@@ -403,14 +415,14 @@ class Allocator:
 
         By its policy, and where the catalog still offers what it had.
         """
-        returns = ENDINGS[lease.reason or Reason.PREEMPTED].returns
+        returns = EXIT_KINDS[lease.reason or ExitReason.PREEMPTED].returns
         if (
-            returns is Return.BY_POLICY
+            returns is QueueReturn.BY_POLICY
             and not policy_of(self.catalog, lease, self.clock.now()).preemption.back_in_queue
         ):
             return False
-        asked_by_user = returns is not Return.NEVER and bool(lease.request.template)
-        return asked_by_user and not self.offered_no_more(coming_back.as_next(lease))
+        asked_by_user = returns is not QueueReturn.NEVER and bool(lease.request.template)
+        return asked_by_user and not self.offered_no_more(transitions.with_next_request(lease))
 
     def line(self, lease: Lease, actor: str, event: events.Event, where: str = "") -> AuditLine:
         """Return an audit line of now."""

@@ -68,7 +68,7 @@ _CODES = {126: "its command may not be run", 127: "a command was not found", 137
 """As shells and containers tell them."""
 
 
-def shown(text: str, environment: Mapping[str, str]) -> str:
+def mask_output(text: str, environment: Mapping[str, str]) -> str:
     """Return the last lines as its user sees them: at most LINES and BYTES of UTF-8, without secrets and controls.
 
     Args:

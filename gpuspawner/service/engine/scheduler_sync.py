@@ -35,7 +35,7 @@ def at_once(step: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("It declares that it answers at once, and waits.")
 
 
-class Syncs:
+class SchedulerSync:
     """Keeps the scheduler's side equal to the leases.
 
     A scheduler that answers at once is waited for, so that a free GPU is granted within the request for it. What

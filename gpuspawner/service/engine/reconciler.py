@@ -12,26 +12,22 @@ from typing import Any
 from gpuspawner.backends.base import Backend, Running
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.pools import PATIENCE
-from gpuspawner.core.leases import endings, events
-from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.leases import events, exits, transitions
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.failures import OF_ALL
-from gpuspawner.service.leases.adoption import Identity, lost_identities
-from gpuspawner.service.leases.allocator import Allocator
-from gpuspawner.service.leases.book import Book, all_stored
-from gpuspawner.service.leases.reclaimer import Reclaimer
-from gpuspawner.service.leases.seating import corrected, seated
-from gpuspawner.service.leases.steps import step_each
-from gpuspawner.service.observe.adopting import Adopting
-from gpuspawner.service.observe.hub import Hub
-from gpuspawner.service.observe.hub_view import HubView, answers, as_it_stands, is_its
-from gpuspawner.service.observe.late_releases import hear_late
-from gpuspawner.service.observe.members import Members
-from gpuspawner.service.observe.orphans import Orphans
-from gpuspawner.service.observe.work_queue import WorkQueue
-from gpuspawner.service.rules.asking import options_of
+from gpuspawner.service.engine.allocator import Allocator
+from gpuspawner.service.engine.executor import KeyedExecutor
+from gpuspawner.service.engine.hub import GroupMembers, HubClient
+from gpuspawner.service.engine.hub_view import HubView, answers, as_it_stands, is_its
+from gpuspawner.service.engine.lease_documents import HubIdentity, lost_identities
+from gpuspawner.service.engine.observed_state import assign_slots, corrected_leases
+from gpuspawner.service.engine.orphans import Orphans
+from gpuspawner.service.engine.reclaimer import Reclaimer
+from gpuspawner.service.engine.recovery import LeaseRecovery, read_release_spool
+from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
+from gpuspawner.service.engine.requests import options_of
+from gpuspawner.service.failures import OF_ALL, step_each
 from gpuspawner.service.rules.place_news import told_by_the_place
 from gpuspawner.service.settings import Settings
 
@@ -51,15 +47,15 @@ class Reconciler:
 
     def __init__(
         self,
-        book: Book,
+        registry: LeaseRegistry,
         allocator: Allocator,
         reclaimer: Reclaimer,
-        hub: Hub,
-        members: Members,
+        hub: HubClient,
+        members: GroupMembers,
         backend: Backend,
         clock: Clock,
         settings: Settings,
-        identity: Identity,
+        identity: HubIdentity,
         data: Path | None = None,
     ) -> None:
         """Reconcile the workspaces of the hub that ``identity`` names.
@@ -67,7 +63,7 @@ class Reconciler:
         ``data`` is the folder that spawner and service share, None where they share none.
         """
         self._data = data
-        self._book, self._allocator, self._reclaimer, self._hub = book, allocator, reclaimer, hub
+        self._book, self._allocator, self._reclaimer, self._hub = registry, allocator, reclaimer, hub
         self._members = members
         self._backend, self._clock, self._settings, self._identity = backend, clock, settings, identity
         self._running: tuple[Running, ...] = ()
@@ -82,9 +78,9 @@ class Reconciler:
         self._started: set[tuple[str, float | None]] = set()
         self._failed_gpus: frozenset[str] = frozenset()
         self._view = HubView(hub, allocator, clock, settings)
-        self._adopting = Adopting(book, allocator, clock, identity)
-        self._acts = WorkQueue(ACTS_AT_ONCE, clock.now)
-        self.orphans = Orphans(book, reclaimer, hub, clock, settings, self._drop, identity)
+        self._adopting = LeaseRecovery(registry, allocator, clock, identity)
+        self._acts = KeyedExecutor(ACTS_AT_ONCE, clock.now)
+        self.orphans = Orphans(registry, reclaimer, hub, clock, settings, self._drop, identity)
         self.lost_identities: tuple[str, ...] = ()
         """Which workspaces of this hub run under an identity that it lost, in sentences for administrators."""
 
@@ -104,7 +100,7 @@ class Reconciler:
     async def round(self) -> None:
         """Observe and act once. What cannot be observed now is left as it is."""
         if self._data is not None:
-            await hear_late(self._data, self._allocator)  # first: it tells why what is gone is gone
+            await read_release_spool(self._data, self._allocator)  # first: it tells why what is gone is gone
         looked_at, given_back = self._clock.now(), self._allocator.observed.given_back
         try:
             self._running = tuple(one for one in await self._backend.workspaces() if not self._is_false(one))
@@ -123,11 +119,11 @@ class Reconciler:
             self._running_of.setdefault(one.lease_id, []).append(one)
         await self._adopting.rebuild(self._running)
         self.has_looked = True
-        found = seated(self._running, self._book)
+        found = assign_slots(self._running, self._book)
         self._allocator.observed.see(((one.lease_id, slot) for one, slots in found for slot in slots), given_back)
         pools = {gpu.group: gpu.pool for gpu in gpus if gpu.group}
         with self._book.failures.isolating("correcting which GPUs are held"):
-            await self._correct([self._allocator.bounds.rated(x) for x in corrected(found, self._book, pools)])
+            await self._correct([self._allocator.bounds.rated(x) for x in corrected_leases(found, self._book, pools)])
         if self._view.is_due():
             self._acts.offer("the list of the hub's servers", self._list_servers)
         await self._allocator.end_what_is_not_offered()
@@ -204,7 +200,7 @@ class Reconciler:
             else:
                 self._act(lease, self._end_left_over)
         if lease.phase is Phase.QUEUED and now - self._heard_at(lease) > self._settings.listen_seconds:
-            return self._book.save(leases.park(lease, now))
+            return self._book.save(transitions.park(lease, now))
         if lease.phase is Phase.RESERVED:
             return self._reserved(lease, now)
         if lease.phase in UP:
@@ -241,7 +237,7 @@ class Reconciler:
     def _parked(self, lease: Lease, now: float) -> asyncio.Future[None]:
         """Give a start that was never tried back to its place. It does not count as failed."""
         self._allocator.observed.give_back(lease)
-        return self._book.save(leases.park(lease, now))
+        return self._book.save(transitions.park(lease, now))
 
     def _heard_at(self, lease: Lease) -> float:
         """Return from when on nobody was heard who speaks for a lease, though this service could have heard."""
@@ -271,14 +267,14 @@ class Reconciler:
         if newest is None or newest.phase is not Phase.RESERVED or newest.granted_at != lease.granted_at:
             return  # withdrawn, or taken back, while the hub was asked
         if group := self._allocator.asking.lost_group(newest, groups):
-            await self._allocator.dismiss(newest, endings.not_allowed(group), gone=True)
+            await self._allocator.dismiss(newest, exits.not_allowed(group), gone=True)
             return
         self._started.add((lease.id, lease.granted_at))
         log.info("starting the parked workspace of %s", name)
         if why := await self._hub.start(name, lease.key.server, options_of(lease)):
             newest = self._book.get(lease.id)
             if newest is not None and newest.phase is Phase.RESERVED and newest.granted_at == lease.granted_at:
-                await self._allocator.dismiss(newest, endings.refused_by_hub(why), gone=True)
+                await self._allocator.dismiss(newest, exits.refused_by_hub(why), gone=True)
 
     def _without_room(self, lease: Lease) -> Running | None:
         """Return what of this start the backend has found no room for, for too long, or is about to end."""
@@ -356,7 +352,7 @@ class Reconciler:
             if silent:
                 # The hub has it, so it uses its GPUs, seen or not. Unseen, it is unknown: never idle.
                 log.error("no process of %s's workspace is seen: may the service read its environment?", lease.user)
-            running = leases.run(self._allocator.bounds.running(current), server.started, self._clock.now())
+            running = transitions.run(self._allocator.bounds.running(current), server.started, self._clock.now())
             await self._book.save(running, audit=[self._allocator.line(lease, "gpuspawner", events.Started())])
 
     async def _drop(self, seen: Lease, now: float) -> None:
@@ -367,7 +363,7 @@ class Reconciler:
         lease = self._book.get(seen.id)
         if lease is None or (lease.phase, lease.attempt) != (seen.phase, seen.attempt):
             return None  # it was stopped, or went on, since
-        dropped = leases.drop_start(lease, now, self._settings.back_off_seconds)
+        dropped = transitions.drop_start(lease, now, self._settings.back_off_seconds)
         event: events.Event = events.Parked(lease.failed_starts + 1)
         if dropped.reason is not None:
             event = events.Stopped(dropped.reason.value, dropped.message)
@@ -398,5 +394,5 @@ class Reconciler:
         if is_its(server, lease) or current is None or current.phase not in UP or self._processes(lease):
             return
         newer = server is not None and server.user_created == lease.key.user_created
-        how = endings.vanished(disruption=current.disruption, newer_server=newer, adopted=current.adopted)
+        how = exits.vanished(disruption=current.disruption, newer_server=newer, adopted=current.adopted)
         await self._allocator.finish(current, how, gone=True)

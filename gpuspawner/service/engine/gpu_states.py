@@ -31,7 +31,7 @@ def seen_gpus(parts: Parts) -> list[SeenGpu]:
     if not fleet.complete:
         return []
     holders: dict[str, list[Lease]] = {}
-    for lease in parts.book:
+    for lease in parts.registry:
         for slot in lease.slots if lease.phase in HOLDING else ():
             holders.setdefault(slot.gpu, []).append(lease)
     others = {slot.gpu for slot in parts.allocator.observed.others}

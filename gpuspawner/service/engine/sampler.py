@@ -20,14 +20,13 @@ from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import Sample
 from gpuspawner.core.idle.verdicts import Turn, Verdict, judge, kept, next_sample_seconds
 from gpuspawner.core.leases.lease import UP, Lease
-from gpuspawner.core.leases.memory import see_kills
+from gpuspawner.core.leases.memory_kills import count_kills
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.book import Book
-from gpuspawner.service.leases.lifecycle import Lifecycle
-from gpuspawner.service.observe.dcgm import Dcgm
-from gpuspawner.service.observe.doubts import Doubts
-from gpuspawner.service.observe.monitor_watch import MonitorWatch
+from gpuspawner.service.engine.dcgm import Dcgm
+from gpuspawner.service.engine.lifecycle import Lifecycle
+from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.engine.sample_watches import MonitorWatch, SourceDisagreements
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine, ReadingRow
@@ -63,7 +62,7 @@ class Sampler:
 
     def __init__(
         self,
-        book: Book,
+        registry: LeaseRegistry,
         backend: Backend,
         scheduler: Scheduler,
         in_force: InForce,
@@ -78,10 +77,10 @@ class Sampler:
         ``dcgm`` tells what DCGM exporter saw of its GPUs, ``last_activity`` when the hub last noted activity of a
         lease's server, None where that is unknown.
         """
-        self._book, self._backend, self._in_force, self._clock = book, backend, in_force, clock
+        self._book, self._backend, self._in_force, self._clock = registry, backend, in_force, clock
         self._scheduler, self._settings, self._lifecycle = scheduler, settings, lifecycle
         self.dcgm, self._last_activity = dcgm, last_activity
-        self.doubts, self.monitors = Doubts(), MonitorWatch()
+        self.doubts, self.monitors = SourceDisagreements(), MonitorWatch()
         self._tables: dict[str, _Tables] = {}
         self._due_at: dict[str, float] = {}
         self._slots = asyncio.Semaphore(settings.probes_at_once)
@@ -224,7 +223,7 @@ class Sampler:
             streak, verdict = kept(streak), Verdict.NONE
         lease, more_lines = self._lifecycle.apply(replace(lease, streak=streak, sampled_at=at), verdict)
         lease, news, turn = self._lifecycle.arrivals.see(lease, evidence, told.policy, told.mode)
-        lease, killed = see_kills(lease, told.sample.memory_kills, at)
+        lease, killed = count_kills(lease, told.sample.memory_kills, at)
         if killed is not None:
             news = [*news, AuditLine(at, lease.id, lease.user, "cluster", killed)]
         rows = reading_rows(lease, told.sample, told.evidence, told.policy, at)

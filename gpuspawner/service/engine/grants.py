@@ -13,11 +13,10 @@ from math import inf
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.action_events import Passed
 from gpuspawner.core.gpus.placement import used_shares
-from gpuspawner.core.leases import endings, events
-from gpuspawner.core.leases import lease as leases
-from gpuspawner.core.leases.endings import End
-from gpuspawner.core.leases.holding_back import hold_back, let_go
+from gpuspawner.core.leases import events, exits, transitions
+from gpuspawner.core.leases.exits import Exit
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
+from gpuspawner.core.leases.transitions import hold_back, let_go
 from gpuspawner.core.queue.decisions import Held
 from gpuspawner.core.queue.fair_share import Uses
 from gpuspawner.core.queue.order import Standing, longest_waiting, passed_by
@@ -28,12 +27,11 @@ from gpuspawner.core.rules import Notice
 from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import SCHEDULER, Answer, Grant, Preempted
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.failures import Failures
-from gpuspawner.service.leases.book import Book, all_stored
-from gpuspawner.service.leases.observed import Observed
-from gpuspawner.service.leases.steps import begin_each, end_each
-from gpuspawner.service.rules.bounds import Bounds
-from gpuspawner.service.rules.foretold import Foretold
+from gpuspawner.service.engine.estimates import EstimateRecords
+from gpuspawner.service.engine.observed_state import ObservedState
+from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
+from gpuspawner.service.failures import Failures, begin_each, end_each
+from gpuspawner.service.rules.budget_bounds import BudgetBounds
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine
 
@@ -44,7 +42,7 @@ GPUSPAWNER = "gpuspawner"
 HELD_BACK, PREEMPTED = "noting what holds it back", "noting that its scheduler ends it"
 
 
-class Granting:
+class GrantWriter:
     """Makes of an answer what still counts: its claims as they were, its GPUs free, within the quotas.
 
     What does not count is left, and the next sync, in which the claim still waits, gives it back.
@@ -52,17 +50,17 @@ class Granting:
 
     def __init__(
         self,
-        book: Book,
-        observed: Observed,
-        bounds: Bounds,
-        foretold: Foretold,
+        registry: LeaseRegistry,
+        observed: ObservedState,
+        bounds: BudgetBounds,
+        foretold: EstimateRecords,
         catalog: Callable[[], Catalog],
         clock: Clock,
-        finish: Callable[[Lease, End], asyncio.Future[None]],
+        finish: Callable[[Lease, Exit], asyncio.Future[None]],
     ) -> None:
         """Grant nothing yet. ``bounds`` are those that budgets set; ``finish`` ends a lease."""
         self._foretold = foretold
-        self._book, self._observed, self._bounds = book, observed, bounds
+        self._book, self._observed, self._bounds = registry, observed, bounds
         self._catalog, self._clock, self._finish = catalog, clock, finish
         self._expiries: dict[str, float] = {}
         """When the grants of what is reserved expire, by lease id."""
@@ -73,7 +71,7 @@ class Granting:
         """Do what an answer says: all at once, and return when it is stored."""
         failures, begun = self._book.failures, dict[str, dict[str, asyncio.Future[None]]]()
         stored = [
-            self._finish(lease, endings.refused(refusal.why))
+            self._finish(lease, exits.refused(refusal.why))
             for refusal in answer.refused
             if (lease := self._as_claimed(refusal.claim)) is not None
         ]
@@ -115,7 +113,7 @@ class Granting:
         await asyncio.gather(*(self._lapse(lease, expires_at, now) for lease, expires_at in lapsing))
 
     async def _lapse(self, lease: Lease, expires_at: float, now: float) -> None:
-        lapsed = leases.lapse(lease, now)
+        lapsed = transitions.lapse(lease, now)
         del self._expiries[lease.id]
         try:
             await self._book.save(lapsed, audit=[self._line(lapsed, events.Requeued(EXPIRED))])
@@ -138,7 +136,7 @@ class Granting:
             log.info("a grant to %s came too late", grant.claim.id)
             return None
         terms = policy_of(self._catalog(), replace(lease, terms=None), now).terms
-        granted = replace(leases.grant(lease, grant.slots, now, given=grant.kind), terms=terms)
+        granted = replace(transitions.grant(lease, grant.slots, now, given=grant.kind), terms=terms)
         bound = self._bounds.granted(granted, grant.latest_end)
         if bound is None:
             log.debug("a budget leaves too little for %s: it goes on waiting", lease.id)

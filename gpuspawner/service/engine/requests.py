@@ -10,11 +10,11 @@ from gpuspawner.catalog import resolve, teams_of, to_options
 from gpuspawner.catalog.visibility import lost_group
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Conflict, Gone, Unavailable
-from gpuspawner.core.leases import endings, events
+from gpuspawner.core.leases import events, exits
 from gpuspawner.core.leases.lease import JOINABLE, WAITING, Key, Lease, Owner, Phase
 from gpuspawner.core.leases.request import Request
+from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.lease_log import refusals_logged
-from gpuspawner.service.leases.book import Book
 
 Groups = Collection[str]
 LAST_ONES = 50
@@ -52,16 +52,16 @@ def _chosen_in(last_first: Iterable[Lease]) -> _Chosen:
 class Finish(Protocol):
     """``Allocator.dismiss``."""
 
-    async def __call__(self, lease: Lease, how: endings.End, *, gone: bool = False) -> None:
+    async def __call__(self, lease: Lease, how: exits.Exit, *, gone: bool = False) -> None:
         """End a lease."""
 
 
-class Asking:
+class RequestResolver:
     """Turns options into requests, for who is in which groups; and looks again whether a request is still allowed."""
 
-    def __init__(self, book: Book, in_force: InForce, finish: Finish) -> None:
+    def __init__(self, registry: LeaseRegistry, in_force: InForce, finish: Finish) -> None:
         """Resolve by the catalog in force. ``finish`` ends a lease."""
-        self._book, self._in_force, self._finish = book, in_force, finish
+        self._book, self._in_force, self._finish = registry, in_force, finish
         self._known: dict[Owner, tuple[int, _Chosen]] = {}
 
     async def request_of(
@@ -136,7 +136,7 @@ class Asking:
             Gone: it has ended, and its user is told why.
         """
         if group := self.lost_group(lease, groups):
-            how = endings.not_allowed(group)
+            how = exits.not_allowed(group)
             await self._finish(lease, how, gone=lease.phase is Phase.RESERVED)  # nothing of it runs
             raise Gone(how.message)
 

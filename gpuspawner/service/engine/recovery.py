@@ -8,14 +8,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from gpuspawner.backends.base import Running
-from gpuspawner.core.leases import coming_back, events
+from gpuspawner.core.leases import events, transitions
 from gpuspawner.core.leases.lease import Key, Lease
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.adoption import Identity, adopted_server, claimed_kind, claimed_slots, rebuilt_lease
-from gpuspawner.service.leases.allocator import Allocator
-from gpuspawner.service.leases.book import Book, all_stored
-from gpuspawner.service.observe.hub import HubServer
-from gpuspawner.service.observe.hub_view import ended_wrongly
+from gpuspawner.service.engine.allocator import Allocator
+from gpuspawner.service.engine.hub import HubServer
+from gpuspawner.service.engine.hub_view import ended_wrongly
+from gpuspawner.service.engine.lease_documents import (
+    HubIdentity,
+    adopted_server,
+    claimed_kind,
+    claimed_slots,
+    rebuilt_lease,
+)
+from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
 
 log = logging.getLogger("gpuspawner.reconciler")
 
@@ -23,12 +29,12 @@ Processes = Callable[[Lease], Sequence[Running]]
 """Returns what is seen to run for a lease, of all attempts."""
 
 
-class Adopting:
+class LeaseRecovery:
     """Makes them, of the hub that ``identity`` names."""
 
-    def __init__(self, book: Book, allocator: Allocator, clock: Clock, identity: Identity) -> None:
+    def __init__(self, registry: LeaseRegistry, allocator: Allocator, clock: Clock, identity: HubIdentity) -> None:
         """Adopt nothing yet."""
-        self._book, self._allocator, self._clock, self._identity = book, allocator, clock, identity
+        self._book, self._allocator, self._clock, self._identity = registry, allocator, clock, identity
 
     async def adopt(self, servers: Mapping[tuple[str, str], HubServer], leased: set[Key], processes: Processes) -> None:
         """Adopt ready servers that have no lease: no GPU is known of them, and no deadline stands.
@@ -85,6 +91,6 @@ class Adopting:
         given = lease.given if one is None else claimed_kind(one, lease.request)
         rate = lease.rate if given == lease.given else None  # another kind takes another rate
         rated = self._allocator.bounds.rated(replace(lease, given=given, rate=rate))
-        found = coming_back.found(rated, server.started, attempt, free, self._clock.now())
+        found = transitions.recover(rated, server.started, attempt, free, self._clock.now())
         why = "its server runs: that its start was given up was wrong"
         return self._book.save(found, audit=[self._allocator.line(found, "gpuspawner", events.Adopted(why))])

@@ -9,13 +9,13 @@ from typing import Any
 
 from gpuspawner.backends.base import OutageLog
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.leases import coming_back
+from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.outages import HUB
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.allocator import Allocator
-from gpuspawner.service.observe.hub import Hub, HubServer, seconds_of
-from gpuspawner.service.observe.work_queue import WorkQueue
+from gpuspawner.service.engine.allocator import Allocator
+from gpuspawner.service.engine.executor import KeyedExecutor
+from gpuspawner.service.engine.hub import HubClient, HubServer, seconds_of
 from gpuspawner.service.settings import Settings
 
 QUESTIONS_AT_ONCE = 8
@@ -32,10 +32,10 @@ class HubView:
     ``in_doubt`` is true from the first question that it does not answer until its list tells.
     """
 
-    def __init__(self, hub: Hub, allocator: Allocator, clock: Clock, settings: Settings) -> None:
+    def __init__(self, hub: HubClient, allocator: Allocator, clock: Clock, settings: Settings) -> None:
         """Know nothing yet; ``allocator`` is told whether the hub answers."""
         self._hub, self._allocator, self._clock, self._settings = hub, allocator, clock, settings
-        self._questions = WorkQueue(QUESTIONS_AT_ONCE, clock.now)
+        self._questions = KeyedExecutor(QUESTIONS_AT_ONCE, clock.now)
         self._listed_at = -math.inf
         self._outages = OutageLog()
         self._answered_at: float | None = None
@@ -103,7 +103,7 @@ def ended_wrongly(lease: Lease, server: HubServer) -> bool:
     """Whether a lease ended because no server of it was seen, and yet this one had been started by then."""
     started_at = seconds_of(server.started)
     in_time = started_at is not None and lease.ended_at is not None and started_at <= lease.ended_at
-    return coming_back.ended_as_dropped(lease) and in_time
+    return transitions.ended_by_dropped_starts(lease) and in_time
 
 
 def is_its(server: HubServer | None, lease: Lease) -> bool:

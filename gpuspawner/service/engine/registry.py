@@ -10,9 +10,9 @@ from typing import Protocol
 
 from gpuspawner.core.errors import Conflict, Superseded, Unavailable
 from gpuspawner.core.leases import events
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Lease, Owner
-from gpuspawner.core.leases.warned import settled
+from gpuspawner.core.leases.lifetimes import settled
 from gpuspawner.core.outages import DATABASE
 from gpuspawner.core.queue.snapshot import Leases, LiveLeases
 from gpuspawner.core.quotas.ledger import Line
@@ -67,7 +67,7 @@ class _Write:
     outbox: tuple[OutboxRow, ...] = ()
 
 
-class Book:
+class LeaseRegistry:
     """All live leases, as the steps of the service's one event loop have left them.
 
     A change counts for every decision from the moment of :meth:`save`. It is stored a little later, in the order of
@@ -81,7 +81,7 @@ class Book:
     def __init__(self, store: Store) -> None:
         """Start empty; :meth:`load` reads what the store holds."""
         self.store = store
-        self.ends: Counter[tuple[Reason, str]] = Counter()
+        self.ends: Counter[tuple[ExitReason, str]] = Counter()
         """How many leases ended since this service started, by reason and the team that they were charged to."""
         self.warnings: Counter[tuple[str, str]] = Counter()
         """What came of warnings: by reason and outcome, as ``core.leases.warned`` has them."""
@@ -375,7 +375,7 @@ async def all_stored(steps: Iterable[asyncio.Future[None] | None]) -> None:
 def _mismatch(event: events.Event) -> str | None:
     """Return which of MISMATCHES an event tells of; None where it tells of none."""
     if isinstance(event, events.Stopped):
-        return MISMATCHES[2] if event.reason == Reason.ORPHANED.value else None
+        return MISMATCHES[2] if event.reason == ExitReason.ORPHANED.value else None
     if isinstance(event, events.Placed):
         return MISMATCHES[0]
     return MISMATCHES[1] if isinstance(event, events.Adopted) else None

@@ -10,13 +10,13 @@ from gpuspawner.core.idle.evidence import Evidence
 from gpuspawner.core.idle.readings import GpuState, Source
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
-from gpuspawner.service.observe.dcgm_values import SOURCE
+from gpuspawner.service.engine.dcgm_values import SOURCE
 
 TOLD_SECONDS = 2 * 3600.0
 """So long they may differ: what one sees between two looks of the other is no fault."""
 
 
-class Doubts:
+class SourceDisagreements:
     """Since when, by workspace, only DCGM exporter has seen work."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from gpuspawner.core.errors import Conflict, Unavailable
-from gpuspawner.core.leases import endings, events
+from gpuspawner.core.leases import events, exits
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.queue.fair_share import account_of, givers_to, over_share, wishes
 from gpuspawner.core.queue.preemption import (
@@ -36,10 +36,10 @@ from gpuspawner.core.rules import Notice
 from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import SCHEDULER
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.allocator import Allocator
-from gpuspawner.service.leases.book import Book, all_stored
-from gpuspawner.service.leases.reclaimer import Reclaimer
-from gpuspawner.service.leases.steps import step_each
+from gpuspawner.service.engine.allocator import Allocator
+from gpuspawner.service.engine.reclaimer import Reclaimer
+from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
+from gpuspawner.service.failures import step_each
 from gpuspawner.service.preemption.words import why_words
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine
@@ -56,10 +56,10 @@ LOOK_SECONDS = 30.0
 class Preemptions:
     """The stronger claims that live, and what follows from them."""
 
-    def __init__(self, book: Book, allocator: Allocator, reclaimer: Reclaimer, clock: Clock) -> None:
+    def __init__(self, registry: LeaseRegistry, allocator: Allocator, reclaimer: Reclaimer, clock: Clock) -> None:
         """Know none before :meth:`load`. Their GPUs are kept in every snapshot from then on."""
-        self._book, self._allocator, self._reclaimer, self._clock = book, allocator, reclaimer, clock
-        self._store, self._rows = book.store, book.store.preemptions
+        self._book, self._allocator, self._reclaimer, self._clock = registry, allocator, reclaimer, clock
+        self._store, self._rows = registry.store, registry.store.preemptions
         self._turn = asyncio.Lock()
         """Whoever changes claims does so until it is stored, one after the other."""
         self._live: dict[str, Preemption] = {}
@@ -278,7 +278,7 @@ class Preemptions:
 
         if not self._allocator.observed.hub_answers:
             return None  # it could not be stopped
-        return self._reclaimer.mark(lease.id, endings.made_room(notice.why, notice.by), still)
+        return self._reclaimer.mark(lease.id, exits.made_room(notice.why, notice.by), still)
 
     async def _over(self, claim: Preemption, state: State, audit: Sequence[AuditLine]) -> Preemption:
         async with self._turn:

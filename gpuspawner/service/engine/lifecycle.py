@@ -9,19 +9,17 @@ from dataclasses import replace
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.verdicts import LEAST_GRACE_SECONDS, Verdict, after_restart, grace_stands, kept
-from gpuspawner.core.leases import endings, events, lifetime
-from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.leases import events, exits, lifetimes, transitions
 from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.core.quotas.ledger import BUDGET
 from gpuspawner.core.rules import Notice
 from gpuspawner.schedulers.base import SCHEDULER
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.failures import OF_ALL
-from gpuspawner.service.leases.allocator import Allocator
-from gpuspawner.service.leases.arrivals import Arrivals
-from gpuspawner.service.leases.book import Book
-from gpuspawner.service.leases.reclaimer import Reclaimer
-from gpuspawner.service.leases.steps import step_each
+from gpuspawner.service.engine.allocator import Allocator
+from gpuspawner.service.engine.arrivals import Arrivals
+from gpuspawner.service.engine.reclaimer import Reclaimer
+from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.failures import OF_ALL, step_each
 from gpuspawner.service.rules.holds import Holds
 from gpuspawner.service.rules.policies import fingerprint, idle_policy_of, policy_of
 from gpuspawner.service.store import AuditLine
@@ -38,10 +36,10 @@ DOUBLE_CLICK_SHARE = 0.9
 class Lifecycle:
     """What happens to a running workspace, by its policy; and what its user may do about it."""
 
-    def __init__(self, book: Book, allocator: Allocator, reclaimer: Reclaimer, clock: Clock) -> None:
-        """Act on the leases of ``book``."""
-        self._book, self._allocator, self._reclaimer, self._clock = book, allocator, reclaimer, clock
-        self._holds = Holds(book, allocator, clock)
+    def __init__(self, registry: LeaseRegistry, allocator: Allocator, reclaimer: Reclaimer, clock: Clock) -> None:
+        """Act on the leases of ``registry``."""
+        self._book, self._allocator, self._reclaimer, self._clock = registry, allocator, reclaimer, clock
+        self._holds = Holds(registry, allocator, clock)
         self.arrivals = Arrivals(allocator, reclaimer, clock)
         self._hub_silent_since: float | None = None
 
@@ -76,12 +74,12 @@ class Lifecycle:
         if lease.phase is not Phase.RECLAIMING:
             return stored
         if policy is None:  # the catalog judges it no more
-            return self._book.save(leases.end_grace(replace(lease, streak=kept(lease.streak)), now))
+            return self._book.save(transitions.end_grace(replace(lease, streak=kept(lease.streak)), now))
         mode = policy_of(self._allocator.catalog, lease, now).mode
         if not grace_stands(lease.streak, policy, mode):
             streak = replace(lease.streak, mode=mode, countdown_seconds=None)
             line = self._allocator.line(lease, "gpuspawner", events.GraceEnded(CHANGED))
-            return self._book.save(leases.end_grace(replace(lease, streak=streak), now), audit=[line])
+            return self._book.save(transitions.end_grace(replace(lease, streak=streak), now), audit=[line])
         resumed = replace(lease, streak=after_restart(lease.streak, policy), sampled_at=now)
         told = events.WarnedIdle(measured(resumed, policy))
         return self._book.save(resumed, tells=[self._allocator.line(resumed, "gpuspawner", told)])
@@ -118,7 +116,7 @@ class Lifecycle:
         anew = replace(lease, judged=judged, streak=replace(kept(lease.streak), mode=mode), sampled_at=at)
         told = lease.streak.grace_left_seconds is not None
         lines = [self._allocator.line(lease, "gpuspawner", events.GraceEnded(CHANGED))] if told else []
-        return (leases.end_grace(anew, self._clock.now()) if lease.phase is Phase.RECLAIMING else anew), lines
+        return (transitions.end_grace(anew, self._clock.now()) if lease.phase is Phase.RECLAIMING else anew), lines
 
     def apply(self, lease: Lease, verdict: Verdict) -> tuple[Lease, list[AuditLine]]:
         """Return the lease after the verdict on its newest sample, and what to audit. It is saved by the caller.
@@ -128,11 +126,11 @@ class Lifecycle:
         now, in_force = self._clock.now(), lease.streak.mode is Mode.ENFORCE
         if verdict is Verdict.BEGIN_GRACE:
             # In mode warn the workspace goes on running: nothing will be reclaimed.
-            warned = leases.begin_grace(lease, now) if in_force else lease
+            warned = transitions.begin_grace(lease, now) if in_force else lease
             return warned, [self._allocator.line(lease, "gpuspawner", events.WarnedIdle(self._measured(lease)))]
         if verdict is Verdict.END_GRACE and lease.phase is Phase.RECLAIMING:
             line = self._allocator.line(lease, "gpuspawner", events.GraceEnded(lease.streak.because))
-            return leases.end_grace(lease, now), [line]
+            return transitions.end_grace(lease, now), [line]
         if verdict in {Verdict.WOULD_BEGIN_GRACE, Verdict.WOULD_RECLAIM}:
             would = events.WouldWarn if verdict is Verdict.WOULD_BEGIN_GRACE else events.WouldStop
             return lease, [self._allocator.line(lease, "gpuspawner", would(self._measured(lease)))]
@@ -146,7 +144,7 @@ class Lifecycle:
         policy = idle_policy_of(self._allocator.catalog, lease, self._clock.now())
         if policy is None:  # the catalog judges it no more
             return
-        how = endings.idle(measured(lease, policy), policy.grace_seconds)
+        how = exits.idle(measured(lease, policy), policy.grace_seconds)
 
         def still_idle(newest: Lease) -> bool:
             """Nothing changed since the verdict: same server, newest sample, still in its grace, not kept."""
@@ -201,15 +199,15 @@ class Lifecycle:
         lifetime_seconds = lease.request.lifetime_seconds + lease.extended_seconds
         if lease.latest_end is not None and lease.running_at is not None:
             lifetime_seconds = min(lifetime_seconds, deadline_at - lease.running_at)
-        due = lifetime.due_warnings(deadline_at, lease.warned_seconds, extend, lifetime_seconds, now)
+        due = lifetimes.due_warnings(deadline_at, lease.warned_seconds, extend, lifetime_seconds, now)
         if due is not None:
             told = (*lease.warned_seconds, *due.thresholds)
             line = self._allocator.line(lease, "gpuspawner", events.WarnedOfEnd(max(0.0, due.deadline - now)))
             return self._book.save(replace(lease, deadline_at=due.deadline, warned_seconds=told), audit=[line])
-        if lifetime.is_expired(deadline_at, lease.warned_seconds, now):
-            bounds, how = self._allocator.bounds, endings.expired(lifetime_seconds)
+        if lifetimes.is_expired(deadline_at, lease.warned_seconds, now):
+            bounds, how = self._allocator.bounds, exits.expired(lifetime_seconds)
             if lease.latest_end is not None and lease.latest_end.rule == BUDGET:
-                how = endings.budget_used_up(bounds.used_up(lease))
+                how = exits.budget_used_up(bounds.used_up(lease))
             return self._reclaimer.mark(lease.id, how, lambda newest: newest.deadline_at == deadline_at)
         return None
 
@@ -244,7 +242,7 @@ class Lifecycle:
         def still(newest: Lease) -> bool:
             return newest.notice == notice and newest.server_started == lease.server_started
 
-        how = (endings.moved_by if notice.moves else endings.stopped_by)(notice.by, notice.where, notice.why)
+        how = (exits.moved_by if notice.moves else exits.stopped_by)(notice.by, notice.where, notice.why)
         return self._reclaimer.mark(lease.id, how, still)
 
     async def keep(self, lease: Lease, by: str, where: str = "") -> Lease:
@@ -257,8 +255,8 @@ class Lifecycle:
         if lease.kept_until is not None and lease.kept_until - now > DOUBLE_CLICK_SHARE * policy.keep.each_seconds:
             await self._book.stored(lease.id)
             return lease
-        until = lifetime.keep(lease.keeps_used, policy.keep, now)
-        kept = leases.keep(lease, until, now)
+        until = lifetimes.keep(lease.keeps_used, policy.keep, now)
+        kept = transitions.keep(lease, until, now)
         line = self._allocator.line(kept, by, events.Kept(policy.keep.each_seconds), where)
         await self._book.save(kept, audit=[line])
         return kept
@@ -297,7 +295,7 @@ class Lifecycle:
         latest = self._allocator.bounds.of_extension(lease, policy.extend.each_seconds)
         hold = self._holds.bound_of(lease, lease.deadline_at + policy.extend.each_seconds)
         bound = min((one for one in (latest, hold) if one is not None), key=lambda one: one.at, default=None)
-        deadline_at, extended = lifetime.extend(
+        deadline_at, extended = lifetimes.extend(
             lease.deadline_at, lease.extended_seconds, policy.extend, self._clock.now(), bound
         )
         if latest is not None and latest.at > deadline_at:

@@ -10,16 +10,16 @@ from gpuspawner.catalog.watched_file import CatalogFile, InForce, changes_words
 from gpuspawner.core.action_events import CatalogChanged
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.allocator import Allocator
-from gpuspawner.service.leases.book import Book
-from gpuspawner.service.leases.lifecycle import Lifecycle
+from gpuspawner.service.engine.allocator import Allocator
+from gpuspawner.service.engine.lifecycle import Lifecycle
+from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.operator.entries import Entries
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.audit_log import AuditFilter
 
 
-class Reload:
+class CatalogReload:
     """Looks at the catalog's file and at what resources add to it, and has everything follow what was written."""
 
     def __init__(
@@ -28,12 +28,12 @@ class Reload:
         scheduler: Scheduler,
         allocator: Allocator,
         lifecycle: Lifecycle,
-        book: Book,
+        registry: LeaseRegistry,
         clock: Clock,
         entries: Entries | None = None,
     ) -> None:
-        """Look at nothing yet: what is in force is what all else was made by. Changes are audited in ``book``."""
-        self._book, self._clock, self._is_start_noted = book, clock, False
+        """Look at nothing yet: what is in force is what all else was made by. Changes are audited in ``registry``."""
+        self._book, self._clock, self._is_start_noted = registry, clock, False
         self._entries = entries
         self._in_force, self._scheduler = in_force, scheduler
         self._allocator, self._lifecycle = allocator, lifecycle
@@ -96,9 +96,9 @@ class Reload:
         self._is_start_noted = True
 
 
-def reload_of(parts: Parts, resources: Resources | None = None) -> Reload:
+def reload_of(parts: Parts, resources: Resources | None = None) -> CatalogReload:
     """Return what reloads the catalog of a service; ``resources`` are its second source, where there is one."""
     file, entries = parts.in_force, None
     if resources is not None and isinstance(file, CatalogFile):
         entries = Entries(file, resources, parts.clock)
-    return Reload(file, parts.scheduler, parts.allocator, parts.lifecycle, parts.book, parts.clock, entries)
+    return CatalogReload(file, parts.scheduler, parts.allocator, parts.lifecycle, parts.registry, parts.clock, entries)

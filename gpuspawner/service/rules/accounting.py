@@ -15,8 +15,8 @@ from gpuspawner.core.quotas.ledger import HALF_LIFE_SECONDS, Line, charged_by, d
 from gpuspawner.core.quotas.limits import accounts_of
 from gpuspawner.core.rules import Account, Accounts, QuotaGrant, Used
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.book import Book
-from gpuspawner.service.rules.daily_use import NodeOf, part_of_reclaim, parts_of_lines, parts_of_step
+from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.rules.accounting import NodeOf, part_of_reclaim, parts_of_lines, parts_of_step
 from gpuspawner.service.store import AuditLine, ReadingRow
 from gpuspawner.service.store.usage_sums import UsagePart
 
@@ -58,14 +58,14 @@ class _Faded(Mapping[Account, float]):
 
 
 class Accounting:
-    """Hears each end of charging from the book, which writes its lines with it, and keeps the sums equal to the store.
+    """Hears each end of charging from the registry, which writes its lines with it, and keeps the sums equal to the store.
 
     Lines count from the step that charges them; where that can't be stored, the sums are again those of the store.
     """
 
-    def __init__(self, book: Book, clock: Clock, catalog: Callable[[], Catalog], node_of: NodeOf) -> None:
+    def __init__(self, registry: LeaseRegistry, clock: Clock, catalog: Callable[[], Catalog], node_of: NodeOf) -> None:
         """Know nothing yet."""
-        self._book, self._clock, self._catalog, self._node_of = book, clock, catalog, node_of
+        self._book, self._clock, self._catalog, self._node_of = registry, clock, catalog, node_of
         self._sums: _Sums | None = None
         self._as_stored: _Sums | None = None
         self._grants: list[QuotaGrant] = []
@@ -75,7 +75,7 @@ class Accounting:
         """Allocated time of GPUs in seconds, since this service started: by team, kind and state, one of STATES."""
         self.user_gpu_seconds: dict[tuple[str, str, str], float] = defaultdict(float)
         """The same by user, kind and state."""
-        book.charging = self
+        registry.charging = self
 
     @property
     def zone(self) -> ZoneInfo:

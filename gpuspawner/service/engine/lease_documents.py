@@ -20,7 +20,7 @@ from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.rules import LatestEnd, Rate
-from gpuspawner.service.observe.hub import HubServer
+from gpuspawner.service.engine.hub import HubServer
 
 _request: TypeAdapter[Request] = TypeAdapter(Request)
 _slots: TypeAdapter[tuple[Slot, ...]] = TypeAdapter(tuple[Slot, ...])
@@ -34,7 +34,7 @@ SHARE = re.compile(r"1|1/[1-9][0-9]{0,3}")
 
 
 @dataclass(frozen=True)
-class Identity:
+class HubIdentity:
     """Whose service this is: the hub's id, the secret that signs what workspaces carry, and when it was made.
 
     ``secret_made_at`` is in seconds since the epoch; 0 where that is not known.
@@ -119,7 +119,7 @@ def claimed_kind(running: Running, request: Request) -> str:
     return given if given in request.substitutes else ""
 
 
-def rebuilt_lease(running: Running, identity: Identity, now: float) -> Lease | None:
+def rebuilt_lease(running: Running, identity: HubIdentity, now: float) -> Lease | None:
     """Return the lease that a workspace of this hub carries, as starting: hub and backend then say what it is.
 
     None where it is another hub's, or where what it says is not to be believed.
@@ -155,7 +155,7 @@ def rebuilt_lease(running: Running, identity: Identity, now: float) -> Lease | N
 
 
 def lost_identities(
-    running: Iterable[Running], known: Collection[str], servers: Collection[tuple[str, str]], identity: Identity
+    running: Iterable[Running], known: Collection[str], servers: Collection[tuple[str, str]], identity: HubIdentity
 ) -> tuple[str, ...]:
     """Return, in sentences for administrators, which workspaces of this hub run under an identity that it lost.
 
@@ -187,7 +187,7 @@ def _server_named(environment: Mapping[str, str]) -> tuple[str, str] | None:
         return None
 
 
-def _lost(count: int, hub: str, identity: Identity, *, kept: bool) -> str:
+def _lost(count: int, hub: str, identity: HubIdentity, *, kept: bool) -> str:
     what = "1 workspace of this hub runs" if count == 1 else f"{count} workspaces of this hub run"
     again = "or have their users start them again."
     if hub == identity.hub_id:

@@ -28,9 +28,9 @@ from gpuspawner.core.quotas.ledger import BUDGET, rate_of
 from gpuspawner.core.rules import LatestEnd, Rate
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.book import Book
-from gpuspawner.service.leases.steps import step_each
-from gpuspawner.service.rules.accounts import Accounting
+from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.failures import step_each
+from gpuspawner.service.rules.accounting import Accounting
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine
 
@@ -42,12 +42,14 @@ def asker_of(lease: Lease) -> Asker:
     return Asker(lease.user, lease.key.user_created, lease.request.team)
 
 
-class Bounds:
+class BudgetBounds:
     """Judges by the budgets as they stand when it is asked."""
 
-    def __init__(self, book: Book, clock: Clock, catalog: Callable[[], Catalog], accounting: Accounting) -> None:
-        """Judge the leases of ``book`` by what ``accounting`` knows to be used."""
-        self._book, self._clock, self._catalog, self._accounting = book, clock, catalog, accounting
+    def __init__(
+        self, registry: LeaseRegistry, clock: Clock, catalog: Callable[[], Catalog], accounting: Accounting
+    ) -> None:
+        """Judge the leases of ``registry`` by what ``accounting`` knows to be used."""
+        self._book, self._clock, self._catalog, self._accounting = registry, clock, catalog, accounting
         self._kept = KeptBalances()
         self._owes = False
         """Whether a grant came, and what it gives back could not be stored."""

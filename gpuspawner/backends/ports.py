@@ -29,6 +29,16 @@ def is_free(port: int, host: str = HOST) -> bool:
         return True
 
 
+def is_own_address(host: str) -> bool:
+    """Return whether a host name or address is one of this machine."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        try:
+            probe.bind((host, 0))
+        except OSError:
+            return False
+        return True
+
+
 def first_free_after(port: int, host: str = HOST) -> int:
     """Return the lowest free port above ``port``."""
     return next(candidate for candidate in range(port + 1, 65536) if is_free(candidate, host))
@@ -36,10 +46,11 @@ def first_free_after(port: int, host: str = HOST) -> int:
 
 @dataclass(frozen=True)
 class Listener:
-    """The process that listens, in words. ``data`` is the ``data_dir`` of a GPU service that may be inspected."""
+    """The process that listens, in words. ``data`` is the ``data_dir`` of a GPU service. None means not visible."""
 
     words: str
     data: Path | None = None
+    pid: int | None = None
 
 
 def find_listener(port: int) -> Listener:
@@ -69,11 +80,12 @@ def _target(link: Path) -> str:
 
 
 def _describe(process: Path) -> Listener:
+    pid = int(process.name)
     words = (process / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
     if words[1 : 1 + len(SERVICE)] == SERVICE:
         data = Path(words[1 + len(SERVICE)])
-        return Listener(f"the GPU service of the hub whose data_dir is {data} (process {process.name})", data)
-    return Listener(f"process {process.name}: {' '.join(words)[:SHOWN_CHARACTERS]}")
+        return Listener(f"the GPU service of the hub whose data_dir is {data} (process {process.name})", data, pid)
+    return Listener(f"process {process.name}: {' '.join(words)[:SHOWN_CHARACTERS]}", pid=pid)
 
 
 def _name(user: int) -> str:

@@ -14,7 +14,7 @@ from gpuspawner.core.authentication import NONCE, TICKET_SECONDS, Asked, new_non
 from gpuspawner.core.errors import Gone, Unavailable
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.engine.allocator import hash_token
-from gpuspawner.service.engine.hub import STANDS_SECONDS
+from gpuspawner.service.engine.hub import USER_KNOWN_SECONDS
 from gpuspawner.spawner.client import NOT_OURS, LeaseClient, is_proven, target_of
 from gpuspawner.spawner.web.live import ServiceView
 
@@ -185,7 +185,7 @@ async def test_promise_9_a_ticket_is_over_after_a_minute(world, call):
 async def test_promise_9_a_ticket_does_nothing_for_a_user_whom_the_hub_has_no_more(world, call):
     lease, ticket = await world.up("alice"), call.ticket("alice")
     assert (await call(ticket, "POST", f"/api/v1/workspaces/{lease.id}/keep"))[0] == 200
-    world.clock.advance(STANDS_SECONDS)
+    world.clock.advance(USER_KNOWN_SECONDS)
     for created in (None, "another alice born"):
         world.hub.users.pop("alice", None) if created is None else world.hub.users.update(alice=created)
         for action in ACTIONS:

@@ -12,7 +12,7 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.engine.hub import STANDS_SECONDS
+from gpuspawner.service.engine.hub import GROUPS_KNOWN_SECONDS
 from gpuspawner.service.notifications.messages import message_of
 
 CATALOG = {
@@ -88,7 +88,7 @@ def test_a_change_in_the_hub_holds_for_the_next_request(world):
     acquire(world, status=400, template="node")
     world.groups["alice"] = {"leads"}
     assert acquire(world, template="node")["lease"]["request"]["template"] == "node", "at once"
-    world.clock.at += STANDS_SECONDS
+    world.clock.at += GROUPS_KNOWN_SECONDS
     check(world, template="node")
 
 
@@ -96,7 +96,7 @@ def test_while_the_hub_does_not_say_who_is_in_which_group_nothing_is_guessed(wor
     check(world)
     world.created["alice"] = "error"
     assert "hub" in acquire(world, status=503)["error"]["message"]
-    world.clock.at += STANDS_SECONDS
+    world.clock.at += GROUPS_KNOWN_SECONDS
     check(world, status=503)
     shown = [offer["kind"] for offer in api(world, "alice", "offers").json()["offers"]]
     assert shown == ["a100", "t4", "h100"], "what everybody may have is shown"
@@ -126,7 +126,7 @@ def test_the_team_is_the_one_that_is_named_else_the_last_one_else_the_only_one(w
     assert root["teams"] == [{"name": "vision", "title": "Vision lab"}, {"name": "speech", "title": "speech"}]
     assert root["team"] == "speech"
     world.groups["bob"] = {"vision", "other"}
-    world.clock.at += STANDS_SECONDS
+    world.clock.at += GROUPS_KNOWN_SECONDS
     assert check(world, "bob", server="two")["team"] == "vision", "the last one is not theirs any more"
     assert check(world, "admin")["team"] is None, "who is in no team is charged to none"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 import time
 import urllib.request
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 import aiohttp
 from kubernetes_asyncio import config
 from kubernetes_asyncio.client import ApiClient, Configuration
+from kubernetes_asyncio.config.incluster_config import SERVICE_HOST_ENV_NAME as SERVICE_HOST
 from pydantic import TypeAdapter, ValidationError
 
 from gpuspawner.backends.kubernetes.fleet import Toleration
@@ -135,6 +137,11 @@ RENEW_SECONDS = 60.0
 before its token ends."""
 
 
+NO_KUBECONFIG = (
+    "There is no connection to a cluster: no kubeconfig ($KUBECONFIG, ~/.kube/config) exists, and this is not a pod."
+)
+
+
 @dataclass(frozen=True)
 class Connection:
     """A connection to the API server at ``host``. ``options`` are passed to each request."""
@@ -238,6 +245,8 @@ async def _nothing() -> None:
 
 
 def _unreadable(settings: ClusterSettings, error: Exception) -> Unavailable:
+    if not settings.kubeconfig and SERVICE_HOST not in os.environ:
+        return Unavailable(NO_KUBECONFIG)
     source = f"the kubeconfig {settings.kubeconfig}" if settings.kubeconfig else "the pod's service account"
     is_invalid = settings.kubeconfig and isinstance(error, TypeError | AttributeError | KeyError)
     words = "it is not a kubeconfig" if is_invalid else str(error).rstrip(".") or type(error).__name__

@@ -87,6 +87,8 @@ class ClusterView:
         self._answered_at = time.monotonic()
         self._no_answer = ""
         """Why the last request for data failed."""
+        self._server_answers = False
+        """Whether the API server answered its last request that needs no database."""
 
     @property
     def age_seconds(self) -> float:
@@ -205,7 +207,7 @@ class ClusterView:
             if device_watch.complete:
                 self._check_age(device_watch)
         if self.age_seconds > self._settings.stale_seconds:
-            part = API_SERVER if self._nodes.lost_seconds else ETCD
+            part = ETCD if self._server_answers and not self._nodes.lost_seconds else API_SERVER
             raise Unavailable(f"{part} does not answer: {self._no_answer or 'no answer came'}.", part)
 
     def _check_age(self, watch: Watch[Any]) -> None:
@@ -216,18 +218,25 @@ class ClusterView:
         """Read one node at intervals: while the API server's database is away, watches stay open and silent."""
         patience_seconds = self._settings.stale_seconds
         while True:
-            try:
-                # Not `wait_for`: before Python 3.12 it may lose the cancellation of this task.
-                await self._api.get("/api/v1/nodes", {"limit": "1"}, patience_seconds)
-            except ApiRefused as error:  # a refusal is an answer
-                self._no_answer = str(error) if error.status >= SERVER_ERRORS else ""
-            except Unavailable as error:
-                self._no_answer = str(error).removeprefix(f"{API_SERVER} does not answer: ").rstrip(".")
-            else:
-                self._no_answer = ""
+            # The version needs no database. A frozen server keeps its watches open, too.
+            self._no_answer = await self._why_unanswered("/version", {}, patience_seconds / 2)
+            self._server_answers = not self._no_answer
+            if self._server_answers:
+                self._no_answer = await self._why_unanswered("/api/v1/nodes", {"limit": "1"}, patience_seconds)
             if not self._no_answer:
                 self._answered_at = time.monotonic()
             await asyncio.sleep(patience_seconds / 4)
+
+    async def _why_unanswered(self, path: str, query: Mapping[str, str], seconds: float) -> str:
+        """Return why the API server did not answer, else "". A refusal is an answer, but a server error is not."""
+        try:
+            # Not `wait_for`: before Python 3.12 it may lose the cancellation of this task.
+            await self._api.get(path, query, seconds)
+        except ApiRefused as error:
+            return str(error) if error.status >= SERVER_ERRORS else ""
+        except Unavailable as error:
+            return str(error).removeprefix(f"{API_SERVER} does not answer: ").rstrip(".") or "no answer came"
+        return ""
 
     async def _first_lists(self) -> None:
         await self._nodes.answered.wait()

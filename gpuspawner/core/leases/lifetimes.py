@@ -5,11 +5,14 @@ Pure: times are seconds since the epoch by the service's clock, given by the cal
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.idle.policies import ExtendPolicy, KeepPolicy
+from gpuspawner.core.leases.exits import ExitReason
+from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.core.rules import LatestEnd
 from gpuspawner.core.units import show_duration
 
@@ -118,3 +121,99 @@ def keep(keeps_used: int, policy: KeepPolicy, now: float) -> float:
             "Compute on the GPU, or save your work and stop; files are kept."
         )
     return now + policy.each_seconds
+
+
+_PAST: tuple[str, ...] = ("asked_at", "phase_since", "heard_at", "granted_at", "first_granted_at", "running_at")
+_PAST += (
+    "sampled_at",
+    "stop_sent_at",
+    "impossible_since",
+    "waiting_since",
+    "made_room_at",
+    "claimed_at",
+    "memory_killed_at",
+)
+_AHEAD = ("deadline_at", "granted_until", "kept_until", "not_before", "disrupted_until")
+_INNER = {
+    "latest_end": ("at",),
+    "reaches_into": ("at",),
+    "fixed_end": ("at",),
+    "notice": ("at",),
+    "held_back": ("since",),
+    "estimate": ("told_at", "likely_at", "latest_at", "from_at", "to_at"),
+}
+"""The records of a lease that hold times, and which."""
+
+
+def last_moment(lease: Lease) -> float:
+    """Return the latest moment that the lease remembers: a clock that shows an earlier one went back."""
+    return max(getattr(lease, name) or 0.0 for name in _PAST)
+
+
+def move_back(lease: Lease, seconds: float) -> Lease:
+    """Return the lease with all its times so many seconds earlier: as long ago, and as far ahead, as they were."""
+    times = {name: getattr(lease, name) for name in (*_PAST, *_AHEAD)}
+    moved: dict[str, Any] = {name: at - seconds for name, at in times.items() if at}
+    for name, inner in _INNER.items():
+        if (value := getattr(lease, name)) is not None:
+            moved[name] = _earlier(value, inner, seconds)
+    lost = tuple(_earlier(one, ("since", "until"), seconds) for one in lease.lost)
+    return replace(lease, **moved, lost=lost)
+
+
+def _earlier(value: Any, names: tuple[str, ...], seconds: float) -> Any:
+    times = {name: getattr(value, name) for name in names}
+    return replace(value, **{name: at - seconds for name, at in times.items() if at is not None})
+
+
+def deciding_since(lease: Lease, evidence_seconds: float) -> float:
+    """Return from when on readings speak of why a lease ended: its idle time, or else its last ``evidence_seconds``.
+
+    Args:
+        lease: one that is stopping or has ended.
+        evidence_seconds: how much to look at where no idle time decided.
+    """
+    if lease.reason is ExitReason.IDLE and lease.sampled_at is not None:
+        return lease.sampled_at - lease.streak.observed_seconds
+    if lease.reason is ExitReason.NOBODY_CAME and lease.running_at is not None:
+        return lease.running_at
+    return (lease.ended_at if lease.ended_at is not None else lease.phase_since) - evidence_seconds
+
+
+CARRIED_OUT: Mapping[str, frozenset[ExitReason]] = {
+    "idle": frozenset({ExitReason.IDLE}),
+    "nobody came": frozenset({ExitReason.NOBODY_CAME}),
+    "claim": frozenset({ExitReason.MADE_ROOM}),
+    "administrator": frozenset({ExitReason.STOPPED, ExitReason.MOVED}),
+    "end": frozenset({ExitReason.EXPIRED, ExitReason.BUDGET}),
+}
+"""What people are warned of, and the ends that it threatens."""
+OUTCOMES = ("ended", "ended otherwise", "kept", "went on")
+
+
+def warned_of(lease: Lease) -> frozenset[str]:
+    """Return what its user was warned of, and what may still come of it."""
+    notice, arrival = lease.notice, lease.arrival
+    found = {
+        "idle": lease.phase is Phase.RECLAIMING,
+        "nobody came": arrival is not None and arrival.warned_after_seconds is not None,
+        "claim": notice is not None and bool(notice.preemption),
+        "administrator": notice is not None and not notice.preemption,
+        "end": bool(lease.warned_seconds),
+    }
+    return frozenset(reason for reason, holds in found.items() if holds and lease.phase in UP)
+
+
+def settled(before: Lease, after: Lease) -> list[tuple[str, str]]:
+    """Return what of its warnings is over by a step: reason and one of OUTCOMES.
+
+    ``kept``: its user pressed Keep, or had it extended; ``went on``: it was used, or nobody needs its GPUs any more.
+    """
+    return [(reason, _outcome(reason, before, after)) for reason in sorted(warned_of(before) - warned_of(after))]
+
+
+def _outcome(reason: str, before: Lease, after: Lease) -> str:
+    if after.phase not in UP:
+        return "ended" if after.reason in CARRIED_OUT[reason] else "ended otherwise"
+    kept = after.keeps_used > before.keeps_used or after.extended_seconds > before.extended_seconds
+    return "kept" if kept else "went on"

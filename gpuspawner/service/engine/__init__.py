@@ -1,1 +1,1 @@
-"""What changes leases: the book of them, grants, ends and adoption."""
+"""The lease engine: it observes hub and backend, decides what follows for each lease, and carries it out."""

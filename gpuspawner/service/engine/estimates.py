@@ -8,16 +8,31 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import inf
 
+from prometheus_client import Histogram
+from prometheus_client.core import Metric
+
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import WAITING, Lease
-from gpuspawner.core.queue.estimates import MOST_DAYS, StartEstimate, estimate_starts, later_requests
+from gpuspawner.core.queue.estimates import (
+    MOST_DAYS,
+    MOST_ERRORS,
+    Outcome,
+    Place,
+    StartEstimate,
+    estimate_starts,
+    later_requests,
+    range_of,
+    right_words,
+)
 from gpuspawner.core.queue.forecasts import MOST_FORECAST, MOST_RUNS, RunTimes, past_run
 from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
+from gpuspawner.core.rules import Estimate
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.registry import LeaseRegistry
 
@@ -42,7 +57,7 @@ class Estimator:
         owns_queue: Callable[[Lease], bool],
     ) -> None:
         """Read the history with the first estimate. ``owns_queue`` tells whether another scheduler has the queue."""
-        self._book, self._clock, self._snapshot, self._owns_queue = registry, clock, snapshot, owns_queue
+        self._registry, self._clock, self._snapshot, self._owns_queue = registry, clock, snapshot, owns_queue
         self._run_times = RunTimes()
         self._requests: dict[str, Claim] = {}
         """The requests of ended workspaces of the last days, by lease id."""
@@ -70,7 +85,7 @@ class Estimator:
         return max(0.0, self._made_at + estimate.point_seconds - now)
 
     def _is_due(self) -> bool:
-        waiting = [lease.id for lease in self._book if self._is_estimated(lease)]
+        waiting = [lease.id for lease in self._registry if self._is_estimated(lease)]
         passed = self._clock.now() - self._made_at
         if not waiting or passed < self._took_seconds / MOST_PART:
             return False
@@ -96,7 +111,7 @@ class Estimator:
 
     async def _learn(self, count: int) -> None:
         """Read the last workspaces that ended, and learn from those that are new."""
-        leases = await self._book.store.read(self._book.store.leases.ended, None, count)
+        leases = await self._registry.store.read(self._registry.store.leases.ended, None, count)
         new = [lease for lease in reversed(leases) if _end_of(lease) > self._last_end]
         for lease in new:
             self._run_times.add(past_run(lease, lease.ended_at or 0.0))
@@ -122,3 +137,82 @@ def _estimate(
     began = time.thread_time()
     found = estimate_starts(seen, Index(seen), claims, run_times, partial(later_requests, past, seen.now))
     return found, time.thread_time() - began
+
+
+log = logging.getLogger("gpuspawner.allocator")
+
+NOTED_SECONDS = 5.0
+"""So often it is looked whether somebody has no estimate yet: as often as the GPUs are looked at."""
+ERROR_BOUNDS = (10, 60, 300, 600, 1800, 3600, 4 * 3600, 12 * 3600)
+
+
+class EstimateRecords:
+    """Notes the first estimate of each who waits, and what came of it."""
+
+    def __init__(self, registry: LeaseRegistry, clock: Clock) -> None:
+        """Know nothing before :meth:`load`."""
+        self._registry, self._clock = registry, clock
+        self.past: list[Outcome] = []
+        """What came of the last estimates."""
+        self._noted_at = float("-inf")
+        self._errors = Histogram(
+            "gpuspawner_queue_estimate_error_seconds",
+            "By how much starts came earlier or later than the first estimate said was likely.",
+            buckets=ERROR_BOUNDS,
+            registry=None,
+        )
+
+    async def load(self) -> None:
+        """Read what came of earlier ones."""
+        self.past = await self._registry.store.read(self._registry.store.estimates.latest)
+
+    def is_due(self) -> bool:
+        """Whether somebody has no estimate yet who could have one."""
+        now = self._clock.now()
+        return now - self._noted_at >= NOTED_SECONDS and any(self._is_new(lease) for lease in self._registry)
+
+    async def note(self, places: Mapping[str, Place]) -> None:
+        """Note for each who has none what the places say."""
+        now = self._noted_at = self._clock.now()
+        noted = []
+        for lease in self._registry:
+            place = places.get(lease.id)
+            if not self._is_new(lease) or place is None or not place.unchanged_seconds:
+                continue
+            likely = place.unchanged_seconds if place.likely_seconds is None else place.likely_seconds
+            begin, end = range_of(likely, place.unchanged_seconds, self.past)
+            told = Estimate(now, now + likely, now + place.unchanged_seconds, now + begin, now + end)
+            noted.append(replace(lease, estimate=told))
+        if noted:
+            await self._registry.save(*noted)
+
+    async def came(self, lease: Lease) -> None:
+        """Keep how a lease that is granted now came, beside what was told."""
+        told, now = lease.estimate, self._clock.now()
+        times = None if told is None else (told.likely_at, told.latest_at, told.from_at, told.to_at)
+        if told is None or times is None or None in times:
+            return
+        likely, latest, begin, end = (at - told.told_at for at in times if at is not None)
+        outcome = Outcome(likely, latest, begin, end, now - told.told_at)
+        self._errors.observe(abs(outcome.actual_seconds - outcome.likely_seconds))
+        self.past = [*self.past, outcome][-MOST_ERRORS:]
+        try:
+            await self._registry.store.write(self._registry.store.estimates.add, outcome, now)
+        except Unavailable as error:  # the grant stands
+            log.warning("what came of an estimate is not kept: %s", error)
+
+    def words(self, place: Place) -> tuple[float, float, str] | None:
+        """Return the range to tell of a place, and how often such were right; None where it is too early to say."""
+        right = right_words(self.past)
+        if not right or place.unchanged_seconds is None:
+            return None
+        likely = place.unchanged_seconds if place.likely_seconds is None else place.likely_seconds
+        return (*range_of(likely, place.unchanged_seconds, self.past), right)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the errors since the service started."""
+        yield from self._errors.collect()
+
+    @staticmethod
+    def _is_new(lease: Lease) -> bool:
+        return lease.phase in WAITING and lease.estimate is None and lease.held_back is None

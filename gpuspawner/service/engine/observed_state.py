@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
+from gpuspawner.backends.base import Running
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.gpus.fleet import Fleet, Kinds, Slot
+from gpuspawner.core.gpus.fleet import Fleet, Group, Kinds, Slot
 from gpuspawner.core.gpus.placement import left_over, used_shares
-from gpuspawner.core.leases.lease import Key, Lease
+from gpuspawner.core.gpus.pools import Occupant, seats
+from gpuspawner.core.leases.lease import HOLDING, UP, Key, Lease, Phase
 from gpuspawner.core.outages import Outage
 from gpuspawner.core.queue.index import KeptHoldings
 from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
 from gpuspawner.core.quotas.usage import Holdings
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.engine.lease_documents import claimed_slots
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.rules.accounting import Accounting
 from gpuspawner.service.rules.restrictions import Restrictions
@@ -35,7 +39,7 @@ class ObservedState:
         restrictions: Restrictions,
     ) -> None:
         """Know nothing yet: nothing is granted before the reconciler has told what runs."""
-        self._book, self._scheduler, self._clock, self._settings = registry, scheduler, clock, settings
+        self._registry, self._scheduler, self._clock, self._settings = registry, scheduler, clock, settings
         self._catalog, self._accounting, self._restrictions = catalog, accounting, restrictions
         self.kept: Callable[[], tuple[KeptGpus, ...]] = tuple
         """Tells which GPUs are kept for stronger claims."""
@@ -55,7 +59,7 @@ class ObservedState:
     @property
     def others(self) -> tuple[Slot, ...]:
         """What runs on GPUs that its lease does not hold, or not any more: it uses them all the same."""
-        return left_over(self.seen, self._book)
+        return left_over(self.seen, self._registry)
 
     def snapshot(self) -> Snapshot:
         """Return all that a decision takes, as of now."""
@@ -63,7 +67,7 @@ class ObservedState:
         return Snapshot(
             now=self._clock.now(),
             kinds=scheduler.kinds,
-            leases=self._book.seen(),
+            leases=self._registry.seen(),
             fleet=self.fleet,
             others=self.others,
             room=scheduler.room,
@@ -118,7 +122,7 @@ class ObservedState:
 
     def not_held(self, lease: Lease, slots: Iterable[Slot]) -> tuple[Slot, ...]:
         """Return which of these no other lease holds, and nothing of another lease is seen to use."""
-        rivals = [x for x in self._book if x.id != lease.id]
+        rivals = [x for x in self._registry if x.id != lease.id]
         used = used_shares(rivals, left_over((one for one in self.seen if one[0] != lease.id), rivals))
         return tuple(slot for slot in slots if used.get(slot.gpu, 0) + slot.share <= 1)
 
@@ -137,3 +141,48 @@ class ObservedState:
         """Whether a start that is cancelled now was probably hit by a stop of ours."""
         answered_at = self._stops.get(key)
         return answered_at is not None and self._clock.now() - answered_at <= self._settings.stop_race_seconds
+
+
+CORRECTABLE = UP | {Phase.STARTING}
+
+
+def assign_slots(running: Sequence[Running], leases: Iterable[Lease]) -> list[tuple[Running, tuple[Slot, ...]]]:
+    """Return the slots that each attempt uses. What only says what it uses is believed."""
+    holding = {lease.id: lease for lease in leases if lease.phase in HOLDING}
+    occupants, given = [], set()
+    for one in running:
+        lease = holding.get(one.lease_id)
+        is_own = lease is not None and lease.attempt == one.attempt
+        counts = None if one.given is None else dict(one.given)
+        slots = lease.slots if lease is not None and is_own and counts is not None else claimed_slots(one)
+        occupants.append(Occupant(slots, counts))
+        if is_own and counts is not None:
+            given.add(one.lease_id)
+    reserved = (slot for lease in holding.values() if lease.id not in given for slot in lease.slots)
+    return list(zip(running, seats(occupants, reserved), strict=True))
+
+
+def corrected_leases(
+    found: Iterable[tuple[Running, tuple[Slot, ...]]], leases: Iterable[Lease], pools: Mapping[Group, str]
+) -> list[Lease]:
+    """Return the leases that hold other GPUs than were given, with those that were.
+
+    ``pools`` are the kinds of the fleet's groups: a lease that was given one that its user takes instead is of it.
+    """
+    known = {lease.id: lease for lease in leases if lease.phase in CORRECTABLE}
+    return [
+        _given(replace(lease, slots=slots), pools)
+        for one, slots in found
+        if one.given is not None
+        and (lease := known.get(one.lease_id)) is not None
+        and lease.attempt == one.attempt
+        and set(slots) != set(lease.slots)
+    ]
+
+
+def _given(lease: Lease, pools: Mapping[Group, str]) -> Lease:
+    """Return a lease with the kind that its slots are of; where it had another, without a rate: that is another too."""
+    kind = next((pools.get(slot.group, "") for slot in lease.slots if slot.group), "")
+    if kind == lease.kind or kind not in {lease.request.gpu, *lease.request.substitutes}:
+        return lease
+    return replace(lease, given="" if kind == lease.request.gpu else kind, rate=None)

@@ -44,10 +44,10 @@ TEAMS = [f"team{number}" for number in range(10)]
 class Cluster(FakeBackend):
     """A backend whose nodes' CPU and memory are known too."""
 
-    beside: Mapping[NodeName, Beside] = {}
+    host_resources: Mapping[NodeName, Beside] = {}
 
     async def fleet(self) -> Fleet:
-        return replace(await super().fleet(), beside=self.beside)
+        return replace(await super().fleet(), host_resources=self.host_resources)
 
 
 class World:
@@ -67,7 +67,7 @@ class World:
         self.gpus = [Gpu(f"gpu{i}", "a100", f"node{i // 8:05}", i % 8, "A100", 0) for i in range(8 * nodes)]
         self.backend = Cluster(self.gpus)
         if BESIDE:
-            self.backend.beside = {gpu.on: Beside(96_000, 2**40) for gpu in self.gpus}
+            self.backend.host_resources = {gpu.on: Beside(96_000, 2**40) for gpu in self.gpus}
         self.scheduler = InMemoryScheduler(self.backend, KINDS)
         self.look()
         self.leases = LiveLeases()

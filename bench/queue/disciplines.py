@@ -33,12 +33,12 @@ def ours(seen: Snapshot) -> Starts:
 
 def first_come(seen: Snapshot) -> Starts:
     """First come, first served: nobody passes who waits for one of the same kinds."""
-    return _in_turn(seen, pass_by=False, pools=Pools(seen.gpus_as_held, seen.used))
+    return _in_turn(seen, pass_by=False, pools=Pools(seen.placement_fleet, seen.used))
 
 
 def greedy(seen: Snapshot) -> Starts:
     """Plain FGD: whoever fits starts, as they asked."""
-    return _in_turn(seen, pass_by=True, pools=Pools(seen.gpus_as_held, seen.used, {}, seen.demand))
+    return _in_turn(seen, pass_by=True, pools=Pools(seen.placement_fleet, seen.used, {}, seen.demand))
 
 
 def _in_turn(seen: Snapshot, *, pass_by: bool, pools: Pools) -> Starts:

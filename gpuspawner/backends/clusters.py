@@ -112,7 +112,7 @@ class ClustersBackend:
             tuple(chain.from_iterable(fleet.gpus for fleet in found)),
             complete=any(fleet.complete for fleet in found),
             age_seconds=min((fleet.age_seconds for fleet in found), default=0.0),
-            beside={node: has for fleet in found for node, has in fleet.beside.items()},
+            host_resources={node: has for fleet in found for node, has in fleet.host_resources.items()},
             outages=self.outages,
         )
 
@@ -205,8 +205,8 @@ class ClustersBackend:
         """Return a cluster's fleet with the cluster's name. ``unusable`` are fields of GPUs that cannot be granted."""
         where = "" if name == self.home else name
         gpus = tuple(replace(_gpu_in(where, gpu), cluster=name, **unusable) for gpu in fleet.gpus)
-        beside = {NodeName(name, node_in(where, node.node)): has for node, has in fleet.beside.items()}
-        return replace(fleet, gpus=gpus, beside=beside)
+        host_resources = {NodeName(name, node_in(where, node.node)): has for node, has in fleet.host_resources.items()}
+        return replace(fleet, gpus=gpus, host_resources=host_resources)
 
     def _cluster(self, name: str) -> ClusterBackend:
         if name not in self.clusters:

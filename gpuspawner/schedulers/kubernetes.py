@@ -107,7 +107,7 @@ class KubernetesScheduler(OwnQueueScheduler):
     def _short_of(self, seen: Snapshot, claim: Claim, left: Sequence[Left]) -> Held | None:
         """Return the quota of the namespace that a claim waits for. None if it waits for GPUs."""
         kind = self.kinds.get(claim.request.gpu or "")
-        if kind is not None and place(kind, claim.request.count, seen.gpus_as_held, seen.used) is None:
+        if kind is not None and place(kind, claim.request.count, seen.placement_fleet, seen.used) is None:
             return None
         return _held_by(_bound(kind, left), self._demand(claim.request))
 
@@ -260,7 +260,7 @@ def _held_by(left: Sequence[Left], asked: Amounts) -> Held | None:
 
 def _comes(kind: GpuKind, count: int, bounded: Snapshot) -> bool:
     """Return whether the GPUs would be on a node that is started for them."""
-    slots = place(kind, count, bounded.gpus_as_held, bounded.used)
+    slots = place(kind, count, bounded.placement_fleet, bounded.used)
     return any(slot.is_coming for slot in slots or ())
 
 
@@ -293,7 +293,7 @@ def _bounded(seen: Snapshot) -> Snapshot:
         return replace(seen, others=(*seen.others, *promised)) if promised else seen
     used = used_shares(seen.leases, (*seen.others, *promised))
     free: dict[tuple[str, tuple[str, str]], list[Gpu]] = {}
-    for gpu in seen.gpus_as_held.gpus:
+    for gpu in seen.placement_fleet.gpus:
         key = _cluster_of(seen.kinds.get(gpu.pool)), _resource(gpu)
         if key in left and grantable(gpu) and gpu.id not in used:
             free.setdefault((gpu.pool, key), []).append(gpu)

@@ -157,7 +157,7 @@ def use_slots(used: dict[str, Fraction], slots: Iterable[Slot]) -> None:
 
 def list_offers(seen: Snapshot) -> list[Offer]:
     """Return the GPUs of each kind, in the catalog's order. GPUs reserved for a request ahead are not free."""
-    fleet = seen.gpus_as_held
+    fleet = seen.placement_fleet
     known = fleet.complete
     kept = used_shares((), (slot for one in seen.kept for slot in one.slots))
     used = {**seen.used, **{gpu: share + seen.used.get(gpu, 0) for gpu, share in kept.items()}} if kept else seen.used

@@ -339,7 +339,7 @@ def _accepted_kinds(seen: Snapshot, claim: Claim) -> list[GpuKind]:
 def _place_free(seen: Snapshot, claim: Claim, used: Mapping[str, Fraction]) -> Placement | None:
     """Return free GPUs of the first accepted kind that has enough."""
     for kind in _accepted_kinds(seen, claim):
-        slots = place(kind, claim.request.count, seen.gpus_as_held, used, claim.tried_nodes)
+        slots = place(kind, claim.request.count, seen.placement_fleet, used, claim.tried_nodes)
         if slots is not None:
             return kind, slots
     return None
@@ -348,7 +348,7 @@ def _place_free(seen: Snapshot, claim: Claim, used: Mapping[str, Fraction]) -> P
 def _place_coming(seen: Snapshot, claim: Claim, taken: Collection[Group]) -> Placement | None:
     """Return GPUs of the requested kind that its pod waits for. None if the cluster has no GPU of the kind."""
     kind = next((kind for kind in _accepted_kinds(seen, claim) if kind.name == claim.request.gpu), None)
-    if kind is None or not any(not gpu.is_coming for gpu in seen.fleet.of_pool.get(kind.pool, ())):
+    if kind is None or not any(not gpu.is_coming for gpu in seen.fleet.gpus_by_pool.get(kind.pool, ())):
         return None
     groups = (coming_group(kind.name, number, resource_of(kind, seen.fleet)) for number in count())
     group = next(group for group in groups if group not in taken)

@@ -14,17 +14,8 @@ from gpuspawner.core.calendar import Per, milliseconds, period_of
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.core.leases.transitions import stop
-from gpuspawner.core.quotas.budgets import (
-    Asker,
-    Balances,
-    amount_words,
-    bounded,
-    expected_end,
-    hours_words,
-    least_seconds,
-    refusal,
-    shown,
-)
+from gpuspawner.core.quotas.limits import Requester
+from gpuspawner.core.quotas.budgets import Balances, amount_words, bounded, expected_end, hours_words, least_seconds, refusal, shown
 from gpuspawner.core.quotas.ledger import charged_by, lines_of_end, rate_of
 from gpuspawner.core.rules import (
     Account,
@@ -46,7 +37,7 @@ TUESDAY = datetime(2026, 11, 24, 12, tzinfo=ZoneInfo(ZURICH)).timestamp()
 MONDAY = datetime(2026, 11, 30, tzinfo=ZoneInfo(ZURICH)).timestamp()
 HOUR = 3600.0
 ONE = Rate(Fraction(1))
-ALICE, BOB = Asker("alice", "alice born"), Asker("bob", "bob born")
+ALICE, BOB = Requester("alice", "alice born"), Requester("bob", "bob born")
 OF_ALICE = Account("", "alice born")
 
 
@@ -81,7 +72,7 @@ def test_what_ran_runs_and_will_run_is_told_apart():
         charged=10,
     )
     (balance,) = week.of(ALICE)
-    assert (balance.used, balance.set_aside, balance.left, balance.rate) == (12, 6, 22, 1)
+    assert (balance.used, balance.reserved, balance.left, balance.rate) == (12, 6, 22, 1)
     assert balance.period.end == MONDAY
     assert balance.lasts_until(TUESDAY) == TUESDAY + 28 * HOUR
     assert (balance.renews(TUESDAY), balance.renews(MONDAY)) == ("Mon 30 Nov 00:00", "00:00")
@@ -138,7 +129,7 @@ def test_the_tightest_of_all_that_bind_decides():
     of_all = balances(entries).verdict(BOB, rate, TUESDAY, 24 * HOUR)
     assert (of_all.latest_end.name, of_all.seconds) == ("all", 7 * HOUR)
     assert "everybody's 7 GPU h of this month" in of_all.latest_end.words
-    of_team = balances(entries).verdict(Asker("bob", "bob born", "vision"), rate, TUESDAY, 24 * HOUR)
+    of_team = balances(entries).verdict(Requester("bob", "bob born", "vision"), rate, TUESDAY, 24 * HOUR)
     assert (of_team.latest_end.name, of_team.seconds) == ("vision", 3 * HOUR)
     assert "vision's 6.00 of today" in of_team.latest_end.words
 
@@ -170,12 +161,12 @@ def test_a_starting_workspace_has_its_whole_time_before_it():
 @pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.PARKED, Phase.STOPPING, Phase.ENDED])
 def test_nothing_is_set_aside_for_what_holds_nothing(phase):
     (balance,) = balances([each(40)], [runs(TUESDAY - HOUR, TUESDAY + HOUR, phase=phase)]).of(ALICE)
-    assert (balance.used, balance.set_aside) == (0, 0)
+    assert (balance.used, balance.reserved) == (0, 0)
 
 
 def test_what_was_adopted_is_charged_and_sets_nothing_aside():
     (balance,) = balances([each(40)], [runs(TUESDAY - HOUR, None)]).of(ALICE)
-    assert (balance.used, balance.set_aside) == (1, 0)
+    assert (balance.used, balance.reserved) == (1, 0)
 
 
 def test_the_earlier_bound_holds_and_the_other_is_kept():
@@ -226,12 +217,12 @@ def test_no_period_is_ever_given_more_than_it_has_and_none_is_cut_without_need(s
             lines += lines_of_end(lease, ended, ZoneInfo(zone))
         used = Accounts(charged_by(lines, now, ZoneInfo(zone)))
         books = Balances(now, held, whole, used)
-        asker = Asker(user, f"{user} born", team)
+        asker = Requester(user, f"{user} born", team)
         verdict = books.verdict(asker, rate, now, seconds)
         if verdict.latest_end is not None:  # a little more would have been too much
             longer = runs(now, verdict.latest_end.at + 0.001, user=user, team=team, rate=rate)
             more = Balances(now, [*held, longer], whole, used)
-            assert any(x.used + x.set_aside > x.hard for x in more.of(asker, verdict.balance.period.start))
+            assert any(x.used + x.reserved > x.hard for x in more.of(asker, verdict.balance.period.start))
         if verdict.seconds > 0:
             another = {"id": str(number), "key": Key("hub", f"{user} born", str(number))}
             new = replace(runs(now, now + verdict.seconds, user=user, team=team, rate=rate), **another)
@@ -241,8 +232,8 @@ def test_no_period_is_ever_given_more_than_it_has_and_none_is_cut_without_need(s
             assert books.of(asker) == again.of(asker)  # what a pass adds is as if it had been there
         for name, which in [("alice", "vision"), ("alice", ""), ("bob", "vision"), ("bob", "")]:
             for day in range(0, 45, 3):
-                for balance in books.of(Asker(name, f"{name} born", which), now + day * 86400):
-                    assert balance.used + balance.set_aside <= balance.hard
+                for balance in books.of(Requester(name, f"{name} born", which), now + day * 86400):
+                    assert balance.used + balance.reserved <= balance.hard
 
 
 @given(
@@ -256,7 +247,7 @@ def test_used_and_set_aside_of_all_periods_is_the_whole_run(start, seconds, pass
     at, used, aside = start, Fraction(0), Fraction(0)
     while at < start + seconds:
         (balance,) = books.of(ALICE, at)
-        used, aside, at = used + balance.used, aside + balance.set_aside, balance.period.end
+        used, aside, at = used + balance.used, aside + balance.reserved, balance.period.end
         assert balance.period == period_of(milliseconds(balance.period.start), per, books.zone)
     assert used == gpus * (now - start) / 3600
     assert aside == gpus * (start + seconds - now) / 3600

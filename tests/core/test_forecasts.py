@@ -71,7 +71,7 @@ def a_queue(some):
             a_lease(f"w{number}", asked_at=asked_at, user=user, key=Key("hub", f"{user} born", f"w{number}"),
                     request=a_request_of(some, user), not_before=NOW + some.choice([-1, -1, 100]))
         )  # fmt: skip
-    there = replace(fleet(*GPUS), beside={GPUS[0].on: Beside(3000, 2**40)} if (some.random() < 0.5) else {})
+    there = replace(fleet(*GPUS), host_resources={GPUS[0].on: Beside(3000, 2**40)} if (some.random() < 0.5) else {})
     kept = (KeptGpus("p", slots("a100-5"), None, NOW + 500),) if (some.random() < 0.5) else ()
     policies = {"default": LifecyclePolicy(queue=QueuePolicy(longest_wait_seconds=600.0))}
     return Snapshot(NOW, KINDS, tuple(leases), there, rules=some_rules(some), policies=policies, kept=kept)

@@ -52,7 +52,7 @@ class History:
     def __init__(self):
         self.now, self.made = NOW, 0
         self.leases, self.marks = {}, dict.fromkeys(NODES, 0)
-        self.others, self.beside, self.in_order = (), {}, True
+        self.others, self.host_resources, self.in_order = (), {}, True
         self.live = LiveLeases()
 
     def in_chunks(self):
@@ -68,7 +68,7 @@ class History:
     def seen(self):
         nodes = list(self.marks.items())
         gpus = (one for node, marks in (nodes if self.in_order else nodes[::-1]) for one in gpus_of(node, marks))
-        fleet = Fleet(tuple(gpus), complete=True, beside=dict(self.beside))
+        fleet = Fleet(tuple(gpus), complete=True, host_resources=dict(self.host_resources))
         leases = self.in_chunks() if self.in_order else tuple(self.leases.values())
         return Snapshot(
             self.now, ALL_KINDS, leases, fleet, self.others, rules=RULES, policies=POLICIES, quota_grants=(GRANT,)
@@ -143,7 +143,7 @@ class History:
 
     def sizes(self, draw):
         for one in gpus_of(draw(st.sampled_from(NODES)))[:1]:
-            self.beside[one.on] = Beside(draw(st.sampled_from([4000, 16000])), 64 * GIB)
+            self.host_resources[one.on] = Beside(draw(st.sampled_from([4000, 16000])), 64 * GIB)
 
     def sampled(self, draw):
         if (name := self.some(draw, HOLDING | WAITING)) is not None:
@@ -170,8 +170,8 @@ def derived(index):
             pool: {node: sorted(x.id for x in pools.gpus(pool, node)) for node in pools.nodes(pool)} for pool in KINDS
         },
         "largest": {pool: pools.largest(pool) for pool in KINDS},
-        "held": {bucket: (one.total, sorted(one.of)) for bucket, one in holdings.held.items() if one.of},
-        "waiting": {bucket: (one.total, sorted(one.of)) for bucket, one in holdings.waiting.items() if one.of},
+        "held": {limit_key: (one.total, sorted(one.of)) for limit_key, one in holdings.held.items() if one.of},
+        "waiting": {limit_key: (one.total, sorted(one.of)) for limit_key, one in holdings.waiting.items() if one.of},
         "ends": {pool: found for pool, ends in index.ends.items() if (found := [x[:2] for x in ends.coming(NOW)])},
         "claims": index.claims,
         "lined": index.waiting.lined.levels,
@@ -215,7 +215,7 @@ def test_what_is_derived_is_what_the_snapshot_says(data):
         history.happens(data.draw)
     seen = history.seen()
     index = Index(seen)
-    whole = Pools(seen.gpus_as_held, seen.used, beside_left(seen.fleet, seen.leases))
+    whole = Pools(seen.placement_fleet, seen.used, beside_left(seen.fleet, seen.leases))
     for pool in KINDS:
         assert {x: list(y) for x, y in index.pools.looks(pool)} == {x: list(y) for x, y in whole.looks(pool)}
     assert index.pools.used == seen.used

@@ -11,7 +11,8 @@ from lease_builders import NOW, a_lease, a_request
 from gpuspawner.core.calendar import Per
 from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.core.queue.index import KeptBalances
-from gpuspawner.core.quotas.budgets import Asker, Balances
+from gpuspawner.core.quotas.limits import Requester
+from gpuspawner.core.quotas.budgets import Balances
 from gpuspawner.core.rules import Account, Accounts, Budget, Quota, Rate, Rules, Used, Whom
 
 HOUR = 3600.0
@@ -61,7 +62,7 @@ def test_kept_balances_are_those_counted_anew(line):
         ours, anew = kept.of(now, leases, RULES, accounts, ()), Balances(now, leases, RULES, accounts)
         for user in USERS:
             for team in TEAMS:
-                asker = Asker(user, f"{user} born", team)
+                asker = Requester(user, f"{user} born", team)
                 assert ours.of(asker) == anew.of(asker)
                 rate = Rate(Fraction(3), Fraction(5))
                 assert ours.verdict(asker, rate, now, 40 * HOUR) == anew.verdict(asker, rate, now, 40 * HOUR)

@@ -120,7 +120,7 @@ class Leases(RuleBasedStateMachine):
         Or they may not start more at once. ``limited`` are users who start as many as one may.
         """
         got = {one.claim.id for one in decision.grants}
-        kept_for = {pool_of(before[name], KINDS) for kept in decision.reservations for name in kept.whom}
+        kept_for = {pool_of(before[name], KINDS) for kept in decision.reservations for name in kept.claim_ids}
         for lease in waiting_in_order(before.values()):
             pool = pool_of(lease, KINDS)
             if pool is not None and lease.id not in got:

@@ -220,7 +220,7 @@ def test_backfill_delays_nobody_beyond_the_reserved_time(data):
     kept = next((one for one in first.reservations), None)
     if kept is None:
         return
-    (name,) = kept.whom
+    (name,) = kept.claim_ids
     for one in first.grants:
         shared = {s.gpu for s in one.slots} & {s.gpu for s in kept.slots}
         before = seen.now + one.claim.request.lifetime_seconds <= kept.at
@@ -348,8 +348,8 @@ def test_gpus_are_reserved_on_the_node_that_has_cpu_for_the_request_first_too():
     wants = of("w")
     wants = replace(wants, request=replace(wants.request, cpu_cores=8.0))
 
-    def told(beside):
-        there = replace(fleet(*gpus), beside=beside)
+    def told(host_resources):
+        there = replace(fleet(*gpus), host_resources=host_resources)
         now = seen_by(sooner, later, wants, fleet=there, rules=Rules())
         (kept,) = decide(now).reservations
         return kept.slots[0].gpu, queue_places(now)["w"].unchanged_seconds

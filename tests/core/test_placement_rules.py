@@ -104,14 +104,14 @@ def test_what_takes_little_cpu_goes_where_little_is_left():
 
 
 def test_leases_take_what_they_are_guaranteed_of_the_node_that_they_hold_gpus_of():
-    seen = Fleet((gpu(0), gpu(1, node="node-2")), complete=True, beside={NODE_1: Beside(8000, 8 * GIB)})
+    seen = Fleet((gpu(0), gpu(1, node="node-2")), complete=True, host_resources={NODE_1: Beside(8000, 8 * GIB)})
     request = a_request(cpu_cores=4.0, memory_bytes=4 * GIB, cpu_guarantee_percent=25.0)
     held = a_lease("one", Phase.RUNNING, held=slots("a100-0"), request=request)
     elsewhere = a_lease("two", Phase.RUNNING, held=slots("a100-1"), request=request)
     over = a_lease("three", Phase.ENDED, held=slots("a100-0"), request=request)
     gone = a_lease("four", Phase.RUNNING, held=slots("a100-9"), request=request)
     assert beside_left(seen, [held, elsewhere, over, gone]) == {NODE_1: Beside(7000, 4 * GIB)}
-    assert seen.beside == {NODE_1: Beside(8000, 8 * GIB)}
+    assert seen.host_resources == {NODE_1: Beside(8000, 8 * GIB)}
 
 
 def test_the_demand_is_what_requests_are_a_sample_of():

@@ -365,8 +365,8 @@ def test_a_node_that_would_lack_cpu_for_the_request_is_taken_only_where_no_other
     waits = a_lease("waits", user="w", request=a_request("w", cpu_cores=8.0))
     small = {gpus[0].on: Beside(4000, 2**40), gpus[1].on: Beside(16000, 2**40)}
 
-    def ended(beside):
-        there = replace(fleet(*gpus), beside=beside)
+    def ended(host_resources):
+        there = replace(fleet(*gpus), host_resources=host_resources)
         now = replace(seen([*leases, waits], gpus), fleet=there)
         return names(plan(claim(lease="waits"), now, frozenset()))
 

@@ -274,12 +274,12 @@ def test_grants_fit_keep_the_order_and_agree_with_what_people_were_told(world, h
         assert len({slot.gpu for slot in got}) == claim.request.count
         assert len({g.node for g in seen.gpus if g.id in {slot.gpu for slot in got}}) <= 1
         for kept in decision.reservations:  # it is given to nobody behind who does not end before it is needed
-            behind = all(order.index(claim.id) > order.index(name) for name in kept.whom)
+            behind = all(order.index(claim.id) > order.index(name) for name in kept.claim_ids)
             behind = behind and (kept.at is None or NOW + claim.request.lifetime_seconds > kept.at)
             on_both = used_shares((), (*got, *kept.slots)) if behind else {}
             assert all(share <= 1 for share in on_both.values())
     # Once somebody of a pool is neither granted nor passed over, GPUs are kept for the first who is not.
-    kept_for = {name for kept in decision.reservations for name in kept.whom}
+    kept_for = {name for kept in decision.reservations for name in kept.claim_ids}
     waiting = set()
     for lease in sorted(line, key=lambda x: (x.asked_at, x.id)):
         pool = pool_of(lease, KINDS)

@@ -158,7 +158,7 @@ def test_who_waits_for_a_quota_reads_both_quantities_and_the_next_step():
     bar = Tally(seen_by(held, TEAM4, contact="gpu-team@example.org")).bar(asks(team="vision", number=2), KINDS["a100"])
     assert bar.words.startswith("2 GPUs asked; team vision has 3 of 4 in use. Ask for 1, or wait until a colleague")
     assert bar.words.endswith("Raising it: gpu-team@example.org.")
-    assert (bar.rule, bar.frees_at) == ("quota TEAM vision", NOW + 3600)
+    assert (bar.rule, bar.clears_at) == ("quota TEAM vision", NOW + 3600)
 
 
 def grant(account, amount=2, since=NOW, until=NOW + 1, what=What.GPUS, kind=""):
@@ -262,7 +262,7 @@ TEAM_LIMITS = st.builds(
 def counted(holdings):
     """All that is taken, by bucket: in all, by lease and by user."""
     both = [(which, *one) for which in ("held", "waiting") for one in getattr(holdings, which).items()]
-    return {(which, bucket): (x.total, {**x.of}, {**x.of_user}) for which, bucket, x in both if x.of}
+    return {(which, limit_key): (x.total, {**x.of}, {**x.of_user}) for which, limit_key, x in both if x.of}
 
 
 @given(st.data())

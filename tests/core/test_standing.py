@@ -84,7 +84,7 @@ def test_a_grant_raises_the_share_while_it_lasts():
 
 def test_who_is_within_the_share_claims_what_others_have_beyond_theirs():
     (wish,) = wishes(seen([*ALICE, waiting("bob-1", "bob")], gpus=3), ())
-    assert (wish.claim.id, len(wish.givers)) == ("bob-1", 1), "with one less she is over her share no more"
+    assert (wish.claim.id, len(wish.candidates)) == ("bob-1", 1), "with one less she is over her share no more"
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def _steps(world):
         asks = Preemption(
             "p", "", wish.claim.request.gpu, wish.claim.request.count, account_of(wish.claim), "", "", world.now
         )
-        found = plan(asks, world, over_share(world), wish.givers)
+        found = plan(asks, world, over_share(world), wish.candidates)
         if found is not None:
             yield wish.claim, found
 

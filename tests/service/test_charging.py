@@ -14,7 +14,7 @@ from gpuspawner.core.leases import exits
 from gpuspawner.core.leases.events import UsageCorrected
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import WAITING, Phase
-from gpuspawner.core.quotas.budgets import Asker
+from gpuspawner.core.quotas.limits import Requester
 from gpuspawner.core.quotas.ledger import Charge, Line
 from gpuspawner.core.rules import Account, Budget, Quota, Rate, Rules, Team, Used, Whom
 from gpuspawner.service.store import AuditLine
@@ -343,7 +343,7 @@ async def test_an_outage_of_more_than_a_minute_is_given_back(make):
 
 
 def asker(world, user="alice"):
-    return Asker(user, world.key(user).user_created)
+    return Requester(user, world.key(user).user_created)
 
 
 async def test_so_is_time_in_which_the_service_stood_still(make):

@@ -21,7 +21,8 @@ from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.backfill import bound_of
 from gpuspawner.core.queue.class_holds import HeldGpus
 from gpuspawner.core.queue.estimates import Outcome, Place, right_words
-from gpuspawner.core.quotas.budgets import Asker, Balances
+from gpuspawner.core.quotas.limits import Requester
+from gpuspawner.core.quotas.budgets import Balances
 from gpuspawner.core.quotas.budgets import refusal as budget_refusal
 from gpuspawner.core.quotas.limits import (
     Use,
@@ -102,7 +103,7 @@ def of_quotas(catalog):
 
 
 def of_budgets(catalog):
-    rules, asker = catalog.rules, Asker("sam", "sam born", "speech")
+    rules, asker = catalog.rules, Requester("sam", "sam born", "speech")
     student = next(one for one in rules.quotas if one.name == "student")
     account, week = account_of(student, "sam born", "speech"), student.budgets[0]
 

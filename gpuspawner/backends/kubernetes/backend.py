@@ -182,7 +182,7 @@ class KubernetesBackend:
     async def fleet(self) -> Fleet:
         """Return the GPUs of all nodes. Raises Unavailable if they are not observed now."""
         self._gpus = await self._view.gpus()
-        return Fleet(self._gpus, complete=True, age_seconds=self._view.age_seconds, beside=self._view.host_resources)
+        return Fleet(self._gpus, complete=True, age_seconds=self._view.age_seconds, host_resources=self._view.host_resources)
 
     async def workspaces(self) -> tuple[Running, ...]:
         """Return the pods of workspaces that are not gone. Pods of other hubs hold foreign GPUs only.

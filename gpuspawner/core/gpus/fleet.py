@@ -273,7 +273,7 @@ class Gpu:
         return self.group is not None and self.group.is_coming
 
     @property
-    def node_there(self) -> str:
+    def node_in_cluster(self) -> str:
         """The node that it is on, as its own cluster calls that."""
         return self.group.node if self.group else self.node
 
@@ -325,7 +325,7 @@ class Fleet:
     observed_at: float = 0.0
     age_seconds: float = 0.0
     """How long before it was read the backend's own source had answered."""
-    beside: Mapping[NodeName, Beside] = field(default_factory=dict)
+    host_resources: Mapping[NodeName, Beside] = field(default_factory=dict)
     outage: Outage | None = None
     """Why none of this is renewed now."""
     outages: Mapping[str, Outage] = field(default_factory=dict)
@@ -354,7 +354,7 @@ class Fleet:
         return gpu.node if gpu else ""
 
     @cached_property
-    def of_pool(self) -> Mapping[str, Sequence[Gpu]]:
+    def gpus_by_pool(self) -> Mapping[str, Sequence[Gpu]]:
         """The GPUs of each pool."""
         found: dict[str, list[Gpu]] = {}
         for gpu in self.gpus:
@@ -364,7 +364,7 @@ class Fleet:
     @cached_property
     def counts(self) -> Mapping[str, PoolCount]:
         """How many GPUs each pool has: counted once, as a busy service tells it many times between two looks."""
-        return {pool: _counted(gpus) for pool, gpus in self.of_pool.items()}
+        return {pool: _counted(gpus) for pool, gpus in self.gpus_by_pool.items()}
 
     @cached_property
     def simulated_pools(self) -> frozenset[str]:

@@ -74,7 +74,7 @@ def beside_of(request: Request) -> Beside:
 
 def beside_left(fleet: Fleet, leases: Iterable[Lease]) -> dict[NodeName, Beside]:
     """Return the CPU and memory that leases leave of the nodes on which they hold GPUs, where they are known."""
-    left = dict(fleet.beside)
+    left = dict(fleet.host_resources)
     if not left:
         return left
     for lease in leases:
@@ -85,9 +85,9 @@ def beside_left(fleet: Fleet, leases: Iterable[Lease]) -> dict[NodeName, Beside]
     return left
 
 
-def ask_of(kind: GpuKind, count: int, beside: Beside = NOTHING) -> Ask:
+def ask_of(kind: GpuKind, count: int, host_resources: Beside = NOTHING) -> Ask:
     """Return what so many of a kind are, for scores."""
-    return Ask(frozenset({kind.pool}), float(kind.share), count, *beside)
+    return Ask(frozenset({kind.pool}), float(kind.share), count, *host_resources)
 
 
 def demand_of(requests: Iterable[Request], kinds: Mapping[str, GpuKind], fleet: Fleet) -> Demand:
@@ -190,7 +190,7 @@ def largest_fit(kind: GpuKind, fleet: Fleet) -> int:
 def count_free(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> int:
     """Return how many units of ``kind`` are free now: slices of a shared device count each, what is coming does not."""
     free, share = 0, kind.share
-    for gpu in fleet.of_pool.get(kind.pool, ()):
+    for gpu in fleet.gpus_by_pool.get(kind.pool, ()):
         taken = used.get(gpu.id)
         if (taken is not None and taken.numerator >= taken.denominator) or not grantable(gpu) or gpu.is_coming:
             continue  # fractions are slow: only of GPUs that are shared anything is computed
@@ -200,12 +200,12 @@ def count_free(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> int
 
 def count_all(kind: GpuKind, fleet: Fleet) -> int:
     """Return how many units of ``kind`` the fleet has, without what is coming."""
-    return kind.shares * fleet.counts.get(kind.pool, NONE_THERE).there
+    return kind.shares * fleet.counts.get(kind.pool, NONE_THERE).present
 
 
 def count_away(kind: GpuKind, fleet: Fleet) -> int:
     """Return how many units of ``kind`` may not be given, whoever holds them: unhealthy, or closed."""
-    return kind.shares * fleet.counts.get(kind.pool, NONE_THERE).away
+    return kind.shares * fleet.counts.get(kind.pool, NONE_THERE).unavailable
 
 
 # --- kinds

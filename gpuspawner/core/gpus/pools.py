@@ -91,14 +91,14 @@ class Pools:
                     del self._where[gpu.id]
             pool.sizes[len(gone)] -= 1
             pool.show(node, None)
-        of_pool: dict[str, list[Gpu]] = {}
+        gpus_by_pool: dict[str, list[Gpu]] = {}
         for gpu in gpus:
             if grantable(gpu):
                 self._where[gpu.id] = (gpu.pool, node)
-                of_pool.setdefault(gpu.pool, []).append(gpu)
-        if of_pool:
-            self._pools_on[node] = list(of_pool)
-        for name, own in of_pool.items():
+                gpus_by_pool.setdefault(gpu.pool, []).append(gpu)
+        if gpus_by_pool:
+            self._pools_on[node] = list(gpus_by_pool)
+        for name, own in gpus_by_pool.items():
             pool = self._pools.setdefault(name, _Pool())
             pool.gpus[node] = own
             pool.sizes[len(own)] += 1
@@ -283,7 +283,7 @@ def _kept_slots(occupant: Occupant) -> list[Slot]:
 
 def resource_of(kind: GpuKind, fleet: Fleet) -> str:
     """Return the resource that counts a kind's GPUs; "" where none does, as on one machine."""
-    groups = (gpu.group for gpu in fleet.of_pool.get(kind.pool, ()))
+    groups = (gpu.group for gpu in fleet.gpus_by_pool.get(kind.pool, ()))
     return kind.resource or next((group.resource for group in groups if group is not None), "")
 
 

@@ -33,7 +33,7 @@ class Reservation:
 
     slots: tuple[Slot, ...]
     at: float | None
-    whom: frozenset[str]
+    claim_ids: frozenset[str]
     rule: str = BACKFILL
     words: str = ""
     end: LatestEnd | None = None
@@ -93,7 +93,7 @@ def fit(
     free_of = frozenset(
         number
         for number, one in enumerate(reservations)
-        if claim.id in one.whom or (one.at is not None and _least_end(claim, one, now) <= one.at)
+        if claim.id in one.claim_ids or (one.at is not None and _least_end(claim, one, now) <= one.at)
     )
     if (kind.name, count, needs, free_of) in known:
         return None
@@ -107,7 +107,7 @@ def _fit(
     claim: Claim, kind: GpuKind, pools: Pools, reservations: Iterable[Reservation], until: float, now: float
 ) -> Fit | None:
     count, needs = claim.request.count, beside_of(claim.request)
-    others = [one for one in reservations if claim.id not in one.whom]
+    others = [one for one in reservations if claim.id not in one.claim_ids]
     slots = pools.find(kind, count, claim.tried_nodes, _shares(others), needs)
     if slots is not None:
         return Fit(slots)
@@ -122,7 +122,7 @@ def _fit(
 
 def kept_from(claim: Claim, kind: GpuKind, pools: Pools, reservations: Iterable[Reservation]) -> Reservation | None:
     """Return the preemption or hold that keeps free GPUs from a request, or None if too few GPUs are free."""
-    others = [one for one in reservations if claim.id not in one.whom]
+    others = [one for one in reservations if claim.id not in one.claim_ids]
     kept = [one for one in others if one.rule != BACKFILL]
     if not kept:
         return None
@@ -166,7 +166,7 @@ def reserve(
 
     ``endings`` returns the ends in a pool, the earliest first. The result is None if no node is large enough.
     """
-    others = _shares(one for one in reservations if claim.id not in one.whom)
+    others = _shares(one for one in reservations if claim.id not in one.claim_ids)
     found: list[tuple[float, int, GpuKind, tuple[Slot, ...]]] = []
     for number, kind in enumerate(kinds):
         first = _Freeing(kind, claim.request, pools, others).first(endings(kind.pool))

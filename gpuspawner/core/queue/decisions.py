@@ -263,14 +263,14 @@ class _Pass:
             return Held(*over)
         bar = self._tally.bar(claim, kind)
         if bar is not None:
-            self._first_in.setdefault(bar.bucket, bar)
+            self._first_in.setdefault(bar.limit_key, bar)
             return Held(bar.rule, bar.words)
         end = self._seen.now + claim.request.lifetime_seconds
         for bound, asked in self._tally.takes(claim, kind) if self._first_in or self._promised else ():
             rule = f"quota {bound.entry.name}"
-            first = self._first_in.get(bound.bucket)
-            promised, needed_at = self._promised.get(bound.bucket, (0, inf))
-            if first is not None and end > first.frees_at:
+            first = self._first_in.get(bound.limit_key)
+            promised, needed_at = self._promised.get(bound.limit_key, (0, inf))
+            if first is not None and end > first.clears_at:
                 return Held(rule, behind_words(rule))
             if bound.hard is not None and end > needed_at and not self._tally.leaves(bound, asked + promised):
                 return Held(rule, behind_words(rule))
@@ -280,9 +280,9 @@ class _Pass:
         """Return the bound on the end of a request that passes another one under the same limit."""
         found = inf
         for bound, asked in self._tally.takes(claim, kind):
-            if (first := self._first_in.get(bound.bucket)) is not None:
-                found = min(found, first.frees_at)
-            promised, needed_at = self._promised.get(bound.bucket, (0, inf))
+            if (first := self._first_in.get(bound.limit_key)) is not None:
+                found = min(found, first.clears_at)
+            promised, needed_at = self._promised.get(bound.limit_key, (0, inf))
             if bound.hard is not None and not self._tally.leaves(bound, asked + promised):
                 found = min(found, needed_at)
         return None if found == inf else bound_of(found, self._seen.now)
@@ -304,14 +304,14 @@ class _Pass:
         if found is None:
             return
         kind, reservation = found
-        self._reservations.append(replace(reservation, whom=reservation.whom | self._kept_now_for(reservation)))
+        self._reservations.append(replace(reservation, claim_ids=reservation.claim_ids | self._kept_now_for(reservation)))
         self._reserved.add(kind.pool)
         needed_at = inf if reservation.at is None else reservation.at
         for bound, asked in self._tally.takes(claim, kind):
             if bound.hard is None:
                 continue
-            promised, at = self._promised.get(bound.bucket, (0, inf))
-            self._promised[bound.bucket] = promised + asked, min(at, needed_at)
+            promised, at = self._promised.get(bound.limit_key, (0, inf))
+            self._promised[bound.limit_key] = promised + asked, min(at, needed_at)
 
     def _kept_now_for(self, reservation: Reservation) -> frozenset[str]:
         """Return the requests that a class hold or a preemption keeps the same GPUs for. They keep their right to them.
@@ -320,7 +320,7 @@ class _Pass:
         """
         gpus = {slot.gpu for slot in reservation.slots}
         kept = (x for x in self._reservations if x.rule != BACKFILL and x.at is not None and x.at <= self._seen.now)
-        return frozenset(name for one in kept if gpus & {slot.gpu for slot in one.slots} for name in one.whom)
+        return frozenset(name for one in kept if gpus & {slot.gpu for slot in one.slots} for name in one.claim_ids)
 
     def _endings(self, pool: str) -> Iterable[Ending]:
         """Return when GPUs of a pool come free: those of leases and of the grants of this pass."""
@@ -355,7 +355,7 @@ def kept_free(claim: Claim, seen: Snapshot, reservations: Iterable[Reservation])
         reservations: the reservations of the decision.
     """
     kind = seen.kinds.get(claim.request.gpu or "")
-    others = [one for one in reservations if claim.id not in one.whom]
+    others = [one for one in reservations if claim.id not in one.claim_ids]
     first = next((one for one in others if kind is not None and _keeps_free(one, kind, seen)), None)
     if kind is None or first is None:
         return None
@@ -370,14 +370,14 @@ def _keeps_free(one: Reservation, kind: GpuKind, seen: Snapshot) -> bool:
     """Return whether a reservation contains free GPUs of a kind."""
     if one.rule != BACKFILL:
         return False
-    gpus = seen.gpus_as_held.by_id
+    gpus = seen.placement_fleet.by_id
     mine = (slot for slot in one.slots if slot.gpu in gpus and gpus[slot.gpu].pool == kind.pool)
     return any(seen.used.get(slot.gpu, Fraction(0)) + kind.share <= 1 for slot in mine)
 
 
 def _fits(claim: Claim, kind: GpuKind, seen: Snapshot, kept: Iterable[Slot]) -> bool:
     used: Mapping[str, Fraction] = used_shares((), [*kept, *(Slot(gpu, share) for gpu, share in seen.used.items())])
-    needs, left = beside_of(claim.request), seen.beside_left
+    needs, left = beside_of(claim.request), seen.host_resources_left
     return (
-        place(kind, claim.request.count, seen.gpus_as_held, used, claim.tried_nodes, needs=needs, left=left) is not None
+        place(kind, claim.request.count, seen.placement_fleet, used, claim.tried_nodes, needs=needs, left=left) is not None
     )

@@ -308,7 +308,7 @@ def _in_order(claims: Iterable[Claim], latest: Mapping[str, Start]) -> list[Clai
 
 
 def _precedence(rank: Rank, overdue_at: float) -> Precedence:
-    return Precedence(-rank.against_priority, not rank.not_overdue, not rank.beyond_share, overdue_at)
+    return Precedence(-rank.negated_priority, not rank.not_overdue, not rank.beyond_share, overdue_at)
 
 
 def _draws(run_times: RunTimes, index: Index) -> list[EndOf]:

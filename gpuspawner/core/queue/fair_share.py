@@ -240,7 +240,7 @@ class Wish(NamedTuple):
     """A request that has waited long enough, and the ids of the workspaces that may be ended for it."""
 
     claim: Claim
-    givers: frozenset[str]
+    candidates: frozenset[str]
 
 
 class Standings:
@@ -270,7 +270,7 @@ class Standings:
     def _most(self, takes: Iterable[tuple[Bound, Fraction]], *, with_it: bool) -> Fraction | None:
         found = []
         for bound, asked in takes:
-            held = self._held.get(bound.bucket, NOTHING) + (asked if with_it else NOTHING)
+            held = self._held.get(bound.limit_key, NOTHING) + (asked if with_it else NOTHING)
             found.append(held / bound.soft if bound.soft else BEYOND_ALL if held else NOTHING)
         return max(found, default=None)
 
@@ -285,7 +285,7 @@ class Standings:
 
     def _add(self, lease: Lease, sign: int) -> None:
         for bound, much in self._takes(lease):
-            self._held[bound.bucket] = self._held.get(bound.bucket, NOTHING) + sign * much
+            self._held[bound.limit_key] = self._held.get(bound.limit_key, NOTHING) + sign * much
 
 
 def over_share(seen: Snapshot) -> frozenset[str]:
@@ -316,8 +316,8 @@ def wishes(seen: Snapshot, waited_for: Iterable[str]) -> Iterable[Wish]:
             continue
         if claim.not_before > seen.now or not (claim.attended or seen.hub_answers):
             continue
-        if givers := _givers(claim, seen):
-            yield Wish(claim, givers)
+        if candidates := _givers(claim, seen):
+            yield Wish(claim, candidates)
 
 
 def account_of(claim: Claim) -> Account:

@@ -71,7 +71,7 @@ class Waiting:
         self.claims[claim.id] = claim
         self._anew.add(claim.id)
         for bound, asked in self._takes(claim):
-            takers = self._takers.setdefault(bound.bucket, _Takers(bound))
+            takers = self._takers.setdefault(bound.limit_key, _Takers(bound))
             takers.claims[claim.id], takers.most = claim, max(takers.most, asked)
 
     def remove(self, name: str) -> None:
@@ -81,9 +81,9 @@ class Waiting:
         self._anew.discard(name)
         self._due_at.pop(name, None)
         for bound, _ in self._takes(claim):
-            takers = self._takers.get(bound.bucket)
+            takers = self._takers.get(bound.limit_key)
             if takers is not None and takers.claims.pop(name, None) is not None and not takers.claims:
-                del self._takers[bound.bucket]
+                del self._takers[bound.limit_key]
 
     def see(self, seen: Snapshot, standing: Standing) -> None:
         """Order the requests by another snapshot, in which nothing is granted yet."""
@@ -95,9 +95,9 @@ class Waiting:
             if self._due_at.get(name) == at:
                 del self._due_at[name]
                 self._anew.add(name)
-        for bucket, before in self._holdings.changed.items():
-            takers = self._takers.get(bucket)
-            if takers is not None and takers.matters(before, standing.tally.total(bucket)):
+        for limit_key, before in self._holdings.changed.items():
+            takers = self._takers.get(limit_key)
+            if takers is not None and takers.matters(before, standing.tally.total(limit_key)):
                 self._anew.update(takers.claims)
         self._holdings.changed.clear()
         self._judge()
@@ -170,7 +170,7 @@ class Index:
         self._leases: Collection[Lease] = ()
         self._gpus: tuple[Gpu, ...] = ()
         self._others: tuple[Slot, ...] = ()
-        self._beside, self._taken = Fleet().beside, dict[NodeName, Beside]()
+        self._beside, self._taken = Fleet().host_resources, dict[NodeName, Beside]()
         self._gpu: dict[str, Gpu] = {}
         self._on: dict[NodeName, dict[str, Gpu]] = {}
         self._marked: set[NodeName] = set()
@@ -306,7 +306,7 @@ class Index:
                 self._leave(gpu.on)
 
     def _take_in_beside(self, seen: Snapshot) -> None:
-        before, self._beside = self._beside, seen.fleet.beside
+        before, self._beside = self._beside, seen.fleet.host_resources
         if before is not self._beside and before != self._beside:
             for node in before.keys() | self._beside.keys():
                 if before.get(node) != self._beside.get(node):

@@ -35,11 +35,11 @@ from gpuspawner.core.units import show_duration
 class Rank(NamedTuple):
     """The rank of a request. The smaller goes first."""
 
-    against_priority: int
+    negated_priority: int
     not_overdue: bool
     beyond_share: bool
-    team_use: float
-    user_use: float
+    team_usage: float
+    user_usage: float
     asked_at: float
     id: str
 
@@ -279,10 +279,10 @@ class Line:
             assert top is not None, "a team that stands in line has somebody"
             stood, user = top
             asked_at, name, claim = team.claims[user][0]
-            team_use, user_use = self._standing.uses(claim)
-            key = (user_use, asked_at, name)
+            team_usage, user_usage = self._standing.uses(claim)
+            key = (user_usage, asked_at, name)
             if key == stood:
-                return user, (team_use, *key)
+                return user, (team_usage, *key)
             team.users.put(user, key)
 
     def _put(self, level: _Level, name: str, user: str) -> None:
@@ -366,8 +366,8 @@ def goes_after(claim: Claim, ahead: Claim, standing: Standing, seen: Snapshot) -
     """Return why a request stands behind another. The text names teams, but no users."""
     mine, other = standing.rank(claim), standing.rank(ahead)
     theirs = f"team {ahead.request.team}'s requests" if ahead.request.team else "a request"
-    if mine.against_priority != other.against_priority:
-        return f"Goes after {theirs}: priority {-other.against_priority} goes before {-mine.against_priority}."
+    if mine.negated_priority != other.negated_priority:
+        return f"Goes after {theirs}: priority {-other.negated_priority} goes before {-mine.negated_priority}."
     if mine.not_overdue != other.not_overdue:
         bound = show_duration(policy_of(ahead, seen).queue.longest_wait_seconds)
         return f"Goes after a request that has waited longer than {bound}."
@@ -377,12 +377,12 @@ def goes_after(claim: Claim, ahead: Claim, standing: Standing, seen: Snapshot) -
 
 
 def _by_use(claim: Claim, theirs: str, mine: Rank, other: Rank) -> str:
-    if mine.team_use != other.team_use:
-        more = _more(mine.team_use, other.team_use)
+    if mine.team_usage != other.team_usage:
+        more = _more(mine.team_usage, other.team_usage)
         used = f"your team used {more} for its weight" if claim.request.team else f"you used {more}"
         return f"Goes after {theirs}: {used} lately."
-    if mine.user_use != other.user_use:
-        more = _more(mine.user_use, other.user_use)
+    if mine.user_usage != other.user_usage:
+        more = _more(mine.user_usage, other.user_usage)
         return f"Goes after a colleague's request: you used {more} of the team's lately."
     earlier = show_duration(max(1.0, mine.asked_at - other.asked_at))
     return f"Goes after a request that was made {earlier} earlier."

@@ -144,7 +144,7 @@ def plan(claim: Preemption, seen: Snapshot, over: Container[str], only: Containe
         only: the leases, by id, that may be ended; None for all that run and are not protected.
     """
     kind, own = seen.kinds[claim.kind], {slot.gpu for slot in claim.slots}
-    gpus = [x for x in seen.gpus_as_held.gpus if x.pool == kind.pool and _may_be_had(x, own)]
+    gpus = [x for x in seen.placement_fleet.gpus if x.pool == kind.pool and _may_be_had(x, own)]
     left = _left(claim, seen, gpus, own)
     ranked = victims(claim, seen, over, only)
     groups: dict[NodeName, list[Gpu]] = {}
@@ -243,7 +243,7 @@ def _lacks(claim: Preemption, node: NodeName, ended: Iterable[Lease], seen: Snap
 
     The needs of a claim from outside are not known.
     """
-    left = seen.beside_left.get(node)
+    left = seen.host_resources_left.get(node)
     request = next((lease.request for lease in seen.leases if claim.lease and lease.id == claim.lease), None)
     if left is None or request is None:
         return False

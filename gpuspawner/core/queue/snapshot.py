@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from gpuspawner.core.gpus.fleet import Beside, Fleet, Kinds, NodeName, Slot
 from gpuspawner.core.gpus.fragmentation import Demand
-from gpuspawner.core.gpus.placement import UNKNOWN, beside_left, used_shares
+from gpuspawner.core.gpus.placement import UNKNOWN, host_resources_left, used_shares
 from gpuspawner.core.gpus.pools import coming_gpus, unmarked
 from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
@@ -334,9 +334,9 @@ class Snapshot:
         return used_shares(self.leases, self.others)
 
     @cached_property
-    def beside_left(self) -> Mapping[NodeName, Beside]:
+    def host_resources_left(self) -> Mapping[NodeName, Beside]:
         """The CPU and memory that leases leave of nodes, where they are known."""
-        return beside_left(self.fleet, self.leases)
+        return host_resources_left(self.fleet, self.leases)
 
     @cached_property
     def claims(self) -> tuple[Claim, ...]:
@@ -345,7 +345,7 @@ class Snapshot:
         return tuple(sorted(waiting, key=lambda claim: (claim.asked_at, claim.id)))
 
     @cached_property
-    def gpus_as_held(self) -> Fleet:
+    def placement_fleet(self) -> Fleet:
         """The fleet with the nodes that an autoscaler may add. Counted marks apply to GPUs that no lease holds."""
         seen = unmarked(self.fleet, self.used)
         coming = coming_gpus(self.kinds.values(), seen.gpus, self.leases)

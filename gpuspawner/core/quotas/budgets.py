@@ -51,7 +51,7 @@ class Balance:
     account: Account
     period: Span
     used: Fraction
-    set_aside: Fraction
+    reserved: Fraction
     added: Fraction
     zone: ZoneInfo
     currency: str = ""
@@ -71,7 +71,7 @@ class Balance:
     @cached_property
     def left(self) -> Fraction | None:
         """What may still be set aside; None for no bound."""
-        return None if self.hard is None else max(Fraction(0), self.hard - self.used - self.set_aside)
+        return None if self.hard is None else max(Fraction(0), self.hard - self.used - self.reserved)
 
     def renews(self, now: float) -> str:
         """Return when the next period begins, as people read it."""
@@ -230,19 +230,19 @@ class Balances:
 
     def _worked_out(self, entry: Quota, budget: Budget, account: Account, at_ms: int) -> Balance:
         period = period_of(at_ms, budget.per, self.zone)
-        used, set_aside = self._counted(account, budget, period)
+        used, reserved = self._counted(account, budget, period)
         for other in bound_elsewhere(self._rules.quotas, entry, account.user_created):
             less_used, less_aside = self._counted(other, budget, period)
-            used, set_aside = used - less_used, set_aside - less_aside
+            used, reserved = used - less_used, reserved - less_aside
         added = granted(self._grants, account, budget.what, max(self.now, period.start))
-        return Balance(entry, budget, account, period, used, set_aside, added, self.zone, self._rules.currency)
+        return Balance(entry, budget, account, period, used, reserved, added, self.zone, self._rules.currency)
 
     def _counted(self, account: Account, budget: Budget, period: Span) -> tuple[Fraction, Fraction]:
         """Return what an account has used of a period, and what is set aside."""
-        used, set_aside = self._sum(account, budget.what, period)
+        used, reserved = self._sum(account, budget.what, period)
         if period.start_ms <= self._now_ms < period.end_ms:
             used += self._accounts.charged.get((account, budget.what, budget.per), 0)
-        return used, set_aside
+        return used, reserved
 
     def _sum(self, account: Account, used: Used, period: Span) -> tuple[Fraction, Fraction]:
         """Return what live leases used of a period so far, and what is set aside there."""
@@ -352,7 +352,7 @@ def refusal(verdict: Verdict, fewer: int, contact: str, now: float) -> tuple[str
         raise ValueError("nothing bounds it")
     limit = (
         f"{used_words(balance.left or _NONE, balance)} of {amount_words(balance, now)} are left "
-        f"({used_words(balance.used, balance)} used, {used_words(balance.set_aside, balance)} set aside for what runs)"
+        f"({used_words(balance.used, balance)} used, {used_words(balance.reserved, balance)} set aside for what runs)"
     )
     less = f"Ask for {fewer}, stop" if fewer else "Stop"
     remedy = (

@@ -121,7 +121,7 @@ class Bound(NamedTuple):
 
     entry: Quota
     limit: Limit
-    bucket: Bucket
+    limit_key: Bucket
     soft: Amount | None
     hard: Amount | None
 

@@ -49,8 +49,8 @@ class Bar(NamedTuple):
 
     rule: str
     words: str
-    bucket: Bucket
-    frees_at: float
+    limit_key: Bucket
+    clears_at: float
 
 
 @dataclass
@@ -119,18 +119,18 @@ class Holdings:
         for bound in self.bounds(who_of(lease)):
             much = amount(bound.limit, lease.request, kind)
             if much and (holds or not bound.of_all):
-                taken = (self.held if holds else self.waiting).setdefault(bound.bucket, _Taken())
+                taken = (self.held if holds else self.waiting).setdefault(bound.limit_key, _Taken())
                 if holds:
-                    self.changed.setdefault(bound.bucket, taken.total)
+                    self.changed.setdefault(bound.limit_key, taken.total)
                 taken.add(lease, much)
-                taken_of.append((bound.bucket, taken))
+                taken_of.append((bound.limit_key, taken))
 
     def remove(self, lease: Lease) -> None:
         """Count a lease no more."""
         self._takes.pop(lease.id, None)
-        for bucket, taken in self._taken_of.pop(lease.id, ()):
-            if taken is self.held.get(bucket):
-                self.changed.setdefault(bucket, taken.total)
+        for limit_key, taken in self._taken_of.pop(lease.id, ()):
+            if taken is self.held.get(limit_key):
+                self.changed.setdefault(limit_key, taken.total)
             taken.remove(lease)
 
     def takes(self, claim: Claim, kind: GpuKind | None) -> Takes:
@@ -187,16 +187,16 @@ class Tally:
         """Return the limits in force for somebody."""
         return self._all.bounds(who)
 
-    def total(self, bucket: Bucket) -> Amount:
+    def total(self, limit_key: Bucket) -> Amount:
         """Return what is held of a limit, with what a pass granted."""
-        more = self._more.get(bucket, 0) if self._more else 0
-        return self._held.get(bucket, _NONE).total + more
+        more = self._more.get(limit_key, 0) if self._more else 0
+        return self._held.get(limit_key, _NONE).total + more
 
     def uses(self, who: Who) -> list[Taken]:
         """Return the limits in force for somebody, and what is taken of each."""
         waiting = self._waiting
         return [
-            Taken(bound, self.total(bound.bucket), waiting.get(bound.bucket, _NONE).total) for bound in self.bounds(who)
+            Taken(bound, self.total(bound.limit_key), waiting.get(bound.limit_key, _NONE).total) for bound in self.bounds(who)
         ]
 
     def takes(self, claim: Claim, kind: GpuKind | None) -> Takes:
@@ -206,18 +206,18 @@ class Tally:
     def bar(self, claim: Claim, kind: GpuKind | None) -> Bar | None:
         """Return the hard limit that leaves too little for a claim now; None where all leave enough."""
         for bound, asked in self.takes(claim, kind):
-            held = self.total(bound.bucket)
+            held = self.total(bound.limit_key)
             if bound.hard is not None and not self.leaves(bound, asked):
-                seen, next_end = self._seen, self._frees_at(bound.bucket, 0)
+                seen, next_end = self._seen, self._frees_at(bound.limit_key, 0)
                 use = Use(asked, held, next_end=next_end, now=seen.now)
                 words = held_back_words(bound, use, claim.request.count, seen.kinds, seen.rules.contact)
                 short = held + asked - bound.hard
-                return Bar(f"quota {bound.entry.name}", words, bound.bucket, self._frees_at(bound.bucket, short))
+                return Bar(f"quota {bound.entry.name}", words, bound.limit_key, self._frees_at(bound.limit_key, short))
         return None
 
     def leaves(self, bound: Bound, much: Amount) -> bool:
         """Whether a hard limit leaves so much."""
-        return bound.hard is None or self.total(bound.bucket) + much <= bound.hard
+        return bound.hard is None or self.total(bound.limit_key) + much <= bound.hard
 
     def is_guaranteed(self, claim: Claim, kind: GpuKind | None) -> bool:
         """Whether a claim stays within the soft limits that bind it. Where there are none, nothing is guaranteed."""
@@ -229,26 +229,26 @@ class Tally:
         """Return in a sentence which soft limit a claim goes beyond; "" for none."""
         for bound, asked in self.takes(claim, kind):
             if self._is_beyond(bound, asked):
-                held = self.total(bound.bucket)
+                held = self.total(bound.limit_key)
                 return share_words(bound, Use(asked, held), self._seen.kinds)
         return ""
 
     def _is_beyond(self, bound: Bound, asked: Amount) -> bool:
-        return bound.soft is not None and asked > 0 and self.total(bound.bucket) + asked > bound.soft
+        return bound.soft is not None and asked > 0 and self.total(bound.limit_key) + asked > bound.soft
 
     def refuse(self, claim: Claim, kind: GpuKind | None) -> RequestRefused | None:
         """Return the refusal of a request that its user's own workspaces leave no room for, or that may not wait."""
         for bound, asked in self.takes(claim, kind):
             if bound.hard is None:
                 continue
-            held = self._held.get(bound.bucket, _NONE)
-            own, others = held.own(claim) + self._waiting.get(bound.bucket, _NONE).own(claim), held.others(claim)
+            held = self._held.get(bound.limit_key, _NONE)
+            own, others = held.own(claim) + self._waiting.get(bound.limit_key, _NONE).own(claim), held.others(claim)
             refused_now = not bound.entry.full_waits and own + others + asked > bound.hard
             if own + asked <= bound.hard and not refused_now:
                 continue
             if own + asked > bound.hard:
                 others = 0  # whatever they do, it can't be had
-            ends = self._frees_at(bound.bucket, 0) if others else inf
+            ends = self._frees_at(bound.limit_key, 0) if others else inf
             use, seen = Use(asked, own, others, ends, self._seen.now), self._seen
             return refusal(bound, use, claim.request.count, seen.kinds, seen.rules.contact)
         return None
@@ -257,10 +257,10 @@ class Tally:
         """Count what is granted in this pass, in place of what the lease with its id holds."""
         granted = self._granted.setdefault(claim.id, [])
         for bound, asked in self.takes(claim, kind):
-            had = self._held.get(bound.bucket, _NONE).of.get(claim.id)
+            had = self._held.get(bound.limit_key, _NONE).of.get(claim.id)
             much = asked if had is None else asked - had[0]
-            self._more[bound.bucket] = self._more.get(bound.bucket, 0) + much
-            granted.append((bound.bucket, much))
+            self._more[bound.limit_key] = self._more.get(bound.limit_key, 0) + much
+            granted.append((bound.limit_key, much))
 
     def give(self, one: Claim | Lease) -> list[Bucket]:
         """Count no more what a lease holds, or a claim was granted; return of which buckets that was."""
@@ -268,19 +268,19 @@ class Tally:
             return []
         freed = self._granted.pop(one.id, [])
         if isinstance(one, Lease):
-            taken = ((x.bucket, self._held.get(x.bucket, _NONE).of.get(one.id)) for x in self.bounds(who_of(one)))
-            freed = [(bucket, much[0]) for bucket, much in taken if much is not None]
-        for bucket, much in freed:
-            self._more[bucket] = self._more.get(bucket, 0) - much
-        return [bucket for bucket, _ in freed]
+            taken = ((x.limit_key, self._held.get(x.limit_key, _NONE).of.get(one.id)) for x in self.bounds(who_of(one)))
+            freed = [(limit_key, much[0]) for limit_key, much in taken if much is not None]
+        for limit_key, much in freed:
+            self._more[limit_key] = self._more.get(limit_key, 0) - much
+        return [limit_key for limit_key, _ in freed]
 
-    def _frees_at(self, bucket: Bucket, short: Amount) -> float:
+    def _frees_at(self, limit_key: Bucket, short: Amount) -> float:
         """Return when so much more of a limit is free by the ends that are known; infinite where nothing tells."""
-        if bucket not in self._ends:
+        if limit_key not in self._ends:
             now = self._seen.now
-            ends = sorted((end_at(x, now), much) for much, x in self._held.get(bucket, _NONE).of.values())
-            self._ends[bucket] = ends
-        for at, much in self._ends[bucket]:
+            ends = sorted((end_at(x, now), much) for much, x in self._held.get(limit_key, _NONE).of.values())
+            self._ends[limit_key] = ends
+        for at, much in self._ends[limit_key]:
             short -= much
             if short <= 0:
                 return at

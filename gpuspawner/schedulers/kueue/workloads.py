@@ -105,7 +105,7 @@ def pools_by_node(fleet: Fleet) -> dict[str, dict[str, set[str]]]:
     found: dict[str, dict[str, set[str]]] = {}
     for gpu in fleet.gpus:
         if gpu.group:
-            found.setdefault(gpu.group.resource, {}).setdefault(gpu.node_there, set()).add(gpu.pool)
+            found.setdefault(gpu.group.resource, {}).setdefault(gpu.node_in_cluster, set()).add(gpu.pool)
     return found
 
 
@@ -287,14 +287,14 @@ def place_on_flavor(
     used: Mapping[str, Fraction],
 ) -> tuple[GpuKind, tuple[Slot, ...]] | None:
     """Return kind and GPUs of an admission, None while no GPU is free on its flavor's nodes."""
-    fleet, nodes = seen.gpus_as_held, None if flavor is None else flavor.nodes
+    fleet, nodes = seen.placement_fleet, None if flavor is None else flavor.nodes
     host = None if workload is None else workload.domain().get(HOSTNAME)
     within = replace(
         fleet,
         gpus=tuple(
             gpu
             for gpu in fleet.gpus
-            if (nodes is None or gpu.node_there in nodes or gpu.is_coming) and host in {None, gpu.node_there}
+            if (nodes is None or gpu.node_in_cluster in nodes or gpu.is_coming) and host in {None, gpu.node_in_cluster}
         ),
     )
     for kind in kinds:

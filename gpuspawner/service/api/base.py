@@ -327,7 +327,7 @@ def _all_of(error: RequestRefused) -> dict[str, Any]:
     """Return what is told of all that is wrong with options, beside the first."""
     if not isinstance(error, AllRefused):
         return {}
-    fields = [{"field": one.field, "words": one.beside} for one in error.refused]
+    fields = [{"field": one.field, "words": one.details} for one in error.refused]
     return {"sentence": what_is_wrong(error.refused), "fields": fields, "understood": error.understood}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from gpuspawner.core.quotas.budgets import Asker
+from gpuspawner.core.quotas.limits import Requester
 from gpuspawner.core.quotas.limits import Amount, Who, who_of
 from gpuspawner.core.quotas.usage import Tally
 from gpuspawner.core.rules import Whom
@@ -32,9 +32,9 @@ def used_ratios(parts: Parts) -> dict[tuple[str, str], float]:
         for bound, held, _ in tally.uses(who):
             limit = bound.limit.kind or bound.limit.what.value
             note(bound.entry.name, limit, held, bound.soft if bound.hard is None else bound.hard)
-        for one in balances.of(Asker(*who)) if balances.bind else ():
+        for one in balances.of(Requester(*who)) if balances.bind else ():
             limit = f"{one.budget.what.value}/{one.budget.per.value}"
-            note(one.entry.name, limit, one.used + one.set_aside, one.soft if one.hard is None else one.hard)
+            note(one.entry.name, limit, one.used + one.reserved, one.soft if one.hard is None else one.hard)
     return {key: float(ratio) for key, ratio in found.items()}
 
 

@@ -10,7 +10,8 @@ from fractions import Fraction
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.calendar import day_of, milliseconds, show_moment
 from gpuspawner.core.leases.lease import Owner
-from gpuspawner.core.quotas.budgets import Asker, Balance, Balances, amount_words, shown, used_words
+from gpuspawner.core.quotas.limits import Requester
+from gpuspawner.core.quotas.budgets import Balance, Balances, amount_words, shown, used_words
 from gpuspawner.core.quotas.ledger import Charge, Line, amount, grant_text, lines_until
 from gpuspawner.core.quotas.limits import Amount, Who, account_of, entries_in_force, line_words
 from gpuspawner.core.quotas.usage import Taken, Tally
@@ -45,7 +46,7 @@ def present_quota(state: Parts, name: str, owner: Owner, teams: Sequence[str]) -
 def present_bounds(state: Parts, users: Sequence[Who]) -> tuple[list[models.Limit], list[models.Budget]]:
     """Return all limits and budgets that bind the requests of these users, each once."""
     tally, balances = Tally(state.allocator.observed.snapshot()), state.allocator.bounds.balances()
-    taken = {one.bound.bucket: one for user in users for one in tally.uses(user)}
+    taken = {one.bound.limit_key: one for user in users for one in tally.uses(user)}
     limits = [present_limit(one, limit_standing(one, state.catalog), state.catalog) for one in taken.values()]
     budgets = [
         present_budget(one, budget_standing(one, state.catalog, balances.now), state, balances.now)
@@ -55,7 +56,7 @@ def present_bounds(state: Parts, users: Sequence[Who]) -> tuple[list[models.Limi
 
 
 def _each_balance(balances: Balances, users: Iterable[Who]) -> Iterable[Balance]:
-    found = (one for user in users for one in balances.of(Asker(*user)))
+    found = (one for user in users for one in balances.of(Requester(*user)))
     return {(one.entry.name, one.account, one.budget): one for one in found}.values()
 
 
@@ -134,7 +135,7 @@ def present_budget(balance: Balance, standing: Standing, state: Parts, now: floa
 
 
 def _budget_words(balance: Balance, lasts: str | None, now: float, contact: str) -> str:
-    reserved = f", {used_words(balance.set_aside, balance)} set aside for what runs" if balance.set_aside else ""
+    reserved = f", {used_words(balance.reserved, balance)} set aside for what runs" if balance.reserved else ""
     if balance.hard is None:
         share = balance.soft or Fraction(0)
         return f"{shown(balance.used)} used of a share of {amount_words(balance, now, share)}{reserved}"

@@ -101,7 +101,7 @@ def limit_standing(taken: Taken, catalog: Catalog, whose: str = "", user: str = 
     return Standing(
         taken,
         bound.entry.name,
-        whose or whose_words(bound.entry, bound.bucket.account, catalog),
+        whose or whose_words(bound.entry, bound.limit_key.account, catalog),
         bound.limit.what.value,
         f"{unit_of(bound.limit, catalog)} at once",
         _number(bound.soft),
@@ -126,7 +126,7 @@ def budget_standing(balance: Balance, catalog: Catalog, now: float, whose: str =
         _number(balance.hard),
         float(balance.used),
         _number(balance.left),
-        set_aside=float(balance.set_aside),
+        set_aside=float(balance.reserved),
         lasts_until=balance.lasts_until(now),
         renews_at=balance.period.end,
         user=user,

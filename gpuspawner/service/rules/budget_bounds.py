@@ -15,15 +15,8 @@ from gpuspawner.core.leases import events
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.index import KeptBalances
-from gpuspawner.core.quotas.budgets import (
-    Asker,
-    Balances,
-    Verdict,
-    amount_words,
-    bounded,
-    least_seconds,
-    refusal,
-)
+from gpuspawner.core.quotas.limits import Requester
+from gpuspawner.core.quotas.budgets import Balances, Verdict, amount_words, bounded, least_seconds, refusal
 from gpuspawner.core.quotas.ledger import BUDGET, rate_of
 from gpuspawner.core.rules import LatestEnd, Rate
 from gpuspawner.core.units import show_duration
@@ -37,9 +30,9 @@ from gpuspawner.service.store import AuditLine
 _AS_THEY_ARE: Mapping[str, Lease] = MappingProxyType({})
 
 
-def asker_of(lease: Lease) -> Asker:
+def asker_of(lease: Lease) -> Requester:
     """Return who a lease's use is charged to."""
-    return Asker(lease.user, lease.key.user_created, lease.request.team)
+    return Requester(lease.user, lease.key.user_created, lease.request.team)
 
 
 class BudgetBounds:
@@ -93,7 +86,7 @@ class BudgetBounds:
         return found.latest_end
 
     def _verdict(self, balances: Balances, request: Request, key: Key, kind: str | None) -> Verdict:
-        asker = Asker(request.user, key.user_created, request.team)
+        asker = Requester(request.user, key.user_created, request.team)
         return balances.verdict(asker, self.rate(kind, request.count), balances.now, request.lifetime_seconds)
 
     def _refusal(self, request: Request, verdict: Verdict) -> RequestRefused:

@@ -11,7 +11,8 @@ from gpuspawner.core.calendar import HOUR_MS, milliseconds
 from gpuspawner.core.gpus.fleet import GpuKind, written_name
 from gpuspawner.core.leases.lease import Key
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.quotas.budgets import Asker, Balance, amount_words, used_words
+from gpuspawner.core.quotas.limits import Requester
+from gpuspawner.core.quotas.budgets import Balance, amount_words, used_words
 from gpuspawner.core.quotas.ledger import per_hour
 from gpuspawner.core.rules import Rate
 from gpuspawner.core.units import show_duration, show_money
@@ -28,7 +29,7 @@ def cost_view(parts: Parts, request: Request, key: Key, kind: str | None, second
     rate = parts.allocator.bounds.rate(kind, request.count)
     mine = parts.registry.of_key(key)
     balances = parts.allocator.bounds.balances("" if mine is None else mine.id)
-    asker = Asker(request.user, key.user_created, request.team)
+    asker = Requester(request.user, key.user_created, request.team)
     left = list(_left(balances.of(asker), rate, now, seconds))
     currency = parts.catalog.rules.currency
     if found is None or found.price_per_hour is None:

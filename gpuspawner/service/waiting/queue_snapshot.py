@@ -289,7 +289,7 @@ class QueueView:
         """Return what is free and kept from a waiting lease for one that goes first: once for all that ask alike."""
         computed, request, claim = self._now(), lease.request, claim_of(lease)
         _, reserved = self.seldom("decided", self._decided)
-        whose = tuple(number for number, one in enumerate(reserved) if lease.id in one.whom)
+        whose = tuple(number for number, one in enumerate(reserved) if lease.id in one.claim_ids)
         alike = f"kept free {request.gpu} {request.count} {beside_of(request)} {claim.tried_nodes} {whose}"
         return self.once(alike, lambda: kept_free(claim, computed.seen, reserved))
 

@@ -16,9 +16,9 @@ from typing import Any, Protocol, TypeVar
 
 from gpuspawner.backends.base import Backend, OutageLog, ProbeResult, Running
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Group, NodeName, Slot, group_of, node_in
+from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Group, NodeName, Slot, group_of_gpu, qualified_node_name
 from gpuspawner.core.outages import Outage
-from gpuspawner.core.quotas.namespaces import Room
+from gpuspawner.core.quotas.namespaces import NamespaceBounds
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class ClusterBackend(Backend, Protocol):
         """Sentences for the administrator about objects that the service may not observe."""
         ...
 
-    def room(self) -> Room:
+    def room(self) -> NamespaceBounds:
         """Return the quotas and limits of the workspaces' namespace, as last observed."""
         ...
 
@@ -158,10 +158,10 @@ class ClustersBackend:
         patch = self._cluster(name).patch(tuple(Slot(_local(slot.gpu), slot.share) for slot in slots), instead)
         return patch if name == self.home else {**patch, "cluster": name}
 
-    def room(self) -> Room:
+    def room(self) -> NamespaceBounds:
         """Return the quotas and limits of each cluster by name, and the node sizes of all clusters."""
         rooms = {"" if name == self.home else name: one.room() for name, one in self.clusters.items()}
-        return Room(
+        return NamespaceBounds(
             tuple(replace(limit, cluster=name) for name, room in rooms.items() for limit in room.limits),
             tuple(replace(quota, cluster=name) for name, room in rooms.items() for quota in room.quotas),
             frozenset(chain.from_iterable(room.counted for room in rooms.values())),
@@ -205,7 +205,9 @@ class ClustersBackend:
         """Return a cluster's fleet with the cluster's name. ``unusable`` are fields of GPUs that cannot be granted."""
         where = "" if name == self.home else name
         gpus = tuple(replace(_gpu_in(where, gpu), cluster=name, **unusable) for gpu in fleet.gpus)
-        host_resources = {NodeName(name, node_in(where, node.node)): has for node, has in fleet.host_resources.items()}
+        host_resources = {
+            NodeName(name, qualified_node_name(where, node.node)): has for node, has in fleet.host_resources.items()
+        }
         return replace(fleet, gpus=gpus, host_resources=host_resources)
 
     def _cluster(self, name: str) -> ClusterBackend:
@@ -251,7 +253,7 @@ def _gpu_in(cluster: str, gpu: Gpu) -> Gpu:
     if not cluster or gpu.group is None:
         return gpu
     group = gpu.group._replace(cluster=cluster)
-    return replace(gpu, id=group.gpu(gpu.index), group=group, node=node_in(cluster, gpu.node))
+    return replace(gpu, id=group.gpu(gpu.index), group=group, node=qualified_node_name(cluster, gpu.node))
 
 
 def _running_in(cluster: str, one: Running) -> Running:
@@ -263,5 +265,5 @@ def _running_in(cluster: str, one: Running) -> Running:
 
 def _local(gpu: str) -> str:
     """Return a GPU's name in its own cluster."""
-    group = group_of(gpu)
+    group = group_of_gpu(gpu)
     return Group(group.node, group.resource).gpu(int(gpu.rpartition("/")[2])) if group else gpu

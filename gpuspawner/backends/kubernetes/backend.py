@@ -23,7 +23,7 @@ from gpuspawner.backends.probes.script import script
 from gpuspawner.core.errors import Unavailable, quoted
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Group, Slot
 from gpuspawner.core.gpus.vendors import NVIDIA, Vendor, vendor_of
-from gpuspawner.core.quotas.namespaces import Room
+from gpuspawner.core.quotas.namespaces import NamespaceBounds
 from gpuspawner.core.units import show_duration
 
 MAX_OUTPUT_BYTES = 1024 * 1024
@@ -182,7 +182,9 @@ class KubernetesBackend:
     async def fleet(self) -> Fleet:
         """Return the GPUs of all nodes. Raises Unavailable if they are not observed now."""
         self._gpus = await self._view.gpus()
-        return Fleet(self._gpus, complete=True, age_seconds=self._view.age_seconds, host_resources=self._view.host_resources)
+        return Fleet(
+            self._gpus, complete=True, age_seconds=self._view.age_seconds, host_resources=self._view.host_resources
+        )
 
     async def workspaces(self) -> tuple[Running, ...]:
         """Return the pods of workspaces that are not gone. Pods of other hubs hold foreign GPUs only.
@@ -263,7 +265,7 @@ class KubernetesBackend:
         """Return the pods of one lease, as last observed."""
         return self._view.of_lease(lease_id)
 
-    def room(self) -> Room:
+    def room(self) -> NamespaceBounds:
         """Return the namespace's quotas and limits, as last observed."""
         return self._view.room()
 

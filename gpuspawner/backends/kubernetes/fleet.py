@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 
 from gpuspawner.backends.kubernetes.nodes import ZONE, Model, Node, Taint, says_shared, says_slice
 from gpuspawner.backends.kubernetes.pods import Pod
-from gpuspawner.core.gpus.fleet import Beside, Gpu, GpuKind, Group
+from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Group, HostResources
 from gpuspawner.core.gpus.vendors import GKE_PRODUCT, GKE_SHARED, GKE_SLICE, SPOT, TAINTS
 
 
@@ -140,7 +140,7 @@ def gpus_of_node(
     return tuple(gpus)
 
 
-def host_resources_of_node(node: Node, pods: Iterable[Pod], hub: str) -> Beside | None:
+def host_resources_of_node(node: Node, pods: Iterable[Pod], hub: str) -> HostResources | None:
     """Return the CPU and memory that a node has for leases with GPUs, None if unknown.
 
     Only workspaces and pods with GPUs are known, so the node may have less.
@@ -148,7 +148,7 @@ def host_resources_of_node(node: Node, pods: Iterable[Pod], hub: str) -> Beside 
     if not (node.cpu and node.memory_bytes):
         return None
     others = [pod.host_resources for pod in pods if not pod.ended and not (pod.hub == hub and pod.requests)]
-    return Beside(node.cpu - sum(x.cpu for x in others), node.memory_bytes - sum(x.memory for x in others))
+    return HostResources(node.cpu - sum(x.cpu for x in others), node.memory_bytes - sum(x.memory for x in others))
 
 
 def why_unusable(node: Node, tolerations: Iterable[Toleration]) -> str:

@@ -18,7 +18,7 @@ from gpuspawner.backends.kubernetes.nodes import (
     gpu_counts,
     seconds_of,
 )
-from gpuspawner.core.gpus.fleet import NOTHING, Beside
+from gpuspawner.core.gpus.fleet import NO_HOST_RESOURCES, HostResources
 from gpuspawner.core.gpus.vendors import is_gpu_resource
 from gpuspawner.core.quotas.namespaces import CPU, MEMORY
 from gpuspawner.core.units import MOST_GPUS
@@ -136,7 +136,7 @@ class Pod:
     server_ends_at: float | None = None
     lost_seconds: float | None = None
     unhealthy: tuple[str, ...] = ()
-    host_resources: Beside = NOTHING
+    host_resources: HostResources = NO_HOST_RESOURCES
     holder: str = ""
     claims: bool = False
     extended_claim: str = ""
@@ -256,10 +256,10 @@ def requested_gpus(spec: Mapping[str, Any], named: frozenset[str] = frozenset())
     return {resource: min(count, MOST_GPUS) for resource, count in found.items()}
 
 
-def requested_host_resources(spec: Mapping[str, Any]) -> Beside:
+def requested_host_resources(spec: Mapping[str, Any]) -> HostResources:
     """Return the CPU and memory that kube-scheduler reserves for a pod."""
     found = _reserved(spec, _host_resources_of_container)
-    return Beside(found.get(CPU, 0), found.get(MEMORY, 0))
+    return HostResources(found.get(CPU, 0), found.get(MEMORY, 0))
 
 
 def _reserved(spec: Mapping[str, Any], read: Callable[[Mapping[str, Any]], dict[str, int]]) -> dict[str, int]:

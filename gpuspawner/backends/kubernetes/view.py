@@ -19,9 +19,9 @@ from gpuspawner.backends.kubernetes.nodes import Node, to_limits, to_node, to_qu
 from gpuspawner.backends.kubernetes.pods import Pod, to_pod
 from gpuspawner.backends.kubernetes.watches import Watch
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.fleet import Beside, Gpu, GpuKind, NodeName
+from gpuspawner.core.gpus.fleet import Gpu, GpuKind, HostResources, NodeName
 from gpuspawner.core.outages import API_SERVER, ETCD
-from gpuspawner.core.quotas.namespaces import NamespaceLimit, NamespaceQuota, NodeSize, Room
+from gpuspawner.core.quotas.namespaces import NamespaceBounds, NamespaceLimit, NamespaceQuota, NodeSize
 
 log = logging.getLogger("gpuspawner.kubernetes")
 
@@ -60,7 +60,7 @@ class ClusterView:
         self._gpus: tuple[Gpu, ...] | None = None
         self._size_of: dict[str, NodeSize] = {}
         self._sizes: frozenset[NodeSize] = frozenset()
-        self._host_resources: dict[NodeName, Beside] = {}
+        self._host_resources: dict[NodeName, HostResources] = {}
         self._pods_on: dict[str, dict[str, Pod]] = {}
         self._dirty: set[str] = set()
         self._own: dict[str, Pod] = {}
@@ -115,7 +115,7 @@ class ClusterView:
         return self._gpus
 
     @property
-    def host_resources(self) -> Mapping[NodeName, Beside]:
+    def host_resources(self) -> Mapping[NodeName, HostResources]:
         """CPU and memory of nodes, as last counted by :meth:`gpus`."""
         return dict(self._host_resources)
 
@@ -159,12 +159,12 @@ class ClusterView:
         node = self._node_names.get(name)
         return self.devices.node(node) if node else None
 
-    def room(self) -> Room:
+    def room(self) -> NamespaceBounds:
         """Return the rules of the workspaces' namespace that can be observed."""
         counted = (p.lease for p in self._own.values() if p.namespace == self._settings.namespace and not p.ended)
         limits = (one for rules in self._limits.objects.values() for one in rules)
         quotas = (one for rules in self._quotas.objects.values() for one in rules)
-        return Room(
+        return NamespaceBounds(
             tuple(sorted(limits, key=lambda x: (x.name, x.resource))),
             tuple(sorted(quotas, key=lambda x: (x.name, x.resource, x.hard))),
             frozenset(counted),

@@ -8,7 +8,14 @@ from dataclasses import replace
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.idle.evidence import Evidence
 from gpuspawner.core.idle.policies import IdlePolicy, Mode
-from gpuspawner.core.idle.verdicts import Turn, credit_of, kept, resume_arrival, sign_of, wait_on
+from gpuspawner.core.idle.verdicts import (
+    ArrivalStep,
+    advance_arrival,
+    arrival_sign,
+    credited_seconds,
+    reset_idle_time,
+    resume_arrival,
+)
 from gpuspawner.core.leases import events, exits
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.units import show_duration, show_time
@@ -29,7 +36,7 @@ class Arrivals:
 
     def see(
         self, lease: Lease, evidence: Evidence, policy: IdlePolicy, mode: Mode
-    ) -> tuple[Lease, list[AuditLine], Turn | None]:
+    ) -> tuple[Lease, list[AuditLine], ArrivalStep | None]:
         """Return the lease after a sample, what to audit, and what follows. It is saved by the caller.
 
         None follows for a workspace that nobody has to come to. An end is none of it: that is :meth:`give_back`, once
@@ -38,11 +45,11 @@ class Arrivals:
         if lease.arrival is None:
             return lease, [], None
         could_come = self._allocator.observed.hub_answers and self._clock.now() >= (lease.ready_at or 0.0)
-        credit_seconds = credit_of(evidence, policy) if could_come else 0.0
-        sign = sign_of(evidence)
-        arrival, turn = wait_on(lease.arrival, sign, credit_seconds, policy, mode)
+        credit_seconds = credited_seconds(evidence, policy) if could_come else 0.0
+        sign = arrival_sign(evidence)
+        arrival, turn = advance_arrival(lease.arrival, sign, credit_seconds, policy, mode)
         after = replace(lease, arrival=arrival)
-        if turn is Turn.CAME:
+        if turn is ArrivalStep.CAME:
             return (
                 self._anew(replace(after, claimed_at=self._clock.now())),
                 [self._line(after, events.Came(sign.words))],
@@ -50,12 +57,12 @@ class Arrivals:
             )
         if self._allocator.restrictions.exempt_until(lease) is not None:
             words = "An administrator exempts it from idleness: nobody has to come."
-            return self._anew(after), [self._line(after, events.NobodyCameYet(words))], Turn.OVER
-        if turn is Turn.OVER:
+            return self._anew(after), [self._line(after, events.NobodyCameYet(words))], ArrivalStep.OVER
+        if turn is ArrivalStep.OVER:
             words = f"Within {show_duration(arrival.claim_seconds)} nobody was seen. Idle time counts from here on."
             missed = replace(self._anew(after), unclaimed=arrival.absent_seconds > 0 and arrival.is_known(policy))
             return missed, [self._line(after, events.NobodyCameYet(words))], turn
-        if turn is Turn.WARN:
+        if turn is ArrivalStep.WARN:
             return after, [self._line(after, self.warning(after))], turn
         return after, [], turn
 
@@ -102,7 +109,7 @@ class Arrivals:
     @staticmethod
     def _anew(lease: Lease) -> Lease:
         """Return a lease that is judged as every workspace from here on, as if it had started now."""
-        return replace(lease, arrival=None, streak=replace(kept(lease.streak), since_busy_seconds=0.0))
+        return replace(lease, arrival=None, streak=replace(reset_idle_time(lease.streak), since_busy_seconds=0.0))
 
     def _line(self, lease: Lease, event: events.Event) -> AuditLine:
         return self._allocator.line(lease, "gpuspawner", event)

@@ -17,13 +17,13 @@ from gpuspawner.core.leases import events, exits, transitions
 from gpuspawner.core.leases.exits import Exit
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.transitions import hold_back, let_go
-from gpuspawner.core.queue.decisions import Held
-from gpuspawner.core.queue.fair_share import Uses
-from gpuspawner.core.queue.order import Standing, longest_waiting, passed_by
-from gpuspawner.core.queue.preemption import is_of
+from gpuspawner.core.queue.decisions import BlockingRule
+from gpuspawner.core.queue.fair_share import FairShareUsage
+from gpuspawner.core.queue.order import QueueOrder, longest_waiting, passed_requests
+from gpuspawner.core.queue.preemption import is_charged_to
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
-from gpuspawner.core.quotas.usage import Tally
-from gpuspawner.core.rules import Notice
+from gpuspawner.core.quotas.usage import QuotaTally
+from gpuspawner.core.rules import EndNotice
 from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import SCHEDULER, Answer, Grant, Preempted
 from gpuspawner.service.clock import Clock
@@ -79,7 +79,10 @@ class GrantWriter:
         if self._observed.processes_known:
             if grants := answer.grants():
                 seen = self._observed.snapshot()
-                used, tally = dict(used_shares(seen.leases, seen.others)), Tally(seen, self._observed.holdings(seen))
+                used, tally = (
+                    dict(used_shares(seen.leases, seen.others)),
+                    QuotaTally(seen, self._observed.holdings(seen)),
+                )
                 for grant in grants:
                     before = self._registry.get(grant.claim.id)
                     if before is None or not failures.may_try("grant", before.id):
@@ -124,7 +127,7 @@ class GrantWriter:
             raise
 
     def _grant(
-        self, grant: Grant, seen: Snapshot, used: dict[str, Fraction], tally: Tally
+        self, grant: Grant, seen: Snapshot, used: dict[str, Fraction], tally: QuotaTally
     ) -> asyncio.Future[None] | None:
         """Make a grant that still counts; None where it does not."""
         now, lease = self._clock.now(), self._as_claimed(grant.claim)
@@ -156,11 +159,11 @@ class GrantWriter:
         ours = [claim_of(lease) for lease in granted if self._observed.is_queue_ours(lease)]
         if not ours:
             return []
-        standing = Standing(seen, Tally(seen, self._observed.holdings(seen)), Uses(seen))
+        standing = QueueOrder(seen, QuotaTally(seen, self._observed.holdings(seen)), FairShareUsage(seen))
         told: dict[str, list[str]] = {}
         waiting = longest_waiting(seen, ours)
         for claim in ours:
-            for name, why in passed_by(claim, waiting, seen, standing):
+            for name, why in passed_requests(claim, waiting, seen, standing):
                 told.setdefault(name, []).append(why)
         newest = ((self._registry.get(name), reasons) for name, reasons in told.items())
         return [
@@ -171,7 +174,7 @@ class GrantWriter:
 
     def _kept_from(self, lease: Lease) -> Mapping[str, Fraction]:
         """Return how much of each GPU is kept for stronger claims of others."""
-        theirs = (x for x in self._observed.kept() if x.account is None or not is_of(lease, x.account))
+        theirs = (x for x in self._observed.kept() if x.account is None or not is_charged_to(lease, x.account))
         return used_shares((), (slot for kept in theirs for slot in kept.slots))
 
     def _as_claimed(self, claim: Claim) -> Lease | None:
@@ -181,7 +184,7 @@ class GrantWriter:
             return None
         return lease
 
-    def _hold_back(self, by: Held | None, lease: Lease) -> asyncio.Future[None] | None:
+    def _hold_back(self, by: BlockingRule | None, lease: Lease) -> asyncio.Future[None] | None:
         """Store which rule holds a request back, where that has changed."""
         now, before = self._clock.now(), lease.held_back
         if lease.phase not in WAITING:
@@ -208,7 +211,7 @@ class GrantWriter:
             why, ends = one.why, f"It ends at {show_time(one.at, now)}."
             if one.at <= now:
                 why, ends = f"{why} {by} told of it when its time was over: there was no notice.", "It ends now."
-            warned = replace(lease, notice=Notice(SCHEDULER, one.at, why, by))
+            warned = replace(lease, notice=EndNotice(SCHEDULER, one.at, why, by))
             event = events.WarnedOfClaim(f"{why} {ends}")
             return self._registry.save(warned, audit=[self._line(warned, event)])
         return None

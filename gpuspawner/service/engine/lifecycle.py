@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.idle.policies import IdlePolicy, Mode
-from gpuspawner.core.idle.verdicts import LEAST_GRACE_SECONDS, Verdict, after_restart, grace_stands, kept
+from gpuspawner.core.idle.verdicts import LEAST_GRACE_SECONDS, Verdict, is_grace_valid, reset_idle_time, resume_streak
 from gpuspawner.core.leases import events, exits, lifetimes, transitions
 from gpuspawner.core.leases.lease import UP, Lease, Phase
-from gpuspawner.core.quotas.ledger import BUDGET
-from gpuspawner.core.rules import Notice
+from gpuspawner.core.quotas.ledger import BUDGET_RULE
+from gpuspawner.core.rules import EndNotice
 from gpuspawner.schedulers.base import SCHEDULER
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocator import Allocator
@@ -74,13 +74,13 @@ class Lifecycle:
         if lease.phase is not Phase.RECLAIMING:
             return stored
         if policy is None:  # the catalog judges it no more
-            return self._registry.save(transitions.end_grace(replace(lease, streak=kept(lease.streak)), now))
+            return self._registry.save(transitions.end_grace(replace(lease, streak=reset_idle_time(lease.streak)), now))
         mode = policy_of(self._allocator.catalog, lease, now).mode
-        if not grace_stands(lease.streak, policy, mode):
+        if not is_grace_valid(lease.streak, policy, mode):
             streak = replace(lease.streak, mode=mode, countdown_seconds=None)
             line = self._allocator.line(lease, "gpuspawner", events.GraceEnded(CHANGED))
             return self._registry.save(transitions.end_grace(replace(lease, streak=streak), now), audit=[line])
-        resumed = replace(lease, streak=after_restart(lease.streak, policy), sampled_at=now)
+        resumed = replace(lease, streak=resume_streak(lease.streak, policy), sampled_at=now)
         told = events.WarnedIdle(measured(resumed, policy))
         return self._registry.save(resumed, tells=[self._allocator.line(resumed, "gpuspawner", told)])
 
@@ -113,7 +113,7 @@ class Lifecycle:
             return lease, []
         if not lease.judged:  # its first sample, or that of an older version
             return replace(lease, judged=judged), []
-        anew = replace(lease, judged=judged, streak=replace(kept(lease.streak), mode=mode), sampled_at=at)
+        anew = replace(lease, judged=judged, streak=replace(reset_idle_time(lease.streak), mode=mode), sampled_at=at)
         told = lease.streak.grace_left_seconds is not None
         lines = [self._allocator.line(lease, "gpuspawner", events.GraceEnded(CHANGED))] if told else []
         return (transitions.end_grace(anew, self._clock.now()) if lease.phase is Phase.RECLAIMING else anew), lines
@@ -206,7 +206,7 @@ class Lifecycle:
             return self._registry.save(replace(lease, deadline_at=due.deadline, warned_seconds=told), audit=[line])
         if lifetimes.is_expired(deadline_at, lease.warned_seconds, now):
             bounds, how = self._allocator.bounds, exits.expired(lifetime_seconds)
-            if lease.latest_end is not None and lease.latest_end.rule == BUDGET:
+            if lease.latest_end is not None and lease.latest_end.rule == BUDGET_RULE:
                 how = exits.budget_used_up(bounds.used_up(lease))
             return self._reclaimer.mark(lease.id, how, lambda newest: newest.deadline_at == deadline_at)
         return None
@@ -234,7 +234,7 @@ class Lifecycle:
         found = (lease.kept_until, self._allocator.restrictions.exempt_until(lease))
         return max((at for at in found if at is not None), default=None)
 
-    def _announced(self, lease: Lease, notice: Notice) -> asyncio.Future[None] | None:
+    def _announced(self, lease: Lease, notice: EndNotice) -> asyncio.Future[None] | None:
         """Have a workspace ended at the time that an administrator announced, if it still is the same one."""
         if not self._allocator.observed.hub_answers:
             return None  # it could not be stopped
@@ -256,10 +256,10 @@ class Lifecycle:
             await self._registry.stored(lease.id)
             return lease
         until = lifetimes.keep(lease.keeps_used, policy.keep, now)
-        kept = transitions.keep(lease, until, now)
-        line = self._allocator.line(kept, by, events.Kept(policy.keep.each_seconds), where)
-        await self._registry.save(kept, audit=[line])
-        return kept
+        reset_idle_time = transitions.keep(lease, until, now)
+        line = self._allocator.line(reset_idle_time, by, events.Kept(policy.keep.each_seconds), where)
+        await self._registry.save(reset_idle_time, audit=[line])
+        return reset_idle_time
 
     async def extend(self, lease: Lease, by: str, where: str = "") -> Lease:
         """Move the deadline by its policy's step.

@@ -11,7 +11,7 @@ from typing import Any
 
 from gpuspawner.backends.base import Backend, Running
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.pools import PATIENCE
+from gpuspawner.core.gpus.pools import NODE_WAIT_FACTOR
 from gpuspawner.core.leases import events, exits, transitions
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.units import show_duration
@@ -304,7 +304,7 @@ class Reconciler:
     def _node_seconds(self, lease: Lease) -> float:
         """Return for how long a node may take that is started for a lease: 0 where none is."""
         seconds = self._allocator.scheduler.node_seconds(lease)
-        return 0.0 if seconds is None else PATIENCE * seconds
+        return 0.0 if seconds is None else NODE_WAIT_FACTOR * seconds
 
     async def _requeue(self, lease: Lease) -> None:
         """End what found no room, and only then give its place in the queue back: it would go on waiting beside it."""

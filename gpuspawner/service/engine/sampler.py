@@ -18,7 +18,7 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.evidence import Evidence, read_evidence
 from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import Sample
-from gpuspawner.core.idle.verdicts import Turn, Verdict, judge, kept, next_sample_seconds
+from gpuspawner.core.idle.verdicts import ArrivalStep, Verdict, judge, next_sample_seconds, reset_idle_time
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.leases.memory_kills import count_kills
 from gpuspawner.schedulers.base import Scheduler
@@ -220,7 +220,7 @@ class Sampler:
         evidence = _within(told.evidence, lease, at)
         streak, verdict = judge(lease.streak, evidence, told.policy, told.mode)
         if lease.arrival is not None or at < (self._lifecycle.kept_until(lease) or 0.0):
-            streak, verdict = kept(streak), Verdict.NONE
+            streak, verdict = reset_idle_time(streak), Verdict.NONE
         lease, more_lines = self._lifecycle.apply(replace(lease, streak=streak, sampled_at=at), verdict)
         lease, news, turn = self._lifecycle.arrivals.see(lease, evidence, told.policy, told.mode)
         lease, killed = count_kills(lease, told.sample.memory_kills, at)
@@ -237,7 +237,7 @@ class Sampler:
             self.counts[streak.kind.value] += 1
         if verdict is Verdict.RECLAIM:
             return partial(self._lifecycle.reclaim, lease)
-        return partial(self._lifecycle.arrivals.give_back, lease) if turn is Turn.NOBODY_CAME else None
+        return partial(self._lifecycle.arrivals.give_back, lease) if turn is ArrivalStep.NOBODY_CAME else None
 
 
 def _parsed(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.leases.lifetimes import LEAST_NOTICE_SECONDS
-from gpuspawner.core.queue.class_holds import HeldGpus, extension_bound, reaching_into
+from gpuspawner.core.queue.class_holds import HeldGpus, extension_bound, leases_reaching_into_holds
 from gpuspawner.core.rules import LatestEnd
 from gpuspawner.core.units import show_time
 from gpuspawner.service.clock import Clock
@@ -37,7 +37,7 @@ class Holds:
             return
         self._looked_at = now
         seen = self._allocator.observed.snapshot()
-        reaching = reaching_into(seen) if seen.rules.holds else {}
+        reaching = leases_reaching_into_holds(seen) if seen.rules.holds else {}
 
         def look_at(lease: Lease) -> asyncio.Future[None] | None:
             held = reaching.get(lease.id)

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import UP, Lease
-from gpuspawner.core.rules import Lost
+from gpuspawner.core.rules import LostInterval
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.registry import LeaseRegistry
@@ -79,7 +79,7 @@ class LostTime:
     async def _away(self, since: float, until: float) -> None:
         if until - since <= AWAY_SECONDS:
             return
-        lost = Lost(since, until, AWAY)
+        lost = LostInterval(since, until, AWAY)
         if changed := [replace(lease, lost=(*lease.lost, lost)) for lease in self._charged()]:
             await self._registry.save(*changed)
 
@@ -96,7 +96,7 @@ class LostTime:
             replace(one, until=now) if one.until is None and (one.why, one.share) not in due else one
             for one in lease.lost
         )
-        begun = (Lost(now, None, why, share) for why, share in sorted(due - going_on))
+        begun = (LostInterval(now, None, why, share) for why, share in sorted(due - going_on))
         return replace(lease, lost=(*kept, *begun))
 
     @staticmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuspawner.core.administration import Measure
+from gpuspawner.core.administration import RestrictionKind
 from gpuspawner.service.administration.restrictions import present_restriction
 from gpuspawner.service.tell.console.listing import Row, read_wanted
 from gpuspawner.service.tell.console.machines import LETTERS
@@ -32,7 +32,9 @@ class NowPage(ConsolePage):
             wanted=wanted,
             letters=LETTERS,
             restrictions=len(in_force),
-            drains={one.target: present_restriction(parts, one) for one in in_force if one.measure is Measure.DRAIN},
+            drains={
+                one.target: present_restriction(parts, one) for one in in_force if one.measure is RestrictionKind.DRAIN
+            },
             **now_view(parts, wanted, ended, disputed),
         )
 

@@ -1,5 +1,7 @@
 """The numbers that pages state, from models and constants of the code. A page marks one with ``<!-- fact NAME -->``."""
 
+from gpuspawner.service.tell.metrics.people import MOST_SERIES
+
 from demo.data import FAST_FACTOR
 from gpuspawner.backends.kubernetes.pods import SERVER_SECONDS
 from gpuspawner.catalog.models import OnStop
@@ -17,7 +19,6 @@ from gpuspawner.service.settings import Settings
 from gpuspawner.service.sign_in import tokens
 from gpuspawner.service.start.schedules import MAX_SCHEDULES
 from gpuspawner.service.store import readings
-from gpuspawner.service.tell.metrics.people import MOST_SERIES
 from gpuspawner.spawner.configure import PORT
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
 from gpuspawner.workspace.home.programs import LONGEST_SECONDS

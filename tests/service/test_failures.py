@@ -11,14 +11,14 @@ from store_builders import FULL_LEASE
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases import lifetimes
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.administration.problems import find_problems
 from gpuspawner.service.ending import cancelled
 from gpuspawner.service.engine import lifecycle
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.failures import LONGEST_PAUSE_SECONDS, Failures
 from gpuspawner.service.health import HANGS_SECONDS, Alive, Health, Ready
 from gpuspawner.service.loops import Loops
-from gpuspawner.service.tell.console.troubles import troubles
-from gpuspawner.service.tell.metrics.collector import ServiceCollector
+from gpuspawner.service.metrics.collector import ServiceCollector
 
 BUDGET = 5.0
 
@@ -90,7 +90,7 @@ async def two_at_their_end(world, monkeypatch):
             raise PlantedFault
         return judge(deadline_at, *arguments)
 
-    monkeypatch.setattr(lifecycle.lifetime, "due_warnings", due_warnings)
+    monkeypatch.setattr(lifecycle.lifetimes, "due_warnings", due_warnings)
     return bad, good
 
 
@@ -108,7 +108,7 @@ async def test_a_lease_whose_judgement_fails_keeps_no_other_from_its_deadline(wo
 async def test_a_failing_step_is_shown_to_administrators_and_counted(world, monkeypatch):
     bad, _ = await two_at_their_end(world, monkeypatch)
     await world.sample()
-    found = [one for one in troubles(world.parts, [], []) if "deadline" in one.what]
+    found = [one for one in find_problems(world.parts, [], []) if "deadline" in one.what]
     assert [(one.grave, one.pages[0][0].partition(":")[0]) for one in found] == [(False, bad.user)]
     metrics = {metric.name: metric for metric in ServiceCollector(world.parts).collect()}
     (sample,) = metrics["gpuspawner_step_failures"].samples

@@ -21,8 +21,7 @@ from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.backfill import backfill_end
 from gpuspawner.core.queue.class_holds import HeldGpus
 from gpuspawner.core.queue.estimates import EstimateOutcome, QueuePosition, accuracy_text
-from gpuspawner.core.quotas.budgets import BudgetBalances
-from gpuspawner.core.quotas.budgets import budget_refusal as budget_refusal
+from gpuspawner.core.quotas.budgets import BudgetBalances, budget_refusal
 from gpuspawner.core.quotas.limits import (
     LimitUsage,
     Requester,
@@ -37,7 +36,7 @@ from gpuspawner.core.rules import Accounts, BudgetUnit, EndNotice, Rate
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.engine.preemptions import new_claim
 from gpuspawner.service.preemption.words import notice_words, why_words
-from gpuspawner.service.tell.rules.rule_words import rules_of
+from gpuspawner.service.quotas.rules_page import rules_of
 from gpuspawner.service.waiting.positions import PlaceChanges
 from gpuspawner.service.waiting.presenter import given_instead, gpus_asked, starts_now, waits
 from gpuspawner.service.waiting.reasons import BEFORE_LATER, BY_SHARE

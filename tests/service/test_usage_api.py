@@ -289,7 +289,9 @@ def test_a_correction_is_a_line_of_its_own(world):
     assert (line.event.action, line.event.why) == ("usage corrected", "3 GPU h credited to alice: a broken image")
     used = world.call(lambda: world.parts.allocator.bounds.balances().of(Requester("alice", "alice born")))[0].used
     world.call(world.parts.allocator.accounting.load)
-    assert world.call(lambda: world.parts.allocator.bounds.balances().of(Requester("alice", "alice born")))[0].used == used
+    assert (
+        world.call(lambda: world.parts.allocator.bounds.balances().of(Requester("alice", "alice born")))[0].used == used
+    )
     assert "a user of the hub" in refused(world, "usage/corrections", team="vision", amount="1 h", why="x")
     assert "is no use" in refused(world, "usage/corrections", user="alice", amount="4 GPUs", why="x")
 

@@ -18,7 +18,7 @@ from gpuspawner.backends.kubernetes.connection import ClusterSettings
 from gpuspawner.backends.kubernetes.dra.models import claim_spec
 from gpuspawner.backends.kubernetes.pods import to_metadata
 from gpuspawner.core.gpus.fleet import DeviceClaim, GpuKind, Group
-from gpuspawner.spawner.kubernetes.pods.claims import claim_of, name_claim, owned
+from gpuspawner.spawner.kubernetes.manifests import claim_of, name_claim, owned
 from tools.cluster.standin_claims import Board, StandinClaims
 
 pytestmark = pytest.mark.slow

@@ -15,15 +15,14 @@ from kubespawner.objects import make_pod
 from gpuspawner.backends.kubernetes.pods import DISRUPTION_SENTENCES, HUB_LABEL
 from gpuspawner.core.errors import Gone, Unavailable
 from gpuspawner.core.leases.request import Request
-from gpuspawner.spawner.attempt import Attempt
+from gpuspawner.spawner.attempts import Attempt
 from gpuspawner.spawner.kubernetes import private
 from gpuspawner.spawner.kubernetes import start as kube_start
-from gpuspawner.spawner.kubernetes.pods.output import NO_RIGHT
-from gpuspawner.spawner.kubernetes.pods.pod import START_MARK
-from gpuspawner.spawner.kubernetes.private import PodRequests
+from gpuspawner.spawner.kubernetes.manifests import START_MARK
+from gpuspawner.spawner.kubernetes.pod_ends import NO_RIGHT
+from gpuspawner.spawner.kubernetes.spawner import PodRequests
 from gpuspawner.spawner.mixin import GPUSpawnerMixin
-from gpuspawner.spawner.refusals import StartEnded
-from gpuspawner.spawner.steps import Steps
+from gpuspawner.spawner.progress import StartEnded, Steps
 
 
 def refused(status, message="", reason="Because"):

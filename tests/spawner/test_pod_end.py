@@ -1,6 +1,6 @@
 import pytest
 
-from gpuspawner.spawner.kubernetes.pods.end import FILES, before_restart, outcome_of, restarts, why_ended
+from gpuspawner.spawner.kubernetes.pod_ends import FILES, before_restart, outcome_of, restarts, why_ended
 
 
 def pod(*, state=None, conditions=(), deleted=False, **status):

@@ -2,13 +2,13 @@ import asyncio
 import json
 
 import pytest
+from gpuspawner.spawner.kubernetes.pods import watches as pod_watches
 from harness.waiting import until
 from kubespawner.reflector import ResourceReflector
 from traitlets.config import SingletonConfigurable
 
-from gpuspawner.spawner.kubernetes.pods import watches as pod_watches
-from gpuspawner.spawner.kubernetes.pods.watches import EventWatch, PodMemory
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
+from gpuspawner.spawner.kubernetes.watches import EventWatch, PodMemory
 
 POD = {"metadata": {"namespace": "hub", "name": "alice"}}
 

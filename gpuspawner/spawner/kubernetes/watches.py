@@ -15,7 +15,7 @@ from kubespawner.reflector import ResourceReflector
 from kubespawner.spawner import EventReflector, PodReflector
 from traitlets import validate
 
-from gpuspawner.spawner.kubernetes.pods.start import short
+from gpuspawner.spawner.kubernetes.pod_states import short
 
 MOST = 1000
 """Deleted pods remembered. Arbitrary: the hub asks for each within a minute."""

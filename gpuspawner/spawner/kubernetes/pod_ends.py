@@ -1,19 +1,57 @@
-"""Why a pod ended, in words for the person whose workspace it was.
-
-Pure: from the last that was seen of a pod and its events, as plain JSON of the Kubernetes API.
-"""
+"""The end of a pod: why it ended, its last output, and which answers of the API server refuse it for good."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from gpuspawner.backends.kubernetes.nodes import amount_of
 from gpuspawner.backends.kubernetes.pods import DISRUPTION_SENTENCES, disruption_words, is_eviction
 from gpuspawner.core.leases.reports import likely_cause
-from gpuspawner.spawner.kubernetes.pods.output import server_of
-from gpuspawner.spawner.kubernetes.pods.start import NOTEBOOK, short
+from gpuspawner.spawner.kubernetes.pod_states import NOTEBOOK, short
 
 Json = Mapping[str, Any]
+
+NO_RIGHT = (
+    "[Not its whole output: this hub has no right to read it. Its administrator can give it `get` on `pods/log` in "
+    "this namespace.]"
+)
+"""Told in the place of lines."""
+
+
+def server_of(pod: Json) -> Json:
+    """Return the state of a pod's server; empty where it has none yet."""
+    statuses = pod.get("status", {}).get("containerStatuses", [])
+    return next((one for one in statuses if one.get("name") == NOTEBOOK), {})
+
+
+def has_run(pod: Json) -> bool:
+    """Whether the server ever ran, so that there may be output."""
+    server = server_of(pod)
+    return bool(server.get("restartCount") or {"running", "terminated"} & server.get("state", {}).keys())
+
+
+def is_of_run_before(pod: Json) -> bool:
+    """Whether the server that failed is not the one that runs now."""
+    server = server_of(pod)
+    return "running" in server.get("state", {}) and server.get("restartCount", 0) > 0
+
+
+def said(pod: Json) -> str:
+    """Return what the kubelet kept of the output of the run that ended last; "" where that is nothing."""
+    server = server_of(pod)
+    ended: Json = server.get("state", {}).get("terminated") or server.get("lastState", {}).get("terminated") or {}
+    return str(ended.get("message") or "")
+
+
+def environment_of(pod: Json) -> dict[str, str]:
+    """Return the variables of the server that stand in the pod, not those that the cluster takes from elsewhere."""
+    containers = pod.get("spec", {}).get("containers", [])
+    server: Json = next((one for one in containers if one.get("name") == NOTEBOOK), {})
+    return {one["name"]: str(one.get("value") or "") for one in server.get("env", [])}
+
 
 FILES = "Your files on its volume are untouched."
 KILLED = 137
@@ -189,3 +227,77 @@ def _gone(pod: Json) -> bool:
     """Whether a pod that was seen, and ended by nothing else, is going or gone."""
     deleted = pod.get("metadata", {}).get("deletionTimestamp")
     return bool(deleted or pod.get("status", {}).get("phase") == "Running")
+
+
+def refusal(code: int, message: str) -> str:
+    """Return why the API server's refusal of a pod is final, in words; "" where asking again may help."""
+    if code in {408, 425, 429} or code >= 500:  # noqa: PLR2004 - HTTP's own numbers
+        return ""
+    if "status unknown for quota" in message:  # new: nothing is counted yet, so everything is refused
+        return ""
+    cause = short(re.sub(r'^(pods|Pod) "[^"]*" is (forbidden|invalid): ', "", message))
+    quota = _quota(message)
+    if quota is not None:
+        remedy = (
+            "Your administrator must raise it, or remove volumes that nobody uses; nothing was charged."
+            if message.startswith("persistentvolumeclaims ")
+            else "Ask for less, or start when a colleague of the same namespace stops."
+            if quota.passes
+            else "Ask for less, or ask your administrator to raise it: that is more than all may have together."
+        )
+        return f"{quota.words} {remedy}"
+    if "violates PodSecurity" in message:
+        return (
+            f"The cluster's security standard refuses this workspace: {cause} "
+            "Your administrator must change the hub's KubeSpawner settings or the namespace's standard."
+        )
+    if code == 404:  # noqa: PLR2004 - HTTP's own number
+        return f"Its pod cannot be made: {cause} Your administrator must create it or name another."
+    return f"The cluster refuses this workspace: {cause} Your administrator can mend this; nothing was charged."
+
+
+def shortage(code: int, message: str) -> str:
+    """Return which quota leaves a pod no room for now, in words; "" where the API server refuses it for anything else.
+
+    What is asked would fit, were nothing else there. It comes back, as a GPU does: nothing of that is a failure.
+    """
+    quota = _quota(message) if code == 403 else None  # noqa: PLR2004 - HTTP's own number
+    return quota.words if quota is not None and quota.passes else ""
+
+
+@dataclass(frozen=True)
+class _Quota:
+    """What the API server says of a quota that a pod would exceed. ``passes``: none of it is more than all may have."""
+
+    words: str
+    passes: bool
+
+
+def _quota(message: str) -> _Quota | None:
+    found = re.search(r"exceeded quota: (\S+), requested: (\S+), used: (\S+), limited: (\S+)", message)
+    if found is None:
+        return None
+    name, asked, used, limit = found.groups()
+    words = (
+        f"The cluster's quota {name} leaves no room: {_plain(asked)} asked, {_plain(used)} of {_plain(limit)} in use."
+    )
+    most = _amounts(limit)
+    passes = all(_at_most(amount, most.get(resource)) for resource, amount in _amounts(asked).items())
+    return _Quota(words, passes)
+
+
+def _amounts(quantities: str) -> dict[str, int | None]:
+    """Return ``requests.cpu=500m`` as whole numbers by name, None for a quantity that is not understood."""
+    parts = (part.partition("=") for part in quantities.split(","))
+    return {name: amount_of(name.rpartition(".")[2], quantity) for name, _, quantity in parts}
+
+
+def _at_most(amount: int | None, most: int | None) -> bool:
+    return amount is not None and most is not None and amount <= most
+
+
+def _plain(quantities: str) -> str:
+    """Return ``requests.nvidia.com/gpu=2`` as ``2 nvidia.com/gpu``; several are joined by "and"."""
+    parts = (part.partition("=") for part in quantities.split(","))
+    named = (f"{value} {name.removeprefix('requests.').removeprefix('limits.')}" for name, _, value in parts)
+    return " and ".join(dict.fromkeys(named))

@@ -1,4 +1,4 @@
-"""The hub judges its catalog's file: what it takes, its form offers, and its service is handed."""
+"""The hub follows its catalog: it checks the file, offers its templates and gives it to its service."""
 
 from __future__ import annotations
 

@@ -20,16 +20,24 @@ from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.gpus.fleet import qualified_node_name
 from gpuspawner.core.leases.reports import LINES
 from gpuspawner.core.units import show_duration
-from gpuspawner.spawner.kubernetes.homes import HomeWaits
-from gpuspawner.spawner.kubernetes.pods.claims import CLAIM_API, claim_of, owned
-from gpuspawner.spawner.kubernetes.pods.end import outcome_of, restarts, why_ended
-from gpuspawner.spawner.kubernetes.pods.output import NO_RIGHT, environment_of, has_run, is_of_run_before, said
-from gpuspawner.spawner.kubernetes.pods.pod import START_MARK
-from gpuspawner.spawner.kubernetes.pods.refused import refusal, shortage
-from gpuspawner.spawner.kubernetes.pods.start import NOTEBOOK, Stage, short, stage_of
+from gpuspawner.spawner.kubernetes.manifests import CLAIM_API, START_MARK, claim_of, owned
+from gpuspawner.spawner.kubernetes.pod_ends import (
+    NO_RIGHT,
+    environment_of,
+    has_run,
+    is_of_run_before,
+    outcome_of,
+    refusal,
+    restarts,
+    said,
+    shortage,
+    why_ended,
+)
+from gpuspawner.spawner.kubernetes.pod_states import NOTEBOOK, Stage, short, stage_of
+from gpuspawner.spawner.kubernetes.volumes import HomeWaits
 from gpuspawner.spawner.mixin import FENCE_SECONDS
-from gpuspawner.spawner.refusals import ended_start, linked
-from gpuspawner.spawner.server_output import is_known, listens
+from gpuspawner.spawner.progress import ended_start, linked
+from gpuspawner.spawner.servers import is_known, listens
 
 LOOK_SECONDS = 0.025
 """How often a start looks at what the watch brought, and whether its server listens: 0.1 ms of work. KubeSpawner's own

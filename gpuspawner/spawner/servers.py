@@ -1,22 +1,107 @@
-"""What a failed start tells beyond that it failed: soon, with its likely cause and the server's last lines."""
+"""Local servers: whether they listen and run, their output, and a time limit that keeps cancellations."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import subprocess
+import sys
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Coroutine, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from jupyterhub.spawner import LocalProcessSpawner
 
-from gpuspawner.core.leases.reports import likely_cause, mask_output
+from gpuspawner.core.leases.reports import KEPT_SECONDS, likely_cause, mask_output
 from gpuspawner.core.units import show_duration
-from gpuspawner.spawner.attempt import Attempt
-from gpuspawner.spawner.output import FOLDER, Output
-from gpuspawner.spawner.refusals import ended_start
+from gpuspawner.spawner.attempts import Attempt
+from gpuspawner.spawner.progress import ended_start
 from gpuspawner.spawner.web.options import FormOptions
-from gpuspawner.spawner.within import within
+
+T = TypeVar("T")
+
+
+async def within(step: Coroutine[Any, Any, T], seconds: float) -> T:
+    """Return what ``step`` returns, ended after so many seconds. A cancellation goes through, whatever came of it.
+
+    A start that the hub cancels would otherwise go on where a step ended in the same moment.
+
+    Raises:
+        asyncio.TimeoutError: it took longer.
+    """
+    task = asyncio.ensure_future(step)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+        if not task.done():
+            raise asyncio.TimeoutError
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()  # seen, also where nobody takes it any more
+    return task.result()
+
+
+FOLDER = "output"
+"""Beside the service's data: one file of each start, 0600, removed once its end is told."""
+LATE_SECONDS = 0.5
+"""How long to wait, after a server's end, until the last that it wrote is kept."""
+LOOK_SECONDS = 0.02
+
+_keepers: set[subprocess.Popen[bytes]] = set()
+
+
+@dataclass(frozen=True)
+class Output:
+    """The file of one start."""
+
+    path: Path
+
+    @contextlib.contextmanager
+    def kept(self, popen_kwargs: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Give the arguments by which a server started in the block writes to it; the administrator's own win."""
+        if {"stdout", "stderr"} & popen_kwargs.keys():
+            yield popen_kwargs
+            return
+        _forget_old(self.path.parent)
+        self.path.parent.mkdir(mode=0o700, exist_ok=True)
+        script = Path(__file__).with_name("keep_output.py")
+        command = [sys.executable, "-I", "-S", str(script), str(self.path)]
+        # With the environment of nobody: it belongs to no workspace, whose processes are known by theirs.
+        keeper = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, env={})  # noqa: S603
+        _keepers.difference_update([one for one in _keepers if one.poll() is not None])
+        _keepers.add(keeper)  # to be waited for once it ends
+        with contextlib.closing(keeper.stdin) as pipe:  # type: ignore[type-var]  # there is one: PIPE
+            yield {**popen_kwargs, "stdout": pipe, "stderr": pipe}
+
+    async def read(self) -> str:
+        """Return the end of the output, "" where none was kept, once nobody writes to it any more, or half a second."""
+        until = time.monotonic() + LATE_SECONDS
+        mine = [one for one in _keepers if one.args[-1] == str(self.path)]  # type: ignore[index]
+        while any(one.poll() is None for one in mine) and time.monotonic() < until:  # noqa: ASYNC110 - a process
+            await asyncio.sleep(LOOK_SECONDS)
+        try:
+            return self.path.read_bytes().decode("utf-8", "replace")
+        except OSError:
+            return ""
+
+    def forget(self) -> None:
+        """Remove the file."""
+        self.path.unlink(missing_ok=True)
+
+
+def _forget_old(folder: Path) -> None:
+    """Remove what a killed hub left, whose end nobody told."""
+    before = time.time() - KEPT_SECONDS
+    for file in folder.glob("*.txt"):
+        with contextlib.suppress(OSError):
+            if file.stat().st_mtime < before:
+                file.unlink()
+
 
 LISTEN_SECONDS = 0.1
 POLL_SECONDS = 0.5

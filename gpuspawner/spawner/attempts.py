@@ -1,4 +1,4 @@
-"""What a spawner knows of its start: one frozen record. Each start begins with a new one, so no value outlives it.
+"""One start of a server as a frozen record. Each start begins with a new one, so no value outlives it.
 
 Times are in seconds of ``time.monotonic()``.
 """
@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from gpuspawner.core.leases.request import Request
-from gpuspawner.spawner.kubernetes.pods.homes import Holder
+
+if TYPE_CHECKING:
+    from gpuspawner.spawner.kubernetes.volumes import Holder
 
 Outcome = Literal["", "in flight", "parked", "gone", "cancelled", "failed", "started"]
 """``parked``: it waits in the queue without the hub. ``gone``: its lease is withdrawn, nothing is left to release."""

@@ -1,6 +1,6 @@
-"""What the service did not hear: left as a file beside its data, for its next round or its next start.
+"""Reports of ends that the service did not receive: files that are sent at its next round or its next start.
 
-A service that shares no folder with the hub is told it by the hub.
+A service that shares no folder with the hub receives them from the hub.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""A workspace's pod: the manifest that KubeSpawner made, with what the lease and its request add.
-
-Pure: from and to plain JSON of the Kubernetes API. What the administrator wrote stands: this fills in what nobody said,
-and refuses by name what contradicts the lease.
-"""
+"""The pod manifest of a lease: the lease's patch applied to KubeSpawner's manifest, and the pod's resource claims."""
 
 from __future__ import annotations
 
@@ -13,11 +9,12 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from kubernetes_asyncio.client import models
+
 from gpuspawner.backends.kubernetes.pods import PRE_STOP, SERVER_SECONDS, requested_gpus, to_metadata
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.vendors import exposes_gpus
-from gpuspawner.spawner.kubernetes.pods.claims import claim_of, name_claim, without_claim
-from gpuspawner.spawner.kubernetes.pods.devices import (
+from gpuspawner.spawner.kubernetes.gpu_faults import (
     VISIBLE,
     faults_of_annotations,
     faults_of_container,
@@ -25,9 +22,95 @@ from gpuspawner.spawner.kubernetes.pods.devices import (
     faults_of_server,
     is_privileged,
 )
-from gpuspawner.spawner.kubernetes.pods.start import NOTEBOOK
+from gpuspawner.spawner.kubernetes.pod_states import NOTEBOOK
+
+
+def written_back(value: Any, before: Any, after: Any, kind: str) -> Any:
+    """Return a model that says ``after`` where it said ``before``, all else of it untouched and of the same type.
+
+    An administrator's ``modify_pod_hook`` meets the objects that KubeSpawner itself would have given it.
+
+    Args:
+        value: the model, or a part of it: a list, a dict, a plain value, None.
+        before: what it says, as JSON of the API.
+        after: what it shall say.
+        kind: its type as the client writes it: ``V1Pod``, ``list[V1Container]``, ``dict(str, str)``.
+    """
+    if before == after:
+        return value
+    names = getattr(value, "attribute_map", None)
+    if names is not None:
+        for attribute, key in names.items():
+            if key in after or key in before:
+                now = getattr(value, attribute)
+                part = written_back(now, before.get(key), after.get(key), value.openapi_types[attribute])
+                setattr(value, attribute, part)
+        return value
+    if isinstance(value, list) and isinstance(before, list) and isinstance(after, list):
+        inner = kind.removeprefix("list[").removesuffix("]")
+        if len(after) < len(value):
+            return typed(after, kind)
+        kept = [written_back(*each, inner) for each in zip(value, before, after[: len(value)], strict=True)]
+        return [*kept, *(typed(new, inner) for new in after[len(value) :])]
+    return after if isinstance(value, dict) else typed(after, kind)
+
+
+def typed(data: Any, kind: str) -> Any:
+    """Return JSON of the API as the client's model of this type; what is no model stays as it is."""
+    if data is None:
+        return None
+    if kind.startswith("list["):
+        return [typed(item, kind.removeprefix("list[").removesuffix("]")) for item in data]
+    model = getattr(models, kind, None)
+    if model is None or not hasattr(model, "attribute_map"):
+        return data
+    attributes = {key: attribute for attribute, key in model.attribute_map.items()}
+    return model(**{attributes[key]: typed(part, model.openapi_types[attributes[key]]) for key, part in data.items()})
+
 
 Json = dict[str, Any]
+
+CLAIM, CLAIM_API = "gpu", "resource.k8s.io/v1"
+"""What a pod calls its claim, and the API that serves claims from Kubernetes 1.34 on."""
+
+
+def claim_of(patch: Mapping[str, Any], mark: str) -> Json:
+    """Return the ResourceClaim of a start's pod, which that is to own; {} for a pod that claims nothing.
+
+    The name is the start's own: that of the start before may still be ending.
+    """
+    spec = patch.get("pod", {}).get("claim")
+    if not spec:
+        return {}
+    labels, _ = to_metadata(patch.get("environment", {}))
+    metadata = {"name": f"gpuspawner-{mark}", "labels": labels}
+    return {"apiVersion": CLAIM_API, "kind": "ResourceClaim", "metadata": metadata, "spec": spec}
+
+
+def owned(claim: Mapping[str, Any], pod: Mapping[str, Any]) -> Json:
+    """Return the claim of a pod that is there, whose owner that is: the cluster deletes it with the pod."""
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+    return {**claim, "metadata": {**claim["metadata"], "ownerReferences": [{**owner, "controller": True}]}}
+
+
+def name_claim(spec: Json, server: Json, claim: Mapping[str, Any]) -> None:
+    """Let a pod wait for its claim, and its server have the devices."""
+    if claim:
+        spec["resourceClaims"] = [{"name": CLAIM, "resourceClaimName": claim["metadata"]["name"]}]
+        server["resources"] = {**(server.get("resources") or {}), "claims": [{"name": CLAIM}]}
+
+
+def without_claim(pod: Mapping[str, Any], server: Json, claim: Mapping[str, Any]) -> tuple[Json, Json] | None:
+    """Return a pod and its server without their claim; None where they claim other than that."""
+    named: tuple[Json, Json] = ({}, {})
+    name_claim(*named, claim)
+    resources = server.get("resources") or {}
+    if (pod["spec"].get("resourceClaims") or []) != named[0].get("resourceClaims", []):
+        return None
+    if (resources.get("claims") or []) != named[1].get("resources", {}).get("claims", []):
+        return None
+    return {**pod, "spec": {**pod["spec"], "resourceClaims": []}}, {**server, "resources": {**resources, "claims": []}}
+
 
 START_MARK = "gpuspawner.io/start"
 """The annotation by which a start knows its own pod from one of the same name."""
@@ -152,7 +235,7 @@ def container(pod: Mapping[str, Any]) -> Json:
 
 @cache
 def _pre_stop() -> str:
-    return resources.files("gpuspawner.spawner.kubernetes.pods").joinpath("pre_stop.sh").read_text()
+    return resources.files("gpuspawner.spawner.kubernetes").joinpath("pre_stop.sh").read_text()
 
 
 def _let_save(server: Json, grace_seconds: int) -> None:

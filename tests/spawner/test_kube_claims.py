@@ -7,7 +7,7 @@ import pytest
 from kubernetes_asyncio.client import ApiException
 
 from gpuspawner.spawner.attempts import Attempt
-from gpuspawner.spawner.kubernetes import start as kube_start
+from gpuspawner.spawner.kubernetes import starting as kube_start
 from gpuspawner.spawner.kubernetes.starting import PodStart
 
 POD = {"metadata": {"name": "jupyter-alice", "uid": "u"}}

@@ -79,7 +79,7 @@ class One(clusters.InCluster, GPUSpawnerMixin, Base):
 
 
 @pytest.fixture
-def spawner():
+async def spawner():
     return One()
 
 

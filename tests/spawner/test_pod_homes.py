@@ -10,7 +10,7 @@ from kubernetes_asyncio.client import ApiException
 from test_kube_start import created, manifest, seen, start  # noqa: F401 - a fixture
 
 from gpuspawner.core.rules import Rules
-from gpuspawner.spawner.kubernetes import homes as waits
+from gpuspawner.spawner.kubernetes import volumes as waits
 from gpuspawner.spawner.kubernetes.volumes import (
     Holder,
     claims_of,

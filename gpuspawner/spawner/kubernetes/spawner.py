@@ -20,7 +20,7 @@ from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.gpus.pools import NODE_WAIT_FACTOR
 from gpuspawner.spawner.kubernetes.manifests import PodSettings, contradiction, with_lease, written_back
 from gpuspawner.spawner.kubernetes.pod_ends import before_restart, has_ended, outcome_of, refusal, restarts, why_ended
-from gpuspawner.spawner.kubernetes.starting import ASK_SECONDS, LOOK_SECONDS, PodStart, message_of
+from gpuspawner.spawner.kubernetes.starting import ASK_SECONDS, EVENTS_SECONDS, POLL_SECONDS, PodStart, message_of
 from gpuspawner.spawner.kubernetes.watches import WATCHES
 from gpuspawner.spawner.mixin import GPUSpawnerMixin
 from gpuspawner.spawner.progress import ended_start
@@ -220,7 +220,7 @@ class KubePods(PodRequests):
             if is_ready and time.monotonic() - ready_at >= self.http_timeout:
                 self._gpu_attempt = self._gpu_attempt.failed(self._gpu_unanswered(self._get_pod_url(pod)))
                 break
-            await asyncio.sleep(LOOK_SECONDS)
+            await self._gpu_pod_changes(None, POLL_SECONDS if is_ready else EVENTS_SECONDS)
         return url
 
     async def poll(self) -> int | None:

@@ -39,11 +39,10 @@ from gpuspawner.spawner.mixin import FENCE_SECONDS
 from gpuspawner.spawner.progress import ended_start, linked
 from gpuspawner.spawner.servers import is_known, listens
 
-LOOK_SECONDS = 0.025
-"""How often a start looks at what the watch brought, and whether its server listens: 0.1 ms of work. KubeSpawner's own
-look comes up to 5 s late."""
+POLL_SECONDS = 0.025
+"""Interval between checks whether the server of a running pod listens. KubeSpawner's own check is up to 5 s late."""
 EVENTS_SECONDS = 0.5
-"""How often a start reads its events where its pod did not change: they are looked for among all of the namespace."""
+"""Interval between readings of events if the pod has not changed: they are among all events of the namespace."""
 REQUEUE_SECONDS = 3.0
 """How long a start whose unschedulable pod was deleted waits for the service to move its lease."""
 ASK_SECONDS = 1.0
@@ -102,9 +101,10 @@ class PodStart(HomeWaits):
         """Return the server's address once it answers, or when the start's time is over."""
         limit, node_seconds = time.monotonic() + self._gpu_start_seconds(), self._gpu_node_seconds()
         seen, looked_at, ready_at = "", 0.0, 0.0
-        stage = Stage(0, "")
+        stage, running = Stage(0, ""), False
         while True:
-            await (asyncio.sleep(LOOK_SECONDS) if starting.done() else asyncio.wait({starting}, timeout=LOOK_SECONDS))
+            # Nobody tells when a server begins to listen: while its pod runs it is asked.
+            await self._gpu_pod_changes(starting, POLL_SECONDS if running else EVENTS_SECONDS)
             pod, now = self._gpu_own_pod(), time.monotonic()
             running = pod is not None and super().is_pod_running(pod)
             if starting.done() and (now >= limit or starting.cancelled() or starting.exception() is not None):
@@ -131,6 +131,20 @@ class PodStart(HomeWaits):
                 ready_at = ready_at or now
                 if time.monotonic() - ready_at >= self.http_timeout:
                     raise ended_start(self._gpu_unanswered(url), reason="timeout", status=504)
+
+    async def _gpu_pod_changes(self, starting: asyncio.Future[Any] | None, seconds: float) -> None:
+        """Return when the pod of this start changes, when ``starting`` ends, or after these seconds."""
+        reflector = self.pod_reflector
+        if reflector is None:  # KubeSpawner makes it at the first start
+            seconds = POLL_SECONDS
+        change = asyncio.ensure_future(
+            (reflector.next_change(self._gpu_pod_key()) if reflector else asyncio.Event()).wait()
+        )
+        other = {starting} if starting is not None and not starting.done() else set()
+        try:
+            await asyncio.wait({change, *other}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            change.cancel()
 
     def _gpu_stage(self, pod: Mapping[str, Any] | None, seconds: float, node_seconds: float) -> Stage:
         """Return where this start stands, ``seconds`` after its pod was made."""
@@ -302,7 +316,10 @@ class PodStart(HomeWaits):
 
     def _gpu_pod(self) -> Any:
         reflector = self.pod_reflector
-        return None if reflector is None else reflector.pods.get(f"{self.namespace}/{self.pod_name}")
+        return None if reflector is None else reflector.pods.get(self._gpu_pod_key())
+
+    def _gpu_pod_key(self) -> str:
+        return f"{self.namespace}/{self.pod_name}"
 
     async def _gpu_until_up(self, started: Any) -> None:
         """Return at once: `_gpu_watched` looks, and sees in the pod what became of its server."""
@@ -340,7 +357,7 @@ class PodStart(HomeWaits):
 
     def _gpu_last_look(self) -> Mapping[str, Any] | None:
         """Return how the pod of this workspace looked last."""
-        gone = getattr(self.pod_reflector, "gone", {}).get(f"{self.namespace}/{self.pod_name}")
+        gone = getattr(self.pod_reflector, "gone", {}).get(self._gpu_pod_key())
         last = self._gpu_attempt.pod.last_seen
         if gone is not None and last is not None and gone["metadata"]["uid"] == last["metadata"]["uid"]:
             return gone  # type: ignore[no-any-return]

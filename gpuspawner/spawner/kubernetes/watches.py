@@ -1,7 +1,7 @@
-"""KubeSpawner's watches, which go on whatever the API server does, and remember the pods that go.
+"""KubeSpawner's watches, made to continue through each failure of the API server and to remember deleted pods.
 
-KubeSpawner's own give up after 51 s without an API server, and then show for ever what they saw last; one whose first
-list fails shows no pod at all, and a hub that started meanwhile would take every workspace for ended.
+KubeSpawner's own watches give up after 51 s without an API server, and then show the last state forever. A watch whose
+first list fails shows no pod at all: a hub that started at that time would believe that every workspace has ended.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
+from weakref import WeakValueDictionary
 
 from kubespawner.reflector import ResourceReflector
 from kubespawner.spawner import EventReflector, PodReflector
@@ -17,49 +18,51 @@ from traitlets import validate
 
 from gpuspawner.spawner.kubernetes.pod_states import short
 
-MOST = 1000
-"""Deleted pods remembered. Arbitrary: the hub asks for each within a minute."""
-AGAIN_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
-"""Between tries of the first list. As long as it fails no workspace is known to run or not: soon is better."""
+MAX_REMEMBERED = 1000
+"""Maximum number of remembered deleted pods. Arbitrary: the hub asks for each within a minute."""
+RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
+"""Intervals between attempts of the first list. Until it succeeds the hub does not know which workspaces run."""
 
 
 class LastingWatch(ResourceReflector):
-    """A watch of KubeSpawner's that never gives up. ``trouble`` says why nothing was listed yet, "" otherwise."""
+    """A watch of KubeSpawner that never gives up. ``trouble`` is why nothing has been listed yet, or ""."""
 
     def __init__(self, **kwargs: Any) -> None:
-        """Watch as KubeSpawner says, but for what it does on failure: it ends the hub."""
+        """Watch as KubeSpawner does, but do not end the hub after a failure."""
         super().__init__(**{**kwargs, "on_failure": None})
         if getattr(self.parent, "gpu_in_cluster", None) is not None:
-            self.api = self.parent.api  # KubeSpawner takes the client of the hub's own cluster
+            self.api = self.parent.api  # KubeSpawner uses the client of the hub's own cluster
         self.trouble = ""
 
     async def start(self) -> None:
-        """List, however long that takes, then follow. A refusal is waited out too: rights come, and come back."""
+        """List until it succeeds, then watch. A refused list is repeated too: rights may be granted later."""
         tries = 0
         while True:
             try:
                 await self._list_and_update()
                 break
-            except Exception as error:  # noqa: BLE001 - whatever the client makes of a server that is away
+            except Exception as error:  # noqa: BLE001 - any error of the client for an unreachable server
                 self.trouble = short(str(error) or type(error).__name__).rstrip(".")
-                wait_seconds = AGAIN_SECONDS[min(tries, len(AGAIN_SECONDS) - 1)]
-                self.log.warning("%s are not listed (%s): again in %s s", self.kind, self.trouble, wait_seconds)
+                wait_seconds = RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)]
+                self.log.warning(
+                    "%s cannot be listed (%s); next attempt in %s s", self.kind, self.trouble, wait_seconds
+                )
                 await asyncio.sleep(wait_seconds)
                 tries += 1
         self.trouble = ""
         self.watch_task = asyncio.create_task(self._watch_and_update())
 
     async def _list_and_update(self, resource_version: str | None = None) -> str:  # noqa: ARG002 - its own is too old
-        """List what there is now, and return its version.
+        """List the current state and return its version.
 
-        KubeSpawner takes any list that is no older than its last one. Of several API servers one may lag behind what
-        the watch has shown since: a pod that it does not know yet would be taken for gone, and ended.
+        KubeSpawner accepts any list that is not older than its last list. One of several API servers may be behind the
+        watch: a pod that it does not know yet would count as deleted, and would be ended.
         """
         version: str = await super()._list_and_update(None)
         return version
 
     async def _watch_and_update(self) -> None:
-        """Follow as KubeSpawner does, again each time that it gives up."""
+        """Watch as KubeSpawner does, and start again whenever it gives up."""
         try:
             while not self._stopping:
                 try:
@@ -67,53 +70,72 @@ class LastingWatch(ResourceReflector):
                 except Exception:
                     self.log.exception("watching %s failed", self.kind)
                 if not self._stopping:
-                    self.log.warning("%s are not watched now: again in %s s", self.kind, AGAIN_SECONDS[-1])
-                    await asyncio.sleep(AGAIN_SECONDS[-1])
+                    self.log.warning("%s are not watched now; next attempt in %s s", self.kind, RETRY_SECONDS[-1])
+                    await asyncio.sleep(RETRY_SECONDS[-1])
         except asyncio.CancelledError:
-            if not self._stopping:  # `stop` awaits this task, and wants it to end well
+            if not self._stopping:  # `stop` awaits this task and expects no exception
                 raise
 
 
 class EventWatch(LastingWatch, EventReflector):
-    """KubeSpawner's watch over events."""
+    """KubeSpawner's watch of events."""
 
 
 class PodMemory(LastingWatch, PodReflector):
-    """KubeSpawner's watch over the pods, which keeps the last look of those that go."""
+    """KubeSpawner's watch of pods. It tells changes at once and remembers how deleted pods were observed last."""
 
     def __init__(self, **kwargs: Any) -> None:
-        """Watch as KubeSpawner says."""
+        """Watch as KubeSpawner does."""
         self.gone: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
+        # An event that nobody waits for any more is dropped.
+        self._changes: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
         super().__init__(**kwargs)
 
+    def next_change(self, key: str) -> asyncio.Event:
+        """Return an event that is set once the pod ``namespace/name`` is made, changed or gone."""
+        return self._changes.setdefault(key, asyncio.Event())
+
+    def note_change(self, key: str) -> None:
+        """Wake those who wait for a change of this pod."""
+        if change := self._changes.pop(key, None):
+            change.set()
+
     def note_gone(self, key: str, pod: Mapping[str, Any]) -> None:
-        """Keep how the pod ``namespace/name`` looked last."""
+        """Remember the last state of the pod ``namespace/name``."""
         self.gone[key] = pod
         self.gone.move_to_end(key)
-        while len(self.gone) > MOST:
+        while len(self.gone) > MAX_REMEMBERED:
             self.gone.popitem(last=False)
 
     @validate("resources")
     def _remember(self, proposal: Mapping[str, Any]) -> dict[str, Any]:
-        """A new list: what it lacks went while nobody watched."""
-        known = _Pods(proposal["value"])
-        known.memory = self
+        """Take a new list: pods that are missing in it were deleted while nobody watched."""
+        listed = _Pods(proposal["value"])
+        listed.memory = self
         for key, pod in self._trait_values.get("resources", {}).items():
-            if key not in known:
+            if key not in listed:
                 self.note_gone(key, pod)
-        return known
+        for key in tuple(self._changes):
+            self.note_change(key)
+        return listed
 
 
 class _Pods(dict[str, Any]):
-    """The pods there are, by ``namespace/name``; one that the watch takes out is noted."""
+    """The existing pods by ``namespace/name``, which tell their memory each change."""
 
     memory: PodMemory
+
+    def __setitem__(self, key: str, pod: Any) -> None:
+        super().__setitem__(key, pod)
+        self.memory.note_change(key)
 
     def pop(self, key: str, default: Any = None) -> Any:
         if key in self:
             self.memory.note_gone(key, self[key])
-        return super().pop(key, default)
+        pod = super().pop(key, default)
+        self.memory.note_change(key)
+        return pod
 
 
 WATCHES: Mapping[str, type[LastingWatch]] = {"pods": PodMemory, "events": EventWatch}
-"""What stands for KubeSpawner's own, by what is watched."""
+"""Replacements of KubeSpawner's own watches, by kind."""

@@ -1,10 +1,10 @@
 """Events on requests: one object of each phase and refusal, and no failure of theirs holds up a status."""
 
 import pytest
+from gpuspawner.backends.resources import LIFETIME, Resource
 
 from gpuspawner.backends.custom_resources.cluster import Events, StatusChange, status_changes
 from gpuspawner.backends.kubernetes.api import ApiRefused
-from gpuspawner.core.resources.resource import LIFETIME, Resource
 
 PATH = "/api/v1/namespaces/jhub/events"
 

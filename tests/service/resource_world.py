@@ -4,10 +4,9 @@ import asyncio
 import contextlib
 from dataclasses import replace
 
+from gpuspawner.backends.resources import Resource
+from gpuspawner.service.custom_resources.controller import Operator
 from service_world import Killed
-
-from gpuspawner.core.resources.resource import Resource
-from gpuspawner.service.operator.operator import Operator
 
 SPEC = {"user": "ada", "server": "", "template": "pytorch", "lifetime": "8h"}
 

@@ -17,6 +17,7 @@ from gpuspawner.backends.kubernetes.api import APPLY, MERGE, Api, ApiRefused
 from gpuspawner.backends.kubernetes.connection import ClusterSettings
 from gpuspawner.backends.kubernetes.pods import LEASE_LABEL
 from gpuspawner.backends.kubernetes.watches import Watch
+from gpuspawner.backends.resources import LIFETIME, REFUSED, Resource
 from gpuspawner.catalog.resources.definitions import (
     API_GROUP,
     API_VERSION,
@@ -28,7 +29,6 @@ from gpuspawner.catalog.resources.definitions import (
     definition,
 )
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.resources.resource import LIFETIME, REFUSED, Resource
 
 log = logging.getLogger("gpuspawner.events")
 

@@ -13,7 +13,7 @@ from tornado.web import HTTPError
 from gpuspawner.core.authentication import proofs_match
 from gpuspawner.service.api.base import ADMIN, ApiHandler
 from gpuspawner.service.metrics.collector import ServiceCollector
-from gpuspawner.service.metrics.per_user import PeopleCollector, capped
+from gpuspawner.service.metrics.per_user import PerUserCollector, capped
 from gpuspawner.service.parts import Parts
 
 READ_METRICS = "read:metrics"
@@ -26,7 +26,7 @@ async def keep(parts: Parts) -> None:
     Raises:
         Unavailable: the store does not answer; they stand still until it does.
     """
-    await parts.counted.keep([*ServiceCollector(parts).collect(), *PeopleCollector(parts).collect()])
+    await parts.counters.keep([*ServiceCollector(parts).collect(), *PerUserCollector(parts).collect()])
 
 
 class _Told(Collector):
@@ -61,17 +61,17 @@ class Metrics(ApiHandler):
 
     def collect(self, registry: CollectorRegistry) -> None:
         """Register what is told here."""
-        registry.register(_Told(self.parts.counted.told(ServiceCollector(self.parts).collect())))
+        registry.register(_Told(self.parts.counters.told(ServiceCollector(self.parts).collect())))
         ProcessCollector(registry=registry)
 
 
-class MetricsOfPeople(Metrics):
+class PerUserMetrics(Metrics):
     """GET: the metrics by user and workspace, for the same."""
 
     def collect(self, registry: CollectorRegistry) -> None:
         """Register what is told here."""
-        counted = self.parts.counted
-        registry.register(_Told(capped(counted.told(PeopleCollector(self.parts).collect()), counted.dropped)))
+        counted = self.parts.counters
+        registry.register(_Told(capped(counted.told(PerUserCollector(self.parts).collect()), counted.dropped)))
 
 
-ROUTES: list[Any] = [(r"/metrics", Metrics), (r"/metrics/people", MetricsOfPeople)]
+ROUTES: list[Any] = [(r"/metrics", Metrics), (r"/metrics/people", PerUserMetrics)]

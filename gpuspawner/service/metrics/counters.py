@@ -19,7 +19,7 @@ COUNTED = ("counter", "histogram")
 SUFFIXES = ("_total", "_bucket", "_sum", "_count")
 
 
-class Counted:
+class StoredCounters:
     """What this service counts, added to what those before it had counted."""
 
     def __init__(self, store: Store, clock: Clock) -> None:

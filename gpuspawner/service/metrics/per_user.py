@@ -13,14 +13,14 @@ from gpuspawner.service.engine.gpu_states import NO_KIND
 from gpuspawner.service.metrics.collector import NO_TEAM
 from gpuspawner.service.parts import Parts
 
-MOST_SERIES = 2000
+MAX_SERIES = 2000
 """Of each metric so many are told, the highest first. Arbitrary: 1,000 workspaces with two GPUs each fit."""
 DROPPED = "gpuspawner_series_dropped"
 DEFAULT = "default"
 """What a workspace without a name is called here: Prometheus takes an empty label for none."""
 
 
-class PeopleCollector(Collector):
+class PerUserCollector(Collector):
     """Reads the parts anew each time."""
 
     def __init__(self, parts: Parts) -> None:
@@ -58,7 +58,7 @@ class PeopleCollector(Collector):
         )
         yield self._seconds()
         dropped = CounterMetricFamily(DROPPED, "Series that were left out, as there were too many.", labels=["metric"])
-        for metric, count in sorted(self._parts.counted.dropped.items()):
+        for metric, count in sorted(self._parts.counters.dropped.items()):
             dropped.add_metric([metric], count)
         yield dropped
 
@@ -74,11 +74,11 @@ class PeopleCollector(Collector):
 
 
 def capped(families: Iterable[Metric], dropped: Counter[str]) -> Iterator[Metric]:
-    """Yield metrics with MOST_SERIES each, and count by metric in ``dropped`` what is left out."""
+    """Yield metrics with MAX_SERIES each, and count by metric in ``dropped`` what is left out."""
     for one in families:
-        if len(one.samples) > MOST_SERIES and one.name != DROPPED:
-            dropped[one.name] += len(one.samples) - MOST_SERIES
-            one.samples = sorted(one.samples, key=lambda sample: -sample.value)[:MOST_SERIES]
+        if len(one.samples) > MAX_SERIES and one.name != DROPPED:
+            dropped[one.name] += len(one.samples) - MAX_SERIES
+            one.samples = sorted(one.samples, key=lambda sample: -sample.value)[:MAX_SERIES]
         yield one
 
 

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuspawner.backends.custom_resources.base import Resources
+from gpuspawner.backends.resources import REFUSED, Resource
 from gpuspawner.catalog.resources.merging import Added, MergeResult
 from gpuspawner.catalog.watched_file import CatalogFile
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.resources.resource import REFUSED, Resource
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.operator.telling import condition, explained
+from gpuspawner.service.custom_resources.status import condition, explained
 
 log = logging.getLogger("gpuspawner.operator")
 

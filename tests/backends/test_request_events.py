@@ -1,8 +1,8 @@
 """Events on requests: one object of each phase and refusal, and no failure of theirs holds up a status."""
 
 import pytest
-from gpuspawner.backends.resources import LIFETIME, Resource
 
+from gpuspawner.backends.custom_resources.base import LIFETIME, Resource
 from gpuspawner.backends.custom_resources.cluster import Events, StatusChange, status_changes
 from gpuspawner.backends.kubernetes.api import ApiRefused
 

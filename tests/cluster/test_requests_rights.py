@@ -5,13 +5,13 @@ import asyncio
 import pytest
 import yaml
 from custom import Typed, installed, manifest
-from gpuspawner.service.custom_resources.entries import status_of
 from nodes import ROOT, wait_for
 
 from gpuspawner.backends.custom_resources.cluster import CustomResources
 from gpuspawner.backends.kubernetes.connection import ClusterSettings
 from gpuspawner.catalog.resources.definitions import API_GROUP, KINDS, POLICY, REQUESTS
 from gpuspawner.catalog.resources.merging import MergeResult
+from gpuspawner.service.custom_resources.entries import status_of
 
 pytestmark = pytest.mark.slow
 
@@ -67,7 +67,7 @@ async def test_all_that_the_service_does_is_granted_and_a_changed_policy_is_seen
         kubectl("patch", binding, "--type=merge", '--patch={"spec":{"validationActions":["Audit"]}}')
         assert "was changed, so no request is accepted" in await resources.refuses()
         kubectl("annotate", f"crd/{REQUESTS}.{API_GROUP}", "--overwrite", f"{API_GROUP}/schema=older")
-        assert "has another version" in await resources.refuses()
+        assert "is of another version" in await resources.refuses()
     finally:
         await resources.close()
 

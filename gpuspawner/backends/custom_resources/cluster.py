@@ -13,11 +13,11 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import Any
 
+from gpuspawner.backends.custom_resources.base import LIFETIME, REFUSED, Resource
 from gpuspawner.backends.kubernetes.api import APPLY, MERGE, Api, ApiRefused
 from gpuspawner.backends.kubernetes.connection import ClusterSettings
 from gpuspawner.backends.kubernetes.pods import LEASE_LABEL
 from gpuspawner.backends.kubernetes.watches import Watch
-from gpuspawner.backends.resources import LIFETIME, REFUSED, Resource
 from gpuspawner.catalog.resources.definitions import (
     API_GROUP,
     API_VERSION,

@@ -132,7 +132,9 @@ async def test_a_later_catalog_with_another_scheduler_of_a_cluster_waits_for_a_r
         pytest.param({"GPUSPAWNER_BACKEND": "kubernetes"}, "namespace is missing", id="nothing said"),
         pytest.param({**told(), "GPUSPAWNER_KUBERNETES": "{"}, "GPUSPAWNER_KUBERNETES: ", id="no JSON"),
         pytest.param(told(namespace="a", name="b"), "name: no such setting", id="unknown"),
-        pytest.param(told(namespace="a", placement="firm"), "'firm' is none of preferred and required", id="placement"),
+        pytest.param(
+            told(namespace="a", placement="firm"), "'firm' is not one of preferred and required", id="placement"
+        ),
         pytest.param(told(namespace="a", grace_seconds="soon"), "grace_seconds: ", id="type"),
         pytest.param(told(namespace="a", node_selector=5), "node_selector: write labels", id="selector"),
     ],

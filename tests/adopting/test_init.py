@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 from cluster_objects import A100, MIG_MIXED, MIG_SINGLE, SHARED, T4, a_node
-from gpuspawner.backends.kubernetes.nodes import to_node
 from kube_api import KubeApi
 
 from gpuspawner.adoption.cluster_gpus import of_nodes
@@ -12,6 +11,7 @@ from gpuspawner.adoption.discovered_gpus import to_draft
 from gpuspawner.adoption.draft import render
 from gpuspawner.adoption.gpu_models import short_name, title_of, written_memory
 from gpuspawner.backends.kubernetes.fleet import cluster_kinds, gpus_of_node
+from gpuspawner.backends.kubernetes.nodes import to_node
 from gpuspawner.backends.local import nvidia
 from gpuspawner.catalog import load_catalog, load_text
 from gpuspawner.cli import main

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuspawner.backends.probes.script import script
-
 from tools.nvidia import SimulatedDriver, ensure_nvidia_smi, find_files
 
 OUTPUTS = Path(__file__).parent / "probe_outputs"

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuspawner.backends.local import records, simulated
-from gpuspawner.backends.local.simulated import busy
+from gpuspawner.backends.local import busy, records, simulated
 
 UUIDS = ("GPU-51a00000-0000-0000-0000-000000000000", "GPU-51a00000-0000-0000-0000-000000000001")
 

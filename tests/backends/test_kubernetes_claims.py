@@ -4,11 +4,11 @@ import json
 
 from cluster_objects import a_node
 from device_objects import a_class, a_gpu, a_slice
-from gpuspawner.backends.kubernetes.dra.models import claim_spec
 from kube_views import HUB
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.connection import ClusterSettings
+from gpuspawner.backends.kubernetes.dra.models import claim_spec
 from gpuspawner.core.gpus.fleet import DeviceClaim, DriverConfig, GpuKind, Slot
 
 GIB = 2**30

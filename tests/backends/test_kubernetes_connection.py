@@ -72,9 +72,9 @@ async def refusal(settings, ask=lambda api: api.get("/api/v1/nodes")):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "it is no kubeconfig"),
-        ("[]", "it is no kubeconfig"),
-        ("a token alone", "it is no kubeconfig"),
+        ("", "it is not a kubeconfig"),
+        ("[]", "it is not a kubeconfig"),
+        ("a token alone", "it is not a kubeconfig"),
         ("{a", "line 1"),
         ("clusters: []", "current-context"),
     ],
@@ -91,8 +91,8 @@ async def test_a_kubeconfig_that_is_none_is_named(tmp_path, text, why):
     ("cluster", "why"),
     [
         ({"certificate-authority-data": "bm90IGEgY2VydA=="}, "no certificate"),
-        ({"proxy-url": "socks5://me:secret@proxy.example.org:1080"}, "one of socks5://"),
-        ({"proxy-url": 3128}, "one of no scheme://"),
+        ({"proxy-url": "socks5://me:secret@proxy.example.org:1080"}, "has socks5://"),
+        ({"proxy-url": 3128}, "has no scheme://"),
     ],
 )
 async def test_what_it_says_of_the_way_and_cannot_be_is_told(proxy, tmp_path, cluster, why):
@@ -111,7 +111,7 @@ def test_a_proxy_of_the_environment_is_read_as_others_read_it(monkeypatch):
     monkeypatch.setenv("https_proxy", "https://proxy.example.org:3129")
     assert find_proxy("https://10.96.0.1:443") is None, "as KubeSpawner's own client"
     monkeypatch.setenv("https_proxy", "socks5://proxy.example.org:1080")
-    with pytest.raises(ValueError, match="one of socks5://"):
+    with pytest.raises(ValueError, match="has socks5://"):
         find_proxy("https://10.96.0.1:443")
 
 

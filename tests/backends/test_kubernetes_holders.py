@@ -1,7 +1,8 @@
 """Whose GPUs are held by that are no workspaces: by the names that training systems put on their pods."""
 
 import pytest
-from gpuspawner.backends.kubernetes.pods import LONGEST, holder_of
+
+from gpuspawner.backends.kubernetes.pods import MAX_HOLDER_LENGTH, holder_of
 
 
 def owned(kind, name):
@@ -34,4 +35,4 @@ def test_a_pod_is_named_by_what_people_know_it_by(labels, owners, holder):
 def test_a_holder_of_any_name_is_told_in_a_bounded_length():
     owner = owned("<script>" * 100_000, "x")
     told = holder_of({"namespace": "team-a", "name": "p", "ownerReferences": owner})
-    assert len(told) == LONGEST
+    assert len(told) == MAX_HOLDER_LENGTH

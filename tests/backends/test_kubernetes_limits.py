@@ -4,11 +4,11 @@ import math
 from decimal import localcontext
 
 import pytest
-from gpuspawner.backends.kubernetes.nodes import amount_of, to_limits, to_quota
 from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
 
+from gpuspawner.backends.kubernetes.nodes import amount_of, to_limits, to_quota
 from gpuspawner.core.quotas.namespaces import NamespaceLimit, NamespaceQuota
 
 

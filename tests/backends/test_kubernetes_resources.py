@@ -3,8 +3,8 @@
 import copy
 
 import pytest
-from gpuspawner.backends.custom_resources.cluster import _is_as_strict
 
+from gpuspawner.backends.custom_resources.cluster import _is_as_strict
 from gpuspawner.catalog.resources.definitions import admission
 
 POLICY, BINDING = (one["spec"] for one in admission())

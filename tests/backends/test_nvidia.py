@@ -139,7 +139,7 @@ async def test_a_gpu_in_mig_mode_without_a_mig_device_says_so(backend: LocalBack
     driver.set_values(0, mig__mode_current="enabled")
     first, second = (await backend.fleet()).gpus
     assert (first.healthy, second.healthy) == (False, True)
-    assert first.note.startswith("MIG mode is on, and it has no MIG device")
+    assert first.note.startswith("MIG mode is on without a MIG device")
 
 
 async def test_a_process_without_a_lease_is_foreign(backend: LocalBackend, driver: SimulatedDriver) -> None:

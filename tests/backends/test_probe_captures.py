@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from gpuspawner.backends.probes.nvidia_smi import MIB, read_reports
-from gpuspawner.backends.probes.script import parse_probe
 
 from gpuspawner.backends.base import ProbeResult
+from gpuspawner.backends.probes.nvidia_smi import MIB, read_reports
+from gpuspawner.backends.probes.script import parse_probe
 
 COLUMNS = (
     "index",

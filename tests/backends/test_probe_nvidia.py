@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
-from gpuspawner.backends.probes.script import parse_probe, script
 from harness.nvidia import machines, simulated_driver, with_devices
 from harness.verdicts import judge_sample
 
 from gpuspawner.backends.base import ProbeResult
+from gpuspawner.backends.probes.script import parse_probe, script
 from gpuspawner.core.idle.policies import IdlePolicy
 from gpuspawner.core.idle.verdicts import SampleKind
 from tools.nvidia import RELEASES

@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 
 import pytest
-from gpuspawner.backends.custom_resources.cluster import FINALIZER
 from kube_api import KubeApi
 
+from gpuspawner.backends.custom_resources.cluster import FINALIZER
 from gpuspawner.cli.kube import crd as finalizers
 from gpuspawner.cli.main import main
 

@@ -7,12 +7,12 @@ all, the case says by what we judge instead.
 from __future__ import annotations
 
 import pytest
-from gpuspawner.backends.probes.nvidia_smi import MIB
-from gpuspawner.backends.probes.script import parse_probe
 from harness.verdicts import judge_sample
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
+from gpuspawner.backends.probes.nvidia_smi import MIB
+from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.idle.evidence import read_evidence
 from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import Sample, SoftReading

@@ -9,7 +9,6 @@ import time
 import pytest
 import yaml
 from gpus import HOLD, simulated, uuids_in
-from gpuspawner.backends.probes.script import parse_probe
 from nodes import wait_for
 from workspaces import HUB, IDLE, NODE, eventually, one_of, start
 
@@ -17,6 +16,7 @@ from gpuspawner.backends.kubernetes.api import Api
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.connection import ClusterSettings
 from gpuspawner.backends.kubernetes.fleet import cluster_kinds
+from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind, Slot
 from gpuspawner.core.outages import API_SERVER, ETCD

@@ -9,11 +9,11 @@ import sys
 import pytest
 import yaml
 from custom import CHART, Typed, installed, manifest
-from gpuspawner.backends.custom_resources.cluster import FINALIZER
 from harness import pages
 from kubernetes import client
 from nodes import ROOT, wait_for
 
+from gpuspawner.backends.custom_resources.cluster import FINALIZER
 from gpuspawner.catalog.keys import keys_of
 from gpuspawner.catalog.resources.definitions import API_GROUP, KINDS, POLICY, RequestSpec
 

@@ -8,9 +8,6 @@ import json
 import secrets
 
 import pytest
-from gpuspawner.backends.kubernetes.dra.models import claim_spec
-from gpuspawner.backends.kubernetes.pods import to_metadata
-from gpuspawner.spawner.kubernetes.manifests import claim_of, name_claim, owned
 from kubernetes import client
 from nodes import wait_for
 from workspaces import HUB, IDLE, NODE, eventually
@@ -18,7 +15,10 @@ from workspaces import start as workspace
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.connection import ClusterSettings
+from gpuspawner.backends.kubernetes.dra.models import claim_spec
+from gpuspawner.backends.kubernetes.pods import to_metadata
 from gpuspawner.core.gpus.fleet import DeviceClaim, GpuKind, Group
+from gpuspawner.spawner.kubernetes.manifests import claim_of, name_claim, owned
 from tools.cluster.standin_claims import Board, StandinClaims
 
 pytestmark = pytest.mark.slow

@@ -5,6 +5,7 @@ import json
 import pytest
 from chart_release import Release
 from custom import Typed, installed, manifest
+
 from gpuspawner.backends.custom_resources.cluster import FINALIZER
 
 pytestmark = pytest.mark.slow

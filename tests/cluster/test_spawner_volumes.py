@@ -3,8 +3,9 @@
 import time
 
 import pytest
-from gpuspawner.spawner.kubernetes.pod_states import SETTLED_SECONDS
 from kube_hub import KubeHub, eventually
+
+from gpuspawner.spawner.kubernetes.pod_states import SETTLED_SECONDS
 
 pytestmark = pytest.mark.slow
 

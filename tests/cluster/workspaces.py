@@ -4,9 +4,9 @@ import asyncio
 import json
 import time
 
-from gpuspawner.backends.kubernetes.pods import to_metadata
 from nodes import wait_for
 
+from gpuspawner.backends.kubernetes.pods import to_metadata
 from gpuspawner.core.errors import Unavailable
 
 HUB = "h" * 32

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from gpu_machine import ROOT, real_gpus
+
 from gpuspawner.backends.probes.script import parse_probe
 
 SECONDS = float(os.environ.get("GPU_MONITOR_SECONDS", "600"))

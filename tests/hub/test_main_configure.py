@@ -19,10 +19,9 @@ from jupyterhub.spawner import LocalProcessSpawner, SimpleLocalProcessSpawner
 from traitlets.config import Config
 
 from gpuspawner.cli.main import main
-from gpuspawner.spawner import configure
+from gpuspawner.spawner import GPUSpawnerMixin, LocalGPUSpawner, configure
 from gpuspawner.spawner.hub import checks
 from gpuspawner.spawner.hub.service import as_json
-from gpuspawner.spawner.mixin import GPUSpawnerMixin, LocalGPUSpawner
 
 CATALOG = {"version": 1, "templates": {"cpu": {"title": "No GPU"}}}
 BAD_CATALOG = """

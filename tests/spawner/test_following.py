@@ -4,10 +4,10 @@ from dataclasses import asdict
 
 import pytest
 import yaml
-from gpuspawner.spawner.hub.catalog import followed
 
 from gpuspawner.catalog.resources.merging import Added
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.spawner.hub.catalog import followed
 
 FILE = {
     "version": 1,

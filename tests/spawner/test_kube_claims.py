@@ -4,11 +4,11 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from gpuspawner.spawner.attempts import Attempt
-from gpuspawner.spawner.kubernetes.starting import PodStart
 from kubernetes_asyncio.client import ApiException
 
+from gpuspawner.spawner.attempts import Attempt
 from gpuspawner.spawner.kubernetes import starting as kube_start
+from gpuspawner.spawner.kubernetes.starting import PodStart
 
 POD = {"metadata": {"name": "jupyter-alice", "uid": "u"}}
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "jupyter-alice", "uid": "u", "controller": True}

@@ -6,13 +6,13 @@ What only shows at a start is refused there, by the finished pod.
 import copy
 
 import pytest
-from gpuspawner.spawner.kubernetes.manifests import PodSettings, contradiction, with_lease
 from kubernetes_asyncio.client import ApiClient, Configuration, V1Container, V1ResourceRequirements
 from kubespawner.objects import make_pod
 from traitlets.config import Config
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.spawner import configure
+from gpuspawner.spawner.kubernetes.manifests import PodSettings, contradiction, with_lease
 
 GPU = {"nvidia.com/gpu": 1}
 ALL = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]

@@ -4,12 +4,12 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from gpuspawner.spawner.kubernetes.watches import WATCHES
 from kubernetes_asyncio.client import ApiException
 from kubespawner import KubeSpawner
 from kubespawner import spawner as kubespawner
 
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner, PodRequests
+from gpuspawner.spawner.kubernetes.watches import WATCHES
 
 NAME, SECONDS = "jupyter-alice", 3
 POD = {"metadata": {"uid": "uid", "name": NAME}, "status": {"phase": "Running"}}

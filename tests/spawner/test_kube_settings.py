@@ -6,13 +6,13 @@ import re
 import sys
 
 import pytest
-from gpuspawner.spawner.kubernetes.configuration import written
 from kube_catalog import CATALOG
 from kubespawner import KubeSpawner
 from traitlets.config import Config
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.catalog.profile_options import Menu, read_menus
+from gpuspawner.spawner.kubernetes.configuration import written
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
 
 

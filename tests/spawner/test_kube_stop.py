@@ -5,9 +5,9 @@ import logging
 
 import pytest
 from aiohttp import ServerDisconnectedError
-from gpuspawner.spawner.attempts import Attempt
 from kubernetes_asyncio.client import ApiException
 
+from gpuspawner.spawner.attempts import Attempt
 from gpuspawner.spawner.kubernetes.spawner import KubePods
 from gpuspawner.spawner.mixin import GPUSpawnerMixin
 

@@ -4,9 +4,8 @@ import asyncio
 import subprocess
 import sys
 
-from gpuspawner.spawner.servers import Output
-
 import gpuspawner.spawner.keep_output as keeper
+from gpuspawner.spawner.servers import Output
 
 NOISY = "import sys\nfor i in range(30000): print('line', i)\nsys.stderr.write('the last\\n')"
 

@@ -2,6 +2,10 @@ import copy
 from dataclasses import replace
 
 import pytest
+from kubernetes_asyncio.client import ApiClient, Configuration
+from kubespawner.objects import make_pod
+
+from gpuspawner.core.errors import Conflict
 from gpuspawner.spawner.kubernetes.manifests import (
     START_MARK,
     PodSettings,
@@ -10,10 +14,6 @@ from gpuspawner.spawner.kubernetes.manifests import (
     with_lease,
     written_back,
 )
-from kubernetes_asyncio.client import ApiClient, Configuration
-from kubespawner.objects import make_pod
-
-from gpuspawner.core.errors import Conflict
 
 GIB = 2**30
 SETTINGS = PodSettings(cpu_cores=8, memory_bytes=64 * GIB, shared_memory_bytes=32 * GIB, grace_seconds=45)

@@ -1,6 +1,10 @@
 """A pod that claims its GPUs (dynamic resource allocation)."""
 
 import pytest
+from kubernetes_asyncio.client import ApiClient, Configuration
+from kubespawner.objects import make_pod
+
+from gpuspawner.core.errors import Conflict
 from gpuspawner.spawner.kubernetes.manifests import (
     PodSettings,
     claim_of,
@@ -10,10 +14,6 @@ from gpuspawner.spawner.kubernetes.manifests import (
     written_back,
 )
 from gpuspawner.spawner.kubernetes.pod_states import stage_of
-from kubernetes_asyncio.client import ApiClient, Configuration
-from kubespawner.objects import make_pod
-
-from gpuspawner.core.errors import Conflict
 
 SETTINGS = PodSettings(cpu_cores=8, memory_bytes=2**36, runtime_class="nvidia")
 SPEC = {"devices": {"requests": [{"name": "h100", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 2}}]}}

@@ -5,6 +5,12 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from harness.waiting import until
+from kubernetes_asyncio.client import ApiException
+from test_kube_start import created, manifest, seen, start  # noqa: F401 - a fixture
+
+from gpuspawner.core.rules import Rules
+from gpuspawner.spawner.kubernetes import volumes as waits
 from gpuspawner.spawner.kubernetes.volumes import (
     Holder,
     claims_of,
@@ -14,12 +20,6 @@ from gpuspawner.spawner.kubernetes.volumes import (
     is_attached_elsewhere,
 )
 from gpuspawner.spawner.progress import StartEnded
-from harness.waiting import until
-from kubernetes_asyncio.client import ApiException
-from test_kube_start import created, manifest, seen, start  # noqa: F401 - a fixture
-
-from gpuspawner.core.rules import Rules
-from gpuspawner.spawner.kubernetes import volumes as waits
 
 MADE = "2026-11-26T10:02:00Z"
 MULTI_ATTACH = {

@@ -1,8 +1,9 @@
 """A start that waiting cannot mend ends at once, with its remedy; what may yet come is waited for."""
 
 import pytest
-from gpuspawner.spawner.kubernetes.pod_states import SETTLED_SECONDS, stage_of
 from pod_statuses import IMAGE, container, event, pod, unscheduled, waiting
+
+from gpuspawner.spawner.kubernetes.pod_states import SETTLED_SECONDS, stage_of
 
 RESOLVE = f'failed to pull and unpack image "{IMAGE}": failed to resolve reference "{IMAGE}": '
 TELL = " Tell your administrator, who names the image in the template; nothing was charged."

@@ -1,6 +1,7 @@
 """What the API server 1.36 says where it takes no pod at all, in words for people: a quota, a standard, a namespace."""
 
 import pytest
+
 from gpuspawner.spawner.kubernetes.pod_ends import refusal, shortage
 
 REFUSALS = {

@@ -1,8 +1,9 @@
 """The steps of a start, in words for people, and shortages that the cluster alone saw."""
 
 import pytest
-from gpuspawner.spawner.kubernetes.pod_states import SETTLED_SECONDS, Stage, stage_of
 from pod_statuses import IMAGE, container, event, pod, unscheduled, waiting
+
+from gpuspawner.spawner.kubernetes.pod_states import SETTLED_SECONDS, Stage, stage_of
 
 PULLING = event("Pulling", f'Pulling image "{IMAGE}"')
 PULLED = event(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
+
 from gpuspawner.spawner.progress import ended_start, one_line_refusals
 
 

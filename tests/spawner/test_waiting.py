@@ -6,14 +6,14 @@ from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
-from gpuspawner.spawner.attempts import Attempt
-from gpuspawner.spawner.progress import StartEnded, Steps, ended_start
 
 from gpuspawner.catalog import PodQueues
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.leases.request import Request
 from gpuspawner.spawner import mixin
+from gpuspawner.spawner.attempts import Attempt
 from gpuspawner.spawner.mixin import GPUSpawnerMixin
+from gpuspawner.spawner.progress import StartEnded, Steps, ended_start
 
 ENDING = Conflict("Your previous workspace is still ending; this start waits for it.")
 AWAY = Unavailable("The GPU service does not answer.")

@@ -1,9 +1,9 @@
 import asyncio
 
 import pytest
-from gpuspawner.spawner.servers import within
 
 from gpuspawner.spawner import servers
+from gpuspawner.spawner.servers import within
 
 
 async def test_a_start_that_is_cancelled_as_a_connection_is_refused_does_not_go_on(monkeypatch):

@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
-from gpuspawner.backends.probes.script import parse_probe, script
 from harness.nvidia import machines, simulated_driver, with_devices
 from harness.waiting import eventually
 
 from gpuspawner.backends.base import ProbeResult
+from gpuspawner.backends.probes.script import parse_probe, script
 
 REPOSITORY = Path(__file__).parents[2]
 KEEPER = """

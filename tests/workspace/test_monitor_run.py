@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gpuspawner.backends.probes.script import parse_probe
 from harness.verdicts import judge_sample
 
 from gpuspawner.backends.local.backend import LocalBackend
+from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.idle.policies import IdlePolicy
 from gpuspawner.core.idle.verdicts import SampleKind

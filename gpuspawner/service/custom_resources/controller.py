@@ -1,0 +1,266 @@
+"""Carries out the decisions about custom resources, and creates a resource for each other workspace."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from gpuspawner.backends.custom_resources.base import ENDED, LIFETIME, REFUSED, SCHEDULED, WAITS, Resource, Resources
+from gpuspawner.catalog import AllRefused, all_words, to_options
+from gpuspawner.core.errors import Conflict, RequestRefused, Superseded, Unavailable
+from gpuspawner.core.leases.lease import UP, Key, Lease
+from gpuspawner.core.units import show_duration
+from gpuspawner.service.custom_resources import schedules, status
+from gpuspawner.service.custom_resources.decisions import (
+    Action,
+    ResourceStep,
+    decide,
+    has_seconds,
+    wanted_seconds,
+)
+from gpuspawner.service.engine.allocator import StartRequest
+from gpuspawner.service.engine.executor import KeyedExecutor
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.rules.server_names import read_server
+from gpuspawner.service.workspaces.actions import stop
+
+log = logging.getLogger("gpuspawner.operator")
+
+ROUND_SECONDS = 2.0
+AT_ONCE = 64
+"""The most actions at the same time. Each makes some calls of the API server. Requests that are made together get their
+positions together: 1,000 at once took half the CPU of 16 at once.
+"""
+ACCEPTS_SECONDS = 2.0
+"""How long the presence of the admission policy is remembered."""
+WHERE = "a custom resource"
+ELSEWHERE = "Its workspace goes on and has another request: its user has another name now, or a label was changed."
+MADE = "ws-"
+"""The beginning of the names of resources that the service creates."""
+MOST_EXTENSIONS = 50
+"""The most extensions for one edit. Arbitrary: a month in steps of half a day and more."""
+
+
+class Operator:
+    """Decides in each round from all requests and leases as they are."""
+
+    def __init__(self, parts: Parts, resources: Resources) -> None:
+        self._parts, self._resources = parts, resources
+        self._acts = KeyedExecutor(AT_ONCE, parts.clock.now)
+        self._refuses, self._looked_at = "", float("-inf")
+        self._said = ""
+        self._failing_since: float | None = None
+
+    def stuck_seconds(self) -> float:
+        """Return how long it has not converged by its own fault: an action hangs, or each round fails.
+
+        If the cluster or the store does not answer, it waits, as a new process would. 0 if it converges.
+        """
+        now = self._parts.clock.now()
+        failing_since = now if self._failing_since is None else self._failing_since
+        return max(now - failing_since, self._acts.longest_seconds())
+
+    async def close(self) -> None:
+        """Cancel the running actions. Each of them can be repeated."""
+        await self._acts.close()
+
+    async def idle(self) -> None:
+        """Return when all actions of the rounds so far have finished."""
+        await self._acts.idle()
+
+    async def round(self) -> None:
+        """Decide and start the actions. If the resources cannot be read, do nothing and log it once.
+
+        Raises:
+            Unavailable: the cluster or the store does not answer.
+            Superseded: a newer service leads.
+        """
+        try:
+            await self._round()
+        except (Unavailable, Superseded):
+            raise
+        except Exception:
+            if self._failing_since is None:
+                self._failing_since = self._parts.clock.now()
+            raise
+        self._failing_since = None
+
+    async def _round(self) -> None:
+        if not self._parts.reconciler.has_looked:
+            return
+        # A newer service may have made workspaces that this one does not know, and would let their requests go.
+        await self._parts.store.read(self._parts.store.check_epoch)
+        try:
+            resources = await self._resources.requests()
+        except Unavailable as error:
+            self._say(str(error))
+            return
+        await self._look_for_policy()
+        self._say(self._refuses)
+        going = any(one.deleting for one in resources) and await self._resources.going()
+        decided = decide(resources, self._parts.registry, accepts=self._refuses, going=going)
+        for step in decided.steps:
+            if self._has_work(step):
+                self._acts.offer(("request", step.resource.uid), partial(self._take, step))
+        if not self._refuses and not going:
+            for lease in decided.without:
+                self._acts.offer(("request of", lease.id), partial(self._make, lease))
+
+    async def _look_for_policy(self) -> None:
+        if self._parts.clock.now() - self._looked_at >= ACCEPTS_SECONDS:
+            self._refuses = await self._resources.refuses()
+            self._looked_at = self._parts.clock.now()
+
+    async def _must_accept(self) -> None:
+        await self._look_for_policy()
+        if self._refuses:
+            raise Unavailable(self._refuses)
+
+    def lacking(self) -> str:
+        """Return a sentence with the present trouble, or ""."""
+        return self._said
+
+    def _say(self, trouble: str) -> None:
+        if trouble and trouble != self._said:
+            log.error(trouble)
+        self._said = trouble
+
+    def _has_work(self, step: ResourceStep) -> bool:
+        resource = step.resource
+        if step.do is Action.TELL and step.lease is not None:
+            return status.is_due(self._parts, resource, step.lease)
+        if step.do is Action.SCHEDULE:
+            return resource.phase != SCHEDULED or not resource.is_judged or status.is_old(self._parts, resource)
+        if step.do is Action.TELL_END:
+            return resource.phase not in {ENDED, REFUSED}
+        if step.do is Action.WAIT:
+            return (resource.phase, resource.status.get("message")) != (WAITS, status.short(step.why))
+        return step.do not in {Action.RELEASE, Action.FORGET} or resource.held
+
+    async def _take(self, step: ResourceStep) -> None:
+        resource, now = step.resource, self._parts.clock.now()
+        if step.do is Action.HOLD:
+            await self._resources.hold(resource)
+        elif step.do is Action.START:
+            await self._start(resource)
+        elif step.do in {Action.REFUSE, Action.WAIT}:
+            phase = REFUSED if step.do is Action.REFUSE else WAITS
+            await self._resources.tell(resource, status.refused(resource, step.why, now, phase))
+        elif step.do is Action.TELL_END:
+            await self._tell_end(resource, now)
+        elif step.do is Action.SCHEDULE:
+            if resource.is_new:
+                await self._must_accept()
+            await self._resources.tell(resource, await schedules.kept(self._parts, resource, WHERE))
+        elif step.do in {Action.RELEASE, Action.FORGET, Action.DELETE}:
+            await self._let_go(step.do, resource)
+        elif step.lease is not None and (lease := self._parts.registry.get(step.lease.id)) is not None:
+            await self._act(step.do, resource, lease)
+
+    async def _tell_end(self, resource: Resource, now: float) -> None:
+        found = await self._parts.registry.find(resource.told_lease)
+        if found is None:
+            told = status.forgotten(resource, now)
+        elif found.live:
+            told = status.forgotten(resource, now, ELSEWHERE)
+        else:
+            told = status.status_of(self._parts, resource, found)
+        await self._resources.tell(resource, told)
+
+    async def _let_go(self, do: Action, resource: Resource) -> None:
+        if do is Action.FORGET:
+            await schedules.forget(self._parts, resource, WHERE)
+        await self._resources.release(resource)
+        if do is Action.DELETE:  # only now: one that is held and goes stops a workspace that is seen again
+            await self._resources.delete(resource)
+
+    async def _act(self, do: Action, resource: Resource, lease: Lease) -> None:
+        registry = self._parts.registry
+        await registry.stored(lease.id)
+        if do is Action.EXTEND:
+            await self._extend(resource, registry.get(lease.id) or lease)
+        elif do is not Action.STOP:
+            await self._resources.tell(
+                resource, status.status_of(self._parts, resource, registry.get(lease.id) or lease)
+            )
+        elif await self._resources.going():  # as it is now: nothing stops for it
+            await self._resources.release(resource)
+        elif (newest := registry.get(lease.id)) is not None:
+            await stop(self._parts, newest.user, newest, WHERE)
+
+    async def _start(self, resource: Resource) -> None:
+        parts, (user, server) = self._parts, resource.place
+        await self._must_accept()
+        ended = await parts.registry.find(resource.own_lease)
+        if ended is not None:  # it was asked for, and nothing of that was told
+            await self._resources.tell(resource, status.status_of(parts, resource, ended))
+            return
+        created = await parts.hub.created(user)
+        if created is None:
+            why = f"The hub has no user {user}. Have them log in once, and apply a new request."
+            await self._resources.tell(resource, status.refused(resource, why, parts.clock.now()))
+            return
+        try:
+            lease = await self._asked(resource, Key(parts.hub_id, created, await read_server(parts, user, server)))
+        except (Conflict, RequestRefused) as error:
+            await self._resources.tell(resource, status.refused(resource, all_words(error), parts.clock.now()))
+        else:
+            await self._resources.tell(resource, status.status_of(parts, resource, lease))
+
+    async def _asked(self, resource: Resource, key: Key) -> Lease:
+        parts, user, options = self._parts, resource.place[0], resource.options
+        groups = await parts.members.now(user, key.owner)
+        request = await parts.allocator.asking.request_of(key, user, options, groups)
+        if parts.registry.of_key(key) is not None:
+            raise Conflict(f"{user} has a workspace of this name already.")
+        name, start = resource.own_lease, uuid.uuid4().hex
+        ask = StartRequest(key, user, request, options, start, "", unattended=True, where=WHERE, lease_id=name)
+        return await parts.allocator.acquire(ask)
+
+    async def _extend(self, resource: Resource, lease: Lease) -> None:
+        wanted, why, has = wanted_seconds(resource.spec.get("lifetime")), "", has_seconds(lease)
+        if wanted is None:
+            why = await self._why_no_lifetime(resource, lease)
+        elif wanted < has:
+            why = f"A lifetime can only be raised while its workspace runs, and it has {show_duration(has)} already."
+        try:
+            for _ in range(0 if why else MOST_EXTENSIONS):
+                newest = self._parts.registry.get(lease.id)  # what was saved may have changed: it would be undone
+                if newest is None or wanted is None or has_seconds(newest) >= wanted or newest.phase not in UP:
+                    break
+                lease = await self._parts.lifecycle.extend(newest, newest.user, WHERE)
+        except Conflict as error:
+            why = str(error)
+        said = why or f"It has {show_duration(has_seconds(lease))} now: extensions are whole steps of its policy."
+        now, done = self._parts.clock.now(), "Refused" if why else "Extended"
+        new = status.condition(resource, LIFETIME, now, so=not why, reason=done, message=said)
+        others = [one for one in resource.status.get("conditions") or () if one.get("type") != LIFETIME]
+        told = replace(resource, status={**resource.status, "conditions": [*others, new]})
+        newest = self._parts.registry.get(lease.id) or lease
+        await self._resources.tell(resource, status.status_of(self._parts, told, newest))
+
+    async def _why_no_lifetime(self, resource: Resource, lease: Lease) -> str:
+        groups = await self._parts.members.now(lease.user, lease.key.owner)
+        refused: tuple[RequestRefused, ...] = ()
+        try:
+            await self._parts.allocator.asking.resolve(resource.options, lease.user, lease.key.owner, groups)
+        except AllRefused as error:
+            refused = error.refused
+        words = " ".join(str(one) for one in refused if one.field == "lifetime")
+        return f"{words} The workspace keeps the lifetime that it has."
+
+    async def _make(self, lease: Lease) -> None:
+        if self._parts.registry.get(lease.id) is None or await self._resources.going():
+            return
+        await self._parts.registry.stored(lease.id)
+        await self._resources.make(f"{MADE}{lease.id[:12]}", lease.id, spec_of(lease))
+
+
+def spec_of(lease: Lease) -> dict[str, Any]:
+    """Return the spec of the resource for a workspace."""
+    asked = to_options(lease.request) if lease.request.template else {}
+    listed: dict[str, Any] = {key: asked[key].split(",") for key in ("substitutes", "tools") if key in asked}
+    return {"user": lease.user, "server": lease.key.server, **asked, **listed}

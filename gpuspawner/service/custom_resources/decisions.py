@@ -1,0 +1,153 @@
+"""The next action for each custom resource, from all resources and leases as they are now."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from gpuspawner.backends.custom_resources.base import ENDED, LIFETIME, REFUSED, Resource
+from gpuspawner.core.leases.lease import UP, Lease, Phase
+from gpuspawner.core.schedules import lease_id_of_schedule
+from gpuspawner.core.units import BadValue, parse_form_duration
+
+
+class Action(Enum):
+    """The next action for a resource."""
+
+    HOLD = "keep it until its workspace has ended"
+    START = "ask for its workspace"
+    WAIT = "tell why nothing is asked for yet"
+    SCHEDULE = "have it asked for in time, and tell when it is ready next"
+    FORGET = "have it asked for no more, and let it go"
+    REFUSE = "tell that it is refused"
+    EXTEND = "extend its workspace"
+    TELL = "tell how its workspace is"
+    TELL_END = "tell how its workspace ended"
+    STOP = "stop its workspace"
+    RELEASE = "let it go"
+    DELETE = "delete it: its workspace has ended"
+
+
+@dataclass(frozen=True)
+class ResourceStep:
+    """The next action for one resource, with the lease of its workspace. ``why`` is the reason for its status."""
+
+    resource: Resource
+    do: Action
+    lease: Lease | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class ResourceDecision:
+    """The next action for each resource, and the leases without a resource."""
+
+    steps: tuple[ResourceStep, ...]
+    without: tuple[Lease, ...]
+
+
+def decide(resources: Collection[Resource], leases: Iterable[Lease], *, accepts: str, going: bool) -> ResourceDecision:
+    """Return the next actions.
+
+    Args:
+        resources: all resources of the cluster.
+        leases: the live leases.
+        accepts: why no new request is accepted now, or "".
+        going: whether all resources are being deleted together. Then no workspace stops.
+    """
+    live = {lease.id: lease for lease in leases}
+    places = {(lease.user, lease.key.server): lease for lease in live.values()}
+    bound = _bound(resources, live)
+    steps = [
+        ResourceStep(resource, do, bound.get(resource.uid), why)
+        for resource in resources
+        for do, why in [_next(resource, bound.get(resource.uid), places, accepts, going=going)]
+    ]
+    taken = {lease.id for lease in bound.values()}
+    return ResourceDecision(tuple(steps), tuple(lease for lease in live.values() if lease.id not in taken))
+
+
+def _bound(resources: Collection[Resource], live: Mapping[str, Lease]) -> dict[str, Lease]:
+    """Return the live lease of each resource by uid. If several resources have the same lease, the oldest gets it.
+
+    A label or status that names the workspace of another user is ignored. A workspace that came back to the queue, or
+    restarted with or without a GPU, has a new lease and keeps its resource.
+    """
+    bound: dict[str, Lease] = {}
+    after, taken = {lease.follows: lease for lease in live.values() if lease.follows}, set()
+    for resource in sorted(resources, key=lambda one: (one.created, one.uid)):
+        for name in (resource.told_lease, resource.of_lease, resource.own_lease, *_wished(resource, live)):
+            lease = live.get(name) or after.get(name)
+            if lease is not None and lease.id not in taken and (lease.user, lease.key.server) == resource.place:
+                bound[resource.uid] = lease
+                taken.add(lease.id)
+                break
+    return bound
+
+
+def _wished(resource: Resource, live: Mapping[str, Lease]) -> tuple[str, ...]:
+    """Return by which leases it may be ready now."""
+    times = {lease.ready_at for lease in live.values() if lease.ready_at is not None} if resource.ready_at else ()
+    return tuple(lease_id_of_schedule(resource.own_lease, at) for at in times)
+
+
+def _next(
+    resource: Resource, lease: Lease | None, places: Mapping[tuple[str, str], Lease], accepts: str, *, going: bool
+) -> tuple[Action, str]:
+    if resource.deleting and (lease is None or going):
+        return (Action.FORGET if resource.ready_at and not going else Action.RELEASE), ""
+    if lease is None:
+        return _without(resource, places, accepts)
+    if resource.deleting:
+        return (Action.TELL if lease.phase is Phase.STOPPING else Action.STOP), ""
+    if not resource.held:
+        return Action.HOLD, ""
+    return (Action.EXTEND if _is_to_extend(resource, lease) else Action.TELL), ""
+
+
+def _without(resource: Resource, places: Mapping[tuple[str, str], Lease], accepts: str) -> tuple[Action, str]:
+    if resource.of_lease:
+        return Action.DELETE, ""
+    if _is_over(resource):
+        return Action.TELL_END, ""
+    other = None if resource.ready_at else places.get(resource.place)
+    if other is not None:
+        user, server = resource.place
+        called = f"called {server}" if server else "without a name"
+        has = f"{user} has a workspace {called} already ({other.id[:8]})"
+        return Action.REFUSE, f"{has}: stop it, or name another server, and apply a new request."
+    if accepts and (not resource.ready_at or resource.is_new):
+        return Action.WAIT, accepts
+    if not resource.held:
+        return Action.HOLD, ""
+    return (Action.SCHEDULE if resource.ready_at else Action.START), ""
+
+
+def _is_over(resource: Resource) -> bool:
+    """Whether nothing is asked for by it any more."""
+    if resource.phase == REFUSED and resource.is_judged:
+        return True
+    return resource.phase == ENDED if resource.ready_at else bool(resource.told_lease)
+
+
+def _is_to_extend(resource: Resource, lease: Lease) -> bool:
+    """Whether its lifetime was edited to more than its workspace has, and that was not tried yet."""
+    if lease.phase not in UP or resource.condition(LIFETIME).get("observedGeneration") == resource.generation:
+        return False
+    if (written := resource.spec.get("lifetime")) is None:
+        return False
+    return wanted_seconds(written) not in {float(lease.request.lifetime_seconds), has_seconds(lease)}
+
+
+def has_seconds(lease: Lease) -> float:
+    """Return the present lifetime of a workspace."""
+    return lease.request.lifetime_seconds + lease.extended_seconds
+
+
+def wanted_seconds(written: object) -> float | None:
+    """Return the lifetime that a resource asks for, or None if it cannot be read."""
+    try:
+        return parse_form_duration(written)
+    except BadValue:
+        return None

@@ -66,7 +66,7 @@ def waits(
 
 
 def _how_free(title: str, offer: Offer, kind: GpuKind | None) -> str:
-    """Return what becomes of the GPUs that somebody waits for, as the beginning of a sentence."""
+    """Return the state of the GPUs of a kind, as the beginning of a sentence."""
     if offer.free or offer.held:
         held = f", {offer.held}" if offer.held else ""
         closed = f", {offer.away} out of service" if offer.away else ""
@@ -144,7 +144,7 @@ def present_held_back(lease: Lease, held: BlockingRule | None, owner: str) -> mo
 
 
 def reach_words(state: Parts, user: str, key: Key) -> str:
-    """Return in a sentence how a user who closed the page hears that their workspace starts."""
+    """Return in a sentence how a user without an open page learns that their workspace starts."""
     reached = state.notifier.reaches(user)
     if reached:
         return "You get a message when it starts."
@@ -184,7 +184,7 @@ def start_limit(state: Parts, key: Key) -> str:
 
 
 def _held_up_words(state: Parts, lease: Lease, place: QueuePosition) -> str:
-    """Return what a request waits for beside its turn, "" for nothing."""
+    """Return the reason of a wait beside the queue, "" without one."""
     now = state.clock.now()
     if lease.impossible_since is not None:
         return cannot_start(lease.impossible, lease.impossible_since + KEPT_SECONDS, now)

@@ -1,4 +1,4 @@
-"""What people may do to a workspace: one path for API and pages."""
+"""The actions of people on a workspace. API and pages use the same."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
 
 
 def _is_done(lease: Lease, action: str) -> bool:
-    """Whether a workspace ended, or ends, by this very action: of the two ways, by its own."""
+    """Return whether a workspace ended, or is ending, by this very action."""
     done = lease.reason is not None and lease.reason is _DONE_BY.get(action)
     return done and (action not in {WITHOUT, WITH} or action == way_of(lease))
 
@@ -66,7 +66,7 @@ async def _stop(parts: Parts, person: Person, lease: Lease, where: str) -> None:
 
 
 async def stop(parts: Parts, who: str, lease: Lease, where: str) -> None:
-    """Stop a workspace for a person, or take its request back while it waits. What stops starts no more."""
+    """Stop a workspace for a person, or withdraw its request while it waits."""
     waits = lease.phase in WAITING
     how = exits.withdrawn(who, where) if waits else exits.stopped_by(who, where)
     if lease.phase is Phase.STOPPING:
@@ -77,7 +77,7 @@ async def stop(parts: Parts, who: str, lease: Lease, where: str) -> None:
 
 
 async def _consent(parts: Parts, person: Person, lease: Lease, kinds: object, where: str) -> None:
-    """Say which kinds it may get in place of the one asked for: its place stays. Repeating it is harmless."""
+    """Accept these kinds of GPU instead. Its place stays. Repeating it is harmless."""
     groups = await parts.members.now(lease.user, lease.key.owner)
     waiting = parts.registry.get(lease.id) or lease
     consented, event = await parts.allocator.asking.consent(waiting, kinds, groups)
@@ -99,7 +99,7 @@ async def _take(parts: Parts, person: Person, lease: Lease, count: object, where
 
 
 async def _come(parts: Parts, person: Person, lease: Lease, _said: object, where: str) -> None:
-    """Take it for claimed: its user waited for it, and sees it run. What runs in it says nothing of who is there."""
+    """Note that its user waited for it and sees it run. Running programs alone say nothing about that."""
     if not person.owns(lease) or person.lease is not None:
         raise HTTPError(403, reason="Only its user may say that somebody came to a workspace.")
     await parts.lifecycle.arrivals.come(lease, person.name, f"waited for on {where}", where)
@@ -111,7 +111,7 @@ async def _see(parts: Parts, person: Person, lease: Lease, _sentence: object, _w
 
 
 async def _share(parts: Parts, person: Person, lease: Lease, _sentence: object, where: str) -> None:
-    """Let administrators read what its server wrote last. Repeating it is harmless."""
+    """Let administrators read its last output. Repeating it is harmless."""
     if not person.owns(lease):
         raise HTTPError(403, reason="Only its user may share the output of a workspace.")
     row = await parts.store.read(parts.store.outputs.get, lease.id, parts.clock.now())
@@ -124,7 +124,7 @@ async def _share(parts: Parts, person: Person, lease: Lease, _sentence: object, 
 
 
 async def _dispute(parts: Parts, person: Person, lease: Lease, sentence: object, where: str) -> None:
-    """Store that an end was wrong, with the readings that decided: they stay as long as its audit."""
+    """Store the report of a wrong end. The readings that decided it are kept as long as its audit."""
     if not person.owns(lease):
         raise HTTPError(403, reason="Only its user may say that the end of a workspace was wrong.")
     if lease.dispute is not None and lease.dispute.sentence == written(sentence):
@@ -177,7 +177,7 @@ def _may_move(lease: Lease) -> bool:
 
 
 async def _go_on(parts: Parts, person: Person, lease: Lease, where: str, way: str) -> None:
-    """Stop a workspace, to start again with the same home without a GPU, or with one: as any start is asked for."""
+    """Restart a workspace with the same home, without a GPU or with one."""
     if lease.phase not in UP:
         starts = lease.phase in JOINABLE - WAITING
         then = "try again once it runs" if starts else "change what it asks for on the form"
@@ -216,5 +216,5 @@ _OWN = {
     WITHOUT: "Only {user} can restart this workspace without a GPU." + _REASON,
     WITH: "Only {user} can restart this workspace with a GPU." + _REASON,
 }
-"""What ends a workspace without notice, and so only for its own user; and what administrators do instead."""
+"""Actions that end a workspace without notice are for its own user, and the refusals name the way of others."""
 _DONE_BY = {"move": exits.ExitReason.MOVED, WITHOUT: exits.ExitReason.CHANGED, WITH: exits.ExitReason.CHANGED}

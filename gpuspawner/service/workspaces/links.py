@@ -15,9 +15,9 @@ from gpuspawner.service.parts import Parts
 
 
 def start_again_links(hub_prefix: str, lease: Lease, user: str) -> dict[str, str]:
-    """Return links to the hub's form, prefilled as this workspace was asked for; the form waits for the click.
+    """Return links to the hub's form, filled in like this request. Nothing starts before a click there.
 
-    ``user`` is what its user is called now.
+    ``user`` is the present name of its user.
     """
     server = f"/{quote(lease.key.server, safe='@~')}" if lease.key.server else ""
     form = f"{hub_prefix}spawn/{quote(user, safe='@~')}{server}"
@@ -40,19 +40,19 @@ def server_link(hub_prefix: str, lease: Lease, page: str = "user") -> str:
 
 
 DEFAULT_SERVER = "-"
-"""What the command line calls the server without a name."""
+"""The name of the default server on the command line."""
 PAGES_SHOWN = {"lab": "Open JupyterLab", "vscode": "Open VS Code"}
 
 
 def open_links(hub_prefix: str, lease: Lease, opens: Sequence[str]) -> list[tuple[str, str]]:
-    """Return what a running workspace's page offers to open, the default first: words and address."""
+    """Return the applications of a running workspace, the default first: words and address."""
     server = server_link(hub_prefix, lease)
     links = [(PAGES_SHOWN[what], server + PAGES[what].lstrip("/")) for what in opens if what in PAGES]
     return links or [("Open JupyterLab", server)]
 
 
 def ssh_line(lease: Lease, url: str) -> str:
-    """Return the command that opens a workspace by SSH, to be copied; ``url`` is where its page was read."""
+    """Return the command that opens a workspace by SSH. ``url`` is the address of the service."""
     return shlex.join(["gpuspawner", "ssh", "--url", url, lease.key.server or DEFAULT_SERVER])
 
 

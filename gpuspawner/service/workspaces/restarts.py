@@ -1,4 +1,4 @@
-"""Restarts without a GPU, or with one again: what they do, and what they would wait for."""
+"""Restarts without a GPU, or with one again: their consequences and their wait."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ SAME_HOME = (
 
 
 def way_of(lease: Lease) -> str:
-    """Return which of the two ways there is from a workspace."""
+    """Return the restart that a workspace can have: without its GPU, or with one."""
     return WITHOUT if lease.request.gpu else WITH
 
 
 def next_of(parts: Parts, lease: Lease, groups: Collection[str] | None = None) -> Next | None:
-    """Return what a workspace may go on as; None for one that never had a GPU and whose template gives none.
+    """Return the request after a restart, None if a workspace had no GPU and its template gives none.
 
     Args:
         parts: the service.
@@ -52,7 +52,7 @@ def next_of(parts: Parts, lease: Lease, groups: Collection[str] | None = None) -
 
 
 def _options(lease: Lease) -> Mapping[str, Any]:
-    """Return the options to go on with: back to the GPU of before, else to the one that the template gives."""
+    """Return the options of the restart: with the GPU from before, or the one of the template."""
     if way_of(lease) == WITH and lease.with_gpu is not None:
         return lease.with_gpu
     yours = {key: value for key, value in options_of(lease).items() if key not in OF_GPUS}
@@ -83,13 +83,13 @@ def _words(parts: Parts, after: Next) -> str:
 
 
 def ways_out(parts: Parts, lease: Lease) -> list[str]:
-    """Return what a warning that its GPU is idle offers beside Keep: to go on without one, where that can be."""
+    """Return the restart that a warning of an idle GPU offers beside Keep, if it is possible."""
     restart = present_restart(parts, lease) if lease.request.gpu else None
     return [] if restart is None or restart.why else [WITHOUT]
 
 
 async def wait_words(parts: Parts, lease: Lease, groups: Collection[str]) -> str:
-    """Return what going on would wait for now, in a sentence; "" where it can't."""
+    """Return in a sentence how long a restart would wait now, "" if it is not possible."""
     try:
         after = next_of(parts, lease, groups)
     except RequestRefused:

@@ -39,7 +39,9 @@ def test_from_the_form_to_why_it_was_stopped(hub, page, user, assert_accessible)
     assert_accessible(page, "#gs-banner")
 
     hub.until_ended(user, "expired", 60)
-    expect(page.locator("#gs-warnings")).to_contain_text("Your last workspace ended. It reached the end of its run time", timeout=15000)
+    expect(page.locator("#gs-warnings")).to_contain_text(
+        "Your last workspace ended. It reached the end of its run time", timeout=15000
+    )
     page.goto(f"{hub.url}/user/{user}/lab")
     expect(page.locator("h1.h3")).to_contain_text("Your workspace ended at")
     expect(page.locator("#gs-ended")).to_contain_text("Its lifetime was 40 s.")
@@ -82,7 +84,9 @@ def test_why_it_ended_stands_there_without_javascript(hub, plain_page, user):
     plain_page.goto(f"{hub.url}/user/{user}/lab")
     expect(plain_page.locator("#gs-ended")).to_contain_text("Its lifetime was 2 s.")
     plain_page.goto(f"{hub.url}/hub/spawn")
-    expect(plain_page.locator("#gs-ended")).to_contain_text("Your last workspace ended. It reached the end of its run time")
+    expect(plain_page.locator("#gs-ended")).to_contain_text(
+        "Your last workspace ended. It reached the end of its run time"
+    )
 
 
 def test_an_answer_to_this_was_wrong_is_told_on_every_page_also_of_an_older_end(hub, page, user, assert_accessible):
@@ -103,7 +107,9 @@ def test_an_answer_to_this_was_wrong_is_told_on_every_page_also_of_an_older_end(
     assert_accessible(page, "#gs-banner")
     note.get_by_role("button", name="Got it").click()
     expect(note).to_have_count(0)
-    expect(page.locator("#gs-warnings")).to_contain_text("Your last workspace ended. It reached the end of its run time")
+    expect(page.locator("#gs-warnings")).to_contain_text(
+        "Your last workspace ended. It reached the end of its run time"
+    )
 
 
 def test_each_server_s_end_is_told_until_it_is_read_or_that_server_has_a_workspace_again(hub, page, user):

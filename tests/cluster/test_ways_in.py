@@ -199,7 +199,9 @@ def test_promises_3_and_5_from_the_form_by_jupyterlab_to_why_an_idle_workspace_w
     eventually(lambda: hub.pod("idle") is None, SECONDS, "idle's pod is gone")
     with page.context.expect_page() as opened:
         why.get_by_role("link", name="Why it was stopped").click()
-    expect(opened.value.get_by_role("heading", name=re.compile("^We stopped it at "))).to_be_visible(timeout=SECONDS * 1000)
+    expect(opened.value.get_by_role("heading", name=re.compile("^We stopped it at "))).to_be_visible(
+        timeout=SECONDS * 1000
+    )
     chart = opened.value.get_by_role("img", name=re.compile("^GPU 1, "))
     expect(chart).to_be_visible(timeout=SECONDS * 1000)
 

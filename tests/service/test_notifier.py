@@ -159,7 +159,7 @@ async def test_who_stops_their_own_hears_nothing_who_is_stopped_by_another_does(
         others.id, Exit(ExitReason.STOPPED, "root", "It was stopped by root, from its page.")
     )
     await until(lambda: mailbox.received("bob@example.org"))
-    assert "Root stopped it. Your files are kept." in mailbox.received("bob@example.org")[0][1]
+    assert "root stopped it. Your files are kept." in mailbox.received("bob@example.org")[0][1]
     assert not mailbox.received("ann@example.org")
 
 

@@ -80,11 +80,7 @@ def _sentences(lease: Lease, now: float, reader: str) -> tuple[str, str]:
         "way": "without a GPU" if lease.request.gpu else "with a GPU",
         "failed": "It failed to start" if lease.running_at is None else "It failed",
     }
-    return _capital(sentence.format(**words)), _capital(short.format(**words))
-
-
-def _capital(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"
+    return sentence.format(**words), short.format(**words)
 
 
 def _by_people(lease: Lease) -> tuple[str, str]:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpuspawner.backends.base import ProbeResult, Running
+from gpuspawner.core.leases.observations import Running
+from gpuspawner.backends.base import (ProbeResult)
 from gpuspawner.backends.probes.nvidia_smi import MIB
 from gpuspawner.backends.probes.script import BEGIN, END
 from gpuspawner.core.errors import Unavailable

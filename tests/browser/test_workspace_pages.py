@@ -239,7 +239,7 @@ def test_stopping_asks_once_and_says_what_becomes_of_it(browser, world):
     dialog.get_by_role("button", name="Stop workspace").click()
     expect(page.get_by_role("heading", name="default workspace Stopping")).to_be_visible()
     expect(page.get_by_role("heading", name="You stopped it.")).to_be_visible()
-    world.call(world.parts.reclaimer.drive, "mine")
+    world.call(world.parts.engine.drive, "mine")
     expect(page.get_by_role("heading", name=re.compile("^You stopped it at "))).to_be_visible(timeout=12_000)
     expect(page.get_by_role("link", name="Start again")).to_be_visible()
 

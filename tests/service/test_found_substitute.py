@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from service_world import SECRET, World
 
-from gpuspawner.backends.base import Running
+from gpuspawner.core.leases.observations import Running
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases import transitions
 from gpuspawner.core.rules import Rate

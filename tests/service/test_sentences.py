@@ -26,7 +26,8 @@ from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.start.consequences import starts_now, stops_when_idle
 from gpuspawner.service.waiting.presenter import wait_range, waits
 from gpuspawner.service.waiting.reasons import kept_free_words
-from gpuspawner.service.workspaces.idle_words import idle_words, measured
+from gpuspawner.core.leases.running_steps import measured
+from gpuspawner.service.workspaces.idle_words import (idle_words)
 from gpuspawner.service.workspaces.models import Unreadable
 from gpuspawner.service.workspaces.presenter import phase_words, present_workspace
 

@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
 
-from gpuspawner.backends.base import PodName, ProbeResult, Running
+from gpuspawner.core.leases.observations import Running
+from gpuspawner.backends.base import (PodName, ProbeResult)
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
 from gpuspawner.backends.kubernetes.connection import ClusterSettings
 from gpuspawner.backends.kubernetes.nodes import Interruption

@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpuspawner.backends.base import ProbeResult, Running
+from gpuspawner.core.leases.observations import Running
+from gpuspawner.backends.base import (ProbeResult)
 from gpuspawner.backends.local import nvidia, processes, records, simulated
 from gpuspawner.backends.local.nvidia import GpuUsers
 from gpuspawner.backends.local.processes import run_probe, run_script

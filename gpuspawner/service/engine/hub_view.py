@@ -15,7 +15,8 @@ from gpuspawner.core.outages import HUB
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocator import Allocator
 from gpuspawner.service.engine.executor import KeyedExecutor
-from gpuspawner.service.engine.hub import HubClient, HubServer, seconds_of
+from gpuspawner.core.leases.observations import HubServer
+from gpuspawner.service.engine.hub import (HubClient, seconds_of)
 from gpuspawner.service.settings import Settings
 
 QUESTIONS_AT_ONCE = 8

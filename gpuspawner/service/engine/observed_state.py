@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from gpuspawner.backends.base import Running
+from gpuspawner.core.leases.observations import Running
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.gpus.fleet import Fleet, Group, Kinds, Slot
 from gpuspawner.core.gpus.placement import unleased_slots, used_shares

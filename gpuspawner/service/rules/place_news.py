@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from gpuspawner.backends.base import Running
+from gpuspawner.core.leases.observations import Running
 from gpuspawner.core.leases.events import Allocated, Disrupted, Event, Health, Spared
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.transitions import disrupt

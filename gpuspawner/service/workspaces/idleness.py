@@ -41,7 +41,7 @@ def present_idle(state: Parts, lease: Lease) -> models.Idle | None:
     if lease.phase not in UP or policy is None:
         return None
     mode, seen = policy_of(state.catalog, lease, now).mode, explain(lease.streak, policy)
-    kept_until = state.lifecycle.kept_until(lease)
+    kept_until = state.actions.kept_until(lease)
     kept = kept_until is not None and kept_until > now
     grace = seen.grace_left_seconds
     grace_ends_at = None if grace is None or mode is not Mode.ENFORCE else grace_end(lease, grace)

@@ -14,7 +14,7 @@ from gpuspawner.service.preemption.words import notice_words, reaches_into_words
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
 from gpuspawner.service.waiting.reasons import return_words
 from gpuspawner.service.workspaces import models
-from gpuspawner.service.workspaces.idle_words import measured
+from gpuspawner.core.leases.running_steps import measured
 from gpuspawner.service.workspaces.restarts import ways_out
 
 OVERDUE_SECONDS = 15.0

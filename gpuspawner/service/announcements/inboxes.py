@@ -49,7 +49,7 @@ class Inboxes:
         clock: Clock,
     ) -> None:
         """Start without any inbox."""
-        self._store, self._book, self._accounting, self._clock = store, registry, accounting, clock
+        self._store, self._registry, self._accounting, self._clock = store, registry, accounting, clock
         self._announcements = announcements
         self._members = members
         self._marked: Counter[Owner] = Counter()
@@ -89,7 +89,7 @@ class Inboxes:
         self._marked[owner] += 1
 
     async def _stored(self, owner: Owner, now: float) -> tuple[list[Step], Marks]:
-        version = (self._book.saves[owner], self._marked[owner])
+        version = (self._registry.saves[owner], self._marked[owner])
         known = self._read.get(owner)
         if known is None or known[0] != version:
             known = (version, *await self._store.read(self._store.inbox.notices, owner, now))

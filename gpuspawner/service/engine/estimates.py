@@ -57,7 +57,7 @@ class Estimator:
         owns_queue: Callable[[Lease], bool],
     ) -> None:
         """Read the history with the first estimate. ``owns_queue`` tells whether another scheduler has the queue."""
-        self._book, self._clock, self._snapshot, self._owns_queue = registry, clock, snapshot, owns_queue
+        self._registry, self._clock, self._snapshot, self._owns_queue = registry, clock, snapshot, owns_queue
         self._run_times = RunTimes()
         self._requests: dict[str, Claim] = {}
         """The requests of ended workspaces of the last days, by lease id."""
@@ -85,7 +85,7 @@ class Estimator:
         return max(0.0, self._made_at + estimate.point_seconds - now)
 
     def _is_due(self) -> bool:
-        waiting = [lease.id for lease in self._book if self._is_estimated(lease)]
+        waiting = [lease.id for lease in self._registry if self._is_estimated(lease)]
         passed = self._clock.now() - self._made_at
         if not waiting or passed < self._took_seconds / MOST_PART:
             return False
@@ -111,7 +111,7 @@ class Estimator:
 
     async def _learn(self, count: int) -> None:
         """Read the last workspaces that ended, and learn from those that are new."""
-        leases = await self._book.store.read(self._book.store.leases.ended, None, count)
+        leases = await self._registry.store.read(self._registry.store.leases.ended, None, count)
         new = [lease for lease in reversed(leases) if _end_of(lease) > self._last_end]
         for lease in new:
             self._run_times.add(past_run(lease, lease.ended_at or 0.0))
@@ -151,7 +151,7 @@ class EstimateRecords:
 
     def __init__(self, registry: LeaseRegistry, clock: Clock) -> None:
         """Know nothing before :meth:`load`."""
-        self._book, self._clock = registry, clock
+        self._registry, self._clock = registry, clock
         self.past: list[Outcome] = []
         """What came of the last estimates."""
         self._noted_at = float("-inf")
@@ -164,18 +164,18 @@ class EstimateRecords:
 
     async def load(self) -> None:
         """Read what came of earlier ones."""
-        self.past = await self._book.store.read(self._book.store.estimates.latest)
+        self.past = await self._registry.store.read(self._registry.store.estimates.latest)
 
     def is_due(self) -> bool:
         """Whether somebody has no estimate yet who could have one."""
         now = self._clock.now()
-        return now - self._noted_at >= NOTED_SECONDS and any(self._is_new(lease) for lease in self._book)
+        return now - self._noted_at >= NOTED_SECONDS and any(self._is_new(lease) for lease in self._registry)
 
     async def note(self, places: Mapping[str, Place]) -> None:
         """Note for each who has none what the places say."""
         now = self._noted_at = self._clock.now()
         noted = []
-        for lease in self._book:
+        for lease in self._registry:
             place = places.get(lease.id)
             if not self._is_new(lease) or place is None or not place.unchanged_seconds:
                 continue
@@ -184,7 +184,7 @@ class EstimateRecords:
             told = Estimate(now, now + likely, now + place.unchanged_seconds, now + begin, now + end)
             noted.append(replace(lease, estimate=told))
         if noted:
-            await self._book.save(*noted)
+            await self._registry.save(*noted)
 
     async def came(self, lease: Lease) -> None:
         """Keep how a lease that is granted now came, beside what was told."""
@@ -197,7 +197,7 @@ class EstimateRecords:
         self._errors.observe(abs(outcome.actual_seconds - outcome.likely_seconds))
         self.past = [*self.past, outcome][-MOST_ERRORS:]
         try:
-            await self._book.store.write(self._book.store.estimates.add, outcome, now)
+            await self._registry.store.write(self._registry.store.estimates.add, outcome, now)
         except Unavailable as error:  # the grant stands
             log.warning("what came of an estimate is not kept: %s", error)
 

@@ -44,14 +44,14 @@ class Feasibility:
     ) -> None:
         """Know nothing before :meth:`load`. ``finish`` ends a lease."""
         self._finish = finish
-        self._book, self._scheduler, self._in_force, self._clock = registry, scheduler, in_force, clock
+        self._registry, self._scheduler, self._in_force, self._clock = registry, scheduler, in_force, clock
         self._seen: dict[str, tuple[int, float]] = {}
         """By kind: how many GPUs one workspace could have, and when."""
         self._fleet: Fleet | None = None
 
     async def load(self) -> None:
         """Remember what the store says."""
-        self._seen = await self._book.store.read(self._book.store.kinds_seen.all)
+        self._seen = await self._registry.store.read(self._registry.store.kinds_seen.all)
 
     def check(self, request: Request, offers: Iterable[Offer]) -> None:
         """Raise RequestRefused for what neither the backend's limits, nor its GPUs of today or of yesterday, allow."""
@@ -75,9 +75,9 @@ class Feasibility:
         self._fleet = self._scheduler.fleet
         offers = tuple(offers)
         await self._note(offers)
-        waiting = [lease for lease in self._book if lease.phase in WAITING]
+        waiting = [lease for lease in self._registry if lease.phase in WAITING]
         step = "looking whether it could start"
-        away = await step_each(step, waiting, lambda lease: self._judge(lease, offers), self._book.failures)
+        away = await step_each(step, waiting, lambda lease: self._judge(lease, offers), self._registry.failures)
         if away is not None:
             raise away
 
@@ -90,7 +90,7 @@ class Feasibility:
         new = {offer.kind: (offer.largest, now) for offer in offers if offer.largest}
         due = {kind: found for kind, found in new.items() if self._is_news(found[0], seen.get(kind), now)}
         if due:
-            await self._book.store.write(self._book.store.kinds_seen.save, due)
+            await self._registry.store.write(self._registry.store.kinds_seen.save, due)
             seen.update(due)
 
     @staticmethod
@@ -112,11 +112,11 @@ class Feasibility:
         if why and since is None:
             return self._save(replace(lease, impossible=why, impossible_since=now), events.CannotStart(why))
         if why and why != lease.impossible:
-            return self._book.save(replace(lease, impossible=why))
+            return self._registry.save(replace(lease, impossible=why))
         if not why and since is not None:
             return self._save(replace(lease, impossible="", impossible_since=None), events.CanStart())
         return None
 
     def _save(self, lease: Lease, event: events.Event) -> asyncio.Future[None]:
         line = AuditLine(self._clock.now(), lease.id, lease.user, "gpuspawner", event)
-        return self._book.save(lease, audit=[line])
+        return self._registry.save(lease, audit=[line])

@@ -60,7 +60,7 @@ class GrantWriter:
     ) -> None:
         """Grant nothing yet. ``bounds`` are those that budgets set; ``finish`` ends a lease."""
         self._foretold = foretold
-        self._book, self._observed, self._bounds = registry, observed, bounds
+        self._registry, self._observed, self._bounds = registry, observed, bounds
         self._catalog, self._clock, self._finish = catalog, clock, finish
         self._expiries: dict[str, float] = {}
         """When the grants of what is reserved expire, by lease id."""
@@ -69,7 +69,7 @@ class GrantWriter:
 
     async def take(self, answer: Answer) -> None:
         """Do what an answer says: all at once, and return when it is stored."""
-        failures, begun = self._book.failures, dict[str, dict[str, asyncio.Future[None]]]()
+        failures, begun = self._registry.failures, dict[str, dict[str, asyncio.Future[None]]]()
         stored = [
             self._finish(lease, exits.refused(refusal.why))
             for refusal in answer.refused
@@ -81,7 +81,7 @@ class GrantWriter:
                 seen = self._observed.snapshot()
                 used, tally = dict(used_shares(seen.leases, seen.others)), Tally(seen, self._observed.holdings(seen))
                 for grant in grants:
-                    before = self._book.get(grant.claim.id)
+                    before = self._registry.get(grant.claim.id)
                     if before is None or not failures.may_try("grant", before.id):
                         continue
                     done = None
@@ -93,9 +93,11 @@ class GrantWriter:
                 with failures.isolating("noting who goes first"):
                     stored += self._note_passed(granted, seen)
             held = answer.held_back()
-            begun[HELD_BACK] = begin_each(HELD_BACK, self._book, lambda x: self._hold_back(held.get(x.id), x), failures)
+            begun[HELD_BACK] = begin_each(
+                HELD_BACK, self._registry, lambda x: self._hold_back(held.get(x.id), x), failures
+            )
         taken = {one.lease_id: one for one in answer.preempted}
-        begun[PREEMPTED] = begin_each(PREEMPTED, self._book, lambda x: self._preempt(taken.get(x.id), x), failures)
+        begun[PREEMPTED] = begin_each(PREEMPTED, self._registry, lambda x: self._preempt(taken.get(x.id), x), failures)
         stored += [asyncio.ensure_future(_all_ended(begun, failures))]
         await all_stored(stored)
         for lease in granted:
@@ -105,7 +107,7 @@ class GrantWriter:
         """Have those wait again whose grant expired before a start took it."""
         now, lapsing = self._clock.now(), list[tuple[Lease, float]]()
         for lease_id, expires_at in list(self._expiries.items()):
-            lease = self._book.get(lease_id)
+            lease = self._registry.get(lease_id)
             if lease is None or lease.phase is not Phase.RESERVED:
                 del self._expiries[lease_id]
             elif expires_at <= now:
@@ -116,7 +118,7 @@ class GrantWriter:
         lapsed = transitions.lapse(lease, now)
         del self._expiries[lease.id]
         try:
-            await self._book.save(lapsed, audit=[self._line(lapsed, events.Requeued(EXPIRED))])
+            await self._registry.save(lapsed, audit=[self._line(lapsed, events.Requeued(EXPIRED))])
         except BaseException:
             self._expiries.setdefault(lease.id, expires_at)  # it is granted as before, or the next look finds it is not
             raise
@@ -147,7 +149,7 @@ class GrantWriter:
         if grant.kind:
             self.substitutions[lease.request.gpu or "", grant.kind] += 1
         self._expiries[lease.id] = inf if grant.expires_at is None else grant.expires_at
-        return self._book.save(bound, audit=[self._line(bound, event) for event in _events(grant, bound)])
+        return self._registry.save(bound, audit=[self._line(bound, event) for event in _events(grant, bound)])
 
     def _note_passed(self, granted: Sequence[Lease], seen: Snapshot) -> list[asyncio.Future[None]]:
         """Store of requests that were made earlier which grant went before them, and by which rule of the order."""
@@ -160,9 +162,9 @@ class GrantWriter:
         for claim in ours:
             for name, why in passed_by(claim, waiting, seen, standing):
                 told.setdefault(name, []).append(why)
-        newest = ((self._book.get(name), reasons) for name, reasons in told.items())
+        newest = ((self._registry.get(name), reasons) for name, reasons in told.items())
         return [
-            self._book.save(lease, audit=[self._line(lease, Passed(why)) for why in reasons])
+            self._registry.save(lease, audit=[self._line(lease, Passed(why)) for why in reasons])
             for lease, reasons in newest
             if lease is not None
         ]
@@ -174,7 +176,7 @@ class GrantWriter:
 
     def _as_claimed(self, claim: Claim) -> Lease | None:
         """Return the lease that waits as this claim says; None where it changed since."""
-        lease = self._book.get(claim.id)
+        lease = self._registry.get(claim.id)
         if lease is None or lease.phase not in WAITING or claim_of(lease).revision != claim.revision:
             return None
         return lease
@@ -186,10 +188,10 @@ class GrantWriter:
             return None
         if by is None and before is not None:
             line = self._line(lease, events.LetGo(before.rule))
-            return self._book.save(let_go(lease, now), audit=[line])
+            return self._registry.save(let_go(lease, now), audit=[line])
         if by is not None and (before is None or before.rule != by.rule):
             line = self._line(lease, events.HeldBackBy(by.rule, by.words))
-            return self._book.save(hold_back(lease, by.rule, by.words, now), audit=[line])
+            return self._registry.save(hold_back(lease, by.rule, by.words, now), audit=[line])
         return None
 
     def _preempt(self, one: Preempted | None, lease: Lease) -> asyncio.Future[None] | None:
@@ -201,14 +203,14 @@ class GrantWriter:
         if one is None and notice is not None and notice.preemption == SCHEDULER:
             spared = replace(lease, notice=None)
             event: events.Event = events.ClaimGone(f"{by} does not need its GPUs any more.")
-            return self._book.save(spared, audit=[self._line(spared, event)])
+            return self._registry.save(spared, audit=[self._line(spared, event)])
         if one is not None and (notice is None or notice.preemption != SCHEDULER or notice.at != one.at):
             why, ends = one.why, f"It ends at {show_time(one.at, now)}."
             if one.at <= now:
                 why, ends = f"{why} {by} told of it when its time was over: there was no notice.", "It ends now."
             warned = replace(lease, notice=Notice(SCHEDULER, one.at, why, by))
             event = events.WarnedOfClaim(f"{why} {ends}")
-            return self._book.save(warned, audit=[self._line(warned, event)])
+            return self._registry.save(warned, audit=[self._line(warned, event)])
         return None
 
     def _line(self, lease: Lease, event: events.Event) -> AuditLine:

@@ -38,7 +38,7 @@ class Lifecycle:
 
     def __init__(self, registry: LeaseRegistry, allocator: Allocator, reclaimer: Reclaimer, clock: Clock) -> None:
         """Act on the leases of ``registry``."""
-        self._book, self._allocator, self._reclaimer, self._clock = registry, allocator, reclaimer, clock
+        self._registry, self._allocator, self._reclaimer, self._clock = registry, allocator, reclaimer, clock
         self._holds = Holds(registry, allocator, clock)
         self.arrivals = Arrivals(allocator, reclaimer, clock)
         self._hub_silent_since: float | None = None
@@ -54,14 +54,14 @@ class Lifecycle:
         else:
             self._hub_silent_since = None
         hub_was_away = self._allocator.observed.hub_answers and since is not None and now - since >= LEAST_GRACE_SECONDS
-        if self._book.failed_to_write or hub_was_away:
-            self._book.failed_to_write = False  # true again where this fails
+        if self._registry.failed_to_write or hub_was_away:
+            self._registry.failed_to_write = False  # true again where this fails
             await self.resume()
 
     async def resume(self) -> None:
         """After a restart: enough of a grace that ran is left for its user to object, and none passed meanwhile."""
-        failures = self._book.failures
-        if (away := await step_each("going on after a restart", self._book, self._resume, failures)) is not None:
+        failures = self._registry.failures
+        if (away := await step_each("going on after a restart", self._registry, self._resume, failures)) is not None:
             raise away
 
     def _resume(self, lease: Lease) -> asyncio.Future[None] | None:
@@ -70,19 +70,19 @@ class Lifecycle:
         policy = idle_policy_of(self._allocator.catalog, lease, now)
         if lease.arrival is not None and policy is not None:
             awaited, arrived = self.arrivals.resumed(lease, policy)
-            stored = self._book.save(awaited, tells=[] if arrived is None else [arrived])
+            stored = self._registry.save(awaited, tells=[] if arrived is None else [arrived])
         if lease.phase is not Phase.RECLAIMING:
             return stored
         if policy is None:  # the catalog judges it no more
-            return self._book.save(transitions.end_grace(replace(lease, streak=kept(lease.streak)), now))
+            return self._registry.save(transitions.end_grace(replace(lease, streak=kept(lease.streak)), now))
         mode = policy_of(self._allocator.catalog, lease, now).mode
         if not grace_stands(lease.streak, policy, mode):
             streak = replace(lease.streak, mode=mode, countdown_seconds=None)
             line = self._allocator.line(lease, "gpuspawner", events.GraceEnded(CHANGED))
-            return self._book.save(transitions.end_grace(replace(lease, streak=streak), now), audit=[line])
+            return self._registry.save(transitions.end_grace(replace(lease, streak=streak), now), audit=[line])
         resumed = replace(lease, streak=after_restart(lease.streak, policy), sampled_at=now)
         told = events.WarnedIdle(measured(resumed, policy))
-        return self._book.save(resumed, tells=[self._allocator.line(resumed, "gpuspawner", told)])
+        return self._registry.save(resumed, tells=[self._allocator.line(resumed, "gpuspawner", told)])
 
     async def follow(self) -> None:
         """Judge by the catalog in force what another one judged: after a full idle period from now on."""
@@ -91,10 +91,10 @@ class Lifecycle:
         def judged_anew(lease: Lease) -> asyncio.Future[None] | None:
             policy, mode = self._judges(lease)
             anew, lines = self.under(lease, policy, mode, now)
-            return None if anew == lease else self._book.save(anew, audit=lines)
+            return None if anew == lease else self._registry.save(anew, audit=lines)
 
-        up = [lease for lease in self._book if lease.phase in UP]
-        away = await step_each("following the catalog", up, judged_anew, self._book.failures)
+        up = [lease for lease in self._registry if lease.phase in UP]
+        away = await step_each("following the catalog", up, judged_anew, self._registry.failures)
         if away is not None:
             raise away
 
@@ -164,10 +164,10 @@ class Lifecycle:
 
     async def deadlines(self) -> None:
         """Tell and carry out what the deadlines say. Expiry acts in every mode. Note what time was lost."""
-        now, failures = self._clock.now(), self._book.failures
-        up = [lease for lease in self._book if lease.phase in UP]
+        now, failures = self._clock.now(), self._registry.failures
+        up = [lease for lease in self._registry if lease.phase in UP]
         await step_each("deadline", up, lambda lease: self._due(lease, now), failures)
-        for lease in self._book:
+        for lease in self._registry:
             until = lease.granted_until or 0.0
             if lease.phase not in UP or lease.deadline_at is None or lease.deadline_at >= until:
                 continue
@@ -203,7 +203,7 @@ class Lifecycle:
         if due is not None:
             told = (*lease.warned_seconds, *due.thresholds)
             line = self._allocator.line(lease, "gpuspawner", events.WarnedOfEnd(max(0.0, due.deadline - now)))
-            return self._book.save(replace(lease, deadline_at=due.deadline, warned_seconds=told), audit=[line])
+            return self._registry.save(replace(lease, deadline_at=due.deadline, warned_seconds=told), audit=[line])
         if lifetimes.is_expired(deadline_at, lease.warned_seconds, now):
             bounds, how = self._allocator.bounds, exits.expired(lifetime_seconds)
             if lease.latest_end is not None and lease.latest_end.rule == BUDGET:
@@ -219,15 +219,15 @@ class Lifecycle:
             return
         try:
             await self._allocator.scheduler.extend(lease, end)
-            newest = self._book.get(lease.id)
+            newest = self._registry.get(lease.id)
             if newest is None or newest.phase not in UP or newest.deadline_at != deadline_at:
                 return
             extended = newest.extended_seconds + end - deadline_at
             longer = replace(newest, deadline_at=end, extended_seconds=extended, warned_seconds=(), latest_end=latest)
             event = events.Extended(end - deadline_at, "as an administrator had extended it before")
-            await self._book.save(longer, audit=[self._allocator.line(longer, "gpuspawner", event)])
+            await self._registry.save(longer, audit=[self._allocator.line(longer, "gpuspawner", event)])
         except (Conflict, Unavailable) as error:
-            self._book.failures.note_wait("extending again", lease.id, error)
+            self._registry.failures.note_wait("extending again", lease.id, error)
 
     def kept_until(self, lease: Lease) -> float | None:
         """Return until when no idle time counts: its user keeps it, or an administrator exempts it; None for never."""
@@ -253,12 +253,12 @@ class Lifecycle:
         now = self._clock.now()
         policy = policy_of(self._allocator.catalog, lease, now)
         if lease.kept_until is not None and lease.kept_until - now > DOUBLE_CLICK_SHARE * policy.keep.each_seconds:
-            await self._book.stored(lease.id)
+            await self._registry.stored(lease.id)
             return lease
         until = lifetimes.keep(lease.keeps_used, policy.keep, now)
         kept = transitions.keep(lease, until, now)
         line = self._allocator.line(kept, by, events.Kept(policy.keep.each_seconds), where)
-        await self._book.save(kept, audit=[line])
+        await self._registry.save(kept, audit=[line])
         return kept
 
     async def extend(self, lease: Lease, by: str, where: str = "") -> Lease:
@@ -272,12 +272,12 @@ class Lifecycle:
         owner = self._allocator.scheduler.capabilities_of(lease.request.gpu)
         if owner.owns_queue and longer.deadline_at is not None:
             await self._allocator.scheduler.extend(lease, longer.deadline_at)
-            newest = self._book.get(lease.id)
+            newest = self._registry.get(lease.id)
             if newest is None or (newest.deadline_at, newest.phase) != (lease.deadline_at, lease.phase):
                 raise Conflict("This workspace changed while its scheduler was asked. Press Extend again.")
             longer, seconds = self._longer(newest)
         line = self._allocator.line(longer, by, events.Extended(seconds), where)
-        await self._book.save(longer, audit=[line])
+        await self._registry.save(longer, audit=[line])
         return longer
 
     def _longer(self, lease: Lease) -> tuple[Lease, float]:

@@ -39,7 +39,7 @@ class ObservedState:
         restrictions: Restrictions,
     ) -> None:
         """Know nothing yet: nothing is granted before the reconciler has told what runs."""
-        self._book, self._scheduler, self._clock, self._settings = registry, scheduler, clock, settings
+        self._registry, self._scheduler, self._clock, self._settings = registry, scheduler, clock, settings
         self._catalog, self._accounting, self._restrictions = catalog, accounting, restrictions
         self.kept: Callable[[], tuple[KeptGpus, ...]] = tuple
         """Tells which GPUs are kept for stronger claims."""
@@ -59,7 +59,7 @@ class ObservedState:
     @property
     def others(self) -> tuple[Slot, ...]:
         """What runs on GPUs that its lease does not hold, or not any more: it uses them all the same."""
-        return left_over(self.seen, self._book)
+        return left_over(self.seen, self._registry)
 
     def snapshot(self) -> Snapshot:
         """Return all that a decision takes, as of now."""
@@ -67,7 +67,7 @@ class ObservedState:
         return Snapshot(
             now=self._clock.now(),
             kinds=scheduler.kinds,
-            leases=self._book.seen(),
+            leases=self._registry.seen(),
             fleet=self.fleet,
             others=self.others,
             room=scheduler.room,
@@ -122,7 +122,7 @@ class ObservedState:
 
     def not_held(self, lease: Lease, slots: Iterable[Slot]) -> tuple[Slot, ...]:
         """Return which of these no other lease holds, and nothing of another lease is seen to use."""
-        rivals = [x for x in self._book if x.id != lease.id]
+        rivals = [x for x in self._registry if x.id != lease.id]
         used = used_shares(rivals, left_over((one for one in self.seen if one[0] != lease.id), rivals))
         return tuple(slot for slot in slots if used.get(slot.gpu, 0) + slot.share <= 1)
 

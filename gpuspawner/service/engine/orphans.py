@@ -37,7 +37,13 @@ class Orphans:
         identity: HubIdentity,
     ) -> None:
         """Judge what belongs to this hub; ``drop`` gives a start that never came up back to its place."""
-        self._book, self._reclaimer, self._hub, self._clock, self._settings = registry, reclaimer, hub, clock, settings
+        self._registry, self._reclaimer, self._hub, self._clock, self._settings = (
+            registry,
+            reclaimer,
+            hub,
+            clock,
+            settings,
+        )
         self._drop, self._identity = drop, identity
         self._servers: Mapping[tuple[str, str], HubServer] = {}
         self._absent_since: dict[str, float] = {}
@@ -88,7 +94,7 @@ class Orphans:
 
     def _is_absent(self, running: Running) -> bool:
         """Whether the hub's list lacks the server of what runs. Another hub's, or nobody's, is not ours to judge."""
-        lease = self._book.get(running.lease_id)
+        lease = self._registry.get(running.lease_id)
         if lease is not None:
             return lease.phase in UP | {Phase.STARTING} and self._server(lease) is None
         carried = rebuilt_lease(running, self._identity, self._clock.now())
@@ -96,11 +102,11 @@ class Orphans:
 
     def _is_another_lease_s(self, key: Key) -> bool:
         """Whether the key's server belongs to a lease. An adopted one says nothing: its server may be any process."""
-        live = self._book.of_key(key)
+        live = self._registry.of_key(key)
         return live is not None and not live.adopted
 
     async def _end_orphan(self, running: Running) -> None:
-        lease = self._book.get(running.lease_id)
+        lease = self._registry.get(running.lease_id)
         carried = lease or rebuilt_lease(running, self._identity, self._clock.now())
         assert carried is not None, "only what tells its lease is an orphan"
         server = await self._hub.server(carried.user, carried.key.server)

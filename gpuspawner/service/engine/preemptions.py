@@ -58,7 +58,7 @@ class Preemptions:
 
     def __init__(self, registry: LeaseRegistry, allocator: Allocator, reclaimer: Reclaimer, clock: Clock) -> None:
         """Know none before :meth:`load`. Their GPUs are kept in every snapshot from then on."""
-        self._book, self._allocator, self._reclaimer, self._clock = registry, allocator, reclaimer, clock
+        self._registry, self._allocator, self._reclaimer, self._clock = registry, allocator, reclaimer, clock
         self._store, self._rows = registry.store, registry.store.preemptions
         self._turn = asyncio.Lock()
         """Whoever changes claims does so until it is stored, one after the other."""
@@ -105,7 +105,7 @@ class Preemptions:
 
     def under_notice(self, claim: Preemption) -> list[Lease]:
         """Return the workspaces that end for a claim, the earliest asked first."""
-        found = (x for x in self._book if x.notice is not None and x.notice.preemption == claim.id)
+        found = (x for x in self._registry if x.notice is not None and x.notice.preemption == claim.id)
         return sorted(found, key=lambda x: (x.asked_at, x.id))
 
     def preview(self, claim: Preemption) -> tuple[Preemption, Plan]:
@@ -176,13 +176,13 @@ class Preemptions:
 
     async def _bring_about(self) -> None:
         await self._make_room()
-        failures, step = self._book.failures, "carrying out a claim"
+        failures, step = self._registry.failures, "carrying out a claim"
         for claim in self.live:
             seen = self._allocator.observed.snapshot()
             if seen.fleet.complete and seen.processes_known and failures.may_try(step, claim.id):
                 with failures.isolating(step, claim.id):
                     await self._step(claim, seen)
-        away = await step_each("notice of a claim", self._book, self._carry_out, failures)
+        away = await step_each("notice of a claim", self._registry, self._carry_out, failures)
         if away is not None:
             raise away
 
@@ -238,12 +238,12 @@ class Preemptions:
         await all_stored([*spared, *(self._warn(lease, claim, at or seen.now) for lease in told)])
 
     def _waits(self, name: str) -> bool:
-        lease = self._book.get(name)
+        lease = self._registry.get(name)
         return lease is not None and lease.phase in WAITING
 
     def _replanned(self, claim: Preemption, seen: Snapshot) -> Plan | None:
         """Return whom it ends now; None where nothing changed since that was asked last, or it can't be covered now."""
-        sources = (self._book.changes, self.changes, id(seen.fleet), seen.others)
+        sources = (self._registry.changes, self.changes, id(seen.fleet), seen.others)
         before, at = self._planned.get(claim.id, (None, 0.0))
         if before == sources and seen.now - at < LOOK_SECONDS:
             return None
@@ -257,18 +257,18 @@ class Preemptions:
         return plan(claim, seen, over, givers_to(claim, seen) if claim.lease else None)
 
     def _warn(self, lease: Lease, claim: Preemption, at: float) -> asyncio.Future[None] | None:
-        newest = self._book.get(lease.id)
+        newest = self._registry.get(lease.id)
         if newest is None or newest.phase not in UP or newest.server_started != lease.server_started:
             return None
         notice = Notice(claim.id, at, why_words(claim, self._allocator.catalog), claim.by)
         told = events.WarnedOfClaim(f"{notice.why} It ends at {show_time(at, self._clock.now())}.")
         warned = replace(newest, notice=notice)
-        return self._book.save(warned, audit=[self._allocator.line(warned, claim.by, told)])
+        return self._registry.save(warned, audit=[self._allocator.line(warned, claim.by, told)])
 
     def _spare(self, lease: Lease) -> asyncio.Future[None]:
         spared = replace(lease, notice=None)
         gone = events.ClaimGone("Nobody with a stronger claim needs its GPUs any more.")
-        return self._book.save(spared, audit=[self._allocator.line(spared, "gpuspawner", gone)])
+        return self._registry.save(spared, audit=[self._allocator.line(spared, "gpuspawner", gone)])
 
     def _end(self, lease: Lease, notice: Notice) -> asyncio.Future[None] | None:
         """Have a workspace ended whose notice is over, if it still is the same one, and the notice stands."""

@@ -58,7 +58,7 @@ class Reclaimer:
         settings: Settings,
     ) -> None:
         """Stop servers through ``hub`` and what is left of them through ``backend``."""
-        self._book, self._allocator, self._hub, self._backend = registry, allocator, hub, backend
+        self._registry, self._allocator, self._hub, self._backend = registry, allocator, hub, backend
         self._clock, self._settings = clock, settings
         self._driving: set[tuple[str, bool]] = set()
         self._wrote: dict[str, str] = {}
@@ -75,7 +75,7 @@ class Reclaimer:
         Raises:
             Conflict: the lease has ended or is stopping, or what called for the stop is no longer so.
         """
-        lease = self._book.get(lease_id)
+        lease = self._registry.get(lease_id)
         if lease is None or lease.phase is Phase.STOPPING or not still(lease):
             raise Conflict("This workspace is not to be stopped any more.")
         since = self._clock.now() - max(EVIDENCE_SECONDS, 2 * lease.streak.observed_seconds)
@@ -83,14 +83,14 @@ class Reclaimer:
 
     async def end_for_good(self, lease: Lease, how: Exit) -> None:
         """Let what stops, to start again as its user asked, start no more: they stopped it meanwhile. Or do nothing."""
-        current = self._book.get(lease.id)
+        current = self._registry.get(lease.id)
         if current is not None and (after := transitions.end_for_good(current, how)) is not current:
             line = self._allocator.line(current, how.by, Stopped(how.reason.value, how.message), how.where)
-            await self._book.save(after, audit=[line])
+            await self._registry.save(after, audit=[line])
 
     async def drive(self, lease_id: str) -> None:
         """Take a stopping lease one step further. Called again and again until it has ended; no step twice at once."""
-        lease = self._book.get(lease_id)
+        lease = self._registry.get(lease_id)
         # Once the hub has no server of it, it ends without waiting for the hub's answer to a stop under way.
         step = (lease_id, lease is not None and lease.hub_gone)
         if step in self._driving:
@@ -104,8 +104,8 @@ class Reclaimer:
             self._driving.discard(step)
 
     async def _drive(self, lease_id: str) -> None:
-        await self._book.stored(lease_id)
-        lease = self._book.get(lease_id)
+        await self._registry.stored(lease_id)
+        lease = self._registry.get(lease_id)
         if lease is None or lease.phase is not Phase.STOPPING:
             return
         if not lease.hub_gone and not await self._stop_in_hub(lease):
@@ -116,7 +116,7 @@ class Reclaimer:
         if not await self._backend.end(lease_id, None, lease.slots):
             log.warning("processes of %s outlived their end; its GPUs stay taken", lease_id)
             return
-        lease = self._book.get(lease_id)
+        lease = self._registry.get(lease_id)
         if lease is not None and lease.phase is Phase.STOPPING:
             await asyncio.gather(self._end(lease), self._allocator.give())
         self._wrote.pop(lease_id, None)
@@ -129,10 +129,10 @@ class Reclaimer:
         now = self._clock.now()
         ended = transitions.end(lease, now)
         if lease.reason is None or not self._allocator.returns(lease):
-            return self._book.save(ended)
+            return self._registry.save(ended)
         parked = transitions.successor(lease, uuid.uuid4().hex, now)
         line = self._allocator.line(parked, "gpuspawner", Returned(lease.id, lease.reason.value))
-        return self._book.save(ended, parked, audit=[line])
+        return self._registry.save(ended, parked, audit=[line])
 
     async def _stop_in_hub(self, lease: Lease) -> bool:
         """Return True once the hub has no server of this lease; otherwise see that it is told to stop it."""
@@ -143,7 +143,7 @@ class Reclaimer:
         is_sent = sent_at is not None and self._clock.now() - sent_at < self._settings.stop_retry_seconds
         if server.pending == "stop" or is_sent:
             return False
-        current = self._book.get(lease.id)
+        current = self._registry.get(lease.id)
         if current is None or current.hub_gone:
             return False
         if sent_at is None and current.running_at is not None:
@@ -161,7 +161,7 @@ class Reclaimer:
         # The write checks the epoch: a service that was replaced sends no stop. A start that never ran is known by its
         # server from here on: a stop that is sent again must not hit the next one.
         sent = replace(current, stop_sent_at=now, server_started=lease.server_started or server.started)
-        await self._book.save(sent)
+        await self._registry.save(sent)
         self._wrote.pop(lease.id, None)
         self._allocator.observed.stop_begins(lease.key)
         try:
@@ -176,9 +176,9 @@ class Reclaimer:
         same_user = server is not None and server.user_created == lease.key.user_created
         if server is not None and same_user and lease.server_started in {"", server.started}:
             return server
-        current = self._book.get(lease.id)
+        current = self._registry.get(lease.id)
         if current is not None and current.phase is Phase.STOPPING:
-            await self._book.save(replace(current, hub_gone=True))
+            await self._registry.save(replace(current, hub_gone=True))
         return None
 
     async def _run_on_stop(self, lease: Lease) -> None:
@@ -192,7 +192,7 @@ class Reclaimer:
                 self._wrote[lease.id] = await self._on_stop(lease)
         if text := self._wrote[lease.id]:
             row = OutputRow(lease.id, self._clock.now(), text)
-            await self._book.store.write(self._book.store.outputs.save, row)
+            await self._registry.store.write(self._registry.store.outputs.save, row)
 
     async def _on_stop(self, lease: Lease) -> str:
         """Return how what was run ended, and what it wrote; "" where there was nothing to run."""
@@ -216,7 +216,7 @@ class Reclaimer:
 
     async def end_attempts(self, lease: Lease) -> bool:
         """End what earlier attempts of a live lease left running. True once nothing of them is left."""
-        await self._book.stored(lease.id)
+        await self._registry.stored(lease.id)
         running = await self._backend.workspaces()
         older = frozenset(r.attempt for r in running if r.lease_id == lease.id and r.attempt < lease.attempt)
         return not older or await self._backend.end(lease.id, older, lease.slots)
@@ -225,6 +225,6 @@ class Reclaimer:
         """End what runs for a lease that is not live. The write checks the epoch before anything is ended."""
         now = self._clock.now()
         line = AuditLine(now, lease_id, user, "gpuspawner", Stopped(ExitReason.ORPHANED.value, why))
-        await self._book.save(audit=[line])
+        await self._registry.save(audit=[line])
         log.info("ending what is left of %s of %s: %s", lease_id, user, why)
         await self._backend.end(lease_id)

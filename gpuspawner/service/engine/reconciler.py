@@ -63,7 +63,7 @@ class Reconciler:
         ``data`` is the folder that spawner and service share, None where they share none.
         """
         self._data = data
-        self._book, self._allocator, self._reclaimer, self._hub = registry, allocator, reclaimer, hub
+        self._registry, self._allocator, self._reclaimer, self._hub = registry, allocator, reclaimer, hub
         self._members = members
         self._backend, self._clock, self._settings, self._identity = backend, clock, settings, identity
         self._running: tuple[Running, ...] = ()
@@ -89,7 +89,7 @@ class Reconciler:
         self._acts.offer(as_it_stands(lease), partial(self._once_stored, lease, step))
 
     async def _once_stored(self, lease: Lease, step: Callable[[Lease], Coroutine[Any, Any, None]]) -> None:
-        await self._book.stored(lease.id)
+        await self._registry.stored(lease.id)
         await step(lease)
 
     async def close(self) -> None:
@@ -105,10 +105,10 @@ class Reconciler:
         try:
             self._running = tuple(one for one in await self._backend.workspaces() if not self._is_false(one))
         except Unavailable as error:
-            self._book.failures.note_wait("looking at what runs", OF_ALL, error)
+            self._registry.failures.note_wait("looking at what runs", OF_ALL, error)
             self._has_missed_look = True
             return
-        self._book.failures.clear("looking at what runs")
+        self._registry.failures.clear("looking at what runs")
         if self._has_missed_look:
             self._has_missed_look, self._sees_since = False, looked_at
         self._looked_at = looked_at
@@ -119,11 +119,13 @@ class Reconciler:
             self._running_of.setdefault(one.lease_id, []).append(one)
         await self._adopting.rebuild(self._running)
         self.has_looked = True
-        found = assign_slots(self._running, self._book)
+        found = assign_slots(self._running, self._registry)
         self._allocator.observed.see(((one.lease_id, slot) for one, slots in found for slot in slots), given_back)
         pools = {gpu.group: gpu.pool for gpu in gpus if gpu.group}
-        with self._book.failures.isolating("correcting which GPUs are held"):
-            await self._correct([self._allocator.bounds.rated(x) for x in corrected_leases(found, self._book, pools)])
+        with self._registry.failures.isolating("correcting which GPUs are held"):
+            await self._correct(
+                [self._allocator.bounds.rated(x) for x in corrected_leases(found, self._registry, pools)]
+            )
         if self._view.is_due():
             self._acts.offer("the list of the hub's servers", self._list_servers)
         await self._allocator.end_what_is_not_offered()
@@ -134,26 +136,26 @@ class Reconciler:
             self._tell_what_is_lost(self._view.servers)
         else:
             self.orphans.begin_anew()
-        with self._book.failures.isolating("taking expired grants back"):
+        with self._registry.failures.isolating("taking expired grants back"):
             await self._allocator.lapse_expired()
         self._allocator.syncs.ask()
-        with self._book.failures.isolating("looking ahead"):
+        with self._registry.failures.isolating("looking ahead"):
             await self._allocator.look_ahead()
 
     def _is_false(self, one: Running) -> bool:
         """Whether it says that it is of a lease of ours, and of another hub: that one's is never the same."""
-        lease = self._book.get(one.lease_id)
+        lease = self._registry.get(one.lease_id)
         return lease is not None and one.environment.get("GPUSPAWNER_HUB_ID", lease.key.hub) != lease.key.hub
 
     async def _take_steps(self) -> None:
         """Move each lease by at most one step: all at once, so that they are written together."""
-        live = list(self._book)
+        live = list(self._registry)
         self._started &= {(lease.id, lease.granted_at) for lease in live}
-        self._book.failures.forget_others({lease.id for lease in live})
-        await step_each("round", live, self._step, self._book.failures)
+        self._registry.failures.forget_others({lease.id for lease in live})
+        await step_each("round", live, self._step, self._registry.failures)
 
     async def _list_servers(self) -> None:
-        leased = {lease.key for lease in self._book}
+        leased = {lease.key for lease in self._registry}
         if await self._view.look():
             await self._adopting.adopt(self._view.servers or {}, leased, self._processes)
             self._allocator.syncs.ask()  # parked leases waited for this answer
@@ -172,7 +174,7 @@ class Reconciler:
         return self._running_of.get(lease.id, [])
 
     def _tell_what_is_lost(self, servers: Collection[tuple[str, str]]) -> None:
-        known = {lease.id for lease in self._book}
+        known = {lease.id for lease in self._registry}
         told, self.lost_identities = (
             self.lost_identities,
             lost_identities(self._running, known, servers, self._identity),
@@ -189,7 +191,7 @@ class Reconciler:
             lines.append(self._allocator.line(lease, "gpuspawner", placed))
             log.info("%s of %s was given %s", lease.id, lease.user, placed.why)
         if given:
-            await self._book.save(*given, audit=lines)
+            await self._registry.save(*given, audit=lines)
 
     def _step(self, lease: Lease) -> asyncio.Future[None] | None:
         now = self._clock.now()
@@ -200,7 +202,7 @@ class Reconciler:
             else:
                 self._act(lease, self._end_left_over)
         if lease.phase is Phase.QUEUED and now - self._heard_at(lease) > self._settings.listen_seconds:
-            return self._book.save(transitions.park(lease, now))
+            return self._registry.save(transitions.park(lease, now))
         if lease.phase is Phase.RESERVED:
             return self._reserved(lease, now)
         if lease.phase in UP:
@@ -237,7 +239,7 @@ class Reconciler:
     def _parked(self, lease: Lease, now: float) -> asyncio.Future[None]:
         """Give a start that was never tried back to its place. It does not count as failed."""
         self._allocator.observed.give_back(lease)
-        return self._book.save(transitions.park(lease, now))
+        return self._registry.save(transitions.park(lease, now))
 
     def _heard_at(self, lease: Lease) -> float:
         """Return from when on nobody was heard who speaks for a lease, though this service could have heard."""
@@ -246,7 +248,7 @@ class Reconciler:
     async def _see_dropped(self, lease: Lease) -> None:
         """Ask the hub whether the server of a start that nobody speaks for answers all the same."""
         server = await self._hub.server(lease.user, lease.key.server)
-        current = self._book.get(lease.id)
+        current = self._registry.get(lease.id)
         if current is None or current.attempt != lease.attempt or current.phase not in WAITING | {Phase.RESERVED}:
             return
         if server is not None and answers(server, lease):
@@ -263,7 +265,7 @@ class Reconciler:
             log.warning("the hub has no %s any more who asked for %s: it is not started", lease.user, lease.id)
             return
         groups = await self._members.now(name, lease.key.owner)
-        newest = self._book.get(lease.id)
+        newest = self._registry.get(lease.id)
         if newest is None or newest.phase is not Phase.RESERVED or newest.granted_at != lease.granted_at:
             return  # withdrawn, or taken back, while the hub was asked
         if group := self._allocator.asking.lost_group(newest, groups):
@@ -272,7 +274,7 @@ class Reconciler:
         self._started.add((lease.id, lease.granted_at))
         log.info("starting the parked workspace of %s", name)
         if why := await self._hub.start(name, lease.key.server, options_of(lease)):
-            newest = self._book.get(lease.id)
+            newest = self._registry.get(lease.id)
             if newest is not None and newest.phase is Phase.RESERVED and newest.granted_at == lease.granted_at:
                 await self._allocator.dismiss(newest, exits.refused_by_hub(why), gone=True)
 
@@ -309,7 +311,7 @@ class Reconciler:
         one = self._without_room(lease)
         if one is None or not await self._backend.end(lease.id, frozenset({lease.attempt}), lease.slots):
             return
-        current = self._book.get(lease.id)
+        current = self._registry.get(lease.id)
         if current is None or current.phase is not Phase.STARTING or current.attempt != lease.attempt:
             return
         waited_seconds, queue_seconds = self._node_seconds(current), self._queue_seconds(current)
@@ -338,7 +340,7 @@ class Reconciler:
     async def _see_start(self, lease: Lease) -> None:
         """Ask the hub whether the server of a start answers, or is none any more."""
         server = await self._hub.server(lease.user, lease.key.server)
-        current = self._book.get(lease.id)
+        current = self._registry.get(lease.id)
         if current is None or current.phase is not Phase.STARTING or current.attempt != lease.attempt:
             return
         ready = answers(server, lease)
@@ -353,14 +355,14 @@ class Reconciler:
                 # The hub has it, so it uses its GPUs, seen or not. Unseen, it is unknown: never idle.
                 log.error("no process of %s's workspace is seen: may the service read its environment?", lease.user)
             running = transitions.run(self._allocator.bounds.running(current), server.started, self._clock.now())
-            await self._book.save(running, audit=[self._allocator.line(lease, "gpuspawner", events.Started())])
+            await self._registry.save(running, audit=[self._allocator.line(lease, "gpuspawner", events.Started())])
 
     async def _drop(self, seen: Lease, now: float) -> None:
         await all_stored([self._dropped(seen, now)])
 
     def _dropped(self, seen: Lease, now: float) -> asyncio.Future[None] | None:
         """Give a start that never came up back to its place."""
-        lease = self._book.get(seen.id)
+        lease = self._registry.get(seen.id)
         if lease is None or (lease.phase, lease.attempt) != (seen.phase, seen.attempt):
             return None  # it was stopped, or went on, since
         dropped = transitions.drop_start(lease, now, self._settings.back_off_seconds)
@@ -368,7 +370,7 @@ class Reconciler:
         if dropped.reason is not None:
             event = events.Stopped(dropped.reason.value, dropped.message)
         self._allocator.observed.give_back(lease)
-        return self._book.save(dropped, audit=[self._allocator.line(lease, "gpuspawner", event)])
+        return self._registry.save(dropped, audit=[self._allocator.line(lease, "gpuspawner", event)])
 
     def _up(self, lease: Lease, now: float) -> asyncio.Future[None] | None:
         """A workspace that neither hub nor backend shows has ended without a word.
@@ -376,7 +378,7 @@ class Reconciler:
         So has one whose place at the hub a newer server has: no lease is to take that one for its own.
         """
         told, lines = told_by_the_place(lease, self._processes(lease), self._failed_gpus, now)
-        stored = self._book.save(told, audit=lines) if told is not lease else None
+        stored = self._registry.save(told, audit=lines) if told is not lease else None
         if self._view.servers is None or self._processes(lease) or is_its(self._view.server(lease), lease):
             self._gone_since.pop(lease.id, None)
         elif (
@@ -390,7 +392,7 @@ class Reconciler:
         """Ask the hub whether a workspace has ended of which nothing is seen."""
         server = await self._hub.server(lease.user, lease.key.server)
         self._gone_since.pop(lease.id, None)
-        current = self._book.get(lease.id)
+        current = self._registry.get(lease.id)
         if is_its(server, lease) or current is None or current.phase not in UP or self._processes(lease):
             return
         newer = server is not None and server.user_created == lease.key.user_created

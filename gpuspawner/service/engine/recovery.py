@@ -37,7 +37,7 @@ class LeaseRecovery:
 
     def __init__(self, registry: LeaseRegistry, allocator: Allocator, clock: Clock, identity: HubIdentity) -> None:
         """Adopt nothing yet."""
-        self._book, self._allocator, self._clock, self._identity = registry, allocator, clock, identity
+        self._registry, self._allocator, self._clock, self._identity = registry, allocator, clock, identity
 
     async def adopt(self, servers: Mapping[tuple[str, str], HubServer], leased: set[Key], processes: Processes) -> None:
         """Adopt ready servers that have no lease: no GPU is known of them, and no deadline stands.
@@ -49,39 +49,41 @@ class LeaseRecovery:
         """
         for server in servers.values():
             key = Key(self._identity.hub_id, server.user_created, server.name)
-            lease = self._book.of_key(key)
+            lease = self._registry.of_key(key)
             if lease is not None:
                 if lease.user != server.user:
-                    await self._book.save(replace(lease, user=server.user))
+                    await self._registry.save(replace(lease, user=server.user))
             elif server.ready and key not in leased:
                 await self._adopt(key, server, processes)
 
     async def _adopt(self, key: Key, server: HubServer, processes: Processes) -> None:
-        async with self._book.of_ended:
-            await self._book.stored(key)  # its end may be on its way
-            ended = await self._book.store.read(self._book.store.leases.last_ended, key)
-            if self._book.of_key(key) is not None:
+        async with self._registry.of_ended:
+            await self._registry.stored(key)  # its end may be on its way
+            ended = await self._registry.store.read(self._registry.store.leases.last_ended, key)
+            if self._registry.of_key(key) is not None:
                 return  # it was asked for meanwhile
             if ended is not None and ended_wrongly(ended, server):
                 await self.found(ended, server, processes(ended))
                 return
             lease = self._allocator.bounds.rated(adopted_server(key, server, self._clock.now()))
-            await self._book.save(lease, audit=[self._allocator.line(lease, "gpuspawner", events.Adopted("no lease"))])
+            await self._registry.save(
+                lease, audit=[self._allocator.line(lease, "gpuspawner", events.Adopted("no lease"))]
+            )
 
     async def rebuild(self, seen: Sequence[Running]) -> None:
         """Rebuild leases that the store does not know from what runs, each from its newest attempt."""
         now, stored = self._clock.now(), []
-        failures, step = self._book.failures, "rebuilding a lease"
+        failures, step = self._registry.failures, "rebuilding a lease"
         for running in reversed(seen):
-            if self._book.get(running.lease_id) is not None or not failures.may_try(step, running.lease_id):
+            if self._registry.get(running.lease_id) is not None or not failures.may_try(step, running.lease_id):
                 continue
             with failures.isolating(step, running.lease_id):
                 lease = rebuilt_lease(running, self._identity, now)
-                if lease is None or await self._book.find(lease.id) or self._book.of_key(lease.key):
+                if lease is None or await self._registry.find(lease.id) or self._registry.of_key(lease.key):
                     continue
                 lease = self._allocator.bounds.rated(lease)
                 line = self._allocator.line(lease, "gpuspawner", events.Adopted("rebuilt from what runs"))
-                stored.append(self._book.save(lease, audit=[line]))
+                stored.append(self._registry.save(lease, audit=[line]))
         await all_stored(stored)
 
     def found(self, lease: Lease, server: HubServer, processes: Sequence[Running]) -> asyncio.Future[None]:
@@ -96,7 +98,7 @@ class LeaseRecovery:
         rated = self._allocator.bounds.rated(replace(lease, given=given, rate=rate))
         found = transitions.recover(rated, server.started, attempt, free, self._clock.now())
         why = "its server runs: that its start was given up was wrong"
-        return self._book.save(found, audit=[self._allocator.line(found, "gpuspawner", events.Adopted(why))])
+        return self._registry.save(found, audit=[self._allocator.line(found, "gpuspawner", events.Adopted(why))])
 
 
 log = logging.getLogger("gpuspawner")

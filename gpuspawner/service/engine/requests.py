@@ -61,7 +61,7 @@ class RequestResolver:
 
     def __init__(self, registry: LeaseRegistry, in_force: InForce, finish: Finish) -> None:
         """Resolve by the catalog in force. ``finish`` ends a lease."""
-        self._book, self._in_force, self._finish = registry, in_force, finish
+        self._registry, self._in_force, self._finish = registry, in_force, finish
         self._known: dict[Owner, tuple[int, _Chosen]] = {}
 
     async def request_of(
@@ -76,7 +76,7 @@ class RequestResolver:
             RequestRefused: as :meth:`resolve`.
             Gone: it waits already, and its user has left the group that it needs.
         """
-        lease = self._book.of_key(key)
+        lease = self._registry.of_key(key)
         if lease is not None and lease.phase in JOINABLE:
             again = bool(start_id) and lease.start_id == start_id
             if again or options in (lease.options, options_of(lease)):
@@ -110,12 +110,12 @@ class RequestResolver:
 
         While the store does not answer, what is known of those that live.
         """
-        saves = self._book.saves[owner]
+        saves = self._registry.saves[owner]
         known = self._known.pop(owner, None)
         if known is None or known[0] != saves:
-            live = [lease for lease in self._book if lease.key.owner == owner]
+            live = [lease for lease in self._registry if lease.key.owner == owner]
             try:
-                ended = await self._book.store.read(self._book.store.leases.ended, owner, LAST_ONES)
+                ended = await self._registry.store.read(self._registry.store.leases.ended, owner, LAST_ONES)
             except Unavailable:
                 return _chosen_in(live)
             known = saves, _chosen_in(sorted([*live, *ended], key=lambda lease: -lease.asked_at))
@@ -152,7 +152,7 @@ class RequestResolver:
         await self.must_be_allowed(lease, groups)
         options = {**options_of(lease), "substitutes": kinds}
         request = await self.resolve(options, lease.user, lease.key.owner, groups)
-        if self._book.get(lease.id) is not lease:
+        if self._registry.get(lease.id) is not lease:
             raise Conflict("It changed just now. Look at it again, and choose then.")
         asked = replace(lease.request, substitutes=request.substitutes)  # all else stays as it was asked
         kept = {**lease.options, "substitutes": list(request.substitutes)}

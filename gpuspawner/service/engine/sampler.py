@@ -77,7 +77,7 @@ class Sampler:
         ``dcgm`` tells what DCGM exporter saw of its GPUs, ``last_activity`` when the hub last noted activity of a
         lease's server, None where that is unknown.
         """
-        self._book, self._backend, self._in_force, self._clock = registry, backend, in_force, clock
+        self._registry, self._backend, self._in_force, self._clock = registry, backend, in_force, clock
         self._scheduler, self._settings, self._lifecycle = scheduler, settings, lifecycle
         self.dcgm, self._last_activity = dcgm, last_activity
         self.doubts, self.monitors = SourceDisagreements(), MonitorWatch()
@@ -94,10 +94,10 @@ class Sampler:
     def start_due(self) -> None:
         """Start a probe of every workspace that is due and not being probed. Returns at once."""
         now = self._clock.now()
-        up = {lease.id: lease for lease in self._book if lease.phase in UP}
+        up = {lease.id: lease for lease in self._registry if lease.phase in UP}
         policies: dict[str, IdlePolicy] = {}
         for name, lease in up.items():
-            with self._book.failures.isolating("choosing its policy", name):
+            with self._registry.failures.isolating("choosing its policy", name):
                 if policy := idle_policy_of(self._in_force.catalog, lease, now):
                     policies[name] = policy
         for gone in set(self._due_at) - set(policies):
@@ -143,12 +143,12 @@ class Sampler:
             log.warning("no sample of %s kept: %s", lease_id, error)
         except Exception as error:  # noqa: BLE001 - recorded, with its traceback
             # One workspace's bad probe must not end the sampling of the others; nothing is judged by it.
-            self._book.failures.note("sampling", lease_id, error)
+            self._registry.failures.note("sampling", lease_id, error)
         else:
-            self._book.failures.clear("sampling", lease_id)
+            self._registry.failures.clear("sampling", lease_id)
 
     async def _probe(self, lease_id: str) -> _Told | None:
-        lease = self._book.get(lease_id)
+        lease = self._registry.get(lease_id)
         if lease is None:
             return None
         now = self._clock.now()
@@ -160,7 +160,7 @@ class Sampler:
         result = await self._backend.probe(lease_id, lease.attempt, leased, deadline)
         tables = self._tables.get(lease_id) or _Tables()
         (self._failed.add if result.problem else self._failed.discard)(lease_id)
-        lease = self._book.get(lease_id)
+        lease = self._registry.get(lease_id)
         if lease is None or lease.phase not in UP:
             return None
         at = self._clock.now()
@@ -212,7 +212,7 @@ class Sampler:
         Return what ends the lease, as it was judged, where it is to be ended.
         """
         await self._lifecycle.catch_up()
-        lease = self._book.get(lease_id)
+        lease = self._registry.get(lease_id)
         if lease is None or lease.phase not in UP:
             return None
         at = told.at
@@ -227,7 +227,7 @@ class Sampler:
         if killed is not None:
             news = [*news, AuditLine(at, lease.id, lease.user, "cluster", killed)]
         rows = reading_rows(lease, told.sample, told.evidence, told.policy, at)
-        await self._book.save(lease, audit=[*lines, *more_lines, *news], readings=rows)
+        await self._registry.save(lease, audit=[*lines, *more_lines, *news], readings=rows)
         self._newest[lease_id] = {row.gpu: row for row in rows}
         self.monitors.see(lease_id, told.sample)
         self.doubts.see(lease, told.evidence, at)

@@ -24,7 +24,7 @@ class StopActors:
 
     def __init__(self, registry: LeaseRegistry, clock: Clock) -> None:
         """Know of no stop."""
-        self._book, self._clock = registry, clock
+        self._registry, self._clock = registry, clock
         self._ahead: dict[tuple[str, int], tuple[str, float]] = {}  # by lease and attempt: a server that ran once
 
     def of(self, lease: Lease) -> str:
@@ -37,23 +37,23 @@ class StopActors:
 
     async def name(self, key: Key, by: str) -> None:
         """Note that ``by`` asked the hub to stop the server of a key. Repeating it is harmless."""
-        lease, now = self._book.of_key(key), self._clock.now()
+        lease, now = self._registry.of_key(key), self._clock.now()
         if lease is not None and lease.phase in UP:
             self._ahead = {which: told for which, told in self._ahead.items() if now - told[1] <= AHEAD_SECONDS}
             self._ahead[lease.id, lease.attempt] = (by, now)
             return
-        async with self._book.of_ended:
+        async with self._registry.of_ended:
             await self._name_ended(key, by)
 
     async def _name_ended(self, key: Key, by: str) -> None:
-        await self._book.stored(key)  # its end may be on its way
-        lease, now = self._book.of_key(key), self._clock.now()
+        await self._registry.stored(key)  # its end may be on its way
+        lease, now = self._registry.of_key(key), self._clock.now()
         if lease is None or lease.phase is not Phase.STOPPING:
-            ended = await self._book.store.read(self._book.store.leases.ended, key.owner, LOOKED_AT)
+            ended = await self._registry.store.read(self._registry.store.leases.ended, key.owner, LOOKED_AT)
             lease = next((x for x in ended if x.key == key and now - (x.ended_at or 0.0) <= LATE_SECONDS), None)
         if lease is None or lease.reason is None:
             return
         how = named(Exit(lease.reason, lease.ended_by, lease.message), lease.user, by)
         if how is not None:
             told = replace(lease, ended_by=how.by, message=how.message)
-            await self._book.save(told, audit=[AuditLine(now, lease.id, lease.user, by, StopperNamed(how.message))])
+            await self._registry.save(told, audit=[AuditLine(now, lease.id, lease.user, by, StopperNamed(how.message))])

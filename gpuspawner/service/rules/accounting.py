@@ -65,7 +65,7 @@ class Accounting:
 
     def __init__(self, registry: LeaseRegistry, clock: Clock, catalog: Callable[[], Catalog], node_of: NodeOf) -> None:
         """Know nothing yet."""
-        self._book, self._clock, self._catalog, self._node_of = registry, clock, catalog, node_of
+        self._registry, self._clock, self._catalog, self._node_of = registry, clock, catalog, node_of
         self._sums: _Sums | None = None
         self._as_stored: _Sums | None = None
         self._grants: list[QuotaGrant] = []
@@ -84,7 +84,7 @@ class Accounting:
 
     async def load(self) -> None:
         """Read everything from the store."""
-        self._grants = await self._book.store.read(self._book.store.ledger.grants)
+        self._grants = await self._registry.store.read(self._registry.store.ledger.grants)
         await self._load_sums()
 
     async def follow(self) -> None:
@@ -94,9 +94,9 @@ class Accounting:
 
     async def _load_sums(self) -> None:
         while True:
-            await self._book.settled()
+            await self._registry.settled()
             added = self._added
-            sums = await self._book.store.read(self._read)
+            sums = await self._registry.store.read(self._read)
             if added == self._added:  # nothing was charged while it was read
                 self._sums = self._as_stored = sums
                 return
@@ -168,17 +168,17 @@ class Accounting:
 
     async def give(self, grant: QuotaGrant, audit: AuditLine) -> None:
         """Store a new grant, which counts from then on."""
-        await self._book.store.write(self._book.store.ledger.add_grant, grant, [audit])
+        await self._registry.store.write(self._registry.store.ledger.add_grant, grant, [audit])
         self._grants = [*self._grants, grant]
 
     async def take_back(self, grant: QuotaGrant, audit: AuditLine) -> None:
         """Store that a grant is taken back. No running workspace ends earlier."""
-        await self._book.store.write(self._book.store.ledger.take_grant_back, grant, [audit])
+        await self._registry.store.write(self._registry.store.ledger.take_grant_back, grant, [audit])
         self._grants = [grant if one.id == grant.id else one for one in self._grants]
 
     async def correct(self, line: Line, audit: AuditLine) -> None:
         """Store a correction of the ledger."""
-        await self._book.save(audit=[audit], charges=[line])
+        await self._registry.save(audit=[audit], charges=[line])
 
     def _known(self) -> _Sums:
         return self._summed([]) if self._sums is None else self._sums
@@ -188,7 +188,7 @@ class Accounting:
         now, zone = self._clock.now(), self.zone
         starts_ms = (period_of(milliseconds(now), per, zone).start_ms for per in Per)
         since_ms = min(milliseconds(now - REMEMBERED_SECONDS), *starts_ms)
-        return self._summed(self._book.store.ledger.since(since_ms))
+        return self._summed(self._registry.store.ledger.since(since_ms))
 
     def _summed(self, lines: Sequence[Line]) -> _Sums:
         now, zone = self._clock.now(), self.zone

@@ -49,7 +49,7 @@ class BudgetBounds:
         self, registry: LeaseRegistry, clock: Clock, catalog: Callable[[], Catalog], accounting: Accounting
     ) -> None:
         """Judge the leases of ``registry`` by what ``accounting`` knows to be used."""
-        self._book, self._clock, self._catalog, self._accounting = registry, clock, catalog, accounting
+        self._registry, self._clock, self._catalog, self._accounting = registry, clock, catalog, accounting
         self._kept = KeptBalances()
         self._owes = False
         """Whether a grant came, and what it gives back could not be stored."""
@@ -59,10 +59,10 @@ class BudgetBounds:
         now, rules, accounts, grants = (
             self._clock.now(), self._catalog().rules, self._accounting.accounts, self._accounting.grants
         )  # fmt: skip
-        left_out = self._book.get(without)
+        left_out = self._registry.get(without)
         if not instead and (left_out is None or left_out.phase in WAITING):  # who waits sets nothing aside
-            return self._kept.of(now, self._book.seen(), rules, accounts, grants)
-        leases = (instead.get(lease.id, lease) for lease in self._book if lease.id != without)
+            return self._kept.of(now, self._registry.seen(), rules, accounts, grants)
+        leases = (instead.get(lease.id, lease) for lease in self._registry if lease.id != without)
         return Balances(now, leases, rules, accounts, grants)
 
     def rate(self, kind: str | None, count: int) -> Rate:
@@ -82,7 +82,7 @@ class BudgetBounds:
         Raises:
             RequestRefused: with each it would leave less than a start must have.
         """
-        mine = self._book.of_key(key)
+        mine = self._registry.of_key(key)
         balances = self.balances("" if mine is None else mine.id)
         kinds = (kind,) if kind else (request.gpu, *request.substitutes)
         verdicts = [self._verdict(balances, request, key, one) for one in kinds]
@@ -167,7 +167,7 @@ class BudgetBounds:
         """Return why a lease may not be extended while others wait, in a sentence; "" where it may."""
         catalog = self._catalog()
         policy = policy_of(catalog, lease, self._clock.now())
-        if policy.extend.others_wait or not others_wait_for(lease, self._book, catalog.gpus):
+        if policy.extend.others_wait or not others_wait_for(lease, self._registry, catalog.gpus):
             return ""
         return (
             f"Extend: others wait for these GPUs, and the policy {policy.name} leaves them to who waits. "
@@ -177,7 +177,9 @@ class BudgetBounds:
     async def lengthen(self) -> None:
         """Give those back what a budget cut off, as far as budgets now leave it: a grant has come."""
         self._owes = True
-        away = await step_each("giving back what a budget cut", self._book, self._lengthened, self._book.failures)
+        away = await step_each(
+            "giving back what a budget cut", self._registry, self._lengthened, self._registry.failures
+        )
         if away is not None:
             raise away
         self._owes = False
@@ -195,7 +197,7 @@ class BudgetBounds:
             return None
         longer = replace(lease, deadline_at=end, latest_end=latest, warned_seconds=())
         line = AuditLine(self._clock.now(), lease.id, lease.user, "gpuspawner", events.Extended(end - deadline_at))
-        return self._book.save(longer, audit=[line])
+        return self._registry.save(longer, audit=[line])
 
     async def catch_up(self) -> None:
         """Give back what could not be stored when a grant came."""

@@ -33,7 +33,7 @@ class CatalogReload:
         entries: Entries | None = None,
     ) -> None:
         """Look at nothing yet: what is in force is what all else was made by. Changes are audited in ``registry``."""
-        self._book, self._clock, self._is_start_noted = registry, clock, False
+        self._registry, self._clock, self._is_start_noted = registry, clock, False
         self._entries = entries
         self._in_force, self._scheduler = in_force, scheduler
         self._allocator, self._lifecycle = allocator, lifecycle
@@ -81,11 +81,11 @@ class CatalogReload:
         """Store that another catalog is in force. Who wrote the file is not known here."""
         version = self._in_force.version
         line = AuditLine(self._clock.now(), "", "", "gpuspawner", CatalogChanged(words), "the catalog's file", version)
-        await self._book.save(audit=[line])
+        await self._registry.save(audit=[line])
 
     async def audit_start(self) -> None:
         """Store that this service started with another catalog than the last one that the audit tells of."""
-        version, store = self._in_force.version, self._book.store
+        version, store = self._in_force.version, self._registry.store
         if not version or self._is_start_noted:
             return
         last = await store.read(store.audit_log.search, AuditFilter(actions=(CatalogChanged.name,)), None, 1)

@@ -27,7 +27,7 @@ class Holds:
 
     def __init__(self, registry: LeaseRegistry, allocator: Allocator, clock: Clock) -> None:
         """Look at nothing yet."""
-        self._book, self._allocator, self._clock = registry, allocator, clock
+        self._registry, self._allocator, self._clock = registry, allocator, clock
         self._looked_at = -math.inf
 
     async def look(self) -> None:
@@ -44,11 +44,11 @@ class Holds:
             if held is not None and lease.phase in UP and self._is_time(lease, held):
                 return self._tell(lease, held)
             if held is None and lease.reaches_into is not None:
-                return self._book.save(replace(lease, reaches_into=None))
+                return self._registry.save(replace(lease, reaches_into=None))
             return None
 
         step = "looking who runs into a class"
-        if (away := await step_each(step, self._book, look_at, self._book.failures)) is not None:
+        if (away := await step_each(step, self._registry, look_at, self._registry.failures)) is not None:
             raise away
 
     def bound_of(self, lease: Lease, until: float) -> LatestEnd | None:
@@ -71,4 +71,6 @@ class Holds:
             return None
         hold = replace(held.bound(self._clock.now()), words=held.words(self._clock.now()))
         told = replace(lease, reaches_into=hold)
-        return self._book.save(told, audit=[self._allocator.line(told, "gpuspawner", events.ReachesInto(hold.words))])
+        return self._registry.save(
+            told, audit=[self._allocator.line(told, "gpuspawner", events.ReachesInto(hold.words))]
+        )

@@ -121,7 +121,7 @@ class QueueView:
 
     def __init__(self, registry: LeaseRegistry, scheduler: Scheduler, allocator: Allocator, clock: Clock) -> None:
         """Compute nothing before somebody asks."""
-        self._book, self._scheduler, self._observed, self._clock = registry, scheduler, allocator.observed, clock
+        self._registry, self._scheduler, self._observed, self._clock = registry, scheduler, allocator.observed, clock
         self._syncs, self._restrictions, self._estimator = allocator.syncs, allocator.restrictions, allocator.estimator
         self.outages = Outages(registry.store, scheduler, allocator.observed, allocator.syncs)
         self._changes = PlaceChanges()
@@ -250,7 +250,7 @@ class QueueView:
         places = {} if answer is None else self._estimated(answer.places(), answer.as_of)
         if answer is not None:
             numbers = {name: one.number for name, one in places.items() if one.number is not None}
-            self._changes.see(numbers, self._book, self._scheduler.kinds, answer.as_of)
+            self._changes.see(numbers, self._registry, self._scheduler.kinds, answer.as_of)
         asked = {claim.id: _asked(claim) for claim in computed.seen.claims if claim.id in places}
         as_of = computed.seen.now if answer is None else answer.as_of
         return _Pass(computed, time.thread_time() - began, time.monotonic(), as_of, places, asked)
@@ -382,13 +382,13 @@ class QueueView:
         observed, told = self._observed, self._syncs.told
         restrictions = self._restrictions.in_force()
         sources = (
-            self._book.changes,
+            self._registry.changes,
             observed.fleet,
             restrictions,
             observed.seen,
             observed.hub_answers,
             told,
-            self._book.store.outage,
+            self._registry.store.outage,
             observed.hub_outage,
             self._syncs.outage,
         )
@@ -398,7 +398,15 @@ class QueueView:
         seen = self._observed.snapshot()
         offers = [self._as_seen(offer) for offer in self._scheduler.stock(seen)]
         outages = tuple(self.outages.under_way())
-        of_queue = (self._book.changes, seen.hub_answers, seen.fleet.complete, seen.others, offers, begun(seen), told)
+        of_queue = (
+            self._registry.changes,
+            seen.hub_answers,
+            seen.fleet.complete,
+            seen.others,
+            offers,
+            begun(seen),
+            told,
+        )
         known = (*of_queue, outages)
         if known != self._known:
             self._known = known

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Group, Slot
+from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Slot
+from gpuspawner.core.leases.observations import Running
 
 LEASE_ID = "GPUSPAWNER_LEASE_ID"
 """The variable by which a process is known to belong to a lease."""
@@ -16,39 +17,6 @@ PROBE = "GPUSPAWNER_PROBE"
 """The variable that marks what a probe started: it ends with the lease, and is none of the workspace's processes."""
 VARIABLE_PREFIX = "GPUSPAWNER_"
 """Variables with this prefix rebuild a lease after the store is lost."""
-
-
-@dataclass(frozen=True)
-class Running:
-    """One attempt of one lease, as it runs now.
-
-    ``pids`` are its processes, oldest first. ``environment`` holds the ``GPUSPAWNER_*`` variables of the oldest, among
-    them what rebuilds the lease. ``age_seconds`` is the time since the oldest one started.
-
-    ``given`` is what the backend itself gave it where that only counts: (group, number of GPUs) pairs; None where the
-    backend has not given anything yet, or gives exactly what was asked. ``waiting_seconds`` is for how long the backend
-    has found no room for it, and ``waiting`` why; ``ending`` that it is being ended, within ``ends_in_seconds``
-    where that is known; ``disruption`` says why, in a sentence, where the backend itself ends it or is about to.
-    ``unhealthy`` are those of its GPUs, by the backend's own names, that it calls so. ``uuids`` are its GPUs, where
-    ``given`` only counts them and the backend knows which they are. ``kept_since`` is when the
-    backend took ``environment`` into its own keeping, in seconds since the epoch, where no user can write it any more;
-    None where its user may have written it.
-    """
-
-    lease_id: str
-    attempt: int
-    pids: tuple[int, ...] = ()
-    age_seconds: float = 0.0
-    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    given: tuple[tuple[Group, int], ...] | None = None
-    waiting_seconds: float = 0.0
-    waiting: str = ""
-    ending: bool = False
-    disruption: str = ""
-    ends_in_seconds: float | None = None
-    unhealthy: tuple[str, ...] = ()
-    uuids: tuple[str, ...] = ()
-    kept_since: float | None = None
 
 
 class PodName(NamedTuple):

@@ -14,10 +14,11 @@ from functools import partial
 from itertools import chain
 from typing import Any, Protocol, TypeVar
 
-from gpuspawner.backends.base import Backend, ProbeResult, Running
+from gpuspawner.backends.base import Backend, ProbeResult
 from gpuspawner.backends.outages import OutageLog
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Group, NodeName, Slot, group_of, node_in
+from gpuspawner.core.leases.observations import Running
 from gpuspawner.core.outages import Outage
 from gpuspawner.core.quotas.namespaces import Room
 

@@ -115,12 +115,12 @@ async def test_a_grant_s_start_does_not_wait_for_the_start_before_it(world):
     for _ in range(100):
         world.clock.advance(1)
         await world.parts.scheduler.observe(world.clock.now())
-        await world.parts.reconciler.round()
+        await world.parts.engine.round()
         for _ in range(5):
             await world.registry.settled()
             await asyncio.sleep(0)
     assert len(started) == 2  # the second after the lapse and its back-off
-    await world.parts.reconciler.close()
+    await world.parts.engine.close()
 
 
 def waits(world):
@@ -220,7 +220,7 @@ async def test_a_grant_whose_hub_goes_away_before_its_start_is_parked_and_counts
     while world.phase(lease) is not Phase.RESERVED:
         await world.round()
     world.hub.unreachable = "The hub does not answer."  # between the grant and the start of its server
-    world.parts.reconciler._view._listed_at = float("-inf")
+    world.parts.engine._servers._listed_at = float("-inf")
     await world.go_on(5, step=1)
     found = world.now_of(lease)
     assert (found.phase, found.failed_starts, found.asked_at) == (Phase.PARKED, 0, lease.asked_at)

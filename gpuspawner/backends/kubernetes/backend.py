@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpuspawner.backends.base import PodName, ProbeResult, Running
+from gpuspawner.backends.base import PodName, ProbeResult
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
 from gpuspawner.backends.kubernetes.names import HUB_LABEL, LEASE_LABEL
 from gpuspawner.backends.kubernetes.patches import WITH_GPUS, WITHOUT_GPUS, as_json, pod_patch
@@ -19,6 +19,7 @@ from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.view import Believes, ClusterView, believe_all
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Group, Slot
+from gpuspawner.core.leases.observations import Running
 from gpuspawner.core.quotas.namespaces import Room
 from gpuspawner.core.units import show_duration
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.idle.policies import ByHours, IdlePolicy, LifecyclePolicy, Mode, by_hours, policy_for
+from gpuspawner.core.idle.policies import ByHours, IdlePolicy, LifecyclePolicy, by_hours, policy_for
 from gpuspawner.core.leases.lease import Lease
 
 
@@ -27,8 +25,3 @@ def idle_policy_of(catalog: Catalog, lease: Lease, now: float) -> IdlePolicy | N
     if lease.unasked:
         return None
     return policy_of(catalog, lease, now).idle_of(gpus=bool(lease.slots) or lease.request.gpu is not None)
-
-
-def fingerprint(policy: IdlePolicy | None, mode: Mode) -> str:
-    """Return by what a change of what judges a workspace is known, also over a restart."""
-    return hashlib.sha256(f"{mode.value} {policy}".encode()).hexdigest()[:16]

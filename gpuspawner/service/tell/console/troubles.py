@@ -83,10 +83,10 @@ def _of_service(parts: Parts) -> Iterator[Trouble]:
         yield Trouble(
             f"The GPUs were last seen {age} ago.", "gpuspawner server doctor tells why they can't be read.", grave=True
         )
-    if parts.reconciler.orphans.alert:
-        yield Trouble(parts.reconciler.orphans.alert)
+    if parts.engine.observer.orphans.alert:
+        yield Trouble(parts.engine.observer.orphans.alert)
     dcgm = (parts.sampler.dcgm.trouble, *parts.sampler.doubts.sentences(now))
-    for sentence in (*parts.reconciler.lost_identities, *parts.members.missing(), *filter(None, dcgm)):
+    for sentence in (*parts.engine.observer.orphans.lost_identities, *parts.members.missing(), *filter(None, dcgm)):
         yield Trouble(sentence)
 
 

@@ -28,7 +28,7 @@ from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.snapshot import LiveLeases, Snapshot
 from gpuspawner.core.quotas.ledger import rate_of
 from gpuspawner.core.rules import Limit, Quota, Rules, Team, What, Whom
-from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.schedulers.own_queue import InMemoryScheduler
 from gpuspawner.service.engine.scheduler_sync import at_once
 from gpuspawner.service.garbage import look_seldom
 

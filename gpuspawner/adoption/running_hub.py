@@ -20,7 +20,7 @@ UNKNOWN = (
 )
 REMEDY = (
     "Do not restart it yet. Stop it by its API, which leaves the servers running: see Adopt a running hub, "
-    "docs/how-to/adopt.md. From the next start on configure() sets cleanup_servers to False."
+    "docs/how-to/administrators/adopt.md. From the next start on configure() sets cleanup_servers to False."
 )
 
 

@@ -18,12 +18,10 @@ from gpuspawner.catalog.profile_options import FILE, read_menus
 from gpuspawner.catalog.watched_file import Prepared
 from gpuspawner.core.errors import CatalogError, Problem
 from gpuspawner.schedulers.base import Scheduler
-from gpuspawner.schedulers.by_cluster.asked import Asked, ClusterScheduler
-from gpuspawner.schedulers.by_cluster.scheduler import ByClusterScheduler
-from gpuspawner.schedulers.by_cluster.view import SharedView
-from gpuspawner.schedulers.http.client import Client
+from gpuspawner.schedulers.clusters import BoundedScheduler, ClusterScheduler, ClustersScheduler, SharedGpus
+from gpuspawner.schedulers.http.client import SchedulerClient
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
-from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.schedulers.own_queue import InMemoryScheduler
 from gpuspawner.service.engine.lease_documents import is_signed
 from gpuspawner.service.operator.relay import Relay
 
@@ -64,7 +62,7 @@ class Chosen:
     makes_pods: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
     meet: Meet = _nothing
-    """Asks the scheduler what it is. Raises Unfit if it cannot be used, Unavailable if it does not answer."""
+    """Asks the scheduler what it is. Raises UnusableScheduler if it cannot be used, Unavailable if it does not answer."""
     close: Callable[[], Awaitable[None]] = _nothing
 
 
@@ -83,7 +81,7 @@ def choose_backend(
     chosen = replace(chosen, prepare=partial(_same_scheduler, address, chosen.prepare))
     if isinstance(address, HttpSchedulerAddress):
         mine = chosen.scheduler or InMemoryScheduler(chosen.backend, chosen.catalog.gpus)
-        http = HttpScheduler(Client(address, hub_id), mine)
+        http = HttpScheduler(SchedulerClient(address, hub_id), mine)
         return _with(chosen, http, http.meet)
     if address is not None and not chosen.makes_pods:
         right = "they are on a Kubernetes cluster, and this hub has none"
@@ -108,13 +106,13 @@ def _with_owners(chosen: Chosen, queues: KueueQueues | PodQueues | None, hub_id:
         owner = _queue_owner(queues, backend, mine, hub_id)
         return _with(chosen, owner, owner.meet)
     assert isinstance(backend, ClustersBackend)
-    others = dict[str, Asked]()
+    others = dict[str, BoundedScheduler]()
     for name, of_cluster in owned.items():
         one = backend.clusters[name]
         assert isinstance(one, KubernetesBackend)
-        scheduler = _queue_owner(of_cluster, one, SharedView(mine), hub_id)
-        others[name] = Asked(chosen.catalog.clusters[name].title, scheduler)
-    return _with(chosen, ByClusterScheduler(mine, backend.home, others))
+        scheduler = _queue_owner(of_cluster, one, SharedGpus(mine), hub_id)
+        others[name] = BoundedScheduler(chosen.catalog.clusters[name].title, scheduler)
+    return _with(chosen, ClustersScheduler(mine, backend.home, others))
 
 
 def _queue_owner(
@@ -127,9 +125,11 @@ def _queue_owner(
     """
     from gpuspawner.schedulers.kueue.cluster import KueueCluster  # noqa: PLC0415 - an extra
     from gpuspawner.schedulers.kueue.scheduler import KueueScheduler  # noqa: PLC0415
-    from gpuspawner.schedulers.pod_queues.groups import PodGroups  # noqa: PLC0415
-    from gpuspawner.schedulers.pod_queues.scheduler import PodQueueScheduler  # noqa: PLC0415
-    from gpuspawner.schedulers.pod_queues.systems import SYSTEMS  # noqa: PLC0415
+    from gpuspawner.schedulers.pod_queues import (
+        SYSTEMS,  # noqa: PLC0415
+        PodGroups,  # noqa: PLC0415
+        PodQueueScheduler,  # noqa: PLC0415
+    )
 
     settings = backend.settings
     if isinstance(queues, PodQueues):
@@ -142,7 +142,7 @@ def _queue_owner(
 
 
 def _with(
-    chosen: Chosen, scheduler: HttpScheduler | ClusterScheduler | ByClusterScheduler, meet: Meet = _nothing
+    chosen: Chosen, scheduler: HttpScheduler | ClusterScheduler | ClustersScheduler, meet: Meet = _nothing
 ) -> Chosen:
     """Add the scheduler that owns the queue."""
 

@@ -22,7 +22,7 @@ from gpuspawner.catalog.catalog_warnings import needing_pods
 from gpuspawner.catalog.watched_file import OF_SERVICE, PROBLEM, CatalogFile, Prepared
 from gpuspawner.core.authentication import hub_id_of, hub_token
 from gpuspawner.core.errors import CatalogError, Unavailable
-from gpuspawner.schedulers.base import Unfit
+from gpuspawner.schedulers.base import UnusableScheduler
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.service.app import Options, Service
 from gpuspawner.service.backend_choice import BACKEND, CLUSTER, BackendError, Chosen, choose_backend
@@ -189,8 +189,8 @@ async def _meet_scheduler(chosen: Chosen) -> None:
         BackendError: the scheduler cannot be used.
     """
     try:
-        await chosen.meet()
-    except Unfit as error:
+        await chosen.connect()
+    except UnusableScheduler as error:
         raise BackendError(str(error)) from error
     except Unavailable as error:
         log.warning("%s Nothing is granted until it does. Running workspaces are not affected.", error)

@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 
 from fake_kueue import is_true
+from gpuspawner.schedulers.kueue.workloads import HELD, name_of
 from kubernetes import client
 from lease_builders import KINDS, NOW, a_lease, a_request
 
@@ -21,10 +22,9 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Gpu, Group
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.snapshot import Snapshot
-from gpuspawner.schedulers.kueue.asks import HELD, name_of
 from gpuspawner.schedulers.kueue.cluster import KueueCluster
 from gpuspawner.schedulers.kueue.scheduler import KueueScheduler
-from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.schedulers.own_queue import InMemoryScheduler
 from tools.cluster.kueue import Kueue
 
 HUB = "h" * 32

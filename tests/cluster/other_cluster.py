@@ -1,4 +1,4 @@
-"""The other cluster's side of `clusters:`, as docs/how-to/clusters.md has an administrator prepare it."""
+"""The other cluster's side of `clusters:`, as docs/how-to/administrators/clusters.md has an administrator prepare it."""
 
 import os
 import re

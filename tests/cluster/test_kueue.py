@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from fake_kueue import is_true
+from gpuspawner.schedulers.kueue.workloads import name_of
 from kueue_world import API, NOTICE_SECONDS, a_world, asks, hold, installed
 from lease_builders import NOW
 
@@ -11,7 +12,6 @@ from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.leases.transitions import successor
-from gpuspawner.schedulers.kueue.asks import name_of
 
 pytestmark = pytest.mark.slow
 

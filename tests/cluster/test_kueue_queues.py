@@ -10,7 +10,7 @@ from gpuspawner.backends.kubernetes.api import Api
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.cli import main
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.schedulers.base import Unfit
+from gpuspawner.schedulers.base import UnusableScheduler
 from gpuspawner.schedulers.kueue.cluster import KueueCluster
 from tools.cluster.kueue import MANAGED
 
@@ -122,7 +122,7 @@ async def test_a_namespace_whose_pods_it_holds_back_is_refused_at_start(world, o
         settings = ClusterSettings(namespace, str(one_machine.kubeconfig))
         api = Api(settings)
         try:
-            with pytest.raises(Unfit, match=f"Leave {namespace} out of managedJobsNamespaceSelector"):
+            with pytest.raises(UnusableScheduler, match=f"Leave {namespace} out of managedJobsNamespaceSelector"):
                 await KueueCluster(api, settings, namespace, HUB).meet()
         finally:
             await api.close()

@@ -1,4 +1,4 @@
-"""A hub under a path prefix: form, service pages, API and command line, as docs/how-to/prefix.md has it."""
+"""A hub under a path prefix: form, service pages, API and command line, as docs/how-to/administrators/prefix.md has it."""
 
 import re
 import sys

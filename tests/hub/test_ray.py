@@ -1,4 +1,4 @@
-"""The template of docs/how-to/ray.md: a workspace that is the client of a real Ray head."""
+"""The template of docs/how-to/administrators/ray.md: a workspace that is the client of a real Ray head."""
 
 import contextlib
 import os

@@ -11,6 +11,7 @@ from functools import partial
 import requests
 from cluster_objects import SHARED, a_node
 from fake_kueue import FakeKueue
+from gpuspawner.schedulers.clusters import BoundedScheduler, ClustersScheduler, SharedGpus
 from harness.waiting import until
 from kube_api import KubeApi
 from late_scheduler import LateScheduler
@@ -29,18 +30,13 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Autoscale
 from gpuspawner.core.quotas.namespaces import Room
 from gpuspawner.schedulers.base import Scheduler
-from gpuspawner.schedulers.by_cluster.asked import Asked
-from gpuspawner.schedulers.by_cluster.scheduler import ByClusterScheduler
-from gpuspawner.schedulers.by_cluster.view import SharedView
-from gpuspawner.schedulers.http.client import Client
+from gpuspawner.schedulers.http.client import SchedulerClient
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
 from gpuspawner.schedulers.kueue.cluster import KueueCluster
 from gpuspawner.schedulers.kueue.scheduler import KueueScheduler
-from gpuspawner.schedulers.memory import InMemoryScheduler
-from gpuspawner.schedulers.pod_queues.groups import PodGroups
-from gpuspawner.schedulers.pod_queues.scheduler import PodQueueScheduler
-from gpuspawner.schedulers.pod_queues.systems import SYSTEMS
+from gpuspawner.schedulers.own_queue import InMemoryScheduler
+from gpuspawner.schedulers.pod_queues import SYSTEMS, PodGroups, PodQueueScheduler
 
 
 @dataclass
@@ -200,7 +196,7 @@ async def over_http(folder, _monkeypatch):
         async def cut_off():
             backend.unreachable = "The machine does not answer."
 
-        client = Client(HttpSchedulerAddress(url, str(folder / "token")), "hub")
+        client = SchedulerClient(HttpSchedulerAddress(url, str(folder / "token")), "hub")
         scheduler = Settled(client, mine, server)
         yield World(
             scheduler,
@@ -243,8 +239,8 @@ async def over_kueue(folder, monkeypatch):
 @asynccontextmanager
 async def over_kueue_of_one_cluster(folder, monkeypatch):
     async with over_kubernetes(folder, monkeypatch, cluster="east") as world:
-        kueue, there = a_kueue(SharedView(world.scheduler))
-        scheduler = ByClusterScheduler(world.scheduler, "home", {"east": Asked("US East", there)})
+        kueue, there = a_kueue(SharedGpus(world.scheduler))
+        scheduler = ClustersScheduler(world.scheduler, "home", {"east": Asked("US East", there)})
         yield replace(world, scheduler=scheduler, foretells=False, forget=kueue.forget)
         await scheduler.close()
 
@@ -252,8 +248,8 @@ async def over_kueue_of_one_cluster(folder, monkeypatch):
 @asynccontextmanager
 async def over_ours_of_one_cluster(folder, monkeypatch):
     async with over_kubernetes(folder, monkeypatch, cluster="east") as world:
-        _, there = a_kueue(SharedView(world.scheduler))
-        yield replace(world, scheduler=ByClusterScheduler(world.scheduler, "home", {"home": Asked("Here", there)}))
+        _, there = a_kueue(SharedGpus(world.scheduler))
+        yield replace(world, scheduler=ClustersScheduler(world.scheduler, "home", {"home": Asked("Here", there)}))
         await there.close()
 
 

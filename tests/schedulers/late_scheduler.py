@@ -8,7 +8,7 @@ from gpuspawner.core.queue.decisions import decide
 from gpuspawner.core.queue.estimates import queue_places
 from gpuspawner.core.queue.snapshot import claim_of
 from gpuspawner.schedulers.base import Answer, Capabilities, Grant, Preempted, Refusal
-from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.schedulers.own_queue import InMemoryScheduler
 
 
 class LateScheduler(InMemoryScheduler):

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from gpuspawner.schedulers.clusters import BoundedScheduler, ClustersScheduler, asked
 from harness.waiting import until
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,10 +20,7 @@ from gpuspawner.core.outages import Outage
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 from gpuspawner.core.quotas.namespaces import Room
 from gpuspawner.core.rules import HeldBack, Notice
-from gpuspawner.schedulers.base import SCHEDULER, Capabilities, Preempted, Unfit
-from gpuspawner.schedulers.by_cluster import asked
-from gpuspawner.schedulers.by_cluster.asked import Asked
-from gpuspawner.schedulers.by_cluster.scheduler import ByClusterScheduler
+from gpuspawner.schedulers.base import SCHEDULER, Capabilities, Preempted, UnusableScheduler
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
 
 GPU = "nvidia.com/gpu"
@@ -60,7 +58,7 @@ class Batch(LateScheduler):
 
     async def meet(self):
         if self.unfit:
-            raise Unfit("There is no Batch.")
+            raise UnusableScheduler("There is no Batch.")
 
     async def sync(self, seen):
         self.told = seen
@@ -79,7 +77,7 @@ class World:
         self.ours = KubernetesScheduler(self.backend, kinds)
         self.batch = Batch(self.ours)
         self.asked = Asked("US East", self.batch)
-        self.scheduler = ByClusterScheduler(self.ours, "west", {"east": self.asked})
+        self.scheduler = ClustersScheduler(self.ours, "west", {"east": self.asked})
 
     async def looked(self):
         for _ in range(2):

@@ -23,9 +23,9 @@ from gpuspawner.core.errors import GpuspawnerError, Unavailable
 from gpuspawner.core.gpus.fleet import Gpu
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
-from gpuspawner.schedulers.http.client import Client
+from gpuspawner.schedulers.http.client import SchedulerClient
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
-from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.schedulers.own_queue import InMemoryScheduler
 
 GPUS = {"n1": ("a100", ["A", "B"]), "n2": ("a100", ["C"]), "n3": ("t4", ["T"])}
 INVENTORY = Inventory.read(
@@ -71,7 +71,7 @@ class Both:
     async def begin_client(self):
         mine = InMemoryScheduler(FakeBackend(fleet_of()), {"a100": A100, "t4": T4})
         await mine.observe(self.now)
-        client = Client(HttpSchedulerAddress(self.url, self.token_file, TIMEOUT_SECONDS), "hub")
+        client = SchedulerClient(HttpSchedulerAddress(self.url, self.token_file, TIMEOUT_SECONDS), "hub")
         fetched = client._fetched
 
         def remember(asked, size):

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 import requests
+from gpuspawner.schedulers.http.claims import asked
+from gpuspawner.schedulers.http.models import written
 from harness.waiting import until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -21,11 +23,9 @@ from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 from gpuspawner.core.rules import Notice
 from gpuspawner.schedulers.base import SCHEDULER
-from gpuspawner.schedulers.http.answers import written
-from gpuspawner.schedulers.http.asks import asked
-from gpuspawner.schedulers.http.client import AT_ONCE, Client, TurnedDown
+from gpuspawner.schedulers.http.client import AT_ONCE, RequestRejected, SchedulerClient
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
-from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.schedulers.own_queue import InMemoryScheduler
 
 SIGNED = {"Authorization": f"Bearer {TOKEN}"}
 FAULTS = ("slow", "late", "error", "error_after", "cut", "cut_after", "twice")
@@ -212,7 +212,7 @@ async def test_what_was_granted_is_not_given_to_what_is_asked_anew_and_turned_do
     both.leases[name] = replace(lease, attempt=lease.attempt + 1)
 
     async def refuse(*_):
-        raise TurnedDown(422, "unknown_kind", "It has no such GPU.")
+        raise RequestRejected(422, "unknown_kind", "It has no such GPU.")
 
     monkeypatch.setattr(telling._client, "claim", refuse)
     answer = await both.scheduler.sync(both.seen())
@@ -309,7 +309,9 @@ async def test_a_flood_of_open_forms_takes_half_the_turns_from_claims_at_most(tm
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    client = Client(HttpSchedulerAddress(f"http://127.0.0.1:{port}", str(tmp_path / "token"), timeout_seconds=30), "h")
+    client = SchedulerClient(
+        HttpSchedulerAddress(f"http://127.0.0.1:{port}", str(tmp_path / "token"), timeout_seconds=30), "h"
+    )
     forms = [asyncio.create_task(client.offers({})) for _ in range(100)]
     await asyncio.wait_for(client.release("lease-1"), 20)
     assert 0 < len(begun) <= AT_ONCE // 2

@@ -13,9 +13,9 @@ from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.catalog import HttpSchedulerAddress
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.queue.snapshot import Snapshot
-from gpuspawner.schedulers.http.client import AT_ONCE, Client
+from gpuspawner.schedulers.http.client import AT_ONCE, SchedulerClient
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
-from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.schedulers.own_queue import InMemoryScheduler
 
 ABLE = {
     "contract": "1.0",
@@ -61,7 +61,9 @@ async def odd():
     server = HTTPServer(Application([(".*", Odd, {"asked": asked, "failing": failing})]))
     server.add_sockets([socket])
     address = HttpSchedulerAddress(f"http://127.0.0.1:{port}", "", timeout_seconds=30)
-    scheduler = HttpScheduler(Client(address, "hub"), InMemoryScheduler(FakeBackend(fake_gpus("a100", 1)), KINDS))
+    scheduler = HttpScheduler(
+        SchedulerClient(address, "hub"), InMemoryScheduler(FakeBackend(fake_gpus("a100", 1)), KINDS)
+    )
     await scheduler.observe(NOW)
     yield scheduler, asked, failing
     await scheduler.close()

@@ -6,6 +6,9 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from gpuspawner.schedulers.http.claims import besides, held, held_by, is_kept, merge_stock, place_of, slots_of, wanted
+from gpuspawner.schedulers.http.models import Capabilities, Grant, Offers, State, Stock, written
+from gpuspawner.schedulers.http.sync import Mirror
 from hypothesis import given
 from hypothesis import strategies as st
 from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
@@ -16,12 +19,7 @@ from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.snapshot import claim_of
 from gpuspawner.schedulers.base import Offer
-from gpuspawner.schedulers.http.answers import Capabilities, Grant, Offers, State, Stock, written
-from gpuspawner.schedulers.http.asks import held, is_kept, wanted
-from gpuspawner.schedulers.http.client import unfit
-from gpuspawner.schedulers.http.gives import besides, held_by, offers_told, place_of, slots_of
-from gpuspawner.schedulers.http.mirror import Mirror
-from gpuspawner.schedulers.http.signing import Deliveries, signature
+from gpuspawner.schedulers.http.client import Deliveries, signature, unfit
 
 AT = "2026-11-25T16:30:00Z"
 
@@ -127,9 +125,9 @@ def test_unknown_is_never_zero():
         Stock.model_validate({**entry, "cluster": "east"}),
         Stock.model_validate({**entry, "cluster": "west", "free": None}),
     ]
-    (told,) = offers_told(mine, stock, "Batch")
+    (told,) = merge_stock(mine, stock, "Batch")
     assert (told.free, told.total, told.waiting) == (None, 8, 1)
-    (told,) = offers_told(mine, None, "Batch")
+    (told,) = merge_stock(mine, None, "Batch")
     assert (told.free, told.total) == (None, None)
 
 

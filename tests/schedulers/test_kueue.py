@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 from fake_kueue import RESOURCE, FakeKueue, is_true, requeued
+from gpuspawner.schedulers.kueue.models import Workload
+from gpuspawner.schedulers.kueue.workloads import FAILED, HELD, name_of
 from lease_builders import KINDS, NOW, a_lease, a_request
 
 from gpuspawner.backends.fake import FakeBackend
@@ -18,11 +20,9 @@ from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.leases.transitions import successor
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 from gpuspawner.schedulers.base import SCHEDULER
-from gpuspawner.schedulers.kueue.asks import FAILED, HELD, name_of
 from gpuspawner.schedulers.kueue.cluster import KueueCluster
-from gpuspawner.schedulers.kueue.objects import Workload
 from gpuspawner.schedulers.kueue.scheduler import KueueScheduler
-from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.schedulers.own_queue import InMemoryScheduler
 
 HUB = "h" * 32
 LABELS = {"big": {"product": "A100"}, "small": {"product": "T4"}}

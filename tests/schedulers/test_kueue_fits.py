@@ -5,7 +5,7 @@ from fake_kueue import FakeKueue
 
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.schedulers.base import Unfit
+from gpuspawner.schedulers.base import UnusableScheduler
 from gpuspawner.schedulers.kueue.cluster import KueueCluster
 
 HUB = "h" * 32
@@ -29,7 +29,7 @@ async def test_one_that_fits_is_met(kueue):
 )
 async def test_no_kueue_or_an_old_one_is_refused_with_what_to_install(kueue, serves, words):
     kueue.serves = serves
-    with pytest.raises(Unfit, match=words):
+    with pytest.raises(UnusableScheduler, match=words):
         await of(kueue).meet()
 
 
@@ -37,12 +37,12 @@ async def test_one_that_does_not_answer_is_waited_for(kueue):
     kueue.away = True
     with pytest.raises(Unavailable) as told:
         await of(kueue).meet()
-    assert not isinstance(told.value, Unfit)
+    assert not isinstance(told.value, UnusableScheduler)
 
 
 async def test_a_namespace_whose_pods_kueue_holds_back_is_refused_with_the_remedy(kueue):
     kueue.gates = True
-    with pytest.raises(Unfit) as told:
+    with pytest.raises(UnusableScheduler) as told:
         await of(kueue).meet()
     assert "Leave jhub out of managedJobsNamespaceSelector" in str(told.value)
     assert "manageJobsWithoutQueueName: false" in str(told.value)

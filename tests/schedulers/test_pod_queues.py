@@ -18,11 +18,17 @@ from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
-from gpuspawner.schedulers.base import Unfit
+from gpuspawner.schedulers.base import UnusableScheduler
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
-from gpuspawner.schedulers.pod_queues.groups import PodGroups
-from gpuspawner.schedulers.pod_queues.scheduler import PodQueueScheduler
-from gpuspawner.schedulers.pod_queues.systems import NO_QUEUE, NO_ROOM, NOT_TAKEN, SYSTEMS, why_it_waits
+from gpuspawner.schedulers.pod_queues import (
+    NO_QUEUE,
+    NO_ROOM,
+    NOT_TAKEN,
+    SYSTEMS,
+    PodGroups,
+    PodQueueScheduler,
+    explain_wait,
+)
 
 HUB = "h" * 32
 KINDS = {
@@ -98,12 +104,12 @@ def asks(name, at=0, count=1, gpu="a100", **changes):
 @pytest.mark.parametrize("name", SAID)
 def test_what_a_podgroup_says_is_a_plain_sentence(name):
     system, status, sentence = SAID[name]
-    assert why_it_waits(SYSTEMS[system], status, "") == sentence
+    assert explain_wait(SYSTEMS[system], status, "") == sentence
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_where_a_podgroup_says_nothing_its_pod_does(system):
-    assert why_it_waits(SYSTEMS[system], {}, "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.") == NO_ROOM
+    assert explain_wait(SYSTEMS[system], {}, "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.") == NO_ROOM
 
 
 async def test_who_finds_no_gpu_free_is_granted_ones_that_are_coming_so_that_its_pod_waits(world):
@@ -221,5 +227,7 @@ async def test_a_cluster_without_it_is_refused_with_the_remedy(world, monkeypatc
 
     await world.scheduler.meet()
     monkeypatch.setattr(world.backend.api, "get", get)
-    with pytest.raises(Unfit, match=r"does not serve .* Install .*, or take it out of the catalog's scheduler\."):
+    with pytest.raises(
+        UnusableScheduler, match=r"does not serve .* Install .*, or take it out of the catalog's scheduler\."
+    ):
         await world.scheduler.meet()

@@ -9,8 +9,7 @@ from gpuspawner.adoption.doctor import cluster_checks, kueue_checks
 from gpuspawner.adoption.doctor.findings import Answer, Finding, bad
 from gpuspawner.catalog import KueueQueues
 from gpuspawner.schedulers.kueue.cluster import API, NOT_FOUND, PLACES
-from gpuspawner.schedulers.kueue.fits import DRY_RUN, trial, why_unfit
-from gpuspawner.schedulers.kueue.objects import GROUP, spec_of, to_queue
+from gpuspawner.schedulers.kueue.models import DRY_RUN, GROUP, explain_unusable, spec_of, to_queue, trial
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
@@ -28,7 +27,7 @@ async def judged(cluster: Asked, workspaces: str, queues: KueueQueues) -> list[F
     group = await cluster.ask(f"/apis/{GROUP}")
     if not group.ok and group.status != NOT_FOUND:
         return [kueue_checks.not_told(group)]
-    if why := why_unfit(group.body if group.ok else None):
+    if why := explain_unusable(group.body if group.ok else None):
         return [bad(kueue_checks.CHECK, why, kueue_checks.UPGRADE)]
     found = [*kueue_checks.served(await cluster.ask(API), await cluster.ask(f"/openapi/v3{API}"))]
     namespace = quote(queues.namespace or workspaces, safe="")

@@ -18,7 +18,7 @@ from gpuspawner.service.clock import SteadyClock
 from gpuspawner.service.engine.dcgm import ask
 from gpuspawner.service.engine.dcgm_values import JITTER, SOURCE, Series, missing_activity, read
 
-PAGE = "docs/idleness.md says how."
+PAGE = "docs/how-to/administrators/dcgm.md says how."
 INSTALL = "Install gpuspawner[workspace], which brings nvidia-ml-py, into the image."
 NAMES_SHOWN = 5
 

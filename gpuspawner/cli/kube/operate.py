@@ -26,7 +26,7 @@ from gpuspawner.core.resources.showing import shown
 from gpuspawner.service.health import ROUTES, Health
 from gpuspawner.service.log import FORMS, TEXT, begin_log
 from gpuspawner.service.operator.operator import AT_ONCE, ROUND_SECONDS
-from gpuspawner.service.start_up import SERVICE, StartError, check_address, read_listen, read_mapping, secret_in
+from gpuspawner.service.serve_options import SERVICE, StartError, check_address, read_listen, read_mapping, secret_in
 from gpuspawner.spawner.client import LeaseClient
 
 log = logging.getLogger("gpuspawner")

@@ -11,8 +11,9 @@ from gpuspawner.cli.errors import InvalidError
 from gpuspawner.core.errors import CatalogError, NoPort
 from gpuspawner.service.backend_choice import BackendError
 from gpuspawner.service.log import FORMS
+from gpuspawner.service.serve_options import ServeOptions, StartError
 from gpuspawner.service.settings import SettingsError
-from gpuspawner.service.start_up import ServeOptions, StartError, run_service
+from gpuspawner.service.start_up import run_service
 
 CLUSTER_HELP = """\
 YAML: the cluster's settings that configure() otherwise finds in the hub's configuration: namespace, where workspaces

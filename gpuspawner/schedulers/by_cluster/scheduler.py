@@ -16,9 +16,8 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Kinds
 from gpuspawner.core.leases.lease import WAITING, Lease
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
-from gpuspawner.schedulers.base import Answer, Capabilities, Preview, Scheduler
-from gpuspawner.schedulers.by_cluster.asked import Asked
-from gpuspawner.schedulers.passing_on import PassingOn
+from gpuspawner.schedulers.base import Answer, Capabilities, PassingOn, Preview, Scheduler
+from gpuspawner.schedulers.clusters import Asked
 
 
 class ByClusterScheduler(PassingOn):

@@ -8,8 +8,7 @@ from typing import Any
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
-from gpuspawner.schedulers.base import Answer, Capabilities, Preview
-from gpuspawner.schedulers.passing_on import PassingOn
+from gpuspawner.schedulers.base import Answer, Capabilities, PassingOn, Preview
 
 
 class SharedView(PassingOn):

@@ -8,7 +8,7 @@ from typing import Any
 from gpuspawner.core.gpus.fleet import Fleet, Slot
 from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease, Phase
 from gpuspawner.core.queue.snapshot import Claim, claim_of
-from gpuspawner.schedulers.http.answers import Stands, State
+from gpuspawner.schedulers.http.models import Stands, State
 
 TTL_SECONDS = 3600.0
 """What waits is released so long after we were last heard. Arbitrary: an upgrade of the hub takes less."""

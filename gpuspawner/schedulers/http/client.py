@@ -18,7 +18,7 @@ from tornado.tcpclient import TCPClient
 from gpuspawner.catalog import HttpSchedulerAddress
 from gpuspawner.core.errors import GpuspawnerError, Unavailable
 from gpuspawner.schedulers.base import Unfit
-from gpuspawner.schedulers.http.answers import Capabilities, Claims, Error, Offers, State, StockList
+from gpuspawner.schedulers.http.models import Capabilities, Claims, Error, Offers, State, StockList
 
 T = TypeVar("T", bound=BaseModel)
 

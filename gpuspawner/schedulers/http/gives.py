@@ -12,8 +12,8 @@ from gpuspawner.core.queue.estimates import Place
 from gpuspawner.core.queue.snapshot import LEAST_WAIT_SECONDS
 from gpuspawner.core.units import show_duration, show_money, show_time
 from gpuspawner.schedulers.base import Offer
-from gpuspawner.schedulers.http.answers import Grant, Reason, State, Stock
-from gpuspawner.schedulers.http.answers import Offer as Told
+from gpuspawner.schedulers.http.models import Grant, Reason, State, Stock
+from gpuspawner.schedulers.http.models import Offer as Told
 
 OF_THE_QUEUE = frozenset({"no_gpus_free", "behind_others", "not_before", "starting", "preempted", "expired"})
 """Codes of the contract that are no rule: its turn has not come."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from gpuspawner.core.queue.snapshot import Claim
-from gpuspawner.schedulers.http.answers import Claims, Stands, State
-from gpuspawner.schedulers.http.asks import natural_revision
+from gpuspawner.schedulers.http.claims import natural_revision
+from gpuspawner.schedulers.http.models import Claims, Stands, State
 
 
 class Mirror:

@@ -17,18 +17,33 @@ from gpuspawner.core.queue.estimates import Place
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.core.rules import LatestEnd
 from gpuspawner.core.units import show_time
-from gpuspawner.schedulers.base import SCHEDULER, Answer, Capabilities, Grant, Offer, Preempted, Preview, Refusal
+from gpuspawner.schedulers.base import (
+    SCHEDULER,
+    Answer,
+    Capabilities,
+    Grant,
+    Offer,
+    PassingOn,
+    Preempted,
+    Preview,
+    Refusal,
+)
 from gpuspawner.schedulers.base import Scheduler as Seam
-from gpuspawner.schedulers.http.answers import Capabilities as Told
-from gpuspawner.schedulers.http.answers import Stands, State, StockList, written
-from gpuspawner.schedulers.http.asks import asked, is_told
-from gpuspawner.schedulers.http.client import Client, TurnedDown
-from gpuspawner.schedulers.http.gives import besides, held_by, offers_told, place_of, place_offered, slots_of
-from gpuspawner.schedulers.http.mirror import Mirror
-from gpuspawner.schedulers.http.signing import Deliveries
-from gpuspawner.schedulers.http.telling import Telling
+from gpuspawner.schedulers.http.claims import (
+    asked,
+    besides,
+    held_by,
+    is_told,
+    offers_told,
+    place_of,
+    place_offered,
+    slots_of,
+)
+from gpuspawner.schedulers.http.client import Client, Deliveries, TurnedDown
+from gpuspawner.schedulers.http.models import Capabilities as Told
+from gpuspawner.schedulers.http.models import Stands, State, StockList, written
+from gpuspawner.schedulers.http.sync import Mirror, Telling
 from gpuspawner.schedulers.own_queue import without_gpus
-from gpuspawner.schedulers.passing_on import PassingOn
 
 log = logging.getLogger("gpuspawner.scheduler")
 

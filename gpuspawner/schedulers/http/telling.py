@@ -14,10 +14,10 @@ from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.leases.lease import HOLDING, Lease
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.schedulers.base import SCHEDULER
-from gpuspawner.schedulers.http.answers import State
-from gpuspawner.schedulers.http.asks import Clock, is_kept, is_told, wanted
+from gpuspawner.schedulers.http.claims import Clock, is_kept, is_told, wanted
 from gpuspawner.schedulers.http.client import AT_ONCE, Client, TurnedDown
-from gpuspawner.schedulers.http.mirror import Mirror
+from gpuspawner.schedulers.http.models import State
+from gpuspawner.schedulers.http.sync import Mirror
 
 log = logging.getLogger("gpuspawner.scheduler")
 

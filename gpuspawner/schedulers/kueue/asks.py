@@ -15,7 +15,7 @@ from gpuspawner.core.gpus import pools
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind, written_name
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.schedulers.kueue.objects import GROUP, POD_SET, VERSION, Flavor, Json, Queue
+from gpuspawner.schedulers.kueue.models import GROUP, POD_SET, VERSION, Flavor, Json, Queue
 
 WHOLE_GPU = "nvidia.com/gpu"
 ASKS = "gpuspawner.io/asks"

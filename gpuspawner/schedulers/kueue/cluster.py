@@ -17,7 +17,7 @@ from gpuspawner.backends.kubernetes.watches import Watch
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.schedulers.base import Unfit
 from gpuspawner.schedulers.kueue import fits
-from gpuspawner.schedulers.kueue.objects import (
+from gpuspawner.schedulers.kueue.models import (
     GROUP,
     VERSION,
     Flavor,
@@ -29,7 +29,7 @@ from gpuspawner.schedulers.kueue.objects import (
     to_flavor,
     to_queue,
 )
-from gpuspawner.schedulers.kueue.steps import Verb, Write
+from gpuspawner.schedulers.kueue.scheduler import Verb, Write
 
 log = logging.getLogger("gpuspawner.scheduler")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpuspawner.schedulers.kueue.objects import VERSION, Json
+from gpuspawner.schedulers.kueue.models import VERSION, Json
 
 GATE = "kueue.x-k8s.io/admission"
 """The scheduling gate of pods that Kueue manages itself."""

@@ -14,7 +14,7 @@ from gpuspawner.core.queue.decisions import Held
 from gpuspawner.core.queue.estimates import Place
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.text_fields import plain_text
-from gpuspawner.schedulers.kueue.objects import Flavor, Json, Pending, Queue, Workload
+from gpuspawner.schedulers.kueue.models import Flavor, Json, Pending, Queue, Workload
 
 TITLE = "Kueue"
 WAITS_FOR_QUOTA = "WaitingForQuota"

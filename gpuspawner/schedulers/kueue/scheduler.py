@@ -16,13 +16,12 @@ from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.estimates import Place
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
-from gpuspawner.schedulers.base import SCHEDULER, Answer, Capabilities, Grant, Preempted, Preview, Refusal
+from gpuspawner.schedulers.base import SCHEDULER, Answer, Capabilities, Grant, PassingOn, Preempted, Preview, Refusal
 from gpuspawner.schedulers.base import Scheduler as Seam
 from gpuspawner.schedulers.kueue import asks, gives, steps
 from gpuspawner.schedulers.kueue.cluster import KueueCluster
-from gpuspawner.schedulers.kueue.objects import VERSION, Pending, Queue, Workload
+from gpuspawner.schedulers.kueue.models import VERSION, Pending, Queue, Workload
 from gpuspawner.schedulers.own_queue import without_gpus
-from gpuspawner.schedulers.passing_on import PassingOn
 
 
 class KueueScheduler(PassingOn):

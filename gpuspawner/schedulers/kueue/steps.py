@@ -12,8 +12,8 @@ from enum import Enum
 from typing import Any
 
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
-from gpuspawner.schedulers.kueue.asks import ASKS, FAILED, HELD, REVISION, Wanted, failures
-from gpuspawner.schedulers.kueue.objects import Json, Workload
+from gpuspawner.schedulers.kueue.models import Json, Workload
+from gpuspawner.schedulers.kueue.workloads import ASKS, FAILED, HELD, REVISION, Wanted, failures
 
 BACK_AT_ONCE = frozenset({"Preempted", "NodeFailures"})
 """Evictions after which Kueue's own controllers have a job wait again at once; after others Kueue itself says when."""

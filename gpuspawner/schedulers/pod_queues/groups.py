@@ -11,7 +11,7 @@ from gpuspawner.backends.kubernetes.api import Api, ApiRefused
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.watches import Watch
 from gpuspawner.schedulers.base import Unfit
-from gpuspawner.schedulers.pod_queues.systems import Json, System
+from gpuspawner.schedulers.pod_queues import Json, System
 
 NOT_FOUND = 404
 MANIFEST = "hub_config/kubernetes-podgroups-rbac.yaml"

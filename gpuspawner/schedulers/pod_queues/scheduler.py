@@ -17,12 +17,10 @@ from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.estimates import Place
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.units import show_duration
-from gpuspawner.schedulers.base import Answer, Capabilities, Grant, Preview
+from gpuspawner.schedulers.base import Answer, Capabilities, Grant, PassingOn, Preview
 from gpuspawner.schedulers.base import Scheduler as Seam
 from gpuspawner.schedulers.own_queue import without_gpus
-from gpuspawner.schedulers.passing_on import PassingOn
-from gpuspawner.schedulers.pod_queues.groups import PodGroups
-from gpuspawner.schedulers.pod_queues.systems import SYSTEMS, beside, queue_of, why_it_waits
+from gpuspawner.schedulers.pod_queues import SYSTEMS, PodGroups, beside, queue_of, why_it_waits
 
 Given = tuple[GpuKind, tuple[Slot, ...]]
 

@@ -47,7 +47,7 @@ async def measure(url: str, token: Path) -> None:
     await mine.observe(time.time())
     while True:
         try:
-            await client.meet()
+            await client.connect()
             break
         except Unavailable:
             await asyncio.sleep(0.1)

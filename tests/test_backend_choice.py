@@ -5,7 +5,6 @@ import sys
 from dataclasses import replace
 
 import pytest
-from gpuspawner.schedulers.clusters import ClustersScheduler
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.fleet import Toleration
@@ -15,6 +14,7 @@ from gpuspawner.catalog import load_catalog, load_text
 from gpuspawner.catalog.profile_options import Menu, MenuOption, write_menus
 from gpuspawner.core.errors import CatalogError
 from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.schedulers.clusters import ClustersScheduler
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
 from gpuspawner.service.backend_choice import BackendError, choose_backend
 

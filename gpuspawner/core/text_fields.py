@@ -388,6 +388,9 @@ def closest(name: str, known: Sequence[str], most: int = 100) -> str:
 # --- text of other programs
 
 
+LOG_FORMATS = ("text", "json")
+"""The forms of the service's log: lines for people, or one JSON object a line."""
+
 FORMAT = "Cf"
 """The category of letters that show nothing and change how others are shown, such as those of writing direction."""
 

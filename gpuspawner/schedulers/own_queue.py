@@ -1,18 +1,19 @@
-"""What schedulers share whose queue is ours: the view of a backend's GPUs, answers, previews and offers."""
+"""Our own queue: the base of its schedulers, the view of a backend's GPUs, and the scheduler of one machine."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from math import inf
+from typing import Any
 
 from gpuspawner.backends.base import Backend
 from gpuspawner.backends.outages import OutageLog
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind
+from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Kinds, Slot
 from gpuspawner.core.gpus.placement import (
     UNKNOWN,
     count_all,
@@ -24,24 +25,25 @@ from gpuspawner.core.gpus.placement import (
     used_shares,
 )
 from gpuspawner.core.leases.lease import WAITING, Lease
+from gpuspawner.core.leases.request import Request
 from gpuspawner.core.outages import GPU_SOURCE
 from gpuspawner.core.queue.decisions import Decision, PlaceLimits, decide, kept_free
 from gpuspawner.core.queue.estimates import Place, queue_places
 from gpuspawner.core.queue.forecasts import RunTimes, past_run
 from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
+from gpuspawner.core.quotas.namespaces import Room
 from gpuspawner.core.quotas.usage import Tally
 from gpuspawner.schedulers.base import Answer, Capabilities, Grant, Offer, Preview
 
 LEARN_SECONDS = 600.0
-"""So often it is looked at what is asked for. Arbitrary: what people ask for changes by the day."""
+"""How often the demand is recomputed. Arbitrary: what people request changes by the day."""
 
 
-class View:
-    """The GPUs of a backend, as they were last seen. Nothing is known before the first look."""
+class FleetView:
+    """The GPUs of a backend as last observed, and what is derived from them."""
 
     def __init__(self, backend: Backend) -> None:
-        """Look at nothing yet."""
         self._backend = backend
         self.fleet = Fleet()
         self._outages = OutageLog()
@@ -53,7 +55,7 @@ class View:
         self._sizes: Counter[str] = Counter()
 
     async def observe(self, now: float) -> Fleet:
-        """Ask the backend. Raises Unavailable; the last complete view stays in force, with the outage."""
+        """Ask the backend. Raises Unavailable, and the last complete view stays valid with the outage."""
         try:
             found = await self._backend.fleet()
         except Unavailable as error:
@@ -66,10 +68,10 @@ class View:
         self.fleet = replace(found, observed_at=now - found.age_seconds)
         return self.fleet
 
-    def knowing_demand(self, seen: Snapshot) -> Snapshot:
-        """Return the snapshot with what will be asked for: more of what is asked for, and held, now.
+    def with_demand(self, seen: Snapshot) -> Snapshot:
+        """Return the snapshot with the expected demand: what is requested and held now.
 
-        It is looked at now and then only: what placements have worked out by it is kept meanwhile.
+        It is recomputed seldom, so that placements can keep what they derived from it.
         """
         if self._counted is not seen.fleet.gpus:
             self._counted, self._sizes = seen.fleet.gpus, Counter(gpu.pool for gpu in seen.fleet.gpus)
@@ -80,7 +82,7 @@ class View:
         return replace(seen, demand=self._demand)
 
     def index(self, seen: Snapshot) -> Index:
-        """Return what is derived from a snapshot: kept since the last one, and changed as that has changed."""
+        """Return the values derived from a snapshot. They are kept and updated from one snapshot to the next."""
         if self._index is None:
             self._index = Index(seen)
         else:
@@ -90,12 +92,12 @@ class View:
         return self._index
 
     def places(self, seen: Snapshot, also: Claim | None = None) -> dict[str, Place]:
-        """Return where each claim stands, ``also`` among them, by what was seen of how long workspaces last."""
+        """Return the queue position of each claim and of ``also``, by the observed durations of workspaces."""
         index = self.index(seen)
         return queue_places(seen, also, index, self._run_times)
 
     def preview(self, seen: Snapshot, claim: Claim, limits: PlaceLimits | None = None) -> Preview:
-        """Return what a claim would get that does not wait, or one in the place of the claim with its id."""
+        """Preview a new claim, or a changed claim with the same id."""
         index = self.index(seen)
         decision = decide(seen, limits, claim, index)
         place = queue_places(seen, claim, index, self._run_times)[claim.id]
@@ -111,28 +113,28 @@ class View:
         )
 
 
-class OwnQueue:
-    """What those do not do whose queue is ours."""
+class OwnQueueScheduler:
+    """Defaults for schedulers that use our own queue."""
 
     capabilities = Capabilities()
 
-    def capabilities_of(self, kind: str | None) -> Capabilities:  # noqa: ARG002 - the seam's
-        """Return what it can: the same of every kind."""
+    def capabilities_of(self, kind: str | None) -> Capabilities:  # noqa: ARG002 - part of the interface
+        """Return the same for each kind."""
         return self.capabilities
 
     async def extend(self, lease: Lease, until: float) -> None:
-        """Allow it: our own rules have decided."""
+        """Allow each extension: our own rules have decided."""
 
-    def listen(self, told: Callable[[], None]) -> None:
-        """Tell nothing: they answer at once."""
+    def listen(self, notify: Callable[[], None]) -> None:
+        """Never call ``notify``: the scheduler answers at once."""
 
-    def start_words(self, lease: Lease) -> str:  # noqa: ARG002 - the seam's
-        """Return nothing: no pod waits in a queue but ours."""
+    def start_words(self, lease: Lease) -> str:  # noqa: ARG002 - part of the interface
+        """Return "": no pod waits in another queue."""
         return ""
 
 
-def answer_of(as_of: float, decided: Callable[[], Decision], places: Callable[[], dict[str, Place]]) -> Answer:
-    """Return the answer by a decision, which is made once, and not before somebody asks for what it says."""
+def to_answer(as_of: float, decided: Callable[[], Decision], places: Callable[[], dict[str, Place]]) -> Answer:
+    """Return the answer from a decision, which is computed once and only when needed."""
     once = lru_cache(maxsize=1)(decided)
     return Answer(
         as_of,
@@ -143,13 +145,19 @@ def answer_of(as_of: float, decided: Callable[[], Decision], places: Callable[[]
     )
 
 
-def without_gpus(seen: Snapshot) -> Snapshot:
-    """Return a snapshot in which nobody waits for a GPU: what of it is ours where another owns the queue."""
+def without_gpu_claims(seen: Snapshot) -> Snapshot:
+    """Return the snapshot without the waiting GPU requests, which another scheduler decides."""
     return replace(seen, leases=tuple(x for x in seen.leases if x.phase not in WAITING or x.request.gpu is None))
 
 
-def offers_of(seen: Snapshot) -> list[Offer]:
-    """Return what could be had of every kind, in the catalog's order. What is kept for a stronger claim is not free."""
+def use_slots(used: dict[str, Fraction], slots: Iterable[Slot]) -> None:
+    """Add granted slots to the used share of each GPU."""
+    for slot in slots:
+        used[slot.gpu] = used.get(slot.gpu, Fraction(0)) + slot.share
+
+
+def list_offers(seen: Snapshot) -> list[Offer]:
+    """Return the GPUs of each kind, in the catalog's order. GPUs reserved for a request ahead are not free."""
     fleet = seen.gpus_as_held
     known = fleet.complete
     kept = used_shares((), (slot for one in seen.kept for slot in one.slots))
@@ -172,14 +180,82 @@ def offers_of(seen: Snapshot) -> list[Offer]:
 
 
 def _note(kind: GpuKind, fleet: Fleet, seen: Snapshot, used: Mapping[str, Fraction]) -> str:
-    """Return what is to be known beside the numbers: none is there or given, or some are kept for a stronger claim."""
     if not count_all(kind, fleet):
-        return "none is there now"
+        return "no GPU exists now"
     if seen.paused_words(kind.name):
-        return "paused, none is given now"
+        return "paused"
     return _kept(kind, fleet, seen, used)
 
 
 def _kept(kind: GpuKind, fleet: Fleet, seen: Snapshot, used: Mapping[str, Fraction]) -> str:
     kept = 0 if used is seen.used else count_free(kind, fleet, seen.used) - count_free(kind, fleet, used)
-    return f"{kept} kept for a stronger claim" if kept else ""
+    return f"{kept} reserved for a request ahead" if kept else ""
+
+
+class InMemoryScheduler(OwnQueueScheduler):
+    """The scheduler of one machine. It grants the GPUs of a backend before the start."""
+
+    capabilities = Capabilities(substitutes=True)
+    room = Room()
+
+    def __init__(self, backend: Backend, kinds: Kinds) -> None:
+        """Serve ``kinds`` from ``backend``, which starts no nodes."""
+        self._backend = backend
+        self._view = FleetView(backend)
+        self.kinds = _without_nodes(kinds)
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """Empty: a machine is observed completely or not at all."""
+        return ()
+
+    @property
+    def fleet(self) -> Fleet:
+        """The last observed view."""
+        return self._view.fleet
+
+    def use_kinds(self, kinds: Kinds) -> None:
+        """Serve the kinds of a changed catalog."""
+        self._backend.use_kinds(kinds.values())
+        self.kinds = _without_nodes(kinds)
+
+    async def observe(self, now: float) -> Fleet:
+        """Ask the backend. Raises Unavailable, and the last complete view stays valid."""
+        return await self._view.observe(now)
+
+    async def sync(self, seen: Snapshot) -> Answer:
+        """Return the state of each claim."""
+        seen = self._view.with_demand(seen)
+        return to_answer(
+            seen.now,
+            lambda: decide(seen, index=self._view.index(seen)),
+            lambda: self._view.places(seen),
+        )
+
+    async def offers(self, seen: Snapshot, claim: Claim) -> Preview:
+        """Preview a new or changed claim."""
+        return self._view.preview(self._view.with_demand(seen), claim)
+
+    def stock(self, seen: Snapshot) -> list[Offer]:
+        """Return the GPUs of each kind, in the catalog's order."""
+        return list_offers(seen)
+
+    def check(self, request: Request) -> None:
+        """Accept each request: the machine has no limits of its own."""
+
+    def node_seconds(self, lease: Lease) -> float | None:  # noqa: ARG002 - part of the interface
+        """Return None: no node is started."""
+        return None
+
+    def patch(
+        self,
+        lease: Lease,
+        off: Collection[str] = (),  # noqa: ARG002 - part of the interface
+        instead: Sequence[GpuKind] = (),  # noqa: ARG002 - part of the interface
+    ) -> dict[str, Any]:
+        """Return the patch that shows the workspace its own GPUs only."""
+        return self._backend.patch(lease.slots)
+
+
+def _without_nodes(kinds: Kinds) -> Kinds:
+    return {name: replace(kind, autoscale=None) for name, kind in kinds.items()}

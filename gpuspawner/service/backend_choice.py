@@ -38,7 +38,7 @@ CLUSTER_TIMES = {"fleet_seconds": 1.0, "probes_at_once": 256}
 """Settings that differ on a cluster: its view is followed, so that reading it is cheap, and probes run elsewhere."""
 
 
-Meet = Callable[[], Awaitable[None]]
+Connect = Callable[[], Awaitable[None]]
 
 
 class BackendError(Exception):
@@ -61,8 +61,8 @@ class Chosen:
     resources: Resources | None = None
     makes_pods: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
-    meet: Meet = _nothing
-    """Asks the scheduler what it is. Raises UnusableScheduler if it cannot be used, Unavailable if it does not answer."""
+    connect: Connect = _nothing
+    """Checks that the scheduler can be used. Raises UnusableScheduler, or Unavailable without an answer."""
     close: Callable[[], Awaitable[None]] = _nothing
 
 
@@ -82,7 +82,7 @@ def choose_backend(
     if isinstance(address, HttpSchedulerAddress):
         mine = chosen.scheduler or InMemoryScheduler(chosen.backend, chosen.catalog.gpus)
         http = HttpScheduler(SchedulerClient(address, hub_id), mine)
-        return _with(chosen, http, http.meet)
+        return _with(chosen, http, http.connect)
     if address is not None and not chosen.makes_pods:
         right = "they are on a Kubernetes cluster, and this hub has none"
         raise BackendError(f"The catalog names {address.title}'s queues: {right}.")
@@ -104,7 +104,7 @@ def _with_owners(chosen: Chosen, queues: KueueQueues | PodQueues | None, hub_id:
     if queues is not None:
         assert isinstance(backend, KubernetesBackend)
         owner = _queue_owner(queues, backend, mine, hub_id)
-        return _with(chosen, owner, owner.meet)
+        return _with(chosen, owner, owner.connect)
     assert isinstance(backend, ClustersBackend)
     others = dict[str, BoundedScheduler]()
     for name, of_cluster in owned.items():
@@ -125,11 +125,7 @@ def _queue_owner(
     """
     from gpuspawner.schedulers.kueue.cluster import KueueCluster  # noqa: PLC0415 - an extra
     from gpuspawner.schedulers.kueue.scheduler import KueueScheduler  # noqa: PLC0415
-    from gpuspawner.schedulers.pod_queues import (
-        SYSTEMS,  # noqa: PLC0415
-        PodGroups,  # noqa: PLC0415
-        PodQueueScheduler,  # noqa: PLC0415
-    )
+    from gpuspawner.schedulers.pod_queues import SYSTEMS, PodGroups, PodQueueScheduler  # noqa: PLC0415
 
     settings = backend.settings
     if isinstance(queues, PodQueues):
@@ -142,7 +138,7 @@ def _queue_owner(
 
 
 def _with(
-    chosen: Chosen, scheduler: HttpScheduler | ClusterScheduler | ClustersScheduler, meet: Meet = _nothing
+    chosen: Chosen, scheduler: HttpScheduler | ClusterScheduler | ClustersScheduler, connect: Connect = _nothing
 ) -> Chosen:
     """Add the scheduler that owns the queue."""
 
@@ -150,7 +146,7 @@ def _with(
         await scheduler.close()
         await chosen.close()
 
-    return replace(chosen, scheduler=scheduler, meet=meet, close=close)
+    return replace(chosen, scheduler=scheduler, connect=connect, close=close)
 
 
 def _same_scheduler(

@@ -170,6 +170,7 @@ def _set_up_hub(c: Any, wrapped: type, loaded: Catalog, prefix: str, url: str, k
     c.JupyterHub.template_vars = {**written_in(c.JupyterHub, "template_vars", {}), **variables}
     c.JupyterHub.extra_handlers = [
         *written_in(c.JupyterHub, "extra_handlers", []),
+        *pages.handlers(),
         *renewal.handlers(known.secret_file),
         *confirm.handlers(known.secret_file, seen),
         *domains.handlers(SERVICE, domains.service_origin(c, SERVICE)),

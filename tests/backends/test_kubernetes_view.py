@@ -150,6 +150,19 @@ async def test_while_the_api_servers_database_is_away_nothing_is_seen_though_the
     await eventually(free(backend), 4)
 
 
+@pytest.mark.parametrize(("frozen", "part"), [("frozen", API_SERVER), ("database_frozen", ETCD)])
+async def test_a_frozen_api_server_is_told_from_a_frozen_database(api, a_view, frozen, part):
+    backend = a_view(stale_seconds=1.0)
+    await free(backend)()
+    await api.followed()
+    setattr(api, frozen, True)
+    with pytest.raises(Unavailable, match="does not answer: ") as away:
+        await until_it_raises(backend.fleet)
+    assert (away.value.part, len(api.watchers) >= 4) == (part, True), "no watch broke"
+    setattr(api, frozen, False)
+    await eventually(free(backend), 4)
+
+
 async def until_it_raises(ask, seconds=20.0):
     until = time.monotonic() + seconds
     while time.monotonic() < until:

@@ -105,7 +105,7 @@ def test_an_administrator_sees_what_is_wrong_drains_tells_people_and_exports_who
     used_last_week(world, "worked", "alice", (2,), 90)
     used_last_week(world, "wasted", "bob", (3,), 1)
     page = open_page(browser, world, "")
-    page.get_by_role("link", name="Console").click()
+    page.get_by_role("link", name="Admin", exact=True).click()
     troubles = page.get_by_role("region", name="What does not work")
     expect(troubles).to_contain_text("No GPU matches the kind t4 (match: *T4)")
 
@@ -151,5 +151,5 @@ def test_an_administrator_sees_what_is_wrong_drains_tells_people_and_exports_who
 
     world.signing_in = "bob"
     told = open_page(browser, world, "")
-    expect(told.get_by_role("region", name="Message from admin")).to_contain_text("gets a new driver on Friday.")
+    expect(told.get_by_role("region", name="Announcement from admin")).to_contain_text("gets a new driver on Friday.")
     assert page.problems == told.problems == []

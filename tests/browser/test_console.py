@@ -73,7 +73,7 @@ def test_every_page_fits_the_narrowest_and_the_widest_screen(browser, world):
 
 def test_a_list_is_found_filtered_sorted_and_left_by_keyboard(browser, world):
     page = open_page(browser, world, "")
-    page.get_by_role("link", name="Console").press("Enter")
+    page.get_by_role("link", name="Admin", exact=True).press("Enter")
     navigation = page.get_by_role("navigation", name="Console")
     expect(navigation.get_by_role("link", name="Now")).to_have_attribute("aria-current", "page")
     navigation.get_by_role("link", name="Workspaces").press("Enter")

@@ -34,7 +34,7 @@ def test_from_a_kind_that_matches_nothing_to_a_drained_node_a_message_and_who_wa
 
     admin.goto(f"{hub.url}/hub/home")
     admin.get_by_role("link", name="GPU workspaces").first.click()
-    admin.get_by_role("link", name="Console").click()
+    admin.get_by_role("link", name="Admin", exact=True).click()
     expect(admin.get_by_role("region", name="What does not work")).to_contain_text("No GPU matches the kind t4")
 
     admin.get_by_role("link", name=re.compile("^Drain… ")).first.click()

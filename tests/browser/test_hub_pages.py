@@ -59,7 +59,7 @@ def test_messages_inbox_and_state_are_told_on_the_hubs_own_pages(hub, page, user
     told = page.locator("#gs-messages")
     expect(told).to_contain_text(said)
     expect(page).to_have_title("(1) JupyterHub")
-    expect(page.get_by_role("link", name="Inbox 1 not read")).to_be_visible()
+    expect(page.get_by_role("link", name="Inbox 1 unread")).to_be_visible()
     assert_accessible(page, "#gs-banner, nav")
     hub.begin(user, template="lab")
     hub.until(user, "running")
@@ -71,8 +71,8 @@ def test_messages_inbox_and_state_are_told_on_the_hubs_own_pages(hub, page, user
     page.get_by_role("link", name="Inbox").click()
     expect(page.get_by_role("heading", name="Inbox")).to_be_visible()
     expect(page.get_by_text("All is read.")).to_be_visible()
-    page.get_by_role("link", name="Hub").click()
-    page.get_by_role("link", name="GPU workspaces").click()
+    page.get_by_role("link", name="Start", exact=True).click()
+    page.get_by_role("link", name="Workspaces", exact=True).click()
     expect(page.get_by_role("heading", name="GPU workspaces")).to_be_visible()
 
 

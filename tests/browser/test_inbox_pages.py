@@ -34,7 +34,7 @@ def send(world, to="all"):
 def test_notices_are_read_one_by_one_and_all_at_once_by_keyboard(browser, world, assert_accessible):
     page = open_page(browser, world, "inbox")
     expect(page).to_have_title("(2) Inbox · GPU workspaces")
-    expect(page.get_by_role("navigation").get_by_role("link", name="Inbox 2 not read")).to_be_visible()
+    expect(page.get_by_role("navigation").get_by_role("link", name="Inbox 2 unread")).to_be_visible()
     assert_accessible(page)
     warned = page.get_by_role("button", name=re.compile("Mark as read: Warned"))
     warned.focus()
@@ -51,7 +51,7 @@ def test_notices_are_read_one_by_one_and_all_at_once_by_keyboard(browser, world,
 def test_a_message_stands_on_every_page_as_plain_text_until_it_is_read(browser, world, assert_accessible):
     send(world)
     page = open_page(browser, world, "quota")
-    told = page.get_by_role("region", name="Message from admin")
+    told = page.get_by_role("region", name="Announcement from admin")
     expect(told).to_contain_text("Maintenance on <b>Friday</b>.")
     expect(told.locator("b")).to_have_count(0)
     assert_accessible(page)
@@ -123,4 +123,4 @@ def test_inbox_and_messages_work_without_javascript(browser, world):
     expect(page.get_by_role("button", name="Dark theme")).to_have_count(0)
     page.get_by_role("button", name="Mark all 3 as read").click()
     expect(page.get_by_text("All is read.")).to_be_visible()
-    expect(page.get_by_role("region", name="Message from admin")).to_have_count(0)
+    expect(page.get_by_role("region", name="Announcement from admin")).to_have_count(0)

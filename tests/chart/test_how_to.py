@@ -5,20 +5,20 @@ import re
 
 import pytest
 import yaml
+from harness import pages
 from harness.command_lines import read_command
-from rendered import ROOT, Z2JH, with_dependencies
+from rendered import Z2JH, with_dependencies
 
 REGISTRY = "registry.example.org/"
 
 
 def values_of(page):
-    text = (ROOT / "docs" / "how-to" / f"{page}.md").read_text()
-    return [yaml.safe_load(one) for one in re.findall(r"^```yaml\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)]
+    return [yaml.safe_load(one) for one in pages.blocks(pages.page(f"how-to/administrators/{page}"), "yaml")]
 
 
 def images(text):
     """The images of all containers that are rendered, as the page's own command finds them."""
-    page = (ROOT / "docs" / "how-to" / "offline.md").read_text()
+    page = pages.page("how-to/administrators/offline")
     pattern = re.search(r"sed -n 's/(.*)/\\1/p'", page)[1]
     pattern = re.sub(r"\\([(){}])", r"\1", pattern)  # as Python writes it
     return set(re.findall(pattern, text, re.MULTILINE))
@@ -36,8 +36,8 @@ def test_without_internet_the_services_images_are_of_the_own_registry(chart):
 
 
 def test_the_way_to_postgresql_loses_no_file(chart):
-    page = (ROOT / "docs" / "how-to" / "postgresql.md").read_text()
-    commands = re.findall(r"^ +helm upgrade gpuspawner ((?:.*\\\n)*.*)$", page, re.MULTILINE)
+    lines = pages.commands(pages.page("how-to/administrators/postgresql"))
+    commands = [line for line in lines if line.startswith("helm upgrade gpuspawner ")]
     assert all("--reset-then-reuse-values" in one for one in commands), "a release of before lacks newer values"
     there, kept = (dict(re.findall(r"--set (\S+?)=(\S+)", one)) for one in commands)
     claim = chart.objects({name: value == "true" for name, value in kept.items()})

@@ -10,7 +10,6 @@ import time
 from dataclasses import replace
 
 from fake_kueue import is_true
-from gpuspawner.schedulers.kueue.workloads import HELD, name_of
 from kubernetes import client
 from lease_builders import KINDS, NOW, a_lease, a_request
 
@@ -24,6 +23,7 @@ from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.schedulers.kueue.cluster import KueueCluster
 from gpuspawner.schedulers.kueue.scheduler import KueueScheduler
+from gpuspawner.schedulers.kueue.workloads import HELD, name_of
 from gpuspawner.schedulers.own_queue import InMemoryScheduler
 from tools.cluster.kueue import Kueue
 
@@ -189,7 +189,7 @@ async def a_world(cluster, namespace, also=(), **queues):
     world = World(cluster, namespace, teams={name: name for name in also}, **queues)
     await world.scheduler.observe(NOW)
     try:
-        await world.scheduler.meet()
+        await world.scheduler.connect()
         yield world
     finally:
         await world.close()

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 from fake_kueue import is_true
-from gpuspawner.schedulers.kueue.workloads import name_of
 from kueue_world import API, NOTICE_SECONDS, a_world, asks, hold, installed
 from lease_builders import NOW
 
@@ -12,6 +11,7 @@ from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.leases.transitions import successor
+from gpuspawner.schedulers.kueue.workloads import name_of
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +39,7 @@ async def test_it_lends_what_is_free_and_takes_it_back_after_the_notice(world):
     assert len(preempted) == 1
     assert (preempted[0].at, preempted[0].why) == (
         NOW + NOTICE_SECONDS,
-        "Kueue: its GPUs were borrowed, and those who lent them need them back.",
+        "Kueue: its GPUs were borrowed, and their owners need them back.",
     )
     assert is_true(world.of(victim), "QuotaReserved"), "its quota is its own while it runs"
     says = await world.until(
@@ -47,7 +47,7 @@ async def test_it_lends_what_is_free_and_takes_it_back_after_the_notice(world):
         "who lent them reads why they wait",  # until its condition is written Kueue "has not looked at it yet"
     )
     assert says.startswith("Kueue says: ")
-    assert "Others are making room for it." in says, says
+    assert "Other workloads are stopping to free resources for it." in says, says
     made = world.of(victim)["metadata"]["uid"]
     ended = replace(victim, phase=Phase.ENDED, reason=ExitReason.MADE_ROOM, ended_by="Kueue")
     back = successor(ended, "back", NOW + NOTICE_SECONDS)
@@ -67,7 +67,7 @@ async def test_only_kinds_that_its_user_takes_are_given(world):
     grants = await world.until(lambda answer: answer.grants(), "one takes another kind")
     assert [(x.claim.id, x.kind) for x in grants] == [("takes", "t4")]
     place = (await world.sync()).places()["strict"]
-    assert "It waits for quota that others use." in place.says, place
+    assert "It waits for quota in use by others." in place.says, place
 
 
 async def test_a_restart_of_kueue_doubles_and_loses_nothing(world, kueue):
@@ -122,7 +122,7 @@ async def test_without_its_api_of_places_the_reason_is_told_without_a_place(worl
     try:
         answer = await world.until(lambda answer: world.scheduler.unseen and answer, "that they are away is told")
         place = answer.places()["waits"]
-        assert (place.number, "It waits for quota that others use." in place.says) == (None, True), place
+        assert (place.number, "It waits for quota in use by others." in place.says) == (None, True), place
         world.drop(runs)
         await world.until(
             lambda answer: {"waits"} == {x.claim.id for x in answer.grants()}, "it is granted all the same"

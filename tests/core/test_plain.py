@@ -1,11 +1,11 @@
 """Words of other programs: what could show them as another text is gone."""
 
 import pytest
-from gpuspawner.schedulers.http.models import Capabilities, Reason
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuspawner.core.text_fields import plain_text
+from gpuspawner.schedulers.http.models import Capabilities, Reason
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ class LateScheduler(InMemoryScheduler):
         self.most_at_once = 0
 
     def forget(self):
-        """Start anew, knowing nothing."""
+        """Restart without any state."""
         self.granted.clear()
 
     async def sync(self, seen):

@@ -1,4 +1,4 @@
-"""What every scheduler adapter must do, whatever is behind it: one suite over all of them."""
+"""The promises of each scheduler adapter: one suite for all of them."""
 
 import json
 from dataclasses import replace
@@ -213,7 +213,7 @@ async def test_a_node_is_started_for_who_finds_no_room_on_those_that_are_there_a
 
 
 async def syncs(scheduler, line):
-    """What it grants, by lease id, without anything being done about it."""
+    """Its grants by lease id, which are not carried out."""
     grants = (await scheduler.sync(seen_by(scheduler, line))).grants()
     return {grant.claim.id: grant for grant in grants if gives_gpus(scheduler, grant)}
 

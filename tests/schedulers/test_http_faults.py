@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import pytest
 import requests
-from gpuspawner.schedulers.http.claims import asked
-from gpuspawner.schedulers.http.models import written
 from harness.waiting import until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -23,7 +21,9 @@ from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 from gpuspawner.core.rules import Notice
 from gpuspawner.schedulers.base import SCHEDULER
-from gpuspawner.schedulers.http.client import AT_ONCE, RequestRejected, SchedulerClient
+from gpuspawner.schedulers.http.claims import claim_body
+from gpuspawner.schedulers.http.client import MAX_CONCURRENT, RequestRejected, SchedulerClient
+from gpuspawner.schedulers.http.models import write_timestamp
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.schedulers.own_queue import InMemoryScheduler
 
@@ -58,11 +58,11 @@ class Both:
         assert requests.post(f"{self.url}/admin/{what}", json=body, headers=SIGNED, timeout=30).status_code == 204
 
     async def begin(self):
-        """Our side starts, or starts anew after a crash."""
+        """Our side starts, also after a crash."""
         if self.scheduler is not None:
             await self.scheduler.close()
         mine = InMemoryScheduler(FakeBackend(GPUS), KINDS)
-        self.scheduler = HttpScheduler(Client(self.address, "hub"), mine)
+        self.scheduler = HttpScheduler(SchedulerClient(self.address, "hub"), mine)
         await self.scheduler.observe(NOW)
 
     def ask(self, count=1):
@@ -99,7 +99,7 @@ class Both:
         raise AssertionError(self.differs())
 
     def differs(self):
-        """What the two sides do not agree about; None where they do."""
+        """The first difference between the two sides, else None."""
         theirs = {claim.id: claim for claim in list(self.server.machine.claims.values())}
         if theirs.keys() != self.leases.keys():
             return f"they have {sorted(theirs)}, we {sorted(self.leases)}"
@@ -149,7 +149,7 @@ async def test_what_runs_and_it_forgot_is_told_again_and_what_we_do_not_know_is_
     both.admin("forget")
     requests.put(
         f"{both.url}/v1/hubs/another/claims/theirs",
-        json=asked(claim_of(a_lease("theirs")), 1, lambda at: written(at + 1.7e9)),
+        json=claim_body(claim_of(a_lease("theirs")), 1, lambda at: write_timestamp(at + 1.7e9)),
         headers={**SIGNED, "Idempotency-Key": "k"},
         timeout=30,
     ).raise_for_status()
@@ -158,7 +158,7 @@ async def test_what_runs_and_it_forgot_is_told_again_and_what_we_do_not_know_is_
     claims = {(one.hub, one.id): one.told["state"] for one in both.server.machine.claims.values()}
     assert claims["hub", held] == "running"
     assert ("another", "theirs") in claims, "what is another hub's is not ours to give back"
-    await both.begin()  # our side starts anew, and remembers nothing of what it told
+    await both.begin()  # our side restarts without its state
     both.leases.clear()
     both.ask()
     await both.sync()
@@ -192,8 +192,8 @@ async def test_what_changes_within_a_revision_is_told_under_a_higher_one(both):
     lease = both.leases[name]
     both.leases[name] = replace(lease, request=replace(lease.request, substitutes=("t4",)))
     await both.agree()
-    both.leases[name] = lease  # the catalog lets nobody have that instead any more
-    await both.begin()  # and nobody remembers that it did
+    both.leases[name] = lease  # the catalog no longer allows that substitute
+    await both.begin()  # and the earlier consent is lost
     for _ in range(3):
         await both.sync()
     assert both.server.machine.claims["hub", name].asked["substitutes"] == []
@@ -201,7 +201,7 @@ async def test_what_changes_within_a_revision_is_told_under_a_higher_one(both):
 
 async def test_what_was_granted_is_not_given_to_what_is_asked_anew_and_turned_down(both, monkeypatch):
     name = both.ask()
-    telling = both.scheduler._telling
+    telling = both.scheduler._claims
     for _ in range(9):
         answer = await both.scheduler.sync(both.seen())
         if answer.grants():
@@ -217,7 +217,7 @@ async def test_what_was_granted_is_not_given_to_what_is_asked_anew_and_turned_do
     monkeypatch.setattr(telling._client, "claim", refuse)
     answer = await both.scheduler.sync(both.seen())
     assert answer.grants() == []
-    assert telling.why_not(name) == "It has no such GPU."
+    assert telling.why_rejected(name) == "It has no such GPU."
 
 
 async def test_what_changes_is_heard_at_once_by_long_poll(both):
@@ -295,7 +295,7 @@ async def test_who_asked_first_is_heard_first_however_slow_that_is(both):
 
 
 async def test_a_flood_of_open_forms_takes_half_the_turns_from_claims_at_most(tmp_path):
-    """Of a scheduler that answers no form: what starts and what runs is told all the same."""
+    """A scheduler that answers no form still gets claims of starting and running workspaces."""
     (tmp_path / "token").write_text(TOKEN)
     begun, ends = [], asyncio.Event()
 
@@ -314,7 +314,7 @@ async def test_a_flood_of_open_forms_takes_half_the_turns_from_claims_at_most(tm
     )
     forms = [asyncio.create_task(client.offers({})) for _ in range(100)]
     await asyncio.wait_for(client.release("lease-1"), 20)
-    assert 0 < len(begun) <= AT_ONCE // 2
+    assert 0 < len(begun) <= MAX_CONCURRENT // 2
     for one in forms:
         one.cancel()
     ends.set()

@@ -1,4 +1,4 @@
-"""What the adapter of plain kube-scheduler does with several clusters: each namespace's quotas bound its own."""
+"""The adapter of plain kube-scheduler with several clusters: each namespace's quotas bind its own workspaces."""
 
 from dataclasses import replace
 

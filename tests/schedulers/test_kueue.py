@@ -1,11 +1,9 @@
-"""What is written to Kueue of leases, and what of its answers people see: Kueue is one of our own, in memory."""
+"""Workloads of leases, and the sentences of Kueue's answers. Kueue is simulated in memory."""
 
 from dataclasses import replace
 
 import pytest
 from fake_kueue import RESOURCE, FakeKueue, is_true, requeued
-from gpuspawner.schedulers.kueue.models import Workload
-from gpuspawner.schedulers.kueue.workloads import FAILED, HELD, name_of
 from lease_builders import KINDS, NOW, a_lease, a_request
 
 from gpuspawner.backends.fake import FakeBackend
@@ -21,7 +19,9 @@ from gpuspawner.core.leases.transitions import successor
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 from gpuspawner.schedulers.base import SCHEDULER
 from gpuspawner.schedulers.kueue.cluster import KueueCluster
+from gpuspawner.schedulers.kueue.models import Workload
 from gpuspawner.schedulers.kueue.scheduler import KueueScheduler
+from gpuspawner.schedulers.kueue.workloads import FAILURES, HELD, name_of
 from gpuspawner.schedulers.own_queue import InMemoryScheduler
 
 HUB = "h" * 32
@@ -57,7 +57,7 @@ class World:
             answer = await self.scheduler.sync(seen)
             seen = [x for x in self.kueue.workloads.values() if x["metadata"]["labels"].get("gpuspawner.io/hub") == HUB]
             self.cluster._watch.objects = {x["metadata"]["uid"]: x for x in seen}
-            self.cluster._kept.clear()
+            self.cluster._cache.clear()
         return answer
 
     async def running(self, *line):
@@ -76,8 +76,8 @@ class World:
 
 
 async def again_with(world):
-    """The service starts anew."""
-    mine = OnCluster(world.scheduler._mine._view._backend, KINDS)
+    """The service restarts."""
+    mine = OnCluster(world.scheduler._own_queue._view._backend, KINDS)
     await mine.observe(NOW)
     world.scheduler = KueueScheduler(world.cluster, mine, KueueQueues("lq"), HUB)
 
@@ -101,7 +101,9 @@ async def test_each_place_is_one_workload_and_saying_it_again_writes_nothing(wor
     assert world.of(a)["metadata"]["labels"] == {"gpuspawner.io/hub": HUB, "gpuspawner.io/lease": "a"}
     place = answer.places()["b"]
     assert place.number == 1
-    assert place.says.startswith("Kueue says: place 1 in the cluster's queue cq. It waits for quota that others use.")
+    assert place.says.startswith(
+        "Kueue says: position 1 in the cluster's queue cq. It waits for quota in use by others."
+    )
     written = list(world.kueue.writes)
     assert len(written) == 2
     await world.sync(a, b)
@@ -114,7 +116,7 @@ async def test_what_kueue_takes_back_is_warned_first_and_its_quota_is_freed_once
     world.kueue.evict(name_of(up))
     (told,) = (await world.sync(up)).preempted
     assert (told.lease_id, told.at) == ("a", NOW + 300)
-    assert told.why == "Kueue: its GPUs were borrowed, and those who lent them need them back."
+    assert told.why == "Kueue: its GPUs were borrowed, and their owners need them back."
     noticed = replace(up, notice=leases.Notice(SCHEDULER, told.at, told.why, "Kueue"))
     assert (await world.sync(noticed, now=NOW + 100)).preempted[0].at == told.at, "the notice is no longer for asking"
     assert is_true(world.of(up), "QuotaReserved"), "while it runs, its quota is its own"
@@ -190,9 +192,9 @@ async def test_what_is_evicted_while_it_starts_goes_on_and_is_warned_once_it_run
     world.kueue.evict(name_of(lease), reason="PodsReadyTimeout")
     answer = await world.sync(starting)
     assert (answer.grants(), answer.preempted) == ([], ())
-    assert is_true(world.of(lease), "QuotaReserved"), "its pod may be there: nobody else is to have its GPUs"
+    assert is_true(world.of(lease), "QuotaReserved"), "its pod may exist, so its GPUs stay reserved"
     (told,) = (await world.sync(replace(starting, phase=Phase.RUNNING, running_at=NOW))).preempted
-    assert (told.at, told.why) == (NOW + 300, "Kueue: It was not ready in the time that Kueue allows.")
+    assert (told.at, told.why) == (NOW + 300, "Kueue: It was not ready within Kueue's time limit.")
 
 
 async def test_what_is_evicted_while_it_starts_and_then_fails_waits_at_its_place(world):
@@ -216,7 +218,7 @@ async def test_annotations_that_somebody_changed_stop_nobody(world, odd):
     starting = replace(lease, phase=Phase.STARTING, slots=grant.slots)
     await world.sync(starting)
     failed = transitions.requeue(starting, "No room.", 60, NOW, "node-a")
-    world.of(lease)["metadata"]["annotations"] |= {HELD: odd, FAILED: odd}
+    world.of(lease)["metadata"]["annotations"] |= {HELD: odd, FAILURES: odd}
     answer = await world.sync(failed, a_lease("b", asked_at=NOW + 1))
     assert [x.claim.id for x in answer.grants()] == ["b"]
 
@@ -280,15 +282,15 @@ async def test_without_the_api_of_places_the_reason_is_told_and_the_place_is_not
     world.kueue.places_away = True
     place = (await world.sync(a_lease("a", request=a_request(count=2)), a_lease("b", asked_at=NOW + 1))).places()["b"]
     assert place.number is None
-    assert place.says.endswith("Kueue does not tell places now.")
-    assert world.scheduler.unseen == ("Kueue does not tell places now.",)
+    assert place.says.endswith("Kueue does not report positions now.")
+    assert world.scheduler.unseen == ("Kueue does not report positions now.",)
 
 
 async def test_while_the_api_server_is_away_what_stood_stands(world):
     lease = a_lease("a")
     await world.sync(lease)
     world.kueue.away = True
-    world.cluster._kept.clear()
+    world.cluster._cache.clear()
     with pytest.raises(Unavailable):
         await world.sync(lease, turns=1)
 

@@ -46,14 +46,14 @@ SAID = {
     "volcano, its queue or the cluster is full": ("volcano", statuses.VOLCANO_NOT_TAKEN, NOT_TAKEN),
     "volcano, not looked at": ("volcano", {"phase": "Pending"}, ""),
     "kai, no room": ("kai", statuses.KAI_NO_ROOM, NO_ROOM),
-    "kai, over the queue's limit": ("kai", statuses.KAI_OVER_LIMIT, "It would take its queue beyond its limit."),
+    "kai, over the queue's limit": ("kai", statuses.KAI_OVER_LIMIT, "It would exceed the limit of its queue."),
     "kai, over the queue's quota": (
         "kai",
         statuses.KAI_OVER_QUOTA,
-        "It would take its queue beyond its quota, and may not be preempted.",
+        "It would exceed the quota of its queue, and it may not be preempted.",
     ),
     "kai, no such queue": ("kai", statuses.KAI_NO_QUEUE, NO_QUEUE),
-    "kai, what nobody foresaw": ("kai", statuses.kai("New", "Some  new\nreason"), "Some new reason."),
+    "kai, an unknown message": ("kai", statuses.kai("New", "Some  new\nreason"), "Some new reason."),
 }
 
 
@@ -121,7 +121,7 @@ async def test_who_finds_no_gpu_free_is_granted_ones_that_are_coming_so_that_its
     assert all(slot.is_coming for slots in waiting for slot in slots)
     assert len({slot.gpu for slots in waiting for slot in slots}) == 4, "no two hold the same"
     place = (await world.scheduler.sync(world.seen(second))).places()["second"]
-    assert (place.number, place.unchanged_seconds) == (None, None), "nobody knows"
+    assert (place.number, place.unchanged_seconds) == (None, None), "unknown"
     title = world.scheduler.capabilities.title
     assert place.says == f"{title} decides when it starts, in {title}'s queue all."
 
@@ -185,9 +185,7 @@ async def test_pods_that_wait_hold_no_start_of_others_back(world):
 async def test_before_start_it_is_said_who_decides_and_for_how_long_a_pod_waits(world):
     preview = await world.scheduler.offers(world.seen(), claim_of(asks("a", count=2)))
     assert (preview.place.number, preview.place.unchanged_seconds) == (None, None)
-    assert preview.says == (
-        "Its pod waits there for 30 min at most at a time; then it is made anew, behind who came meanwhile."
-    )
+    assert preview.says == ("Its pod waits there for at most 30 min. Then a new pod is made, at the end of the queue.")
 
 
 def group(world, pod, status):
@@ -225,9 +223,9 @@ async def test_a_cluster_without_it_is_refused_with_the_remedy(world, monkeypatc
     async def get(_path, _query=None):
         raise ApiRefused(404, "the server could not find the requested resource")
 
-    await world.scheduler.meet()
+    await world.scheduler.connect()
     monkeypatch.setattr(world.backend.api, "get", get)
     with pytest.raises(
-        UnusableScheduler, match=r"does not serve .* Install .*, or take it out of the catalog's scheduler\."
+        UnusableScheduler, match=r"does not serve .* Install .*, or remove it from the catalog's scheduler\."
     ):
-        await world.scheduler.meet()
+        await world.scheduler.connect()

@@ -150,6 +150,26 @@ def test_what_was_announced_ends_then_and_what_is_moved_waits_at_its_old_place(w
     assert audit_of(world, "runs")[0] == ("admin", "stop", "the API", "")
 
 
+def move_words(world):
+    (planned,) = post(world, "workspaces/move", ids=["runs"], dry_run=True)["affected"]
+    return planned["words"]
+
+
+def test_a_move_says_where_it_leads_and_is_refused_where_only_the_same_gpus_are_left(world):
+    assert "perhaps on the same GPUs, since no other node has this kind." in move_words(world)
+    made = [restrict(world, "quarantine", gpu=gpu.id) for gpu in GPUS[2:]]
+    refused = post(world, "workspaces/move", 409, ids=["runs"])["error"]["message"]
+    assert "It would get the same GPUs again: no other GPU of this kind can be granted." in refused
+    assert world.lease("runs").notice is None
+    made += [restrict(world, "quarantine", gpu=gpu.id) for gpu in GPUS[:2]]
+    assert "at its old queue position, elsewhere." in move_words(world)
+    for one in made:
+        lift(world, one)
+    world.backend.gpus = (*GPUS, replace(GPUS[0], id="GPU-spare", node="node-2"))
+    world.observe()
+    assert "on another node if one has room, else perhaps on the same GPUs." in move_words(world)
+
+
 def test_now_ends_what_runs_and_withdraws_what_waits(world):
     world.save(waiting("waits", "carol"))
     done = post(world, "workspaces/stop", ids=["runs", "waits"], now=True)
@@ -317,7 +337,7 @@ def test_while_grants_are_paused_who_waits_reads_why(world, kind):
     told = api(world, "admin", "workspaces/waits").json()["queue"]
     assert "admin paused it (The driver is changed)" in told["sentence"]
     assert (told["held_back"]["rule"], told["unchanged_seconds"]) == ("paused", None)
-    assert world.parts.queue.offer("a100").note == "paused, none is given now"
+    assert world.parts.queue.offer("a100").note == "paused"
     lift(world, made)
     assert world.parts.queue.offer("a100").note == ""
     assert world.lease("waits").phase is Phase.RESERVED

@@ -1,6 +1,9 @@
 """Sampling: what is stored, what it is judged by, and that one bad probe is one workspace's trouble."""
 
 import asyncio
+import contextlib
+import logging
+import sqlite3
 import threading
 
 import pytest
@@ -164,6 +167,23 @@ async def test_a_probe_that_raises_judges_nothing_and_kills_no_other(world, capl
     assert world.now_of(bad).sampled_at is None
     assert world.now_of(fine).phase is Phase.ENDED
     assert bad.id in caplog.text
+
+
+async def test_a_locked_database_is_logged_once_for_all_workspaces(world, caplog):
+    leases = [await world.up("alice"), await world.up("bob")]
+    path = world.parts.store._engine.url.database
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        for _ in range(3):
+            world.clock.advance(60)
+            world.parts.sampler.start_due()
+            await world.settle()
+        other.execute("ROLLBACK")
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(warnings) == 1, warnings
+    assert "The service's database has not answered since" in warnings[0]
+    await world.go_on(60)
+    assert None not in {world.now_of(lease).sampled_at for lease in leases}
 
 
 async def test_no_more_probes_run_at_once_than_allowed(make_world):

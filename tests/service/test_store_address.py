@@ -1,9 +1,9 @@
 """Where the store is, as an administrator writes it; and what nobody reads of its password."""
 
 import pytest
-from gpuspawner.service.serve_options import ServeOptions, StartError, store_of
 
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.service.serve_options import ServeOptions, StartError, store_of
 from gpuspawner.service.store import Store
 from tools.postgres import PASSWORD
 

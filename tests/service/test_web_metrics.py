@@ -5,11 +5,11 @@ import re
 from dataclasses import replace
 from datetime import datetime, timezone
 from fractions import Fraction
-from pathlib import Path
 
 import page_world
 import pytest
 import requests
+from harness import pages
 from page_world import NOW
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -24,7 +24,7 @@ from gpuspawner.service.tell.metrics import people
 from gpuspawner.service.tell.metrics.collector import ServiceCollector
 from gpuspawner.service.tell.metrics.scraped import keep
 
-OPERATING = (Path(__file__).parents[2] / "docs" / "operating.md").read_text()
+METRICS_PAGE = pages.page("reference/metrics")
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def test_the_document_tells_every_metric_with_its_labels_and_no_other(world):
     lease = page_world.running("idles", streak=page_world.idle_streak(12), sampled_at=NOW - 70)
     told = {
         name: set(re.split(r",\s*", labels)) - {""}
-        for row in re.findall(r"^\| (`gpuspawner_.*?) \|", OPERATING, re.MULTILINE)
+        for row in re.findall(r"^\| (`gpuspawner_.*?) \|", METRICS_PAGE, re.MULTILINE)
         for name, labels in re.findall(r"`(\w+)(?:\{(.*?)\})?`", row)
     }
     world.parts.allocator.accounting.user_gpu_seconds["alice", "a100", "active"] += 60

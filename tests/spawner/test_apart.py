@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from gpuspawner.service.serve_options import ServeOptions, StartError, read_own_start
 from harness.command_lines import read_command
 from traitlets.config import Config
 
 from gpuspawner.core.authentication import hub_id_of, hub_token
+from gpuspawner.service.serve_options import ServeOptions, StartError, read_own_start
 from gpuspawner.spawner import configure
 
 CATALOG = {"version": 1, "templates": {"cpu": {"title": "No GPU"}}}

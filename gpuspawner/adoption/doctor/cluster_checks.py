@@ -9,6 +9,7 @@ from typing import Any
 from gpuspawner.adoption.doctor.findings import Answer, Finding, bad, good, unknown
 from gpuspawner.backends.kubernetes.fleet import gpus_of_node
 from gpuspawner.backends.kubernetes.kinds import cluster_kinds
+from gpuspawner.backends.kubernetes.names import HUB_LABEL
 from gpuspawner.backends.kubernetes.reading.models import model_of
 from gpuspawner.backends.kubernetes.reading.objects import to_node, to_pod
 from gpuspawner.catalog import Cluster
@@ -112,6 +113,26 @@ def reached(answer: Answer, remedy: str = WAY_HERE) -> Finding:
         return good("API server", "The API server answers.")
     words = f"The API server does not answer ({answer.problem or answer.status})."
     return bad("API server", words, remedy)
+
+
+def namespace_there(name: str, answer: Answer) -> Iterable[Finding]:
+    """Yield a fault if there is no such namespace. An account that may not read namespaces is told nothing of it."""
+    if answer.status == 404:  # noqa: PLR2004 - HTTP's own
+        words = f"There is no namespace {name}."
+        yield bad(
+            "namespace", words, "Name the workspaces' namespace by --namespace: kubectl get namespaces lists all."
+        )
+
+
+def one_hub(namespace: str, pods: Iterable[Mapping[str, Any]]) -> Iterable[Finding]:
+    """Yield a fault if workspaces of several hubs run in the namespace."""
+    hubs = {str((pod["metadata"].get("labels") or {}).get(HUB_LABEL, "")) for pod in pods} - {""}
+    if len(hubs) > 1:
+        words = (
+            f"Workspaces of {len(hubs)} hubs run in namespace {namespace}. No right and no admission policy keeps the "
+            "service of one from the workspaces of another."
+        )
+        yield bad("one hub", words, "Give each hub a namespace of its own.")
 
 
 def devices(nodes: Iterable[Mapping[str, Any]], claimed: frozenset[str] = frozenset()) -> Iterable[Finding]:

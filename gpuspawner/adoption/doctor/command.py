@@ -22,6 +22,7 @@ from gpuspawner.adoption.doctor.scheduler_checks import of_scheduler
 from gpuspawner.adoption.running_hub import running_hubs
 from gpuspawner.backends.local import nvidia
 from gpuspawner.backends.local.mig import MigDevice
+from gpuspawner.backends.ports import holder_of, is_own_address
 from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.cli import base
 from gpuspawner.cli.client import read_token
@@ -109,7 +110,7 @@ def _examined(arguments: DoctorOptions, token: str) -> Iterator[Finding]:
         yield hub_checks.scopes(person)
         yield hub_checks.cullers(answered(f"{url}/services", token))
         yield hub_checks.clock("The hub", hub)
-    yield from hub_checks.restarts(running_hubs())
+    yield from hub_checks.restarts(running_hubs(), _process_at(url))
     service = arguments.service.rstrip("/")
     ready = answered(f"{service}/readyz")
     yield hub_checks.service_ready(service, ready)
@@ -143,6 +144,16 @@ def _examined(arguments: DoctorOptions, token: str) -> Iterator[Finding]:
     findings, kubernetes = asyncio.run(examined(arguments, catalog))
     yield from findings
     yield from hub_checks.versions(__version__, hub, version, kubernetes)
+
+
+def _process_at(url: str) -> int | None:
+    """Return the process of this machine that listens at an address, or None."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or 80
+    except ValueError:  # it is no address
+        return None
+    return holder_of(port).pid if is_own_address(host) else None
 
 
 def _of_monitors(service: str, token: str, catalog: Catalog | None) -> Iterator[Finding]:

@@ -8,8 +8,8 @@ from urllib.parse import quote
 from gpuspawner.adoption.doctor import cluster_checks, kueue_checks
 from gpuspawner.adoption.doctor.findings import Answer, Finding, bad
 from gpuspawner.catalog import KueueQueues
-from gpuspawner.schedulers.kueue.cluster import API, NOT_FOUND, PLACES
-from gpuspawner.schedulers.kueue.models import DRY_RUN, GROUP, explain_unusable, spec_of, to_queue, trial
+from gpuspawner.schedulers.kueue.cluster import API, NOT_FOUND, POSITIONS
+from gpuspawner.schedulers.kueue.models import DRY_RUN, GROUP, explain_unusable, spec_of, to_queue, trial_pod
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
@@ -40,11 +40,11 @@ async def judged(cluster: Asked, workspaces: str, queues: KueueQueues) -> list[F
     if queues.priority_class:
         answer = await cluster.ask(f"{API}/workloadpriorityclasses/{quote(queues.priority_class)}")
         found.append(kueue_checks.priority_class(queues.priority_class, answer))
-    path = f"{PLACES}/namespaces/{namespace}/localqueues/{quote(queues.queue)}/pendingworkloads?limit=1"
+    path = f"{POSITIONS}/namespaces/{namespace}/localqueues/{quote(queues.queue)}/pendingworkloads?limit=1"
     found.append(kueue_checks.places(await cluster.ask(path)))
     query = "&".join(f"{name}={value}" for name, value in DRY_RUN.items())
     path = f"/api/v1/namespaces/{quote(workspaces, safe='')}/pods?{query}"
-    found.append(kueue_checks.pods(await cluster.ask(path, trial()), workspaces))
+    found.append(kueue_checks.pods(await cluster.ask(path, trial_pod()), workspaces))
     return found
 
 

@@ -83,6 +83,8 @@ class ClusterView:
         self.devices = DeviceView(api, settings, self._kinds, self._dirty.add)
         self._told: dict[Watch[Any], str] = {}
         self._answered_at = time.monotonic()
+        self._server_answers = False
+        """Whether the API server answered when it was asked last for something that needs no database."""
         self._no_answer = ""
         """Why the last question for data was not answered."""
 
@@ -203,7 +205,7 @@ class ClusterView:
             if device_watch.complete:
                 self._check_heard(device_watch)
         if self.age_seconds > self._settings.stale_seconds:
-            part = API_SERVER if self._nodes.lost_seconds else ETCD
+            part = ETCD if self._server_answers and not self._nodes.lost_seconds else API_SERVER
             raise Unavailable(f"{part} does not answer: {self._no_answer or 'no answer came'}.", part)
 
     def _check_heard(self, watch: Watch[Any]) -> None:
@@ -214,18 +216,25 @@ class ClusterView:
         """Ask for one node again and again: while the API server's database is away, its watches stay open, silent."""
         patience_seconds = self._settings.stale_seconds
         while True:
-            try:
-                # Not `wait_for`: before Python 3.12 it may forget that this task was cancelled.
-                await self._api.get("/api/v1/nodes", {"limit": "1"}, patience_seconds)
-            except ApiRefused as error:  # a refusal is an answer
-                self._no_answer = str(error) if error.status >= SERVER_ERRORS else ""
-            except Unavailable as error:
-                self._no_answer = str(error).removeprefix(f"{API_SERVER} does not answer: ").rstrip(".")
-            else:
-                self._no_answer = ""
+            # The version needs no database. A server that is frozen keeps its watches open too.
+            self._no_answer = await self._unanswered("/version", {}, patience_seconds / 2)
+            self._server_answers = not self._no_answer
+            if self._server_answers:
+                self._no_answer = await self._unanswered("/api/v1/nodes", {"limit": "1"}, patience_seconds)
             if not self._no_answer:
                 self._answered_at = time.monotonic()
             await asyncio.sleep(patience_seconds / 4)
+
+    async def _unanswered(self, path: str, query: Mapping[str, str], seconds: float) -> str:
+        """Ask the API server. Return why it did not answer, or "". A refusal is an answer, its own failure is not."""
+        try:
+            # Not `wait_for`: before Python 3.12 it may forget that this task was cancelled.
+            await self._api.get(path, query, seconds)
+        except ApiRefused as error:
+            return str(error) if error.status >= SERVER_ERRORS else ""
+        except Unavailable as error:
+            return str(error).removeprefix(f"{API_SERVER} does not answer: ").rstrip(".") or "no answer came"
+        return ""
 
     async def _first_look(self) -> None:
         await self._nodes.answered.wait()

@@ -20,7 +20,7 @@ from math import inf
 from typing import NamedTuple, TypeVar
 
 STRANDED_WEIGHT = 0.35
-"""How much stranded GPU counts beside fragments: 0.25 to 1 were alike on a public trace (docs/explanation/placement.md)."""
+"""Weight of stranded GPUs beside fragments. 0.25 to 1 were alike on a public trace (docs/explanation/placement.md)."""
 WANTED_WEIGHT = 0.17
 """How much it costs to take what others ask for by name; half of the weight above did best there."""
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 from gpuspawner.core import action_events
 from gpuspawner.core.errors import Conflict
+from gpuspawner.core.gpus.placement import grantable
 from gpuspawner.core.leases import events, exits
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.transitions import stops_to_start_again
@@ -106,7 +107,7 @@ def _plan_stop(actor: Actor, lease: Lease, reason: str, *, now: bool) -> Plan:
         return Plan(lease, "Its start is stopped.", None, lambda: _end(actor.state, lease, how))
     if now:
         return Plan(lease, f"It ends now. {LOST}", actor.now, lambda: _end(actor.state, lease, how))
-    return _plan_notice(actor, lease, reason, moves=False)
+    return _plan_notice(actor, lease, reason)
 
 
 def _plan_move(actor: Actor, lease: Lease, reason: str, *, now: bool) -> Plan:
@@ -116,33 +117,54 @@ def _plan_move(actor: Actor, lease: Lease, reason: str, *, now: bool) -> Plan:
         raise Conflict("It was started without the GPU service, which could not start it again. Stop it instead.")
     if why := actor.state.allocator.offered_no_more(lease):
         raise Conflict(f"It would not start again: {why} Stop it instead.")
+    target = _move_target(actor.state, lease)
     if not now:
-        return _plan_notice(actor, lease, reason, moves=True)
+        return _plan_notice(actor, lease, reason, target)
     how = exits.moved_by(actor.person.name, actor.origin, reason)
 
     async def move() -> None:
         await actor.state.registry.save(_placed_elsewhere(actor.state, actor.state.registry.get(lease.id) or lease))
         await _end(actor.state, lease, how)
 
-    words = f"It ends now, and starts again by itself elsewhere, at its old place. {LOST}"
+    words = f"It ends now, and starts again by itself at its old queue position, {target}. {LOST}"
     return Plan(lease, words, actor.now, move)
 
 
-def _plan_notice(actor: Actor, lease: Lease, reason: str, *, moves: bool) -> Plan:
-    """Plan an end after the notice of its policy."""
+def _move_target(state: Parts, lease: Lease) -> str:
+    """Return where a moved workspace starts again.
+
+    Raises:
+        Conflict: only its present GPUs could be granted to it.
+    """
+    fleet = state.allocator.observed.fleet
+    own = {slot.gpu for slot in lease.slots}
+    held = [gpu for gpu in fleet.gpus if gpu.id in own]
+    if not any(grantable(gpu) for gpu in held):
+        return "elsewhere"
+    pools, nodes = {gpu.pool for gpu in held}, {gpu.node for gpu in held}
+    others = [gpu for gpu in fleet.gpus if gpu.pool in pools and gpu.id not in own and grantable(gpu)]
+    if any(gpu.node not in nodes for gpu in others):
+        return "on another node if one has room, else perhaps on the same GPUs"
+    if others:
+        return "perhaps on the same GPUs, since no other node has this kind. Quarantine a GPU to exclude it"
+    raise Conflict("It would get the same GPUs again: no other GPU of this kind can be granted. Stop it instead.")
+
+
+def _plan_notice(actor: Actor, lease: Lease, reason: str, target: str = "") -> Plan:
+    """Plan an end after the notice of its policy. ``target`` is where it starts again, "" if it does not."""
     now = actor.now
     at = now + policy_of(actor.state.catalog, lease, now).preemption.notice_seconds
     if lease.notice is not None and lease.notice.at <= at:
         raise Conflict(f"It ends at {show_time(lease.notice.at, now)} already. End it now, or leave it.")
     ends = f"It ends at {show_time(at, now)}, in {show_duration(at - now)}"
-    then = ", and starts again by itself elsewhere, at its old place" if moves else ""
+    then = f", and starts again by itself at its old queue position, {target}" if target else ""
 
     async def announce() -> None:
         newest = actor.state.registry.get(lease.id)
         if newest is None or newest.phase not in UP:
             return  # it ended meanwhile
-        notice = Notice("", at, reason, actor.person.name, actor.origin, moves)
-        told = replace(_placed_elsewhere(actor.state, newest) if moves else newest, notice=notice)
+        notice = Notice("", at, reason, actor.person.name, actor.origin, bool(target))
+        told = replace(_placed_elsewhere(actor.state, newest) if target else newest, notice=notice)
         line = actor.audit_entry_of(told, action_events.EndAnnounced(f"{ends}{then}: {reason}"))
         await actor.state.registry.save(told, audit=[line])
 

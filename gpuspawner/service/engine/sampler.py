@@ -133,7 +133,7 @@ class Sampler:
             if probed is not None:
                 await self._judge(lease_id, probed)
         except Unavailable as error:
-            log.warning("no sample of %s kept: %s", lease_id, error)
+            self._registry.failures.note_wait("sampling", lease_id, error)
         except Exception as error:  # noqa: BLE001 - recorded, with its traceback
             # One workspace's bad probe must not end the sampling of the others; nothing is judged by it.
             self._registry.failures.note("sampling", lease_id, error)

@@ -11,21 +11,25 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from tornado.web import HTTPError, StaticFileHandler
 
+from gpuspawner import __version__
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_money, show_time, show_wait
+from gpuspawner.look import BROWSER_FILES, LOOK
 from gpuspawner.service.announcements.inboxes import Inbox
 from gpuspawner.service.announcements.presenter import present_shown
 from gpuspawner.service.api.base import USE, ApiHandler, BaseHandler, Person
 from gpuspawner.service.api.events import version_of
 from gpuspawner.service.hub_sign_in import HubOAuthCallbackHandler
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.web.navigation import icon_of, navigation
+from gpuspawner.service.web.navigation import current_entry, icon_of
 from gpuspawner.service.workspaces.chart import beside
 
 SECURITY_HEADERS = {
     # Nothing inline, nothing from elsewhere: text that slipped through escaping could still run nothing.
+    # The width of a bar is the one thing that stands in an attribute.
     "Content-Security-Policy": (
-        "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+        "default-src 'self'; style-src-attr 'unsafe-inline'; object-src 'none'; base-uri 'none'; form-action 'self'; "
+        "frame-ancestors 'none'"
     ),
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "same-origin",
@@ -54,8 +58,8 @@ def zone(at: float) -> str:
 
 def _read_templates() -> dict[str, tuple[str, str, None]]:
     """Return all templates by name, as they are now: text and file; None has Jinja look no more at the file."""
-    folders = [HERE / "templates", HERE / "console" / "templates", HERE.parent / "administration" / "templates"]
-    files = [file for folder in folders for file in folder.glob("*.html")]
+    folders = [LOOK, HERE / "templates", HERE / "console" / "templates", HERE.parent / "administration" / "templates"]
+    files = [file for folder in folders for file in folder.glob("*.*") if file.suffix in {".html", ".svg"}]
     return {file.name: (file.read_text(encoding="utf-8"), str(file), None) for file in files}
 
 
@@ -113,10 +117,22 @@ class ErrorPages(BaseHandler):
                 prefix=prefix,
                 hub_prefix=self.hub_prefix,
                 static_url=self.static_url,
+                frame={
+                    "name": self.current_user or "",
+                    "admin": admin,
+                    "hub_admin": admin,
+                    "here": current_entry(self.request.path[len(prefix) :]),
+                    "service": prefix,
+                    "hub": self.hub_prefix,
+                    "logout": f"{self.hub_prefix}logout",
+                    "unread": self.inbox.unread,
+                    "zone": self.parts.catalog.rules.timezone,
+                    "version": __version__,
+                    "services": (),
+                },
                 person=self.current_user or "",
                 admin=admin,
                 here=self.request.path[len(prefix) :],
-                navigation=navigation(self.request.path[len(prefix) :], admin=admin),
                 icon=icon_of(x for x in self.parts.registry if person.owns(x)) if person else "gpu.svg",
                 xsrf=self.xsrf_text() if self.person else "",
                 unread=self.inbox.unread,
@@ -205,12 +221,20 @@ class NotFound(ErrorPages):
 
 
 class Static(StaticFileHandler):
-    """Styles and scripts, for whoever asks."""
+    """Style sheets and scripts, served to everybody. Those of LOOK lie in the same folder to a browser."""
+
+    @classmethod
+    def get_absolute_path(cls, root: str, path: str) -> str:
+        """Return the file of a name."""
+        folder = LOOK if path in BROWSER_FILES else root
+        return str(StaticFileHandler.get_absolute_path(str(folder), path))
 
     def validate_absolute_path(self, root: str, absolute_path: str) -> str | None:
         """Take a name that no file can have for a file that is not there: the operating system raises for it."""
         if "\0" in absolute_path:
             raise HTTPError(404, reason="There is nothing at this address.")
+        if Path(absolute_path).parent == LOOK:
+            root = str(LOOK)
         found: str | None = super().validate_absolute_path(root, absolute_path)
         return found
 

@@ -1,60 +1,32 @@
-"""What stands at the top of every page: where one can go, and the state that the tab's icon shows."""
+"""What stands at the top of every page: the entry that the page belongs to, and the state that the tab's icon shows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from gpuspawner.core.leases.lease import WAITING, Lease, Phase
 
+ENTRIES = {
+    "home": ("", "workspaces"),
+    "usage": ("quota",),
+    "inbox": ("inbox",),
+    "admin": ("console", "quotas", "messages"),
+}
+"""The entries of the navigation (see gs_shell.html), each with the first parts of its pages' addresses."""
 
-@dataclass(frozen=True)
-class Entry:
-    """A page of the navigation. ``path`` is below the service's prefix; ``admins``: only administrators see it.
 
-    ``also`` are pages of it that lie elsewhere.
+def current_entry(path: str) -> str:
+    """Return the entry of the navigation that a page belongs to, "" if it belongs to none.
+
+    Args:
+        path: the page's address below the service's prefix.
     """
-
-    path: str
-    words: str
-    admins: bool = False
-    also: tuple[str, ...] = ()
-
-    def has(self, here: str) -> bool:
-        """Whether an address is its page's, or of one below it."""
-        return any(here == path or here.startswith(f"{path}/") for path in (self.path.strip("/"), *self.also))
-
-
-NAVIGATION = (
-    Entry("", "GPU workspaces"),
-    Entry("inbox", "Inbox"),
-    Entry("quota", "Quota"),
-    Entry("tokens", "Command line", also=("login-code", "reference")),
-    Entry("console/", "Console", admins=True, also=("quotas",)),
-    Entry("messages", "Messages", admins=True),
-)
-"""In the order shown. A page adds itself here; it is marked as the current one by its path, and those below it too."""
-
-
-@dataclass(frozen=True)
-class Shown:
-    """An entry on one page."""
-
-    path: str
-    words: str
-    current: bool
-
-
-def navigation(path: str, *, admin: bool) -> tuple[Shown, ...]:
-    """Return what a page at ``path``, below the service's prefix, shows."""
-    here = path.strip("/")
-    may = [entry for entry in NAVIGATION if admin or not entry.admins]
-    current = max((e for e in may if e.has(here)), key=lambda e: len(e.path), default=NAVIGATION[0])
-    return tuple(Shown(e.path, e.words, e is current) for e in may)
+    first = path.strip("/").split("/")[0]
+    return next((entry for entry, firsts in ENTRIES.items() if first in firsts), "")
 
 
 def icon_of(leases: Iterable[Lease]) -> str:
-    """Return the file of the icon for somebody's live workspaces: what needs them most, as a shape."""
+    """Return the file of the tab's icon for a person's live workspaces: the state that needs the person most."""
     phases = {lease.phase for lease in leases}
     if Phase.RECLAIMING in phases:
         return "gpu-warned.svg"

@@ -11,7 +11,8 @@ from typing import Any
 
 from gpuspawner.backends.data_folder import check_secret, made_identity
 from gpuspawner.core.authentication import hub_id_of, hub_token
-from gpuspawner.core.text_fields import is_service_address
+from gpuspawner.core.errors import quoted
+from gpuspawner.core.text_fields import LOG_FORMATS, is_service_address
 from gpuspawner.spawner.hub.written import written_in
 
 SERVICE = "gpu"
@@ -109,7 +110,12 @@ def configured(c: Any) -> list[dict[str, Any]]:
 
 
 def as_json(settings: Mapping[str, Any]) -> str:
-    """Return the settings for the service, which knows what each may be."""
+    """Return the settings for the service, which knows what each may be. Raises SystemExit."""
+    if (form := settings.get("log_format", LOG_FORMATS[0])) not in LOG_FORMATS:
+        raise SystemExit(
+            f"gpuspawner: configure(service_settings=...): log_format {quoted(form)} is not right; write "
+            f"{' or '.join(LOG_FORMATS)}."
+        )
     try:
         return json.dumps(dict(settings))
     except (ValueError, TypeError):

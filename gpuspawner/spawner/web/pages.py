@@ -10,16 +10,19 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from jupyterhub.utils import isoformat
+from tornado.web import HTTPError, StaticFileHandler
 
+from gpuspawner import __version__
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.authentication import sign_ticket
 from gpuspawner.core.units import show_time
+from gpuspawner.look import BROWSER_FILES, LOOK
 from gpuspawner.spawner.hub.service import SERVICE
 from gpuspawner.spawner.web.live import ServiceView, of_server
 
 TEMPLATES = Path(__file__).parent / "templates"
-LOOK = Path(__file__).parents[2] / "service" / "web" / "static" / "look"
-"""What the service's pages and the hub's are both drawn by, as files: nothing of the service is imported."""
+FILES = r"/gpuspawner/look/(.*)"
+"""Where browsers find the style sheet and the script, below the hub: also while the service is away."""
 
 
 def template_paths() -> list[str]:
@@ -27,15 +30,36 @@ def template_paths() -> list[str]:
     return [str(TEMPLATES), str(LOOK)]
 
 
+class LookFile(StaticFileHandler):
+    """GET: a file of BROWSER_FILES, for everybody: the sign-in page is drawn by it."""
+
+    def validate_absolute_path(self, root: str, absolute_path: str) -> str | None:
+        """Serve nothing else of the folder."""
+        if Path(absolute_path).name not in BROWSER_FILES:
+            raise HTTPError(404)
+        found: str | None = super().validate_absolute_path(root, absolute_path)
+        return found
+
+
+def handlers() -> list[Any]:
+    """Return what to add to ``c.JupyterHub.extra_handlers``."""
+    return [(FILES, LookFile, {"path": str(LOOK)})]
+
+
 def page_variables(catalog: Catalog, service_prefix: str, service_url: str, secret_file: Path) -> dict[str, Any]:
     """Return what to merge into ``c.JupyterHub.template_vars``.
 
     ``gpuspawner`` is a PageView of who looks: the hub calls it at each rendering, so that every page has a fresh
     ticket. ``gpuspawner_prefix`` is where browsers find the service, for pages that nobody is known to look at;
-    ``gpuspawner_service`` is what the hub calls it.
+    ``gpuspawner_service`` is what the hub calls it. ``gpuspawner_zone`` is the zone in which pages show times.
     """
-    view = viewer(catalog, service_prefix, service_url, secret_file)
-    return {"gpuspawner": view, "gpuspawner_prefix": service_prefix, "gpuspawner_service": SERVICE}
+    return {
+        "gpuspawner": viewer(catalog, service_prefix, service_url, secret_file),
+        "gpuspawner_prefix": service_prefix,
+        "gpuspawner_service": SERVICE,
+        "gpuspawner_version": __version__,
+        "gpuspawner_zone": catalog.rules.timezone,
+    }
 
 
 def viewer(

@@ -15,7 +15,7 @@ async function show(url, options = {}) {
     dialog = document.createElement('dialog');
     dialog.className = 'gs-dialog';
     dialog.setAttribute('aria-labelledby', 'act-title');
-    document.getElementById('main').append(dialog);
+    (document.querySelector('.gs-old') ?? document.getElementById('main')).append(dialog);
   }
   dialog.replaceChildren(part);
   if (!dialog.open) dialog.showModal();

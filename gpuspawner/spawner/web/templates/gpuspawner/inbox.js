@@ -5,7 +5,6 @@
   const { element, poll, service, setText } = window.gpuspawner;
   const root = document.getElementById("gs-banner");
   const list = document.getElementById("gs-messages");
-  const count = document.getElementById("gs-unread");
   const api = service(root);
   const shown = new Map(); // by id: built once, so that nobody loses the focus
 
@@ -37,11 +36,13 @@
       shown.set(one.id, build(one));
       list.append(shown.get(one.id));
     }
-    if (count.dataset.unread !== String(unread)) {
-      count.dataset.unread = unread;
-      const more = element("span", { className: "gs-hidden", textContent: " not read" });
-      count.replaceChildren(...(unread ? [String(unread), more] : []));
+    for (const count of document.querySelectorAll("#unread, #gs-inbox .gs-count")) {
+      count.hidden = !unread;
+      if (count.firstChild?.data === String(unread)) continue;
+      const words = count.querySelector(".gs-hidden");
+      count.replaceChildren(String(unread), ...(words ? [words] : []));
     }
+    document.getElementById("gs-inbox").setAttribute("aria-label", unread ? `Inbox, ${unread} unread` : "Inbox");
     const title = document.title.replace(/^\(\d+\) /, "");
     setText(document.querySelector("title"), unread ? `(${unread}) ${title}` : title);
   };

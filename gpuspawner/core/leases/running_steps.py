@@ -32,8 +32,9 @@ CLAIM_IS_OVER = "Nobody with a stronger claim needs its GPUs any more."
 EXTENDED_BEFORE = "as an administrator had extended it before"
 SOONER_SECONDS = 10.0
 """A disruption that comes sooner by less than this is not told again. Arbitrary: longer than a look at the cluster."""
-QUIET_SECONDS = 10.0
-"""A running workspace is stepped at least this often. Arbitrary: rules that depend on hours may change at any time."""
+QUIET_SECONDS = 30.0
+"""A running workspace is stepped at least this often: rules by hours or budgets may change at any time. Arbitrary: far
+less than the shortest notice."""
 
 
 Rule = Callable[[Lease, Observation, LeaseRules, float], Step | None]

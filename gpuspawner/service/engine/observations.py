@@ -190,10 +190,11 @@ class LeaseObserver:
         processes = tuple((x.attempt, x.disruption, x.unhealthy, x.uuids) for x in self.processes(lease))
         if lease.phase in WAITING:
             return processes
-        hub = self._servers
+        hub, failed = self._servers, self.last_look.failed_gpus
         is_listed = hub.servers is None or is_own(hub.server_of(lease), lease)
         state = self._allocator.observed.hub_answers, is_listed, lease.id in self.orphans.due
-        return (*state, id(self._allocator.scheduler.fleet), *processes)
+        gpus = _away_gpus(lease, self._allocator.scheduler.fleet), [x.gpu for x in lease.slots if x.gpu in failed]
+        return (*state, *gpus, *processes)
 
 
 def _away_gpus(lease: Lease, fleet: Fleet) -> int | None:

@@ -116,7 +116,7 @@ class _Pass(_Made):
         return self.asked.get(lease.id) == _asked(lease)
 
 
-class QueueView:
+class QueueSnapshot:
     """Answers where everybody stands and what could be had."""
 
     def __init__(self, registry: LeaseRegistry, scheduler: Scheduler, allocator: Allocator, clock: Clock) -> None:

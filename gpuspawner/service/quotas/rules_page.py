@@ -10,6 +10,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from gpuspawner.catalog import Catalog
+from gpuspawner.catalog.titles import gpu_title
 from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.calendar import Window, show_moment
 from gpuspawner.core.idle.policies import LifecyclePolicy, PreemptionPolicy
@@ -18,7 +19,6 @@ from gpuspawner.core.rules import Budget, ClassHold, Hours, Limit, Quota, Team, 
 from gpuspawner.core.units import show_duration, show_money
 from gpuspawner.service.quotas.presenter import limit_amount_text
 from gpuspawner.service.quotas.standing import rule_id, unit_of
-from gpuspawner.service.waiting.presenter import gpu_title
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 HOUR_MINUTES = 60

@@ -61,7 +61,7 @@ class CatalogChanged(TextEvent):
     name, words = "catalog changed", "Changed the catalog"
 
 
-class ActRefused(TextEvent):
+class ActionRefused(TextEvent):
     """An administrator asked for what was refused; ``text`` is what and why."""
 
     name, words = "refused", "Refused"
@@ -88,13 +88,13 @@ class ClaimServed(TextEvent):
 # --- announcements
 
 
-class MessageSent(TextEvent):
+class AnnouncementSent(TextEvent):
     """An administrator sends people a message; ``text`` says to whom, until when, and what."""
 
     name, words = "message sent", "Sent a message"
 
 
-class MessageWithdrawn(TextEvent):
+class AnnouncementWithdrawn(TextEvent):
     """An administrator takes it from the pages."""
 
     name, words = "message withdrawn", "Withdrew a message"
@@ -103,31 +103,31 @@ class MessageWithdrawn(TextEvent):
 # --- schedules
 
 
-class ReadyWished(TextEvent):
+class ScheduleAdded(TextEvent):
     """A user wishes a workspace to be ready at a time of some days; ``text`` says when."""
 
     name, words = "ready wished", "Wished a workspace ready"
 
 
-class ReadyResumed(TextEvent):
+class ScheduleResumed(TextEvent):
     """A user has a paused one asked for again."""
 
     name, words = "ready resumed", "Resumed a workspace ready at a time"
 
 
-class ReadyHalted(TextEvent):
+class SchedulePaused(TextEvent):
     """A user has one asked for no more until they resume it."""
 
     name, words = "ready halted", "Paused a workspace ready at a time"
 
 
-class ReadyRemoved(TextEvent):
+class ScheduleRemoved(TextEvent):
     """A user wishes it no more."""
 
     name, words = "ready removed", "Removed a workspace ready at a time"
 
 
-class ReadyPaused(TextEvent):
+class ScheduleSuspended(TextEvent):
     """Nobody came on several days in a row: it is asked for no more; ``text`` says which, and on how many."""
 
     name, words, told = "ready paused", "Paused: nobody came", Audience.USER

@@ -14,20 +14,20 @@ from itsdangerous import BadData, URLSafeSerializer
 
 SCHEME = "spawner"
 """Of ``Authorization``, before the proof of a request."""
-NONCE = "Gpuspawner-Nonce"
+NONCE_HEADER = "Gpuspawner-Nonce"
 """The header by which whoever asks wants a proof: a text that no answer before can have been signed for."""
-TIME = "Gpuspawner-Time"
+TIME_HEADER = "Gpuspawner-Time"
 """The header of when a request was signed, in whole seconds since the epoch."""
 WINDOW_SECONDS = 60
 """A signed request is good for so long, and so far may the clocks of hub and service differ. Arbitrary: as long as a
 ticket of the hub's pages; NTP keeps clocks within a second."""
-DIGEST = "Gpuspawner-Digest"
+DIGEST_HEADER = "Gpuspawner-Digest"
 """The header of what a request asks, all of it."""
-PROOF = "Gpuspawner-Proof"
+PROOF_HEADER = "Gpuspawner-Proof"
 """The header of an answer's proof."""
 
 
-class Asked(NamedTuple):
+class RequestTarget(NamedTuple):
     """What a request asks, but for its body. ``target`` is path and query as they are sent."""
 
     method: str
@@ -53,14 +53,19 @@ def prove_request(secret: bytes, nonce: str, signed_at: str, of_request: str) ->
     return _signature(secret, "request-2", nonce, signed_at, of_request)
 
 
-def request_headers(secret: bytes, nonce: str, at: float, asked: Asked, body: bytes) -> dict[str, str]:
+def request_headers(secret: bytes, nonce: str, at: float, asked: RequestTarget, body: bytes) -> dict[str, str]:
     """Return the headers by which the service of this secret takes a request for its hub's, at a time."""
     of_request, signed_at = digest(*asked, body), str(int(at))
     proof = prove_request(secret, nonce, signed_at, of_request)
-    return {"Authorization": f"{SCHEME} {proof}", NONCE: nonce, TIME: signed_at, DIGEST: of_request}
+    return {
+        "Authorization": f"{SCHEME} {proof}",
+        NONCE_HEADER: nonce,
+        TIME_HEADER: signed_at,
+        DIGEST_HEADER: of_request,
+    }
 
 
-def prove_answer(secret: bytes, nonce: str, asked: Asked, status: int, body: bytes) -> str:
+def prove_answer(secret: bytes, nonce: str, asked: RequestTarget, status: int, body: bytes) -> str:
     """Return what shows that the service of this secret answers this to the request of this nonce.
 
     It is for what was ``asked`` alone: whoever took a request for the service's cannot have another one answered with
@@ -69,17 +74,17 @@ def prove_answer(secret: bytes, nonce: str, asked: Asked, status: int, body: byt
     return _signature(secret, "answer-2", nonce, *asked, str(status), body)
 
 
-def is_same(proof: str, due: str) -> bool:
+def proofs_match(proof: str, due: str) -> bool:
     """Compare a proof that came with the one that is due, in constant time."""
     return hmac.compare_digest(proof.encode("utf-8", "replace"), due.encode())
 
 
-def hub_token(secret: bytes) -> str:
+def derive_hub_token(secret: bytes) -> str:
     """Return the token by which the hub knows a service that it does not start, where nobody chose another."""
     return _signature(secret, "hub-token-1")
 
 
-def hub_id_of(secret: bytes) -> str:
+def derive_hub_id(secret: bytes) -> str:
     """Return the id of a hub that shares no folder with its service, where nobody chose another."""
     return _signature(secret, "hub-id-1")[:32]
 
@@ -107,7 +112,7 @@ CONFIRMED_SECONDS = 120.0
 PAGE_SALT, SSH_SALT = b"ticket-4", b"ssh-1"
 
 
-class Holder(NamedTuple):
+class TicketHolder(NamedTuple):
     """For whom a ticket is: the name is shown, ``created`` is who it is (see ``core.leases.lease.Owner``).
 
     ``form``: it only says what a start of theirs would do. Whoever may start a user's server is shown that user's form.
@@ -126,13 +131,13 @@ def sign_ticket(secret: bytes, user: str, created: str, now: float, *, form: boo
     return str(_signer(secret).dumps([user, created, form, int(now + TICKET_SECONDS)]))
 
 
-def ticket_holder(secret: bytes, ticket: str, now: float) -> Holder | None:
+def read_ticket(secret: bytes, ticket: str, now: float) -> TicketHolder | None:
     """Return for whom a ticket is, None where it is forged, torn or over."""
     try:
         *holder, good_until = _signer(secret).loads(ticket)
     except (BadData, UnicodeError):  # UnicodeError: half a character, which itsdangerous does not expect
         return None
-    return Holder(*holder) if now < good_until else None
+    return TicketHolder(*holder) if now < good_until else None
 
 
 def sign_confirmation(secret: bytes, created: str, code: str, now: float) -> str:
@@ -157,7 +162,7 @@ def sign_ssh_ticket(secret: bytes, lease: str, user: str, now: float) -> str:
     return str(_signer(secret, SSH_SALT).dumps([lease, user, int(now + TICKET_SECONDS)]))
 
 
-def ssh_ticket_user(secret: bytes, lease: str, ticket: str, now: float) -> str | None:
+def read_ssh_ticket(secret: bytes, lease: str, ticket: str, now: float) -> str | None:
     """Return whose ticket it is; None where it is forged, over, or of another workspace."""
     try:
         of, user, good_until = _signer(secret, SSH_SALT).loads(ticket)

@@ -110,7 +110,7 @@ class Opening(NamedTuple):
         return self.opens_at <= at < self.ends_at
 
 
-def opening(window: Window, now: float, zone: ZoneInfo) -> Opening | None:
+def find_opening(window: Window, now: float, zone: ZoneInfo) -> Opening | None:
     """Return the opening that goes on at ``now``, else the next one; None where there is none any more.
 
     Openings of two days that touch are one.
@@ -126,7 +126,7 @@ def opening(window: Window, now: float, zone: ZoneInfo) -> Opening | None:
 
 def is_open(window: Window, now: float, zone: ZoneInfo) -> bool:
     """Whether a window is open."""
-    found = opening(window, now, zone)
+    found = find_opening(window, now, zone)
     return found is not None and found.covers(now)
 
 
@@ -186,7 +186,7 @@ def milliseconds(at: float) -> int:
 
 
 @dataclass(frozen=True)
-class Span:
+class TimeSpan:
     """From one moment up to, and without, another: both in milliseconds since the epoch."""
 
     start_ms: int
@@ -207,18 +207,18 @@ class Span:
         return max(0, min(self.end_ms, end_ms) - max(self.start_ms, start_ms))
 
 
-def period_of(at_ms: int, per: Per, zone: ZoneInfo) -> Span:
+def period_of(at_ms: int, per: Per, zone: ZoneInfo) -> TimeSpan:
     """Return the day, week or month that a moment lies in."""
     day = datetime.fromtimestamp(at_ms // 1000, zone).date()
     # Where the clock goes back over midnight, the date of a moment may be that of the day before or after.
     for first in (_first_day(day - ONE_DAY, per), _first_day(day, per), _first_day(day + ONE_DAY, per)):
-        span = Span(_begin_ms(first, zone), _begin_ms(_next_first_day(first, per), zone))
+        span = TimeSpan(_begin_ms(first, zone), _begin_ms(_next_first_day(first, per), zone))
         if span.start_ms <= at_ms < span.end_ms:
             return span
     raise AssertionError(f"no {per.value} of {zone.key} holds {at_ms}")
 
 
-def day_of(at_ms: int, zone: ZoneInfo) -> str:
+def date_of(at_ms: int, zone: ZoneInfo) -> str:
     """Return the date of the day that a moment lies in, as ISO 8601 has it."""
     begins = period_of(at_ms, Per.DAY, zone)
     middle = (begins.start_ms + begins.end_ms) // 2000  # the first moments may show the date before
@@ -231,11 +231,11 @@ def show_moment(at: float, now: float, zone: ZoneInfo) -> str:
     return there.strftime("%H:%M" if there.date() == here.date() else "%a %d %b %H:%M")
 
 
-def split(start_ms: int, end_ms: int, per: Per, zone: ZoneInfo) -> Iterator[tuple[Span, Span]]:
+def split_by_period(start_ms: int, end_ms: int, per: Per, zone: ZoneInfo) -> Iterator[tuple[TimeSpan, TimeSpan]]:
     """Yield the parts of an interval that lie in one period each, in order, each with its period."""
     while start_ms < end_ms:
         period = period_of(start_ms, per, zone)
-        part = Span(start_ms, min(end_ms, period.end_ms))
+        part = TimeSpan(start_ms, min(end_ms, period.end_ms))
         yield part, period
         start_ms = part.end_ms
 
@@ -271,9 +271,9 @@ def _begin_ms(day: date, zone: ZoneInfo) -> int:
 
 
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-RIGHT = "write a day (Friday, tomorrow, 2026-12-24), a time (2026-12-24 18:00), this week, this month, or 3d"
+UNTIL_HELP = "write a day (Friday, tomorrow, 2026-12-24), a time (2026-12-24 18:00), this week, this month, or 3d"
 
-RIGHT_FROM = "write now, a day (Friday, tomorrow, 2026-12-24), a time (2026-12-24 18:00), or 3d"
+FROM_HELP = "write now, a day (Friday, tomorrow, 2026-12-24), a time (2026-12-24 18:00), or 3d"
 
 
 def parse_until(value: object, now: float, zone: ZoneInfo) -> float:
@@ -283,17 +283,17 @@ def parse_until(value: object, now: float, zone: ZoneInfo) -> float:
         BadValue: anything else, a moment that has passed, or one that is more than a year ahead.
     """
     if not isinstance(value, str):
-        raise BadValue(f"{quoted(value)} is no time", RIGHT)
+        raise BadValue(f"{quoted(value)} is no time", UNTIL_HELP)
     text = " ".join(value.lower().split())
     until = _end(text, now, zone)
     if until is None:
         try:
             until = now + parse_duration(text)
         except BadValue as error:
-            raise BadValue(f"{quoted(value)} is no time", RIGHT) from error
+            raise BadValue(f"{quoted(value)} is no time", UNTIL_HELP) from error
     if not now < until <= now + MOST_SECONDS:
         raise OutOfRange(
-            f"{quoted(value)} has passed" if until <= now else f"{quoted(value)} is over a year away", RIGHT
+            f"{quoted(value)} has passed" if until <= now else f"{quoted(value)} is over a year away", UNTIL_HELP
         )
     return until
 
@@ -310,7 +310,7 @@ def parse_from(value: object, now: float, zone: ZoneInfo) -> float:
     day = _day(text, now, zone)
     if day is None:
         if text in {f"this {per.value}" for per in Per}:
-            raise BadValue(f"{quoted(value)} is no time to begin", RIGHT_FROM)
+            raise BadValue(f"{quoted(value)} is no time to begin", FROM_HELP)
         return parse_until(value, now, zone)
     parse_until(value, now, zone)  # one that is over, or too far ahead, is refused
     return max(now, datetime.combine(day, time(), zone).timestamp())
@@ -367,11 +367,11 @@ def parse_day(value: object, now: float, zone: ZoneInfo) -> str:
     return day.isoformat()
 
 
-def day_begins(day: str, zone: ZoneInfo) -> float:
+def day_start(day: str, zone: ZoneInfo) -> float:
     """Return when a day as :func:`parse_day` returns it begins."""
     return datetime.combine(date.fromisoformat(day), time(), zone).timestamp()
 
 
-def day_ends(day: str, zone: ZoneInfo) -> float:
+def day_end(day: str, zone: ZoneInfo) -> float:
     """Return when it ends."""
     return _end_of(date.fromisoformat(day), zone)

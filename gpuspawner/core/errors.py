@@ -111,9 +111,9 @@ class RequestRefused(GpuspawnerError):
     def __init__(self, field: str, asked: str, limit: str, remedy: str, status: int = 400) -> None:
         """Keep the four parts; the message is all of them in a sentence."""
         self.field, self.asked, self.limit, self.remedy, self.status = field, asked, limit, remedy, status
-        self.beside = f"{asked} asked; allowed: {limit}. {remedy}"
+        self.details = f"{asked} asked; allowed: {limit}. {remedy}"
         """What stands beside the field itself."""
-        super().__init__(f"{label_of(field)}: {self.beside}")
+        super().__init__(f"{label_of(field)}: {self.details}")
 
 
 LARGEST_REQUEST_BYTES = 65536

@@ -19,7 +19,7 @@ from gpuspawner.core.number_fields import PositiveDuration, Priority, Weight
 from gpuspawner.core.text_fields import Name, Title
 
 
-class Whom(Enum):
+class QuotaScope(Enum):
     """The users that an entry of ``quotas`` limits."""
 
     EACH_USER = "each user"
@@ -29,7 +29,7 @@ class Whom(Enum):
     EVERYBODY = "everybody"
 
 
-class What(Enum):
+class LimitedResource(Enum):
     """The amount that a limit counts: GPUs by ``counts`` of their kinds, CPU in cores, memory in bytes."""
 
     __hash__ = object.__hash__  # each is one object; Enum's own takes most of a look-up of what is taken of a limit
@@ -41,7 +41,7 @@ class What(Enum):
     MEMORY = "memory"
 
 
-class Used(Enum):
+class BudgetUnit(Enum):
     """The amount that a budget limits: GPU hours or money."""
 
     GPU_HOURS = "gpu_hours"
@@ -52,7 +52,7 @@ class Used(Enum):
 class Limit:
     """How much at one time. ``kind`` names the kind of GPU where ``what`` is KIND. None is no bound."""
 
-    what: What
+    what: LimitedResource
     kind: str = ""
     soft: Fraction | None = None
     hard: Fraction | None = None
@@ -62,7 +62,7 @@ class Limit:
 class Budget:
     """How many GPU hours, or how much money, in one period. None is no bound."""
 
-    what: Used
+    what: BudgetUnit
     per: Per
     soft: Fraction | None = None
     hard: Fraction | None = None
@@ -77,7 +77,7 @@ class Quota:
     """
 
     name: str
-    whom: Whom
+    whom: QuotaScope
     subject: str = ""
     limits: tuple[Limit, ...] = ()
     budgets: tuple[Budget, ...] = ()
@@ -130,7 +130,7 @@ class QuotaGrant:
 
     id: str
     account: Account
-    what: What | Used
+    what: LimitedResource | BudgetUnit
     amount: Fraction
     since: float
     until: float
@@ -224,7 +224,7 @@ class Accounts:
         decayed_gpu_seconds: of all time, halved each week, as of the snapshot's now.
     """
 
-    charged: Mapping[tuple[Account, Used, Per], Fraction] = field(default_factory=lambda: MappingProxyType({}))
+    charged: Mapping[tuple[Account, BudgetUnit, Per], Fraction] = field(default_factory=lambda: MappingProxyType({}))
     decayed_gpu_seconds: Mapping[Account, float] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -242,7 +242,7 @@ class LatestEnd:
 
 
 @dataclass(frozen=True)
-class HeldBack:
+class WaitReason:
     """A rule that holds a waiting request back, since when, and the sentence that its user reads."""
 
     rule: str
@@ -251,7 +251,7 @@ class HeldBack:
 
 
 @dataclass(frozen=True)
-class Lost:
+class LostInterval:
     """Time of a running workspace that the platform lost: it is not charged. ``until`` None while it goes on.
 
     ``share`` is how much of it was lost: of four GPUs that one failed is a quarter.
@@ -264,7 +264,7 @@ class Lost:
 
 
 @dataclass(frozen=True)
-class Notice:
+class EndNotice:
     """A workspace ends ``at`` then, and its user knows: a stronger claim needs its GPUs, or an administrator ends it.
 
     ``preemption`` is the claim's id, "" where it is an administrator's, who did it from ``where``, in words. That one

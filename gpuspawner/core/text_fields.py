@@ -317,7 +317,7 @@ def _read_timezone(value: object) -> str:
     try:
         ZoneInfo(value)
     except (ValueError, OSError, KeyError):
-        close = closest(value, sorted(available_timezones()), most=1000)
+        close = closest_name(value, sorted(available_timezones()), most=1000)
         raise BadValue(f"{quoted(value)} is not a time zone", f"did you mean `{close}`?" if close else right) from None
     return value
 
@@ -375,12 +375,12 @@ def is_service_address(url: object) -> bool:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the remedy for an unknown name: the closest known name, or all known names."""
     names = list(known)
-    if close := closest(name, names):
+    if close := closest_name(name, names):
         return f"did you mean `{close}`?"
     return f"known: {', '.join(names[:20])}" if names else "none is defined; define one, or remove this"
 
 
-def closest(name: str, known: Sequence[str], most: int = 100) -> str:
+def closest_name(name: str, known: Sequence[str], most: int = 100) -> str:
     """Return the known name that is most like ``name``, or ``""``. Only the first ``most`` names are compared."""
     return "".join(difflib.get_close_matches(name[:100], known[:most], n=1))  # bounded, because it is slow
 
@@ -395,7 +395,7 @@ FORMAT = "Cf"
 """The category of letters that show nothing and change how others are shown, such as those of writing direction."""
 
 
-def plain_text(text: str) -> str:
+def sanitize_text(text: str) -> str:
     """Return a text as one line without control and format characters, which could show it as another text."""
     shown = "".join(one if one.isprintable() else "" if unicodedata.category(one) == FORMAT else " " for one in text)
     return " ".join(shown.split())

@@ -293,7 +293,7 @@ _FORM_TIME = re.compile(rf"(?:{_FORM_PART}(?: +| *, *| +and +)?)+", re.IGNORECAS
 _FORM_HOURS_AND_MINUTES = re.compile(r"(.*[0-9] *h) *([0-5]?[0-9])", re.IGNORECASE)
 
 
-def read_bytes(value: object) -> int:
+def parse_form_bytes(value: object) -> int:
     """Read a size: ``8`` and ``8 GB`` are 8 GiB, as ``8g`` is; ``512 MB`` is 512 MiB. Else as ``parse_bytes``.
 
     Memory is sold and measured in powers of two, whatever its unit is called. A text of digits alone counts in GiB, up
@@ -311,7 +311,7 @@ def read_bytes(value: object) -> int:
     return parse_bytes(f"{number}{unit}iB")
 
 
-def read_duration(value: object) -> float:
+def parse_form_duration(value: object) -> float:
     """Read a time in seconds: ``90`` is 90 minutes, ``1h30`` and ``1:30`` an hour and a half; ``3 days``, ``2 d 4 h``.
 
     Raises:
@@ -330,7 +330,7 @@ def read_duration(value: object) -> float:
     return parse_duration("".join(f"{number}{_FORM_UNIT[unit.lower()]}" for number, unit in parts))
 
 
-def read_cpu(value: object) -> float:
+def parse_form_cpu(value: object) -> float:
     """Read a number of cores: ``8``, ``0.5``, ``8 cores``.
 
     Raises:

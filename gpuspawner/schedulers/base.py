@@ -16,10 +16,10 @@ from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Kinds, Slot
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.backfill import Reservation
-from gpuspawner.core.queue.decisions import Held, KeptFree
-from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.decisions import BlockingRule, ReservedForOthers
+from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
-from gpuspawner.core.quotas.namespaces import Room
+from gpuspawner.core.quotas.namespaces import NamespaceBounds
 from gpuspawner.core.rules import LatestEnd
 
 SCHEDULER = "scheduler"
@@ -137,8 +137,8 @@ class Answer:
 
     as_of: float
     grants: Callable[[], Sequence[Grant]]
-    places: Callable[[], Mapping[str, Place]]
-    held_back: Callable[[], Mapping[str, Held]]
+    places: Callable[[], Mapping[str, QueuePosition]]
+    held_back: Callable[[], Mapping[str, BlockingRule]]
     refused: tuple[Refusal, ...] = ()
     reservations: Callable[[], Sequence[Reservation]] = tuple
     preempted: tuple[Preempted, ...] = ()
@@ -165,13 +165,13 @@ class Preview:
         says: more sentences from its scheduler.
     """
 
-    place: Place
-    held_back: Held | None = None
+    place: QueuePosition
+    held_back: BlockingRule | None = None
     node_seconds: float | None = None
     kind: str = ""
     latest_end: LatestEnd | None = None
     beyond_share: str = ""
-    kept_free: KeptFree | None = None
+    kept_free: ReservedForOthers | None = None
     says: str = ""
 
 
@@ -213,7 +213,7 @@ class Scheduler(Protocol):
         ...
 
     @property
-    def room(self) -> Room:
+    def room(self) -> NamespaceBounds:
         """Limits of the backend for resources other than GPUs, as last observed."""
         ...
 
@@ -304,7 +304,7 @@ class DelegatingScheduler:
         return self._own_queue.fleet
 
     @property
-    def room(self) -> Room:
+    def room(self) -> NamespaceBounds:
         """Limits of the backend for resources other than GPUs."""
         return self._own_queue.room
 

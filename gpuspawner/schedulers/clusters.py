@@ -17,8 +17,8 @@ from gpuspawner.backends.outages import OutageLog
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Kinds
 from gpuspawner.core.leases.lease import WAITING, Lease
-from gpuspawner.core.queue.decisions import Held
-from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.decisions import BlockingRule
+from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.schedulers.base import (
     SCHEDULER,
@@ -150,10 +150,10 @@ class BoundedScheduler:
         """Return the last state: no new grants, all notices stay, and all held-back claims stay held back."""
         outage, name = self._outages.outage, self.scheduler.capabilities.title
         says = outage.waiting_words(seen.now) if outage else f"{name} in {self._title} has not answered yet."
-        places = {x.id: Place(None, None, None, None, says=says) for x in seen.leases if x.phase in WAITING}
+        places = {x.id: QueuePosition(None, None, None, None, says=says) for x in seen.leases if x.phase in WAITING}
         if not self.away and self._answer is not None:
             places |= {lease: place for lease, place in self._answer.places().items() if lease in places}
-        held = {x.id: Held(x.held_back.rule, x.held_back.words) for x in seen.leases if x.held_back is not None}
+        held = {x.id: BlockingRule(x.held_back.rule, x.held_back.words) for x in seen.leases if x.held_back is not None}
         notices = ((x.id, x.notice) for x in seen.leases if x.notice and x.notice.preemption == SCHEDULER)
         preempted = tuple(Preempted(lease, notice.at, notice.why) for lease, notice in notices)
         return Answer(seen.now, tuple, lambda: places, lambda: held, preempted=preempted)

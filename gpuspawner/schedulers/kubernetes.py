@@ -17,27 +17,27 @@ from typing import Any
 from gpuspawner.backends.clusters import ClusterBackend
 from gpuspawner.backends.kubernetes.patches import keep_off
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Kinds, Slot, nodes_of
-from gpuspawner.core.gpus.placement import grantable, place, used_shares
-from gpuspawner.core.gpus.pools import unmarked
+from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Kinds, Slot, nodes_of_cluster
+from gpuspawner.core.gpus.placement import is_grantable, place, used_shares
+from gpuspawner.core.gpus.pools import move_marks_to_free_gpus
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.decisions import Decision, Held, decide
-from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.decisions import BlockingRule, Decision, decide
+from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.quotas.namespaces import (
-    OF_ALL,
+    COMMON_RESOURCES,
     Amounts,
-    Left,
-    Room,
+    NamespaceBounds,
+    QuotaRemainder,
+    check_namespace,
     check_nodes,
-    check_room,
-    demand,
-    full_words,
-    lacking,
-    lacking_words,
-    quotas_left,
-    taken,
+    find_lacking_quota,
+    full_quota_text,
+    lacking_quota_sentence,
+    pod_amounts,
+    quotas_after_grant,
+    remaining_quotas,
 )
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Answer, Capabilities, Offer, Preview
@@ -71,7 +71,7 @@ class KubernetesScheduler(OwnQueueScheduler):
         return self._view.fleet
 
     @property
-    def room(self) -> Room:
+    def room(self) -> NamespaceBounds:
         """Limits of the namespace's quotas and of the nodes' sizes."""
         return self._cluster.room()
 
@@ -104,10 +104,10 @@ class KubernetesScheduler(OwnQueueScheduler):
         short = ((claim.id, self._short_of(seen, claim, left)) for claim in (waiting if left else ()))
         return replace(decision, held_back={**decision.held_back, **{name: x for name, x in short if x is not None}})
 
-    def _short_of(self, seen: Snapshot, claim: Claim, left: Sequence[Left]) -> Held | None:
+    def _short_of(self, seen: Snapshot, claim: Claim, left: Sequence[QuotaRemainder]) -> BlockingRule | None:
         """Return the quota of the namespace that a claim waits for. None if it waits for GPUs."""
         kind = self.kinds.get(claim.request.gpu or "")
-        if kind is not None and place(kind, claim.request.count, seen.gpus_as_held, seen.used) is None:
+        if kind is not None and place(kind, claim.request.count, seen.placement_fleet, seen.used) is None:
             return None
         return _held_by(_bound(kind, left), self._demand(claim.request))
 
@@ -122,7 +122,7 @@ class KubernetesScheduler(OwnQueueScheduler):
         """Return the pod's patch, with ``node_seconds`` if a node is started for it."""
         own = {slot.group.node for slot in lease.slots if slot.group}
         kind = self.kinds.get(lease.kind or "")
-        here = nodes_of(kind.cluster if kind else "", off)
+        here = nodes_of_cluster(kind.cluster if kind else "", off)
         patch, seconds = (
             keep_off(self._cluster.patch(lease.slots, tuple(instead)), here - own),
             self.node_seconds(lease),
@@ -135,7 +135,7 @@ class KubernetesScheduler(OwnQueueScheduler):
         The size of a node that would be started is unknown.
         """
         asked, room, kind = self._demand(request), self.room, self.kinds.get(request.gpu or "")
-        check_room(asked, room.of(_cluster_of(kind)))
+        check_namespace(asked, room.of(_cluster_of(kind)))
         if kind is not None and kind.autoscale is None:
             check_nodes(asked, kind.pool, room.nodes)
 
@@ -144,7 +144,7 @@ class KubernetesScheduler(OwnQueueScheduler):
         left, bounded = _left(seen), _bounded(seen)
         return [self._within_room(offer, bounded, left) for offer in list_offers(bounded)]
 
-    def _places(self, seen: Snapshot) -> dict[str, Place]:
+    def _places(self, seen: Snapshot) -> dict[str, QueuePosition]:
         """Return the queue position of each waiting lease."""
         left, found = _left(seen), self._view.places(_bounded(seen))
         return {claim.id: self._place(found[claim.id], claim.request, left) for claim in seen.claims}
@@ -160,10 +160,10 @@ class KubernetesScheduler(OwnQueueScheduler):
         stands = self._place(would.place, claim.request, left)
         return replace(would, place=stands, held_back=held, node_seconds=seconds)
 
-    def _place(self, found: Place, request: Request, left: Sequence[Left]) -> Place:
+    def _place(self, found: QueuePosition, request: Request, left: Sequence[QuotaRemainder]) -> QueuePosition:
         """Return the position without estimates if a quota is short, because others' ends are unknown."""
         kind = self.kinds.get(found.kind or request.gpu or "")
-        if found.unchanged_seconds == 0 and lacking(self._demand(request), _bound(kind, left)):
+        if found.unchanged_seconds == 0 and find_lacking_quota(self._demand(request), _bound(kind, left)):
             return replace(found, unchanged_seconds=None, likely_seconds=None)
         return found
 
@@ -171,7 +171,7 @@ class KubernetesScheduler(OwnQueueScheduler):
         """Return the resources of a request. The name of its GPUs' resource is known only if its kind has just one."""
         kind = self.kinds.get(request.gpu or "")
         resources = self._resources_of(kind.pool) if kind is not None else set()
-        return demand(request, {next(iter(resources)): request.count} if len(resources) == 1 else {})
+        return pod_amounts(request, {next(iter(resources)): request.count} if len(resources) == 1 else {})
 
     def _resources_of(self, pool: str) -> set[str]:
         """Return the resource names of the GPUs of a pool."""
@@ -188,7 +188,7 @@ class KubernetesScheduler(OwnQueueScheduler):
             return False
         return True
 
-    def _within_room(self, offer: Offer, bounded: Snapshot, left: Sequence[Left]) -> Offer:
+    def _within_room(self, offer: Offer, bounded: Snapshot, left: Sequence[QuotaRemainder]) -> Offer:
         """Return the offer within the limits of the namespace.
 
         The nodes' sizes, quotas and limits bound the largest request. Cordoned, drained and unready nodes count,
@@ -203,7 +203,7 @@ class KubernetesScheduler(OwnQueueScheduler):
         resources = self._resources_of(kind.pool)
         bounds = [quota.hard for quota in room.quotas if quota.resource in resources]
         bounds += [limit.most for limit in room.limits if limit.resource in resources and limit.most is not None]
-        note = full_words(one for one in left if one.quota.resource in OF_ALL | resources)
+        note = full_quota_text(one for one in left if one.quota.resource in COMMON_RESOURCES | resources)
         free = 0 if note else offer.free
         if free == 0 and kind.autoscale is not None and not note and _comes(kind, 1, bounded):
             running = "" if gpus else "none running, "
@@ -216,7 +216,7 @@ def _cluster_of(kind: GpuKind | None) -> str:
     return kind.cluster if kind else ""
 
 
-def _bound(kind: GpuKind | None, left: Sequence[Left]) -> Sequence[Left]:
+def _bound(kind: GpuKind | None, left: Sequence[QuotaRemainder]) -> Sequence[QuotaRemainder]:
     """Return the remaining quotas of the kind's cluster."""
     return tuple(one for one in left if one.quota.cluster == _cluster_of(kind))
 
@@ -229,18 +229,18 @@ def _resource(one: Gpu | Slot) -> str:
 class _NamespaceLimits:
     """The remaining quotas of each cluster's namespace while grants are made."""
 
-    def __init__(self, left: tuple[Left, ...], kinds: Kinds) -> None:
-        self._left: dict[str, tuple[Left, ...]] = {}
+    def __init__(self, left: tuple[QuotaRemainder, ...], kinds: Kinds) -> None:
+        self._left: dict[str, tuple[QuotaRemainder, ...]] = {}
         for one in left:
             self._left[one.quota.cluster] = (*self._left.get(one.quota.cluster, ()), one)
         self._kinds = kinds
 
-    def held_back(self, claim: Claim, slots: Sequence[Slot]) -> Held | None:
+    def held_back(self, claim: Claim, slots: Sequence[Slot]) -> BlockingRule | None:
         return _held_by(self._left.get(self._cluster_of(slots), ()), _demand_on(claim, slots))
 
     def take(self, claim: Claim, slots: Sequence[Slot]) -> None:
         cluster = self._cluster_of(slots)
-        self._left[cluster] = taken(self._left.get(cluster, ()), _demand_on(claim, slots))
+        self._left[cluster] = quotas_after_grant(self._left.get(cluster, ()), _demand_on(claim, slots))
 
     def _cluster_of(self, slots: Sequence[Slot]) -> str:
         group = slots[0].group if slots else None
@@ -250,29 +250,35 @@ class _NamespaceLimits:
 
 
 def _demand_on(claim: Claim, slots: Sequence[Slot]) -> dict[str, int]:
-    return demand(claim.request, Counter(_resource(slot) for slot in slots))
+    return pod_amounts(claim.request, Counter(_resource(slot) for slot in slots))
 
 
-def _held_by(left: Sequence[Left], asked: Amounts) -> Held | None:
-    short = lacking(asked, left)
-    return None if short is None else Held(f"namespace quota {short.quota.name}", lacking_words(short, asked))
+def _held_by(left: Sequence[QuotaRemainder], asked: Amounts) -> BlockingRule | None:
+    short = find_lacking_quota(asked, left)
+    return (
+        None
+        if short is None
+        else BlockingRule(f"namespace quota {short.quota.name}", lacking_quota_sentence(short, asked))
+    )
 
 
 def _comes(kind: GpuKind, count: int, bounded: Snapshot) -> bool:
     """Return whether the GPUs would be on a node that is started for them."""
-    slots = place(kind, count, bounded.gpus_as_held, bounded.used)
+    slots = place(kind, count, bounded.placement_fleet, bounded.used)
     return any(slot.is_coming for slot in slots or ())
 
 
-def _left(seen: Snapshot) -> tuple[Left, ...]:
+def _left(seen: Snapshot) -> tuple[QuotaRemainder, ...]:
     """Return the rest of each namespace quota after the leases of its cluster."""
     held: dict[str, dict[str, Amounts]] = {quota.cluster: {} for quota in seen.room.quotas}
     for lease in seen.leases if held else ():
         cluster = _cluster_of(seen.kinds.get(lease.kind or ""))
         if lease.phase in HOLDING and lease.request.template and cluster in held:
             # Workspaces from before gpuspawner have no template: only the quotas count them.
-            held[cluster][lease.id] = demand(lease.request, Counter(_resource(slot) for slot in lease.slots))
-    return tuple(chain.from_iterable(quotas_left(seen.room.of(cluster), leases) for cluster, leases in held.items()))
+            held[cluster][lease.id] = pod_amounts(lease.request, Counter(_resource(slot) for slot in lease.slots))
+    return tuple(
+        chain.from_iterable(remaining_quotas(seen.room.of(cluster), leases) for cluster, leases in held.items())
+    )
 
 
 def _bounded(seen: Snapshot) -> Snapshot:
@@ -293,9 +299,9 @@ def _bounded(seen: Snapshot) -> Snapshot:
         return replace(seen, others=(*seen.others, *promised)) if promised else seen
     used = used_shares(seen.leases, (*seen.others, *promised))
     free: dict[tuple[str, tuple[str, str]], list[Gpu]] = {}
-    for gpu in seen.gpus_as_held.gpus:
+    for gpu in seen.placement_fleet.gpus:
         key = _cluster_of(seen.kinds.get(gpu.pool)), _resource(gpu)
-        if key in left and grantable(gpu) and gpu.id not in used:
+        if key in left and is_grantable(gpu) and gpu.id not in used:
             free.setdefault((gpu.pool, key), []).append(gpu)
     beyond = (slot for (_, key), gpus in sorted(free.items()) for slot in _beyond(gpus, left[key]))
     return replace(seen, others=(*seen.others, *promised, *beyond))
@@ -308,7 +314,7 @@ def _promised(seen: Snapshot) -> tuple[Slot, ...]:
     for lease in sorted(waiting, key=lambda x: (x.asked_at, x.id)):
         kind = seen.kinds.get(lease.kind or "")
         used = used_shares(seen.leases, (*seen.others, *promised))
-        slots = place(kind, lease.request.count, unmarked(seen.fleet, used), used) if kind else None
+        slots = place(kind, lease.request.count, move_marks_to_free_gpus(seen.fleet, used), used) if kind else None
         promised += slots or ()
     return tuple(promised)
 

@@ -15,25 +15,25 @@ from gpuspawner.backends.outages import OutageLog
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Kinds, Slot
 from gpuspawner.core.gpus.placement import (
-    UNKNOWN,
+    UNKNOWN_DEMAND,
     count_all,
-    count_away,
     count_free,
-    demand_of,
+    count_unavailable,
     largest_fit,
     pools_of,
+    sample_demand,
     used_shares,
 )
 from gpuspawner.core.leases.lease import WAITING, Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.outages import GPU_SOURCE
-from gpuspawner.core.queue.decisions import Decision, PlaceLimits, decide, kept_free
-from gpuspawner.core.queue.estimates import Place, queue_places
+from gpuspawner.core.queue.decisions import ClusterLimits, Decision, decide, reserved_for_others
+from gpuspawner.core.queue.estimates import QueuePosition, queue_positions
 from gpuspawner.core.queue.forecasts import RunTimes, past_run
 from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
-from gpuspawner.core.quotas.namespaces import Room
-from gpuspawner.core.quotas.usage import Tally
+from gpuspawner.core.quotas.namespaces import NamespaceBounds
+from gpuspawner.core.quotas.usage import QuotaTally
 from gpuspawner.schedulers.base import Answer, Capabilities, Grant, Offer, Preview
 
 LEARN_SECONDS = 600.0
@@ -47,7 +47,7 @@ class FleetView:
         self._backend = backend
         self.fleet = Fleet()
         self._outages = OutageLog()
-        self._demand, self._learnt_at = UNKNOWN, -inf
+        self._demand, self._learnt_at = UNKNOWN_DEMAND, -inf
         self._known_by: object = None
         self._index: Index | None = None
         self._run_times = RunTimes()
@@ -77,7 +77,7 @@ class FleetView:
             self._counted, self._sizes = seen.fleet.gpus, Counter(gpu.pool for gpu in seen.fleet.gpus)
         known_by = (seen.kinds, self._sizes)
         if known_by != self._known_by or not 0 <= seen.now - self._learnt_at < LEARN_SECONDS:
-            self._demand = demand_of((lease.request for lease in seen.leases), seen.kinds, seen.fleet)
+            self._demand = sample_demand((lease.request for lease in seen.leases), seen.kinds, seen.fleet)
             self._known_by, self._learnt_at = known_by, seen.now
         return replace(seen, demand=self._demand)
 
@@ -91,25 +91,25 @@ class FleetView:
                 self._run_times.add(past_run(lease, seen.now))
         return self._index
 
-    def places(self, seen: Snapshot, also: Claim | None = None) -> dict[str, Place]:
+    def places(self, seen: Snapshot, also: Claim | None = None) -> dict[str, QueuePosition]:
         """Return the queue position of each claim and of ``also``, by the observed durations of workspaces."""
         index = self.index(seen)
-        return queue_places(seen, also, index, self._run_times)
+        return queue_positions(seen, also, index, self._run_times)
 
-    def preview(self, seen: Snapshot, claim: Claim, limits: PlaceLimits | None = None) -> Preview:
+    def preview(self, seen: Snapshot, claim: Claim, limits: ClusterLimits | None = None) -> Preview:
         """Preview a new claim, or a changed claim with the same id."""
         index = self.index(seen)
         decision = decide(seen, limits, claim, index)
-        place = queue_places(seen, claim, index, self._run_times)[claim.id]
+        place = queue_positions(seen, claim, index, self._run_times)[claim.id]
         given = next((one for one in decision.grants if one.claim.id == claim.id), None)
         kind = claim.request.gpu if given is None else given.kind
         return Preview(
-            place if given is None else Place(1, place.of, 0.0, 0.0, given.kind or ""),
+            place if given is None else QueuePosition(1, place.of, 0.0, 0.0, given.kind or ""),
             decision.held_back.get(claim.id),
             kind="" if given is None else given.substitute,
             latest_end=None if given is None else given.latest_end,
-            beyond_share=Tally(seen, index.holdings).share_words(claim, seen.kinds.get(kind or "")),
-            kept_free=kept_free(claim, seen, decision.reservations) if given is None else None,
+            beyond_share=QuotaTally(seen, index.holdings).share_words(claim, seen.kinds.get(kind or "")),
+            kept_free=reserved_for_others(claim, seen, decision.reservations) if given is None else None,
         )
 
 
@@ -133,7 +133,7 @@ class OwnQueueScheduler:
         return ""
 
 
-def to_answer(as_of: float, decided: Callable[[], Decision], places: Callable[[], dict[str, Place]]) -> Answer:
+def to_answer(as_of: float, decided: Callable[[], Decision], places: Callable[[], dict[str, QueuePosition]]) -> Answer:
     """Return the answer from a decision, which is computed once and only when needed."""
     once = lru_cache(maxsize=1)(decided)
     return Answer(
@@ -158,7 +158,7 @@ def use_slots(used: dict[str, Fraction], slots: Iterable[Slot]) -> None:
 
 def list_offers(seen: Snapshot) -> list[Offer]:
     """Return the GPUs of each kind, in the catalog's order. GPUs reserved for a request ahead are not free."""
-    fleet = seen.gpus_as_held
+    fleet = seen.placement_fleet
     known = fleet.complete
     kept = used_shares((), (slot for one in seen.kept for slot in one.slots))
     used = {**seen.used, **{gpu: share + seen.used.get(gpu, 0) for gpu, share in kept.items()}} if kept else seen.used
@@ -172,7 +172,7 @@ def list_offers(seen: Snapshot) -> list[Offer]:
             waiting[kind.pool],
             kind.pool in fleet.simulated_pools,
             note=_note(kind, fleet, seen, used) if known else "",
-            away=count_away(kind, fleet),
+            away=count_unavailable(kind, fleet),
             held=_kept(kind, fleet, seen, used) if known else "",
         )
         for kind in seen.kinds.values()
@@ -196,7 +196,7 @@ class InMemoryScheduler(OwnQueueScheduler):
     """The scheduler of one machine. It grants the GPUs of a backend before the start."""
 
     capabilities = Capabilities(substitutes=True)
-    room = Room()
+    room = NamespaceBounds()
 
     def __init__(self, backend: Backend, kinds: Kinds) -> None:
         """Serve ``kinds`` from ``backend``, which starts no nodes."""

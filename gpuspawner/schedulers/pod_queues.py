@@ -17,14 +17,14 @@ from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.watches import Watch
 from gpuspawner.catalog import PodQueues
-from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Group, Slot, coming_group
-from gpuspawner.core.gpus.placement import kinds_of, place
-from gpuspawner.core.gpus.pools import resource_of
+from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Group, Slot, coming_node_group
+from gpuspawner.core.gpus.placement import accepted_kinds, place
+from gpuspawner.core.gpus.pools import counting_resource
 from gpuspawner.core.leases.lease import Lease, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
-from gpuspawner.core.text_fields import plain_text
+from gpuspawner.core.text_fields import sanitize_text
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import (
     Answer,
@@ -89,7 +89,7 @@ class PodQueueSystem:
 def _read_volcano_reasons(status: Json) -> Iterable[tuple[str, str]]:
     for one in status.get("conditions") or ():
         if one.get("type") == "Unschedulable" and one.get("status") == "True":
-            message = plain_text(str(one.get("message") or ""))
+            message = sanitize_text(str(one.get("message") or ""))
             # Only an event says why a queue does not admit the group.
             held_off = status.get("phase") == "Pending" and "Origin reason" not in message
             yield "NotEnqueued" if held_off else "", message
@@ -99,7 +99,7 @@ def _read_kai_reasons(status: Json) -> Iterable[tuple[str, str]]:
     for one in status.get("schedulingConditions") or ():
         if one.get("type") == "UnschedulableOnNodePool" and one.get("status") == "True":
             for reason in one.get("reasons") or ({"reason": one.get("reason"), "message": one.get("message")},):
-                yield str(reason.get("reason") or ""), plain_text(str(reason.get("message") or ""))
+                yield str(reason.get("reason") or ""), sanitize_text(str(reason.get("message") or ""))
 
 
 SYSTEMS: Mapping[str, PodQueueSystem] = {
@@ -287,10 +287,10 @@ class PodQueueScheduler(DelegatingScheduler):
         says = f"Its pod waits there for at most {most}. Then a new pod is made, at the end of the queue."
         return Preview(self._place(claim.request), kind=instead, says=says)
 
-    def _place(self, request: Request) -> Place:
+    def _place(self, request: Request) -> QueuePosition:
         """Return a place without a position: the systems report none."""
         where = self._system.where(queue_of(request, self._queues))
-        return Place(None, None, None, None, says=f"{self._system.title} decides when it starts, {where}.")
+        return QueuePosition(None, None, None, None, says=f"{self._system.title} decides when it starts, {where}.")
 
     def _grants(self, seen: Snapshot) -> list[Grant]:
         found, used = list[Grant](), dict(seen.used)
@@ -333,13 +333,13 @@ class PodQueueScheduler(DelegatingScheduler):
 
 
 def _accepted_kinds(seen: Snapshot, claim: Claim) -> list[GpuKind]:
-    return [kind for kind in kinds_of(claim.request, seen.kinds) if not seen.paused_words(kind.name)]
+    return [kind for kind in accepted_kinds(claim.request, seen.kinds) if not seen.paused_words(kind.name)]
 
 
 def _place_free(seen: Snapshot, claim: Claim, used: Mapping[str, Fraction]) -> Placement | None:
     """Return free GPUs of the first accepted kind that has enough."""
     for kind in _accepted_kinds(seen, claim):
-        slots = place(kind, claim.request.count, seen.gpus_as_held, used, claim.tried_nodes)
+        slots = place(kind, claim.request.count, seen.placement_fleet, used, claim.tried_nodes)
         if slots is not None:
             return kind, slots
     return None
@@ -348,8 +348,8 @@ def _place_free(seen: Snapshot, claim: Claim, used: Mapping[str, Fraction]) -> P
 def _place_coming(seen: Snapshot, claim: Claim, taken: Collection[Group]) -> Placement | None:
     """Return GPUs of the requested kind that its pod waits for. None if the cluster has no GPU of the kind."""
     kind = next((kind for kind in _accepted_kinds(seen, claim) if kind.name == claim.request.gpu), None)
-    if kind is None or not any(not gpu.is_coming for gpu in seen.fleet.of_pool.get(kind.pool, ())):
+    if kind is None or not any(not gpu.is_coming for gpu in seen.fleet.gpus_by_pool.get(kind.pool, ())):
         return None
-    groups = (coming_group(kind.name, number, resource_of(kind, seen.fleet)) for number in count())
+    groups = (coming_node_group(kind.name, number, counting_resource(kind, seen.fleet)) for number in count())
     group = next(group for group in groups if group not in taken)
     return kind, tuple(Slot(group.gpu(index), kind.share) for index in range(claim.request.count))

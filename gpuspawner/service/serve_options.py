@@ -13,7 +13,7 @@ from urllib.parse import urlparse
 import yaml
 
 from gpuspawner.backends.data_folder import made_identity
-from gpuspawner.core.authentication import hub_id_of, hub_token
+from gpuspawner.core.authentication import derive_hub_id, derive_hub_token
 from gpuspawner.service.app import Options
 from gpuspawner.service.backend_choice import BACKEND, CLUSTER
 from gpuspawner.service.store.backup import DATABASE
@@ -118,7 +118,7 @@ def read_own_start(options: ServeOptions, environment: Mapping[str, str]) -> Sta
         check_address(option, url)
     data, store = Path(options.data).absolute(), store_of(options)
     secret, made_at, hub_id = _identity(options, data)
-    token = _read_file("--token-file", options.token_file) if options.token_file else hub_token(secret)
+    token = _read_file("--token-file", options.token_file) if options.token_file else derive_hub_token(secret)
     base = f"/{options.base_url.strip('/')}/".replace("//", "/")
     prefix = f"{base}{SERVICE}/"
     hub_origin, origin = _origins(options)
@@ -203,7 +203,7 @@ def _identity(options: ServeOptions, data: Path) -> tuple[bytes, float, str]:
     if options.secret_file:
         secret = secret_in(options.secret_file)
         # The age of the secret says what may be rebuilt with it. A mounted file is as old as its mount.
-        return secret, 0.0, options.hub_id or hub_id_of(secret)
+        return secret, 0.0, options.hub_id or derive_hub_id(secret)
     try:
         text, hub_id = made_identity(data, options.hub_id)  # the first of hub and service makes them
     except SystemExit as error:

@@ -15,7 +15,7 @@ from gpuspawner.backends.kubernetes.names import PRE_STOP
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.outages import API_SERVER, ETCD
-from gpuspawner.core.quotas.namespaces import Room
+from gpuspawner.core.quotas.namespaces import NamespaceBounds
 
 
 async def test_changes_are_seen_as_they_come(api, a_view):
@@ -255,7 +255,7 @@ async def test_where_each_user_has_a_namespace_the_quotas_of_this_one_bound_nobo
     backend = a_view(all_namespaces=True)
     assert await free(backend)() == 4
     assert not lists(api, QUOTAS)
-    assert replace(backend.room(), nodes=frozenset()) == Room()
+    assert replace(backend.room(), nodes=frozenset()) == NamespaceBounds()
 
 
 async def test_another_hubs_pods_are_told_and_hold_no_gpu_but_foreign_ones(api, a_view):

@@ -11,12 +11,12 @@ from lease_builders import KINDS, a_request, fleet, gpu
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.fleet import Slot
-from gpuspawner.core.gpus.placement import largest_fit, left_over, pool_of, used_shares
+from gpuspawner.core.gpus.placement import largest_fit, pool_of, unleased_slots, used_shares
 from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.queue.decisions import decide, starts_under_way
-from gpuspawner.core.queue.estimates import queue_places
+from gpuspawner.core.queue.estimates import queue_positions
 from gpuspawner.core.queue.snapshot import Snapshot
 
 KEYS = [Key("hub", "user 0", "second"), *(Key("hub", f"user {i}", "") for i in range(3))]
@@ -52,7 +52,7 @@ class Leases(RuleBasedStateMachine):
         self.made = 0
 
     def others(self):
-        return left_over(((p.lease, slot) for p in self.processes for slot in p.slots), self.live.values())
+        return unleased_slots(((p.lease, slot) for p in self.processes for slot in p.slots), self.live.values())
 
     def of(self, key, *phases):
         lease = self.live.get(key)
@@ -120,7 +120,7 @@ class Leases(RuleBasedStateMachine):
         Or they may not start more at once. ``limited`` are users who start as many as one may.
         """
         got = {one.claim.id for one in decision.grants}
-        kept_for = {pool_of(before[name], KINDS) for kept in decision.reservations for name in kept.whom}
+        kept_for = {pool_of(before[name], KINDS) for kept in decision.reservations for name in kept.claim_ids}
         for lease in waiting_in_order(before.values()):
             pool = pool_of(lease, KINDS)
             if pool is not None and lease.id not in got:
@@ -252,7 +252,7 @@ class Leases(RuleBasedStateMachine):
     @invariant()
     def places_are_numbered_without_gaps(self):
         lines = {}
-        places = queue_places(self.snapshot())
+        places = queue_positions(self.snapshot())
         for lease in waiting_in_order(self.live.values()):
             there = places[lease.id]
             lines.setdefault(pool_of(lease, KINDS), []).append(there)

@@ -17,7 +17,7 @@ from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.leases.observations import Effect, HubServer, Observation, Outcome, Running, TakenSample
 from gpuspawner.core.leases.running_steps import NODE_AWAY, QUIET_SECONDS, fingerprint
 from gpuspawner.core.leases.step_results import Extension, LeaseRules, Recovery, Timing, finish
-from gpuspawner.core.rules import LatestEnd, Notice, Rate
+from gpuspawner.core.rules import EndNotice, LatestEnd, Rate
 
 TIMING = Timing(
     listen_seconds=30.0,
@@ -173,7 +173,7 @@ def test_nothing_follows_for_a_quiet_workspace_before_its_next_rule():
     assert step(near, processes=(process(),)).wake_at == LATER + 4
     warned = replace(lease, deadline_at=LATER + 5.0, warned_seconds=(600.0,))
     assert step(warned, processes=(process(),)).wake_at == LATER + 5
-    noticed = replace(lease, notice=Notice("", LATER + 3, "why", "root"))
+    noticed = replace(lease, notice=EndNotice("", LATER + 3, "why", "root"))
     assert step(noticed, processes=(process(),)).wake_at == LATER + 3
     assert step(lease, missing_since=LATER).wake_at == LATER
 
@@ -213,7 +213,7 @@ def test_the_deadline_is_told_before_it_ends_a_workspace():
 
 
 def test_a_notice_ends_a_workspace_at_its_time_if_the_hub_can_stop_it():
-    lease = a_lease(phase=Phase.RUNNING, notice=Notice("", LATER, "Drained.", "root", "the console"))
+    lease = a_lease(phase=Phase.RUNNING, notice=EndNotice("", LATER, "Drained.", "root", "the console"))
     assert step(lease).lease.reason is ExitReason.STOPPED
     assert step(lease, hub_answers=False).lease is lease
     moves = replace(lease, notice=replace(lease.notice, moves=True))
@@ -222,7 +222,7 @@ def test_a_notice_ends_a_workspace_at_its_time_if_the_hub_can_stop_it():
 
 
 def test_a_claim_s_notice_is_carried_out_or_taken_back_only_when_its_claim_was_just_evaluated():
-    lease = a_lease(phase=Phase.RUNNING, notice=Notice("claim", LATER, "A team needs it.", "root"))
+    lease = a_lease(phase=Phase.RUNNING, notice=EndNotice("claim", LATER, "A team needs it.", "root"))
     assert step(lease).lease is lease
     assert step(lease, claim_is_over=False).lease.reason is ExitReason.MADE_ROOM
     spared = step(lease, claim_is_over=True)

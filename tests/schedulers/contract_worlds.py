@@ -27,7 +27,7 @@ from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.catalog import HttpSchedulerAddress, KueueQueues, PodQueues
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Autoscale
-from gpuspawner.core.quotas.namespaces import Room
+from gpuspawner.core.quotas.namespaces import NamespaceBounds
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.clusters import BoundedScheduler, ClustersScheduler, SharedGpus
 from gpuspawner.schedulers.http.client import SchedulerClient
@@ -108,7 +108,7 @@ class EmptyCluster(FakeBackend):
     limits = ()
 
     def room(self):
-        return Room()
+        return NamespaceBounds()
 
     async def close(self):
         pass

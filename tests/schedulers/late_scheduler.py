@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.queue.decisions import decide
-from gpuspawner.core.queue.estimates import queue_places
+from gpuspawner.core.queue.estimates import queue_positions
 from gpuspawner.core.queue.snapshot import claim_of
 from gpuspawner.schedulers.base import Answer, Capabilities, Grant, Preempted, Refusal
 from gpuspawner.schedulers.own_queue import InMemoryScheduler
@@ -69,5 +69,10 @@ class LateScheduler(InMemoryScheduler):
         self.granted = kept
         refused = tuple(Refusal(claim_of(x), self.refuses[x.id]) for x in seen.leases if x.id in self.refuses)
         return Answer(
-            seen.now, lambda: tuple(kept.values()), lambda: queue_places(seen), dict, refused, preempted=self.preempts
+            seen.now,
+            lambda: tuple(kept.values()),
+            lambda: queue_positions(seen),
+            dict,
+            refused,
+            preempted=self.preempts,
         )

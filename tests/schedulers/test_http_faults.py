@@ -19,7 +19,7 @@ from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
-from gpuspawner.core.rules import Notice
+from gpuspawner.core.rules import EndNotice
 from gpuspawner.schedulers.base import SCHEDULER
 from gpuspawner.schedulers.http.claims import claim_body
 from gpuspawner.schedulers.http.client import MAX_CONCURRENT, RequestRejected, SchedulerClient
@@ -87,7 +87,7 @@ class Both:
                 self.leases[lease.id] = transitions.acknowledge(given, "", self.now)
         for one in answer.preempted:
             lease = self.leases[one.lease_id]
-            self.leases[lease.id] = replace(lease, notice=Notice(SCHEDULER, one.at, one.why, "it"))
+            self.leases[lease.id] = replace(lease, notice=EndNotice(SCHEDULER, one.at, one.why, "it"))
 
     async def agree(self):
         """Sync until both sides say the same: with fifteen looks at most."""

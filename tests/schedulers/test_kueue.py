@@ -117,7 +117,7 @@ async def test_what_kueue_takes_back_is_warned_first_and_its_quota_is_freed_once
     (told,) = (await world.sync(up)).preempted
     assert (told.lease_id, told.at) == ("a", NOW + 300)
     assert told.why == "Kueue: its GPUs were borrowed, and their owners need them back."
-    noticed = replace(up, notice=leases.Notice(SCHEDULER, told.at, told.why, "Kueue"))
+    noticed = replace(up, notice=leases.EndNotice(SCHEDULER, told.at, told.why, "Kueue"))
     assert (await world.sync(noticed, now=NOW + 100)).preempted[0].at == told.at, "the notice is no longer for asking"
     assert is_true(world.of(up), "QuotaReserved"), "while it runs, its quota is its own"
     world.kueue.stop = "Hold"

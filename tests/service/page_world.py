@@ -20,7 +20,7 @@ from tornado.web import Application, RequestHandler
 
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.catalog import load_catalog
-from gpuspawner.core.authentication import Asked, new_nonce, request_headers
+from gpuspawner.core.authentication import RequestTarget, new_nonce, request_headers
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.policies import Mode
 from gpuspawner.core.idle.verdicts import SampleKind, Streak
@@ -305,7 +305,7 @@ def api(world, name, path="workspaces?ended=5", method="GET", body=None):
 def spawner(world, path, body=None, method="POST"):
     """What the service answers to the hub's spawner."""
     target, sent = f"{PREFIX}/internal/{path}", json.dumps(body or {}) if method == "POST" else ""
-    headers = request_headers(b"s" * 32, new_nonce(), world.clock.wall(), Asked(method, target), sent.encode())
+    headers = request_headers(b"s" * 32, new_nonce(), world.clock.wall(), RequestTarget(method, target), sent.encode())
     return requests.request(method, world.url + target, headers=headers, data=sent or None, timeout=20)
 
 

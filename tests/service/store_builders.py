@@ -9,7 +9,7 @@ from gpuspawner.core.idle.verdicts import SampleKind, Streak
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.core.leases.stored_events import event_of
-from gpuspawner.core.rules import LatestEnd, Lost, Rate
+from gpuspawner.core.rules import LatestEnd, LostInterval, Rate
 from gpuspawner.service.store import AuditLine, ReadingRow
 
 NOW = 1_800_000_000.0
@@ -41,5 +41,5 @@ FULL_LEASE = a_lease(
     rate=Rate(Fraction(2, 7), Fraction("4.2")),
     latest_end=LatestEnd(NOW, "budget", "ends then", "each-user"),
     fixed_end=LatestEnd(NOW, "hold", "ends then"),
-    lost=(Lost(NOW, None, "its node", Fraction(1, 3)),),
+    lost=(LostInterval(NOW, None, "its node", Fraction(1, 3)),),
 )

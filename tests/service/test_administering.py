@@ -14,7 +14,7 @@ from gpuspawner.core.calendar import Per
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.rules import Budget, Quota, Rate, Rules, Used, Whom
+from gpuspawner.core.rules import Budget, BudgetUnit, Quota, QuotaScope, Rate, Rules
 from gpuspawner.service.administration.overview import GPUS as GPUS_TABLE
 from gpuspawner.service.administration.overview import now_view
 from gpuspawner.service.notifications.messages import message_of
@@ -244,8 +244,8 @@ def test_what_an_administrator_extended_runs_as_long_where_it_was_preempted_mean
 
 
 def test_several_are_extended_together_by_no_more_than_a_budget_leaves(make_web_world):
-    budget = Budget(Used.GPU_HOURS, Per.MONTH, hard=Fraction(30))
-    rules = Rules(quotas=(Quota("each-user", Whom.EACH_USER, budgets=(budget,)),))
+    budget = Budget(BudgetUnit.GPU_HOURS, Per.MONTH, hard=Fraction(30))
+    rules = Rules(quotas=(Quota("each-user", QuotaScope.EACH_USER, budgets=(budget,)),))
     world = make_web_world(replace(load_catalog(CATALOG), rules=rules))
     world.observe()
     for number, name in enumerate(("one", "two")):  # each has 8 h set aside
@@ -257,8 +257,8 @@ def test_several_are_extended_together_by_no_more_than_a_budget_leaves(make_web_
 
 
 def test_what_others_take_of_a_budget_meanwhile_is_not_given_twice(make_web_world):
-    budget = Budget(Used.GPU_HOURS, Per.MONTH, hard=Fraction(40))
-    rules = Rules(quotas=(Quota("everybody", Whom.EVERYBODY, budgets=(budget,)),))
+    budget = Budget(BudgetUnit.GPU_HOURS, Per.MONTH, hard=Fraction(40))
+    rules = Rules(quotas=(Quota("everybody", QuotaScope.EVERYBODY, budgets=(budget,)),))
     world = make_web_world(replace(load_catalog(CATALOG), rules=rules))
     world.observe()
     rate = {"rate": Rate(Fraction(1), Fraction(0))}

@@ -10,7 +10,14 @@ from tornado.httpserver import HTTPServer
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 from tornado.testing import bind_unused_port
 
-from gpuspawner.core.authentication import NONCE, TICKET_SECONDS, Asked, new_nonce, request_headers, sign_ticket
+from gpuspawner.core.authentication import (
+    NONCE_HEADER,
+    TICKET_SECONDS,
+    RequestTarget,
+    new_nonce,
+    request_headers,
+    sign_ticket,
+)
 from gpuspawner.core.errors import Gone, Unavailable
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.engine.allocator import hash_token
@@ -36,7 +43,7 @@ class Client:
         text = body if isinstance(body, (str, bytes)) else None if body is None else json.dumps(body)
         text = "" if method == "POST" and text is None else text
         if who == SPAWNER:
-            asked = Asked(method, PREFIX.rstrip("/") + path)
+            asked = RequestTarget(method, PREFIX.rstrip("/") + path)
             headers = request_headers(SECRET, new_nonce(), self.world.clock.wall(), asked, utf8(text or ""))
         request = HTTPRequest(self.url + path, method, headers, text, allow_nonstandard_methods=True)
         client = SimpleAsyncHTTPClient(force_instance=True)
@@ -444,7 +451,9 @@ async def test_an_answer_is_the_answer_of_no_other_request(world, call):
     """Whoever took a request for the service's could have its nonce signed for a request of their own."""
     await world.up("alice")
     url, nonce = f"{call.url}/api/v1/workspaces", new_nonce()
-    response = await AsyncHTTPClient().fetch(url, headers={"Authorization": call.ticket("bob"), NONCE: nonce})
-    assert is_proven(response, SECRET, nonce, Asked("GET", target_of(url)))
-    assert not is_proven(response, SECRET, nonce, Asked("GET", target_of(f"{call.url}/internal/leases/1?attempt=1")))
-    assert not is_proven(response, SECRET, nonce, Asked("POST", target_of(url)))
+    response = await AsyncHTTPClient().fetch(url, headers={"Authorization": call.ticket("bob"), NONCE_HEADER: nonce})
+    assert is_proven(response, SECRET, nonce, RequestTarget("GET", target_of(url)))
+    assert not is_proven(
+        response, SECRET, nonce, RequestTarget("GET", target_of(f"{call.url}/internal/leases/1?attempt=1"))
+    )
+    assert not is_proven(response, SECRET, nonce, RequestTarget("POST", target_of(url)))

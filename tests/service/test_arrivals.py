@@ -7,7 +7,7 @@ import pytest
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.action_events import Exempted
-from gpuspawner.core.administration import Measure, Restriction
+from gpuspawner.core.administration import Restriction, RestrictionKind
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
@@ -145,7 +145,7 @@ async def test_what_an_administrator_exempts_nobody_has_to_come_to(world, after)
     lease = await came_while_away(world)
     await world.go_on(after * MINUTE)
     now = world.clock.now()
-    one = Restriction("r-1", Measure.EXEMPT, lease.id, "A long download", "admin", now, now + 2 * HOUR)
+    one = Restriction("r-1", RestrictionKind.EXEMPT, lease.id, "A long download", "admin", now, now + 2 * HOUR)
     made = AuditLine(now, lease.id, "bob", "admin", Exempted("A long download"))
     await world.parts.restrictions.add([one], [made])
     await world.go_on(HOUR)

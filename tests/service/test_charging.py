@@ -8,22 +8,22 @@ from zoneinfo import ZoneInfo
 import pytest
 from service_world import Killed
 
-from gpuspawner.core.calendar import HOUR_MS, Per, day_of, milliseconds
+from gpuspawner.core.calendar import HOUR_MS, Per, date_of, milliseconds
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.leases import exits
 from gpuspawner.core.leases.events import UsageCorrected
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import WAITING, Phase
-from gpuspawner.core.quotas.budgets import Asker
-from gpuspawner.core.quotas.ledger import Charge, Line
-from gpuspawner.core.rules import Account, Budget, Quota, Rate, Rules, Team, Used, Whom
+from gpuspawner.core.quotas.ledger import LedgerKind, LedgerLine
+from gpuspawner.core.quotas.limits import Requester
+from gpuspawner.core.rules import Account, Budget, BudgetUnit, Quota, QuotaScope, Rate, Rules, Team
 from gpuspawner.service.store import AuditLine
 
 HOUR = 3600.0
-HOURS = Used.GPU_HOURS
+HOURS = BudgetUnit.GPU_HOURS
 
 
-def a_budget(hard, per=Per.WEEK, whom=Whom.EACH_USER, subject=""):
+def a_budget(hard, per=Per.WEEK, whom=QuotaScope.EACH_USER, subject=""):
     return Quota("each-user", whom, subject, budgets=(Budget(HOURS, per, hard=Fraction(hard)),))
 
 
@@ -77,7 +77,7 @@ async def test_it_is_charged_from_running_until_its_end_and_not_for_starting(mak
     assert lines(world, lease) == []
     await stop(world, lease)
     (line,) = lines(world, lease)
-    assert (line.what, line.milliseconds, line.rate.gpus) == (Charge.USE, 1_234_567, 2)
+    assert (line.what, line.milliseconds, line.rate.gpus) == (LedgerKind.USE, 1_234_567, 2)
     assert (line.start_ms, line.user, line.by) == (milliseconds(running_at), "alice", "gpuspawner")
     assert of(world) == Fraction(2 * 1_234_567, HOUR_MS)
 
@@ -223,7 +223,7 @@ async def test_a_budget_bounds_the_end_is_told_warned_of_and_ends_it(make):
     assert ended.reason is ExitReason.BUDGET
     assert ended.message.startswith("Your 2 GPU h of this week are used up. They renew Mon 18 Jan 00:00.")
     assert charged(world, lease) >= 2 * HOUR_MS
-    assert charged(world, lease, Charge.OVERRUN) == 0
+    assert charged(world, lease, LedgerKind.OVERRUN) == 0
 
 
 async def test_a_start_is_refused_that_a_budget_leaves_too_little(make):
@@ -314,9 +314,9 @@ async def test_the_warning_always_wins_and_what_it_takes_is_an_overrun(make):
     await world.go_on(900, step=30)
     ended = world.now_of(lease)
     assert ended.reason is ExitReason.BUDGET
-    assert charged(world, lease, Charge.USE) == 2 * HOUR_MS
-    assert charged(world, lease, Charge.OVERRUN) >= 600_000
-    assert charged(world, lease, Charge.REFUND) == pytest.approx(-(2 * HOUR_MS + 60_000), abs=1000)  # the outage
+    assert charged(world, lease, LedgerKind.USE) == 2 * HOUR_MS
+    assert charged(world, lease, LedgerKind.OVERRUN) >= 600_000
+    assert charged(world, lease, LedgerKind.REFUND) == pytest.approx(-(2 * HOUR_MS + 60_000), abs=1000)  # the outage
 
 
 # Lost time
@@ -336,14 +336,14 @@ async def test_an_outage_of_more_than_a_minute_is_given_back(make):
         (600 + 40 + 60 + 60) / 3600, rel=0.01
     )  # what was lost is not counted while it runs
     await stop(world, lease)
-    refund = [line for line in lines(world, lease) if line.what is Charge.REFUND]
+    refund = [line for line in lines(world, lease) if line.what is LedgerKind.REFUND]
     assert [line.milliseconds for line in refund] == [pytest.approx(-400_000, abs=1000)]
     assert refund[0].why == "The GPU service was away: the workspace could be neither stopped nor extended."
     assert charged(world, lease) == pytest.approx(760_000, abs=1000)
 
 
 def asker(world, user="alice"):
-    return Asker(user, world.key(user).user_created)
+    return Requester(user, world.key(user).user_created)
 
 
 async def test_so_is_time_in_which_the_service_stood_still(make):
@@ -366,7 +366,7 @@ async def test_time_with_failed_gpus_is_given_back_in_their_share(make):
     world.backend.gpus = [replace(gpu, healthy=True) for gpu in world.backend.gpus]
     await world.go_on(600)
     await stop(world, lease)
-    (refund,) = [line for line in lines(world, lease) if line.what is Charge.REFUND]
+    (refund,) = [line for line in lines(world, lease) if line.what is LedgerKind.REFUND]
     assert refund.rate.gpus == 1
     assert failed in refund.why
     assert refund.milliseconds == pytest.approx(-600_000, abs=60_000)
@@ -382,7 +382,7 @@ async def test_time_on_a_node_that_does_not_answer_is_given_back(make):
     world.boot()  # it goes on through a restart
     await world.go_on(60)
     await stop(world, lease)
-    (refund,) = [line for line in lines(world, lease) if line.what is Charge.REFUND]
+    (refund,) = [line for line in lines(world, lease) if line.what is LedgerKind.REFUND]
     assert refund.why == "Its node did not answer."
     assert charged(world, lease) == pytest.approx(660_000, abs=60_000)
 
@@ -413,10 +413,10 @@ async def test_who_waits_for_a_budget_is_told_so_lets_others_pass_and_starts_whe
 async def correct(world, user, hours):
     at_ms = milliseconds(world.clock.now())
     account = Account("", world.key(user).user_created)
-    day = day_of(at_ms, world.allocator.accounting.zone)
+    day = date_of(at_ms, world.allocator.accounting.zone)
     rate = Rate(Fraction(hours))
-    line = Line(
-        world.clock.now(), "", account, world.hub_id, user, "", Charge.CORRECTION, day, at_ms, at_ms, HOUR_MS, rate,
+    line = LedgerLine(
+        world.clock.now(), "", account, world.hub_id, user, "", LedgerKind.CORRECTION, day, at_ms, at_ms, HOUR_MS, rate,
         "admin", "a test",
     )  # fmt: skip
     event = UsageCorrected("a test")

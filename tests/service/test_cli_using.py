@@ -18,7 +18,7 @@ from gpuspawner.cli.main import main
 from gpuspawner.cli.output import Column, print_table
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.rules import Notice
+from gpuspawner.core.rules import EndNotice
 from gpuspawner.service.engine.allocator import StartRequest
 
 
@@ -149,7 +149,7 @@ def test_any_gpu_with_so_much_memory_is_asked_for(cli, world):
 
 
 def test_an_end_that_others_decided_is_the_end_that_list_and_show_tell(cli, world):
-    soon = Notice("claim-1", world.clock.now() + 120, "Training job train-77 needs 1 A100 80 GB.", "root")
+    soon = EndNotice("claim-1", world.clock.now() + 120, "Training job train-77 needs 1 A100 80 GB.", "root")
     world.save(replace(running(), notice=soon))
     assert "in 2 min" in cli("list").out
     assert "in 2 min" in cli("show", "-").out

@@ -14,7 +14,7 @@ from page_world import Browser
 
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.idle.verdicts import SampleKind, Streak
-from gpuspawner.core.rules import Notice
+from gpuspawner.core.rules import EndNotice
 from gpuspawner.core.units import show_iso
 from gpuspawner.service.web.console import ROUTES
 from gpuspawner.service.web.lists import Column, Filter, Table, chosen, csv_text, listed, read_wanted
@@ -88,7 +88,7 @@ def as_cell(key, value):
 
 def test_what_nobody_came_to_is_no_work_and_what_is_claimed_ends_by_its_notice(world):
     low = Streak(kind=SampleKind.IDLE, because="GPU 3 at 0 %")
-    soon = Notice("claim-1", world.clock.now() + 60, "train-77 needs it", "admin")
+    soon = EndNotice("claim-1", world.clock.now() + 60, "train-77 needs it", "admin")
     world.save(page_world.running("new", user="dora", gpus=(3,), streak=low, notice=soon))
     row = next(x for x in asked(world, "console/workspaces.json").json()["rows"] if x["user"] == "dora")
     assert (row["use"], row["ends_at"]) == ("idle", soon.at)

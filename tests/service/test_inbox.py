@@ -7,7 +7,7 @@ import pytest
 from page_world import NOW, PEOPLE, api, reclaimed
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.core.administration import parse_text
+from gpuspawner.core.administration import parse_announcement
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Owner
@@ -196,9 +196,9 @@ def test_a_message_is_mailed_to_each_whom_it_reaches(world, monkeypatch):
 
 
 def test_lines_of_a_message_stay_and_other_whitespace_goes():
-    assert parse_text("  Friday:\r\n  the cluster is off.  \n") == "Friday:\nthe cluster is off."
+    assert parse_announcement("  Friday:\r\n  the cluster is off.  \n") == "Friday:\nthe cluster is off."
     with pytest.raises(BadValue):
-        parse_text(None)
+        parse_announcement(None)
 
 
 @pytest.mark.postgresql

@@ -7,12 +7,12 @@ import pytest
 
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import WAITING, Phase
-from gpuspawner.core.queue.preemption import State
-from gpuspawner.core.rules import Limit, MakeRoom, Quota, Rules, What, Whom
+from gpuspawner.core.queue.preemption import PreemptionState
+from gpuspawner.core.rules import Limit, LimitedResource, MakeRoom, Quota, QuotaScope, Rules
 from gpuspawner.service.workspaces.presenter import present_workspace
 
 AFTER, NOTICE, PROTECTED = 600.0, 300.0, 1800.0
-EACH = Quota("each-user", Whom.EACH_USER, limits=(Limit(What.GPUS, soft=Fraction(1)),))
+EACH = Quota("each-user", QuotaScope.EACH_USER, limits=(Limit(LimitedResource.GPUS, soft=Fraction(1)),))
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ async def test_who_is_over_the_share_gives_room_after_notice_and_waits_again(sha
     assert (ended.reason, ended.ended_by) == (ExitReason.MADE_ROOM, "gpuspawner")
     assert world.phase(bob) is Phase.RESERVED
     await world.sample()
-    assert (await world.parts.preemptions.get(claim.id)).state is State.CLAIMED
+    assert (await world.parts.preemptions.get(claim.id)).state is PreemptionState.CLAIMED
     back = next(x for x in world.registry if x.key == second.key)
     assert (back.asked_at, back.phase) == (second.asked_at, Phase.PARKED)
 
@@ -88,7 +88,7 @@ async def test_who_withdraws_meanwhile_spares_them(shared):
     await world.allocator.forget(bob.key)
     await world.sample()
     assert world.now_of(second).notice is None
-    assert (await world.parts.preemptions.last(1))[0].state is State.GIVEN_UP
+    assert (await world.parts.preemptions.last(1))[0].state is PreemptionState.GIVEN_UP
 
 
 async def test_a_victim_takes_nothing_back(shared):

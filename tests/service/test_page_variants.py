@@ -8,12 +8,12 @@ from page_world import CATALOG, NOW, Browser, in_grace, reclaimed, running, wait
 from variants import sample, variants
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.core.administration import Message, Restriction
+from gpuspawner.core.administration import Announcement, Restriction
 from gpuspawner.core.leases.events import Answered
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.queue.preemption import Preemption
-from gpuspawner.core.rules import Account, QuotaGrant, What
-from gpuspawner.core.schedules import Wish
+from gpuspawner.core.rules import Account, LimitedResource, QuotaGrant
+from gpuspawner.core.schedules import Schedule
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.personal import TokenRow
 from gpuspawner.service.web import base
@@ -94,7 +94,7 @@ def test_the_pages_of_quotas_answer_for_every_variant_of_a_grant(world):
     browsers, failing = browsers_of(world), []
     of_team = Account("vision", "")
     grant = QuotaGrant(
-        "one", of_team, What.GPUS, Fraction(2), NOW - 60, NOW + 3600, why="why", by="admin", made_at=NOW - 60
+        "one", of_team, LimitedResource.GPUS, Fraction(2), NOW - 60, NOW + 3600, why="why", by="admin", made_at=NOW - 60
     )
     for label, row in variants(grant, skip={"id", "what", "amount", "since", "until", "kind"}):
         world.parts.allocator.accounting._grants = [row]
@@ -117,12 +117,12 @@ def test_the_console_answers_for_every_variant_of_a_restriction(world):
 
 def test_pages_answer_for_every_variant_of_a_message_a_wish_and_a_token(world):
     browsers, failing = browsers_of(world), []
-    message = replace(sample(Message), id="one", until=NOW + 600, made_at=NOW - 60)
+    message = replace(sample(Announcement), id="one", until=NOW + 600, made_at=NOW - 60)
     for label, one in variants(message, skip={"id"}):
         world.parts.store.announcements.save(one, [LINE])
         world.call(world.parts.announcements.load)
         look(world, browsers, [("admin", "messages"), ("alice", "inbox"), ("alice", "")], failing, label)
-    wish = Wish("one", "alice", "", {"template": "pytorch"}, 480, (0, 1), NOW)
+    wish = Schedule("one", "alice", "", {"template": "pytorch"}, 480, (0, 1), NOW)
     for label, one in variants(wish, skip={"id", "minute", "days", "options"}):
         world.parts.store.schedules.delete(ALICE, "one", LINE)
         world.parts.store.schedules.add(ALICE, one, 9, LINE)

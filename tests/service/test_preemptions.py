@@ -9,7 +9,7 @@ from service_world import Killed, Life
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.leases.exits import ExitReason, withdrawn
 from gpuspawner.core.leases.lease import WAITING, Phase
-from gpuspawner.core.queue.preemption import State
+from gpuspawner.core.queue.preemption import PreemptionState
 from gpuspawner.core.rules import Account
 from gpuspawner.service.engine import preemptions
 from gpuspawner.service.engine.preemptions import new_claim
@@ -65,7 +65,7 @@ async def test_a_victim_is_warned_ended_at_the_time_said_and_waits_again(world):
     assert (back.phase, back.asked_at, back.request) == (Phase.PARKED, alice.asked_at, alice.request)
     assert back.waiting_since > world.clock.now() - 20
     held = await world.parts.preemptions.get(made.id)
-    assert held.state is State.HELD
+    assert held.state is PreemptionState.HELD
     offer = world.parts.queue.offer("a100")
     assert (offer.free, offer.note, offer.held) == (
         0,
@@ -91,7 +91,9 @@ async def test_what_is_claimed_or_given_up_is_granted_to_those_who_wait_in_their
     alice, bob = await old(world, "alice", count=2), await world.start("bob", count=2)
     made = await world.parts.preemptions.make(a_claim(world, 2))
     await world.go_on(NOTICE + 10, step=5)
-    assert (await world.parts.preemptions.claimed(await world.parts.preemptions.get(made.id))).state is State.CLAIMED
+    assert (
+        await world.parts.preemptions.claimed(await world.parts.preemptions.get(made.id))
+    ).state is PreemptionState.CLAIMED
     await world.round()
     assert [back_of(world, alice).phase, world.phase(bob)].count(Phase.RESERVED) == 1
 
@@ -107,7 +109,7 @@ async def test_what_a_claimant_outside_uses_by_now_is_granted_to_nobody_once_it_
     with pytest.raises(Unavailable):
         await world.parts.preemptions.claimed(held)
     world.backend.unreachable = ""
-    assert (await world.parts.preemptions.claimed(held)).state is State.CLAIMED
+    assert (await world.parts.preemptions.claimed(held)).state is PreemptionState.CLAIMED
     assert (back_of(world, alice).phase, world.phase(bob)) == (Phase.PARKED, Phase.PARKED)
 
 
@@ -116,7 +118,7 @@ async def test_who_gives_up_spares_the_warned_who_are_told_so(world):
     made = await world.parts.preemptions.make(a_claim(world, 2))
     assert world.now_of(alice).notice is not None
     over = await world.parts.preemptions.give_up(made)
-    assert (over.state, over.over_at) == (State.GIVEN_UP, world.clock.now())
+    assert (over.state, over.over_at) == (PreemptionState.GIVEN_UP, world.clock.now())
     spared = world.now_of(alice)
     assert (spared.notice, present_workspace(world.parts, spared)["warning"]) == (None, None)
     await world.go_on(NOTICE + 60, step=20)
@@ -180,8 +182,8 @@ async def test_what_it_would_end_is_told_and_not_done(world):
 
 async def test_a_hundred_thousand_gpus_are_refused_after_a_few_looks(world, monkeypatch):
     await old(world, "alice")
-    looks, plan = [], preemptions.plan
-    monkeypatch.setattr(preemptions, "plan", lambda *seen: looks.append(seen) or plan(*seen))
+    looks, plan = [], preemptions.plan_preemption
+    monkeypatch.setattr(preemptions, "plan_preemption", lambda *seen: looks.append(seen) or plan(*seen))
     with pytest.raises(Conflict, match="100000 A100 80 GB asked; at most 2 can be freed now"):
         await world.parts.preemptions.make(a_claim(world, 100_000, one_node=False))
     assert len(looks) < 20
@@ -225,9 +227,9 @@ async def test_what_nobody_claims_lapses_and_goes_to_the_queue(world):
     made = await world.parts.preemptions.make(a_claim(world, 2, hold_until=until))
     await world.go_on(590, step=10)
     held = await world.parts.preemptions.get(made.id)
-    assert (held.state, back_of(world, alice).phase) == (State.HELD, Phase.PARKED)
+    assert (held.state, back_of(world, alice).phase) == (PreemptionState.HELD, Phase.PARKED)
     await world.go_on(20, step=5)
-    assert (await world.parts.preemptions.get(made.id)).state is State.LAPSED
+    assert (await world.parts.preemptions.get(made.id)).state is PreemptionState.LAPSED
     assert back_of(world, alice).phase is Phase.RESERVED
 
 
@@ -253,7 +255,7 @@ async def test_the_gpus_of_a_user_are_granted_to_their_request_and_to_nobody_s_b
     hers = await world.start("carol", count=2)
     assert hers.phase is Phase.RESERVED
     await world.sample()
-    assert (await world.parts.preemptions.get(made.id)).state is State.CLAIMED
+    assert (await world.parts.preemptions.get(made.id)).state is PreemptionState.CLAIMED
 
 
 async def test_an_end_that_came_by_itself_spares_the_others(world):
@@ -272,7 +274,10 @@ async def test_a_server_that_is_another_by_then_is_not_ended(world):
     await world.round()
     again = await world.start("alice", count=2)
     await world.go_on(NOTICE + 10, step=5)
-    assert ((await world.parts.preemptions.get(made.id)).state, world.phase(again)) == (State.HELD, Phase.PARKED)
+    assert ((await world.parts.preemptions.get(made.id)).state, world.phase(again)) == (
+        PreemptionState.HELD,
+        Phase.PARKED,
+    )
 
 
 async def test_while_the_hub_does_not_answer_nobody_is_ended(world):
@@ -329,13 +334,13 @@ async def test_promise_2_no_crash_between_warning_and_end_loses_or_doubles_anyth
     ended, back = world.now_of(alice), back_of(world, alice)
     assert (ended.reason, back.asked_at, back.phase) == (ExitReason.MADE_ROOM, alice.asked_at, Phase.PARKED)
     assert world.did(alice).count("warned of claim") == 1
-    assert world.parts.preemptions.live[0].state is State.HELD
+    assert world.parts.preemptions.live[0].state is PreemptionState.HELD
 
 
 async def test_a_notice_whose_claim_is_gone_is_taken_back(world):
     alice = await old(world, "alice", count=2)
     made = await world.parts.preemptions.make(a_claim(world, 2))
-    world.parts.store.preemptions.save([replace(made, state=State.GIVEN_UP)])
+    world.parts.store.preemptions.save([replace(made, state=PreemptionState.GIVEN_UP)])
     world.boot()
     await world.round()
     await world.sample()
@@ -351,7 +356,7 @@ async def test_a_kind_that_left_the_catalog_leaves_its_claims_as_they_stand(worl
     await world.round()
     await world.go_on(NOTICE + 10, step=5)
     assert world.now_of(alice).reason is ExitReason.MADE_ROOM
-    assert world.parts.preemptions.live[0].state is State.HELD
+    assert world.parts.preemptions.live[0].state is PreemptionState.HELD
 
 
 async def test_a_clock_that_went_back_between_two_services_moves_a_claim_with_its_workspaces(world):

@@ -12,7 +12,7 @@ from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Owner, Phase
 from gpuspawner.core.rules import Hours
-from gpuspawner.core.schedules import FIRST_START_SECONDS, QUICKER_SHARE, Wish, parse_days, parse_time
+from gpuspawner.core.schedules import FIRST_START_SECONDS, QUICKER_SHARE, Schedule, parse_time_of_day, parse_weekdays
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.forgetting import forget
 from gpuspawner.service.notifications.messages import message_of
@@ -38,7 +38,7 @@ def owner(world, user="bob"):
 
 async def wish(world, at="8:30", on="daily", user="bob", **options):
     key = Key(*owner(world, user), "")
-    time = parse_time(at), parse_days(on)
+    time = parse_time_of_day(at), parse_weekdays(on)
     return await schedules.add_schedule(world.parts, key, user, options, time, "the API")
 
 
@@ -214,7 +214,7 @@ async def test_wishes_of_who_is_deleted_are_forgotten_and_ask_for_nothing(world)
     store = world.parts.store
     assert await store.read(store.schedules.of, before) == []
     ((_, left),) = await store.read(store.schedules.of_hub, world.hub_id)
-    assert isinstance(left, Wish)
+    assert isinstance(left, Schedule)
     assert left.user == "carol"
 
 

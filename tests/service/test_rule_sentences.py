@@ -15,25 +15,25 @@ from page_world import api, waiting
 from gpuspawner.catalog import load_catalog, load_text
 from gpuspawner.catalog.visibility import choose_team
 from gpuspawner.catalog.watched_file import InForce
-from gpuspawner.core.calendar import opening
+from gpuspawner.core.calendar import find_opening
 from gpuspawner.core.errors import CatalogError, RequestRefused
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.queue.backfill import bound_of
+from gpuspawner.core.queue.backfill import backfill_end
 from gpuspawner.core.queue.class_holds import HeldGpus
-from gpuspawner.core.queue.estimates import Outcome, Place, right_words
-from gpuspawner.core.quotas.budgets import Asker, Balances
-from gpuspawner.core.quotas.budgets import refusal as budget_refusal
+from gpuspawner.core.queue.estimates import EstimateOutcome, QueuePosition, accuracy_text
+from gpuspawner.core.quotas.budgets import BudgetBalances
+from gpuspawner.core.quotas.budgets import budget_refusal as budget_refusal
 from gpuspawner.core.quotas.limits import (
-    Use,
-    Who,
-    account_of,
-    bounds_of,
-    held_back_words,
-    line_words,
-    refusal,
-    share_words,
+    LimitUsage,
+    Requester,
+    counted_account,
+    effective_limits,
+    limit_line,
+    quota_refusal,
+    quota_wait_sentence,
+    share_sentence,
 )
-from gpuspawner.core.rules import Accounts, Notice, Rate, Used
+from gpuspawner.core.rules import Accounts, BudgetUnit, EndNotice, Rate
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.engine.preemptions import new_claim
 from gpuspawner.service.preemption.words import notice_words, why_words
@@ -91,24 +91,28 @@ def of_teams(catalog):
 
 def of_quotas(catalog):
     rules, kinds, contact = catalog.rules, catalog.gpus, catalog.rules.contact
-    (own, *_) = bounds_of(Who("alice", "alice born", ""), rules, (), WEDNESDAY)
-    team = next(one for one in bounds_of(Who("alice", "alice born", "vision"), rules, (), WEDNESDAY) if one.of_all)
-    yield line_words(own, Fraction(1), Fraction(0), kinds)
-    yield line_words(own, Fraction(0), Fraction(3), kinds)
-    yield share_words(own, Use(Fraction(1), Fraction(2)), kinds)
-    yield str(refusal(own, Use(Fraction(3), Fraction(2)), 3, kinds, contact))
+    (own, *_) = effective_limits(Requester("alice", "alice born", ""), rules, (), WEDNESDAY)
+    team = next(
+        one for one in effective_limits(Requester("alice", "alice born", "vision"), rules, (), WEDNESDAY) if one.of_all
+    )
+    yield limit_line(own, Fraction(1), Fraction(0), kinds)
+    yield limit_line(own, Fraction(0), Fraction(3), kinds)
+    yield share_sentence(own, LimitUsage(Fraction(1), Fraction(2)), kinds)
+    yield str(quota_refusal(own, LimitUsage(Fraction(3), Fraction(2)), 3, kinds, contact))
     at = WEDNESDAY + 6 * 3600 + 1200
-    yield held_back_words(team, Use(Fraction(4), Fraction(0), Fraction(30), at, WEDNESDAY), 4, kinds, contact)
+    yield quota_wait_sentence(
+        team, LimitUsage(Fraction(4), Fraction(0), Fraction(30), at, WEDNESDAY), 4, kinds, contact
+    )
 
 
 def of_budgets(catalog):
-    rules, asker = catalog.rules, Asker("sam", "sam born", "speech")
+    rules, asker = catalog.rules, Requester("sam", "sam born", "speech")
     student = next(one for one in rules.quotas if one.name == "student")
-    account, week = account_of(student, "sam born", "speech"), student.budgets[0]
+    account, week = counted_account(student, "sam born", "speech"), student.budgets[0]
 
     def verdict(used, gpus, hours):
-        accounts = Accounts({(account, Used.GPU_HOURS, week.per): used})
-        return Balances(WEDNESDAY, (), rules, accounts).verdict(asker, Rate(gpus), WEDNESDAY, hours * 3600)
+        accounts = Accounts({(account, BudgetUnit.GPU_HOURS, week.per): used})
+        return BudgetBalances(WEDNESDAY, (), rules, accounts).verdict(asker, Rate(gpus), WEDNESDAY, hours * 3600)
 
     bound = verdict(40 - Fraction(13, 3), Fraction(1), 8).latest_end
     yield starts_now(request(), catalog, None, WEDNESDAY, latest_end=bound)
@@ -118,22 +122,22 @@ def of_budgets(catalog):
 
 def of_the_queue(catalog):
     offer = Offer("a100", 0, 4, 0, 2, simulated=False)
-    yield waits(Place(2, 3, 2400.0, 1200.0), request(), catalog, offer)
+    yield waits(QueuePosition(2, 3, 2400.0, 1200.0), request(), catalog, offer)
     told = (
         900.0,
         2100.0,
-        right_words([Outcome(60, 90, 30, 120, 60 if number < 7 else 600) for number in range(10)] * 10),
+        accuracy_text([EstimateOutcome(60, 90, 30, 120, 60 if number < 7 else 600) for number in range(10)] * 10),
     )
-    yield waits(Place(2, 3, 2400.0, 1200.0), request(), catalog, offer, told=told)
+    yield waits(QueuePosition(2, 3, 2400.0, 1200.0), request(), catalog, offer, told=told)
     changes, (one, two, three, four) = PlaceChanges(), (waiting(name, count=1) for name in "abcd")
     changes.see(dict(zip("abcd", range(1, 5), strict=True)), (one, two, three, four), catalog.gpus, WEDNESDAY)
     granted = [replace(lease, phase=Phase.RESERVED) for lease in (one, two)]
     changes.see({"c": 1, "d": 2}, (*granted, three, four), catalog.gpus, WEDNESDAY + 22 * 60)
     yield changes.words("d", WEDNESDAY + 3600)
-    passes = bound_of(WEDNESDAY + 6 * 3600 + 600, WEDNESDAY)
+    passes = backfill_end(WEDNESDAY + 6 * 3600 + 600, WEDNESDAY)
     yield starts_now(request(), catalog, None, WEDNESDAY, latest_end=passes)
     (hold,) = catalog.rules.holds
-    when = opening(hold.window, WEDNESDAY, ZoneInfo(ZONE))
+    when = find_opening(hold.window, WEDNESDAY, ZoneInfo(ZONE))
     held = HeldGpus(hold, when, (), catalog.gpus[hold.kind].title).bound(WEDNESDAY)
     yield starts_now(request(gpu="t4", lifetime_seconds=86400), catalog, None, WEDNESDAY, latest_end=held)
 
@@ -144,7 +148,7 @@ def of_gpus(catalog):
     asked = {"kind": "a100", "count": 2, "key": "k"}
     for whom, returns in (({"external": "Training job train-77"}, BEFORE_LATER), ({"lease": "waits"}, BY_SHARE)):
         claim = new_claim("admin", WEDNESDAY, **asked, **whom)
-        notice = Notice("claim", at, why_words(claim, catalog), "admin")
+        notice = EndNotice("claim", at, why_words(claim, catalog), "admin")
         yield notice_words(notice, at - 900, returns=returns, mail=False)
 
 

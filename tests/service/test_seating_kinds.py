@@ -7,10 +7,10 @@ import pytest
 from lease_builders import A100, GIB, T4, a_lease, a_request, slots
 
 from gpuspawner.core.gpus.fleet import DeviceClaim, Group, Slot
-from gpuspawner.core.gpus.placement import also_given
+from gpuspawner.core.gpus.placement import interchangeable_kinds
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.leases.observations import Running
-from gpuspawner.core.rules import Limit, Quota, Rate, What, Whom
+from gpuspawner.core.rules import Limit, LimitedResource, Quota, QuotaScope, Rate
 from gpuspawner.service.engine.observed_state import assign_slots, corrected_leases
 
 
@@ -21,7 +21,7 @@ def claimed(kind, **changes):
 
 OWN, OTHER = claimed(A100), claimed(T4, memory_bytes=80 * GIB)
 LEASE = a_lease(request=a_request(substitutes=("t4",)))
-OF_T4 = Quota("few", Whom.EVERYBODY, limits=(Limit(What.KIND, "t4", hard=Fraction(1)),))
+OF_T4 = Quota("few", QuotaScope.EVERYBODY, limits=(Limit(LimitedResource.KIND, "t4", hard=Fraction(1)),))
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ OF_T4 = Quota("few", Whom.EVERYBODY, limits=(Limit(What.KIND, "t4", hard=Fractio
 )
 def test_a_cluster_may_give_instead_what_the_user_takes_and_the_grant_has_room_for(own, other, lease, quotas, given):
     kinds = {"a100": own, "t4": other}
-    assert [kind.name for kind in also_given(lease, kinds, quotas)] == given
+    assert [kind.name for kind in interchangeable_kinds(lease, kinds, quotas)] == given
 
 
 GRANTED, GAVE = Group("one", OWN.resource), Group("two", OTHER.resource)

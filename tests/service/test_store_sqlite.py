@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from lease_builders import a_lease
 from store_builders import FULL_LEASE, NOW
 
-from gpuspawner.core.administration import Measure, Message, Restriction, Whom
+from gpuspawner.core.administration import Announcement, AnnouncementAudience, Restriction, RestrictionKind
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.events import Stopped
 from gpuspawner.core.leases.lease import Phase
@@ -136,8 +136,10 @@ def test_a_damaged_preset_announcement_or_restriction_that_is_over_holds_up_nobo
     owner = FULL_LEASE.key.owner
     for name in ("whole", "damaged"):
         store.presets.save(owner, Preset(name, {"gpu": "a100"}, NOW), 9)
-        store.announcements.save(Message(name, Whom.ALL, "", frozenset(), "Hello", "root", NOW, NOW + 9), [])
-        store.restrictions.save([Restriction(name, Measure.PAUSE, "a100", "x", "root", NOW, lifted_at=NOW + 1)])
+        store.announcements.save(
+            Announcement(name, AnnouncementAudience.ALL, "", frozenset(), "Hello", "root", NOW, NOW + 9), []
+        )
+        store.restrictions.save([Restriction(name, RestrictionKind.PAUSE, "a100", "x", "root", NOW, lifted_at=NOW + 1)])
     with sqlite3.connect(path) as raw:
         for table, column, key in (
             ("presets", "options", "name"),

@@ -11,7 +11,7 @@ from gpuspawner.cli.main import main
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases import exits
 from gpuspawner.core.leases.transitions import end
-from gpuspawner.core.quotas.budgets import Asker
+from gpuspawner.core.quotas.limits import Requester
 from gpuspawner.core.rules import LatestEnd, Rate
 
 HOUR = 3600.0
@@ -287,9 +287,11 @@ def test_a_correction_is_a_line_of_its_own(world):
     assert (row["charged_gpu_hours"], row["credited_gpu_hours"], row["cost"]) == (7, 3, 25)
     line = world.call(world.parts.store.audit_log.latest)[1]
     assert (line.event.action, line.event.why) == ("usage corrected", "3 GPU h credited to alice: a broken image")
-    used = world.call(lambda: world.parts.allocator.bounds.balances().of(Asker("alice", "alice born")))[0].used
+    used = world.call(lambda: world.parts.allocator.bounds.balances().of(Requester("alice", "alice born")))[0].used
     world.call(world.parts.allocator.accounting.load)
-    assert world.call(lambda: world.parts.allocator.bounds.balances().of(Asker("alice", "alice born")))[0].used == used
+    assert (
+        world.call(lambda: world.parts.allocator.bounds.balances().of(Requester("alice", "alice born")))[0].used == used
+    )
     assert "a user of the hub" in refused(world, "usage/corrections", team="vision", amount="1 h", why="x")
     assert "is no use" in refused(world, "usage/corrections", user="alice", amount="4 GPUs", why="x")
 

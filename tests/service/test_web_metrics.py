@@ -18,7 +18,7 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.rules import Notice, Rate
+from gpuspawner.core.rules import EndNotice, Rate
 from gpuspawner.service.metrics import per_user as people
 from gpuspawner.service.metrics.api import keep
 from gpuspawner.service.metrics.collector import ServiceCollector
@@ -232,7 +232,7 @@ def test_what_came_of_warnings_is_counted_by_reason(world):
     world.save(replace(kept, phase=Phase.RUNNING, keeps_used=1, kept_until=NOW + 7200))
     world.save(replace(taken, phase=Phase.STOPPING, reason=ExitReason.IDLE))
     world.save(replace(gone, phase=Phase.STOPPING, reason=ExitReason.STOPPED))
-    told = page_world.running("claimed", "bob", gpus=(3,), notice=Notice("claim-1", NOW + 60, "train-77", "admin"))
+    told = page_world.running("claimed", "bob", gpus=(3,), notice=EndNotice("claim-1", NOW + 60, "train-77", "admin"))
     world.save(told)
     world.save(replace(told, notice=None))
     found = {key[1:]: n for key, n in metrics(world, "admin").items() if key[0] == "gpuspawner_warnings_total" and n}

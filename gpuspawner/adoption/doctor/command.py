@@ -28,7 +28,7 @@ from gpuspawner.cli import base
 from gpuspawner.cli.client import read_token
 from gpuspawner.cli.errors import INVALID, InvalidError, RefusedError
 from gpuspawner.cli.output import print_json, say
-from gpuspawner.core.authentication import hub_token
+from gpuspawner.core.authentication import derive_hub_token
 from gpuspawner.core.errors import CatalogError, Unavailable
 from gpuspawner.core.gpus.fleet import Fleet
 
@@ -94,7 +94,7 @@ def _token(arguments: DoctorOptions) -> str:
         return read_token(Path(arguments.token_file))
     if arguments.secret_file:
         try:
-            return hub_token(bytes.fromhex(Path(arguments.secret_file).read_text(encoding="ascii").strip()))
+            return derive_hub_token(bytes.fromhex(Path(arguments.secret_file).read_text(encoding="ascii").strip()))
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not of 64 hexadecimal digits"
             raise RefusedError(f"{arguments.secret_file} cannot be read as a secret: {reason}.") from error

@@ -19,9 +19,9 @@ from gpuspawner.backends.kubernetes.reading.objects import Node, Pod, to_node, t
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.watches import Watch
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.fleet import Beside, Gpu, GpuKind, NodeName
+from gpuspawner.core.gpus.fleet import Gpu, GpuKind, HostResources, NodeName
 from gpuspawner.core.outages import API_SERVER, ETCD
-from gpuspawner.core.quotas.namespaces import NamespaceLimit, NamespaceQuota, NodeSize, Room
+from gpuspawner.core.quotas.namespaces import NamespaceBounds, NamespaceLimit, NamespaceQuota, NodeSize
 
 log = logging.getLogger("gpuspawner.kubernetes")
 
@@ -58,7 +58,7 @@ class ClusterView:
         self._gpus: tuple[Gpu, ...] | None = None
         self._size_of: dict[str, NodeSize] = {}
         self._sizes: frozenset[NodeSize] = frozenset()
-        self._beside: dict[NodeName, Beside] = {}
+        self._beside: dict[NodeName, HostResources] = {}
         self._pods_on: dict[str, dict[str, Pod]] = {}
         self._dirty: set[str] = set()
         self._own: dict[str, Pod] = {}
@@ -113,7 +113,7 @@ class ClusterView:
         return self._gpus
 
     @property
-    def beside(self) -> Mapping[NodeName, Beside]:
+    def host_resources(self) -> Mapping[NodeName, HostResources]:
         """What nodes have beside their GPUs, as they were last counted by :meth:`gpus`."""
         return dict(self._beside)
 
@@ -157,12 +157,12 @@ class ClusterView:
         node = self._node_names.get(name)
         return self.devices.node(node) if node else None
 
-    def room(self) -> Room:
+    def room(self) -> NamespaceBounds:
         """Return the rules of the workspaces' namespace: those that may not be seen are not in it."""
         counted = (p.lease for p in self._own.values() if p.namespace == self._settings.namespace and not p.ended)
         limits = (one for rules in self._limits.objects.values() for one in rules)
         quotas = (one for rules in self._quotas.objects.values() for one in rules)
-        return Room(
+        return NamespaceBounds(
             tuple(sorted(limits, key=lambda x: (x.name, x.resource))),
             tuple(sorted(quotas, key=lambda x: (x.name, x.resource, x.hard))),
             frozenset(counted),
@@ -371,8 +371,8 @@ class ClusterView:
         if gpus and node:
             self._gpus_of[name] = gpus
             self._size_of[name] = NodeSize(frozenset(gpu.pool for gpu in gpus), node.cpu, node.memory_bytes)
-            if (beside := beside_on_node(node, pods, self._hub)) is not None:
-                self._beside[NodeName("", name)] = beside
+            if (host_resources := beside_on_node(node, pods, self._hub)) is not None:
+                self._beside[NodeName("", name)] = host_resources
         else:
             self._gpus_of.pop(name, None)
             self._size_of.pop(name, None)

@@ -265,15 +265,15 @@ def _joined(reading: GpuReading, intervals: tuple[Interval, ...], policy: IdlePo
 # --- soft evidence
 
 
-HUB = "hub"
+HUB_EVIDENCE = "hub"
 """The evidence that is the hub's own: traffic through its proxy, and what the server reports to it."""
-TITLES = {
+SOFT_EVIDENCE_TITLES = {
     CPU: "the workspace's CPU use",
     "kernel": "the state of its kernels",
     "terminal": "the use of its terminals",
     "ssh": "its SSH sessions",
     "editor": "its VS Code windows",
-    HUB: "the hub's record of its activity",
+    HUB_EVIDENCE: "the hub's record of its activity",
 }
 """How each is called where it can't be read."""
 
@@ -285,13 +285,13 @@ def soft_readings(sample: Sample, policy: IdlePolicy) -> tuple[SoftReading, ...]
     return tuple(read.get(name, SoftReading(name, None)) for name in names)
 
 
-def hub_reading(hub_idle_seconds: float | None, since_busy_seconds: float) -> SoftReading:
+def judge_hub_activity(hub_idle_seconds: float | None, since_busy_seconds: float) -> SoftReading:
     """Judge the hub's record. It comes minutes late: it counts if it is newer than the last use that is known."""
     if hub_idle_seconds is None:
-        return SoftReading(HUB, None)
+        return SoftReading(HUB_EVIDENCE, None)
     active = hub_idle_seconds < since_busy_seconds
     words = "the hub saw activity" if active else f"no activity at the hub for {show_duration(round(hub_idle_seconds))}"
-    return SoftReading(HUB, active, words)
+    return SoftReading(HUB_EVIDENCE, active, words)
 
 
 def show_cores(cores: float) -> str:
@@ -299,10 +299,10 @@ def show_cores(cores: float) -> str:
     return f"{round(cores, 2):g} cores"
 
 
-def unreadable(reading: SoftReading) -> str:
+def describe_unreadable(reading: SoftReading) -> str:
     """Return in words that this evidence can't be read, and why."""
     why = f" ({reading.words})" if reading.words else ""
-    return f"{TITLES[reading.name]} can't be read{why}"
+    return f"{SOFT_EVIDENCE_TITLES[reading.name]} can't be read{why}"
 
 
 def _cpu(sample: Sample, policy: IdlePolicy) -> SoftReading:

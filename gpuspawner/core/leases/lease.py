@@ -18,7 +18,7 @@ from gpuspawner.core.idle.verdicts import Arrival, Streak
 from gpuspawner.core.leases.disputes import Dispute
 from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.request import Next, Request
-from gpuspawner.core.rules import Estimate, HeldBack, LatestEnd, Lost, Notice, Rate
+from gpuspawner.core.rules import EndNotice, Estimate, LatestEnd, LostInterval, Rate, WaitReason
 
 
 class Phase(str, Enum):
@@ -118,10 +118,10 @@ class Lease:
     rate: Rate | None = None
     latest_end: LatestEnd | None = None
     fixed_end: LatestEnd | None = None  # of another rule than a budget's, fixed at the grant; budgets may move
-    lost: tuple[Lost, ...] = ()
-    notice: Notice | None = None
+    lost: tuple[LostInterval, ...] = ()
+    notice: EndNotice | None = None
     waiting_since: float | None = None  # None: since it was asked
-    held_back: HeldBack | None = None
+    held_back: WaitReason | None = None
     held_back_seconds: float = 0.0  # waited, before the present rule, while it could not have been granted
     estimate: Estimate | None = None
     terms: Terms | None = None  # of its policy, as it was granted; None: those of the present catalog

@@ -14,7 +14,15 @@ from functools import lru_cache
 
 from gpuspawner.core.idle.evidence import Evidence
 from gpuspawner.core.idle.policies import IdlePolicy, Mode
-from gpuspawner.core.idle.verdicts import Turn, Verdict, credit_of, judge, kept, sign_of, wait_on
+from gpuspawner.core.idle.verdicts import (
+    ArrivalStep,
+    Verdict,
+    advance_arrival,
+    arrival_sign,
+    credited_seconds,
+    judge,
+    reset_idle_time,
+)
 from gpuspawner.core.leases import events, exits, lifetimes, transitions
 from gpuspawner.core.leases.events import Event
 from gpuspawner.core.leases.exits import CLUSTER, GPUSPAWNER
@@ -22,8 +30,8 @@ from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.core.leases.memory_kills import count_kills
 from gpuspawner.core.leases.observations import Effect, Observation, TakenSample, is_of_user, is_own
 from gpuspawner.core.leases.step_results import Extension, LeaseRules, Note, Step, finish
-from gpuspawner.core.quotas.ledger import BUDGET
-from gpuspawner.core.rules import Lost, Notice
+from gpuspawner.core.quotas.ledger import BUDGET_RULE
+from gpuspawner.core.rules import EndNotice, LostInterval
 from gpuspawner.core.units import show_duration, show_time
 
 POLICY_CHANGED = "its policy has changed"
@@ -119,7 +127,7 @@ def _policy_change(lease: Lease, seen: Observation, rules: LeaseRules, now: floa
     if not lease.judged:  # its first sample, or the lease of an older version
         return Step(replace(lease, judged=judged))
     is_warned = lease.streak.grace_left_seconds is not None
-    after = replace(lease, judged=judged, streak=replace(kept(lease.streak), mode=mode), sampled_at=at)
+    after = replace(lease, judged=judged, streak=replace(reset_idle_time(lease.streak), mode=mode), sampled_at=at)
     after = transitions.end_grace(after, now) if lease.phase is Phase.RECLAIMING else after
     return Step(after, (Note(events.GraceEnded(POLICY_CHANGED)),) if is_warned else ())
 
@@ -143,7 +151,7 @@ def _sample(lease: Lease, seen: Observation, rules: LeaseRules, now: float) -> S
     evidence = _within(taken, lease)
     streak, verdict = judge(lease.streak, evidence, taken.policy, taken.mode)
     if lease.arrival is not None or taken.at < (kept_until(lease, rules.exempt_until) or 0.0):
-        streak, verdict = kept(streak), Verdict.NONE
+        streak, verdict = reset_idle_time(streak), Verdict.NONE
     counted, killed = count_kills(lease, taken.memory_kills, taken.at)
     found = Step(counted, () if killed is None else (Note(killed, CLUSTER),))
     judged = replace(counted, streak=streak, sampled_at=taken.at)
@@ -197,22 +205,22 @@ def _arrival(
     """Judge whether its user came to a workspace that became ready while they were away."""
     assert lease.arrival is not None, "only such a workspace is awaited"
     could_come = seen.hub_answers and now >= (lease.ready_at or 0.0)
-    credit_seconds = credit_of(evidence, taken.policy) if could_come else 0.0
-    sign = sign_of(evidence)
-    arrival, turn = wait_on(lease.arrival, sign, credit_seconds, taken.policy, taken.mode)
+    credit_seconds = credited_seconds(evidence, taken.policy) if could_come else 0.0
+    sign = arrival_sign(evidence)
+    arrival, turn = advance_arrival(lease.arrival, sign, credit_seconds, taken.policy, taken.mode)
     after = replace(lease, arrival=arrival)
-    if turn is Turn.CAME:
+    if turn is ArrivalStep.CAME:
         return come(after, Note(events.Came(sign.words)), now)
     if rules.exempt_until is not None:
         words = "An administrator exempts it from idleness: nobody has to come."
         return Step(_judged_as_new(after), (Note(events.NobodyCameYet(words)),))
-    if turn is Turn.OVER:
+    if turn is ArrivalStep.OVER:
         words = f"Within {show_duration(arrival.claim_seconds)} nobody was seen. Idle time counts from here on."
         unclaimed = arrival.absent_seconds > 0 and arrival.is_known(taken.policy)
         return Step(replace(_judged_as_new(after), unclaimed=unclaimed), (Note(events.NobodyCameYet(words)),))
-    if turn is Turn.WARN:
+    if turn is ArrivalStep.WARN:
         return Step(after, (Note(warn_nobody_came(after, now)),))
-    if turn is Turn.NOBODY_CAME and seen.hub_answers:
+    if turn is ArrivalStep.NOBODY_CAME and seen.hub_answers:
         return finish(after, exits.nobody_came(arrival.claim_seconds), now, evidence=True)
     return Step(after)
 
@@ -223,7 +231,7 @@ def come(lease: Lease, note: Note, now: float) -> Step:
 
 
 def _judged_as_new(lease: Lease) -> Lease:
-    return replace(lease, arrival=None, streak=replace(kept(lease.streak), since_busy_seconds=0.0))
+    return replace(lease, arrival=None, streak=replace(reset_idle_time(lease.streak), since_busy_seconds=0.0))
 
 
 def warn_nobody_came(lease: Lease, now: float) -> events.WarnedNobodyCame:
@@ -250,7 +258,7 @@ def _lost_time(lease: Lease, seen: Observation, _rules: LeaseRules, now: float) 
     ended = (
         replace(one, until=now) if one.until is None and (one.why, one.share) not in due else one for one in lease.lost
     )
-    begun = (Lost(now, None, why, share) for why, share in sorted(due - going_on))
+    begun = (LostInterval(now, None, why, share) for why, share in sorted(due - going_on))
     return Step(replace(lease, lost=(*ended, *begun)))
 
 
@@ -283,7 +291,7 @@ def _notice(lease: Lease, seen: Observation, _rules: LeaseRules, now: float) -> 
     return finish(lease, ending(notice.by, notice.where, notice.why), now, evidence=True)
 
 
-def warn_of_claim(lease: Lease, notice: Notice, ends: str, actor: str = GPUSPAWNER) -> Step:
+def warn_of_claim(lease: Lease, notice: EndNotice, ends: str, actor: str = GPUSPAWNER) -> Step:
     """Tell a workspace that a stronger claim needs its GPUs; ``ends`` says when it ends, in a sentence."""
     return Step(replace(lease, notice=notice), (Note(events.WarnedOfClaim(f"{notice.why} {ends}"), actor),))
 
@@ -328,7 +336,7 @@ def _deadline(lease: Lease, _seen: Observation, rules: LeaseRules, now: float) -
         return Step(warned, (Note(events.WarnedOfEnd(max(0.0, due.deadline - now))),))
     if not lifetimes.is_expired(at, lease.warned_seconds, now):
         return None
-    by_budget = lease.latest_end is not None and lease.latest_end.rule == BUDGET
+    by_budget = lease.latest_end is not None and lease.latest_end.rule == BUDGET_RULE
     how = exits.budget_used_up(rules.budget_used_up()) if by_budget else exits.expired(seconds)
     return finish(lease, how, now, evidence=True)
 

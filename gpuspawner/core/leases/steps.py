@@ -239,10 +239,10 @@ def resume(lease: Lease, rules: LeaseRules, now: float) -> Step:
         return found
     lease, mode = found.lease, rules.lifecycle.mode
     if policy is None:  # the catalog does not judge it any more
-        return Step(transitions.end_grace(replace(lease, streak=verdicts.kept(lease.streak)), now))
-    if not verdicts.grace_stands(lease.streak, policy, mode):
+        return Step(transitions.end_grace(replace(lease, streak=verdicts.reset_idle_time(lease.streak)), now))
+    if not verdicts.is_grace_valid(lease.streak, policy, mode):
         streak = replace(lease.streak, mode=mode, countdown_seconds=None)
         ended = transitions.end_grace(replace(lease, streak=streak), now)
         return Step(ended, (Note(events.GraceEnded(POLICY_CHANGED)),))
-    resumed = replace(lease, streak=verdicts.after_restart(lease.streak, policy), sampled_at=now)
+    resumed = replace(lease, streak=verdicts.resume_streak(lease.streak, policy), sampled_at=now)
     return Step(resumed, retold=(Note(events.WarnedIdle(measured(resumed, policy))),))

@@ -9,13 +9,13 @@ from typing import Any
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.policies import Terms
-from gpuspawner.core.idle.verdicts import Arrival, kept
+from gpuspawner.core.idle.verdicts import Arrival, reset_idle_time
 from gpuspawner.core.leases import exits, lifetimes
 from gpuspawner.core.leases.disputes import Dispute
 from gpuspawner.core.leases.exits import EXIT_KINDS, Exit, ExitReason, QueueReturn
 from gpuspawner.core.leases.lease import JOINABLE, UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.rules import HeldBack, LatestEnd
+from gpuspawner.core.rules import LatestEnd, WaitReason
 
 
 def require_phase(lease: Lease, allowed: frozenset[Phase] | set[Phase], what: str) -> None:
@@ -224,7 +224,7 @@ def keep(lease: Lease, until: float, now: float) -> Lease:
     """The user keeps it: no idle time counts before ``until``; a grace period ends."""
     require_phase(lease, UP, "kept")
     claimed_at = lease.claimed_at if lease.arrival is None else now
-    kept_lease = replace(lease, keeps_used=lease.keeps_used + 1, kept_until=until, streak=kept(lease.streak))
+    kept_lease = replace(lease, keeps_used=lease.keeps_used + 1, kept_until=until, streak=reset_idle_time(lease.streak))
     return to_phase(kept_lease, Phase.RUNNING, now, arrival=None, claimed_at=claimed_at)
 
 
@@ -340,7 +340,7 @@ def hold_back(lease: Lease, rule: str, words: str, now: float) -> Lease:
     """Note that a rule holds a waiting request back; ``words`` is its sentence."""
     if lease.phase not in WAITING:
         raise Conflict(f"This workspace is {lease.phase.value}: no rule holds it back.")
-    return replace(let_go(lease, now), held_back=HeldBack(rule, words, now))
+    return replace(let_go(lease, now), held_back=WaitReason(rule, words, now))
 
 
 def let_go(lease: Lease, now: float) -> Lease:

@@ -15,17 +15,17 @@ from math import inf
 from operator import attrgetter
 from typing import TypeVar
 
-from gpuspawner.core.gpus.fleet import NOTHING, Beside, Fleet, Gpu, Kinds, NodeName, Slot
-from gpuspawner.core.gpus.placement import beside_of, kinds_of
-from gpuspawner.core.gpus.pools import Pools, coming_gpus, is_marked, unmarked
+from gpuspawner.core.gpus.fleet import NO_HOST_RESOURCES, Fleet, Gpu, HostResources, Kinds, NodeName, Slot
+from gpuspawner.core.gpus.placement import accepted_kinds, host_resources_of
+from gpuspawner.core.gpus.pools import Pools, coming_gpus, is_marked, move_marks_to_free_gpus
 from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Lease, Phase
-from gpuspawner.core.queue.fair_share import Charges, Uses
-from gpuspawner.core.queue.order import Lined, Standing
-from gpuspawner.core.queue.snapshot import Claim, Ends, Snapshot, changed, claim_of
-from gpuspawner.core.quotas.budgets import Balances
-from gpuspawner.core.quotas.limits import Amount, Bound, Bucket
-from gpuspawner.core.quotas.usage import Holdings, Tally
+from gpuspawner.core.queue.fair_share import FairShareUsage, LeaseCharges
+from gpuspawner.core.queue.order import QueueOrder, SortedClaims
+from gpuspawner.core.queue.snapshot import Claim, LeaseEnds, Snapshot, changed_leases, claim_of
+from gpuspawner.core.quotas.budgets import BudgetBalances
+from gpuspawner.core.quotas.limits import Amount, EffectiveLimit, LimitKey
+from gpuspawner.core.quotas.usage import QuotaTally, QuotaUsage
 from gpuspawner.core.rules import Accounts, QuotaGrant, Rules
 
 # --- waiting requests
@@ -39,7 +39,7 @@ _SOON_SECONDS = 1.0
 class _Takers:
     """The requests that count towards one limit, by id, and the most that one of them takes."""
 
-    bound: Bound
+    bound: EffectiveLimit
     most: Amount = 0
     claims: dict[str, Claim] = field(default_factory=dict)
 
@@ -49,20 +49,20 @@ class _Takers:
         return soft is not None and min(before, now) < soft < max(before, now) + self.most
 
 
-class Waiting:
+class WaitingRequests:
     """The waiting requests, in the order before a pass."""
 
-    def __init__(self, kinds: Kinds, holdings: Holdings) -> None:
+    def __init__(self, kinds: Kinds, holdings: QuotaUsage) -> None:
         """Begin with no request. ``holdings`` are those of the same index."""
         self.claims: dict[str, Claim] = {}
-        self.lined = Lined()
-        self._takers: dict[Bucket, _Takers] = {}
+        self.lined = SortedClaims()
+        self._takers: dict[LimitKey, _Takers] = {}
         self._kinds, self._holdings = kinds, holdings
         self._anew: set[str] = set()
         self._due: list[tuple[float, str]] = []
         """A heap of the times at which requests become overdue. An entry counts if it equals the one in ``_due_at``."""
         self._due_at: dict[str, float] = {}
-        self._standing: Standing | None = None
+        self._standing: QueueOrder | None = None
         self._policies: Mapping[str, LifecyclePolicy] = {}
         self._now = -inf
 
@@ -71,7 +71,7 @@ class Waiting:
         self.claims[claim.id] = claim
         self._anew.add(claim.id)
         for bound, asked in self._takes(claim):
-            takers = self._takers.setdefault(bound.bucket, _Takers(bound))
+            takers = self._takers.setdefault(bound.limit_key, _Takers(bound))
             takers.claims[claim.id], takers.most = claim, max(takers.most, asked)
 
     def remove(self, name: str) -> None:
@@ -81,11 +81,11 @@ class Waiting:
         self._anew.discard(name)
         self._due_at.pop(name, None)
         for bound, _ in self._takes(claim):
-            takers = self._takers.get(bound.bucket)
+            takers = self._takers.get(bound.limit_key)
             if takers is not None and takers.claims.pop(name, None) is not None and not takers.claims:
-                del self._takers[bound.bucket]
+                del self._takers[bound.limit_key]
 
-    def see(self, seen: Snapshot, standing: Standing) -> None:
+    def see(self, seen: Snapshot, standing: QueueOrder) -> None:
         """Order the requests by another snapshot, in which nothing is granted yet."""
         if seen.policies != self._policies or seen.now < self._now:
             self._anew.update(self.claims)
@@ -95,9 +95,9 @@ class Waiting:
             if self._due_at.get(name) == at:
                 del self._due_at[name]
                 self._anew.add(name)
-        for bucket, before in self._holdings.changed.items():
-            takers = self._takers.get(bucket)
-            if takers is not None and takers.matters(before, standing.tally.total(bucket)):
+        for limit_key, before in self._holdings.changed.items():
+            takers = self._takers.get(limit_key)
+            if takers is not None and takers.matters(before, standing.tally.total(limit_key)):
                 self._anew.update(takers.claims)
         self._holdings.changed.clear()
         self._judge()
@@ -134,16 +134,16 @@ class Waiting:
                 self._due_at[name] = at
         self._anew.clear()
 
-    def _takes(self, claim: Claim) -> Iterable[tuple[Bound, Amount]]:
+    def _takes(self, claim: Claim) -> Iterable[tuple[EffectiveLimit, Amount]]:
         """Yield each limit that a request counts towards, with the amount, for each kind that it accepts."""
-        for kind in (self._kinds.get(claim.request.gpu or ""), *kinds_of(claim.request, self._kinds)):
+        for kind in (self._kinds.get(claim.request.gpu or ""), *accepted_kinds(claim.request, self._kinds)):
             yield from self._holdings.takes(claim, kind)
 
 
 # --- index
 
 
-NOWHERE = ""
+NO_POOL = ""
 """The pool of leases without a GPU in the fleet."""
 _AT_ONCE = 512
 KEPT_SECONDS = 1.0
@@ -166,11 +166,11 @@ class Index:
         self.see(seen)
 
     def _begin(self, seen: Snapshot) -> None:
-        self._known_by = known_by_of(seen)
+        self._known_by = index_basis(seen)
         self._leases: Collection[Lease] = ()
         self._gpus: tuple[Gpu, ...] = ()
         self._others: tuple[Slot, ...] = ()
-        self._beside, self._taken = Fleet().beside, dict[NodeName, Beside]()
+        self._beside, self._taken = Fleet().host_resources, dict[NodeName, HostResources]()
         self._gpu: dict[str, Gpu] = {}
         self._on: dict[NodeName, dict[str, Gpu]] = {}
         self._marked: set[NodeName] = set()
@@ -182,11 +182,11 @@ class Index:
         self._scaled = [kind for kind in seen.kinds.values() if kind.autoscale is not None]
         self._coming: set[NodeName] | None = None
         self.pools = Pools(Fleet(), {})
-        self.holdings = Holdings(*self._known_by, seen.now)
-        self.charges = Charges(seen.kinds)
-        self.ends: dict[str, Ends] = {}
+        self.holdings = QuotaUsage(*self._known_by, seen.now)
+        self.charges = LeaseCharges(seen.kinds)
+        self.ends: dict[str, LeaseEnds] = {}
         """The ends by pool. Leases without a GPU are under NOWHERE."""
-        self.waiting = Waiting(seen.kinds, self.holdings)
+        self.waiting = WaitingRequests(seen.kinds, self.holdings)
         self.starts: dict[str, Lease] = {}
         """The leases that are granted and do not run yet."""
         self.ended: list[Lease] = []
@@ -199,9 +199,9 @@ class Index:
 
     def see(self, seen: Snapshot) -> None:
         """Take in a snapshot."""
-        if known_by_of(seen) != self._known_by:
+        if index_basis(seen) != self._known_by:
             self._begin(seen)
-        gone, come = changes(self._gpus, seen.fleet.gpus)
+        gone, come = changed_items(self._gpus, seen.fleet.gpus)
         if self._move(gone, come):  # of a lease's GPUs some came or went
             self._begin(seen)
             gone, come = [], list(seen.fleet.gpus)
@@ -217,12 +217,12 @@ class Index:
         self._take_in_beside(seen)
         for node in self._again:
             gpus = sorted(self._on.get(node, {}).values(), key=lambda gpu: (gpu.index, gpu.id))
-            self.pools.put_node(node, unmarked(Fleet(tuple(gpus)), self.pools.used).gpus)
+            self.pools.put_node(node, move_marks_to_free_gpus(Fleet(tuple(gpus)), self.pools.used).gpus)
         self._again.clear()
         if self._scaled and (gone or come or unseen != self._unseen or self._coming is None):
             self._let_come()
         self.charges.go_to(seen.now)
-        self.waiting.see(seen, Standing(seen, Tally(seen, self.holdings), Uses(seen, self.charges)))
+        self.waiting.see(seen, QueueOrder(seen, QuotaTally(seen, self.holdings), FairShareUsage(seen, self.charges)))
 
     def _move(self, gone: Iterable[Gpu], come: Iterable[Gpu]) -> bool:
         """Update the GPUs. Return whether a GPU in use has changed or is gone."""
@@ -244,7 +244,7 @@ class Index:
         return any(name in self.pools.used for name in before)
 
     def _take_in_leases(self, seen: Snapshot) -> None:
-        gone, come = changes(*changed(self._leases, seen.leases))
+        gone, come = changed_items(*changed_leases(self._leases, seen.leases))
         self._leases = seen.leases
         new = {lease.id: lease for lease in come}
         self.ended = [lease for lease in gone if lease.phase in HOLDING and lease.id not in new]
@@ -266,7 +266,7 @@ class Index:
             self._need(lease, 1)
             self.charges.add(lease, seen.now)
             for pool in self._pools_of(lease):
-                self.ends.setdefault(pool, Ends()).add(lease)
+                self.ends.setdefault(pool, LeaseEnds()).add(lease)
             if lease.phase in {Phase.RESERVED, Phase.STARTING}:
                 self.starts[lease.id] = lease
             if any(slot.gpu not in self._gpu for slot in lease.slots):
@@ -286,7 +286,7 @@ class Index:
             self._unseen.pop(lease.id, None)
 
     def _pools_of(self, lease: Lease) -> set[str]:
-        return {gpu.pool for slot in lease.slots if (gpu := self._gpu.get(slot.gpu)) is not None} or {NOWHERE}
+        return {gpu.pool for slot in lease.slots if (gpu := self._gpu.get(slot.gpu)) is not None} or {NO_POOL}
 
     def _use(self, slots: Iterable[Slot], sign: int) -> None:
         if sign > 0:
@@ -300,21 +300,21 @@ class Index:
     def _need(self, lease: Lease, sign: int) -> None:
         gpu = self._gpu.get(lease.slots[0].gpu) if lease.slots else None
         if gpu is not None:
-            taken, needs = self._taken.get(gpu.on, NOTHING), beside_of(lease.request)
-            self._taken[gpu.on] = Beside(taken.cpu + sign * needs.cpu, taken.memory + sign * needs.memory)
+            taken, needs = self._taken.get(gpu.on, NO_HOST_RESOURCES), host_resources_of(lease.request)
+            self._taken[gpu.on] = HostResources(taken.cpu + sign * needs.cpu, taken.memory + sign * needs.memory)
             if gpu.on in self._beside:
                 self._leave(gpu.on)
 
     def _take_in_beside(self, seen: Snapshot) -> None:
-        before, self._beside = self._beside, seen.fleet.beside
+        before, self._beside = self._beside, seen.fleet.host_resources
         if before is not self._beside and before != self._beside:
             for node in before.keys() | self._beside.keys():
                 if before.get(node) != self._beside.get(node):
                     self._leave(node)
 
     def _leave(self, node: NodeName) -> None:
-        has, taken = self._beside.get(node), self._taken.get(node, NOTHING)
-        left = None if has is None else Beside(has.cpu - taken.cpu, has.memory - taken.memory)
+        has, taken = self._beside.get(node), self._taken.get(node, NO_HOST_RESOURCES)
+        left = None if has is None else HostResources(has.cpu - taken.cpu, has.memory - taken.memory)
         self.pools.put_left(node, left)
 
     def _let_come(self) -> None:
@@ -328,13 +328,13 @@ class Index:
         self._coming = set(on)
 
 
-def known_by_of(seen: Snapshot) -> tuple[Kinds, Rules, tuple[QuotaGrant, ...]]:
+def index_basis(seen: Snapshot) -> tuple[Kinds, Rules, tuple[QuotaGrant, ...]]:
     """Return the rules that all derived data depends on."""
     grants = tuple(one for one in seen.quota_grants if one.since <= seen.now < one.until)
     return seen.kinds, seen.rules, grants
 
 
-def changes(before: Sequence[_T], after: Sequence[_T]) -> tuple[list[_T], list[_T]]:
+def changed_items(before: Sequence[_T], after: Sequence[_T]) -> tuple[list[_T], list[_T]]:
     """Return the items that are gone and the items that have come. A changed item is in both lists.
 
     Tuples are compared by identity first, and some hundreds at a time. Where one of another name stands in the place of
@@ -380,21 +380,21 @@ def _by_name(before: Sequence[_T], after: Sequence[_T], gone: list[_T], come: li
     return gone, come
 
 
-class KeptHoldings:
+class QuotaUsageCache:
     """The use of quotas by leases, kept from one snapshot to the next."""
 
     def __init__(self) -> None:
         """Know nothing yet."""
         self._known_by: object = None
         self._leases: Collection[Lease] = ()
-        self._holdings: Holdings | None = None
+        self._holdings: QuotaUsage | None = None
 
-    def of(self, seen: Snapshot) -> Holdings:
+    def of(self, seen: Snapshot) -> QuotaUsage:
         """Return the use of quotas in a snapshot."""
-        known_by = known_by_of(seen)
+        known_by = index_basis(seen)
         if self._holdings is None or known_by != self._known_by:
-            self._holdings, self._known_by, self._leases = Holdings(*known_by, seen.now), known_by, ()
-        gone, come = changes(*changed(self._leases, seen.leases))
+            self._holdings, self._known_by, self._leases = QuotaUsage(*known_by, seen.now), known_by, ()
+        gone, come = changed_items(*changed_leases(self._leases, seen.leases))
         self._leases = seen.leases
         for lease in gone:
             self._holdings.remove(lease)
@@ -403,28 +403,28 @@ class KeptHoldings:
         return self._holdings
 
 
-class KeptBalances:
+class BudgetBalancesCache:
     """Budget balances, kept from one question to the next. Only changed leases are counted again."""
 
     def __init__(self) -> None:
         """Know nothing yet."""
         self._known_by: tuple[object, ...] = ()
         self._leases: Collection[Lease] = ()
-        self._balances: Balances | None = None
+        self._balances: BudgetBalances | None = None
         self._of: object = None
         """Keeps the objects alive whose identity is compared."""
 
     def of(
         self, now: float, leases: Collection[Lease], rules: Rules, accounts: Accounts, grants: tuple[QuotaGrant, ...]
-    ) -> Balances:
+    ) -> BudgetBalances:
         """Return the balances, at most ``KEPT_SECONDS`` old, with all changes of leases since."""
         known_by = (id(rules), id(accounts.charged), grants)
         kept = self._balances
         if kept is None or known_by != self._known_by or not 0 <= now - kept.now < KEPT_SECONDS:
-            kept = self._balances = Balances(now, (), rules, accounts, grants)
+            kept = self._balances = BudgetBalances(now, (), rules, accounts, grants)
             self._known_by, self._leases, self._of = known_by, (), (rules, accounts)
         if kept.bind:
-            gone, come = changes(*changed(self._leases, leases))
+            gone, come = changed_items(*changed_leases(self._leases, leases))
             self._leases = leases
             for lease in gone:
                 kept.remove(lease)

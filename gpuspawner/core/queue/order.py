@@ -26,28 +26,28 @@ from typing import NamedTuple
 from gpuspawner.core.gpus.placement import pools_of
 from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.leases.lease import WAITING, Lease, Phase
-from gpuspawner.core.queue.fair_share import Uses
+from gpuspawner.core.queue.fair_share import FairShareUsage
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
-from gpuspawner.core.quotas.usage import Tally
+from gpuspawner.core.quotas.usage import QuotaTally
 from gpuspawner.core.units import show_duration
 
 
-class Rank(NamedTuple):
+class QueueRank(NamedTuple):
     """The rank of a request. The smaller goes first."""
 
-    against_priority: int
+    negated_priority: int
     not_overdue: bool
     beyond_share: bool
-    team_use: float
-    user_use: float
+    team_usage: float
+    user_usage: float
     asked_at: float
     id: str
 
 
-class Standing:
+class QueueOrder:
     """The order of the requests of one snapshot, with the grants of a pass so far."""
 
-    def __init__(self, seen: Snapshot, tally: Tally, uses: Uses) -> None:
+    def __init__(self, seen: Snapshot, tally: QuotaTally, uses: FairShareUsage) -> None:
         """Order by the quotas and uses that a pass updates."""
         self.tally = tally
         self._seen, self._uses = seen, uses
@@ -55,12 +55,12 @@ class Standing:
         """Returns the use of a request's user in its team. It is called so often that one more call counts."""
         self._longest: dict[str, float] = {}
 
-    def rank(self, claim: Claim) -> Rank:
+    def rank(self, claim: Claim) -> QueueRank:
         """Return the rank of a request now."""
         overdue = self.is_overdue(claim)
         beyond = not overdue and not self.is_guaranteed(claim)
         team, user = (self._uses.of_team(claim), self._uses.of_user(claim)) if beyond else (0.0, 0.0)
-        return Rank(-self.priority(claim), not overdue, beyond, team, user, claim.asked_at, claim.id)
+        return QueueRank(-self.priority(claim), not overdue, beyond, team, user, claim.asked_at, claim.id)
 
     def priority(self, claim: Claim) -> int:
         """Return the sum of the priorities of a request's team and template."""
@@ -143,7 +143,7 @@ class _Kept:
     beyond: dict[str, dict[str, dict[str, _Asked]]] = field(default_factory=dict)
 
 
-class Lined:
+class SortedClaims:
     """The waiting requests by priority, share, team and user, as they were when each was last ordered."""
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ class Lined:
         self.levels: dict[int, _Kept] = {}
         self._priority: dict[str, int] = {}
 
-    def add(self, claim: Claim, standing: Standing) -> None:
+    def add(self, claim: Claim, standing: QueueOrder) -> None:
         """Add a request, or order it again."""
         self.remove(claim)
         priority = self._priority[claim.id] = standing.priority(claim)
@@ -200,10 +200,10 @@ class _Level:
     of_team: dict[str, _Team] = field(default_factory=dict)
 
 
-class Line:
+class QueueLine:
     """The waiting requests in order, while a pass grants to them."""
 
-    def __init__(self, lined: Lined, standing: Standing) -> None:
+    def __init__(self, lined: SortedClaims, standing: QueueOrder) -> None:
         """Begin with all requests. ``lined`` is not changed."""
         self._standing = standing
         self._levels: dict[int, _Level] = {}
@@ -279,10 +279,10 @@ class Line:
             assert top is not None, "a team that stands in line has somebody"
             stood, user = top
             asked_at, name, claim = team.claims[user][0]
-            team_use, user_use = self._standing.uses(claim)
-            key = (user_use, asked_at, name)
+            team_usage, user_usage = self._standing.uses(claim)
+            key = (user_usage, asked_at, name)
             if key == stood:
-                return user, (team_use, *key)
+                return user, (team_usage, *key)
             team.users.put(user, key)
 
     def _put(self, level: _Level, name: str, user: str) -> None:
@@ -310,7 +310,7 @@ def _team_of(claim: Claim) -> str:
 # --- reasons
 
 
-MOST_TOLD = 5
+MOST_PASSED = 5
 """Number of passed requests that are told of a grant, the longest waiting. Each is a line in the store."""
 
 
@@ -333,12 +333,12 @@ def longest_waiting(seen: Snapshot, granted: Collection[Claim]) -> Mapping[str |
         if lease.phase is not Phase.PARKED or seen.hub_answers:
             for pool in pools_of(lease, seen.kinds):
                 found.setdefault(pool, []).append(lease)
-    first = {pool: nsmallest(MOST_TOLD, leases, key=_shown_request) for pool, leases in found.items()}
+    first = {pool: nsmallest(MOST_PASSED, leases, key=_shown_request) for pool, leases in found.items()}
     return {pool: [claim_of(lease) for lease in leases] for pool, leases in first.items()}
 
 
-def passed_by(
-    claim: Claim, waiting: Mapping[str | None, Sequence[Claim]], seen: Snapshot, standing: Standing
+def passed_requests(
+    claim: Claim, waiting: Mapping[str | None, Sequence[Claim]], seen: Snapshot, standing: QueueOrder
 ) -> Iterator[tuple[str, str]]:
     """Yield the id of each earlier request that a grant passes by the order, with the reason.
 
@@ -353,21 +353,21 @@ def passed_by(
     if not earlier:
         return
     rank = standing.rank(claim)
-    for one in nsmallest(MOST_TOLD, earlier, key=_shown_request):
+    for one in nsmallest(MOST_PASSED, earlier, key=_shown_request):
         if rank < standing.rank(one):
-            yield one.id, goes_after(one, claim, standing, seen)
+            yield one.id, explain_order(one, claim, standing, seen)
 
 
 def _shown_request(one: Claim | Lease) -> tuple[float, str]:
     return one.asked_at, one.id
 
 
-def goes_after(claim: Claim, ahead: Claim, standing: Standing, seen: Snapshot) -> str:
+def explain_order(claim: Claim, ahead: Claim, standing: QueueOrder, seen: Snapshot) -> str:
     """Return why a request stands behind another. The text names teams, but no users."""
     mine, other = standing.rank(claim), standing.rank(ahead)
     theirs = f"team {ahead.request.team}'s requests" if ahead.request.team else "a request"
-    if mine.against_priority != other.against_priority:
-        return f"Goes after {theirs}: priority {-other.against_priority} goes before {-mine.against_priority}."
+    if mine.negated_priority != other.negated_priority:
+        return f"Goes after {theirs}: priority {-other.negated_priority} goes before {-mine.negated_priority}."
     if mine.not_overdue != other.not_overdue:
         bound = show_duration(policy_of(ahead, seen).queue.longest_wait_seconds)
         return f"Goes after a request that has waited longer than {bound}."
@@ -376,13 +376,13 @@ def goes_after(claim: Claim, ahead: Claim, standing: Standing, seen: Snapshot) -
     return _by_use(claim, theirs, mine, other)
 
 
-def _by_use(claim: Claim, theirs: str, mine: Rank, other: Rank) -> str:
-    if mine.team_use != other.team_use:
-        more = _more(mine.team_use, other.team_use)
+def _by_use(claim: Claim, theirs: str, mine: QueueRank, other: QueueRank) -> str:
+    if mine.team_usage != other.team_usage:
+        more = _more(mine.team_usage, other.team_usage)
         used = f"your team used {more} for its weight" if claim.request.team else f"you used {more}"
         return f"Goes after {theirs}: {used} lately."
-    if mine.user_use != other.user_use:
-        more = _more(mine.user_use, other.user_use)
+    if mine.user_usage != other.user_usage:
+        more = _more(mine.user_usage, other.user_usage)
         return f"Goes after a colleague's request: you used {more} of the team's lately."
     earlier = show_duration(max(1.0, mine.asked_at - other.asked_at))
     return f"Goes after a request that was made {earlier} earlier."

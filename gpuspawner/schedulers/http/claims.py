@@ -9,8 +9,8 @@ from typing import Any
 
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease, Phase
-from gpuspawner.core.queue.decisions import Held
-from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.decisions import BlockingRule
+from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import LEAST_WAIT_SECONDS, Claim, claim_of
 from gpuspawner.core.units import show_duration, show_money, show_time
 from gpuspawner.schedulers.base import Offer
@@ -160,12 +160,12 @@ def _free_gpus(here: Iterable[Gpu], kind: GpuKind, used: Mapping[str, Fraction])
     return sorted(fit, key=lambda gpu: (-used.get(gpu.id, Fraction(0)), gpu.index, gpu.id))
 
 
-def held_by(reason: Reason | None) -> Held | None:
+def held_by(reason: Reason | None) -> BlockingRule | None:
     """Return the rule that holds a claim back, in the scheduler's words. None for a usual wait."""
-    return None if reason is None or reason.code in QUEUE_CODES else Held(reason.code, reason.words)
+    return None if reason is None or reason.code in QUEUE_CODES else BlockingRule(reason.code, reason.words)
 
 
-def to_place(state: State, name: str, as_of: float, ahead_seconds: float) -> Place:
+def to_place(state: State, name: str, as_of: float, ahead_seconds: float) -> QueuePosition:
     """Return the queue position of a waiting claim.
 
     Args:
@@ -184,22 +184,22 @@ def to_place(state: State, name: str, as_of: float, ahead_seconds: float) -> Pla
     says = (
         f"{name} says, as of {show_time(told_at, as_of)}: {_describe_position(state.position, state.of)}{when}.{reason}"
     )
-    return Place(state.position, state.of, latest, earliest, says=says)
+    return QueuePosition(state.position, state.of, latest, earliest, says=says)
 
 
-def to_offered_place(offer: ContractOffer, name: str, now: float, ahead_seconds: float) -> Place:
+def to_offered_place(offer: ContractOffer, name: str, now: float, ahead_seconds: float) -> QueuePosition:
     """Return the queue position that an offer promises."""
     earliest, latest = (
         None if at is None else at.timestamp() - ahead_seconds - now
         for at in (offer.earliest_start, offer.latest_start)
     )
     if earliest is not None and earliest <= AT_ONCE_SECONDS and offer.position is None:
-        return Place(1, 1, 0.0, 0.0, offer.kind or "")
+        return QueuePosition(1, 1, 0.0, 0.0, offer.kind or "")
     earliest, latest = (None if x is None else max(LEAST_WAIT_SECONDS, x) for x in (earliest, latest))
     reason = f" {offer.reason.words}" if offer.reason else ""
     when = _describe_start(earliest, latest, now)
     says = f"{name} says: {_describe_position(offer.position, None)}{when}.{reason}"
-    return Place(offer.position, None, latest, earliest, offer.kind or "", says=says)
+    return QueuePosition(offer.position, None, latest, earliest, offer.kind or "", says=says)
 
 
 def _describe_position(position: int | None, of: int | None) -> str:

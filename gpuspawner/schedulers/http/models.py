@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer
 
-from gpuspawner.core.text_fields import plain_text
+from gpuspawner.core.text_fields import sanitize_text
 
 
 def write_timestamp(at: float) -> str:
@@ -26,7 +26,7 @@ def _in_years(at: datetime) -> datetime:
     return at
 
 
-PlainText = Annotated[str, AfterValidator(plain_text)]
+PlainText = Annotated[str, AfterValidator(sanitize_text)]
 """Text for people."""
 Timestamp = Annotated[
     AwareDatetime, AfterValidator(_in_years), PlainSerializer(lambda at: write_timestamp(at.timestamp()))

@@ -11,9 +11,9 @@ from typing import Any
 
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind
-from gpuspawner.core.gpus.placement import kinds_of
+from gpuspawner.core.gpus.placement import accepted_kinds
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
-from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.core.rules import LatestEnd
 from gpuspawner.core.units import show_time
@@ -156,14 +156,14 @@ class HttpScheduler(DelegatingScheduler):
         self._set_clock(seen.now)
         name = self._client.name
         if not seen.fleet.complete:
-            return Preview(Place(None, None, None, None, says="The GPUs have not been observed yet."))
+            return Preview(QueuePosition(None, None, None, None, says="The GPUs have not been observed yet."))
         try:
             answer = await self._client.offers(claim_body(claim, self.states.number(claim), self._write_time))
         except RequestRejected as error:
-            return Preview(Place(None, None, None, None, says=f"{name} says: {error.words}"))
+            return Preview(QueuePosition(None, None, None, None, says=f"{name} says: {error.words}"))
         if not answer.offers:
             why = answer.refused.words if answer.refused else "it is not available."
-            return Preview(Place(None, None, None, None, says=f"{name} would refuse it: {why}"))
+            return Preview(QueuePosition(None, None, None, None, says=f"{name} would refuse it: {why}"))
         best = answer.offers[0]
         place = to_offered_place(best, name, seen.now, self._ahead_seconds)
         kind = "" if best.kind is None or best.kind == claim.request.gpu else best.kind
@@ -234,19 +234,19 @@ class HttpScheduler(DelegatingScheduler):
             preempted=tuple(self._preempted(seen)),
         )
 
-    def _place(self, claim: Claim, state: State | None) -> Place:
+    def _place(self, claim: Claim, state: State | None) -> QueuePosition:
         name = self._client.name
         if state is not None:
             return to_place(state, name, self._as_of, self._ahead_seconds)
         why = self._claims.why_rejected(claim.id)
         says = f"{name} says: {why}" if why else f"{name} has not answered yet."
-        return Place(None, None, None, None, says=says)
+        return QueuePosition(None, None, None, None, says=says)
 
     def _grant(self, claim: Claim, state: State | None, seen: Snapshot, used: Mapping[str, Fraction]) -> Grant | None:
         """Return a grant of observed GPUs that the user consented to, else None."""
         if state is None or state.state is not ClaimPhase.GRANTED or state.grant is None:
             return None
-        kind = next((kind for kind in kinds_of(claim.request, seen.kinds) if kind.name == state.grant.kind), None)
+        kind = next((kind for kind in accepted_kinds(claim.request, seen.kinds) if kind.name == state.grant.kind), None)
         if kind is None:
             log.warning("%s granted %s, which its user did not consent to", self._client.name, state.grant.kind)
             self.states.raise_revision(claim)  # This returns the grant.

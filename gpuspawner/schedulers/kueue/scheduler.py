@@ -15,11 +15,11 @@ from typing import Any
 from gpuspawner.catalog import KueueQueues
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.gpus.placement import kinds_of
+from gpuspawner.core.gpus.placement import accepted_kinds
 from gpuspawner.core.idle.policies import Terms
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.schedulers.base import (
     SCHEDULER,
@@ -296,10 +296,12 @@ class KueueScheduler(DelegatingScheduler):
             return await self._own_queue.offers(without_gpu_claims(seen), claim)
         queue = await self._cluster.queue(queue_of(claim.request, self._queues), as_now=True)
         if queue.why_refused:
-            return Preview(Place(None, None, None, None, says=queue.why_refused))
+            return Preview(QueuePosition(None, None, None, None, says=queue.why_refused))
         where = f"the cluster's queue {queue.cluster_queue or queue.name}"
         if queue.stopped:
-            return Preview(Place(None, None, None, None, says=f"{where} is on hold. Nothing new starts from it."))
+            return Preview(
+                QueuePosition(None, None, None, None, says=f"{where} is on hold. Nothing new starts from it.")
+            )
         pending = await self._cluster.pending(queue.name, as_now=True)
         priority = await self._priority(claim.request)
         before = [one.position for one in pending.values() if one.priority >= priority]
@@ -307,13 +309,15 @@ class KueueScheduler(DelegatingScheduler):
         position = own.position if own is not None else max(before, default=0) + 1
         says = f"{TITLE} decides when it starts, in {where}, and may reclaim borrowed GPUs, with notice."
         if not before and (kind := self._find_free_kind(seen, claim, queue)) is not None:
-            return Preview(Place(1, 1, 0.0, 0.0, kind), kind="" if kind == claim.request.gpu else kind, says=says)
+            return Preview(
+                QueuePosition(1, 1, 0.0, 0.0, kind), kind="" if kind == claim.request.gpu else kind, says=says
+            )
         known = None if self._cluster.positions_unknown else position
-        return Preview(Place(known, None, None, None, says=says))
+        return Preview(QueuePosition(known, None, None, None, says=says))
 
     def _find_free_kind(self, seen: Snapshot, claim: Claim, queue: Queue) -> str | None:
         """Return the kind that its queue's own quota would grant at once, else None."""
-        kinds = kinds_of(claim.request, seen.kinds)
+        kinds = accepted_kinds(claim.request, seen.kinds)
         if not kinds:
             return None
         resource, pools = resource_of(kinds[0], seen.fleet), pools_by_node(seen.fleet)
@@ -355,7 +359,7 @@ class KueueScheduler(DelegatingScheduler):
         return next_write(lease, workload, await self._wanted(lease, seen, queue, workload), at)
 
     async def _wanted(self, lease: Lease, seen: Snapshot, queue: Queue, workload: Workload | None) -> WorkloadRequest:
-        request, kinds = lease.request, kinds_of(lease.request, seen.kinds)
+        request, kinds = lease.request, accepted_kinds(lease.request, seen.kinds)
         resource = resource_of(kinds[0], seen.fleet) if kinds else WHOLE_GPU
         flavors = allowed_flavors(queue.flavors.get(resource, ()), kinds, self._pools.get(resource, {}))
         excluded = frozenset[str]() if workload is None else excluded_flavors(workload.annotations)
@@ -380,7 +384,7 @@ class KueueScheduler(DelegatingScheduler):
             pending |= await self._cluster.pending(local, as_now=written)
         grants = self._grants(seen, waiting, queues)
         granted = {grant.claim.id for grant in grants}
-        places, held, refused = dict[str, Place](), dict[str, Any](), list[Refusal]()
+        places, held, refused = dict[str, QueuePosition](), dict[str, Any](), list[Refusal]()
         for name, lease in waiting.items():
             workload, queue = self._workloads.get(name), queues[name]
             if queue.why_refused:
@@ -412,7 +416,7 @@ class KueueScheduler(DelegatingScheduler):
             workload, claim = self._workloads.get(name), claim_of(lease)
             if workload is None or not self._is_current(workload, claim, seen):
                 continue
-            kinds = kinds_of(claim.request, seen.kinds)
+            kinds = accepted_kinds(claim.request, seen.kinds)
             resource = resource_of(kinds[0], seen.fleet) if kinds else ""
             flavor = queues[name].flavor(workload.flavor_of(resource))
             placed = place_on_flavor(workload, claim, kinds, flavor, seen, used)

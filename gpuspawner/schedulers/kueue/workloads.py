@@ -14,14 +14,14 @@ from gpuspawner.backends.kubernetes.names import HUB_LABEL, LEASE_LABEL
 from gpuspawner.backends.kubernetes.reading.models import HOSTNAME
 from gpuspawner.catalog import KueueQueues
 from gpuspawner.core.gpus import pools
-from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Slot, written_name
+from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Slot, catalog_kind_name
 from gpuspawner.core.gpus.placement import place
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.decisions import Held
-from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.decisions import BlockingRule
+from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
-from gpuspawner.core.text_fields import plain_text
+from gpuspawner.core.text_fields import sanitize_text
 from gpuspawner.schedulers.kueue.models import GROUP, POD_SET, VERSION, Flavor, Json, Pending, Queue, Workload
 
 WHOLE_GPU = "nvidia.com/gpu"
@@ -97,7 +97,7 @@ def queue_of(request: Request, queues: KueueQueues) -> str:
 
 def resource_of(kind: GpuKind, fleet: Fleet) -> str:
     """Return the resource name of a kind, by the catalog or by the observed GPUs."""
-    return pools.resource_of(kind, fleet) or WHOLE_GPU
+    return pools.counting_resource(kind, fleet) or WHOLE_GPU
 
 
 def pools_by_node(fleet: Fleet) -> dict[str, dict[str, set[str]]]:
@@ -105,7 +105,7 @@ def pools_by_node(fleet: Fleet) -> dict[str, dict[str, set[str]]]:
     found: dict[str, dict[str, set[str]]] = {}
     for gpu in fleet.gpus:
         if gpu.group:
-            found.setdefault(gpu.group.resource, {}).setdefault(gpu.node_there, set()).add(gpu.pool)
+            found.setdefault(gpu.group.resource, {}).setdefault(gpu.node_in_cluster, set()).add(gpu.pool)
     return found
 
 
@@ -123,7 +123,7 @@ def _is_allowed(
     on_nodes = (has for node, has in pools_by_node.items() if one.nodes is None or node in one.nodes)
     if found := {pool for has in on_nodes for pool in has}:
         return not found.isdisjoint(pools)
-    names = {written_name(kind.name) for kind in kinds}
+    names = {catalog_kind_name(kind.name) for kind in kinds}
     coming = (dict(kind.autoscale.labels).items() for kind in kinds if kind.autoscale)
     return one.name in names or any(bool(one.labels) and one.labels.items() <= labels for labels in coming)
 
@@ -236,31 +236,33 @@ def reason_of(workload: Workload, queue: Queue) -> str:
     return next((reason for part, reason in REASONS_BY_MESSAGE if part in message), "PendingEvaluation")
 
 
-def held_by(workload: Workload, queue: Queue) -> Held | None:
+def held_by(workload: Workload, queue: Queue) -> BlockingRule | None:
     """Return the rule that holds a request back, None if it only waits for quota."""
     reason = reason_of(workload, queue)
-    return Held(f"queue {queue.name}", SENTENCES[reason]) if reason in RULES else None
+    return BlockingRule(f"queue {queue.name}", SENTENCES[reason]) if reason in RULES else None
 
 
-def to_place(workload: Workload | None, queue: Queue, pending: Pending | None, unknown: str) -> Place:
+def to_place(workload: Workload | None, queue: Queue, pending: Pending | None, unknown: str) -> QueuePosition:
     """Return the queue position of a claim. ``unknown`` says why no position is known."""
     where = f"in the cluster's queue {queue.cluster_queue or queue.name}"
     if workload is None:
-        return Place(None, None, None, None, says=f"{TITLE} has not accepted it yet. {unknown}".rstrip())
+        return QueuePosition(None, None, None, None, says=f"{TITLE} has not accepted it yet. {unknown}".rstrip())
     if workload.evicted:
-        return Place(None, None, None, None, says=f"{TITLE} returns its quota first. Then it waits {where}.")
+        return QueuePosition(None, None, None, None, says=f"{TITLE} returns its quota first. Then it waits {where}.")
     if workload.admitted:
         says = f"{TITLE} admitted it {where}. It waits for free GPUs on the nodes of its flavor."
-        return Place(1, None, None, None, says=says)
+        return QueuePosition(1, None, None, None, says=says)
     if workload.reserved:
-        return Place(1, None, None, None, says=f"{TITLE} reserved quota for it {where}. {_describe_checks(workload)}")
+        return QueuePosition(
+            1, None, None, None, says=f"{TITLE} reserved quota for it {where}. {_describe_checks(workload)}"
+        )
     position = None if pending is None else pending.position
     at = f"it waits {where}" if position is None else f"position {position} {where}"
-    message = plain_text(str(workload.conditions.get("QuotaReserved", {}).get("message") or "")).rstrip(". ")
+    message = sanitize_text(str(workload.conditions.get("QuotaReserved", {}).get("message") or "")).rstrip(". ")
     reason = reason_of(workload, queue)
     more = f" ({message}.)" if message and reason not in {"Deactivated", "Suspended"} else ""
     note = f" {unknown}" if unknown and position is None else ""
-    return Place(position, None, None, None, says=f"{TITLE} says: {at}. {SENTENCES[reason]}{more}{note}")
+    return QueuePosition(position, None, None, None, says=f"{TITLE} says: {at}. {SENTENCES[reason]}{more}{note}")
 
 
 def _describe_checks(workload: Workload) -> str:
@@ -274,7 +276,7 @@ def why_evicted(workload: Workload) -> str:
     evicted, preempted = workload.conditions["Evicted"], workload.conditions.get("Preempted", {})
     if evicted.get("reason") == "Preempted" and preempted.get("reason") == RECLAIMED:
         return f"{TITLE}: its GPUs were borrowed, and their owners need them back."
-    message = plain_text(str(evicted.get("message") or "it was evicted."))
+    message = sanitize_text(str(evicted.get("message") or "it was evicted."))
     return f"{TITLE}: {EVICTED.get(str(evicted.get('reason')), message)}"
 
 
@@ -287,14 +289,14 @@ def place_on_flavor(
     used: Mapping[str, Fraction],
 ) -> tuple[GpuKind, tuple[Slot, ...]] | None:
     """Return kind and GPUs of an admission, None while no GPU is free on its flavor's nodes."""
-    fleet, nodes = seen.gpus_as_held, None if flavor is None else flavor.nodes
+    fleet, nodes = seen.placement_fleet, None if flavor is None else flavor.nodes
     host = None if workload is None else workload.domain().get(HOSTNAME)
     within = replace(
         fleet,
         gpus=tuple(
             gpu
             for gpu in fleet.gpus
-            if (nodes is None or gpu.node_there in nodes or gpu.is_coming) and host in {None, gpu.node_there}
+            if (nodes is None or gpu.node_in_cluster in nodes or gpu.is_coming) and host in {None, gpu.node_in_cluster}
         ),
     )
     for kind in kinds:

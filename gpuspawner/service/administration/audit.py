@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from gpuspawner.core.action_events import ActRefused
-from gpuspawner.core.calendar import day_begins, day_ends, parse_day
+from gpuspawner.core.action_events import ActionRefused
+from gpuspawner.core.calendar import day_end, day_start, parse_day
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.leases.stored_events import EVENTS, fields_of
 from gpuspawner.service.administration.models import AuditEntry, AuditPage, AuditQuery
@@ -72,8 +72,8 @@ def parse_filters(state: Parts, filters: Mapping[str, str]) -> AuditFilter:
         (what,) if what else (),
         filters.get("user", ""),
         filters.get("target", ""),
-        day_begins(days["since"], zone) if "since" in days else None,
-        day_ends(days["until"], zone) if "until" in days else None,
+        day_start(days["since"], zone) if "since" in days else None,
+        day_end(days["until"], zone) if "until" in days else None,
         None if by is None else by == "people",
     )
 
@@ -111,6 +111,6 @@ def present_entry(prefix: str, one: NumberedLine) -> AuditEntry:
         target=line.target or line.lease,
         page=f"{prefix}workspaces/{line.lease}" if line.lease else "",
         why=line.event.why,
-        outcome="refused" if isinstance(line.event, ActRefused) else "done",
+        outcome="refused" if isinstance(line.event, ActionRefused) else "done",
         fields=fields_of(line.event),
     )

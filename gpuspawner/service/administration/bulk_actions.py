@@ -11,11 +11,11 @@ from typing import Literal
 
 from gpuspawner.core import action_events
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.gpus.placement import grantable
+from gpuspawner.core.gpus.placement import is_grantable
 from gpuspawner.core.leases import events, exits
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.transitions import stops_to_start_again
-from gpuspawner.core.rules import Notice
+from gpuspawner.core.rules import EndNotice
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.service.administration.models import BulkResult, ExtendInput, StopInput
 from gpuspawner.service.administration.restrictions import lease_title, present_affected
@@ -139,10 +139,10 @@ def _move_target(state: Parts, lease: Lease) -> str:
     fleet = state.allocator.observed.fleet
     own = {slot.gpu for slot in lease.slots}
     held = [gpu for gpu in fleet.gpus if gpu.id in own]
-    if not any(grantable(gpu) for gpu in held):
+    if not any(is_grantable(gpu) for gpu in held):
         return "elsewhere"
     pools, nodes = {gpu.pool for gpu in held}, {gpu.node for gpu in held}
-    others = [gpu for gpu in fleet.gpus if gpu.pool in pools and gpu.id not in own and grantable(gpu)]
+    others = [gpu for gpu in fleet.gpus if gpu.pool in pools and gpu.id not in own and is_grantable(gpu)]
     if any(gpu.node not in nodes for gpu in others):
         return "on another node if one has room, else perhaps on the same GPUs"
     if others:
@@ -163,7 +163,7 @@ def _plan_notice(actor: Actor, lease: Lease, reason: str, target: str = "") -> P
         newest = actor.state.registry.get(lease.id)
         if newest is None or newest.phase not in UP:
             return  # it ended meanwhile
-        notice = Notice("", at, reason, actor.person.name, actor.origin, bool(target))
+        notice = EndNotice("", at, reason, actor.person.name, actor.origin, bool(target))
         told = replace(_placed_elsewhere(actor.state, newest) if target else newest, notice=notice)
         line = actor.audit_entry_of(told, action_events.EndAnnounced(f"{ends}{then}: {reason}"))
         await actor.state.registry.save(told, audit=[line])

@@ -6,15 +6,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
 
-from gpuspawner.core.administration import Measure
+from gpuspawner.core.administration import RestrictionKind
 from gpuspawner.core.calendar import parse_from
 from gpuspawner.service.api.rest.models import Answer, Body, Query
 from gpuspawner.service.web.inputs import InputContext, ParsedText, ReasonText, Until, allows, refused
 
 MAX_WORKSPACES = 200
 """The most workspaces of one act. Arbitrary: a list shows as many."""
-MEASURES = tuple(measure.value for measure in Measure)
-NEEDS_END = frozenset({Measure.RESERVE, Measure.EXEMPT})
+MEASURES = tuple(measure.value for measure in RestrictionKind)
+NEEDS_END = frozenset({RestrictionKind.RESERVE, RestrictionKind.EXEMPT})
 Measures = Literal["drain", "quarantine", "pause", "reserve", "exempt"]
 RestrictionState = Literal["in force", "to come", "over", "lifted"]
 Outcome = Literal["done", "refused"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease
-from gpuspawner.core.queue.fair_share import Standings
+from gpuspawner.core.queue.fair_share import ShareUsage
 from gpuspawner.service.administration.gpu_map import (
     NODES_SHOWN,
     WORDS,
@@ -131,7 +131,7 @@ def _next_ends(parts: Parts, live: list[Lease], now: float) -> list[dict[str, An
 def _borrowing(parts: Parts) -> list[dict[str, Any]]:
     """Return who holds GPUs beyond the share that a soft quota gives: who has most of it comes first."""
     snapshot = parts.allocator.observed.snapshot()
-    standings = Standings(snapshot)
+    standings = ShareUsage(snapshot)
     used = ((standings.used(lease), lease) for lease in snapshot.leases if lease.phase in HOLDING)
     leases = [(part, lease) for part, lease in used if part is not None and part > 1]
     leases.sort(key=lambda one: (-one[0], one[1].id))

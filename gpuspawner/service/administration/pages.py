@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gpuspawner.catalog import teams_of
-from gpuspawner.core.administration import LONGEST_CHARACTERS, Measure
+from gpuspawner.core.administration import LONGEST_CHARACTERS, RestrictionKind
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.administration.audit import AUDIT, CURSOR, find_entries, parse_cursor, parse_filters
@@ -248,7 +248,7 @@ class RestrictionsPage(ListPage):
             "console_restrictions.html",
             listing=listing,
             live=[present_restriction(self.parts, one) for one in reversed(self.parts.restrictions.live())],
-            acts=[(measure.value, ACTS[measure.value].title) for measure in Measure],
+            acts=[(measure.value, ACTS[measure.value].title) for measure in RestrictionKind],
             **{"problem": "", **values},
         )
 

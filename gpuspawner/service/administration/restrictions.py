@@ -12,13 +12,13 @@ from tornado.web import HTTPError
 from gpuspawner.catalog import teams_of
 from gpuspawner.catalog.titles import gpu_title
 from gpuspawner.core import action_events
-from gpuspawner.core.administration import EVERYBODY, Measure, Restriction, hold_of
+from gpuspawner.core.administration import EVERYBODY, Restriction, RestrictionKind, reservation_hold
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.core.gpus.placement import count_all
-from gpuspawner.core.idle.verdicts import kept as without_idle_time
+from gpuspawner.core.idle.verdicts import reset_idle_time as without_idle_time
 from gpuspawner.core.leases import events, transitions
 from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease, Phase
-from gpuspawner.core.queue.class_holds import held_gpus, members_gpus
+from gpuspawner.core.queue.class_holds import class_hold_gpus, gpus_of_members
 from gpuspawner.core.rules import Account
 from gpuspawner.core.units import show_time
 from gpuspawner.service.administration import models
@@ -38,25 +38,25 @@ from gpuspawner.service.web.permissions import Permission
 router = Router()
 
 LISTED = 200
-FIELDS: Mapping[Measure, tuple[str, ...]] = {
-    Measure.DRAIN: ("node",),
-    Measure.QUARANTINE: ("gpu",),
-    Measure.PAUSE: ("kind",),
-    Measure.RESERVE: ("kind", "count", "user", "team"),
-    Measure.EXEMPT: ("ids", "user"),
+FIELDS: Mapping[RestrictionKind, tuple[str, ...]] = {
+    RestrictionKind.DRAIN: ("node",),
+    RestrictionKind.QUARANTINE: ("gpu",),
+    RestrictionKind.PAUSE: ("kind",),
+    RestrictionKind.RESERVE: ("kind", "count", "user", "team"),
+    RestrictionKind.EXEMPT: ("ids", "user"),
 }
 """The fields that each measure takes in addition to COMMON_FIELDS."""
 COMMON_FIELDS = ("what", "reason", "begins", "until", "dry_run")
-EVENTS: Mapping[Measure, type[events.TextEvent]] = {
-    Measure.DRAIN: action_events.Drained,
-    Measure.QUARANTINE: action_events.Quarantined,
-    Measure.PAUSE: action_events.GrantsPaused,
-    Measure.RESERVE: action_events.GpusReserved,
-    Measure.EXEMPT: action_events.Exempted,
+EVENTS: Mapping[RestrictionKind, type[events.TextEvent]] = {
+    RestrictionKind.DRAIN: action_events.Drained,
+    RestrictionKind.QUARANTINE: action_events.Quarantined,
+    RestrictionKind.PAUSE: action_events.GrantsPaused,
+    RestrictionKind.RESERVE: action_events.GpusReserved,
+    RestrictionKind.EXEMPT: action_events.Exempted,
 }
 NAMES_SHOWN = 12
 """The most names in a refusal. Arbitrary: what a person reads."""
-CLOSES = frozenset({Measure.DRAIN, Measure.QUARANTINE})
+CLOSES = frozenset({RestrictionKind.DRAIN, RestrictionKind.QUARANTINE})
 
 
 # Presenter
@@ -69,11 +69,11 @@ def title_of(state: Parts, one: Restriction) -> str:
     until = "" if one.until is None else f" until {show_time(one.until, now)}"
     kind, are = gpu_title(one.target, state.catalog), "is" if one.count == 1 else "are"
     effect = {
-        Measure.DRAIN: f"Nothing new starts on {one.target}",
-        Measure.QUARANTINE: f"The GPU {one.whom or one.target} is given to nobody new",
-        Measure.PAUSE: f"No {kind} is given" if one.target else "Nothing is given to anybody",
-        Measure.RESERVE: f"{one.count} {kind} {are} reserved for {one.account.called(one.whom)}",
-        Measure.EXEMPT: f"{one.whom if one.target else f'What {one.whom} runs'} is not judged as idle",
+        RestrictionKind.DRAIN: f"Nothing new starts on {one.target}",
+        RestrictionKind.QUARANTINE: f"The GPU {one.whom or one.target} is given to nobody new",
+        RestrictionKind.PAUSE: f"No {kind} is given" if one.target else "Nothing is given to anybody",
+        RestrictionKind.RESERVE: f"{one.count} {kind} {are} reserved for {one.account.called(one.whom)}",
+        RestrictionKind.EXEMPT: f"{one.whom if one.target else f'What {one.whom} runs'} is not judged as idle",
     }
     return f"{effect[one.measure]}{begins}{until}"
 
@@ -121,12 +121,12 @@ def present_affected(state: Parts, lease: Lease, words: str, ends_at: float | No
 
 def _reserved_words(state: Parts, one: Restriction) -> str:
     """Return in sentences which GPUs a reservation would keep free; "" for every other restriction."""
-    if one.measure is not Measure.RESERVE:
+    if one.measure is not RestrictionKind.RESERVE:
         return ""
-    seen, hold = state.allocator.observed.snapshot(), hold_of(one)
+    seen, hold = state.allocator.observed.snapshot(), reservation_hold(one)
     with_it = replace(seen, rules=replace(seen.rules, holds=(*seen.rules.holds, hold)))
-    slots = [slot for held in held_gpus(with_it) if held.hold == hold for slot in held.slots]
-    theirs, used = members_gpus(hold, seen), {*seen.used, *(slot.gpu for slot in seen.others)}
+    slots = [slot for held in class_hold_gpus(with_it) if held.hold == hold for slot in held.slots]
+    theirs, used = gpus_of_members(hold, seen), {*seen.used, *(slot.gpu for slot in seen.others)}
     counted = sum(slot.gpu in theirs for slot in slots)
     free = sum(slot.gpu not in used for slot in slots)
     whom, kind = one.account.called(one.whom), gpu_title(one.target, state.catalog)
@@ -155,7 +155,7 @@ async def list_restrictions(actor: Actor, *, query: PastQuery) -> models.Restric
 @router.post("/api/v1/admin/restrictions", Permission.ADMINISTER, status=201, other_status=200, audit_field="what")
 async def make_restriction(actor: Actor, *, body: RestrictionInput) -> tuple[RestrictionResult, int]:
     """Drain, quarantine, pause, reserve or exempt, and answer whom it concerns; ``dry_run`` does nothing."""
-    state, measure = actor.state, Measure(body.what)
+    state, measure = actor.state, RestrictionKind(body.what)
     targets, ended = await _targets(actor, measure, body)
     made = [
         Restriction(
@@ -217,20 +217,20 @@ class Target:
     whom: str = ""
 
 
-async def _targets(actor: Actor, measure: Measure, body: RestrictionInput) -> tuple[list[Target], list[Lease]]:
+async def _targets(actor: Actor, measure: RestrictionKind, body: RestrictionInput) -> tuple[list[Target], list[Lease]]:
     """Return the targets, and the workspaces that have ended and need no exemption."""
     for name in body.model_fields_set:
         if name not in {*COMMON_FIELDS, *FIELDS[measure]}:
             known = ", ".join(FIELDS[measure])
             raise RequestRefused(quoted(name), f"a field that {measure.value} does not take", known, "Leave it out.")
     scheduler = actor.state.scheduler
-    if measure is Measure.DRAIN:
+    if measure is RestrictionKind.DRAIN:
         return [Target(_known("node", body.node, sorted({gpu.node for gpu in scheduler.fleet.gpus})))], []
-    if measure is Measure.QUARANTINE:
+    if measure is RestrictionKind.QUARANTINE:
         return [_gpu_target(actor.state, body.gpu)], []
-    if measure is Measure.PAUSE:
+    if measure is RestrictionKind.PAUSE:
         return [Target(_known("kind", body.kind, list(scheduler.kinds)) if body.kind else "")], []
-    if measure is Measure.RESERVE:
+    if measure is RestrictionKind.RESERVE:
         kind = _known("kind", body.kind, list(scheduler.kinds))
         account, whom = await _account(actor, body)
         return [Target(kind, _count(actor.state, kind, body.count), account, whom)], []
@@ -312,7 +312,7 @@ def _effect_words(state: Parts, one: Restriction, lease: Lease) -> str:
             return "It goes on. Its user is told, and offered a move."
         waits = lease.phase is Phase.RESERVED and one.is_in_force(state.clock.now())
         return "It waits again, at its old place." if waits else "It goes on."
-    if one.measure is Measure.PAUSE and lease.phase in WAITING:
+    if one.measure is RestrictionKind.PAUSE and lease.phase in WAITING:
         return "It waits until grants go on." if one.target in {"", lease.request.gpu} else ""
     return "It is not judged as idle meanwhile." if one.spares(lease) and lease.phase in UP else ""
 

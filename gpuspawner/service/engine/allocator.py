@@ -22,7 +22,7 @@ from gpuspawner.core.leases.lifetimes import last_moment, move_back
 from gpuspawner.core.leases.reports import bounded, storable
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.leases.step_results import Step
-from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.core.quotas.usage import check_quotas
 from gpuspawner.core.units import show_duration
@@ -108,7 +108,7 @@ class Allocator:
         self.syncs = SchedulerSync(
             scheduler, self.observed.snapshot, self.granting.take, registry.store, registry.failures
         )
-        self.places: Callable[[], Mapping[str, Place]] = dict
+        self.places: Callable[[], Mapping[str, QueuePosition]] = dict
         """Tells where everybody who waits stands."""
         self.stoppers = StopActors(registry, clock)
         self._counted_of: tuple[object, ...] = ()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import UP
-from gpuspawner.core.rules import Lost
+from gpuspawner.core.rules import LostInterval
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.registry import LeaseRegistry
 
@@ -64,7 +64,7 @@ class Availability:
     async def _note_away(self, since: float, until: float) -> None:
         if until - since <= AWAY_SECONDS:
             return
-        lost = Lost(since, until, AWAY)
+        lost = LostInterval(since, until, AWAY)
         charged = [lease for lease in self._registry if lease.phase in UP and lease.rate is not None]
         if charged:
             await self._registry.save(*(replace(lease, lost=(*lease.lost, lost)) for lease in charged))

@@ -22,7 +22,7 @@ from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.observations import Effect, Running, TakenSample
 from gpuspawner.core.leases.step_results import Step
-from gpuspawner.core.queue.class_holds import reaching_into
+from gpuspawner.core.queue.class_holds import leases_reaching_into_holds
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocator import Allocator
 from gpuspawner.service.engine.availability import Availability
@@ -160,7 +160,7 @@ class LeaseEngine:
         if now - self._held_at < HOLDS_SECONDS:
             return False
         seen = self._allocator.observed.snapshot()
-        self.observer.held = reaching_into(seen) if seen.rules.holds else {}
+        self.observer.held = leases_reaching_into_holds(seen) if seen.rules.holds else {}
         self._held_at = now
         return True
 

@@ -21,13 +21,13 @@ from gpuspawner.core.leases.lease import WAITING, Lease
 from gpuspawner.core.queue.estimates import (
     MOST_DAYS,
     MOST_ERRORS,
-    Outcome,
-    Place,
+    EstimateOutcome,
+    QueuePosition,
     StartEstimate,
+    accuracy_text,
     estimate_starts,
     later_requests,
-    range_of,
-    right_words,
+    shown_range,
 )
 from gpuspawner.core.queue.forecasts import MOST_FORECAST, MOST_RUNS, RunTimes, past_run
 from gpuspawner.core.queue.index import Index
@@ -152,7 +152,7 @@ class EstimateRecords:
     def __init__(self, registry: LeaseRegistry, clock: Clock) -> None:
         """Know nothing before :meth:`load`."""
         self._registry, self._clock = registry, clock
-        self.past: list[Outcome] = []
+        self.past: list[EstimateOutcome] = []
         """What came of the last estimates."""
         self._noted_at = float("-inf")
         self._errors = Histogram(
@@ -171,7 +171,7 @@ class EstimateRecords:
         now = self._clock.now()
         return now - self._noted_at >= NOTED_SECONDS and any(self._is_new(lease) for lease in self._registry)
 
-    async def note(self, places: Mapping[str, Place]) -> None:
+    async def note(self, places: Mapping[str, QueuePosition]) -> None:
         """Note for each who has none what the places say."""
         now = self._noted_at = self._clock.now()
         noted = []
@@ -180,7 +180,7 @@ class EstimateRecords:
             if not self._is_new(lease) or place is None or not place.unchanged_seconds:
                 continue
             likely = place.unchanged_seconds if place.likely_seconds is None else place.likely_seconds
-            begin, end = range_of(likely, place.unchanged_seconds, self.past)
+            begin, end = shown_range(likely, place.unchanged_seconds, self.past)
             told = Estimate(now, now + likely, now + place.unchanged_seconds, now + begin, now + end)
             noted.append(replace(lease, estimate=told))
         if noted:
@@ -193,7 +193,7 @@ class EstimateRecords:
         if told is None or times is None or None in times:
             return
         likely, latest, begin, end = (at - told.told_at for at in times if at is not None)
-        outcome = Outcome(likely, latest, begin, end, now - told.told_at)
+        outcome = EstimateOutcome(likely, latest, begin, end, now - told.told_at)
         self._errors.observe(abs(outcome.actual_seconds - outcome.likely_seconds))
         self.past = [*self.past, outcome][-MOST_ERRORS:]
         try:
@@ -201,13 +201,13 @@ class EstimateRecords:
         except Unavailable as error:  # the grant stands
             log.warning("what came of an estimate is not kept: %s", error)
 
-    def words(self, place: Place) -> tuple[float, float, str] | None:
+    def words(self, place: QueuePosition) -> tuple[float, float, str] | None:
         """Return the range to tell of a place, and how often such were right; None where it is too early to say."""
-        right = right_words(self.past)
+        right = accuracy_text(self.past)
         if not right or place.unchanged_seconds is None:
             return None
         likely = place.unchanged_seconds if place.likely_seconds is None else place.likely_seconds
-        return (*range_of(likely, place.unchanged_seconds, self.past), right)
+        return (*shown_range(likely, place.unchanged_seconds, self.past), right)
 
     def collect(self) -> Iterator[Metric]:
         """Yield the errors since the service started."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind
-from gpuspawner.core.gpus.pools import resource_of, unmarked
-from gpuspawner.core.gpus.vendors import how_measured, vendor_of
+from gpuspawner.core.gpus.pools import counting_resource, move_marks_to_free_gpus
+from gpuspawner.core.gpus.vendors import measurement_note, vendor_of
 from gpuspawner.core.leases.lease import HOLDING, Lease
 from gpuspawner.service.parts import Parts
 
@@ -38,7 +38,7 @@ def seen_gpus(parts: Parts) -> list[SeenGpu]:
             holders.setdefault(slot.gpu, []).append(lease)
     others = {slot.gpu for slot in parts.allocator.observed.others}
     found = []
-    for gpu in unmarked(fleet, holders.keys() | others).gpus:
+    for gpu in move_marks_to_free_gpus(fleet, holders.keys() | others).gpus:
         held_by = holders.get(gpu.id, [])
         found.append(SeenGpu(gpu, _state(parts, gpu, held_by, left_over=gpu.id in others), tuple(held_by)))
     return found
@@ -81,9 +81,9 @@ def find_unmatched_kinds(kinds: Iterable[GpuKind], fleet: Fleet) -> tuple[str, .
 
 def find_unmeasured_kinds(kinds: Iterable[GpuKind], fleet: Fleet) -> tuple[str, ...]:
     """Return, in a sentence each for administrators, which kinds have GPUs of vendors that are not known here."""
-    resources = {kind.name: resource_of(kind, fleet) for kind in kinds}
+    resources = {kind.name: counting_resource(kind, fleet) for kind in kinds}
     return tuple(
-        f"GPUs of the kind {name}: {how_measured(resource)} Give their templates a short lifetime."
+        f"GPUs of the kind {name}: {measurement_note(resource)} Give their templates a short lifetime."
         for name, resource in resources.items()
         if resource and vendor_of(resource) is None
     )

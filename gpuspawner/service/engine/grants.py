@@ -18,13 +18,13 @@ from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.running_steps import spare, warn_of_claim
 from gpuspawner.core.leases.step_results import Step
 from gpuspawner.core.leases.steps import note_held_back
-from gpuspawner.core.queue.decisions import Held
-from gpuspawner.core.queue.fair_share import Uses
-from gpuspawner.core.queue.order import Standing, longest_waiting, passed_by
-from gpuspawner.core.queue.preemption import is_of
+from gpuspawner.core.queue.decisions import BlockingRule
+from gpuspawner.core.queue.fair_share import FairShareUsage
+from gpuspawner.core.queue.order import QueueOrder, longest_waiting, passed_requests
+from gpuspawner.core.queue.preemption import is_charged_to
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
-from gpuspawner.core.quotas.usage import Tally
-from gpuspawner.core.rules import Notice
+from gpuspawner.core.quotas.usage import QuotaTally
+from gpuspawner.core.rules import EndNotice
 from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import SCHEDULER, Answer, Grant, Preempted
 from gpuspawner.service.clock import Clock
@@ -81,7 +81,10 @@ class GrantWriter:
         if self._observed.processes_known:
             if grants := answer.grants():
                 seen = self._observed.snapshot()
-                used, tally = dict(used_shares(seen.leases, seen.others)), Tally(seen, self._observed.holdings(seen))
+                used, tally = (
+                    dict(used_shares(seen.leases, seen.others)),
+                    QuotaTally(seen, self._observed.holdings(seen)),
+                )
                 for grant in grants:
                     before = self._registry.get(grant.claim.id)
                     if before is None or not failures.may_try("grant", before.id):
@@ -126,7 +129,7 @@ class GrantWriter:
             raise
 
     def _grant(
-        self, grant: Grant, seen: Snapshot, used: dict[str, Fraction], tally: Tally
+        self, grant: Grant, seen: Snapshot, used: dict[str, Fraction], tally: QuotaTally
     ) -> asyncio.Future[None] | None:
         """Make a grant that still counts; None where it does not."""
         now, lease = self._clock.now(), self._as_claimed(grant.claim)
@@ -158,11 +161,11 @@ class GrantWriter:
         ours = [claim_of(lease) for lease in granted if self._observed.is_queue_ours(lease)]
         if not ours:
             return []
-        standing = Standing(seen, Tally(seen, self._observed.holdings(seen)), Uses(seen))
+        standing = QueueOrder(seen, QuotaTally(seen, self._observed.holdings(seen)), FairShareUsage(seen))
         told: dict[str, list[str]] = {}
         waiting = longest_waiting(seen, ours)
         for claim in ours:
-            for name, why in passed_by(claim, waiting, seen, standing):
+            for name, why in passed_requests(claim, waiting, seen, standing):
                 told.setdefault(name, []).append(why)
         newest = ((self._registry.get(name), reasons) for name, reasons in told.items())
         return [
@@ -173,7 +176,7 @@ class GrantWriter:
 
     def _kept_from(self, lease: Lease) -> Mapping[str, Fraction]:
         """Return how much of each GPU is kept for stronger claims of others."""
-        theirs = (x for x in self._observed.kept() if x.account is None or not is_of(lease, x.account))
+        theirs = (x for x in self._observed.kept() if x.account is None or not is_charged_to(lease, x.account))
         return used_shares((), (slot for kept in theirs for slot in kept.slots))
 
     def _as_claimed(self, claim: Claim) -> Lease | None:
@@ -183,7 +186,7 @@ class GrantWriter:
             return None
         return lease
 
-    def _hold_back(self, by: Held | None, lease: Lease) -> asyncio.Future[None] | None:
+    def _hold_back(self, by: BlockingRule | None, lease: Lease) -> asyncio.Future[None] | None:
         """Write which rule holds a request back, if that has changed."""
         rule, words = ("", "") if by is None else (by.rule, by.words)
         return self._written(lease, note_held_back(lease, rule, words, self._clock.now()))
@@ -200,7 +203,7 @@ class GrantWriter:
             why, ends = one.why, f"It ends at {show_time(one.at, now)}."
             if one.at <= now:
                 why, ends = f"{why} {by} told of it when its time was over: there was no notice.", "It ends now."
-            return self._written(lease, warn_of_claim(lease, Notice(SCHEDULER, one.at, why, by), ends))
+            return self._written(lease, warn_of_claim(lease, EndNotice(SCHEDULER, one.at, why, by), ends))
         return None
 
     def _written(self, lease: Lease, step: Step | None) -> asyncio.Future[None] | None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from gpuspawner.backends.base import Backend
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet
-from gpuspawner.core.gpus.pools import PATIENCE
+from gpuspawner.core.gpus.pools import NODE_WAIT_FACTOR
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.leases.observations import Observation, Running, is_own
@@ -175,7 +175,7 @@ class LeaseObserver:
             idle=idle_policy_of(allocator.catalog, lease, now),
             exempt_until=allocator.restrictions.exempt_until(lease),
             pod_waits_seconds=(queue.pod_waits_seconds or 0.0) if kind is not None else 0.0,
-            node_seconds=PATIENCE * (node_seconds or 0.0),
+            node_seconds=NODE_WAIT_FACTOR * (node_seconds or 0.0),
             queue_title=queue.title,
             node=lambda: next(filter(None, (scheduler.fleet.node_of(slot.gpu) for slot in lease.slots)), ""),
             returns_to_queue=lambda: allocator.returns(lease),

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.gpus.fleet import Fleet, Group, Kinds, Slot
-from gpuspawner.core.gpus.placement import left_over, used_shares
-from gpuspawner.core.gpus.pools import Occupant, seats
+from gpuspawner.core.gpus.placement import unleased_slots, used_shares
+from gpuspawner.core.gpus.pools import GpuHolder, assign_counted_slots
 from gpuspawner.core.leases.lease import HOLDING, UP, Key, Lease, Phase
 from gpuspawner.core.leases.observations import Running
 from gpuspawner.core.outages import Outage
-from gpuspawner.core.queue.index import KeptHoldings
-from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
-from gpuspawner.core.quotas.usage import Holdings
+from gpuspawner.core.queue.index import QuotaUsageCache
+from gpuspawner.core.queue.snapshot import PreemptedGpus, Snapshot
+from gpuspawner.core.quotas.usage import QuotaUsage
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.lease_documents import claimed_slots
@@ -41,7 +41,7 @@ class ObservedState:
         """Know nothing yet: nothing is granted before the engine has looked at what runs."""
         self._registry, self._scheduler, self._clock, self._settings = registry, scheduler, clock, settings
         self._catalog, self._accounting, self._restrictions = catalog, accounting, restrictions
-        self.kept: Callable[[], tuple[KeptGpus, ...]] = tuple
+        self.kept: Callable[[], tuple[PreemptedGpus, ...]] = tuple
         """Tells which GPUs are kept for stronger claims."""
         self.hub_answers = False
         self.hub_outage: Outage | None = None
@@ -54,12 +54,12 @@ class ObservedState:
         self.seen: frozenset[tuple[str, Slot]] = frozenset()
         """Who was last seen to run on which GPUs, by lease id."""
         self._stops: dict[Key, float] = {}
-        self._holdings = KeptHoldings()
+        self._holdings = QuotaUsageCache()
 
     @property
     def others(self) -> tuple[Slot, ...]:
         """What runs on GPUs that its lease does not hold, or not any more: it uses them all the same."""
-        return left_over(self.seen, self._registry)
+        return unleased_slots(self.seen, self._registry)
 
     def snapshot(self) -> Snapshot:
         """Return all that a decision takes, as of now."""
@@ -84,7 +84,7 @@ class ObservedState:
             paused=self._restrictions.paused(),
         )
 
-    def holdings(self, seen: Snapshot) -> Holdings:
+    def holdings(self, seen: Snapshot) -> QuotaUsage:
         """Return what a snapshot's leases hold of quotas: counting all anew would be most of what asking takes."""
         return self._holdings.of(seen)
 
@@ -123,7 +123,7 @@ class ObservedState:
     def not_held(self, lease: Lease, slots: Iterable[Slot]) -> tuple[Slot, ...]:
         """Return which of these no other lease holds, and nothing of another lease is seen to use."""
         rivals = [x for x in self._registry if x.id != lease.id]
-        used = used_shares(rivals, left_over((one for one in self.seen if one[0] != lease.id), rivals))
+        used = used_shares(rivals, unleased_slots((one for one in self.seen if one[0] != lease.id), rivals))
         return tuple(slot for slot in slots if used.get(slot.gpu, 0) + slot.share <= 1)
 
     def stop_begins(self, key: Key) -> None:
@@ -155,11 +155,11 @@ def assign_slots(running: Sequence[Running], leases: Iterable[Lease]) -> list[tu
         is_own = lease is not None and lease.attempt == one.attempt
         counts = None if one.given is None else dict(one.given)
         slots = lease.slots if lease is not None and is_own and counts is not None else claimed_slots(one)
-        occupants.append(Occupant(slots, counts))
+        occupants.append(GpuHolder(slots, counts))
         if is_own and counts is not None:
             given.add(one.lease_id)
     reserved = (slot for lease in holding.values() if lease.id not in given for slot in lease.slots)
-    return list(zip(running, seats(occupants, reserved), strict=True))
+    return list(zip(running, assign_counted_slots(occupants, reserved), strict=True))
 
 
 def corrected_leases(

@@ -21,19 +21,19 @@ from gpuspawner.catalog.titles import gpu_title
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.leases.running_steps import CLAIM_IS_OVER, spare, warn_of_claim
-from gpuspawner.core.queue.fair_share import account_of, givers_to, over_share, wishes
+from gpuspawner.core.queue.fair_share import claim_account, further_candidates, over_share, room_requests
 from gpuspawner.core.queue.preemption import (
-    Plan,
     Preemption,
-    State,
-    advanced,
+    PreemptionPlan,
+    PreemptionState,
+    advance_preemption,
     is_protected,
-    kept_for,
-    notice_ends_at,
-    plan,
+    notice_end,
+    plan_preemption,
+    preempted_gpus,
 )
-from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
-from gpuspawner.core.rules import Notice
+from gpuspawner.core.queue.snapshot import PreemptedGpus, Snapshot
+from gpuspawner.core.rules import EndNotice
 from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import SCHEDULER
 from gpuspawner.service.clock import Clock
@@ -90,9 +90,9 @@ class Preemptions:
         """Those that are not over, the oldest first."""
         return tuple(self._live.values())
 
-    def kept(self) -> tuple[KeptGpus, ...]:
+    def kept(self) -> tuple[PreemptedGpus, ...]:
         """Return what is granted to nobody else."""
-        return tuple(kept_for(one) for one in self._live.values() if one.slots)
+        return tuple(preempted_gpus(one) for one in self._live.values() if one.slots)
 
     async def get(self, name: str) -> Preemption | None:
         """Return a claim by its id, also one that is over."""
@@ -107,7 +107,7 @@ class Preemptions:
         found = (x for x in self._registry if x.notice is not None and x.notice.preemption == claim.id)
         return sorted(found, key=lambda x: (x.asked_at, x.id))
 
-    def preview(self, claim: Preemption) -> tuple[Preemption, Plan]:
+    def preview(self, claim: Preemption) -> tuple[Preemption, PreemptionPlan]:
         """Return what a claim would stand as, and whom it would end. Nothing is done.
 
         Raises:
@@ -120,7 +120,7 @@ class Preemptions:
         found = self._plan(claim, seen)
         if found is None:
             raise Conflict(self._too_many(claim, seen))
-        at = notice_ends_at(found.victims, seen, claim.ends_at) if found.victims else claim.ends_at
+        at = notice_end(found.victims, seen, claim.ends_at) if found.victims else claim.ends_at
         stands = replace(claim, slots=found.slots, ends_at=at)
         if at is not None and stands.kept_until <= at:
             until, ends = (show_time(when, seen.now) for when in (stands.kept_until, at))
@@ -152,7 +152,7 @@ class Preemptions:
 
     async def give_up(self, claim: Preemption, audit: Sequence[AuditLine] = ()) -> Preemption:
         """End a claim that is not needed any more: who is under notice goes on, and what was kept is free."""
-        return await self._over(claim, State.GIVEN_UP, audit)
+        return await self._over(claim, PreemptionState.GIVEN_UP, audit)
 
     async def claimed(self, claim: Preemption, audit: Sequence[AuditLine] = ()) -> Preemption:
         """Note that the claimant has the GPUs.
@@ -161,12 +161,12 @@ class Preemptions:
             Conflict: they are not free yet; or the claim is over.
             Unavailable: the GPUs are not seen now.
         """
-        if claim.state is State.COMING:
+        if claim.state is PreemptionState.COMING:
             raise Conflict("Its GPUs are not free yet. Claim them when its state is “held”, or give it up.")
         if claim.account is None and claim.live:
             # What somebody outside began since the last look would not be seen, and its GPUs would be granted.
             await self._allocator.scheduler.observe(self._clock.now())
-        return await self._over(claim, State.CLAIMED, audit)
+        return await self._over(claim, PreemptionState.CLAIMED, audit)
 
     async def step(self) -> None:
         """Bring about what stands: once a tick, and after each change."""
@@ -197,34 +197,34 @@ class Preemptions:
         seen = self._allocator.observed.snapshot()
         if not seen.fleet.complete or not seen.processes_known:
             return
-        found_wishes = wishes(seen, (claim.lease for claim in self.live))
+        found_wishes = room_requests(seen, (claim.lease for claim in self.live))
         wish = next((one for one in found_wishes if _are_gpus_known(seen, one.claim.request.gpu or "")), None)
         if wish is None:
             return
         asked = wish.claim.request
-        kind, account = asked.gpu or "", account_of(wish.claim)
+        kind, account = asked.gpu or "", claim_account(wish.claim)
         claim = new_claim(
             "gpuspawner", now, kind=kind, count=asked.count, account=account, user=wish.claim.user, lease=wish.claim.id
         )
-        found = plan(claim, seen, over_share(seen), wish.givers)
+        found = plan_preemption(claim, seen, over_share(seen), wish.givers)
         if found is not None and found.victims:  # where GPUs are free, the queue gives them
             await self._begin(claim, seen, found)
 
     async def _step(self, claim: Preemption, seen: Snapshot) -> None:
-        stands = advanced(claim, seen)
+        stands = advance_preemption(claim, seen)
         if claim.lease and stands.live and not self._waits(claim.lease):
-            stands = replace(stands, state=State.GIVEN_UP, over_at=seen.now)  # withdrawn, or served otherwise
-        may_plan = stands.state is State.COMING and _are_gpus_known(seen, claim.kind)
+            stands = replace(stands, state=PreemptionState.GIVEN_UP, over_at=seen.now)  # withdrawn, or served otherwise
+        may_plan = stands.state is PreemptionState.COMING and _are_gpus_known(seen, claim.kind)
         found = self._replanned(stands, seen) if may_plan else None
         if found is None:
             await self._save(stands)
             return
         await self._begin(stands, seen, found)
 
-    async def _begin(self, claim: Preemption, seen: Snapshot, found: Plan) -> None:
+    async def _begin(self, claim: Preemption, seen: Snapshot, found: PreemptionPlan) -> None:
         """Store what a claim takes, spare whom it does not need any more, and warn whom it ends."""
         told = [x for x in found.victims if x.notice is None]
-        at = notice_ends_at(told, seen, claim.ends_at) if told else claim.ends_at
+        at = notice_end(told, seen, claim.ends_at) if told else claim.ends_at
         await self._save(replace(claim, slots=found.slots, ends_at=at))
         needed = {lease.id for lease in found.victims}
         spared = [self._spare(x) for x in self.under_notice(claim) if x.id not in needed and x.phase in UP]
@@ -234,7 +234,7 @@ class Preemptions:
         lease = self._registry.get(name)
         return lease is not None and lease.phase in WAITING
 
-    def _replanned(self, claim: Preemption, seen: Snapshot) -> Plan | None:
+    def _replanned(self, claim: Preemption, seen: Snapshot) -> PreemptionPlan | None:
         """Return whom it ends now; None where nothing changed since that was asked last, or it can't be covered now."""
         sources = (self._registry.changes, self.changes, id(seen.fleet), seen.others)
         before, at = self._planned.get(claim.id, (None, 0.0))
@@ -243,24 +243,24 @@ class Preemptions:
         self._planned[claim.id] = sources, seen.now
         return self._plan(claim, seen)
 
-    def _plan(self, claim: Preemption, seen: Snapshot) -> Plan | None:
+    def _plan(self, claim: Preemption, seen: Snapshot) -> PreemptionPlan | None:
         if claim.kind not in seen.kinds:
             return None
         over = over_share(seen)
-        return plan(claim, seen, over, givers_to(claim, seen) if claim.lease else None)
+        return plan_preemption(claim, seen, over, further_candidates(claim, seen) if claim.lease else None)
 
     def _warn(self, lease: Lease, claim: Preemption, at: float) -> asyncio.Future[None] | None:
         newest = self._registry.get(lease.id)
         if newest is None or newest.phase not in UP or newest.server_started != lease.server_started:
             return None
-        notice = Notice(claim.id, at, why_words(claim, self._allocator.catalog), claim.by)
+        notice = EndNotice(claim.id, at, why_words(claim, self._allocator.catalog), claim.by)
         ends = f"It ends at {show_time(at, self._clock.now())}."
         return self._allocator.commits.commit(newest, warn_of_claim(newest, notice, ends, claim.by))
 
     def _spare(self, lease: Lease) -> asyncio.Future[None]:
         return self._allocator.commits.commit(lease, spare(lease, CLAIM_IS_OVER))
 
-    async def _over(self, claim: Preemption, state: State, audit: Sequence[AuditLine]) -> Preemption:
+    async def _over(self, claim: Preemption, state: PreemptionState, audit: Sequence[AuditLine]) -> Preemption:
         async with self._turn:
             claim = await self.get(claim.id) or claim  # as it is now
             if claim.state is state:

@@ -14,8 +14,8 @@ from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Lease, Owner
 from gpuspawner.core.leases.lifetimes import settled
 from gpuspawner.core.outages import DATABASE
-from gpuspawner.core.queue.snapshot import Leases, LiveLeases
-from gpuspawner.core.quotas.ledger import Line
+from gpuspawner.core.queue.snapshot import LeaseView, LiveLeases
+from gpuspawner.core.quotas.ledger import LedgerLine
 from gpuspawner.service.failures import Failures
 from gpuspawner.service.lease_log import log_step
 from gpuspawner.service.metrics.start_times import StartTimes
@@ -32,18 +32,18 @@ BEFORE_IT = "What was to be stored before this could not be. Nothing was done; t
 class Charging(Protocol):
     """Says what a step of a lease charges, and keeps tallies of it."""
 
-    def lines_of(self, before: Lease | None, after: Lease) -> Sequence[Line]:
+    def lines_of(self, before: Lease | None, after: Lease) -> Sequence[LedgerLine]:
         """Return the lines that a step of a lease writes."""
 
     def used_by(
-        self, steps: Sequence[tuple[Lease | None, Lease]], lines: Sequence[Line], readings: Sequence[ReadingRow]
+        self, steps: Sequence[tuple[Lease | None, Lease]], lines: Sequence[LedgerLine], readings: Sequence[ReadingRow]
     ) -> Sequence[UsagePart]:
         """Return what some steps of leases, with their lines and readings, add to the sums of use."""
 
-    def add(self, lines: Sequence[Line]) -> None:
+    def add(self, lines: Sequence[LedgerLine]) -> None:
         """Count lines from now on: decisions count what is not stored yet."""
 
-    def keep(self, lines: Sequence[Line], parts: Sequence[UsagePart]) -> None:
+    def keep(self, lines: Sequence[LedgerLine], parts: Sequence[UsagePart]) -> None:
         """Note that lines, those added first, are stored, and the parts of use with them."""
 
     def go_back(self) -> None:
@@ -58,7 +58,7 @@ class _Write:
     lines: tuple[AuditLine, ...]
     tells: tuple[AuditLine, ...]
     readings: tuple[ReadingRow, ...]
-    charges: tuple[Line, ...]
+    charges: tuple[LedgerLine, ...]
     kept: tuple[tuple[str, float], ...]
     used: tuple[UsagePart, ...]
     key: KeyRow | None
@@ -129,7 +129,7 @@ class LeaseRegistry:
         """Iterate over the live leases as they are now."""
         return iter(self.seen())
 
-    def seen(self) -> Leases:
+    def seen(self) -> LeaseView:
         """Return the live leases as they are now."""
         return self._leases.seen()
 
@@ -153,7 +153,7 @@ class LeaseRegistry:
         *leases: Lease,
         audit: Iterable[AuditLine] = (),
         readings: Iterable[ReadingRow] = (),
-        charges: Iterable[Line] = (),
+        charges: Iterable[LedgerLine] = (),
         kept: Iterable[tuple[str, float]] = (),
         tells: Iterable[AuditLine] = (),
     ) -> asyncio.Future[None]:

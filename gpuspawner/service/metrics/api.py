@@ -10,7 +10,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from tornado.web import HTTPError
 
-from gpuspawner.core.authentication import is_same
+from gpuspawner.core.authentication import proofs_match
 from gpuspawner.service.api.base import ADMIN, ApiHandler
 from gpuspawner.service.metrics.collector import ServiceCollector
 from gpuspawner.service.metrics.per_user import PeopleCollector, capped
@@ -46,7 +46,7 @@ class Metrics(ApiHandler):
         """Refuse whoever has neither scope nor the token that was made for Prometheus."""
         scheme, credential = self._authorization()
         own = self.parts.metrics_token
-        if own and scheme == "bearer" and is_same(credential, own):
+        if own and scheme == "bearer" and proofs_match(credential, own):
             return
         await self.find_person()
         if not self.hub_model or not self.hub_auth.check_scopes({READ_METRICS, ADMIN}, self.hub_model):

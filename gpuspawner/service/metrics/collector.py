@@ -14,7 +14,7 @@ from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import UP, WAITING, Phase
 from gpuspawner.core.leases.lifetimes import CARRIED_OUT
 from gpuspawner.core.leases.lifetimes import OUTCOMES as OUTCOMES_OF_WARNINGS
-from gpuspawner.core.queue.preemption import State
+from gpuspawner.core.queue.preemption import PreemptionState
 from gpuspawner.service.engine.gpu_states import NO_KIND, STATES, gpu_states
 from gpuspawner.service.engine.registry import MISMATCHES
 from gpuspawner.service.engine.scheduler_sync import ERRORS
@@ -23,7 +23,7 @@ from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.metrics import used_ratios
 
 SOURCES = ("claim", "make_room")
-OUTCOMES = (State.CLAIMED, State.GIVEN_UP, State.LAPSED)
+OUTCOMES = (PreemptionState.CLAIMED, PreemptionState.GIVEN_UP, PreemptionState.LAPSED)
 NO_TEAM = "none"
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gpuspawner.catalog.titles import given_instead, gpu_title
 from gpuspawner.core import action_events
-from gpuspawner.core.action_events import ReadyPaused
+from gpuspawner.core.action_events import ScheduleSuspended
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.events import Audience
 from gpuspawner.core.leases.exits import EXIT_KINDS, HUB, ExitReason
@@ -168,6 +168,6 @@ _TEXTS: Mapping[type[events.Event], Callable[[Parts, Lease, AuditLine], _Told | 
     events.CannotStart: _cannot_start,
     events.Disputed: _disputed,
     events.Answered: _answered,
-    ReadyPaused: _ready_paused,
+    ScheduleSuspended: _ready_paused,
 }
 """Of every event that somebody may be told."""

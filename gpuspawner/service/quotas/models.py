@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
 
-from gpuspawner.core.quotas.ledger import Amount, parse_correction, parse_grant
+from gpuspawner.core.quotas.ledger import QuotaAmount, parse_correction, parse_grant_amount
 from gpuspawner.service.api.rest import Answer, Body, Query
 from gpuspawner.service.quotas.standing import part_of, rule_id, tag_of
 from gpuspawner.service.web.inputs import (
@@ -20,9 +20,9 @@ from gpuspawner.service.web.inputs import (
     refused,
 )
 
-GrantAmount = Annotated[Amount, ParsedText(parse_grant, ("kinds",))]
+GrantAmount = Annotated[QuotaAmount, ParsedText(parse_grant_amount, ("kinds",))]
 """``4 GPUs``, ``+20 GPU h`` or ``2 h100``."""
-CorrectionAmount = Annotated[Amount, ParsedText(parse_correction)]
+CorrectionAmount = Annotated[QuotaAmount, ParsedText(parse_correction)]
 """``-3 GPU h``, which credits, or ``+10 cost``."""
 
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from gpuspawner.catalog import teams_of, visible
 from gpuspawner.core.errors import Conflict, RequestRefused
-from gpuspawner.core.quotas.ledger import grant_text
+from gpuspawner.core.quotas.ledger import show_grant
 from gpuspawner.core.quotas.limits import entries_in_force
-from gpuspawner.core.rules import Quota, What
+from gpuspawner.core.rules import LimitedResource, Quota
 from gpuspawner.core.units import GIBIBYTE
 from gpuspawner.service.administration.people import person_page
 from gpuspawner.service.preemption.claims import give_up, present_claim
@@ -244,7 +244,7 @@ class LimitsPage(ListPage):
         return [self._row(one) for one in await snapshot.all_standings()]
 
     def _row(self, one: Standing) -> Row:
-        is_memory = one.limit == What.MEMORY.value
+        is_memory = one.limit == LimitedResource.MEMORY.value
         numbers = {"used": one.used, "waiting": one.waiting, "share": one.soft, "most": one.hard, "left": one.left}
         return {
             **{name: x / GIBIBYTE if is_memory and x is not None else x for name, x in numbers.items()},
@@ -271,7 +271,7 @@ class GrantsPage(ListPage):
         """Return them."""
         now = self.parts.clock.now()
         return [
-            {**vars(one), "page": "", "what": grant_text(one), "whom": grantee(one), "state": one.state(now)}
+            {**vars(one), "page": "", "what": show_grant(one), "whom": grantee(one), "state": one.state(now)}
             for one in reversed(self.parts.accounting.all_grants())
         ]
 

@@ -14,8 +14,8 @@ from gpuspawner.catalog.titles import gpu_title
 from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.calendar import Window, show_moment
 from gpuspawner.core.idle.policies import LifecyclePolicy, PreemptionPolicy
-from gpuspawner.core.quotas.budgets import hours_words as gpu_hours_words
-from gpuspawner.core.rules import Budget, ClassHold, Hours, Limit, Quota, Team, Used, Whom
+from gpuspawner.core.quotas.budgets import gpu_hours_text as gpu_hours_words
+from gpuspawner.core.rules import Budget, BudgetUnit, ClassHold, Hours, Limit, Quota, QuotaScope, Team
 from gpuspawner.core.units import show_duration, show_money
 from gpuspawner.service.quotas.presenter import limit_amount_text
 from gpuspawner.service.quotas.standing import rule_id, unit_of
@@ -58,7 +58,7 @@ def entry_words(entry: Quota, catalog: Catalog) -> str:
     """Return an entry of quotas in a sentence, as ``Each user may have 2 GPUs at once, and up to 4 while free.``."""
     found = [*(_of_limit(one, catalog) for one in entry.limits), *(_of_budget(one, catalog) for one in entry.budgets)]
     words = f"{_whom(entry, catalog)} may have {', '.join(found)}."
-    if entry.whom in {Whom.TEAM, Whom.EVERYBODY} and entry.limits:
+    if entry.whom in {QuotaScope.TEAM, QuotaScope.EVERYBODY} and entry.limits:
         words += " Who finds it full waits." if entry.full_waits else " Who finds it full is turned away."
     return words
 
@@ -66,11 +66,11 @@ def entry_words(entry: Quota, catalog: Catalog) -> str:
 def _whom(entry: Quota, catalog: Catalog) -> str:
     team = team_title(catalog, entry.subject)
     return {
-        Whom.EACH_USER: "Each user",
-        Whom.EACH_OF_TEAM: f"Each user of {team}, of what is charged to {team},",
-        Whom.USER: entry.subject,
-        Whom.TEAM: f"Team {team} together",
-        Whom.EVERYBODY: "Everybody together",
+        QuotaScope.EACH_USER: "Each user",
+        QuotaScope.EACH_OF_TEAM: f"Each user of {team}, of what is charged to {team},",
+        QuotaScope.USER: entry.subject,
+        QuotaScope.TEAM: f"Team {team} together",
+        QuotaScope.EVERYBODY: "Everybody together",
     }[entry.whom]
 
 
@@ -87,7 +87,7 @@ def _of_limit(limit: Limit, catalog: Catalog) -> str:
 
 def _of_budget(budget: Budget, catalog: Catalog) -> str:
     def much(number: Fraction) -> str:
-        if budget.what is Used.COST:
+        if budget.what is BudgetUnit.COST:
             return f"{show_money(float(number), catalog.rules.currency)} of cost".replace(".00 ", " ")
         return gpu_hours_words(number)
 

@@ -9,12 +9,19 @@ from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.calendar import HOUR_MS, Per, Span, day_of, milliseconds, period_of, split
+from gpuspawner.core.calendar import HOUR_MS, Per, TimeSpan, date_of, milliseconds, period_of, split_by_period
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import UP, Lease
-from gpuspawner.core.quotas.ledger import HALF_LIFE_SECONDS, Charge, Line, charged_by, decayed_gpu_seconds, lines_of_end
+from gpuspawner.core.quotas.ledger import (
+    HALF_LIFE_SECONDS,
+    LedgerKind,
+    LedgerLine,
+    decayed_gpu_seconds,
+    ledger_lines_of_end,
+    sum_charges,
+)
 from gpuspawner.core.quotas.limits import accounts_of
-from gpuspawner.core.rules import Account, Accounts, QuotaGrant, Used
+from gpuspawner.core.rules import Account, Accounts, BudgetUnit, QuotaGrant
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.store import AuditLine, ReadingRow
@@ -34,11 +41,11 @@ class _Sums:
     """
 
     zone: ZoneInfo
-    periods: Mapping[Per, Span]
-    charged: Mapping[tuple[Account, Used, Per], Fraction]
+    periods: Mapping[Per, TimeSpan]
+    charged: Mapping[tuple[Account, BudgetUnit, Per], Fraction]
     faded: Mapping[Account, float]
     faded_at: float
-    ahead: tuple[Line, ...] = ()
+    ahead: tuple[LedgerLine, ...] = ()
 
 
 class _Faded(Mapping[Account, float]):
@@ -101,12 +108,12 @@ class Accounting:
                 self._sums = self._as_stored = sums
                 return
 
-    def lines_of(self, before: Lease | None, after: Lease) -> Sequence[Line]:
+    def lines_of(self, before: Lease | None, after: Lease) -> Sequence[LedgerLine]:
         """Return the lines that a step of a lease writes."""
-        return () if before is None else lines_of_end(before, after, self.zone)
+        return () if before is None else ledger_lines_of_end(before, after, self.zone)
 
     def used_by(
-        self, steps: Sequence[tuple[Lease | None, Lease]], lines: Sequence[Line], readings: Sequence[ReadingRow]
+        self, steps: Sequence[tuple[Lease | None, Lease]], lines: Sequence[LedgerLine], readings: Sequence[ReadingRow]
     ) -> Sequence[UsagePart]:
         """Return what some steps of leases, with their lines and readings, add to the sums of use."""
         zone, leases = self.zone, {lease.id: lease for _, lease in steps}
@@ -118,13 +125,13 @@ class Accounting:
             parts += [reclaimed] if reclaimed is not None else []
         return parts
 
-    def add(self, lines: Sequence[Line]) -> None:
+    def add(self, lines: Sequence[LedgerLine]) -> None:
         """Count lines from now on."""
         if lines:
             self._added += 1
             self._sums = self._with(self._known(), lines)
 
-    def keep(self, lines: Sequence[Line], parts: Sequence[UsagePart]) -> None:
+    def keep(self, lines: Sequence[LedgerLine], parts: Sequence[UsagePart]) -> None:
         """Note that lines are stored, and what they and their steps added to the sums of use."""
         for part in parts:
             for state in STATES:
@@ -138,10 +145,10 @@ class Accounting:
         """Count nothing any more that is not stored."""
         self._sums = self._as_stored
 
-    def _with(self, sums: _Sums, lines: Sequence[Line]) -> _Sums:
+    def _with(self, sums: _Sums, lines: Sequence[LedgerLine]) -> _Sums:
         sums, now = self._rolled(sums), self._clock.now()
         charged = {**sums.charged}
-        for key, more in charged_by(lines, now, sums.zone).items():
+        for key, more in sum_charges(lines, now, sums.zone).items():
             charged[key] = charged.get(key, Fraction(0)) + more
         back = 1 / self._factor(sums, now)
         faded = {**sums.faded}
@@ -176,7 +183,7 @@ class Accounting:
         await self._registry.store.write(self._registry.store.ledger.take_grant_back, grant, [audit])
         self._grants = [grant if one.id == grant.id else one for one in self._grants]
 
-    async def correct(self, line: Line, audit: AuditLine) -> None:
+    async def correct(self, line: LedgerLine, audit: AuditLine) -> None:
         """Store a correction of the ledger."""
         await self._registry.save(audit=[audit], charges=[line])
 
@@ -190,11 +197,11 @@ class Accounting:
         since_ms = min(milliseconds(now - REMEMBERED_SECONDS), *starts_ms)
         return self._summed(self._registry.store.ledger.since(since_ms))
 
-    def _summed(self, lines: Sequence[Line]) -> _Sums:
+    def _summed(self, lines: Sequence[LedgerLine]) -> _Sums:
         now, zone = self._clock.now(), self.zone
         periods = {per: period_of(milliseconds(now), per, zone) for per in Per}
         ahead = tuple(line for line in lines if any(line.end_ms >= period.end_ms for period in periods.values()))
-        return _Sums(zone, periods, charged_by(lines, now, zone), _faded_by(lines, now), now, ahead)
+        return _Sums(zone, periods, sum_charges(lines, now, zone), _faded_by(lines, now), now, ahead)
 
     def _rolled(self, sums: _Sums) -> _Sums:
         """Return the sums of the periods of now: a new one begins with what is ``ahead``, as a rule with nothing."""
@@ -205,7 +212,7 @@ class Accounting:
             return sums
         periods = {per: period_of(now_ms, per, sums.zone) if per in over else sums.periods[per] for per in Per}
         charged = {key: value for key, value in sums.charged.items() if key[2] not in over}
-        charged |= {key: value for key, value in charged_by(sums.ahead, now, sums.zone).items() if key[2] in over}
+        charged |= {key: value for key, value in sum_charges(sums.ahead, now, sums.zone).items() if key[2] in over}
         return replace(sums, periods=periods, charged=charged)
 
     @staticmethod
@@ -213,7 +220,7 @@ class Accounting:
         return float(2.0 ** ((sums.faded_at - now) / HALF_LIFE_SECONDS))
 
 
-def _faded_by(lines: Iterable[Line], now: float) -> dict[Account, float]:
+def _faded_by(lines: Iterable[LedgerLine], now: float) -> dict[Account, float]:
     found: dict[Account, float] = defaultdict(float)
     for line in lines:
         for account in accounts_of(line.account.user_created, line.account.team):
@@ -227,12 +234,12 @@ NodeOf = Callable[[str], str]
 """Says on which node a GPU is; "" where that is not known."""
 
 
-def parts_of_lines(lines: Iterable[Line], leases: Mapping[str, Lease], node_of: NodeOf) -> Iterator[UsagePart]:
+def parts_of_lines(lines: Iterable[LedgerLine], leases: Mapping[str, Lease], node_of: NodeOf) -> Iterator[UsagePart]:
     """Yield what lines of the ledger charge. ``leases`` are theirs, by id; a correction has none."""
     for line in lines:
         lease = leases.get(line.lease)
-        charged, cost = (float(line.amount(used)) for used in (Used.GPU_HOURS, Used.COST))
-        is_credit = line.what is Charge.REFUND or (line.what is Charge.CORRECTION and line.milliseconds < 0)
+        charged, cost = (float(line.amount(used)) for used in (BudgetUnit.GPU_HOURS, BudgetUnit.COST))
+        is_credit = line.what is LedgerKind.REFUND or (line.what is LedgerKind.CORRECTION and line.milliseconds < 0)
         yield UsagePart(
             line.day,
             line.account.user_created,
@@ -280,14 +287,14 @@ def _parts_of_time(
     if not gpus or not each or end_ms <= start_ms:
         return
     read = [(row.kind, milliseconds(row.at - row.seconds), milliseconds(row.at)) for row in rows if row.gpu in gpus]
-    for span, _ in split(start_ms, end_ms, Per.DAY, zone):
+    for span, _ in split_by_period(start_ms, end_ms, Per.DAY, zone):
         active, idle = (_hours(span, read, kind) * each for kind in ("busy", "idle"))
         whole = len(lease.slots) * each * (span.end_ms - span.start_ms) / HOUR_MS
         amounts = UsageAmounts(active=active, idle=idle, not_measured=max(0.0, whole - active - idle))
-        yield _of_lease(lease, day_of(span.start_ms, zone), amounts, node_of)
+        yield _of_lease(lease, date_of(span.start_ms, zone), amounts, node_of)
 
 
-def _hours(span: Span, read: Iterable[tuple[str, int, int]], kind: str) -> float:
+def _hours(span: TimeSpan, read: Iterable[tuple[str, int, int]], kind: str) -> float:
     return sum(span.overlap(start_ms, end_ms) for what, start_ms, end_ms in read if what == kind) / HOUR_MS
 
 
@@ -305,7 +312,7 @@ def part_of_reclaim(before: Lease | None, after: Lease, zone: ZoneInfo, node_of:
     left = max(0.0, (after.deadline_at or 0.0) - after.phase_since)
     hours = len(before.slots) * _each(before) * left * 1000 / HOUR_MS
     reclaimed = UsageAmounts(reclaimed=hours, reclaims=1.0)
-    return _of_lease(before, day_of(milliseconds(after.phase_since), zone), reclaimed, node_of)
+    return _of_lease(before, date_of(milliseconds(after.phase_since), zone), reclaimed, node_of)
 
 
 def _of_lease(lease: Lease, day: str, amounts: UsageAmounts, node_of: NodeOf) -> UsagePart:

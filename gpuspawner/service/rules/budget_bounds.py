@@ -10,22 +10,22 @@ from types import MappingProxyType
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.gpus.placement import others_wait_for
+from gpuspawner.core.gpus.placement import is_wanted_by_others
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.leases.step_results import Extension
-from gpuspawner.core.queue.index import KeptBalances
+from gpuspawner.core.queue.index import BudgetBalancesCache
 from gpuspawner.core.quotas.budgets import (
-    Asker,
-    Balances,
-    Verdict,
-    amount_words,
-    bounded,
-    least_seconds,
-    refusal,
+    BudgetBalances,
+    BudgetVerdict,
+    budget_refusal,
+    budget_text,
+    min_start_seconds,
+    with_latest_end,
 )
-from gpuspawner.core.quotas.ledger import BUDGET, rate_of
+from gpuspawner.core.quotas.ledger import BUDGET_RULE, rate_of
+from gpuspawner.core.quotas.limits import Requester
 from gpuspawner.core.rules import LatestEnd, Rate
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock
@@ -38,9 +38,9 @@ from gpuspawner.service.store import AuditLine
 _AS_THEY_ARE: Mapping[str, Lease] = MappingProxyType({})
 
 
-def asker_of(lease: Lease) -> Asker:
+def asker_of(lease: Lease) -> Requester:
     """Return who a lease's use is charged to."""
-    return Asker(lease.user, lease.key.user_created, lease.request.team)
+    return Requester(lease.user, lease.key.user_created, lease.request.team)
 
 
 class BudgetBounds:
@@ -51,11 +51,11 @@ class BudgetBounds:
     ) -> None:
         """Judge the leases of ``registry`` by what ``accounting`` knows to be used."""
         self._registry, self._clock, self._catalog, self._accounting = registry, clock, catalog, accounting
-        self._kept = KeptBalances()
+        self._kept = BudgetBalancesCache()
         self._owes = False
         """Whether a grant came, and what it gives back could not be stored."""
 
-    def balances(self, without: str = "", instead: Mapping[str, Lease] = _AS_THEY_ARE) -> Balances:
+    def balances(self, without: str = "", instead: Mapping[str, Lease] = _AS_THEY_ARE) -> BudgetBalances:
         """Return how budgets stand now, as if the lease with an id were not there, and those of ``instead`` so."""
         now, rules, accounts, grants = (
             self._clock.now(), self._catalog().rules, self._accounting.accounts, self._accounting.grants
@@ -64,7 +64,7 @@ class BudgetBounds:
         if not instead and (left_out is None or left_out.phase in WAITING):  # who waits sets nothing aside
             return self._kept.of(now, self._registry.seen(), rules, accounts, grants)
         leases = (instead.get(lease.id, lease) for lease in self._registry if lease.id != without)
-        return Balances(now, leases, rules, accounts, grants)
+        return BudgetBalances(now, leases, rules, accounts, grants)
 
     def rate(self, kind: str | None, count: int) -> Rate:
         """Return what so many GPUs of a kind take of budgets now."""
@@ -93,16 +93,18 @@ class BudgetBounds:
             raise self._refusal(request, verdicts[0])
         return found.latest_end
 
-    def _verdict(self, balances: Balances, request: Request, key: Key, kind: str | None) -> Verdict:
-        asker = Asker(request.user, key.user_created, request.team)
+    def _verdict(self, balances: BudgetBalances, request: Request, key: Key, kind: str | None) -> BudgetVerdict:
+        asker = Requester(request.user, key.user_created, request.team)
         return balances.verdict(asker, self.rate(kind, request.count), balances.now, request.lifetime_seconds)
 
-    def _refusal(self, request: Request, verdict: Verdict) -> RequestRefused:
+    def _refusal(self, request: Request, verdict: BudgetVerdict) -> RequestRefused:
         asked = f"{request.count or 'no'} GPU{'' if request.count == 1 else 's'}"
         fewer = math.floor(request.count * verdict.seconds / self._least(request))
         template = self._catalog().templates.get(request.template)
         offered = template is not None and template.gpus.get(request.gpu or "", (1, 1))[0] <= fewer
-        limit, remedy = refusal(verdict, fewer if offered else 0, self._catalog().rules.contact, self._clock.now())
+        limit, remedy = budget_refusal(
+            verdict, fewer if offered else 0, self._catalog().rules.contact, self._clock.now()
+        )
         return RequestRefused(
             verdict.balance.budget.what.value if verdict.balance else "",
             f"{asked} for {show_duration(request.lifetime_seconds)}",
@@ -115,7 +117,7 @@ class BudgetBounds:
         catalog = self._catalog()
         template = catalog.templates.get(request.template)
         least = 0.0 if template is None else float(template.bounds.lifetime_seconds[0])
-        return least_seconds(least, request.lifetime_seconds, catalog.fast or 1.0)
+        return min_start_seconds(least, request.lifetime_seconds, catalog.fast or 1.0)
 
     def granted(self, lease: Lease, fixed: LatestEnd | None) -> Lease | None:
         """Return a granted lease with its rate and the bounds on its end; None where a budget leaves it too little.
@@ -125,10 +127,10 @@ class BudgetBounds:
         request = lease.request
         rate = self.rate(lease.kind, request.count)
         verdict = self.balances(lease.id).verdict(asker_of(lease), rate, self._clock.now(), request.lifetime_seconds)
-        least = least_seconds(0, request.lifetime_seconds, self._catalog().fast or 1.0)  # as the order has it
+        least = min_start_seconds(0, request.lifetime_seconds, self._catalog().fast or 1.0)  # as the order has it
         if verdict.balance is not None and verdict.seconds < least:
             return None
-        return bounded(replace(lease, rate=rate, fixed_end=fixed), verdict.latest_end)
+        return with_latest_end(replace(lease, rate=rate, fixed_end=fixed), verdict.latest_end)
 
     def running(self, lease: Lease) -> Lease:
         """Return a lease whose server answers now, with its bound as of now: starting took nothing of its budget.
@@ -137,16 +139,16 @@ class BudgetBounds:
         """
         lease = self.rated(lease)
         if lease.adopted or lease.rate is None or lease.granted_at is None:
-            return bounded(lease, None)
+            return with_latest_end(lease, None)
         now, seconds = self._clock.now(), float(lease.request.lifetime_seconds)
         verdict = self.balances(lease.id).verdict(asker_of(lease), lease.rate, now, seconds)
         before, found = lease.latest_end, verdict.latest_end
         if found is None:
-            return bounded(lease, None)
-        if before is not None and before.rule == BUDGET:
-            return bounded(lease, max(found, before, key=lambda one: one.at))
+            return with_latest_end(lease, None)
+        if before is not None and before.rule == BUDGET_RULE:
+            return with_latest_end(lease, max(found, before, key=lambda one: one.at))
         told = lease.granted_at + seconds
-        return bounded(lease, found if found.at >= told else replace(found, at=told))
+        return with_latest_end(lease, found if found.at >= told else replace(found, at=told))
 
     def of_extension(
         self, lease: Lease, seconds: float, others: Mapping[str, Lease] = _AS_THEY_ARE
@@ -156,7 +158,7 @@ class BudgetBounds:
         ``others`` are leases by their id as they will be by then.
         """
         verdict = self._longer(lease, seconds, others)
-        return bounded(lease, verdict.latest_end).latest_end
+        return with_latest_end(lease, verdict.latest_end).latest_end
 
     def earlier_extension(self, lease: Lease) -> Extension | None:
         """Return the run that an administrator granted before the workspace came back; None if no time is left."""
@@ -167,9 +169,9 @@ class BudgetBounds:
         end = until if latest is None else min(until, latest.at)
         return Extension(at, end, latest) if end > at else None
 
-    def _longer(self, lease: Lease, seconds: float, others: Mapping[str, Lease] = _AS_THEY_ARE) -> Verdict:
+    def _longer(self, lease: Lease, seconds: float, others: Mapping[str, Lease] = _AS_THEY_ARE) -> BudgetVerdict:
         if lease.adopted or lease.rate is None or lease.deadline_at is None:
-            return Verdict(seconds)
+            return BudgetVerdict(seconds)
         balances = self.balances(instead=others)
         return balances.verdict(asker_of(lease), lease.rate, lease.deadline_at, seconds)
 
@@ -177,7 +179,7 @@ class BudgetBounds:
         """Return why a lease may not be extended while others wait, in a sentence; "" where it may."""
         catalog = self._catalog()
         policy = policy_of(catalog, lease, self._clock.now())
-        if policy.extend.others_wait or not others_wait_for(lease, self._registry, catalog.gpus):
+        if policy.extend.others_wait or not is_wanted_by_others(lease, self._registry, catalog.gpus):
             return ""
         return (
             f"Extend: others wait for these GPUs, and the policy {policy.name} leaves them to who waits. "
@@ -196,7 +198,7 @@ class BudgetBounds:
 
     def _lengthened(self, lease: Lease) -> asyncio.Future[None] | None:
         bound, deadline_at = lease.latest_end, lease.deadline_at
-        if lease.phase not in UP or bound is None or bound.rule != BUDGET:
+        if lease.phase not in UP or bound is None or bound.rule != BUDGET_RULE:
             return None
         if deadline_at is None or lease.running_at is None:
             return None
@@ -221,5 +223,5 @@ class BudgetBounds:
         if not found:
             return f"The budget {name} was used up."
         balance = min(found, key=lambda one: one.hard - one.used if one.hard is not None else 0)
-        words = amount_words(balance, now)
+        words = budget_text(balance, now)
         return f"{words[0].upper()}{words[1:]} are used up. They renew {balance.renews(now)}."

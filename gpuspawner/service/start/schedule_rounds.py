@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from gpuspawner.core.action_events import ReadyPaused
+from gpuspawner.core.action_events import ScheduleSuspended
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Superseded, Unavailable
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import UP, Key, Lease, Owner
@@ -16,12 +16,12 @@ from gpuspawner.core.schedules import (
     LEAST_LEAD_SECONDS,
     MOST_LEAD_SECONDS,
     MOST_MISSED,
-    Do,
-    Wish,
-    came_of,
-    lead_of,
-    lease_of,
-    started,
+    Schedule,
+    ScheduleStep,
+    after_outcome,
+    after_start,
+    lead_seconds_of,
+    lease_id_of_schedule,
 )
 from gpuspawner.service.engine.allocator import StartRequest
 from gpuspawner.service.parts import Parts
@@ -38,7 +38,7 @@ WHERE = "a standing wish"
 
 class _Near(NamedTuple):
     owner: Owner
-    wish: Wish
+    wish: Schedule
     at: float
 
 
@@ -68,12 +68,12 @@ async def ready_round(parts: Parts) -> None:
             log.exception("what %s wishes to be ready was not asked for", one.wish.user)
 
 
-def _start_lead(wish: Wish) -> float:
+def _start_lead(wish: Schedule) -> float:
     """Return how long before its time it is asked for where nobody waits."""
-    return lead_of(0.0, wish.start_seconds)
+    return lead_seconds_of(0.0, wish.start_seconds)
 
 
-async def _seen(parts: Parts, owner: Owner, wish: Wish) -> Wish | None:
+async def _seen(parts: Parts, owner: Owner, wish: Schedule) -> Schedule | None:
     """Return a wish as it is once it is noted whether its user came to what was asked for; None: it was removed."""
     if not wish.lease:
         return wish
@@ -82,14 +82,14 @@ async def _seen(parts: Parts, owner: Owner, wish: Wish) -> Wish | None:
         return wish
     took_seconds, came = _start_seconds(lease), _came(lease)
 
-    def seen(now: Wish) -> Wish:
-        return came_of(started(now, took_seconds) if took_seconds else now, came=came)
+    def seen(now: Schedule) -> Schedule:
+        return after_outcome(after_start(now, took_seconds) if took_seconds else now, came=came)
 
     after = await parts.store.write(parts.store.schedules.change, owner, wish.id, seen)
     if after is None:
         return None
     if lease is not None and after.missed >= MOST_MISSED:
-        line = parts.allocator.commits.line(lease, "gpuspawner", ReadyPaused(f"{wish.words}: {_paused(after)}"))
+        line = parts.allocator.commits.line(lease, "gpuspawner", ScheduleSuspended(f"{wish.words}: {_paused(after)}"))
         async with parts.registry.of_ended:
             newest = await parts.registry.find(lease.id)
             await parts.registry.save(newest or lease, audit=[line])
@@ -110,7 +110,7 @@ def _came(lease: Lease | None) -> bool | None:
     return True if lease is not None and lease.running_at is not None and lease.arrival is None else None
 
 
-def _paused(wish: Wish) -> str:
+def _paused(wish: Schedule) -> str:
     return f"on {wish.missed} days in a row nobody came. It is asked for no more until you resume it."
 
 
@@ -120,7 +120,7 @@ async def _is_due(parts: Parts, one: _Near) -> bool:
     What would be refused is not: it may be right by its time, and is told then.
     """
     found = await estimate(parts, one.owner, one.wish)
-    return not found.refused and decided(parts, one.wish, found.seconds).do is Do.ASK
+    return not found.refused and decided(parts, one.wish, found.seconds).do is ScheduleStep.ASK
 
 
 async def _ask(parts: Parts, one: _Near) -> None:
@@ -133,7 +133,7 @@ async def _ask(parts: Parts, one: _Near) -> None:
     user = await parts.hub.name_of(owner.user_created, wish.user)
     if user is None:
         return  # it is forgotten with its user
-    name = lease_of(wish.id, at)
+    name = lease_id_of_schedule(wish.id, at)
     said, lease = "", await parts.registry.find(name)
     if lease is None:
         try:
@@ -145,7 +145,7 @@ async def _ask(parts: Parts, one: _Near) -> None:
     log.info("%s of %s: %s", wish.id, user, said or "asked for")
 
 
-async def _asked(parts: Parts, key: Key, user: str, wish: Wish, name: str, at: float) -> Lease:
+async def _asked(parts: Parts, key: Key, user: str, wish: Schedule, name: str, at: float) -> Lease:
     groups, options = await parts.members.now(user, key.owner), dict(wish.options)
     request = await parts.allocator.asking.request_of(key, user, options, groups)
     if parts.registry.of_key(key) is not None:  # nothing is awaited from here to its lease

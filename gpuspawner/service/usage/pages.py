@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from gpuspawner.core.calendar import parse_day
-from gpuspawner.core.quotas.ledger import lines_until
+from gpuspawner.core.quotas.ledger import ledger_lines_until
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.snapshot import bounds_near_their_end
 from gpuspawner.service.rules.accounting import counted_until, parts_of_lines, parts_of_rest
@@ -146,7 +146,7 @@ async def _running_parts(parts: Parts) -> dict[str, _Running]:
     for number, x in enumerate(tuple(parts.registry)):
         if number % AT_A_TIME == 0:
             await let_others()
-        charged = list(parts_of_lines(lines_until(x, now, zone), {x.id: x}, node_of))
+        charged = list(parts_of_lines(ledger_lines_until(x, now, zone), {x.id: x}, node_of))
         found[x.id] = _Running(counted_until(x), charged, list(parts_of_rest(x, now, zone, node_of)))
     return found
 

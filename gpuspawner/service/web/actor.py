@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from tornado.web import HTTPError
 
 from gpuspawner.catalog import teams_of
-from gpuspawner.core.action_events import ActRefused
+from gpuspawner.core.action_events import ActionRefused
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
-from gpuspawner.core.gpus.fleet import written_name
+from gpuspawner.core.gpus.fleet import catalog_kind_name
 from gpuspawner.core.leases.events import Event
 from gpuspawner.core.leases.lease import NOBODY, Lease, Owner
 from gpuspawner.core.leases.reports import storable
@@ -66,7 +66,9 @@ class Actor:
     def input_context(self) -> InputContext:
         """Return the state that the meaning of this actor's input depends on."""
         state = self.state
-        kinds = tuple(dict.fromkeys(map(written_name, state.scheduler.kinds)))  # a quota counts it in every cluster
+        kinds = tuple(
+            dict.fromkeys(map(catalog_kind_name, state.scheduler.kinds))
+        )  # a quota counts it in every cluster
         return InputContext(self.now, state.accounting.zone, kinds, teams_of(state.catalog.rules, None))
 
     def audit_entry(self, event: Event, user: str = "", target: str = "") -> AuditLine:
@@ -104,6 +106,6 @@ class Actor:
         except (Conflict, RequestRefused) as error:
             if act:
                 drop_key()
-                event = ActRefused(storable(f"{act}: {error}")[:MAX_REFUSAL_LETTERS])
+                event = ActionRefused(storable(f"{act}: {error}")[:MAX_REFUSAL_LETTERS])
                 await self.state.registry.save(audit=[self.audit_entry(event)])
             raise

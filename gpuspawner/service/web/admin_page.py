@@ -8,7 +8,7 @@ from typing import Any
 
 from tornado.web import HTTPError
 
-from gpuspawner.core.calendar import day_of, milliseconds
+from gpuspawner.core.calendar import date_of, milliseconds
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.usage.report import Days
 from gpuspawner.service.web.base import PageHandler
@@ -66,7 +66,7 @@ class ConsolePage(PageHandler):
 
     def today(self) -> str:
         """Return the date in the catalog's time zone."""
-        return day_of(milliseconds(self.parts.clock.now()), self.parts.allocator.accounting.zone)
+        return date_of(milliseconds(self.parts.clock.now()), self.parts.allocator.accounting.zone)
 
     def month(self) -> Days:
         """Return this month up to today."""

@@ -10,7 +10,7 @@ from pydantic import Field
 from gpuspawner import __version__
 from gpuspawner.catalog import teams_of
 from gpuspawner.core.leases.lease import WAITING, Lease
-from gpuspawner.core.quotas.limits import Who
+from gpuspawner.core.quotas.limits import Requester
 from gpuspawner.service.announcements.presenter import present_shown
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.api.rest import Body, PageQuery, route
@@ -102,7 +102,7 @@ class Offers(ApiHandler):
         answer: dict[str, Any] = {"offers": offers, "age_seconds": age, "held": held, "consents": consents}
         answer["currency"] = catalog.rules.currency
         teams = teams_of(parts.catalog.rules, groups) or ("",)
-        bounds = present_bounds(parts, [Who(person.name, person.owner.user_created, team) for team in teams])
+        bounds = present_bounds(parts, [Requester(person.name, person.owner.user_created, team) for team in teams])
         quota = [one.as_json() for found in bounds for one in found]
         self.answer({**answer, "quota": quota, **await present_teams(parts, person.owner, groups)})
 

@@ -16,9 +16,9 @@ from gpuspawner.core.idle.verdicts import explain
 from gpuspawner.core.leases.exits import EXIT_KINDS
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.leases.running_steps import measured
-from gpuspawner.core.queue.class_holds import asker_of
+from gpuspawner.core.queue.class_holds import hold_user_of
 from gpuspawner.core.queue.decisions import starts_under_way
-from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.service.engine.feasibility import KEPT_SECONDS
 from gpuspawner.service.parts import Parts
@@ -204,7 +204,7 @@ def start_limit(parts: Parts, key: Key) -> str:
     return ""
 
 
-def _held_up_words(parts: Parts, lease: Lease, place: Place) -> str:
+def _held_up_words(parts: Parts, lease: Lease, place: QueuePosition) -> str:
     """Return what a waiting lease waits for beside its turn; "" for nothing."""
     now = parts.clock.now()
     if lease.impossible_since is not None:
@@ -220,7 +220,7 @@ def present_waiting(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     if lease.phase not in WAITING:
         return None
     queue, place = parts.queue, parts.queue.place(lease)
-    offer = queue.offer(lease.request.gpu, asker_of(lease))
+    offer = queue.offer(lease.request.gpu, hold_user_of(lease))
     held = queue.held_back(lease)
     told = parts.allocator.foretold.words(place)
     shortage, reach = held.words if held else "", reach_words(parts, lease.user, lease.key)

@@ -18,8 +18,8 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.lifetimes import deciding_since
 from gpuspawner.core.leases.step_results import EVIDENCE_SECONDS
 from gpuspawner.core.leases.stored_events import Other
-from gpuspawner.core.quotas.ledger import lines_until
-from gpuspawner.core.rules import Used
+from gpuspawner.core.quotas.ledger import ledger_lines_until
+from gpuspawner.core.rules import BudgetUnit
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine, ReadingRow
@@ -131,8 +131,8 @@ def history_words(line: AuditLine) -> str:
 async def charged_gpu_hours(parts: Parts, lease: Lease) -> float:
     """Return the GPU hours that a lease is charged: by the ledger, or so far where it runs."""
     stored = await parts.store.read(parts.store.ledger.of_lease, lease.id)
-    lines = [*stored, *lines_until(lease, parts.clock.now(), parts.allocator.accounting.zone)]
-    return float(sum(line.amount(Used.GPU_HOURS) for line in lines))
+    lines = [*stored, *ledger_lines_until(lease, parts.clock.now(), parts.allocator.accounting.zone)]
+    return float(sum(line.amount(BudgetUnit.GPU_HOURS) for line in lines))
 
 
 def ended_view(lease: Lease, *, mine: bool) -> dict[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuspawner.core.authentication import NONCE, new_nonce
+from gpuspawner.core.authentication import NONCE_HEADER, new_nonce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.spawner.client import ask_service
 
@@ -88,7 +88,7 @@ class ServiceView:
         """Return the answer, a refusal (4xx) too; None where there is none."""
         nonce, url = new_nonce(), f"{self.url}/api/v1/{path}"
         method, sent = ("GET", None) if body is None else ("POST", json.dumps(body))
-        headers = {"Authorization": f"ticket {self.ticket}", NONCE: nonce}
+        headers = {"Authorization": f"ticket {self.ticket}", NONCE_HEADER: nonce}
         try:
             response = await ask_service(self.secret, method, url, nonce, headers, sent, ANSWER_SECONDS)
         except Unavailable:

@@ -16,6 +16,6 @@ def judged(catalog: Catalog, chosen: Mapping[str, Any], user: str, otherwise: st
         {},
         what_is_wrong(found.refused) if found.refused else otherwise,
         refused=bool(found.refused),
-        wrong={one.field: one.beside for one in found.refused},
+        wrong={one.field: one.details for one in found.refused},
         understood=found.understood,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuspawner.core.administration import Measure
+from gpuspawner.core.administration import RestrictionKind
 from gpuspawner.service.administration.gpu_map import LETTERS
 from gpuspawner.service.administration.overview import GPUS, gpu_rows, now_view
 from gpuspawner.service.administration.restrictions import present_restriction
@@ -32,7 +32,9 @@ class NowPage(ConsolePage):
             wanted=wanted,
             letters=LETTERS,
             restrictions=len(in_force),
-            drains={one.target: present_restriction(parts, one) for one in in_force if one.measure is Measure.DRAIN},
+            drains={
+                one.target: present_restriction(parts, one) for one in in_force if one.measure is RestrictionKind.DRAIN
+            },
             **now_view(parts, wanted, ended, disputed),
         )
 

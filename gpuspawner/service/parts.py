@@ -21,14 +21,14 @@ from gpuspawner.service.engine.hub import GroupMembers, HubClient, KnownUsers
 from gpuspawner.service.engine.preemptions import Preemptions
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.engine.sampler import Sampler
-from gpuspawner.service.metrics.counters import Counted
 from gpuspawner.service.notifications.sender import Notifier
 from gpuspawner.service.rules.accounting import Accounting
 from gpuspawner.service.rules.restrictions import Restrictions
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.sign_in.device_login import Logins
 from gpuspawner.service.store import Store
-from gpuspawner.service.waiting.queue_snapshot import QueueSnapshot
+from gpuspawner.service.tell.metrics.counted import Counted
+from gpuspawner.service.waiting.queue_snapshot import QueueView
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Parts:
     in_force: InForce
     scheduler: Scheduler
     allocator: Allocator
-    queue: QueueSnapshot
+    queue: QueueView
     engine: LeaseEngine
     actions: LeaseActions
     sampler: Sampler

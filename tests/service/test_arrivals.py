@@ -13,7 +13,7 @@ from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.workspaces.presenter import present_workspace
+from gpuspawner.service.workspaces.presenter import lease_view
 from gpuspawner.service.workspaces.warnings import elsewhere, reach_words
 
 MINUTE, HOUR = 60.0, 3600.0
@@ -56,14 +56,14 @@ def world(make_world):
 async def test_who_does_not_come_is_warned_halfway_then_it_is_given_back_and_asking_again_joins_the_end(world):
     lease = await came_while_away(world)
     await world.go_on(14 * MINUTE)
-    view = present_workspace(world.parts, world.now_of(lease))
+    view = lease_view(world.parts, world.now_of(lease))
     assert (view["warning"], view["phase"]) == (None, "running"), "idle for 14 min of 5, and that does not count"
     assert view["arrival"]["words"].startswith("It is ready since ")
     assert view["idle"]["words"].startswith("idle time counts once somebody came")
     assert view["explained"][:2] == [view["arrival"]["words"], f"I{view['idle']['words'][1:]}."]
     assert not any("a warning comes in" in sentence for sentence in view["explained"])
     await world.go_on(2 * MINUTE)
-    warned = present_workspace(world.parts, world.now_of(lease))["warning"]
+    warned = lease_view(world.parts, world.now_of(lease))["warning"]
     assert (warned["kind"], warned["actions"]) == ("unclaimed", ["keep"])
     assert "nobody has come to it" in warned["text"]
     assert warned["ends_at"] == pytest.approx(lease.running_at + 30 * MINUTE, abs=61)
@@ -73,7 +73,7 @@ async def test_who_does_not_come_is_warned_halfway_then_it_is_given_back_and_ask
     assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, ExitReason.NOBODY_CAME, "gpuspawner")
     told = "In the 30 min since it was ready nobody opened it, connected to it or used its GPU, so it goes to who waits"
     assert ended.message.startswith(told), "true also of who pressed Start, or ran the command, a moment before"
-    assert "Asking again joins the end of the queue." in present_workspace(world.parts, ended)["end"]["why"]
+    assert "Asking again joins the end of the queue." in lease_view(world.parts, ended)["end"]["why"]
     assert world.did(lease)[-2:] == ["warned nobody came", "stop"]
     again = await world.ask("bob")
     assert again.asked_at > carol.asked_at
@@ -98,7 +98,7 @@ async def test_who_comes_after_the_warning_keeps_it_and_is_idle_no_sooner_than_a
     claimed = world.now_of(lease)
     assert (claimed.arrival, claimed.claimed_at) == (None, pytest.approx(world.clock.now(), abs=1))
     assert ("gpuspawner", "came", words) in world.audit(lease)
-    assert present_workspace(world.parts, claimed)["warning"] is None
+    assert lease_view(world.parts, claimed)["warning"] is None
     reads(world, lease, opened=True)
     await world.go_on(4 * MINUTE)
     assert world.phase(lease) is Phase.RUNNING
@@ -151,7 +151,7 @@ async def test_what_an_administrator_exempts_nobody_has_to_come_to(world, after)
     await world.go_on(HOUR)
     exempt = world.now_of(lease)
     assert (exempt.phase, exempt.arrival, exempt.claimed_at) == (Phase.RUNNING, None, None)
-    assert present_workspace(world.parts, exempt)["warning"] is None
+    assert lease_view(world.parts, exempt)["warning"] is None
     assert world.did(lease).count("nobody came yet") == 1
     assert ("warned nobody came" in world.did(lease)) == bool(after)
 

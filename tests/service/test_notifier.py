@@ -10,12 +10,12 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.administration.problems import troubles
 from gpuspawner.service.ending import cancelled
-from gpuspawner.service.metrics.collector import ServiceCollector
 from gpuspawner.service.notifications import sender as notifier
 from gpuspawner.service.notifications.sender import GIVEN_UP_SECONDS, Message, check_targets
 from gpuspawner.service.settings import Settings, SettingsError
+from gpuspawner.service.tell.console.troubles import troubles
+from gpuspawner.service.tell.metrics.collector import ServiceCollector
 
 SECRET = "s3cret-of-the-hook"
 HOUR = 3600.0
@@ -307,7 +307,7 @@ async def test_without_a_target_nothing_waits(make_world):
 
 
 async def test_what_cannot_be_told_keeps_nothing_from_being_done(world, monkeypatch, caplog):
-    monkeypatch.setattr("gpuspawner.service.notifications.messages.present_workspace", None)
+    monkeypatch.setattr("gpuspawner.service.notifications.messages.lease_view", None)
     lease = await world.up("ann")
     await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.EXPIRED, "gpuspawner", "Its lifetime was 8 h."))
     assert world.now_of(lease).phase is Phase.STOPPING

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gpuspawner.service.workspaces.links import ended_view
 
 from gpuspawner.core.errors import Conflict, Gone, Unavailable
 from gpuspawner.core.leases import transitions
@@ -14,7 +13,8 @@ from gpuspawner.core.leases.lease import JOINABLE, UP, WAITING, Phase
 from gpuspawner.core.leases.reports import MESSAGE_CHARACTERS, RELEASE_SPOOL, ReleaseReport
 from gpuspawner.service.engine.recovery import read_release_spool
 from gpuspawner.service.engine.stop_actors import AHEAD_SECONDS, LATE_SECONDS
-from gpuspawner.service.workspaces.presenter import present_workspace
+from gpuspawner.service.workspaces.presenter import lease_view
+from gpuspawner.service.workspaces.story import ended_view
 from gpuspawner.spawner.unheard import leave
 
 OUTCOMES = {
@@ -201,7 +201,7 @@ async def test_one_user_starting_many_workspaces_leaves_room_and_reads_why_the_n
     assert phases == [Phase.RESERVED] * 2 + [Phase.QUEUED] + [Phase.RESERVED, Phase.QUEUED] + [Phase.RESERVED], (
         "who has nothing yet goes before another's second"
     )
-    sentences = [present_workspace(world.parts, world.now_of(x))["queue"]["sentence"] for x in (mine[2], theirs[1])]
+    sentences = [lease_view(world.parts, world.now_of(x))["queue"]["sentence"] for x in (mine[2], theirs[1])]
     assert sentences == [
         "2 of your workspaces are starting, the most at one time. This one keeps its place and follows by itself.",
         "4 workspaces are starting, the most at one time. This one keeps its place and follows by itself.",

@@ -34,7 +34,7 @@ from gpuspawner.service.waiting.presenter import (
     waits,
 )
 from gpuspawner.service.waiting.reasons import kept_free_words
-from gpuspawner.service.workspaces.presenter import present_workspace
+from gpuspawner.service.workspaces.presenter import lease_view
 
 CATALOG = a_catalog()
 NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
@@ -262,13 +262,13 @@ def test_sentence_6_the_warning_says_when_it_ends_and_what_is_lost(world):
     now = world.clock.now()
     streak = Streak(300.0, peak_percent=1.0, countdown_seconds=120.0, mode=Mode.ENFORCE, kind=SampleKind.IDLE)
     warned = a_lease(phase=Phase.RECLAIMING, held=slots("a"), streak=streak, sampled_at=now - 30)
-    warning = present_workspace(world.parts, warned)["warning"]
+    warning = lease_view(world.parts, warned)["warning"]
     assert warning["ends_at"] == now + 90
     assert warning["text"] == (
         f"GPU 0 has done nothing for 5 min (highest 1 %). This workspace ends at {show_time(now + 90, now)}. "
         "Running kernels and what they hold on the GPU would be lost; files stay."
     )
-    assert present_workspace(world.parts, replace(warned, keeps_used=2))["warning"]["actions"] == ["without-gpu"]
+    assert lease_view(world.parts, replace(warned, keeps_used=2))["warning"]["actions"] == ["without-gpu"]
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,7 @@ def test_sentence_6_in_grace_when_it_ends_stands_in_place_of_what_was_needed():
 @pytest.mark.parametrize(("seconds", "told"), [(7199.0, []), (7200.0, [{"gpu": "a", "seconds": 7200.0}])])
 def test_sentence_8_a_gpu_that_can_t_be_read_is_told_after_two_hours(world, seconds, told):
     streak = Streak(kind=SampleKind.UNKNOWN, because="GPU 0 can't be read ([N/A])", unknown_since=(("a", seconds),))
-    idle = present_workspace(world.parts, a_lease(phase=Phase.RUNNING, held=slots("a"), streak=streak))["idle"]
+    idle = lease_view(world.parts, a_lease(phase=Phase.RUNNING, held=slots("a"), streak=streak))["idle"]
     assert idle["unreadable"] == told
     assert idle["words"] == "not judged now: GPU 0 can't be read ([N/A])"
 
@@ -361,11 +361,11 @@ async def test_a_place_that_backs_off_or_whose_hub_is_away_says_so(world):
     parked = a_lease(phase=Phase.PARKED, not_before=world.clock.now() + 60)
     await world.registry.save(parked)
     world.allocator.observed.hub_answers = True
-    assert "tried again in 1 min" in present_workspace(world.parts, parked)["queue"]["sentence"]
+    assert "tried again in 1 min" in lease_view(world.parts, parked)["queue"]["sentence"]
     waiting = replace(parked, not_before=0.0)
     world.allocator.observed.hub_outage = outage = Outage(HUB, world.clock.now() - 60)
     sentence = outage.waiting_words(world.clock.now())
-    assert present_workspace(world.parts, waiting)["queue"]["sentence"].startswith(sentence)
+    assert lease_view(world.parts, waiting)["queue"]["sentence"].startswith(sentence)
 
 
 @pytest.mark.parametrize(

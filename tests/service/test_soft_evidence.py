@@ -13,7 +13,8 @@ from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.engine.hub import _server
 from gpuspawner.service.store.recordings import not_recorded, recorded
-from gpuspawner.service.workspaces.presenter import present_reading, present_workspace
+from gpuspawner.service.workspaces.presenter import lease_view
+from gpuspawner.service.workspaces.records import reading_view
 
 COUNTS = {"idle": {**POLICY["idle"], "soft": "10m"}, "also_counts": ["cpu", "kernel", "terminal"]}
 ACTIVITY = {"activity": {"none_for": "20m", "grace": "3m"}}
@@ -38,7 +39,7 @@ class Workspace:
 
 
 def view(world, lease):
-    return present_workspace(world.parts, world.now_of(lease))
+    return lease_view(world.parts, world.now_of(lease))
 
 
 async def test_a_busy_kernel_holds_an_idle_gpu_for_its_budget_and_is_named(make_world):
@@ -75,7 +76,7 @@ async def test_it_is_kept_with_the_readings_of_an_end_and_judged_again_from_them
     rows = world.parts.store.readings.of_lease(lease.id)
     assert all(row.kept for row in rows)
     assert rows[0].soft == {"kernel": {"active": True, "words": "kernel train.ipynb busy"}}
-    assert present_reading(rows[0])["soft"] == rows[0].soft
+    assert reading_view(rows[0])["soft"] == rows[0].soft
     (history,) = recorded(world.database.url, 0.0, lambda *_: None, world.database.password_file)
     assert not_recorded(history) == frozenset()
 

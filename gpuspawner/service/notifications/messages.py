@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from gpuspawner.catalog.titles import given_instead, gpu_title
 from gpuspawner.core import action_events
 from gpuspawner.core.action_events import ScheduleSuspended
 from gpuspawner.core.leases import events
@@ -15,8 +14,9 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.notifications.sender import Message
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
+from gpuspawner.service.waiting.presenter import given_instead, gpu_title
 from gpuspawner.service.waiting.reasons import return_words
-from gpuspawner.service.workspaces.presenter import present_workspace, warnings_of
+from gpuspawner.service.workspaces.presenter import lease_view, warnings_of
 from gpuspawner.service.workspaces.warnings import claim_words
 
 ASKS = "Opening the page does nothing by itself: it asks."
@@ -109,7 +109,7 @@ def _end(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
     if not EXIT_KINDS[lease.reason].by_others and not by_another and not unseen:
         return None
     then = f" {return_words(parts, lease)}." if parts.allocator.returns(lease) else ""
-    why = present_workspace(parts, lease)["end"]["why"]
+    why = lease_view(parts, lease)["end"]["why"]
     return _Told(
         "ended", "Your workspace was ended", f"{why}{then} Your files are kept.\n\nWhy, with what was measured:"
     )
@@ -118,7 +118,7 @@ def _end(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
 def _granted(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
     if not lease.unattended:
         return None
-    words, name = present_workspace(parts, lease)["words"], lease.key.server or "default workspace"
+    words, name = lease_view(parts, lease)["words"], lease.key.server or "default workspace"
     text = f"{words}. It starts by itself ({name}).{claim_words(parts, lease)}"
     return _Told("granted", "Your workspace's turn has come", text)
 
@@ -131,7 +131,7 @@ def _substituted(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
 
 
 def _cannot_start(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
-    sentence = present_workspace(parts, lease)["queue"]["sentence"]
+    sentence = lease_view(parts, lease)["queue"]["sentence"]
     return _Told("impossible", "Your request can't start as things are", sentence)
 
 

@@ -11,7 +11,7 @@ from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.core.resources.resource import ENDED, LIFETIME, REFUSED, SCHEDULED, Resource
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.start.schedules import Ready
-from gpuspawner.service.workspaces.presenter import present_workspace
+from gpuspawner.service.workspaces.presenter import lease_view
 
 PHASES = {
     Phase.QUEUED: "Queued",
@@ -105,7 +105,7 @@ def _allocation(parts: Parts, lease: Lease) -> dict[str, Any]:
 
 def status_of(parts: Parts, resource: Resource, lease: Lease) -> dict[str, Any]:
     """Return the whole status of a request whose workspace is there, or has ended."""
-    view, now = present_workspace(parts, lease), parts.clock.now()
+    view, now = lease_view(parts, lease), parts.clock.now()
     queue, warning, end, idle = view["queue"], view["warning"], view["end"], view["idle"]
     why = end["why"] if end else queue["sentence"] if queue else warning["text"] if warning else view["words"]
     used = [one["utilization_percent"] for one in view["gpus"] if one["utilization_percent"] is not None]

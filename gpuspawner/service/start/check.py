@@ -19,10 +19,10 @@ from gpuspawner.service.api.rest import route
 from gpuspawner.service.quotas.presenter import present_bounds
 from gpuspawner.service.rules.policies import policy_now
 from gpuspawner.service.rules.server_names import read_server
-from gpuspawner.service.start.consequences import present_cost, where_words
+from gpuspawner.service.start.consequences import cost_view, where_words
 from gpuspawner.service.start.models import Outlook
 from gpuspawner.service.start.options import StartBody
-from gpuspawner.service.start.substitutes import instead, present_substitute
+from gpuspawner.service.start.substitutes import instead, substitute_view
 from gpuspawner.service.waiting.presenter import (
     beyond_share,
     given_instead,
@@ -101,8 +101,8 @@ class Check(ApiHandler):
                 "ends_at": None if waiting or limit or would.node_seconds else ends_at,
                 "team": request.team or None,
                 "understood": understood(request, body),
-                "cost": present_cost(parts, request, key, kind, ends_at - now),
-                "substitutes": [present_substitute(parts.catalog, request, x, alone, others[x]) for x in others],
+                "cost": cost_view(parts, request, key, kind, ends_at - now),
+                "substitutes": [substitute_view(parts.catalog, request, x, alone, others[x]) for x in others],
                 "quota": [one.as_json() for bounds in present_bounds(parts, [requester_of(claim)]) for one in bounds],
             }
         )

@@ -20,7 +20,7 @@ from gpuspawner.service.parts import Parts
 from gpuspawner.service.start.substitutes import sooner
 
 
-def present_cost(parts: Parts, request: Request, key: Key, kind: str | None, seconds: float) -> dict[str, Any]:
+def cost_view(parts: Parts, request: Request, key: Key, kind: str | None, seconds: float) -> dict[str, Any]:
     """Return what ``seconds`` of a request on GPUs of ``kind`` cost, null where no price is set, and it all in words.
 
     Budgets of GPU hours are told too: of each with a bound, what is left of its present period once this is set aside.

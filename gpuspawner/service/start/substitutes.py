@@ -6,18 +6,18 @@ from typing import Any
 
 from gpuspawner.catalog import Catalog, kinds_instead, teams_of
 from gpuspawner.catalog.prices import prices
-from gpuspawner.catalog.titles import gpu_title
 from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.waiting.presenter import gpu_title
 
 SOONER_SECONDS = 60.0
 """What comes by less earlier is not said to come sooner: estimates are no better."""
 
 
-async def present_teams(parts: Parts, owner: Owner, groups: frozenset[str]) -> dict[str, Any]:
+async def teams_view(parts: Parts, owner: Owner, groups: frozenset[str]) -> dict[str, Any]:
     """Return the teams that may be charged for who is in these groups, and which one is where they name none."""
     teams = teams_of(parts.catalog.rules, groups)
     last = await parts.allocator.asking.last_team(owner, groups)
@@ -38,7 +38,7 @@ def instead(catalog: Catalog, request: Request) -> tuple[str, ...]:
     return tuple(dict.fromkeys(kind for kind in (*offered, *request.substitutes) if kind in catalog.gpus))
 
 
-def present_substitute(
+def substitute_view(
     catalog: Catalog, request: Request, kind: str, alone_seconds: float | None, seconds: float | None
 ) -> dict[str, Any]:
     """Return what a kind would bring that is given instead: it would start after ``seconds``, None where unknown.

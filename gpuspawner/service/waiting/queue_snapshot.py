@@ -123,7 +123,7 @@ class _Pass(_Made):
         return self.asked.get(lease.id) == _asked(lease)
 
 
-class QueueSnapshot:
+class QueueView:
     """Answers where everybody stands and what could be had."""
 
     def __init__(self, registry: LeaseRegistry, scheduler: Scheduler, allocator: Allocator, clock: Clock) -> None:

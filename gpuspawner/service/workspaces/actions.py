@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from tornado.web import HTTPError
 
-from gpuspawner.catalog.titles import gpus_asked
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases import events, exits, transitions
 from gpuspawner.core.leases.disputes import written
@@ -16,6 +15,7 @@ from gpuspawner.core.leases.lifetimes import deciding_since
 from gpuspawner.core.leases.step_results import EVIDENCE_SECONDS
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.waiting.presenter import gpus_asked
 from gpuspawner.service.workspaces.restarts import WITH, WITHOUT, next_of, way_of
 from gpuspawner.service.workspaces.warnings import closed_gpus
 

@@ -19,21 +19,18 @@ from gpuspawner.service.api.rest.paging import Order, after_of, cursor_of, page
 from gpuspawner.service.quotas.presenter import present_bounds
 from gpuspawner.service.start import models as asking
 from gpuspawner.service.start.check import Check
-from gpuspawner.service.start.substitutes import present_teams
+from gpuspawner.service.start.substitutes import teams_view
 from gpuspawner.service.waiting.presenter import gpus_asked, starts_at
 from gpuspawner.service.workspaces import models as workspaces
 from gpuspawner.service.workspaces.actions import ACTIONS, act
 from gpuspawner.service.workspaces.models import OneWorkspace
 from gpuspawner.service.workspaces.presenter import (
     is_simulated,
-    present_audit_line,
-    present_offer,
-    present_output,
-    present_reading,
-    present_waiting,
-    present_workspace,
+    lease_view,
+    standing_view,
 )
-from gpuspawner.service.workspaces.restarts import present_restart, wait_words
+from gpuspawner.service.workspaces.records import audit_view, offer_view, output_view, reading_view
+from gpuspawner.service.workspaces.restarts import going_on_view, wait_words
 from gpuspawner.service.workspaces.warnings import elsewhere
 
 
@@ -78,7 +75,7 @@ class Root(ApiHandler):
         person = self.must()
         pages = self.parts.page_url or None
         answer = {"version": __version__, "user": person.name, "admin": person.admin, "pages": pages}
-        self.answer({**answer, **await present_teams(self.parts, person.owner, await self.groups())})
+        self.answer({**answer, **await teams_view(self.parts, person.owner, await self.groups())})
 
 
 class Offers(ApiHandler):
@@ -95,7 +92,7 @@ class Offers(ApiHandler):
         """
         parts, person = self.parts, self.must()
         catalog, groups, asker = await self.offered(), await self.groups_shown(), await self.asker()
-        offers = [present_offer(offer, parts) for offer in parts.queue.offers_to(asker) if offer.kind in catalog.gpus]
+        offers = [offer_view(offer, parts) for offer in parts.queue.offers_to(asker) if offer.kind in catalog.gpus]
         age = parts.clock.now() - parts.scheduler.fleet.observed_at if parts.scheduler.fleet.complete else None
         held = sum(x.request.count for x in parts.registry if person.owns(x))
         consents = await parts.allocator.asking.last_consents(person.owner)
@@ -104,7 +101,7 @@ class Offers(ApiHandler):
         teams = teams_of(parts.catalog.rules, groups) or ("",)
         bounds = present_bounds(parts, [Requester(person.name, person.owner.user_created, team) for team in teams])
         quota = [one.as_json() for found in bounds for one in found]
-        self.answer({**answer, "quota": quota, **await present_teams(parts, person.owner, groups)})
+        self.answer({**answer, "quota": quota, **await teams_view(parts, person.owner, groups)})
 
 
 class Queue(ApiHandler):
@@ -125,7 +122,7 @@ class Queue(ApiHandler):
             shown = mine or person.admin
             if not shown and lease.request.gpu not in {None, *kinds}:
                 continue
-            told = (present_waiting(parts, lease) if shown else None) or {}
+            told = (standing_view(parts, lease) if shown else None) or {}
             line.append(
                 {
                     "id": lease.id if shown else None,
@@ -171,7 +168,7 @@ class Workspaces(ApiHandler):
         shown, following = page([*sorted(live, key=_order), *ended[: query.ended]], query, _order)
         if more and following is None:
             following = cursor_of(_order(shown[-1]))
-        self.answer({"workspaces": [present_workspace(parts, x) for x in shown], "next": following})
+        self.answer({"workspaces": [lease_view(parts, x) for x in shown], "next": following})
 
 
 def _order(lease: Lease) -> Order:
@@ -194,7 +191,7 @@ class Workspace(ApiHandler):
             "messages": [present_shown(one, now).as_json() for one in messages],
             "elsewhere": elsewhere(self.parts, lease),
         }
-        self.answer({**present_workspace(self.parts, lease), **told})
+        self.answer({**lease_view(self.parts, lease), **told})
 
 
 class Groups(ApiHandler):
@@ -219,7 +216,7 @@ class Disputes(ApiHandler):
         found = await store.read(store.leases.disputed, None if self.everybody(asked=query.all) else person.owner)
         mine = [x for x in found if person.lease in {None, x.id}]
         shown, following = page(mine, query, lambda x: (0, x.dispute.at if x.dispute else 0.0, x.id))
-        self.answer({"workspaces": [present_workspace(self.parts, x) for x in shown], "next": following})
+        self.answer({"workspaces": [lease_view(self.parts, x) for x in shown], "next": following})
 
 
 class Readings(ApiHandler):
@@ -233,7 +230,7 @@ class Readings(ApiHandler):
         since = query.since if after is None else max(query.since, after[1])
         rows = await self.parts.store.read(self.parts.store.readings.of_lease, lease.id, since)
         shown, following = page(rows, query, lambda row: (0, row.at, row.gpu))
-        self.answer({"readings": [present_reading(row) for row in shown], "next": following})
+        self.answer({"readings": [reading_view(row) for row in shown], "next": following})
 
 
 class Output(ApiHandler):
@@ -242,7 +239,7 @@ class Output(ApiHandler):
     @route(answer=workspaces.Output)
     async def get(self, workspace: str) -> None:
         """Answer the text, null where it is not for who asks, or there is none."""
-        self.answer(await present_output(self.parts, await self.own(workspace), self.must()))
+        self.answer(await output_view(self.parts, await self.own(workspace), self.must()))
 
 
 class Audit(ApiHandler):
@@ -252,7 +249,7 @@ class Audit(ApiHandler):
     async def get(self, workspace: str) -> None:
         """Answer the audit lines."""
         lines = await self.parts.store.read(self.parts.store.audit_log.latest, (await self.own(workspace)).id)
-        self.answer({"audit": [present_audit_line(line) for line in lines]})
+        self.answer({"audit": [audit_view(line) for line in lines]})
 
 
 class GoingOn(ApiHandler):
@@ -263,7 +260,7 @@ class GoingOn(ApiHandler):
         """Answer what is to be known before it is asked for; nothing is done."""
         lease = await self.own(workspace)
         groups = await self.parts.members.now(lease.user, lease.key.owner)
-        can = present_restart(self.parts, lease)
+        can = going_on_view(self.parts, lease)
         now = await wait_words(self.parts, lease, groups) if can and not can["why"] else ""
         self.answer({"going_on": can, "now": now})
 
@@ -282,11 +279,11 @@ class Act(ApiHandler):
         body = self.fields(*filter(None, [with_it]))
         said = body.get(with_it or "", "")
         await act(self.parts, self.must(), await self.own(workspace), action, self.where, said)
-        self.answer(present_workspace(self.parts, await self.own(workspace)))
+        self.answer(lease_view(self.parts, await self.own(workspace)))
 
     async def replay(self, _about: str, workspace: str, _action: str) -> None:
         """Answer the workspace as it is now: what a repeated request did before is in it."""
-        self.send(200, json.dumps(present_workspace(self.parts, await self.own(workspace))))
+        self.send(200, json.dumps(lease_view(self.parts, await self.own(workspace))))
 
 
 ROUTES: list[Any] = [

@@ -8,7 +8,6 @@ from typing import Any
 from markupsafe import Markup
 
 from gpuspawner.catalog import SSH, teams_of
-from gpuspawner.catalog.titles import gpus_asked
 from gpuspawner.core.administration import Notice
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.leases.disputes import LONGEST_CHARACTERS
@@ -20,18 +19,17 @@ from gpuspawner.service.announcements.presenter import present_notice
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.presenter import present_quota, present_usage_this_month
 from gpuspawner.service.start.schedules import present_schedules_of
+from gpuspawner.service.waiting.presenter import gpus_asked
 from gpuspawner.service.web.base import PageHandler, templates
 from gpuspawner.service.workspaces import story
 from gpuspawner.service.workspaces.actions import act
 from gpuspawner.service.workspaces.presenter import (
     extension_left_seconds,
     is_simulated,
-    present_audit_line,
-    present_offer,
-    present_output,
-    present_workspace,
+    lease_view,
 )
-from gpuspawner.service.workspaces.restarts import present_restart, wait_words
+from gpuspawner.service.workspaces.records import audit_view, offer_view, output_view
+from gpuspawner.service.workspaces.restarts import going_on_view, wait_words
 
 NOTICES_SHOWN = 3
 
@@ -59,7 +57,7 @@ class Home(PageHandler):
             ready=ready,
             notices=[present_notice(parts, one) for one in self.inbox.notices if _is_news(one)][:NOTICES_SHOWN],
             ended=self._ended(ended, mine),
-            offers=[present_offer(offer, parts) for offer in parts.queue.offers_to(asker) if offer.kind in kinds],
+            offers=[offer_view(offer, parts) for offer in parts.queue.offers_to(asker) if offer.kind in kinds],
             currency=parts.catalog.rules.currency,
             queue=self._queue([x for x in live if x.phase in WAITING], kinds),
             queue_since=parts.queue.old_since,
@@ -91,7 +89,7 @@ class Home(PageHandler):
 
     def card(self, lease: Lease) -> dict[str, Any]:
         """Return what a list shows of a workspace."""
-        view = present_workspace(self.parts, lease)
+        view = lease_view(self.parts, lease)
         links = story.open_links(self.hub_prefix, lease, view["opens"]) if lease.phase in UP else []
         return {
             **view,
@@ -135,18 +133,18 @@ class WorkspacePage(PageHandler):
         mine = person.owns(lease)
         rows = await parts.store.read(parts.store.readings.of_lease, lease.id)
         lines = await parts.store.read(parts.store.audit_log.latest, lease.id)
-        output = await present_output(parts, lease, person)
+        output = await output_view(parts, lease, person)
         charged = await story.charged_gpu_hours(parts, lease)
-        going = present_restart(parts, lease)
+        going = going_on_view(parts, lease)
         outlook = await wait_words(parts, lease, await self.groups_shown()) if going and not going["why"] else ""
-        view = present_workspace(parts, lease)
+        view = lease_view(parts, lease)
         self.render_page(
             "workspace.html",
             status,
             doc=view,
             about=story.describe_request(parts, lease),
             chart=story.chart_of(parts, lease, rows, lines),
-            history=[{**present_audit_line(line), "words": story.history_words(line)} for line in lines],
+            history=[{**audit_view(line), "words": story.history_words(line)} for line in lines],
             charged_gpu_hours=charged,
             policy=lease.request.policy,
             problem=problem,

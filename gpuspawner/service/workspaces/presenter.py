@@ -36,19 +36,19 @@ from gpuspawner.service.waiting.presenter import (
 )
 from gpuspawner.service.waiting.reasons import kept_free_words, precedence_words, return_words
 from gpuspawner.service.workspaces.idleness import explained, kept_words
-from gpuspawner.service.workspaces.presenter import (
-    present_charged,
-    present_held_back,
-    present_latest_end,
-    present_policy,
+from gpuspawner.service.workspaces.records import (
+    charged_view,
+    held_back_view,
+    latest_end_view,
+    policy_view,
     why_it_ends,
 )
-from gpuspawner.service.workspaces.restarts import present_restart, ways_out
+from gpuspawner.service.workspaces.restarts import going_on_view, ways_out
 from gpuspawner.service.workspaces.warnings import (
+    arrival_view,
     awaited_words,
     of_gpus,
     of_memory,
-    present_arrival,
     reach_words,
     unclaimed_warning,
 )
@@ -57,7 +57,7 @@ OVERDUE_SECONDS = 15.0
 """What the backend was to end is seen gone by then, as a rule: a kill and a look at it take seconds."""
 
 
-def present_workspace(parts: Parts, lease: Lease) -> dict[str, Any]:
+def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
     """Return one lease as JSON. Times are seconds since the epoch; null is unknown or not so."""
     request = lease.request
     view = {
@@ -88,20 +88,20 @@ def present_workspace(parts: Parts, lease: Lease) -> dict[str, Any]:
         "granted_at": lease.granted_at,
         "running_at": lease.running_at,
         "ends_at": lease.deadline_at,
-        "latest_end": present_latest_end(lease, parts.clock.now()),
+        "latest_end": latest_end_view(lease, parts.clock.now()),
         "ends_words": None if lease.deadline_at is None else show_time(lease.deadline_at, parts.clock.now()),
         "adopted": lease.adopted,
         "gpus": _gpus(parts, lease),
         "simulated": is_simulated(parts, lease),
-        "queue": present_waiting(parts, lease),
-        "policy": present_policy(parts, lease.request.policy),
+        "queue": standing_view(parts, lease),
+        "policy": policy_view(parts, lease.request.policy),
         "idle": _idle(parts, lease),
         "keep": _keep(parts, lease),
         "extend": _extend(parts, lease),
         "warning": _warning(parts, lease),
-        "going_on": present_restart(parts, lease),
-        "arrival": present_arrival(lease, parts.clock.now()),
-        "charged": present_charged(parts, lease),
+        "going_on": going_on_view(parts, lease),
+        "arrival": arrival_view(lease, parts.clock.now()),
+        "charged": charged_view(parts, lease),
         "end": _end(lease),
     }
     return {**view, "explained": explained(lease, view, policy_of(parts.catalog, lease, parts.clock.now()).idle)}
@@ -215,7 +215,7 @@ def _held_up_words(parts: Parts, lease: Lease, place: QueuePosition) -> str:
     return start_limit(parts, lease.key) if place.unchanged_seconds == 0 else ""
 
 
-def present_waiting(parts: Parts, lease: Lease) -> dict[str, Any] | None:
+def standing_view(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     """Return where a lease stands in the queue, and what it waits for; None where it does not wait."""
     if lease.phase not in WAITING:
         return None
@@ -242,7 +242,7 @@ def present_waiting(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         "sentence": sentence,
         "why": " ".join(filter(None, [place.why, *queue.held_back_instead(lease)])),
         "precedence": precedence_words(place, lease.request, parts.catalog, parts.clock.now()),
-        "held_back": present_held_back(lease, held, owner),
+        "held_back": held_back_view(lease, held, owner),
         "changed": queue.change(lease),
         "impossible": lease.impossible or None,
     }

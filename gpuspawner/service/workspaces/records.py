@@ -21,7 +21,7 @@ from gpuspawner.service.store import AuditLine, ReadingRow
 from gpuspawner.service.waiting.presenter import hours_words
 
 
-def present_reading(row: ReadingRow) -> dict[str, Any]:
+def reading_view(row: ReadingRow) -> dict[str, Any]:
     """Return a stored reading as JSON."""
     return {
         "at": row.at,
@@ -37,14 +37,14 @@ def present_reading(row: ReadingRow) -> dict[str, Any]:
     }
 
 
-def present_audit_line(line: AuditLine) -> dict[str, Any]:
+def audit_view(line: AuditLine) -> dict[str, Any]:
     """Return an audit line as JSON."""
     event = line.event
     told = {"at": line.at, "user": line.user, "actor": line.actor, "action": event.action, "why": event.why}
     return {**told, "fields": fields_of(event)}
 
 
-def present_offer(offer: Offer, parts: Parts) -> dict[str, Any]:
+def offer_view(offer: Offer, parts: Parts) -> dict[str, Any]:
     """Return an offer as JSON: null is unknown, never 0 for that."""
     kind = parts.catalog.gpus[offer.kind]
     return {
@@ -63,7 +63,7 @@ def present_offer(offer: Offer, parts: Parts) -> dict[str, Any]:
     }
 
 
-async def present_output(parts: Parts, lease: Lease, person: Person) -> dict[str, Any]:
+async def output_view(parts: Parts, lease: Lease, person: Person) -> dict[str, Any]:
     """Return it as JSON: ``there`` says whether any is kept, ``text`` is null where it is not for this person."""
     row = await parts.store.read(parts.store.outputs.get, lease.id, parts.clock.now())
     if row is None:
@@ -71,7 +71,7 @@ async def present_output(parts: Parts, lease: Lease, person: Person) -> dict[str
     return {"there": True, "text": row.text if row.shared or person.owns(lease) else None, "shared": row.shared}
 
 
-def present_charged(parts: Parts, lease: Lease) -> dict[str, Any] | None:
+def charged_view(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     """Return what a workspace that runs has used so far, less what is given back; None for any other.
 
     ``cost`` is None where its GPUs have no price.
@@ -97,7 +97,7 @@ ENTRY = "quota "
 """How ``core.rules.HeldBack`` names an entry of ``quotas``: by this and its name."""
 
 
-def present_policy(parts: Parts, name: str) -> dict[str, Any]:
+def policy_view(parts: Parts, name: str) -> dict[str, Any]:
     """Return which policy judges now what was asked for by the one called so, and until when hours leave it so."""
     now = parts.clock.now()
     policy, instead_of, until = policy_now(parts.catalog, name, now)
@@ -109,7 +109,7 @@ def present_policy(parts: Parts, name: str) -> dict[str, Any]:
     }
 
 
-def present_latest_end(lease: Lease, now: float) -> dict[str, Any] | None:
+def latest_end_view(lease: Lease, now: float) -> dict[str, Any] | None:
     """Return the bound on the end of a workspace that no extension passes, and whose it is; None for none."""
     bound = lease.latest_end
     if bound is None:
@@ -124,7 +124,7 @@ def present_latest_end(lease: Lease, now: float) -> dict[str, Any] | None:
     return {"at": bound.at, "rule": bound.rule, "entry": entry or None, "words": bound.words, "sentence": sentence}
 
 
-def present_held_back(lease: Lease, held: BlockingRule | None, owner: str) -> dict[str, Any] | None:
+def held_back_view(lease: Lease, held: BlockingRule | None, owner: str) -> dict[str, Any] | None:
     """Return which rule holds a waiting request back, and its sentence; None where none does.
 
     ``held`` is what the scheduler says now; since when that is, the lease knows once it is stored. ``owner`` names

@@ -56,7 +56,7 @@ def _options(lease: Lease) -> Mapping[str, Any]:
     return yours if way_of(lease) == WITH else {**yours, "gpu": NO_GPU}
 
 
-def present_restart(parts: Parts, lease: Lease) -> dict[str, Any] | None:
+def going_on_view(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     """Return which way there is from a running workspace, what it would do, or why it can't; None where there is none.
 
     Who may have it, and what it would wait for, is looked at when it is asked for.
@@ -81,7 +81,7 @@ def _words(parts: Parts, after: Next) -> str:
 
 def ways_out(parts: Parts, lease: Lease) -> list[str]:
     """Return what a warning that its GPU is idle offers beside Keep: to go on without one, where that can be."""
-    view = present_restart(parts, lease) if lease.request.gpu else None
+    view = going_on_view(parts, lease) if lease.request.gpu else None
     return [] if view is None or view["why"] else [WITHOUT]
 
 

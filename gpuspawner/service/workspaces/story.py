@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from gpuspawner.catalog import LINKED, PAGES, to_options
-from gpuspawner.catalog.titles import given_instead, gpu_title, gpus_asked
 from gpuspawner.core.leases.events import Stopped, WarnedIdle
 from gpuspawner.core.leases.exits import EXIT_KINDS, UNKNOWN, ExitReason
 from gpuspawner.core.leases.lease import Lease
@@ -24,6 +23,7 @@ from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine, ReadingRow
 from gpuspawner.service.store.readings import RAW_SECONDS
+from gpuspawner.service.waiting.presenter import given_instead, gpu_title, gpus_asked
 from gpuspawner.service.workspaces.chart import Axis, Band, Mark, Panel, in_rows, panels
 from gpuspawner.service.workspaces.presenter import is_simulated
 

@@ -23,7 +23,7 @@ def claim_ends_at(lease: Lease) -> float | None:
     return max(since, lease.ready_at or 0.0) + lease.arrival.left_seconds
 
 
-def present_arrival(lease: Lease, now: float) -> dict[str, Any] | None:
+def arrival_view(lease: Lease, now: float) -> dict[str, Any] | None:
     """Return that a workspace came while its user was away, as JSON; None where nobody has to come to it."""
     ends_at = claim_ends_at(lease)
     if lease.arrival is None or ends_at is None:
@@ -68,7 +68,7 @@ def elsewhere(parts: Parts, lease: Lease) -> list[dict[str, Any]]:
     """Return which other workspaces of the same user came while they were away: told in this one's JupyterLab too."""
     now, found = parts.clock.now(), []
     for one in parts.registry:
-        view = present_arrival(one, now) if one.id != lease.id and one.key.owner == lease.key.owner else None
+        view = arrival_view(one, now) if one.id != lease.id and one.key.owner == lease.key.owner else None
         if view is not None:
             name = one.key.server or "your default workspace"
             page = f"{parts.prefix}workspaces/{one.id}"

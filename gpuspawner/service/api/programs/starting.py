@@ -22,7 +22,7 @@ from gpuspawner.service.start.options import StartBody
 from gpuspawner.service.store.idempotency import set_about
 from gpuspawner.service.workspaces.api import Workspaces as Listed
 from gpuspawner.service.workspaces.models import Workspace
-from gpuspawner.service.workspaces.presenter import present_workspace
+from gpuspawner.service.workspaces.presenter import lease_view
 
 
 class Workspaces(Listed):
@@ -43,7 +43,7 @@ class Workspaces(Listed):
         request = await parts.allocator.asking.request_of(key, person.name, options, groups)
         lease = parts.registry.of_key(key)
         if lease is not None and lease.phase in WAITING and lease.request == request:
-            self.answer(present_workspace(parts, lease), 202)
+            self.answer(lease_view(parts, lease), 202)
             return
         if lease is not None:
             called = f"called {server}" if server else "without a name"
@@ -55,11 +55,11 @@ class Workspaces(Listed):
             key, person.name, request, options, uuid.uuid4().hex, "", unattended=True, where=self.where, lease_id=name
         )
         set_about(name)
-        self.answer(present_workspace(parts, await parts.allocator.acquire(ask)), 202)
+        self.answer(lease_view(parts, await parts.allocator.acquire(ask)), 202)
 
     async def replay(self, about: str) -> None:
         """Answer the workspace that a repeated request asked for before, as it is now."""
-        self.send(202, json.dumps(present_workspace(self.parts, await self.own(about))))
+        self.send(202, json.dumps(lease_view(self.parts, await self.own(about))))
 
     def _starter(self) -> Person:
         person = self.must()

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gpuspawner.catalog.titles import gpus_asked
 from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.idle.verdicts import SampleKind
 from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import idle_policy_of
-from gpuspawner.service.web.lists import Column, Filter, Table
+from gpuspawner.service.tell.console.listing import Column, Filter, Table
+from gpuspawner.service.waiting.presenter import gpus_asked
 from gpuspawner.service.workspaces.idleness import exemption_words
-from gpuspawner.service.workspaces.presenter import is_simulated, present_waiting
+from gpuspawner.service.workspaces.presenter import is_simulated, standing_view
 
 PHASES = tuple((phase.value, phase.value) for phase in Phase if phase is not Phase.ENDED and phase not in WAITING)
 USES = (
@@ -140,7 +140,7 @@ def queue_rows(parts: Parts, leases: Iterable[Lease]) -> list[dict[str, Any]]:
 
 
 def _waiting(parts: Parts, lease: Lease) -> dict[str, Any]:
-    told, now = present_waiting(parts, lease) or {}, parts.clock.now()
+    told, now = standing_view(parts, lease) or {}, parts.clock.now()
     held = told["held_back"]
     words = [told["sentence"], *([held["words"]] if held and held["words"] not in told["sentence"] else ())]
     return {

@@ -51,6 +51,8 @@ from gpuspawner.service.health import Health
 from gpuspawner.service.hub_sign_in import HubOAuth
 from gpuspawner.service.listening import listen
 from gpuspawner.service.loops import Loops
+from gpuspawner.service.metrics import api as scraped
+from gpuspawner.service.metrics.counters import Counted
 from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.notifications.sender import Notifier
 from gpuspawner.service.operator.operator import ROUND_SECONDS, Operator
@@ -63,8 +65,6 @@ from gpuspawner.service.standby import Heart, stand_by
 from gpuspawner.service.start.schedule_rounds import READY_SECONDS, ready_round
 from gpuspawner.service.store import AuditLine, Store
 from gpuspawner.service.store.outbox import OutboxRow
-from gpuspawner.service.tell.metrics import scraped
-from gpuspawner.service.tell.metrics.counted import Counted
 from gpuspawner.service.waiting.queue_snapshot import QueueView
 from gpuspawner.service.web.base import NotFound, Static
 from gpuspawner.service.web.page_routes import ROUTES as WEB_ROUTES

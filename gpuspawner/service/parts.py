@@ -21,13 +21,13 @@ from gpuspawner.service.engine.hub import GroupMembers, HubClient, KnownUsers
 from gpuspawner.service.engine.preemptions import Preemptions
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.engine.sampler import Sampler
+from gpuspawner.service.metrics.counters import Counted
 from gpuspawner.service.notifications.sender import Notifier
 from gpuspawner.service.rules.accounting import Accounting
 from gpuspawner.service.rules.restrictions import Restrictions
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.sign_in.device_login import Logins
 from gpuspawner.service.store import Store
-from gpuspawner.service.tell.metrics.counted import Counted
 from gpuspawner.service.waiting.queue_snapshot import QueueView
 
 

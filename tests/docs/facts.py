@@ -13,11 +13,11 @@ from gpuspawner.core.schedules import MOST_MISSED
 from gpuspawner.schedulers.http.client import MIN_HOLD_SECONDS
 from gpuspawner.schedulers.http.sync import FULL_SECONDS
 from gpuspawner.service import connections
+from gpuspawner.service.metrics.per_user import MOST_SERIES
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.sign_in import tokens
 from gpuspawner.service.start.schedules import MAX_SCHEDULES
 from gpuspawner.service.store import readings
-from gpuspawner.service.tell.metrics.people import MOST_SERIES
 from gpuspawner.spawner.configure import PORT
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
 from gpuspawner.workspace.home.programs import LONGEST_SECONDS

@@ -15,10 +15,10 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Budget, BudgetUnit, Quota, QuotaScope, Rate, Rules
+from gpuspawner.service.administration.overview import GPUS as GPUS_TABLE
+from gpuspawner.service.administration.overview import now_view
 from gpuspawner.service.notifications.messages import message_of
-from gpuspawner.service.tell.console.listing import read_wanted
-from gpuspawner.service.tell.console.now import GPUS as GPUS_TABLE
-from gpuspawner.service.tell.console.now import now_view
+from gpuspawner.service.web.lists import read_wanted
 
 NODE = GPUS[0].node
 WHY = "The driver is changed"

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from gpuspawner.service.store.usage_sums import UsageAmounts
-from gpuspawner.service.web.console.columns import columns_of
+from gpuspawner.service.usage.chart import columns_of
 
 PHONE_PIXELS, LABEL_PIXELS = 300, 38
 """How wide the chart is on a phone, and a label such as 26 Nov."""

@@ -16,9 +16,8 @@ from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.idle.verdicts import SampleKind, Streak
 from gpuspawner.core.rules import EndNotice
 from gpuspawner.core.units import show_iso
-from gpuspawner.service.tell.console.exports import csv_text
-from gpuspawner.service.tell.console.listing import Column, Filter, Table, chosen, listed, read_wanted
 from gpuspawner.service.web.console import ROUTES
+from gpuspawner.service.web.lists import Column, Filter, Table, chosen, csv_text, listed, read_wanted
 
 TABLE = Table(
     "things",

@@ -17,7 +17,7 @@ from gpuspawner.cli.main import main
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Rate
-from gpuspawner.service.web.console import use as use_page
+from gpuspawner.service.usage import pages as use_page
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.administration.problems import troubles
 from gpuspawner.service.ending import cancelled
+from gpuspawner.service.metrics.collector import ServiceCollector
 from gpuspawner.service.notifications import sender as notifier
 from gpuspawner.service.notifications.sender import GIVEN_UP_SECONDS, Message, check_targets
 from gpuspawner.service.settings import Settings, SettingsError
-from gpuspawner.service.tell.console.troubles import troubles
-from gpuspawner.service.tell.metrics.collector import ServiceCollector
 
 SECRET = "s3cret-of-the-hook"
 HOUR = 3600.0

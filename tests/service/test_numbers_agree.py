@@ -16,8 +16,8 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.cli.main import main
 from gpuspawner.core.rules import Rate
+from gpuspawner.service.metrics.api import keep
 from gpuspawner.service.rules.accounting import STATES
-from gpuspawner.service.tell.metrics.scraped import keep
 
 USE = {"alice": ((0, 1), 80), "bob": ((2,), 0)}
 """The GPUs of each, and how busy they are."""

@@ -37,7 +37,7 @@ from gpuspawner.core.rules import Accounts, BudgetUnit, EndNotice, Rate
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.engine.preemptions import new_claim
 from gpuspawner.service.preemption.words import notice_words, why_words
-from gpuspawner.service.tell.rules.rule_words import rules_of
+from gpuspawner.service.quotas.rules_page import rules_of
 from gpuspawner.service.waiting.positions import PlaceChanges
 from gpuspawner.service.waiting.presenter import given_instead, gpus_asked, starts_now, waits
 from gpuspawner.service.waiting.reasons import BEFORE_LATER, BY_SHARE

@@ -19,10 +19,10 @@ from gpuspawner.core.leases import events
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import EndNotice, Rate
+from gpuspawner.service.metrics import per_user as people
+from gpuspawner.service.metrics.api import keep
+from gpuspawner.service.metrics.collector import ServiceCollector
 from gpuspawner.service.rules.accounting import STATES
-from gpuspawner.service.tell.metrics import people
-from gpuspawner.service.tell.metrics.collector import ServiceCollector
-from gpuspawner.service.tell.metrics.scraped import keep
 
 METRICS_PAGE = pages.page("reference/metrics")
 

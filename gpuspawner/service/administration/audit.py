@@ -12,9 +12,9 @@ from gpuspawner.core.leases.stored_events import EVENTS, fields_of
 from gpuspawner.service.administration.models import AuditEntry, AuditPage, AuditQuery
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.audit_log import AuditFilter, NumberedLine
-from gpuspawner.service.tell.console.listing import Column, Filter, Table, read_wanted
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
+from gpuspawner.service.web.lists import Column, Filter, Table, read_wanted
 from gpuspawner.service.web.parsing import refused_as
 from gpuspawner.service.web.permissions import Permission
 

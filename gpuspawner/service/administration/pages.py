@@ -26,11 +26,10 @@ from gpuspawner.service.administration.restrictions import (
     present_restriction,
 )
 from gpuspawner.service.announcements.api import message_users
-from gpuspawner.service.tell.console.exports import csv_text
-from gpuspawner.service.tell.console.listing import PAGE_ROWS, Column, Filter, Listing, Row, Table, listed, read_wanted
 from gpuspawner.service.web.actor import Actor
-from gpuspawner.service.web.console.base import FORMS, ConsolePage, ListPage
+from gpuspawner.service.web.admin_page import FORMS, ConsolePage, ListPage
 from gpuspawner.service.web.endpoint import Endpoint
+from gpuspawner.service.web.lists import PAGE_ROWS, Column, Filter, Listing, Row, Table, csv_text, listed, read_wanted
 
 ORIGIN = "the console"
 BACK = re.compile(r"(?:console(?:/\w+)*|workspaces/\w+|quotas)(?:\?[\w.%=&+:~-]*)?", re.ASCII)

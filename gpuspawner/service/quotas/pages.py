@@ -11,6 +11,7 @@ from gpuspawner.core.quotas.ledger import show_grant
 from gpuspawner.core.quotas.limits import entries_in_force
 from gpuspawner.core.rules import LimitedResource, Quota
 from gpuspawner.core.units import GIBIBYTE
+from gpuspawner.service.administration.people import person_page
 from gpuspawner.service.preemption.claims import give_up, present_claim
 from gpuspawner.service.quotas.api import correct_usage, grant_quota, take_grant_back
 from gpuspawner.service.quotas.models import AnyBound
@@ -21,15 +22,14 @@ from gpuspawner.service.quotas.presenter import (
     present_standing,
     present_usage_this_month,
 )
+from gpuspawner.service.quotas.rules_page import entry_words, rules_view
 from gpuspawner.service.quotas.snapshot import QuotaSnapshot, names_of
 from gpuspawner.service.quotas.standing import FULL, NEAR, OVER, Standing, part_of, percent_of, rule_id, state_of
-from gpuspawner.service.tell.console.listing import Column, Filter, Row, Table
-from gpuspawner.service.tell.console.people import person_page
-from gpuspawner.service.tell.rules.rule_words import entry_words, rules_view
 from gpuspawner.service.web.actor import Actor
+from gpuspawner.service.web.admin_page import FORMS, NAVIGATION, ListPage
 from gpuspawner.service.web.base import PageHandler
-from gpuspawner.service.web.console.base import FORMS, NAVIGATION, ListPage
 from gpuspawner.service.web.endpoint import Endpoint
+from gpuspawner.service.web.lists import Column, Filter, Row, Table
 from gpuspawner.service.web.permissions import Permission
 
 PAST_SHOWN, CLAIMS_SHOWN, USERS_SHOWN = 50, 20, 20

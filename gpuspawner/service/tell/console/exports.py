@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gpuspawner.core.units import show_iso
-from gpuspawner.service.tell.console.listing import Column, Row
+from gpuspawner.service.web.lists import Column, Row
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 """A text that begins so is calculated by spreadsheets, and may send what stands beside it elsewhere."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuspawner.service.web.console.base import FORMS
+from gpuspawner.service.usage.pages import UsePage
+from gpuspawner.service.web.admin_page import FORMS
 from gpuspawner.service.web.console.lists import EndedPage, QueuePage, WorkspacesPage
 from gpuspawner.service.web.console.now import GpusPage, NowPage
 from gpuspawner.service.web.console.people import PeoplePage, PersonPage
-from gpuspawner.service.web.console.use import UsePage
 
 ROUTES: list[Any] = [
     (r"/console/?", NowPage),

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuspawner.service.tell.console.listing import PAGE_ROWS, Listing, Row, read_wanted
-from gpuspawner.service.tell.console.live import ENDED, QUEUE, WORKSPACES, ended_rows, queue_rows, workspace_rows
-from gpuspawner.service.web.console.base import ListPage
+from gpuspawner.service.administration.live_lists import (
+    ENDED,
+    QUEUE,
+    WORKSPACES,
+    ended_rows,
+    queue_rows,
+    workspace_rows,
+)
+from gpuspawner.service.web.admin_page import ListPage
+from gpuspawner.service.web.lists import PAGE_ROWS, Listing, Row, read_wanted
 
 SWITCH = (("console/workspaces", "Running"), ("console/ended", "Ended"))
 MOST_EXPORTED = 20_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuspawner.core.administration import RestrictionKind
+from gpuspawner.service.administration.gpu_map import LETTERS
+from gpuspawner.service.administration.overview import GPUS, gpu_rows, now_view
 from gpuspawner.service.administration.restrictions import present_restriction
-from gpuspawner.service.tell.console.listing import Row, read_wanted
-from gpuspawner.service.tell.console.machines import LETTERS
-from gpuspawner.service.tell.console.now import GPUS, gpu_rows, now_view
-from gpuspawner.service.web.console.base import ConsolePage, ListPage
+from gpuspawner.service.web.admin_page import ConsolePage, ListPage
+from gpuspawner.service.web.lists import Row, read_wanted
 
 LAST_ENDED = 100
 """Among so many that ended last it is seen whether a template fails."""

@@ -9,14 +9,14 @@ from tornado.web import HTTPError
 
 from gpuspawner.core.leases.events import Disputed, Kept, ReachesInto, Stopped, WarnedIdle, WarnedOfClaim, WarnedOfEnd
 from gpuspawner.core.leases.lease import WAITING
+from gpuspawner.service.administration.live_lists import ENDED, WORKSPACES, ended_rows, queue_rows, workspace_rows
+from gpuspawner.service.administration.people import PEOPLE, counted, people_rows, told_rows
 from gpuspawner.service.store.usage_sums import UsageAmounts
-from gpuspawner.service.tell.console import use
-from gpuspawner.service.tell.console.listing import Row, Table, read_wanted
-from gpuspawner.service.tell.console.live import ENDED, WORKSPACES, ended_rows, queue_rows, workspace_rows
-from gpuspawner.service.tell.console.people import PEOPLE, counted, people_rows, told_rows
-from gpuspawner.service.web.console.base import ConsolePage, ListPage
-from gpuspawner.service.web.console.columns import columns_of
-from gpuspawner.service.web.console.use import running_parts
+from gpuspawner.service.usage import report as use
+from gpuspawner.service.usage.chart import columns_of
+from gpuspawner.service.usage.pages import running_parts
+from gpuspawner.service.web.admin_page import ConsolePage, ListPage
+from gpuspawner.service.web.lists import Row, Table, read_wanted
 
 TOLD = (WarnedIdle, WarnedOfEnd, WarnedOfClaim, ReachesInto, Kept, Stopped, Disputed)
 """What a person's page tells of what they were warned of, and what came of it."""

@@ -10,10 +10,20 @@ from tornado.web import HTTPError
 
 from gpuspawner.core.calendar import date_of, milliseconds
 from gpuspawner.service.api.base import ApiHandler
-from gpuspawner.service.tell.console.exports import csv_text, json_rows
-from gpuspawner.service.tell.console.listing import Column, Listing, Row, Table, Wanted, chosen, listed, read_wanted
-from gpuspawner.service.tell.console.use import Days
+from gpuspawner.service.usage.report import Days
 from gpuspawner.service.web.base import PageHandler
+from gpuspawner.service.web.lists import (
+    Column,
+    Listing,
+    Row,
+    Table,
+    Wanted,
+    chosen,
+    csv_text,
+    json_rows,
+    listed,
+    read_wanted,
+)
 
 NAVIGATION = (
     ("now", "Now", "console/"),

@@ -11,8 +11,8 @@ from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import idle_policy_of
-from gpuspawner.service.tell.console.listing import Column, Filter, Table
 from gpuspawner.service.waiting.presenter import gpus_asked
+from gpuspawner.service.web.lists import Column, Filter, Table
 from gpuspawner.service.workspaces.idleness import exemption_words
 from gpuspawner.service.workspaces.presenter import is_simulated, standing_view
 

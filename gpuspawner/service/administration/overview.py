@@ -8,11 +8,7 @@ from typing import Any
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease
 from gpuspawner.core.queue.fair_share import ShareUsage
-from gpuspawner.service.engine.gpu_states import STATES, SeenGpu, seen_gpus
-from gpuspawner.service.parts import Parts
-from gpuspawner.service.tell.console.listing import Column, Filter, Table, Wanted
-from gpuspawner.service.tell.console.live import DEFAULT_NAME, queue_rows
-from gpuspawner.service.tell.console.machines import (
+from gpuspawner.service.administration.gpu_map import (
     NODES_SHOWN,
     WORDS,
     foreign_holders,
@@ -21,8 +17,12 @@ from gpuspawner.service.tell.console.machines import (
     matching,
     shown,
 )
-from gpuspawner.service.tell.console.people import person_page
-from gpuspawner.service.tell.console.troubles import Trouble, troubles
+from gpuspawner.service.administration.live_lists import DEFAULT_NAME, queue_rows
+from gpuspawner.service.administration.people import person_page
+from gpuspawner.service.administration.problems import Trouble, troubles
+from gpuspawner.service.engine.gpu_states import STATES, SeenGpu, seen_gpus
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.web.lists import Column, Filter, Table, Wanted
 
 FIRST = 6
 """How many of the next ends, of who waits and of who borrows the page names; the lists have all."""

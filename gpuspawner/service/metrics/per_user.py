@@ -10,8 +10,8 @@ from prometheus_client.registry import Collector
 
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease
 from gpuspawner.service.engine.gpu_states import NO_KIND
+from gpuspawner.service.metrics.collector import NO_TEAM
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.tell.metrics.collector import NO_TEAM
 
 MOST_SERIES = 2000
 """Of each metric so many are told, the highest first. Arbitrary: 1,000 workspaces with two GPUs each fit."""

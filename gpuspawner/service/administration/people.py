@@ -12,7 +12,7 @@ from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.usage_sums import UsageAmounts
-from gpuspawner.service.tell.console.listing import Column, Filter, Table
+from gpuspawner.service.web.lists import Column, Filter, Table
 
 PEOPLE = Table(
     "people",

@@ -14,7 +14,7 @@ from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.service.quotas.presenter import NO_KIND, NO_TEAM
 from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart, UsageSum
-from gpuspawner.service.tell.console.listing import Column, Filter, Table, Wanted
+from gpuspawner.service.web.lists import Column, Filter, Table, Wanted
 
 BY = {
     "user": "User",

@@ -12,9 +12,9 @@ from tornado.web import HTTPError
 
 from gpuspawner.core.authentication import proofs_match
 from gpuspawner.service.api.base import ADMIN, ApiHandler
+from gpuspawner.service.metrics.collector import ServiceCollector
+from gpuspawner.service.metrics.per_user import PeopleCollector, capped
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.tell.metrics.collector import ServiceCollector
-from gpuspawner.service.tell.metrics.people import PeopleCollector, capped
 
 READ_METRICS = "read:metrics"
 """The scope by which JupyterHub protects its own metrics: one scrape configuration serves both."""

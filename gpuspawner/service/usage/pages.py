@@ -15,12 +15,12 @@ from gpuspawner.service.quotas.snapshot import bounds_near_their_end
 from gpuspawner.service.rules.accounting import counted_until, parts_of_lines, parts_of_rest
 from gpuspawner.service.store.statistics import WaitingTimes
 from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart, UsageSum
-from gpuspawner.service.tell.console import use
-from gpuspawner.service.tell.console.listing import chosen, listed, read_wanted
-from gpuspawner.service.tell.console.use import Days
+from gpuspawner.service.usage import report as use
+from gpuspawner.service.usage.chart import columns_of
+from gpuspawner.service.usage.report import Days
 from gpuspawner.service.waiting.queue_snapshot import let_others
-from gpuspawner.service.web.console.base import ConsolePage
-from gpuspawner.service.web.console.columns import columns_of
+from gpuspawner.service.web.admin_page import ConsolePage
+from gpuspawner.service.web.lists import chosen, listed, read_wanted
 from gpuspawner.service.web.parsing import refused_as
 
 WASTED_SHOWN, NEAR_SHOWN = 10, 10

@@ -7,6 +7,8 @@ import signal
 import sys
 from pathlib import Path
 
+import aiohttp
+import aiohttp.connector
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -22,6 +24,10 @@ from tools.suite import DURATIONS
 
 # A shell that runs the tests in the background makes them ignore Ctrl-C, and what they start ignores it too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Each test has an event loop of its own. With aiodns, aiohttp opens a resolver for each, and JupyterHub's client closes
+# none: four files each, of the 1,024 that an ordinary user may open.
+aiohttp.connector.DefaultResolver = aiohttp.ThreadedResolver
 
 # No test is about time: this machine is noisy. `make test-all` asks for more by --hypothesis-profile=thorough.
 for name, examples in (("quick", 25), ("thorough", 100)):

@@ -307,7 +307,7 @@ class Announcement:
         """Return it as its reader's inbox has it."""
         name = f"m{self.id}"
         read = marks.has(name, self.made_at)
-        return Notice(name, self.made_at, "message", f"Message from {self.by}", self.text, not read, by=self.by)
+        return Notice(name, self.made_at, "message", f"Announcement from {self.by}", self.text, not read, by=self.by)
 
 
 def summarize_names(names: Sequence[str]) -> str:
@@ -326,10 +326,8 @@ def parse_audience(value: object) -> tuple[AnnouncementAudience, str]:
         return AnnouncementAudience.ALL, ""
     if isinstance(value, str):
         kind, _, name = value.partition(":")
-        if (
-            kind in {AnnouncementAudience.USER.value, AnnouncementAudience.GROUP.value}
-            and 0 < len(name) <= LONGEST_NAME
-        ):
+        named = {AnnouncementAudience.USER.value, AnnouncementAudience.GROUP.value}
+        if kind in named and 0 < len(name) <= LONGEST_NAME:
             return AnnouncementAudience(kind), name
     raise BadValue(f"{quoted(value)} is nobody", AUDIENCE_HELP)
 

@@ -1,6 +1,6 @@
 """The rules of an organisation in the catalog: teams, quotas, budgets, class holds and hours.
 
-These are values only. Other modules of core decide with them.
+Other modules of core decide with these values.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class QuotaScope(Enum):
 
 
 class LimitedResource(Enum):
-    """The amount that a limit counts: GPUs by ``counts`` of their kinds, CPU in cores, memory in bytes."""
+    """The resource that a limit counts. GPUs count by ``counts`` of their kinds, CPU in cores, memory in bytes."""
 
     __hash__ = object.__hash__  # each is one object; Enum's own takes most of a look-up of what is taken of a limit
 
@@ -50,7 +50,7 @@ class BudgetUnit(Enum):
 
 @dataclass(frozen=True)
 class Limit:
-    """How much at one time. ``kind`` names the kind of GPU where ``what`` is KIND. None is no bound."""
+    """The most of a resource at one time. ``kind`` is set if ``what`` is KIND. None means no limit."""
 
     what: LimitedResource
     kind: str = ""
@@ -60,7 +60,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Budget:
-    """How many GPU hours, or how much money, in one period. None is no bound."""
+    """The most GPU hours or money in one period. None means no limit."""
 
     what: BudgetUnit
     per: Per
@@ -72,8 +72,8 @@ class Budget:
 class Quota:
     """One entry of ``quotas``: DevGPUVMQuota.
 
-    ``subject`` is the user or the team, "" for each user and everybody. ``full_waits``: a request that others of the
-    entry have left no room for waits; else it is refused.
+    ``subject`` is the user or the team, and "" for each user and for everybody. If others have used up the limit, a
+    request waits with ``full_waits`` and is refused without it.
     """
 
     name: str
@@ -105,13 +105,13 @@ class Account(NamedTuple):
     user_created: str = ""
 
     def called(self, name: str) -> str:
-        """Return how people read whose that is: a user by name, a team as one."""
+        """Return the account's name for display: a user by name, a team as one."""
         return f"team {name}" if self.team else name
 
 
 @dataclass(frozen=True)
 class Rate:
-    """The rate at which a workspace uses budgets while it runs: GPUs as quotas count them, and money for an hour."""
+    """How fast a workspace uses budgets: GPUs as quotas count them, and money for an hour."""
 
     gpus: Fraction = Fraction(0)
     price_per_hour: Fraction = Fraction(0)
@@ -121,11 +121,12 @@ class Rate:
 class QuotaGrant:
     """An amount that an administrator adds for a time to the limits of a user or a team.
 
-    It raises soft and hard alike. Times are seconds since the epoch. ``kind`` as in :class:`Limit`.
+    It raises the soft and the hard limit. Times are seconds since the epoch. ``kind`` as in :class:`Limit`.
 
     Args:
-        user: the name of the account's user when it was granted, "" for a team or for everybody.
-        by: the administrator who granted it, for the reason ``why``.
+        user: the user's name at the time of the grant, "" for a team or for everybody.
+        by: the administrator who granted it.
+        why: the administrator's reason.
     """
 
     id: str
@@ -171,10 +172,10 @@ class Hours:
 
 @dataclass(frozen=True)
 class ClassHold:
-    """GPUs that are kept free for a group of the hub at given times, until a day in seconds since the epoch.
+    """GPUs that are reserved for a group of the hub at given times, until a day in seconds since the epoch.
 
-    Without a ``window`` they are held all the time ``since`` then. Where an administrator holds them it is for an
-    ``account``, and ``group`` is how people call that.
+    Without a ``window`` they are reserved at all times after ``since``. If an administrator reserves them, they are for
+    an ``account``, and ``group`` is the account's name for display.
     """
 
     group: str
@@ -200,19 +201,19 @@ class MakeRoom:
 
 @dataclass(frozen=True)
 class Rules:
-    """All rules. ``contact`` is the contact of users who need more, as the administrator writes it."""
+    """All rules. ``contact`` tells users who can give them more, as the administrator writes it."""
 
     teams: Mapping[str, Team] = field(default_factory=lambda: MappingProxyType({}))
     quotas: tuple[Quota, ...] = ()
     holds: tuple[ClassHold, ...] = ()
     hours: tuple[Hours, ...] = ()
     closed: frozenset[date] = frozenset()
-    """Days in ``timezone`` on which no workspace is made ready at a time."""
+    """Days in ``timezone`` on which schedules start no workspace."""
     make_room: MakeRoom | None = None
     timezone: str = "UTC"
     contact: str = ""
     currency: str = ""
-    """Of all prices and of budgets of cost; "" where it is not said."""
+    """The currency of all prices and budgets, or "" if it is not set."""
 
 
 @dataclass(frozen=True)
@@ -220,8 +221,8 @@ class Accounts:
     """The usage of workspaces that have ended. The usage of live leases is added to it.
 
     Args:
-        charged: of the present period of each kind, by account.
-        decayed_gpu_seconds: of all time, halved each week, as of the snapshot's now.
+        charged: the charges of the present period of each length, by account.
+        decayed_gpu_seconds: the usage of all time, halved each week, at the snapshot's time.
     """
 
     charged: Mapping[tuple[Account, BudgetUnit, Per], Fraction] = field(default_factory=lambda: MappingProxyType({}))
@@ -230,9 +231,9 @@ class Accounts:
 
 @dataclass(frozen=True)
 class LatestEnd:
-    """A bound on a workspace's end that no extension passes: ``rule`` is why (budget, hold, backfill), ``words`` tell.
+    """A bound on the end of a workspace that no extension passes. ``rule`` is budget, hold or backfill.
 
-    ``at`` is in seconds since the epoch. ``name`` is the entry of the catalog, where there is one.
+    ``at`` is in seconds since the epoch. ``words`` say it to the user. ``name`` is the catalog entry, if there is one.
     """
 
     at: float
@@ -243,7 +244,7 @@ class LatestEnd:
 
 @dataclass(frozen=True)
 class WaitReason:
-    """A rule that holds a waiting request back, since when, and the sentence that its user reads."""
+    """The rule that holds a waiting request back, since when, and the sentence for its user."""
 
     rule: str
     words: str
@@ -252,9 +253,9 @@ class WaitReason:
 
 @dataclass(frozen=True)
 class LostInterval:
-    """Time of a running workspace that the platform lost: it is not charged. ``until`` None while it goes on.
+    """Uncharged time of a running workspace, which the platform lost. ``until`` is None while it lasts.
 
-    ``share`` is how much of it was lost: of four GPUs that one failed is a quarter.
+    ``share`` is the part that was lost: a quarter if one of four GPUs failed.
     """
 
     since: float
@@ -265,10 +266,10 @@ class LostInterval:
 
 @dataclass(frozen=True)
 class EndNotice:
-    """A workspace ends ``at`` then, and its user knows: a stronger claim needs its GPUs, or an administrator ends it.
+    """The announced end of a workspace, for a preemption or by an administrator.
 
-    ``preemption`` is the claim's id, "" where it is an administrator's, who did it from ``where``, in words. That one
-    ``moves``: it goes back to its place in the queue.
+    ``preemption`` is the id of the claim, or "" for an administrator, who acted from ``where``. With ``moves`` the
+    workspace returns to its queue position.
     """
 
     preemption: str
@@ -281,7 +282,7 @@ class EndNotice:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a waiting request was told first: when it would start, likely and if nothing changed, and the range told."""
+    """The first estimate that a waiting request was shown: the likely time, the latest time and the range."""
 
     told_at: float
     likely_at: float | None

@@ -47,7 +47,7 @@ class Look(Protocol):
     """Something that samples one workspace."""
 
     def __call__(self, seconds: float) -> Step | None:
-        """Return the sample that is due so many seconds after the one before; None once the workspace has ended."""
+        """Return the sample that is due this many seconds after the last one. None: the workspace has ended."""
         ...
 
     def resume(self, at: float) -> None:

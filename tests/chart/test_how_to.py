@@ -67,3 +67,15 @@ def test_the_hubs_chart_takes_the_values_and_has_no_image_of_elsewhere(chart, tm
         found = images(text)
         assert len(found) > 3
         assert [one for one in found if not one.startswith(REGISTRY)] == []
+
+
+def test_each_option_that_a_page_sets_is_one_of_the_chart(chart, tmp_path):
+    """`helm install` and `helm upgrade` of the pages, as `helm template`."""
+    found = {}
+    for path in pages.DOCS.rglob("*.md"):
+        for line in pages.commands(path.read_text()):
+            if re.match(r"helm (install|upgrade) gpuspawner helm/gpuspawner ", line):
+                found |= dict.fromkeys(re.findall(r"--set (\S+)", line), path.stem)
+    assert len(found) > 8
+    sets = [f"--set={pair}" for pair in found if not pair.startswith("customResources.enabled=false")]
+    assert "kind: Deployment" in chart.text({}, *sets), found

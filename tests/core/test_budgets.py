@@ -193,8 +193,9 @@ ZONES = st.sampled_from(["UTC", ZURICH, "America/New_York", "Australia/Lord_Howe
 @st.composite
 def situations(draw):
     """Entries, who runs what, and who asks next for what."""
+    subjects = {QuotaScope.TEAM: "vision", QuotaScope.USER: "alice", QuotaScope.EACH_OF_TEAM: "vision"}
     entries = [
-        Quota(str(number), whom, {QuotaScope.TEAM: "vision", QuotaScope.USER: "alice", QuotaScope.EACH_OF_TEAM: "vision"}.get(whom, ""),
+        Quota(str(number), whom, subjects.get(whom, ""),
               budgets=(Budget(draw(st.sampled_from(BudgetUnit)), draw(PERS), hard=Fraction(draw(st.integers(0, 60)))),))
         for number, whom in enumerate(draw(st.lists(st.sampled_from(QuotaScope), min_size=1, max_size=4)))
     ]  # fmt: skip

@@ -19,7 +19,6 @@ from gpuspawner.core.queue.decisions import decide
 from gpuspawner.core.queue.estimates import queue_positions
 from gpuspawner.core.queue.fair_share import charge_of
 from gpuspawner.core.queue.index import Index
-from gpuspawner.core.queue.order import SortedClaims
 from gpuspawner.core.queue.snapshot import LiveLeases, Snapshot, claim_of
 from gpuspawner.core.quotas.ledger import rate_of
 from gpuspawner.core.quotas.limits import accounts_of
@@ -184,7 +183,6 @@ def derived(index):
         "waiting": {limit_key: (one.total, sorted(one.of)) for limit_key, one in holdings.waiting.items() if one.of},
         "ends": {pool: found for pool, ends in index.ends.items() if (found := [x[:2] for x in ends.coming(NOW)])},
         "claims": index.claims,
-        "lined": index.waiting.lined.levels,
         "starts": sorted(index.starts),
     }
 
@@ -233,24 +231,3 @@ def test_what_is_derived_is_what_the_snapshot_says(data):
     for account, charge in charges_of(index, seen).items():
         own = (x for x in seen.leases if account in accounts_of(x.key.user_created, x.request.team))
         assert charge == pytest.approx(sum(charge_of(x, ALL_KINDS, seen.now) for x in own), abs=0.01)
-
-
-def test_of_a_long_line_those_are_judged_anew_whom_a_change_may_move():
-    history = History()
-    line = {
-        f"w{number}": a_lease(
-            f"w{number}", asked_at=NOW, user=f"user{number}", key=Key("hub", f"user{number} born", ""),
-            request=a_request(f"user{number}", "a100", 4, team="vision"),
-        )
-        for number in range(200)
-    }  # fmt: skip
-    holds = a_lease("h", Phase.RUNNING, held=slots("node-0/nvidia.com/gpu/0"), deadline_at=NOW + 900)
-    history.leases = {**line, "h": holds, "i": replace(holds, id="i", key=Key("hub", "bob born", ""))}
-    kept = Index(history.seen())
-    with mock.patch.object(SortedClaims, "add", autospec=True, side_effect=SortedClaims.add) as judged:
-        del history.leases["h"], history.leases["w7"]
-        kept.see(history.seen())
-        assert judged.call_count == 0, "nobody's limits came to leave another part of them enough"
-        history.now += 3100.0
-        kept.see(history.seen())
-    assert judged.call_count == 199, "all have waited too long by now"

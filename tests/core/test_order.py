@@ -15,7 +15,7 @@ from gpuspawner.core.leases.lease import WAITING, Key, Phase
 from gpuspawner.core.queue.decisions import decide
 from gpuspawner.core.queue.estimates import queue_positions
 from gpuspawner.core.queue.fair_share import FairShareUsage
-from gpuspawner.core.queue.order import QueueLine, QueueOrder, SortedClaims
+from gpuspawner.core.queue.order import QueueLine, QueueOrder
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.core.quotas.ledger import HALF_LIFE_SECONDS
 from gpuspawner.core.quotas.limits import accounts_of
@@ -102,10 +102,8 @@ def test_the_order_is_total_and_transitive(seen):
 @given(queues(), st.data())
 def test_the_line_is_the_order_judged_anew_after_each_grant(seen, data):
     standing, tally, uses = standing_of(seen)
-    lined, left = SortedClaims(), list(seen.claims)
-    for claim in left:
-        lined.add(claim, standing)
-    line = QueueLine(lined, standing)
+    left = list(seen.claims)
+    line = QueueLine(left, standing)
     while left:
         first = min(left, key=standing.rank)
         assert line.pop() == first

@@ -15,10 +15,8 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Budget, BudgetUnit, Quota, QuotaScope, Rate, Rules
-from gpuspawner.service.administration.overview import GPUS as GPUS_TABLE
-from gpuspawner.service.administration.overview import now_view
+from gpuspawner.service.administration.overview import find_next_ends
 from gpuspawner.service.notifications.messages import message_of
-from gpuspawner.service.web.lists import read_wanted
 
 NODE = GPUS[0].node
 WHY = "The driver is changed"
@@ -126,8 +124,8 @@ DONE = {"stop": "stopped", "move": "moved", "extend": "extended"}
 
 def test_what_was_announced_is_called_so_and_no_extension_promises_more(world):
     post(world, "workspaces/stop", ids=["runs"])
-    (first, *_) = world.call(now_view, world.parts, read_wanted(GPUS_TABLE, {}), [], [])["ends"]
-    assert (first["at"], first["why"]) == (world.lease("runs").notice.at, f"announced by admin: {WHY}")
+    (first, *_) = world.call(find_next_ends, world.parts)
+    assert (first.at, first.why) == (world.lease("runs").notice.at, f"stopped by admin: {WHY}")
     refused = post(world, "workspaces/extend", 409, ids=["runs"], until="3d", dry_run=True)["error"]["message"]
     assert "as was announced" in refused
 
@@ -192,7 +190,7 @@ def test_an_act_on_several_is_done_to_those_that_can_be_and_says_why_not_to_the_
     world.save(waiting("also", "dora"))
     none = post(world, "workspaces/move", 409, ids=["also", "waits"])["error"]["message"].splitlines()
     assert none[0] == "None of 2 workspaces can be moved."
-    assert none[1].startswith("dora: default workspace: It does not run")
+    assert none[1].startswith("dora / default workspace: It does not run")
     assert post(world, "workspaces/stop", 404, ids=["runs", "none"])["error"]["message"].endswith("Nothing was done.")
     assert next(x[:2] for x in audit_of(world)) == ("admin", "refused")
 
@@ -368,7 +366,7 @@ def test_what_is_exempt_is_not_judged_and_its_grace_ends(world, whom):
     assert (idle["state"], idle["kept_until"]) == ("kept", NOW + 7200)
     assert f"by admin: {WHY}" in idle["words"]
     assert idle["words"].startswith("exempt until ")
-    (row,) = Browser(world, "admin").look("console/workspaces.json?use=exempt").json()["rows"]
+    (row,) = Browser(world, "admin").look("console/workspaces.json?state=exempt").json()["rows"]
     assert (row["user"], f"by admin: {WHY}" in row["because"]) == ("carol", True)
     lift(world, made)
     assert world.call(world.parts.actions.kept_until, world.lease("warned")) is None

@@ -42,7 +42,7 @@ def test_its_user_says_so_and_an_administrator_answers_on_the_same_page(world, g
     assert 'action="/services/gpu/workspaces/gone/answer"' not in text
 
     admin = Browser(world, "admin")
-    told = "1 stop was called wrong by the user, and not answered."
+    told = "1 stop was reported as wrong."
     assert told in admin.look("console/").text
     assert '<a href="/services/gpu/workspaces/gone">' in admin.look("console/").text
     assert "alice called this wrong" in admin.look("workspaces/gone").text

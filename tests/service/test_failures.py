@@ -11,7 +11,7 @@ from store_builders import FULL_LEASE
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases import events, lifetimes
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.administration.problems import troubles
+from gpuspawner.service.administration.problems import find_problems
 from gpuspawner.service.ending import cancelled
 from gpuspawner.service.engine.engine import STEP
 from gpuspawner.service.engine.registry import LeaseRegistry
@@ -109,8 +109,10 @@ async def test_a_lease_whose_judgement_fails_keeps_no_other_from_its_deadline(wo
 async def test_a_failing_step_is_shown_to_administrators_and_counted(world, monkeypatch):
     bad, _ = await two_at_their_end(world, monkeypatch)
     await world.sample()
-    found = [one for one in troubles(world.parts, [], []) if STEP in one.what]
-    assert [(one.grave, one.pages[0][0].partition(":")[0]) for one in found] == [(False, bad.user)]
+    found = [one for one in find_problems(world.parts, [], []) if STEP in one.what]
+    assert [(one.grave, one.pages[0][0].partition(":")[0]) for one in found] == [
+        (False, f"{bad.user} / default workspace")
+    ]
     metrics = {metric.name: metric for metric in ServiceCollector(world.parts).collect()}
     (sample,) = metrics["gpuspawner_step_failures"].samples
     assert (sample.labels, sample.value) == ({"step": STEP}, 1)

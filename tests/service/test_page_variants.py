@@ -86,7 +86,7 @@ def test_the_page_of_quotas_answers_for_every_variant_of_a_claim(world):
     for made in (CLAIM, replace(CLAIM, account=None, external="A <cluster>"), of_user):
         for label, claim in variants(made, skip=IDS | {"kind", "count"}):
             world.parts.store.preemptions.save([claim])
-            look(world, browsers, [("admin", "quotas")], failing, label)
+            look(world, browsers, [("admin", "console/quotas")], failing, label)
     assert failing == []
 
 
@@ -98,7 +98,7 @@ def test_the_pages_of_quotas_answer_for_every_variant_of_a_grant(world):
     )
     for label, row in variants(grant, skip={"id", "what", "amount", "since", "until", "kind"}):
         world.parts.allocator.accounting._grants = [row]
-        look(world, browsers, [("admin", "quotas"), ("alice", "quota")], failing, label)
+        look(world, browsers, [("admin", "console/quotas"), ("alice", "quota")], failing, label)
     assert failing == []
 
 
@@ -110,7 +110,7 @@ def test_the_console_answers_for_every_variant_of_a_restriction(world):
         world.parts.restrictions._live = (one,)
         world.parts.store.restrictions.save([one], [LINE])
         pages = [("admin", "console"), ("admin", "console/gpus"), ("alice", "workspaces/one")]
-        pages += [("admin", "console/restrictions"), ("admin", "console/audit"), ("admin", "console/use")]
+        pages += [("admin", "console/restrictions"), ("admin", "console/audit"), ("admin", "console/usage")]
         look(world, browsers, pages, failing, label)
     assert failing == []
 
@@ -121,7 +121,7 @@ def test_pages_answer_for_every_variant_of_a_message_a_wish_and_a_token(world):
     for label, one in variants(message, skip={"id"}):
         world.parts.store.announcements.save(one, [LINE])
         world.call(world.parts.announcements.load)
-        look(world, browsers, [("admin", "messages"), ("alice", "inbox"), ("alice", "")], failing, label)
+        look(world, browsers, [("admin", "console/restrictions"), ("alice", "inbox"), ("alice", "")], failing, label)
     wish = Schedule("one", "alice", "", {"template": "pytorch"}, 480, (0, 1), NOW)
     for label, one in variants(wish, skip={"id", "minute", "days", "options"}):
         world.parts.store.schedules.delete(ALICE, "one", LINE)
@@ -139,5 +139,5 @@ def test_no_template_is_left_out(world, rendered):
     browsers = browsers_of(world)
     for page in ("reference", "login-code", "nothing", "console/act/drain"):  # these show what comes from no model
         browsers["admin"].get(world.home + page)
-    pages = {name for name in base._TEMPLATES if not name.startswith("_") and name not in {"base.html", "console.html"}}
+    pages = {name for name in base._TEMPLATES if not name.startswith("_") and name not in {"base.html", "admin.html"}}
     assert pages - rendered == set()

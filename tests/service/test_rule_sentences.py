@@ -21,8 +21,7 @@ from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.backfill import backfill_end
 from gpuspawner.core.queue.class_holds import HeldGpus
 from gpuspawner.core.queue.estimates import EstimateOutcome, QueuePosition, accuracy_text
-from gpuspawner.core.quotas.budgets import BudgetBalances
-from gpuspawner.core.quotas.budgets import budget_refusal as budget_refusal
+from gpuspawner.core.quotas.budgets import BudgetBalances, budget_refusal
 from gpuspawner.core.quotas.limits import (
     LimitUsage,
     Requester,

@@ -307,8 +307,8 @@ class PoolCount(NamedTuple):
     the most healthy GPUs of one node. It includes foreign GPUs, because they come back at some time.
     """
 
-    there: int
-    away: int
+    present: int
+    unavailable: int
     on_one_node: int
 
 

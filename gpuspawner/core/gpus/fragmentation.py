@@ -99,7 +99,6 @@ class Demand:
         stranded: float = STRANDED_WEIGHT,
         wanted: float = WANTED_WEIGHT,
     ) -> None:
-        """``asks`` is how often each came; ``gpus`` how many GPUs there are of each pool."""
         of_gpus = {ask: often for ask, often in asks.items() if ask.gpus and often > 0}
         self._all, self._gpus, self._stranded = sum(of_gpus.values()), gpus, stranded
         self._by_pool = {
@@ -145,7 +144,6 @@ class Demand:
         return fragments + self._stranded * of_pool.stranded(look)
 
     def _wanted(self, pool: str, asks: Mapping[ResourceRequest, float]) -> float:
-        """Return which part of a pool those would fill who name it, were all of the fleet asked for."""
         all_asked = sum(often * ask.share * ask.gpus for ask, often in asks.items())
         found = 0.0
         for ask, often in asks.items():
@@ -205,7 +203,6 @@ class _OfPool:
 
 
 def _for_one_gpu(asks: Iterable[tuple[ResourceRequest, float]]) -> list[tuple[float, float, float]]:
-    """Return the CPU and memory that asks take for each whole GPU, and what part of all the GPU asked for is theirs."""
     found: dict[tuple[float, float], float] = {}
     for ask, often in asks:
         gpu = ask.share * ask.gpus

@@ -263,7 +263,6 @@ def interchangeable_kinds(lease: Lease, kinds: Kinds, quotas: Iterable[Quota]) -
 
 
 def _version(compute: str) -> tuple[int, ...]:
-    """Return a compute capability to compare: 9.0 before 10.0. Unknown is less than any."""
     return tuple(int(part) for part in takewhile(str.isdigit, compute.split(".")))
 
 

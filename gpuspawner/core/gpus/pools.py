@@ -76,7 +76,6 @@ class Pools:
         left: Mapping[NodeName, HostResources] = MappingProxyType({}),
         demand: Demand = UNKNOWN_DEMAND,
     ) -> None:
-        """Sort the GPUs by pool and node; ``left`` and ``demand`` are as in ``placement.place``."""
         self.complete, self.demand = fleet.complete, demand
         self.used = dict(used)
         self._left = dict(left)
@@ -125,7 +124,6 @@ class Pools:
         return max(+self._pools[pool].sizes, default=0) if pool in self else 0
 
     def __contains__(self, pool: str) -> bool:
-        """Whether there is a pool that has, or had, GPUs which may be given."""
         return pool in self._pools
 
     def nodes(self, pool: str) -> Collection[NodeName]:

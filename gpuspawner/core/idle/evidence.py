@@ -118,7 +118,6 @@ def _unknown(sample: Sample, policy: IdlePolicy) -> str:
 
 
 def _gpus(sample: Sample, readings: Sequence[GpuReading], policy: IdlePolicy) -> Iterator[GpuEvidence]:
-    """Yield what is known of every leased GPU, and of those that were seen without being leased."""
     leased = tuple(dict.fromkeys(sample.leased))  # two shares of one device are one device
 
     def is_any(one: SourceReading) -> bool:
@@ -148,7 +147,6 @@ def _not_once(own: Sequence[GpuReading]) -> str:
 def _intervals(
     reading: GpuReading, told: Sequence[SourceReading], name: str, sample: Sample, policy: IdlePolicy
 ) -> tuple[Interval, ...]:
-    """Return what each source says of a GPU, the strongest first."""
     # A process that has ended since the sample before may have held it.
     ended_cores = sample.cpu_cores if sample.ended_cpu_cores is None else sample.ended_cpu_cores
     is_held = not reading.is_unheld or (ended_cores or 0.0) > policy.held_bound_cores
@@ -158,7 +156,6 @@ def _intervals(
 
 
 def _by_source(one: SourceReading, name: str, policy: IdlePolicy, *, is_held: bool) -> Interval:
-    """Judge a reading of a source: work of the workspace's own, of nobody, or of a device that others use too."""
     words = f"{name}{one.engine and f' ({one.engine})'} at {one.percent:.3g} % by {one.source.value}"
     state, saw_work = GpuState.IDLE, _is_work(one, policy)
     if saw_work:
@@ -179,8 +176,6 @@ def _is_work(one: SourceReading, policy: IdlePolicy) -> bool:
 
 
 def _by_probe(reading: GpuReading, name: str, sample: Sample, policy: IdlePolicy, *, is_held: bool) -> Interval:
-    """Judge the readings of ``nvidia-smi``: of the whole device, where others use it too."""
-
     def found(state: GpuState, words: str, coverage: float = 0.0, *, saw_work: bool = False) -> Interval:
         return Interval(reading.gpu, sample.interval_seconds, 0.0, state, Source.PROBE, coverage, words, saw_work)
 

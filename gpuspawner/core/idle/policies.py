@@ -276,5 +276,4 @@ def policy_of_lease(lease: Lease, policies: Policies, rules: Rules, now: float) 
 
 @lru_cache(maxsize=1024)
 def _opening(window: Window, minute: int, zone: str) -> Opening | None:
-    """Return what every lease asks in every tick: it is the same for a minute."""
     return find_opening(window, minute * MINUTE_SECONDS, ZoneInfo(zone))

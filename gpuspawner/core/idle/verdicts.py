@@ -157,7 +157,6 @@ def classify(streak: Streak, evidence: Evidence, policy: IdlePolicy) -> tuple[Sa
 
 
 def _told(soft: tuple[SoftReading, ...], *, by_activity: bool, counts: bool) -> list[str]:
-    """Return in words what else was read of an idle workspace."""
     if not counts:
         return [f"{one.words} (no longer counts)" for one in soft if one.active]
     return [one.words for one in soft if one.words and (by_activity or one.name != "cpu")]
@@ -169,7 +168,6 @@ def is_grace_valid(streak: Streak, policy: IdlePolicy, mode: Mode) -> bool:
 
 
 def _with_grace(streak: Streak, credit_seconds: float, policy: IdlePolicy) -> tuple[Streak, Verdict]:
-    """Begin the grace, or let it pass, after an idle sample."""
     left_seconds = streak.countdown_seconds
     if left_seconds is None:
         if streak.idle_seconds < max(policy.for_seconds, policy.coverage * streak.observed_seconds):
@@ -194,7 +192,6 @@ def credited_seconds(evidence: Evidence, policy: IdlePolicy) -> float:
 
 
 def _added(streak: Streak, evidence: Evidence, kind: SampleKind, because: str, policy: IdlePolicy) -> Streak:
-    """Return the timeline with a sample added, its grace untouched unless the idle time is set to 0."""
     unknown_before = dict(streak.unknown_since)
     # A gap that was not seen, or a clock that jumped, spends no budget.
     since_busy_seconds = streak.since_busy_seconds + credited_seconds(evidence, policy)
@@ -226,7 +223,6 @@ def _added(streak: Streak, evidence: Evidence, kind: SampleKind, because: str, p
 
 
 def _with_idle(streak: Streak, evidence: Evidence, policy: IdlePolicy) -> Streak:
-    """Return the timeline with an idle sample added. Idle time that is hopelessly uncovered begins anew."""
     credit_seconds = credited_seconds(evidence, policy)
     idle_seconds = streak.idle_seconds + credit_seconds
     observed_seconds = streak.observed_seconds + evidence.interval_seconds

@@ -135,14 +135,12 @@ def blocking_reservation(
 
 
 def _least_end(claim: Claim, reservation: Reservation, now: float) -> float:
-    """Return the earliest end of a request whose end a reservation may bound."""
     request = claim.request
     least = request.least_lifetime_seconds or request.lifetime_seconds
     return now + (least if reservation.rule == HOLD else request.lifetime_seconds)
 
 
 def _bound(slots: Iterable[Slot], passed: Iterable[Reservation], until: float, now: float) -> LatestEnd | None:
-    """Return the bound on the end of a request with these GPUs, or None if it ends before a hold by itself."""
     given = {slot.gpu for slot in slots}
     bounds = [
         one.end or backfill_end(one.at, now)
@@ -210,7 +208,6 @@ class _Freeing:
         return lacking or self._lacks_least()
 
     def _end(self, ending: ExpectedRelease) -> Iterable[NodeName]:
-        """End a lease. Return the nodes of the pool on which GPUs came free."""
         touched: dict[NodeName, list[Gpu]] = {}
         for slot in ending.slots:
             self._freed[slot.gpu] = self._freed[slot.gpu] + slot.share if slot.gpu in self._freed else slot.share

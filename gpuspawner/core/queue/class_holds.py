@@ -182,7 +182,6 @@ def extension_bound(lease: Lease, until: float, seen: Snapshot) -> HeldGpus | No
 
 
 def _free_at(hold: ClassHold, seen: Snapshot) -> dict[str, float]:
-    """Return when each GPU in use is free for a hold, as far as it is known: -inf for the GPU of a member."""
     free_at: dict[str, float] = {}
     for lease in seen.leases:
         if lease.phase in HOLDING:

@@ -15,7 +15,7 @@ GPUs and gets them a moment later.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -128,35 +128,30 @@ def decide(
     if not seen.processes_known:
         return Decision()
     index = index or Index(seen)
-    with index.waiting.and_of(also):
-        if not index.claims:
-            return Decision(reservations=preemption_reservations(seen, ()))
-        return _Pass(seen, index, limits, ClaimBudgets(seen, balances), held).run()
+    claims = index.claims if also is None else {**index.claims, also.id: also}
+    if not claims:
+        return Decision(reservations=preemption_reservations(seen, ()))
+    return _Pass(seen, index, claims.values(), limits, ClaimBudgets(seen, balances), held).run()
 
 
 class _Pass:
     """One pass over the waiting requests."""
 
     def __init__(
-        self,
-        seen: Snapshot,
-        index: Index,
-        limits: ClusterLimits | None,
-        purse: ClaimBudgets,
-        held: Iterable[HeldGpus] | None,
-    ) -> None:
+        self, seen: Snapshot, index: Index, claims: Collection[Claim], limits: ClusterLimits | None,
+        budgets: ClaimBudgets, held: Iterable[HeldGpus] | None,
+    ) -> None:  # fmt: skip
         self._seen, self._index, self._limits = seen, index, limits
-        self._pools, self._waiting = index.pools, index.waiting
+        self._pools, self._claims = index.pools, claims
         self._taken: list[tuple[tuple[Slot, ...], HostResources]] = []
         """GPUs and host resources that this pass takes from the pools, and gives back at its end."""
         self._tally, self._uses = QuotaTally(seen, index.holdings), FairShareUsage(seen, index.charges)
         self._standing = QueueOrder(seen, self._tally, self._uses)
-        self._purse = purse
+        self._budgets = budgets
         self._starts = starts_under_way(index.starts.values())
         self._under_way = self._starts.total()
         self._grants: list[Grant] = []
         self._held: dict[str, BlockingRule] = {}
-        claims = self._waiting.claims.values()
         self._reservations = [*preemption_reservations(seen, claims), *class_hold_reservations(seen, claims, held)]
         self._keeps = bool(self._reservations)
         """Whether the rules reserve GPUs for somebody."""
@@ -173,7 +168,7 @@ class _Pass:
         self._largest = lru_cache(maxsize=None)(self._pools.largest)
 
     def run(self) -> Decision:
-        line = QueueLine(self._waiting.lined, self._standing)
+        line = QueueLine(self._claims, self._standing)
         try:
             while (claim := line.pop()) is not None:
                 if self._seen.may_grant(claim):
@@ -221,7 +216,6 @@ class _Pass:
         return BlockingRule(PAUSED, words) if words else None
 
     def _is_away(self, kind: GpuKind | None) -> bool:
-        """Return whether an outage hides the present state of a kind's GPUs. One failed look is enough."""
         return self._seen.fleet.outage_of_kind(kind) is not None
 
     def _fit(self, claim: Claim, kind: GpuKind) -> Fit | None:
@@ -257,14 +251,13 @@ class _Pass:
         self._pools.take(found.slots, host_resources_of(claim.request))
         self._taken.append((found.slots, host_resources_of(claim.request)))
         self._tally.take(claim, kind)
-        self._purse.take(claim, kind)
+        self._budgets.take(claim, kind)
         self._uses.charge(claim, kind)
         if self._limits is not None:
             self._limits.take(claim, found.slots)
 
     def _barred(self, claim: Claim, kind: GpuKind | None) -> BlockingRule | None:
-        """Return the quota or budget that holds a request back, by its use or for a request that goes first."""
-        if (over := self._purse.held_back(claim, kind)) is not None:
+        if (over := self._budgets.held_back(claim, kind)) is not None:
             return BlockingRule(*over)
         bar = self._tally.bar(claim, kind)
         if bar is not None:
@@ -282,7 +275,6 @@ class _Pass:
         return None
 
     def _until_promised(self, claim: Claim, kind: GpuKind | None) -> LatestEnd | None:
-        """Return the bound on the end of a request that passes another one under the same limit."""
         found = inf
         for bound, asked in self._tally.takes(claim, kind):
             if (first := self._first_in.get(bound.limit_key)) is not None:
@@ -330,7 +322,6 @@ class _Pass:
         return frozenset(name for one in kept if gpus & {slot.gpu for slot in one.slots} for name in one.claim_ids)
 
     def _endings(self, pool: str) -> Iterable[ExpectedRelease]:
-        """Return when GPUs of a pool come free: those of leases and of the grants of this pass."""
         now, ends = self._seen.now, self._index.ends.get(pool)
         of_leases = (
             ExpectedRelease(at, x.slots, x.request) for at, _, x in (ends.coming(now) if ends is not None else ())
@@ -380,7 +371,6 @@ def reserved_for_others(claim: Claim, seen: Snapshot, reservations: Iterable[Res
 
 
 def _keeps_free(one: Reservation, kind: GpuKind, seen: Snapshot) -> bool:
-    """Return whether a reservation contains free GPUs of a kind."""
     if one.rule != BACKFILL:
         return False
     gpus = seen.placement_fleet.by_id

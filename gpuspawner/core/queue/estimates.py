@@ -179,7 +179,6 @@ def _asked_at(claim: Claim) -> float:
 
 
 def _moved(claim: Claim, at: float) -> Claim:
-    """Return a request that is made at another time."""
     return claim._replace(
         id=f"later {claim.id}",
         asked_at=at,
@@ -296,13 +295,11 @@ def queue_positions(
 
 
 def _first_in_line(claims: Sequence[Claim], seen: Snapshot) -> list[Claim]:
-    """Return the requests to forecast, the first ones of the line of each pool; ``claims`` in their order."""
     numbers = {claim.id: number for claim, number, *_ in _numbered(claims, seen)}
     return sorted(claims, key=lambda claim: numbers[claim.id])[:MOST_FORECAST]
 
 
 def _in_order(claims: Iterable[Claim], latest: Mapping[str, PredictedStart]) -> list[Claim]:
-    """Return the requests in the order of their starts, those without a predicted start last."""
     by_id = {claim.id: claim for claim in claims}
     return [*(by_id[name] for name in latest), *(claim for name, claim in by_id.items() if name not in latest)]
 
@@ -312,7 +309,6 @@ def _precedence(rank: QueueRank, overdue_at: float) -> Precedence:
 
 
 def _draws(run_times: RunTimes, index: Index) -> list[EndOf]:
-    """Return predictions of the ends of workspaces, one for each draw. None if likely ends are the latest ones."""
     if not run_times.is_known:
         counts_grace = any(ends.counts_grace for ends in index.ends.values())
         return [partial(run_times.end_at, draw=0)] if counts_grace else []
@@ -327,7 +323,6 @@ def _wait(name: str, starts: Mapping[str, PredictedStart], now: float) -> float 
 def _likely_wait(
     name: str, latest: Mapping[str, PredictedStart], likely: Sequence[Mapping[str, PredictedStart]], now: float
 ) -> float | None:
-    """Return the median wait of the draws, but never more than if no workspace ends early."""
     waits = sorted(inf if (wait := _wait(name, one, now)) is None else wait for one in likely)
     longest, median = _wait(name, latest, now), waits[len(waits) // 2]
     if longest is not None:
@@ -336,7 +331,6 @@ def _likely_wait(
 
 
 def _why_behind(claims: Iterable[Claim], seen: Snapshot, standing: QueueOrder) -> dict[str, str]:
-    """Return why each request stands behind the one before it in a line. ``claims`` are in their order."""
     last: dict[str | None, Claim] = {}
     why: dict[str, str] = {}
     for claim in claims:

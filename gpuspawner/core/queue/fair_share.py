@@ -78,7 +78,6 @@ class LeaseCharges:
     """The charges of live leases by account, kept as sums that give the charge at any time."""
 
     def __init__(self, kinds: Kinds) -> None:
-        """Count nothing yet."""
         self._kinds = kinds
         self._sums: dict[Account, _Sum] = {}
         self._counted: dict[str, tuple[int, int, int]] = {}
@@ -148,7 +147,6 @@ class LeaseCharges:
         return found
 
     def _parts(self, lease: Lease, now: float) -> tuple[int, int, int] | None:
-        """Return the terms of a lease in the sums of its accounts, or None if the sums cannot cover it."""
         since, end = lease.running_at, lease.deadline_at
         if lease.phase not in UP or lease.rate is None or lease.lost or since is None or end is None:
             return None
@@ -161,7 +159,6 @@ class LeaseCharges:
 
 @lru_cache(maxsize=4)
 def _at(now: float) -> tuple[int, int, float]:
-    """Return a time in units of 2**-40 s, its number of whole half-lives, and the decay over the rest."""
     weeks, part = divmod(now / HALF_LIFE_SECONDS, 1.0)
     return round(now * _ONE), int(weeks), math.pow(2.0, -part)
 
@@ -174,7 +171,6 @@ class FairShareUsage:
     """The use of teams and users, live leases included. A pass adds its grants."""
 
     def __init__(self, seen: Snapshot, charges: LeaseCharges | None = None) -> None:
-        """Use the leases of a snapshot and the accounts of ended ones. ``charges`` are those of its leases, if kept."""
         self._seen, self._rules = seen, seen.rules
         self._charges, self._used = charges, seen.accounts.decayed_gpu_seconds
         self._granted: dict[Account, float] = {}
@@ -255,7 +251,6 @@ class ShareUsage:
     """Use divided by share, by user and team."""
 
     def __init__(self, seen: Snapshot) -> None:
-        """Count the leases that hold GPUs, without those under notice: their GPUs come free already."""
         self._seen = seen
         self._bounds: dict[Requester, tuple[EffectiveLimit, ...]] = {}
         self._held: dict[LimitKey, Fraction] = {}
@@ -340,7 +335,6 @@ def further_candidates(asks: Preemption, seen: Snapshot) -> frozenset[str]:
 
 
 def _givers(claim: Claim, seen: Snapshot) -> frozenset[str]:
-    """Return the ids of workspaces that may be ended, each as long as its user or team is still over the share."""
     standings, found = ShareUsage(seen), []
     part = standings.with_claim(claim)
     if part is None or part > 1:

@@ -60,7 +60,6 @@ class RunTimes:
     """The run times of past workspaces."""
 
     def __init__(self, runs: Iterable[PastRun] = ()) -> None:
-        """Learn from these runs, the oldest first."""
         self._runs: deque[PastRun] = deque()
         self._seconds: dict[object, list[float]] = {}
         """Run times in ascending order: of all, of each user, and of each length of lifetime."""
@@ -99,7 +98,6 @@ class RunTimes:
         return latest if seconds is None else min(latest, max(since + seconds, now + LEAST_WAIT_SECONDS))
 
     def _drawn(self, lease: Lease, age_seconds: float, draw: int) -> float | None:
-        """Return a run time of more than ``age_seconds``; None if no past workspace ran for longer."""
         *own, everybody = (
             (seconds, bisect_right(seconds, age_seconds))
             for group in _groups(lease.key.user_created, lease.request.lifetime_seconds)
@@ -113,7 +111,6 @@ class RunTimes:
 
 
 def _groups(user_created: str, lifetime_seconds: float) -> tuple[object, ...]:
-    """Return the groups of runs that a run belongs to, the closest first: its user, its lifetime to the half, all."""
     length = round(2 * log2(lifetime_seconds)) if 0 < lifetime_seconds < inf else None
     return (user_created, ("lifetime", length), None)
 
@@ -123,7 +120,6 @@ def _one_of(seconds: list[float], first: int, fraction: float) -> float | None:
 
 
 def _fraction(name: str) -> float:
-    """Return a number from 0 to 1 that looks random and is the same for each name. A checksum is not random enough."""
     return int.from_bytes(blake2b(name.encode(), digest_size=4).digest(), "big") / 2**32
 
 
@@ -224,7 +220,6 @@ class _Forecast:
             self._end_until(at)
 
     def _next(self, at: float, steps: int) -> float:
-        """Return the next moment at which the decision may change."""
         following = min(self._ends[0][0] if self._ends else inf, self._changes[-1] if self._changes else inf)
         if following < inf and steps >= MOST_EXACT_STEPS:
             following = max(following, at + COARSE_STEP * (at - self._seen.now))
@@ -237,7 +232,6 @@ class _Forecast:
         return replace(self._seen, now=at, leases=self._leases.seen(), kept=kept, accounts=accounts)
 
     def _held_at(self, then: Snapshot) -> tuple[HeldGpus, ...]:
-        """Return the GPUs of class holds. They are chosen when a hold begins or ends, which is often enough."""
         if then.now >= self._held_until:
             self._held = class_hold_gpus(then)
             edges = (at for held in self._held for at in held.opening if at > then.now)
@@ -260,7 +254,6 @@ class _Forecast:
         heappush(self._ends, (max(self._end_of(running, at), at + LEAST_WAIT_SECONDS), claim.id))
 
     def _end_until(self, at: float) -> None:
-        """End the workspaces whose predicted end has passed. Their use still counts in the fair share."""
         while self._changes and self._changes[-1] <= at:
             self._changes.pop()
         while self._ends and self._ends[0][0] <= at < inf:
@@ -276,7 +269,6 @@ class _Forecast:
 
 
 def _as_running(lease: Lease, seen: Snapshot) -> Lease:
-    """Return a lease that holds something as if it ran. A workspace that starts runs from now on."""
     rate = lease.rate or rate_of(seen.kinds.get(lease.kind or ""), lease.request.count)
     if lease.phase is Phase.STOPPING or lease.phase in UP:
         return lease if lease.rate is not None else replace(lease, rate=rate)
@@ -284,7 +276,6 @@ def _as_running(lease: Lease, seen: Snapshot) -> Lease:
 
 
 def _lease_of(claim: Claim, now: float) -> Lease:
-    """Return a waiting lease for a claim. The time that it has waited continues from now on."""
     waited = claim.waited_seconds(now)
     return Lease(
         claim.id, Key("", claim.user_created, claim.id), claim.user, claim.request, {}, claim.asked_at,
@@ -294,7 +285,6 @@ def _lease_of(claim: Claim, now: float) -> Lease:
 
 
 def _changes(seen: Snapshot, claims: Iterable[Claim]) -> set[float]:
-    """Return the moments after now at which a decision may change without the end of a workspace."""
     purse, found = ClaimBudgets(seen), set[float]()
     for claim in claims:
         kinds: Sequence[GpuKind | None] = accepted_kinds(claim.request, seen.kinds) or (None,)

@@ -7,141 +7,19 @@ has seen the last alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from heapq import heappop, heappush
-from math import inf
+from collections.abc import Collection, Iterable, Sequence
 from operator import attrgetter
 from typing import TypeVar
 
 from gpuspawner.core.gpus.fleet import NO_HOST_RESOURCES, Fleet, Gpu, HostResources, Kinds, NodeName, Slot
-from gpuspawner.core.gpus.placement import accepted_kinds, host_resources_of
+from gpuspawner.core.gpus.placement import host_resources_of
 from gpuspawner.core.gpus.pools import Pools, coming_gpus, is_marked, move_marks_to_free_gpus
-from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Lease, Phase
-from gpuspawner.core.queue.fair_share import FairShareUsage, LeaseCharges
-from gpuspawner.core.queue.order import QueueOrder, SortedClaims
+from gpuspawner.core.queue.fair_share import LeaseCharges
 from gpuspawner.core.queue.snapshot import Claim, LeaseEnds, Snapshot, changed_leases, claim_of
 from gpuspawner.core.quotas.budgets import BudgetBalances
-from gpuspawner.core.quotas.limits import Amount, EffectiveLimit, LimitKey
-from gpuspawner.core.quotas.usage import QuotaTally, QuotaUsage
+from gpuspawner.core.quotas.usage import QuotaUsage
 from gpuspawner.core.rules import Accounts, QuotaGrant, Rules
-
-# --- waiting requests
-
-
-_SOON_SECONDS = 1.0
-"""A request is checked this many seconds before it becomes overdue, because sums of times are rounded."""
-
-
-@dataclass
-class _Takers:
-    """The requests that count towards one limit, by id, and the most that one of them takes."""
-
-    bound: EffectiveLimit
-    most: Amount = 0
-    claims: dict[str, Claim] = field(default_factory=dict)
-
-    def matters(self, before: Amount, now: Amount) -> bool:
-        """Return whether a request may have passed the guaranteed share, in either direction."""
-        soft = self.bound.soft
-        return soft is not None and min(before, now) < soft < max(before, now) + self.most
-
-
-class WaitingRequests:
-    """The waiting requests, in the order before a pass."""
-
-    def __init__(self, kinds: Kinds, holdings: QuotaUsage) -> None:
-        """Begin with no request. ``holdings`` are those of the same index."""
-        self.claims: dict[str, Claim] = {}
-        self.lined = SortedClaims()
-        self._takers: dict[LimitKey, _Takers] = {}
-        self._kinds, self._holdings = kinds, holdings
-        self._anew: set[str] = set()
-        self._due: list[tuple[float, str]] = []
-        """A heap of the times at which requests become overdue. An entry counts if it equals the one in ``_due_at``."""
-        self._due_at: dict[str, float] = {}
-        self._standing: QueueOrder | None = None
-        self._policies: Mapping[str, LifecyclePolicy] = {}
-        self._now = -inf
-
-    def add(self, claim: Claim) -> None:
-        """Add a request. It is ordered by the next ``see``."""
-        self.claims[claim.id] = claim
-        self._anew.add(claim.id)
-        for bound, asked in self._takes(claim):
-            takers = self._takers.setdefault(bound.limit_key, _Takers(bound))
-            takers.claims[claim.id], takers.most = claim, max(takers.most, asked)
-
-    def remove(self, name: str) -> None:
-        """Remove a request."""
-        claim = self.claims.pop(name)
-        self.lined.remove(claim)
-        self._anew.discard(name)
-        self._due_at.pop(name, None)
-        for bound, _ in self._takes(claim):
-            takers = self._takers.get(bound.limit_key)
-            if takers is not None and takers.claims.pop(name, None) is not None and not takers.claims:
-                del self._takers[bound.limit_key]
-
-    def see(self, seen: Snapshot, standing: QueueOrder) -> None:
-        """Order the requests by another snapshot, in which nothing is granted yet."""
-        if seen.policies != self._policies or seen.now < self._now:
-            self._anew.update(self.claims)
-        self._policies, self._now, self._standing = seen.policies, seen.now, standing
-        while self._due and self._due[0][0] < seen.now + _SOON_SECONDS:
-            at, name = heappop(self._due)
-            if self._due_at.get(name) == at:
-                del self._due_at[name]
-                self._anew.add(name)
-        for limit_key, before in self._holdings.changed.items():
-            takers = self._takers.get(limit_key)
-            if takers is not None and takers.matters(before, standing.tally.total(limit_key)):
-                self._anew.update(takers.claims)
-        self._holdings.changed.clear()
-        self._judge()
-
-    @contextmanager
-    def and_of(self, also: Claim | None) -> Iterator[None]:
-        """Include one more request for a while. It replaces the request with its id."""
-        if also is None:
-            yield
-            return
-        before = self.claims.get(also.id)
-        self._put(before, also)
-        try:
-            yield
-        finally:
-            self._put(also, before)
-
-    def _put(self, before: Claim | None, after: Claim | None) -> None:
-        if before is not None:
-            self.remove(before.id)
-        if after is not None:
-            self.add(after)
-        self._judge()
-
-    def _judge(self) -> None:
-        standing = self._standing
-        assert standing is not None, "a snapshot was seen"
-        for name in self._anew:
-            claim = self.claims[name]
-            self.lined.add(claim, standing)
-            if not standing.is_overdue(claim) and (at := standing.overdue_at(claim)) < inf:
-                if self._due_at.get(name) != at:
-                    heappush(self._due, (at, name))
-                self._due_at[name] = at
-        self._anew.clear()
-
-    def _takes(self, claim: Claim) -> Iterable[tuple[EffectiveLimit, Amount]]:
-        """Yield each limit that a request counts towards, with the amount, for each kind that it accepts."""
-        for kind in (self._kinds.get(claim.request.gpu or ""), *accepted_kinds(claim.request, self._kinds)):
-            yield from self._holdings.takes(claim, kind)
-
-
-# --- index
-
 
 NO_POOL = ""
 """The pool of leases without a GPU in the fleet."""
@@ -161,7 +39,6 @@ class Index:
     """Data derived from the leases and GPUs of the last snapshot. A pass that changes ``pools`` restores them."""
 
     def __init__(self, seen: Snapshot) -> None:
-        """Derive the data of a snapshot."""
         self._begin(seen)
         self.see(seen)
 
@@ -186,16 +63,12 @@ class Index:
         self.charges = LeaseCharges(seen.kinds)
         self.ends: dict[str, LeaseEnds] = {}
         """The ends by pool. Leases without a GPU are under NOWHERE."""
-        self.waiting = WaitingRequests(seen.kinds, self.holdings)
+        self.claims: dict[str, Claim] = {}
+        """The waiting requests by lease id."""
         self.starts: dict[str, Lease] = {}
         """The leases that are granted and do not run yet."""
         self.ended: list[Lease] = []
         """The leases of the previous snapshot that held something and are gone."""
-
-    @property
-    def claims(self) -> Mapping[str, Claim]:
-        """The waiting requests by lease id."""
-        return self.waiting.claims
 
     def see(self, seen: Snapshot) -> None:
         """Take in a snapshot."""
@@ -222,10 +95,8 @@ class Index:
         if self._scaled and (gone or come or unseen != self._unseen or self._coming is None):
             self._let_come()
         self.charges.go_to(seen.now)
-        self.waiting.see(seen, QueueOrder(seen, QuotaTally(seen, self.holdings), FairShareUsage(seen, self.charges)))
 
     def _move(self, gone: Iterable[Gpu], come: Iterable[Gpu]) -> bool:
-        """Update the GPUs. Return whether a GPU in use has changed or is gone."""
         before = {gpu.id: gpu for gpu in gone}
         for gpu in before.values():
             self._on[gpu.on].pop(gpu.id)
@@ -260,7 +131,7 @@ class Index:
     def _add(self, lease: Lease, seen: Snapshot) -> None:
         self.holdings.add(lease)
         if lease.phase in WAITING:
-            self.waiting.add(claim_of(lease))
+            self.claims[lease.id] = claim_of(lease)
         elif lease.phase in HOLDING:
             self._use(lease.slots, 1)
             self._need(lease, 1)
@@ -274,7 +145,7 @@ class Index:
 
     def _remove(self, lease: Lease) -> None:
         if lease.phase in WAITING:
-            self.waiting.remove(lease.id)
+            del self.claims[lease.id]
         self.holdings.remove(lease)
         if lease.phase in HOLDING:
             self._use(lease.slots, -1)
@@ -384,7 +255,6 @@ class QuotaUsageCache:
     """The use of quotas by leases, kept from one snapshot to the next."""
 
     def __init__(self) -> None:
-        """Know nothing yet."""
         self._known_by: object = None
         self._leases: Collection[Lease] = ()
         self._holdings: QuotaUsage | None = None
@@ -407,7 +277,6 @@ class BudgetBalancesCache:
     """Budget balances, kept from one question to the next. Only changed leases are counted again."""
 
     def __init__(self) -> None:
-        """Know nothing yet."""
         self._known_by: tuple[object, ...] = ()
         self._leases: Collection[Lease] = ()
         self._balances: BudgetBalances | None = None

@@ -254,7 +254,6 @@ def _lacks(claim: Preemption, node: NodeName, ended: Iterable[Lease], seen: Snap
 
 
 def _may_be_had(gpu: Gpu, own: Container[str]) -> bool:
-    """Return whether a GPU may be taken. One of its own may be, even if somebody outside uses it by now."""
     return is_grantable(gpu) and not gpu.is_coming if gpu.id not in own else gpu.healthy and not gpu.closed
 
 
@@ -320,7 +319,6 @@ def _slots(
     left: Mapping[str, Fraction],
     own: Container[str],
 ) -> tuple[Slot, ...]:
-    """Return the GPUs to set aside: those that are already; free ones; the most used; then node, index, id."""
     usable = [gpu for gpu in group if cover.left[gpu.id] >= share]
     usable.sort(key=lambda x: (x.id not in own, left[x.id] < share, left[x.id], x.node, x.index, x.id))
     return tuple(Slot(gpu.id, share) for gpu in usable[:count])

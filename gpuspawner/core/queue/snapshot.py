@@ -53,7 +53,6 @@ class LeaseEnds:
     """The coming ends of leases, the earliest first."""
 
     def __init__(self) -> None:
-        """Begin with no lease."""
         self._running: list[tuple[float, str, Lease]] = []
         self._others: dict[str, Lease] = {}
 
@@ -72,11 +71,9 @@ class LeaseEnds:
             del self._running[bisect_left(self._running, (lease.deadline_at, lease.id), key=_by)]
 
     def __len__(self) -> int:
-        """Return the number of leases whose end may be known."""
         return len(self._running) + len(self._others)
 
     def __iter__(self) -> Iterator[Lease]:
-        """Iterate over all leases in no order."""
         yield from (lease for _, _, lease in self._running)
         yield from self._others.values()
 
@@ -113,19 +110,15 @@ class LeaseView(Collection[Lease]):
     """The leases at one instant. Two views that share a chunk hold the same leases in it."""
 
     def __init__(self, chunks: Mapping[int, tuple[Lease, ...]]) -> None:
-        """Hold chunks by number. A number is never used again."""
         self.chunks = chunks
 
     def __iter__(self) -> Iterator[Lease]:
-        """Iterate over all leases in the order in which they came."""
         return chain.from_iterable(self.chunks.values())
 
     def __len__(self) -> int:
-        """Return the number of leases."""
         return sum(map(len, self.chunks.values()))
 
     def __contains__(self, one: object) -> bool:
-        """Return whether a lease is in the view."""
         return any(one in some for some in self.chunks.values())
 
 
@@ -147,7 +140,6 @@ class LiveLeases:
     """Leases by id, in the order in which they came."""
 
     def __init__(self, leases: Iterable[Lease] = ()) -> None:
-        """Hold these leases."""
         self._number: dict[str, int] = {}
         self._chunks: dict[int, dict[str, Lease]] = {}
         self._seen: dict[int, tuple[Lease, ...]] = {}
@@ -158,7 +150,6 @@ class LiveLeases:
             self.put(lease)
 
     def __iter__(self) -> Iterator[Lease]:
-        """Iterate over the leases."""
         return iter(self.seen())
 
     def get(self, name: str) -> Lease | None:

@@ -20,11 +20,13 @@ from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.quotas.ledger import BUDGET_RULE, amount_per_hour, charged_ms, rate_of
 from gpuspawner.core.quotas.limits import (
+    Requester,
     accounts_bound_elsewhere,
     accounts_of,
     counted_account,
     entries_in_force,
     granted_amount,
+    requester_of,
 )
 from gpuspawner.core.rules import (
     Account,
@@ -45,15 +47,6 @@ LEAST_SECONDS = 600.0
 
 
 _NONE = Fraction(0)
-
-
-@dataclass(frozen=True)
-class Asker:
-    """Who asks, and which team is charged: ``user`` is a name, ``user_created`` who that is."""
-
-    user: str
-    user_created: str
-    team: str = ""
 
 
 @dataclass(frozen=True)
@@ -138,7 +131,6 @@ class BudgetBalances:
         accounts: Accounts,
         grants: Sequence[QuotaGrant] = (),
     ) -> None:
-        """Count what these leases use and set aside; those that wait set nothing aside."""
         self.now, self.zone = now, ZoneInfo(rules.timezone)
         self._rules, self._accounts, self._grants = rules, accounts, grants
         self._now_ms = milliseconds(now)
@@ -168,7 +160,7 @@ class BudgetBalances:
             if live is not None:
                 self._change_sums(account, live, -1)
 
-    def take(self, name: str, asker: Asker, rate: Rate, start: float, seconds: float) -> None:
+    def take(self, name: str, asker: Requester, rate: Rate, start: float, seconds: float) -> None:
         """Count what a pass grants to the lease of this id: it is set aside, as far as the budgets leave it."""
         seconds = self.verdict(asker, rate, start, seconds).seconds
         live = _Live(rate, milliseconds(start), milliseconds(start + seconds))
@@ -187,7 +179,7 @@ class BudgetBalances:
             more_so_far, more_aside = self._uses([live], used, period)
             sums[used, period] = so_far + sign * more_so_far, aside + sign * more_aside
 
-    def of(self, asker: Asker, at: float | None = None) -> list[BudgetBalance]:
+    def of(self, asker: Requester, at: float | None = None) -> list[BudgetBalance]:
         """Return where the budgets that bind somebody stand, in the periods of a time (None: of now)."""
         at_ms = self._now_ms if at is None else milliseconds(at)
         return [
@@ -198,7 +190,6 @@ class BudgetBalances:
         ]
 
     def _rate(self, balance: BudgetBalance) -> Fraction:
-        """Return what runs and starts of a balance's account takes an hour."""
         others = accounts_bound_elsewhere(self._rules.quotas, balance.entry, balance.account.user_created)
         parts = [(1, balance.account), *((-1, other) for other in others)]
         takes = (
@@ -208,7 +199,7 @@ class BudgetBalances:
         )
         return sum(takes, _NONE)
 
-    def verdict(self, asker: Asker, rate: Rate, start: float, seconds: float) -> BudgetVerdict:
+    def verdict(self, asker: Requester, rate: Rate, start: float, seconds: float) -> BudgetVerdict:
         """Return for how long what takes ``rate`` may run from a start (now or later), of the ``seconds`` asked.
 
         Past the end of a period it goes on with the next one's budget, less what is set aside there.
@@ -255,14 +246,12 @@ class BudgetBalances:
         return BudgetBalance(entry, budget, account, period, used, reserved, added, self.zone, self._rules.currency)
 
     def _counted(self, account: Account, budget: Budget, period: TimeSpan) -> tuple[Fraction, Fraction]:
-        """Return what an account has used of a period, and what is set aside."""
         used, reserved = self._sum(account, budget.what, period)
         if period.start_ms <= self._now_ms < period.end_ms:
             used += self._accounts.charged.get((account, budget.what, budget.per), 0)
         return used, reserved
 
     def _sum(self, account: Account, used: BudgetUnit, period: TimeSpan) -> tuple[Fraction, Fraction]:
-        """Return what live leases used of a period so far, and what is set aside there."""
         if account not in self._live:
             return _NONE, _NONE
         sums = self._sums[account]
@@ -271,7 +260,6 @@ class BudgetBalances:
         return sums[used, period]
 
     def _uses(self, live: Iterable[_Live], used: BudgetUnit, period: TimeSpan) -> tuple[Fraction, Fraction]:
-        """Return the same of some, summed up by rate: fractions are slow."""
         so_far: dict[tuple[int, int], Fraction | int] = defaultdict(int)
         aside: dict[tuple[int, int], int] = defaultdict(int)
         for one in live:
@@ -369,10 +357,10 @@ def budget_refusal(verdict: BudgetVerdict, fewer: int, contact: str, now: float)
     balance = verdict.balance
     if balance is None:
         raise ValueError("nothing bounds it")
-    limit = (
-        f"{budget_amount_text(balance.left or _NONE, balance)} of {budget_text(balance, now)} are left "
-        f"({budget_amount_text(balance.used, balance)} used, {budget_amount_text(balance.reserved, balance)} set aside for what runs)"
+    left, used, aside = (
+        budget_amount_text(value, balance) for value in (balance.left or _NONE, balance.used, balance.reserved)
     )
+    limit = f"{left} of {budget_text(balance, now)} are left ({used} used, {aside} set aside for what runs)"
     less = f"Ask for {fewer}, stop" if fewer else "Stop"
     remedy = (
         f"They renew {balance.renews(now)}. {less} what you do not need, or ask "
@@ -385,14 +373,8 @@ class ClaimBudgets:
     """What budgets leave claims. What a pass grants is taken from it."""
 
     def __init__(self, seen: Snapshot, balances: BudgetBalances | None = None) -> None:
-        """Count what a snapshot's leases use and set aside. A forecast keeps ``balances`` from one pass to the next."""
         self._seen = seen
         self._balances = balances or BudgetBalances(seen.now, seen.leases, seen.rules, seen.accounts, seen.quota_grants)
-
-    @property
-    def binds(self) -> bool:
-        """Whether there are budgets."""
-        return bool(self._balances.bind)
 
     def held_back(self, claim: Claim, kind: GpuKind | None) -> tuple[str, str] | None:
         """Return the budget that leaves a claim too little now, as a rule and its sentence; None where none does."""
@@ -414,18 +396,13 @@ class ClaimBudgets:
         """Set aside what a claim takes that is granted in this pass."""
         if self._balances.bind:
             rate, seconds = rate_of(kind, claim.request.count), float(claim.request.lifetime_seconds)
-            self._balances.take(claim.id, _asker(claim), rate, self._seen.now, seconds)
+            self._balances.take(claim.id, requester_of(claim), rate, self._seen.now, seconds)
 
     def _short(self, claim: Claim, kind: GpuKind | None) -> BudgetVerdict | None:
-        """Return what budgets leave a claim where that is too little to start."""
         if not self._balances.bind:
             return None
         seen, request = self._seen, claim.request
         rate, seconds = rate_of(kind, request.count), float(request.lifetime_seconds)
-        verdict = self._balances.verdict(_asker(claim), rate, seen.now, seconds)
+        verdict = self._balances.verdict(requester_of(claim), rate, seen.now, seconds)
         is_short = verdict.balance is not None and verdict.seconds < min_start_seconds(0, seconds, seen.fast)
         return verdict if is_short else None
-
-
-def _asker(claim: Claim) -> Asker:
-    return Asker(claim.user or claim.request.user, claim.user_created, claim.request.team)

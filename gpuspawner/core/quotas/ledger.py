@@ -351,9 +351,9 @@ def _text(value: object) -> str:
     return value.strip()
 
 
-def show_grant_amount(charged_amount: QuotaAmount) -> str:
+def show_grant_amount(amount: QuotaAmount) -> str:
     """Return an amount as people read it: ``4 GPUs``, ``2 h100``, ``20 GPU h``."""
-    what, kind, number = charged_amount
+    what, kind, number = amount
     if what is LimitedResource.MEMORY:
         return show_bytes(int(number))
     text = f"{float(number):.3f}".rstrip("0").rstrip(".")

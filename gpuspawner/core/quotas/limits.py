@@ -106,7 +106,7 @@ class Requester(NamedTuple):
 
     user: str
     user_created: str
-    team: str
+    team: str = ""
 
 
 class LimitKey(NamedTuple):
@@ -155,8 +155,8 @@ def effective_limits(
     return tuple(found)
 
 
-def _short(requested_amount: Fraction) -> Amount:
-    return requested_amount.numerator if requested_amount.denominator == 1 else requested_amount
+def _short(amount: Fraction) -> Amount:
+    return amount.numerator if amount.denominator == 1 else amount
 
 
 def requested_amount(limit: Limit, request: Request, kind: GpuKind | None) -> Amount:
@@ -203,21 +203,22 @@ class LimitUsage(NamedTuple):
     now: float = 0.0
 
 
-def format_number(requested_amount: Amount) -> str:
+def format_number(amount: Amount) -> str:
     """Return ``4`` or ``0.5``."""
-    return f"{float(requested_amount):.4g}" if requested_amount.denominator > 1 else str(requested_amount.numerator)
+    return f"{float(amount):.4g}" if amount.denominator > 1 else str(amount.numerator)
 
 
-def show_amount(limit: Limit, requested_amount: Amount, kinds: Kinds) -> str:
+def show_amount(limit: Limit, amount: Amount, kinds: Kinds) -> str:
     """Return ``4 GPUs``, ``2 A100 80 GB``, ``1 workspace``, ``8 CPU`` or ``64 GiB memory``."""
     if limit.what is LimitedResource.CPU:
-        return f"{_plain(limit, requested_amount)} CPU"
+        return f"{_plain(limit, amount)} CPU"
     if limit.what is LimitedResource.MEMORY:
-        return f"{_plain(limit, requested_amount)} memory"
+        return f"{_plain(limit, amount)} memory"
     if limit.what is LimitedResource.KIND:
-        return f"{format_number(requested_amount)} {kinds[limit.kind].title_anywhere if limit.kind in kinds else limit.kind}"
+        title = kinds[limit.kind].title_anywhere if limit.kind in kinds else limit.kind
+        return f"{format_number(amount)} {title}"
     unit = "workspace" if limit.what is LimitedResource.WORKSPACES else "GPU"
-    return f"{format_number(requested_amount)} {unit}{'' if requested_amount == 1 else 's'}"
+    return f"{format_number(amount)} {unit}{'' if amount == 1 else 's'}"
 
 
 def quota_refusal(bound: EffectiveLimit, use: LimitUsage, count: int, kinds: Kinds, contact: str) -> RequestRefused:
@@ -271,7 +272,8 @@ def share_sentence(bound: EffectiveLimit, use: LimitUsage, kinds: Kinds) -> str:
     limit, soft, held = bound.limit, bound.soft or 0, use.own + use.others
     if bound.entry.whom in SHARED_HOLDERS:
         holder = f"team {bound.entry.subject}" if bound.entry.whom is QuotaScope.TEAM else "all together"
-        return f"With this {holder} would have {show_amount(limit, held + use.asked, kinds)}; the share is {format_number(soft)}."
+        total = show_amount(limit, held + use.asked, kinds)
+        return f"With this {holder} would have {total}; the share is {format_number(soft)}."
     if limit.what is LimitedResource.GPUS and use.asked == 1 and held.denominator == 1:
         return f"This is your {ordinal(int(held) + 1)} GPU; your share is {format_number(soft)}."
     return (
@@ -297,28 +299,17 @@ def limit_line(bound: EffectiveLimit, held: Amount, waiting: Amount, kinds: Kind
     return f"{line}, {_plain(limit, waiting)} waited for" if waiting else line
 
 
-def _plain(limit: Limit, requested_amount: Amount) -> str:
-    """Return an amount without its unit, memory with it."""
+def _plain(limit: Limit, amount: Amount) -> str:
     if limit.what is LimitedResource.MEMORY:
-        return show_bytes(float(requested_amount)) if requested_amount else "none"
-    return (
-        show_cpu(float(requested_amount))
-        if limit.what is LimitedResource.CPU and requested_amount
-        else format_number(requested_amount)
-    )
+        return show_bytes(float(amount)) if amount else "none"
+    return show_cpu(float(amount)) if limit.what is LimitedResource.CPU and amount else format_number(amount)
 
 
-def _bare(limit: Limit, requested_amount: Amount, kinds: Kinds) -> str:
-    """Return an amount in a refusal, which begins with ``GPUs:`` where they are counted."""
-    return (
-        format_number(requested_amount)
-        if limit.what is LimitedResource.GPUS
-        else show_amount(limit, requested_amount, kinds)
-    )
+def _bare(limit: Limit, amount: Amount, kinds: Kinds) -> str:
+    return format_number(amount) if limit.what is LimitedResource.GPUS else show_amount(limit, amount, kinds)
 
 
 def _less(limit: Limit, left: Amount, asked: Amount, count: int, kinds: Kinds) -> str:
-    """Return what could be asked for instead, "" where nothing could."""
     if limit.what is LimitedResource.WORKSPACES:
         return ""
     if limit.what in GPU_RESOURCES:

@@ -182,7 +182,6 @@ def show_resource(resource: str, amount: int) -> str:
 
 
 def _refused(asked: Amounts, resource: str, bound: str, possible: int) -> RequestRefused:
-    """Return the refusal of what is beyond ``bound``, which has a place for the amount that is possible."""
     field = resource.removeprefix("limits.") if resource in COMMON_RESOURCES else "count"
     whole, could = _in_their_terms(asked, resource, possible)
     ask = f"Ask for {show_resource(resource, could)}" if possible else "Ask an administrator to raise it"
@@ -199,7 +198,6 @@ def _too_large(asked: Amounts, resource: str, most: int, beside: str) -> Request
 
 
 def _in_their_terms(asked: Amounts, resource: str, bound: int) -> tuple[int, int]:
-    """Return what was asked, and what could be at a bound, where only a part of it is guaranteed."""
     whole = asked.get(LIMIT_OF_REQUEST.get(resource, resource), asked[resource])
     return whole, bound * whole // asked[resource]
 

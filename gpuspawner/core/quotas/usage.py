@@ -6,7 +6,7 @@ also what waits, of a team's or everybody's only what is held. Where others have
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
@@ -96,16 +96,13 @@ class QuotaUsage:
     """What leases hold of each limit, and what waits for those of users."""
 
     def __init__(self, kinds: Kinds, rules: Rules, grants: Sequence[QuotaGrant], now: float) -> None:
-        """Count nothing yet, by the limits that hold ``now``."""
         self.held: dict[LimitKey, _Taken] = {}
         self.waiting: dict[LimitKey, _Taken] = {}
         self.counts = any(quota.limits for quota in rules.quotas)
         """Whether there is anything to count."""
         self._kinds, self._rules, self._grants, self._now = kinds, rules, grants, now
         self._bounds: dict[Requester, tuple[EffectiveLimit, ...]] = {}
-        self.changed: dict[LimitKey, Amount] = {}
-        """What was held of the limits that changed since somebody cleared this."""
-        self._taken_of: dict[str, list[tuple[LimitKey, _Taken]]] = {}
+        self._taken_of: dict[str, list[_Taken]] = {}
         self._takes: dict[str, tuple[Request, dict[str, Takes]]] = {}
         """What each lease takes as it asks, by kind."""
 
@@ -120,17 +117,13 @@ class QuotaUsage:
             much = requested_amount(bound.limit, lease.request, kind)
             if much and (holds or not bound.of_all):
                 taken = (self.held if holds else self.waiting).setdefault(bound.limit_key, _Taken())
-                if holds:
-                    self.changed.setdefault(bound.limit_key, taken.total)
                 taken.add(lease, much)
-                taken_of.append((bound.limit_key, taken))
+                taken_of.append(taken)
 
     def remove(self, lease: Lease) -> None:
         """Count a lease no more."""
         self._takes.pop(lease.id, None)
-        for limit_key, taken in self._taken_of.pop(lease.id, ()):
-            if taken is self.held.get(limit_key):
-                self.changed.setdefault(limit_key, taken.total)
+        for taken in self._taken_of.pop(lease.id, ()):
             taken.remove(lease)
 
     def takes(self, claim: Claim, kind: GpuKind | None) -> Takes:
@@ -170,7 +163,6 @@ class QuotaTally:
     """What is taken of each limit: by leases, and by what a pass grants, which it adds."""
 
     def __init__(self, seen: Snapshot, holdings: QuotaUsage | None = None) -> None:
-        """Take the leases of a snapshot. ``holdings`` are those of its leases, where they are kept."""
         self._seen = seen
         self._all = quota_usage_of(seen) if holdings is None else holdings
         self._held, self._waiting = self._all.held, self._all.waiting
@@ -178,13 +170,7 @@ class QuotaTally:
         """Whether there is anything to count."""
         self._more: dict[LimitKey, Amount] = {}
         """What a pass granted, less what it gave back."""
-        self._granted: dict[str, list[tuple[LimitKey, Amount]]] = {}
         self._ends: dict[LimitKey, list[tuple[float, Amount]]] = {}
-
-    @property
-    def granted_of(self) -> Collection[LimitKey]:
-        """The limits of which a pass granted something, or gave something back."""
-        return self._more.keys()
 
     def bounds(self, who: Requester) -> tuple[EffectiveLimit, ...]:
         """Return the limits in force for somebody."""
@@ -261,29 +247,12 @@ class QuotaTally:
 
     def take(self, claim: Claim, kind: GpuKind | None) -> None:
         """Count what is granted in this pass, in place of what the lease with its id holds."""
-        granted = self._granted.setdefault(claim.id, [])
         for bound, asked in self.takes(claim, kind):
             had = self._held.get(bound.limit_key, _NONE).of.get(claim.id)
             much = asked if had is None else asked - had[0]
             self._more[bound.limit_key] = self._more.get(bound.limit_key, 0) + much
-            granted.append((bound.limit_key, much))
-
-    def give(self, one: Claim | Lease) -> list[LimitKey]:
-        """Count no more what a lease holds, or a claim was granted; return of which buckets that was."""
-        if not self.counts:
-            return []
-        freed = self._granted.pop(one.id, [])
-        if isinstance(one, Lease):
-            taken = (
-                (x.limit_key, self._held.get(x.limit_key, _NONE).of.get(one.id)) for x in self.bounds(requester_of(one))
-            )
-            freed = [(limit_key, much[0]) for limit_key, much in taken if much is not None]
-        for limit_key, much in freed:
-            self._more[limit_key] = self._more.get(limit_key, 0) - much
-        return [limit_key for limit_key, _ in freed]
 
     def _frees_at(self, limit_key: LimitKey, short: Amount) -> float:
-        """Return when so much more of a limit is free by the ends that are known; infinite where nothing tells."""
         if limit_key not in self._ends:
             now = self._seen.now
             ends = sorted((end_at(x, now), much) for much, x in self._held.get(limit_key, _NONE).of.values())

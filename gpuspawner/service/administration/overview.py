@@ -1,164 +1,205 @@
-"""The console's first page: what does not work, the map, the next ends, who waits and who borrows."""
+"""The first admin page: problems, the state of all GPUs, the queue, workspaces above their share, and the next ends."""
 
 from __future__ import annotations
 
-from math import inf
-from typing import Any
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
-from gpuspawner.core.gpus.fleet import Fleet
-from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease, Phase
 from gpuspawner.core.queue.fair_share import ShareUsage
 from gpuspawner.service.administration.gpu_map import (
-    NODES_SHOWN,
+    CLASSES,
+    ORDER,
     WORDS,
-    foreign_holders,
-    kind_counts,
-    machines,
-    matching,
-    shown,
+    KindCount,
+    count_by_kind,
+    count_foreign_holders,
 )
-from gpuspawner.service.administration.live_lists import DEFAULT_NAME, queue_rows
-from gpuspawner.service.administration.people import person_page
-from gpuspawner.service.administration.problems import Trouble, troubles
-from gpuspawner.service.engine.gpu_states import STATES, SeenGpu, seen_gpus
+from gpuspawner.service.administration.live_lists import DEFAULT_NAME, kind_title, present_queue_rows
+from gpuspawner.service.administration.problems import find_problems
+from gpuspawner.service.engine.gpu_states import SeenGpu, seen_gpus
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.web.lists import Column, Filter, Table, Wanted
+from gpuspawner.service.store.usage_sums import UsageAmounts
+from gpuspawner.service.web.admin_page import AdminPage
+from gpuspawner.service.web.lists import Table, parse_list_state
 
-FIRST = 6
-"""How many of the next ends, of who waits and of who borrows the page names; the lists have all."""
-
-GPUS = Table(
-    "gpus",
-    (
-        Column("node", "Node"),
-        Column("cluster", "Cluster"),
-        Column("zone", "Zone"),
-        Column("spot", "Spot"),
-        Column("index", "GPU", "number"),
-        Column("kind", "Kind"),
-        Column("state", "State"),
-        Column("user", "Held by", "link"),
-        Column("note", "Note", "words"),
-    ),
-    (
-        Filter("node", "Node", within=("node",)),
-        Filter("state", "With a GPU that is", tuple((state, shown(state)) for state in STATES)),
-        Filter("kind", "Kind", within=("kind",)),
-    ),
-    sort="node",
-)
-"""The map's rows, one a GPU."""
+SHOWN = 5
+"""How many requests, workspaces above their share and next ends the page names. The lists have all."""
+NAMES_SHOWN = 3
+MAX_ENDED = 100
+"""The number of the last ended workspaces that show whether a template fails."""
+NO_LIST = Table("overview", ())
 
 
-def gpu_rows(parts: Parts) -> list[dict[str, Any]]:
-    """Return a row for each GPU of the fleet."""
-    return [_gpu_row(parts, one) for one in seen_gpus(parts)]
+@dataclass(frozen=True)
+class NextEnd:
+    """A workspace that ends soon, when and why."""
+
+    at: float
+    page: str
+    name: str
+    gpus: str
+    why: str
 
 
-def _gpu_row(parts: Parts, one: SeenGpu) -> dict[str, Any]:
-    kind = parts.catalog.gpus.get(one.gpu.pool)
-    users = dict.fromkeys(lease.user for lease in one.holders)
-    return {
-        "id": one.gpu.id,
-        "page": person_page(parts, next(iter(users))) if len(users) == 1 else "",
-        "node": one.gpu.node,
-        "cluster": one.gpu.cluster,
-        "zone": one.gpu.zone,
-        "spot": "spot" if one.gpu.spot else "",
-        "index": one.gpu.index,
-        "kind": kind.title if kind else "no kind",
-        "state": one.state,
-        "user": ", ".join(users) or one.gpu.holder,
-        "note": one.gpu.note,
-    }
+@dataclass(frozen=True)
+class AboveShare:
+    """A workspace above its share. ``times_share`` is use divided by share."""
+
+    page: str
+    name: str
+    gpus: str
+    times_share: float
+    idle_seconds: float
 
 
-def now_view(parts: Parts, wanted: Wanted, ended: list[Lease], disputed: list[Lease]) -> dict[str, Any]:
-    """Return all that the page shows. ``wanted`` filters and pages the map."""
-    seen, kinds, live, now = seen_gpus(parts), parts.catalog.gpus, list(parts.registry), parts.clock.now()
-    nodes = machines(seen, kinds)
-    found = matching(nodes, *(wanted.filters.get(name, "") for name in ("node", "state", "kind")))
-    begin = (wanted.page - 1) * NODES_SHOWN
-    line = sorted((x for x in live if x.phase in WAITING), key=lambda x: _number(parts, x))
-    others = foreign_holders(seen, kinds)
-    found_troubles = troubles(parts, ended, disputed)
-    return {
-        "troubles": found_troubles,
-        "counts": kind_counts(seen, kinds),
-        "notes": {offer.kind: offer.note for offer in parts.queue.offers},
-        "states": [(state, WORDS.get(state, state)) for state in STATES],
-        "others": others[:FIRST],
-        "others_total": len(others),
-        "nodes": found[begin : begin + NODES_SHOWN],
-        "nodes_begin": begin,
-        "nodes_pages": max(1, -(-len(found) // NODES_SHOWN)),
-        "nodes_found": len(found),
-        "nodes_total": len(nodes),
-        "ends": _next_ends(parts, live, now),
-        "queue": sorted(queue_rows(parts, line[:FIRST]), key=lambda row: (row["place"] is None, row["place"] or 0)),
-        "waiting": len(line),
-        "borrowing": parts.queue.seldom("borrowing", lambda: _borrowing(parts)),
-        "facts": _facts(parts, live, now, found_troubles),
-    }
+@dataclass(frozen=True)
+class Figures:
+    """The numbers at the top. ``view_seconds`` is the age of the list of GPUs, None before it is read.
+
+    ``reclaimed`` are the amounts of today, None while the database does not answer.
+    """
+
+    counts: dict[str, int]
+    total: int
+    idle_users: tuple[str, ...]
+    reserved: str
+    waiting: int
+    longest_wait_seconds: float | None
+    reclaimed: UsageAmounts | None
+    disputes: int
+    view_seconds: float | None
+
+    @property
+    def active_percent(self) -> float | None:
+        """The part of all GPUs that is active, in percent."""
+        return 100 * self.counts["busy"] / self.total if self.total else None
 
 
-def _number(parts: Parts, lease: Lease) -> float:
-    """Return a place to sort by: those that nobody knows come last."""
-    number = parts.queue.place(lease).number
-    return inf if number is None else number
+@dataclass(frozen=True)
+class StoredFigures:
+    """What the page reads from the database. It is empty while the database does not answer."""
+
+    ended: tuple[Lease, ...] = ()
+    disputed: tuple[Lease, ...] = ()
+    reclaimed: UsageAmounts | None = None
+    disputes: int = 0
 
 
-def _next_ends(parts: Parts, live: list[Lease], now: float) -> list[dict[str, Any]]:
-    """Return which workspaces end next, and why."""
-    ends = []
-    for lease in live:
+async def read_stored(state: Parts, today: str) -> StoredFigures:
+    """Return what the database has. While it does not answer, the page shows the rest and says so."""
+    store, zone = state.store, state.accounting.zone
+    begin = datetime.fromisoformat(today).replace(tzinfo=zone)
+    try:
+        ended, disputed, sums, disputes = await asyncio.gather(
+            store.read(store.leases.ended, None, MAX_ENDED),
+            store.read(store.leases.disputed, None),
+            store.read(store.usage_sums.of_days, "all", today, today, daily=True),
+            store.read(store.audit_log.count_disputes, begin.timestamp(), (begin + timedelta(days=1)).timestamp()),
+        )
+    except Unavailable:
+        return StoredFigures()
+    amounts = sums[0].amounts if sums else UsageAmounts()
+    return StoredFigures(tuple(ended), tuple(disputed), amounts, disputes)
+
+
+def present_figures(state: Parts, seen: list[SeenGpu], stored: StoredFigures) -> Figures:
+    """Return the numbers at the top of the page."""
+    counts, now, fleet = Counter(one.state for one in seen), state.clock.now(), state.scheduler.fleet
+    idle = Counter(lease.user for one in seen if one.state == "idle" for lease in one.holders)
+    waits = [now - lease.asked_at for lease in state.registry if lease.phase in WAITING]
+    return Figures(
+        {one: counts[one] for one in ORDER},
+        len(seen),
+        tuple(user for user, _ in idle.most_common()),
+        "; ".join(filter(None, (offer.held for offer in state.queue.offers))),
+        len(waits),
+        max(waits, default=None),
+        stored.reclaimed,
+        stored.disputes,
+        now - fleet.observed_at if fleet.complete else None,
+    )
+
+
+def find_next_ends(state: Parts) -> list[NextEnd]:
+    """Return the workspaces that end next."""
+    now, ends = state.clock.now(), []
+    for lease in state.registry:
         if lease.phase not in UP:
             continue
-        at, why = lease.deadline_at, "its time is over"
+        at, why = lease.deadline_at, "end of its run time"
         if lease.notice is not None:
-            at, by = lease.notice.at, lease.notice.by
-            why = "a stronger claim" if lease.notice.preemption else f"announced by {by}: {lease.notice.why}"
-        elif lease.streak.grace_left_seconds is not None and lease.phase.value == "reclaiming":
+            at = lease.notice.at
+            announced = f"stopped by {lease.notice.by}: {lease.notice.why}"
+            why = "for a request with priority" if lease.notice.preemption else announced
+        elif lease.streak.grace_left_seconds is not None and lease.phase is Phase.RECLAIMING:
             at, why = (lease.sampled_at or now) + lease.streak.grace_left_seconds, "idle, unless it is used or kept"
         if at is not None:
             ends.append((at, lease.id, lease, why))
+    ends.sort(key=lambda one: one[:2])
     return [
-        {**_named(parts, lease), "at": at, "why": why, "gpus": len(lease.slots)}
-        for at, _, lease, why in sorted(ends)[:FIRST]
+        NextEnd(at, f"{state.prefix}workspaces/{lease.id}", _name(lease), _gpus(state, lease), why)
+        for at, _, lease, why in ends[:SHOWN]
     ]
 
 
-def _borrowing(parts: Parts) -> list[dict[str, Any]]:
-    """Return who holds GPUs beyond the share that a soft quota gives: who has most of it comes first."""
-    snapshot = parts.allocator.observed.snapshot()
+def find_above_share(state: Parts) -> list[AboveShare]:
+    """Return the workspaces that use more than the share of a soft quota. The one with the most of it comes first."""
+    snapshot = state.allocator.observed.snapshot()
     standings = ShareUsage(snapshot)
     used = ((standings.used(lease), lease) for lease in snapshot.leases if lease.phase in HOLDING)
-    leases = [(part, lease) for part, lease in used if part is not None and part > 1]
-    leases.sort(key=lambda one: (-one[0], one[1].id))
+    above = [(part, lease) for part, lease in used if part is not None and part > 1]
+    above.sort(key=lambda one: (-one[0], one[1].id))
     return [
-        {
-            **_named(parts, lease),
-            "gpus": len(lease.slots),
-            "times_share": float(used),
-            "idle_seconds": lease.streak.idle_seconds,
-        }
-        for used, lease in leases[:FIRST]
+        AboveShare(
+            f"{state.prefix}workspaces/{lease.id}",
+            _name(lease),
+            _gpus(state, lease),
+            float(part),
+            lease.streak.idle_seconds,
+        )
+        for part, lease in above[:SHOWN]
     ]
 
 
-def _named(parts: Parts, lease: Lease) -> dict[str, Any]:
-    page = f"{parts.prefix}workspaces/{lease.id}"
-    return {"id": lease.id, "page": page, "user": lease.user, "workspace": lease.key.server or DEFAULT_NAME}
+def _name(lease: Lease) -> str:
+    return f"{lease.user} / {lease.key.server or DEFAULT_NAME}"
 
 
-def _facts(parts: Parts, live: list[Lease], now: float, found: list[Trouble]) -> dict[str, Any]:
-    """Return how old what is shown is. None is not known."""
-    sampled = [x.sampled_at or x.running_at or x.phase_since for x in live if x.phase in UP and x.slots]
-    fleet: Fleet = parts.scheduler.fleet
-    return {
-        "running": sum(lease.phase in UP for lease in live),
-        "troubles": len(found),
-        "oldest_sample_seconds": now - min(sampled) if sampled else None,
-        "view_seconds": now - fleet.observed_at if fleet.complete else None,
-        "catalog": parts.in_force.version,
-    }
+def _gpus(state: Parts, lease: Lease) -> str:
+    return f"{len(lease.slots)} × {kind_title(state.catalog, lease.kind)}" if lease.slots else "no GPU"
+
+
+class OverviewPage(AdminPage):
+    """GET: the page."""
+
+    tab = "overview"
+
+    async def get(self) -> None:
+        """Answer the page."""
+        state = self.parts
+        parse_list_state(NO_LIST, self.arguments_of_address())
+        stored = await read_stored(state, self.today())
+        # From here on nothing is awaited, so the page shows one moment.
+        seen = seen_gpus(state)
+        kinds: list[KindCount] = count_by_kind(state, seen)
+        waiting = [lease for lease in state.registry if lease.phase in WAITING]
+        first = sorted(waiting, key=lambda lease: (state.queue.place(lease).number or len(waiting) + 1, lease.asked_at))
+        self.show(
+            "admin_overview.html",
+            problems=find_problems(state, stored.ended, stored.disputed),
+            figures=present_figures(state, seen, stored),
+            kinds=kinds,
+            key=[(CLASSES.get(x, x), WORDS[x].capitalize()) for x in ORDER],
+            simulated=any(kind.simulated for kind in kinds),
+            others=count_foreign_holders(seen, state.catalog.gpus)[:SHOWN],
+            queue=present_queue_rows(state, first[:SHOWN]),
+            above=state.queue.seldom("above share", lambda: find_above_share(state)),
+            ends=find_next_ends(state),
+            running=sum(lease.phase in UP for lease in state.registry),
+            names_shown=NAMES_SHOWN,
+            catalog_version=state.in_force.version,
+        )

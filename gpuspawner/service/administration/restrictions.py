@@ -68,14 +68,28 @@ def title_of(state: Parts, one: Restriction) -> str:
     begins = f" from {show_time(one.begins_at, now)}" if one.begins_at > now else ""
     until = "" if one.until is None else f" until {show_time(one.until, now)}"
     kind, are = gpu_title(one.target, state.catalog), "is" if one.count == 1 else "are"
+    exempt = f"{one.whom} is" if one.target else f"Workspaces of {one.whom} are"
     effect = {
-        RestrictionKind.DRAIN: f"Nothing new starts on {one.target}",
-        RestrictionKind.QUARANTINE: f"The GPU {one.whom or one.target} is given to nobody new",
-        RestrictionKind.PAUSE: f"No {kind} is given" if one.target else "Nothing is given to anybody",
+        RestrictionKind.DRAIN: f"No new workspace starts on {one.target}",
+        RestrictionKind.QUARANTINE: f"No new workspace gets the GPU {one.whom or one.target}",
+        RestrictionKind.PAUSE: f"No workspace gets {kind}" if one.target else "No new workspace starts",
         RestrictionKind.RESERVE: f"{one.count} {kind} {are} reserved for {one.account.called(one.whom)}",
-        RestrictionKind.EXEMPT: f"{one.whom if one.target else f'What {one.whom} runs'} is not judged as idle",
+        RestrictionKind.EXEMPT: f"{exempt} not stopped as idle",
     }
     return f"{effect[one.measure]}{begins}{until}"
+
+
+def target_of(state: Parts, one: Restriction) -> str:
+    """Return the target of a restriction, as people read it."""
+    kind = gpu_title(one.target, state.catalog)
+    targets = {
+        RestrictionKind.DRAIN: one.target,
+        RestrictionKind.QUARANTINE: one.whom or one.target,
+        RestrictionKind.PAUSE: kind if one.target else "All GPUs",
+        RestrictionKind.RESERVE: f"{one.count} {kind} for {one.account.called(one.whom)}",
+        RestrictionKind.EXEMPT: one.whom if one.target else f"All workspaces of {one.whom}",
+    }
+    return targets[one.measure]
 
 
 def present_restriction(state: Parts, one: Restriction) -> models.Restriction:
@@ -97,6 +111,7 @@ def present_restriction(state: Parts, one: Restriction) -> models.Restriction:
         until=one.until,
         lifted=lifted,
         state=_state(one, state.clock.now()),
+        on=target_of(state, one),
     )
 
 
@@ -108,7 +123,7 @@ def _state(one: Restriction, now: float) -> models.RestrictionState:
 
 def lease_title(lease: Lease) -> str:
     """Return the name of a workspace for administrators."""
-    return f"{lease.user}: {lease.key.server or 'default workspace'}"
+    return f"{lease.user} / {lease.key.server or 'default workspace'}"
 
 
 def present_affected(state: Parts, lease: Lease, words: str, ends_at: float | None) -> models.Affected:

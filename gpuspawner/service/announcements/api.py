@@ -11,7 +11,6 @@ from gpuspawner.core.action_events import AnnouncementSent, AnnouncementWithdraw
 from gpuspawner.core.administration import Announcement, AnnouncementAudience, summarize_names
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.units import show_time
-from gpuspawner.service.administration.models import BulkResult
 from gpuspawner.service.announcements import models
 from gpuspawner.service.announcements.models import InboxQuery, MessageInput, MessageUsersInput, PastQuery, ReadInput
 from gpuspawner.service.announcements.presenter import present_inbox, present_message
@@ -78,7 +77,7 @@ async def withdraw_message(actor: Actor, message: str) -> models.Message:
     return present_message(await actor.state.announcements.withdraw(one, actor.person.name, [entry]), actor.now)
 
 
-async def _message_users(actor: Actor, *, body: MessageUsersInput) -> BulkResult:
+async def _message_users(actor: Actor, *, body: MessageUsersInput) -> models.Sent:
     """Send the users of workspaces a message. With ``dry_run`` answer the recipients, and send nothing."""
     users = list(dict.fromkeys(lease.user for lease in await actor.find_leases(body.ids)))
     whom, name = (
@@ -86,23 +85,11 @@ async def _message_users(actor: Actor, *, body: MessageUsersInput) -> BulkResult
         if len(users) == 1
         else (AnnouncementAudience.USERS, summarize_names(users))
     )
-    sent = await _send(actor, whom, name, users, body)
-    people = f"{sent.reaches} {'person' if sent.reaches == 1 else 'people'}: {sent.to_words}"
-    mail = "by mail, too" if sent.mailed else "not by mail: none is set up"
-    words = f"It reaches {people}, until {sent.until_words}; {mail}."
-    return BulkResult(
-        action="message",
-        dry_run=body.dry_run,
-        now=actor.now,
-        reason="",
-        words=f"{words} Nothing was sent yet." if body.dry_run else words,
-        affected=[],
-        refused=[],
-    )
+    return await _send(actor, whom, name, users, body)
 
 
 message_users = Endpoint("post", "", _message_users, Permission.SEND_MESSAGES, audit="message")
-"""The act of a dialog of the console. It has no path of the API."""
+"""The act of a dialog. It has no path of the API."""
 
 
 async def _send(
@@ -143,5 +130,5 @@ def _mails(state: Parts, one: Announcement, reached: Sequence[HubUser]) -> list[
     """Return the mails of an announcement, one for each recipient."""
     until = show_time(one.until, one.made_at)
     text = f"{one.text}\n\n{one.by}, for everybody concerned until {until}.\n\n{state.public_url}/inbox\n"
-    mails = [Mail("", user.name, "message", f"Message from {one.by}", text) for user in reached]
+    mails = [Mail("", user.name, "message", f"Announcement from {one.by}", text) for user in reached]
     return [row for mail in mails for row in state.notifier.rows_of(mail)]

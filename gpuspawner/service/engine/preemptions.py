@@ -206,7 +206,7 @@ class Preemptions:
         claim = new_claim(
             "gpuspawner", now, kind=kind, count=asked.count, account=account, user=wish.claim.user, lease=wish.claim.id
         )
-        found = plan_preemption(claim, seen, over_share(seen), wish.givers)
+        found = plan_preemption(claim, seen, over_share(seen), wish.candidates)
         if found is not None and found.victims:  # where GPUs are free, the queue gives them
             await self._begin(claim, seen, found)
 

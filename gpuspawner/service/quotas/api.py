@@ -125,7 +125,8 @@ async def correct_usage(actor: Actor, *, body: CorrectionInput) -> Correction:
     rate = Rate(gpus=number) if what is BudgetUnit.GPU_HOURS else Rate(price_per_hour=number)
     at_ms = milliseconds(now)
     line = LedgerLine(
-        now, "", account, state.hub_id, user, "", LedgerKind.CORRECTION, date_of(at_ms, state.accounting.zone), at_ms, at_ms,
+        now, "", account, state.hub_id, user, "", LedgerKind.CORRECTION, date_of(at_ms, state.accounting.zone), at_ms,
+        at_ms,
         sign * HOUR_MS, rate, by, body.why,
     )  # fmt: skip
     words = f"{show_grant_amount(QuotaAmount(what, '', number))} {'credited to' if sign < 0 else 'charged to'} {user}"

@@ -8,7 +8,7 @@ from pydantic import Field, PlainValidator, ValidationInfo, WithJsonSchema, fiel
 
 from gpuspawner.core.quotas.ledger import QuotaAmount, parse_correction, parse_grant_amount
 from gpuspawner.service.api.rest import Answer, Body, Query
-from gpuspawner.service.quotas.standing import part_of, rule_id, tag_of
+from gpuspawner.service.quotas.standing import bar_parts, part_of, rule_id, share_percent, tag_of
 from gpuspawner.service.web.inputs import (
     MAX_NAME_LETTERS,
     NAME,
@@ -89,6 +89,23 @@ class Bound(Answer):
     def tag(self) -> str:
         """``full``, ``over the share`` or ""."""
         return tag_of(self)
+
+    @property
+    def bar_parts(self) -> list[tuple[float, str]]:
+        """The used and the reserved percentage, each with its class in the style sheet."""
+        return bar_parts(self, self.used)
+
+    @property
+    def share_percent(self) -> float | None:
+        """The place of the share on a bar, in percent."""
+        return share_percent(self)
+
+    @property
+    def title(self) -> str:
+        """What it limits, as somebody else than its user reads it: ``Team Vision, GPU h a month``."""
+        whose = self.whose.removeprefix("you").strip()
+        whose = whose[:1].upper() + whose[1:]
+        return f"{whose}: {self.what}" if whose else self.what[:1].upper() + self.what[1:]
 
     def text(self, name: str) -> str:
         """Return an amount or a time as people read it, "" for none, and for no waiting requests."""

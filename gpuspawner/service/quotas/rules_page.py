@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
 from fractions import Fraction
-from typing import Any
 from zoneinfo import ZoneInfo
 
 from gpuspawner.catalog import Catalog
@@ -198,7 +197,7 @@ def rules_of(catalog: Catalog, quotas: tuple[Quota, ...], now: float) -> Iterato
     if rules.teams:
         yield RuleWords("teams", "Teams", tuple(team_words(one) for one in rules.teams.values()))
     policies = list(catalog.policies.values())
-    yield RuleWords("order", "Who goes first", tuple(one.format(wait=wait_words(catalog)) for one in ORDER))
+    yield RuleWords("order", "Who goes first", tuple(order_rules(catalog)))
     yield RuleWords("backfill", "Who may pass", (BACKFILL,))
     yield RuleWords("substitutes", "Another GPU instead", (SUBSTITUTES,))
     claims = [CLAIMS, make_room_words(catalog), *policy_words(policies)]
@@ -213,8 +212,6 @@ def rules_of(catalog: Catalog, quotas: tuple[Quota, ...], now: float) -> Iterato
         yield RuleWords("holds", "Classes", tuple(hold_words(one, catalog, now) for one in holds))
 
 
-def rules_view(catalog: Catalog, quotas: tuple[Quota, ...], now: float) -> list[dict[str, Any]]:
-    """Return the rules as JSON and pages have them."""
-    return [
-        {"id": one.id, "title": one.title, "sentences": list(one.sentences)} for one in rules_of(catalog, quotas, now)
-    ]
+def order_rules(catalog: Catalog) -> list[str]:
+    """Return the rules of the order in the queue."""
+    return [one.format(wait=wait_words(catalog)) for one in ORDER]

@@ -11,9 +11,7 @@ from gpuspawner.core.quotas.limits import Requester
 from gpuspawner.core.quotas.usage import QuotaTally
 from gpuspawner.core.rules import Quota, QuotaScope
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.quotas.models import AnyBound
-from gpuspawner.service.quotas.presenter import present_standing
-from gpuspawner.service.quotas.standing import NEAR_SHARE, Standing, budget_standing, limit_standing, part_of
+from gpuspawner.service.quotas.standing import Standing, budget_standing, limit_standing
 from gpuspawner.service.waiting.queue_snapshot import let_others
 
 USERS_AT_A_TIME = 20
@@ -75,13 +73,14 @@ class QuotaSnapshot:
                 yield Requester(names[created], created, team), names[created]
 
 
-async def bounds_near_their_end(state: Parts, count: int) -> list[AnyBound]:
-    """Return the limits and budgets that are nearly used up, or run out before they reset. The fullest come first."""
-    snapshot = await QuotaSnapshot.take(state)
-    found = [(part_of(one) or 0.0, one) for one in await snapshot.all_standings()]
-    near = [one for one in found if one[0] >= NEAR_SHARE or one[1].lasts_until is not None]
-    near.sort(key=lambda one: -one[0])
-    return [present_standing(state, one, snapshot.balances.now) for _, one in near[:count]]
+async def standings_of_all(state: Parts) -> list[Standing]:
+    """Return the limits and budgets of everybody. With thousands of them they are some seconds old."""
+
+    async def make() -> list[Standing]:
+        snapshot = await QuotaSnapshot.take(state)
+        return await snapshot.all_standings()
+
+    return await state.queue.seldom_beside("standings", make)
 
 
 async def names_of(state: Parts) -> dict[str, str]:

@@ -46,6 +46,24 @@ def part_of(one: Fullness) -> float | None:
     return None if percent is None else min(1.0, percent / 100)
 
 
+def bar_parts(one: Fullness, used: float) -> list[tuple[float, str]]:
+    """Return the used and the reserved percentage of a bar, each with its class in the style sheet."""
+    bound = one.soft if one.hard is None else one.hard
+    if not bound:
+        return []
+    used_percent = min(100.0, 100 * used / bound)
+    reserved_percent = min(100.0 - used_percent, 100 * (one.taken - used) / bound)
+    parts = ((used_percent, "gpu"), (reserved_percent, "asked"))
+    return [(round(percent, 1), kind) for percent, kind in parts if percent > 0]
+
+
+def share_percent(one: Fullness) -> float | None:
+    """Return where the share is on a bar, in percent, None without a share below the limit."""
+    if one.soft is None or not one.hard:
+        return None
+    return round(min(100.0, 100 * one.soft / one.hard), 1)
+
+
 def tag_of(one: Fullness) -> str:
     """Return FULL or OVER, else ""."""
     if one.hard is not None and one.taken >= one.hard:
@@ -93,6 +111,12 @@ class Standing:
     def taken(self) -> float:
         """The amount that is used or reserved."""
         return self.used + (self.set_aside or 0.0)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a whole team or everybody uses it together."""
+        entry = self.source.entry if isinstance(self.source, BudgetBalance) else self.source.bound.entry
+        return entry.whom in {QuotaScope.TEAM, QuotaScope.EVERYBODY}
 
 
 def limit_standing(taken: LimitTotals, catalog: Catalog, whose: str = "", user: str = "") -> Standing:

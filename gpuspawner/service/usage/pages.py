@@ -1,4 +1,4 @@
-"""Who used what: the page, CSV and JSON of one view."""
+"""The page Usage with its CSV and JSON."""
 
 from __future__ import annotations
 
@@ -6,170 +6,165 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpuspawner.core.calendar import parse_day
-from gpuspawner.core.quotas.ledger import ledger_lines_until
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.quotas.snapshot import bounds_near_their_end
-from gpuspawner.service.rules.accounting import counted_until, parts_of_lines, parts_of_rest
 from gpuspawner.service.store.statistics import WaitingTimes
 from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart, UsageSum
-from gpuspawner.service.usage import report as use
 from gpuspawner.service.usage.chart import columns_of
-from gpuspawner.service.usage.report import Days
-from gpuspawner.service.waiting.queue_snapshot import let_others
-from gpuspawner.service.web.admin_page import ConsolePage
-from gpuspawner.service.web.lists import chosen, listed, read_wanted
+from gpuspawner.service.usage.report import (
+    BY,
+    BY_TIME,
+    MAX_CHART_DAYS,
+    Period,
+    cost_of_idle,
+    daily_series,
+    parse_by,
+    parse_period,
+    period_choices,
+    present_amounts,
+    present_usage_rows,
+    running_parts,
+    sum_usage,
+    total_of,
+    usage_table,
+)
+from gpuspawner.service.web.admin_page import FORMS, AdminPage
+from gpuspawner.service.web.lists import EXPORTED_DECIMALS, json_rows, list_part, parse_list_state, select_rows
 from gpuspawner.service.web.parsing import refused_as
 
-WASTED_SHOWN, NEAR_SHOWN = 10, 10
-AT_A_TIME = 50
-"""So many workspaces are counted before anything else has its turn."""
+DAY_HOURS, WEEK_DAYS = 24.0, 7
 
 
 @dataclass(frozen=True)
-class _Read:
-    """What was read of the store, and what runs."""
+class _StoredUsage:
+    """What was read from the store, and what runs."""
 
-    stored: list[UsageSum]
+    grouped: list[UsageSum]
     daily: list[UsageSum]
-    by_user: list[UsageSum]
+    by_kind: list[UsageSum]
     waits: WaitingTimes
     disputes: int
     running: list[UsagePart]
 
 
-class UsePage(ConsolePage):
-    """GET [?by=&since=&until=]: use of some days, by user, team, kind, template, node, day or week."""
+class UsagePage(AdminPage):
+    """GET [?by=&since=&until=]: usage of a period by user, team, kind, node, template, day or week."""
 
-    here = "use"
+    tab = "usage"
 
     async def get(self, form: str) -> None:
-        """Answer it in the form asked for."""
-        parts, asked = self.parts, self.asked()
-        priced = any(kind.price_per_hour is not None for kind in parts.catalog.gpus.values())
-        by = use.read_by(self.get_query_argument("by", ""))
-        wanted = read_wanted(use.table_of(by, priced=priced), asked)
-        days = self._days(wanted.kept)
-        read = await self._read(by, days)
-        sums = use.summed(by, read.stored, read.running, days)
-        rows = use.use_rows(by, sums, parts.catalog, f"{parts.prefix}console/people/", priced=priced)
+        """Answer in the wanted form."""
+        state, currency = self.parts, self.parts.catalog.rules.currency
+        priced = any(kind.price_per_hour is not None for kind in state.catalog.gpus.values())
+        by = parse_by(self.get_query_argument("by", ""))
+        wanted = parse_list_state(usage_table(by, priced=priced), self.arguments_of_address())
+        period = self._period(wanted.kept)
+        read = await self._read(by, period)
+        sums = sum_usage(by, read.grouped, read.running, period)
+        rows = present_usage_rows(by, sums, state.catalog, priced=priced)
         if form == ".csv":
-            self.send_csv(f"use-by-{by}-{days.first}-{days.last}", wanted.table.columns, chosen(rows, wanted))
+            self.send_csv(
+                f"usage-by-{by}-{period.first}-{period.last}", wanted.table.columns, select_rows(rows, wanted)
+            )
             return
-        total = use.total_of(sums)
-        told = {
-            "timezone": parts.catalog.rules.timezone,
-            "currency": parts.catalog.rules.currency,
-            "total": {**use.amounts_row(total, priced=priced), **_of_all(total)},
-            "waits": asdict(read.waits),
-            "called_wrong": read.disputes,
-        }
+        total = total_of(sums)
         if form == ".json":
-            self.answer(use.document_of(wanted, by, days, chosen(rows, wanted), {"now": parts.clock.now(), **told}))
+            found = select_rows(rows, wanted)
+            documents = zip(found, json_rows(wanted.table.columns, found), strict=True)
+            self.answer(
+                {
+                    "by": by,
+                    "since": period.first,
+                    "until": period.last,
+                    "now": state.clock.now(),
+                    "timezone": state.catalog.rules.timezone,
+                    "currency": currency,
+                    "total": _total_document(total, priced=priced),
+                    "waits": asdict(read.waits),
+                    "called_wrong": read.disputes,
+                    "rows": [{"key": row.id, **document} for row, document in documents],
+                }
+            )
             return
-        by_day = use.summed("day", read.daily, read.running, days)
-        series = use.series_of(by_day, days)
-        names = use.summed("user", read.by_user, read.running, days)
+        series = daily_series(sum_usage("day", read.daily, read.running, period), period)
+        weekly = period.days > MAX_CHART_DAYS
+        capacity = _capacity(state)
         self.show(
-            "console_use.html",
+            "admin_usage.html",
             by=by,
-            choices=use.BY,
-            days=days,
-            spans=_spans(self.today()),
-            listing=listed(rows, wanted),
-            chart=columns_of(series, weekly=days.count > use.DAYS_CHARTED),
-            series=series,
-            wasted=use.wasted(names, WASTED_SHOWN),
-            quotas=await parts.queue.seldom_beside("quotas near", lambda: bounds_near_their_end(parts, NEAR_SHOWN)),
-            priced=priced,
-            **told,
+            groupings=BY,
+            period=period,
+            choices=period_choices(period, self.today()),
+            list=list_part(rows, wanted),
+            path="console/usage",
+            chart=columns_of(series, weekly=weekly, capacity_hours=capacity * (WEEK_DAYS if weekly else 1)),
+            capacity=capacity,
+            allocated_percent=self._allocated_percent(total, period, capacity),
+            total=present_amounts(total, priced=priced),
+            reclaims=round(total.reclaims),
+            disputes=read.disputes,
+            waits=read.waits,
+            idle_cost=cost_of_idle(sum_usage("kind", read.by_kind, read.running, period)) if priced else None,
+            currency=currency,
         )
 
-    def _days(self, asked: Mapping[str, str]) -> Days:
-        now, zone = self.parts.clock.now(), self.parts.allocator.accounting.zone
+    def _period(self, arguments: Mapping[str, str]) -> Period:
+        now, zone = self.parts.clock.now(), self.parts.accounting.zone
 
-        def read(name: str, text: str) -> str:
+        def parse(name: str, text: str) -> str:
             day: str = refused_as(name, parse_day, text, now, zone)
             return day
 
-        return use.read_days(asked.get("since", ""), asked.get("until", ""), self.today(), read)
+        return parse_period(arguments.get("since", ""), arguments.get("until", ""), self.today(), parse)
 
-    async def _read(self, by: str, days: Days) -> _Read:
-        store, zone = self.parts.store, self.parts.allocator.accounting.zone
-        since = datetime.fromisoformat(days.first).replace(tzinfo=zone).timestamp()
-        until = (datetime.fromisoformat(days.last) + timedelta(days=1)).replace(tzinfo=zone).timestamp()
+    def _times(self, period: Period) -> tuple[float, float]:
+        """Return the beginning of the first day and the end of the last one, in seconds since the epoch."""
+        first, last = (
+            datetime.fromisoformat(day).replace(tzinfo=self.parts.accounting.zone)
+            for day in (period.first, period.last)
+        )
+        return first.timestamp(), (last + timedelta(days=1)).timestamp()
+
+    def _allocated_percent(self, total: UsageAmounts, period: Period, capacity: float) -> float | None:
+        """Return the allocated part of the hours of all GPUs that there are now, in the past part of the period."""
+        since, until = self._times(period)
+        days = (min(until, self.parts.clock.now()) - since) / 86400
+        return min(100.0, 100 * total.allocated / (capacity * days)) if capacity and days > 0 else None
+
+    async def _read(self, by: str, period: Period) -> _StoredUsage:
+        store = self.parts.store
+        since, until = self._times(period)
         of_days = store.usage_sums.of_days
-        by_day, by_user, waits, disputes = await asyncio.gather(
-            store.read(of_days, "all", days.first, days.last, daily=True),
-            store.read(of_days, "user", days.first, days.last),
+        by_day, by_kind, waits, disputes = await asyncio.gather(
+            store.read(of_days, "all", period.first, period.last, daily=True),
+            store.read(of_days, "kind", period.first, period.last),
             store.read(store.estimates.waiting_times, since, until),
             store.read(store.audit_log.count_disputes, since, until),
         )
-        known = {"user": by_user} | dict.fromkeys(use.OF_TIME, by_day)
-        stored = known[by] if by in known else await store.read(of_days, by, days.first, days.last)
-        # Read after the store: what ended meanwhile is told once, or not yet, and never twice.
-        return _Read(stored, by_day, by_user, waits, disputes, await running_parts(self.parts))
+        known = {"kind": by_kind} | dict.fromkeys(BY_TIME, by_day)
+        stored = known[by] if by in known else await store.read(of_days, by, period.first, period.last)
+        # Read after the store, so that a workspace that ended meanwhile counts once or not yet, never twice.
+        return _StoredUsage(stored, by_day, by_kind, waits, disputes, await running_parts(self.parts))
 
 
-async def running_parts(parts: Parts) -> list[UsagePart]:
-    """Return what runs has used so far, which the ledger and its sums get at the end.
-
-    It is counted once in some seconds for all who look. What has ended meanwhile is left out: it is told once.
-    """
-    counted = await parts.queue.seldom_beside("running parts", lambda: _running_parts(parts))
-    now, zone, node_of = parts.clock.now(), parts.allocator.accounting.zone, parts.scheduler.fleet.node_of
-    found = []
-    for lease in parts.registry:
-        one = counted.get(lease.id)
-        if one is None:
-            continue
-        # What a sample has added to the sums meanwhile is told once.
-        same = one.counted_until == counted_until(lease)
-        found += [*one.charged, *(one.rest if same else parts_of_rest(lease, now, zone, node_of))]
-    return found
+def _capacity(state: Parts) -> float:
+    """Return the GPU hours a day of all GPUs that there are now, as quotas count them."""
+    kinds, fleet = state.catalog.gpus, state.scheduler.fleet
+    counts = (kinds[gpu.pool].counts if gpu.pool in kinds else None for gpu in fleet.gpus if not gpu.is_coming)
+    return DAY_HOURS * sum(1.0 if count is None else float(count) for count in counts) if fleet.complete else 0.0
 
 
-class _Running(NamedTuple):
-    """What a workspace that runs has used and the sums do not have: what it is charged, and its time since a sample."""
-
-    counted_until: float
-    charged: list[UsagePart]
-    rest: list[UsagePart]
-
-
-async def _running_parts(parts: Parts) -> dict[str, _Running]:
-    """Return them by the id of their lease. All else goes on meanwhile."""
-    now, zone, node_of = parts.clock.now(), parts.allocator.accounting.zone, parts.scheduler.fleet.node_of
-    found = {}
-    for number, x in enumerate(tuple(parts.registry)):
-        if number % AT_A_TIME == 0:
-            await let_others()
-        charged = list(parts_of_lines(ledger_lines_until(x, now, zone), {x.id: x}, node_of))
-        found[x.id] = _Running(counted_until(x), charged, list(parts_of_rest(x, now, zone, node_of)))
-    return found
-
-
-def _of_all(total: UsageAmounts) -> dict[str, Any]:
-    """Return what is told of the whole alone: how much was measured, and how many stops saved what."""
+def _total_document(total: UsageAmounts, *, priced: bool) -> dict[str, Any]:
+    """Return the total as JSON, with how much was measured, and how many workspaces were reclaimed."""
+    shown = asdict(present_amounts(total, priced=priced))
+    if not priced:
+        del shown["cost"]
     known = total.active + total.idle
-    return {
-        "measured_percent": 100 * known / total.allocated if total.allocated > 0 else None,
-        "reclaims": round(total.reclaims),
-    }
+    shown["measured_percent"] = 100 * known / total.allocated if total.allocated > 0 else None
+    rounded = {name: None if value is None else round(value, EXPORTED_DECIMALS) for name, value in shown.items()}
+    return {**rounded, "reclaims": round(total.reclaims)}
 
 
-def _spans(today: str) -> list[tuple[str, str, str]]:
-    """Return the spans to choose at once: words, first and last day."""
-    last = datetime.fromisoformat(today).date()
-    month = last.replace(day=1)
-    before = (month - timedelta(days=1)).replace(day=1)
-    monday = last - timedelta(days=last.weekday())
-    return [
-        ("This week", monday.isoformat(), today),
-        ("Last week", (monday - timedelta(days=7)).isoformat(), (monday - timedelta(days=1)).isoformat()),
-        ("This month", month.isoformat(), today),
-        ("Last month", before.isoformat(), (month - timedelta(days=1)).isoformat()),
-        ("A year", (last - timedelta(days=365)).isoformat(), today),
-    ]
+ROUTES: list[Any] = [(rf"/console/usage{FORMS}", UsagePage)]

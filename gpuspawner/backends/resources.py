@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from gpuspawner.core.resources.resource import Resource
+from gpuspawner.backends.resources import Resource
 
 
 class Resources(Protocol):

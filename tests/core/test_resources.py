@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from gpuspawner.service.custom_resources.decisions import Do, decide
 from lease_builders import a_lease
 
+from gpuspawner.backends.resources import LIFETIME, Resource
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.resources.deciding import Do, decide
-from gpuspawner.core.resources.resource import LIFETIME, Resource
 
 SPEC = {"user": "alice", "server": "one"}
 

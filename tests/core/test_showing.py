@@ -4,9 +4,9 @@ import json
 from dataclasses import replace
 
 import pytest
+from gpuspawner.service.custom_resources.visible import LONGEST, LONGEST_OPTION, NEW_BYTES, shown
 
-from gpuspawner.core.resources.resource import ENDED, REFUSED, Resource
-from gpuspawner.core.resources.showing import LONGEST, LONGEST_OPTION, NEW_BYTES, shown
+from gpuspawner.backends.resources import ENDED, REFUSED, Resource
 
 SPEC = {"user": "alice", "server": "one", "template": "lab", "lifetime": "8h"}
 

@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 from dataclasses import replace
 
+from gpuspawner.service.custom_resources.controller import Operator
 from service_world import Killed
 
-from gpuspawner.core.resources.resource import Resource
-from gpuspawner.service.operator.operator import Operator
+from gpuspawner.backends.resources import Resource
 
 SPEC = {"user": "ada", "server": "", "template": "pytorch", "lifetime": "8h"}
 

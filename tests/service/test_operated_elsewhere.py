@@ -4,20 +4,20 @@ import json
 from functools import partial
 
 import pytest
+from gpuspawner.service.custom_resources.controller import Operator
+from gpuspawner.service.custom_resources.relay import LEADS_SECONDS, Relay, Seen
+from gpuspawner.service.custom_resources.route import add_operating
 from resource_world import Cluster
 from service_world import PREFIX, SECRET
 from tornado.netutil import bind_sockets
 
+from gpuspawner.backends.resources import Resource
 from gpuspawner.cli.kube.operate import Rounds
 from gpuspawner.core.errors import Conflict, Unavailable
-from gpuspawner.core.resources.resource import Resource
 from gpuspawner.service.api.base import is_spawner
 from gpuspawner.service.app import application
 from gpuspawner.service.connections import LARGEST_DISCARDED_BYTES, PublicServer
 from gpuspawner.service.door import Door
-from gpuspawner.service.operator.operator import Operator
-from gpuspawner.service.operator.relay import LEADS_SECONDS, Relay, Seen
-from gpuspawner.service.operator.route import add_operating
 from gpuspawner.spawner.client import NOT_OURS, LeaseClient
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection
 from dataclasses import replace
 
-from gpuspawner.core.resources.resource import ENDED, READY_AT, REFUSED, Resource
+from gpuspawner.backends.resources import ENDED, READY_AT, REFUSED, Resource
 
 NEW_BYTES = 2**20
 """Of requests for which nothing was asked yet, the oldest first; the others wait until these are judged. Who may make

@@ -7,13 +7,12 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from gpuspawner.backends.resources import Resources
+from gpuspawner.backends.resources import REFUSED, Resource, Resources
 from gpuspawner.catalog.resources.merging import Added, MergeResult
 from gpuspawner.catalog.watched_file import CatalogFile
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.resources.resource import REFUSED, Resource
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.operator.telling import condition, explained
+from gpuspawner.service.custom_resources.status import condition, explained
 
 log = logging.getLogger("gpuspawner.operator")
 

@@ -8,16 +8,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gpuspawner.backends.resources import Resources
+from gpuspawner.backends.resources import ENDED, LIFETIME, REFUSED, SCHEDULED, WAITS, Resource, Resources
 from gpuspawner.catalog import AllRefused, all_words, to_options
 from gpuspawner.core.errors import Conflict, RequestRefused, Superseded, Unavailable
 from gpuspawner.core.leases.lease import UP, Key, Lease
-from gpuspawner.core.resources.deciding import Do, Step, decide, has_seconds, wanted_seconds
-from gpuspawner.core.resources.resource import ENDED, LIFETIME, REFUSED, SCHEDULED, WAITS, Resource
 from gpuspawner.core.units import show_duration
+from gpuspawner.service.custom_resources import telling, wishing
+from gpuspawner.service.custom_resources.decisions import Do, Step, decide, has_seconds, wanted_seconds
 from gpuspawner.service.engine.allocator import StartRequest
 from gpuspawner.service.engine.executor import KeyedExecutor
-from gpuspawner.service.operator import telling, wishing
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.server_names import read_server
 from gpuspawner.service.workspaces.actions import stop

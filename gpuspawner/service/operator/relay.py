@@ -13,11 +13,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gpuspawner.backends.resources import Resources
+from gpuspawner.backends.resources import Resource, Resources
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.resources.resource import Resource
 from gpuspawner.core.units import show_duration
-from gpuspawner.service.operator.operator import Operator
+from gpuspawner.service.custom_resources.controller import Operator
 
 LEADS_SECONDS = 10.0
 """Who was silent for so long leads no more: five rounds."""

@@ -6,8 +6,8 @@ from pydantic import ValidationError
 from tornado.web import Application, HTTPError
 
 from gpuspawner.service.api.internal import SpawnerHandler
-from gpuspawner.service.operator.operator import Operator
-from gpuspawner.service.operator.relay import Relay, Seen
+from gpuspawner.service.custom_resources.controller import Operator
+from gpuspawner.service.custom_resources.relay import Relay, Seen
 from gpuspawner.service.parts import Parts
 
 PATH = "/internal/operator"

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
+from gpuspawner.backends.resources import ENDED, LIFETIME, REFUSED, SCHEDULED, Resource
 from gpuspawner.core.leases.lease import UP, Lease, Phase
-from gpuspawner.core.resources.resource import ENDED, LIFETIME, REFUSED, SCHEDULED, Resource
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.start.schedules import Ready
 from gpuspawner.service.workspaces.presenter import lease_view

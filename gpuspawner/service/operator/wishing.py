@@ -6,12 +6,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from gpuspawner.backends.resources import Resource
 from gpuspawner.catalog import all_words
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.lease import Key, Owner
-from gpuspawner.core.resources.resource import Resource
 from gpuspawner.core.schedules import parse_time_of_day, parse_weekdays
-from gpuspawner.service.operator import telling
+from gpuspawner.service.custom_resources import telling
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.server_names import read_server
 from gpuspawner.service.start.schedules import add_schedule, delete_schedule, present_schedule

@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 from dataclasses import replace
 
-from gpuspawner.service.custom_resources.controller import Operator
 from service_world import Killed
 
 from gpuspawner.backends.resources import Resource
+from gpuspawner.service.custom_resources.controller import Operator
 
 SPEC = {"user": "ada", "server": "", "template": "pytorch", "lifetime": "8h"}
 

@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from gpuspawner.service.custom_resources.status import LONGEST_MESSAGE_BYTES, headline, short, status_of
 from resource_world import SPEC, Cluster, Door
 from service_world import Killed, Life
 
@@ -17,6 +16,7 @@ from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.api.base import Person
+from gpuspawner.service.custom_resources.status import LONGEST_MESSAGE_BYTES, headline, short, status_of
 from gpuspawner.service.workspaces.actions import act
 
 

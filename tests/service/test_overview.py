@@ -7,7 +7,6 @@ from html import unescape
 import page_world
 import pytest
 import requests
-from gpuspawner.service.custom_resources.relay import Relay
 from page_world import NOW, Browser
 
 from gpuspawner.catalog import load_catalog
@@ -16,6 +15,7 @@ from gpuspawner.core.idle.verdicts import SampleKind, Streak
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.outages import DATABASE, GPU_SOURCE, HUB, Outage
+from gpuspawner.service.custom_resources.relay import Relay
 
 IMAGE = "The server did not start: registry.example.org/ml/pytorch:2.9 cannot be pulled."
 

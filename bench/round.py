@@ -21,10 +21,10 @@ from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.catalog import load_catalog, resolve
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Key, Lease, Phase
+from gpuspawner.core.leases.observations import HubServer
 from gpuspawner.service.app import Options, wire
 from gpuspawner.service.clock import SteadyClock
 from gpuspawner.service.engine.allocator import StartRequest
-from gpuspawner.core.leases.observations import HubServer
 from gpuspawner.service.fake import FakeHub, HandClock
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.settings import Settings

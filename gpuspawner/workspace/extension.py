@@ -12,10 +12,10 @@ from jupyter_server.utils import url_path_join
 from tornado import web
 
 from gpuspawner.workspace.home.comes_back import ANSWERS, ComesBack
-from gpuspawner.workspace.home.own_files import Notes
+from gpuspawner.workspace.home.notes import Notes
 from gpuspawner.workspace.home.start import LEASE_VARIABLE, begin
 from gpuspawner.workspace.kernels import watch
-from gpuspawner.workspace.service import tell_lacking
+from gpuspawner.workspace.lacking import tell_lacking
 from gpuspawner.workspace.service import Reply, ServiceClient
 from gpuspawner.workspace.ssh import ConnectHandler, KeysHandler
 from gpuspawner.workspace.sshd import Sshd

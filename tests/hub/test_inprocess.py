@@ -11,8 +11,7 @@ from jupyterhub.tests.utils import add_user, api_request, async_requests, public
 from traitlets.config import Config
 
 from demo.ports import pick_free
-from gpuspawner.spawner import configure
-from gpuspawner.spawner.mixin import GPUSpawnerMixin
+from gpuspawner.spawner import GPUSpawnerMixin, configure
 
 CATALOG = {
     "version": 1,

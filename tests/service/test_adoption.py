@@ -7,8 +7,8 @@ from fractions import Fraction
 import pytest
 from service_world import SECRET
 
-from gpuspawner.core.leases.observations import Running
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.leases.observations import Running
 from gpuspawner.core.rules import LatestEnd, Rate
 from gpuspawner.service.engine.lease_documents import lease_variables
 

@@ -154,7 +154,9 @@ async def test_of_one_person_a_message_waits_for_the_one_before(world, mailbox, 
 
 async def test_who_stops_their_own_hears_nothing_who_is_stopped_by_another_does(world, mailbox):
     own, others = await world.up("ann"), await world.up("bob")
-    await world.parts.engine.begin_stop(own.id, Exit(ExitReason.STOPPED, "ann", "It was stopped by ann, from its page."))
+    await world.parts.engine.begin_stop(
+        own.id, Exit(ExitReason.STOPPED, "ann", "It was stopped by ann, from its page.")
+    )
     await world.parts.engine.begin_stop(
         others.id, Exit(ExitReason.STOPPED, "root", "It was stopped by root, from its page.")
     )
@@ -168,7 +170,9 @@ async def test_a_preemption_that_the_cluster_announces_is_told_at_once(world, ma
 
     lease = await world.up("ann")
     told = transitions.disrupt(lease, "Training job train-77 needs its GPU.", world.clock.now() + 300)
-    await world.registry.save(told, audit=[world.allocator.commits.line(lease, "cluster", events.Disrupted(told.disruption))])
+    await world.registry.save(
+        told, audit=[world.allocator.commits.line(lease, "cluster", events.Disrupted(told.disruption))]
+    )
     await until(lambda: mailbox.received("ann@example.org"))
     ((subject, text),) = mailbox.received("ann@example.org")
     assert subject == "Your workspace is about to be ended"

@@ -15,6 +15,7 @@ from gpuspawner.core.idle.policies import ActivityPolicy, IdlePolicy, KeepPolicy
 from gpuspawner.core.idle.verdicts import SampleKind, Streak, explain
 from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.leases.running_steps import measured
 from gpuspawner.core.outages import HUB, Outage
 from gpuspawner.core.queue.decisions import ReservedForOthers
 from gpuspawner.core.queue.estimates import QueuePosition
@@ -26,8 +27,7 @@ from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.start.consequences import starts_now, stops_when_idle
 from gpuspawner.service.waiting.presenter import wait_range, waits
 from gpuspawner.service.waiting.reasons import kept_free_words
-from gpuspawner.core.leases.running_steps import measured
-from gpuspawner.service.workspaces.idle_words import (idle_words)
+from gpuspawner.service.workspaces.idle_words import idle_words
 from gpuspawner.service.workspaces.models import Unreadable
 from gpuspawner.service.workspaces.presenter import phase_words, present_workspace
 

@@ -18,7 +18,7 @@ from workspace_server import ATTEMPT, LEASE, REPOSITORY, JupyterServer
 
 from gpuspawner.workspace.home import comes_back
 from gpuspawner.workspace.home.comes_back import ComesBack
-from gpuspawner.workspace.home.own_files import Notes
+from gpuspawner.workspace.home.notes import Notes
 from gpuspawner.workspace.home.own_files import NotUsedError
 from gpuspawner.workspace.home.session import (
     MOST_PACKAGES,

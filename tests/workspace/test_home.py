@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuspawner.workspace.home import own_files
-from gpuspawner.workspace.home.own_files import Notes
+from gpuspawner.workspace.home import programs
+from gpuspawner.workspace.home.notes import Notes
 from gpuspawner.workspace.home.own_files import NotUsedError, read_own
-from gpuspawner.workspace.home.start import clone, folder_name
+from gpuspawner.workspace.home.repository import clone, folder_name
 from gpuspawner.workspace.home.start import begin
-from gpuspawner.workspace.home.own_files import REFUSED, read_variables
+from gpuspawner.workspace.home.variables import REFUSED, read_variables
 
 SECRET = "value-that-nobody-may-read"
 
@@ -105,7 +105,7 @@ def test_a_script_that_fails_is_told_and_passed_over_and_what_it_printed_is_for_
 async def test_a_script_is_ended_with_all_that_it_started_once_its_time_is_over(home):
     write(home, "endless.sh", "sleep 300 & echo $!; wait")
     script, output = str(home / ".gpuspawner" / "endless.sh"), home / "output"
-    outcome = await own_files.run(("bash", script), home, output, os.environ, 0.5)
+    outcome = await programs.run(("bash", script), home, output, os.environ, 0.5)
     assert outcome.failure == "it took longer than 0.5 s and was ended"
     status = Path(f"/proc/{outcome.last_line}/stat")
     for _ in range(100):

@@ -13,8 +13,8 @@ from gpuspawner.core.leases import events, exits, transitions
 from gpuspawner.core.leases.disputes import written
 from gpuspawner.core.leases.lease import JOINABLE, UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.lifetimes import deciding_since
-from gpuspawner.service.api.base import Person
 from gpuspawner.core.leases.step_results import EVIDENCE_SECONDS
+from gpuspawner.service.api.base import Person
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.workspaces.restarts import WITH, WITHOUT, next_of, way_of
 from gpuspawner.service.workspaces.warnings import closed_gpus
@@ -83,7 +83,8 @@ async def _consent(parts: Parts, person: Person, lease: Lease, kinds: object, wh
     consented, event = await parts.allocator.asking.consent(waiting, kinds, groups)
     if consented.request == waiting.request:
         return
-    await parts.registry.save(consented, audit=[parts.allocator.commits.line(waiting, person.name, event, where)])
+    line = parts.allocator.commits.line(waiting, person.name, event, where)
+    await parts.registry.save(consented, audit=[line])
     await parts.allocator.give()
 
 
@@ -94,7 +95,8 @@ async def _take(parts: Parts, person: Person, lease: Lease, count: object, where
     groups = await parts.members.now(lease.user, lease.key.owner)
     waiting = parts.registry.get(lease.id) or lease
     reduced, event = await parts.allocator.asking.reduce(waiting, int(str(count)), groups)
-    await parts.registry.save(reduced, audit=[parts.allocator.commits.line(waiting, person.name, event, where)])
+    line = parts.allocator.commits.line(waiting, person.name, event, where)
+    await parts.registry.save(reduced, audit=[line])
     await parts.allocator.give()
 
 
@@ -120,7 +122,9 @@ async def _share(parts: Parts, person: Person, lease: Lease, _sentence: object, 
     if not row.shared:
         await parts.store.write(parts.store.outputs.share, lease.id)
         lease = await parts.registry.find(lease.id) or lease  # it may have ended meanwhile
-        await parts.registry.save(lease, audit=[parts.allocator.commits.line(lease, person.name, events.OutputShared(), where)])
+        await parts.registry.save(
+            lease, audit=[parts.allocator.commits.line(lease, person.name, events.OutputShared(), where)]
+        )
 
 
 async def _dispute(parts: Parts, person: Person, lease: Lease, sentence: object, where: str) -> None:
@@ -142,7 +146,9 @@ async def _answer(parts: Parts, person: Person, lease: Lease, sentence: object, 
     if lease.dispute is not None and (lease.dispute.answer, lease.dispute.answered_by) == (text, person.name):
         return  # a second click
     answered = transitions.answer(lease, text, person.name, parts.clock.now())
-    await parts.registry.save(answered, audit=[parts.allocator.commits.line(lease, person.name, events.Answered(text), where)])
+    await parts.registry.save(
+        answered, audit=[parts.allocator.commits.line(lease, person.name, events.Answered(text), where)]
+    )
 
 
 async def _keep(parts: Parts, person: Person, lease: Lease, _said: object, where: str) -> None:

@@ -15,8 +15,8 @@ from gpuspawner.core.leases.events import Stopped, WarnedIdle
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.lifetimes import deciding_since
-from gpuspawner.core.units import show_bytes, show_cpu, show_duration
 from gpuspawner.core.leases.step_results import EVIDENCE_SECONDS
+from gpuspawner.core.units import show_bytes, show_cpu, show_duration
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine, ReadingRow

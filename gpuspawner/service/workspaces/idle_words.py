@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from gpuspawner.core.idle.policies import IdlePolicy
 from gpuspawner.core.idle.verdicts import Explanation, IdleState
-from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration, show_time
 
 
@@ -27,19 +25,6 @@ def idle_words(seen: Explanation, stops_at: str | None = None) -> str:
     if seen.idle_seconds:
         return f"{so_far}, not counting now: {seen.because}"
     return f"not judged now: {seen.because}" if seen.state is IdleState.UNKNOWN else f"not idle: {seen.because}"
-
-
-def measured(lease: Lease, policy: IdlePolicy | None) -> str:
-    """Return what was measured of an idle workspace, as people read it. ``policy`` is what judges it, if anything."""
-    streak = lease.streak
-    if not lease.slots:
-        return f"Nothing has run in it for {show_duration(round(streak.idle_seconds))} ({streak.because})."
-    count = len(lease.slots)
-    gpus = {1: "The GPU has", 2: "Both GPUs have"}.get(count, f"All {count} GPUs have")
-    peak = "" if streak.peak_percent is None else f" (highest {streak.peak_percent:g} %)"
-    if streak.peak_percent is not None and policy is not None and streak.peak_percent >= policy.below_percent:
-        peak = f" (highest {streak.peak_percent:g} %, held by no process: reading a GPU may wake it)"
-    return f"{gpus} been idle for {show_duration(round(streak.idle_seconds))}{peak}."
 
 
 def hours_words(policy: str, instead_of: str, until: float | None, now: float) -> str:

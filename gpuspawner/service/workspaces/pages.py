@@ -9,9 +9,9 @@ from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.leases.disputes import LONGEST_CHARACTERS
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.lifetimes import deciding_since
+from gpuspawner.core.leases.step_results import EVIDENCE_SECONDS
 from gpuspawner.core.leases.transitions import stops_to_start_again
 from gpuspawner.core.units import show_bytes
-from gpuspawner.core.leases.step_results import EVIDENCE_SECONDS
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.waiting.models import WaitingRequest
 from gpuspawner.service.waiting.presenter import present_queue

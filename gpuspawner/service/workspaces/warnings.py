@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from gpuspawner.core.idle.policies import Mode
 from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.core.leases.memory_kills import is_recent
+from gpuspawner.core.leases.running_steps import measured
 from gpuspawner.core.units import show_bytes, show_duration, show_time
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.preemption.words import notice_words, reaches_into_words
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
 from gpuspawner.service.waiting.reasons import return_words
 from gpuspawner.service.workspaces import models
-from gpuspawner.core.leases.running_steps import measured
 from gpuspawner.service.workspaces.restarts import ways_out
 
 OVERDUE_SECONDS = 15.0

@@ -11,7 +11,7 @@ from typing import Any
 
 from tornado.ioloop import PeriodicCallback
 
-from gpuspawner.workspace.home.own_files import Notes
+from gpuspawner.workspace.home.notes import Notes
 from gpuspawner.workspace.home.own_files import FOLDER, NotUsedError, folder_of
 from gpuspawner.workspace.home.packages import Image, Wanted, find_conda, install
 from gpuspawner.workspace.home.session import (

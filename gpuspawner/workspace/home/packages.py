@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gpuspawner.workspace.home.own_files import run
+from gpuspawner.workspace.home.programs import run
 from gpuspawner.workspace.home.session import Package
 
 INSTALL_SECONDS = 1800.0

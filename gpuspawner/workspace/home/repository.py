@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gpuspawner.workspace.home.own_files import FOLDER
-from gpuspawner.workspace.home.own_files import run
+from gpuspawner.workspace.home.programs import run
 
 VARIABLE = "GPUSPAWNER_REPOSITORY"
 """Set by the spawner; the service has checked it."""

@@ -6,12 +6,12 @@ import asyncio
 import shutil
 from collections.abc import MutableMapping, Sequence
 
-from gpuspawner.workspace.home.own_files import Notes
+from gpuspawner.workspace.home.notes import Notes
 from gpuspawner.workspace.home.own_files import FOLDER, NotUsedError, folder_of, read_own
-from gpuspawner.workspace.home.own_files import run
-from gpuspawner.workspace.home.start import VARIABLE, clone, folder_name
+from gpuspawner.workspace.home.programs import run
+from gpuspawner.workspace.home.repository import VARIABLE, clone, folder_name
 from gpuspawner.workspace.home.tools import Tool, install, show_kernels, ticked
-from gpuspawner.workspace.home.own_files import read_variables
+from gpuspawner.workspace.home.variables import read_variables
 
 LEASE_VARIABLE = "GPUSPAWNER_LEASE_ID"
 """Set in every workspace; elsewhere, as on one's own machine, nothing is done."""

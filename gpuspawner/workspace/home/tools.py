@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuspawner.workspace.home.own_files import Outcome, run
+from gpuspawner.workspace.home.programs import Outcome, run
 
 VARIABLE = "GPUSPAWNER_TOOLS"
 """Set by the spawner: JSON, ``{"template": str, "tools": {name: [package]}}``; the catalog has checked it."""

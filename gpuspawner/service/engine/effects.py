@@ -6,10 +6,10 @@ import asyncio
 import logging
 from weakref import WeakValueDictionary
 
-from gpuspawner.backends.base import Backend
-from gpuspawner.backends.on_stop import (
+from gpuspawner.backends.base import (
     ON_STOP_MARGIN_SECONDS,
     TERMINATED,
+    Backend,
     OnStopResult,
     on_stop_script,
     read_on_stop,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gpuspawner.backends.outages import OutageLog
+from gpuspawner.backends.base import OutageLog
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.observations import HubServer

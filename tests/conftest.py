@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -28,6 +29,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Each test has an event loop of its own. With aiodns, aiohttp opens a resolver for each, and JupyterHub's client closes
 # none: four files each, of the 1,024 that an ordinary user may open.
 aiohttp.connector.DefaultResolver = aiohttp.ThreadedResolver
+
+# Tests with many connections need more files than the 1,024 with which a login begins.
+now_files, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (max(now_files, min(most_files, 65536)), most_files))
 
 # No test is about time: this machine is noisy. `make test-all` asks for more by --hypothesis-profile=thorough.
 for name, examples in (("quick", 25), ("thorough", 100)):

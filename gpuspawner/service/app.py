@@ -32,6 +32,9 @@ from gpuspawner.service.api.base import is_spawner
 from gpuspawner.service.api.routes import ROUTES as API_ROUTES
 from gpuspawner.service.clock import Clock, SteadyClock, WallWatch
 from gpuspawner.service.connections import MOST_STRANGERS, PublicServer, raise_descriptor_limit
+from gpuspawner.service.custom_resources.controller import ROUND_SECONDS, Operator
+from gpuspawner.service.custom_resources.relay import Relay
+from gpuspawner.service.custom_resources.route import add_operating
 from gpuspawner.service.door import STARTING, Door
 from gpuspawner.service.ending import cancelled
 from gpuspawner.service.engine.allocator import Allocator
@@ -56,9 +59,6 @@ from gpuspawner.service.metrics import api as metrics
 from gpuspawner.service.metrics.counters import StoredCounters
 from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.notifications.sender import Notifier
-from gpuspawner.service.operator.operator import ROUND_SECONDS, Operator
-from gpuspawner.service.operator.relay import Relay
-from gpuspawner.service.operator.route import add_operating
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.catalog_reload import reload_of
 from gpuspawner.service.settings import Settings

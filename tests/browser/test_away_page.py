@@ -13,7 +13,7 @@ def test_the_page_of_a_server_that_is_down_stays_the_hubs_own(hub, page, user):
     (pid,) = hub.server_pids(hub.until(user, "running", 60)["id"])
     os.kill(pid, signal.SIGKILL)  # the hub looks every two seconds
     page.goto(f"{hub.url}/user/{user}/lab")
-    expect(page.locator("h1:visible")).to_contain_text("503")
+    expect(page.locator("h1:visible")).to_contain_text("This does not answer now")
     expect(page.locator("body")).to_contain_text("Your server appears to be down", use_inner_text=True)
     expect(page.locator("#gs-away")).to_be_hidden()
 

@@ -184,7 +184,7 @@ def test_a_second_tabs_start_is_told_that_it_changed_nothing(hub):
     eventually(lambda: hub.server("dot")["ready"])
     runs = hub.send(session, second_tab, template="lab", count="2")
     assert (runs.status_code, "This workspace is already running</h1>" in runs.text) == (400, True)
-    assert '<a class="gs-button" href="/hub/home">' in runs.text
+    assert '<a class="gs-button gs-primary" href="/hub/home">' in runs.text
     assert hub.lease("dot")["request"]["count"] == 1
 
 
@@ -314,7 +314,7 @@ def test_a_server_that_dies_by_itself_ends_as_failed_and_its_gpu_goes_to_the_nex
     end = hub.until_ended("hal", "failed")
     assert end["end"]["message"] == "Its server ended by itself. Your files are untouched."
     assert gpus_of(hub.until("hank", "running")) == gpus_of(lease)
-    page = hub.login("hal").get(f"{hub.url}/hub/home", timeout=20)
+    page = hub.login("hal").get(f"{hub.url}/hub/home?hub", timeout=20)
     assert page.status_code == 200
     form = hub.login("hal").get(f"{hub.url}/hub/spawn", timeout=20)
     assert "Its server ended by itself." in form.text, "the next form says how the last one ended"

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpuspawner.catalog import Catalog, resolve_all, what_is_wrong
 from gpuspawner.core.authentication import NONCE, new_nonce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.spawner.client import ask_service
 
+SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z“'\"])")
 ANSWER_SECONDS = 2.0
 """How long a page waits for the service. Arbitrary: it answers in milliseconds, and a page should not seem dead."""
 ENDED_SHOWN = 5
@@ -23,10 +26,9 @@ class Live:
     """What a form shows of the service: its own documents (see ``service.workspaces.presenter``), read once.
 
     ``offers`` is by kind. ``sentence`` says what Start would do, or, where ``refused``, why it would not. ``quota`` is
-    a line for each limit that binds the user. ``team`` is charged where they name none, "" where they must. What they
-    consented to last is ``consents``, by template; ``substitutes`` tells what those of the kind asked for bring now.
-    By option, ``wrong`` says what can't be, and ``understood`` what a size or time was understood to mean.
-    ``cost`` tells what the whole start costs, and leaves of budgets.
+    a line for each limit that binds the user. ``team`` is charged if they name none; it is "" if they must name one.
+    By kind, ``substitutes`` says what accepting it brings now. By option, ``wrong`` says what is not possible, and
+    ``understood`` how a size or time was understood. ``cost`` says what the whole start costs and leaves of budgets.
     """
 
     offers: Mapping[str, Mapping[str, Any]]
@@ -34,11 +36,11 @@ class Live:
     refused: bool = False
     quota: tuple[str, ...] = ()
     team: str = ""
-    consents: Mapping[str, Collection[str]] = field(default_factory=dict)
     substitutes: Mapping[str, str] = field(default_factory=dict)
     wrong: Mapping[str, str] = field(default_factory=dict)
     understood: Mapping[str, str] = field(default_factory=dict)
     cost: tuple[str, ...] = ()
+    starts_now: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,11 @@ class ServiceView:
             refused=bool(error),
             quota=tuple(line["words"] for line in check.get("quota", offers["quota"])),
             team=offers["team"] or "",
-            consents=offers["consents"],
             substitutes={one["kind"]: one["words"] for one in check.get("substitutes", ())},
             wrong={one["field"]: one["words"] for one in told.get("fields", ())},
             understood=told.get("understood", {}),
             cost=tuple(check.get("cost", {}).get("words", ())),
+            starts_now=bool(check.get("starts_now")),
         )
 
     async def workspaces(self) -> tuple[Mapping[str, Any], ...] | None:
@@ -94,6 +96,30 @@ class ServiceView:
         except Unavailable:
             return None
         return json.loads(response.body) if response.code < 500 else None  # noqa: PLR2004 - HTTP's own
+
+
+def judge_offline(catalog: Catalog, chosen: Mapping[str, Any], user: str, otherwise: str) -> Live:
+    """Return what the catalog alone says of choices, while the service does not answer.
+
+    Args:
+        catalog: what the user may choose.
+        chosen: the choices.
+        user: for whom a server starts.
+        otherwise: the sentence, if nothing is wrong with the choices.
+    """
+    found = resolve_all(catalog, chosen, user)
+    return Live(
+        {},
+        what_is_wrong(found.refused) if found.refused else otherwise,
+        refused=bool(found.refused),
+        wrong={one.field: one.beside for one in found.refused},
+        understood=found.understood,
+    )
+
+
+def split_sentences(text: str) -> list[str]:
+    """Return the sentences of a text: the summary of a start shows each on its own."""
+    return SENTENCE_END.split(text)
 
 
 def of_server(workspaces: tuple[Mapping[str, Any], ...] | None, server: str) -> Mapping[str, Any] | None:

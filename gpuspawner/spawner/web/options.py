@@ -130,6 +130,7 @@ class FormOptions(_Base):
         await self.gpu_follow_catalog()
         catalog, groups = self.gpu_catalog, self.gpu_groups()
         offered = visible(catalog, groups)
+        posted = bool(self.user.__dict__.get("gpu_posted"))
         chosen, notes = self._gpu_filled_in(offered)
         # Whoever may start this server reads this form, which must not let them do what only its user may.
         secret = bytes.fromhex(self.gpu_secret())
@@ -148,6 +149,9 @@ class FormOptions(_Base):
             own=not self.gpu_actor(),
             own_ticket=sign_ticket(secret, self.user.name, created, time()) if is_own else "",
             teams=tuple((team, team_title(catalog, team)) for team in teams_of(catalog.rules, groups)),
+            posted=posted,
+            names=bool(self.user.allow_named_servers),
+            hub_prefix=self.hub.base_url,
         )
 
     def _gpu_filled_in(self, offered: Catalog) -> tuple[Mapping[str, Any], list[str]]:

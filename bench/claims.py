@@ -23,9 +23,9 @@ from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.lease import Key, Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.snapshot import Snapshot
-from gpuspawner.schedulers.http.client import Client
+from gpuspawner.schedulers.http.client import SchedulerClient
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
-from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.schedulers.own_queue import InMemoryScheduler
 from tools.install import ROOT
 
 CLAIMS = int(os.environ.get("CLAIMS", "1000"))
@@ -43,11 +43,11 @@ def a_lease(number: int, now: float) -> Lease:
 async def measure(url: str, token: Path) -> None:
     """Tell all, hear where each stands, and tell again that nothing changed."""
     mine = InMemoryScheduler(FakeBackend(fake_gpus("a100", 4)), KINDS)
-    client = HttpScheduler(Client(HttpSchedulerAddress(url, str(token), 30.0), "hub"), mine)
+    client = HttpScheduler(SchedulerClient(HttpSchedulerAddress(url, str(token), 30.0), "hub"), mine)
     await mine.observe(time.time())
     while True:
         try:
-            await client.meet()
+            await client.connect()
             break
         except Unavailable:
             await asyncio.sleep(0.1)

@@ -39,7 +39,7 @@ from tornado.web import Application, RequestHandler
 from gpuspawner.backends.fake import FakeBackend
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.gpus.fleet import Gpu, Slot
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.rules import Rate
@@ -137,7 +137,7 @@ def fill(path: Path, now: float) -> float:
     sums: list[UsagePart] = []
     leases, ledger, audit = [], [], []
     pattern = replace(
-        a_lease(1, now, (Slot("g"),), "a100"), phase=Phase.ENDED, reason=Reason.IDLE, ended_by="gpuspawner"
+        a_lease(1, now, (Slot("g"),), "a100"), phase=Phase.ENDED, reason=ExitReason.IDLE, ended_by="gpuspawner"
     )
     document = _json.dump_python(replace(pattern, message="GPU 0 has done nothing for 40 min."), mode="json")
     for number in range(ENDED):
@@ -236,9 +236,9 @@ def serve(pipe: Connection, folder: str, hub: str, elsewhere: tuple[str, Path] |
         each = GPUS * 4 // 5 // RUNNING
         for number in range(RUNNING):
             gpus = fleet[number * each : (number + 1) * each]
-            await parts.book.save(a_lease(number, now, tuple(Slot(gpu.id) for gpu in gpus), gpus[0].pool))
+            await parts.registry.save(a_lease(number, now, tuple(Slot(gpu.id) for gpu in gpus), gpus[0].pool))
         for number in range(RUNNING, RUNNING + WAITING):
-            await parts.book.save(a_lease(number, now, (), random.Random(number).choice(KINDS)))
+            await parts.registry.save(a_lease(number, now, (), random.Random(number).choice(KINDS)))
         parts.allocator.observed.processes_known = parts.allocator.observed.hub_answers = True
         app = application(parts)
         app.add_handlers(r".*", [("/cpu", Cpu)])
@@ -251,9 +251,9 @@ def serve(pipe: Connection, folder: str, hub: str, elsewhere: tuple[str, Path] |
             await asyncio.sleep(60 / RUNNING)
             if turn % (5 * RUNNING // 60) == 0:
                 await parts.scheduler.observe(parts.clock.now())
-            lease = parts.book.get(f"{turn % RUNNING:06}")
+            lease = parts.registry.get(f"{turn % RUNNING:06}")
             if lease is not None:
-                await parts.book.save(replace(lease, sampled_at=parts.clock.now()))
+                await parts.registry.save(replace(lease, sampled_at=parts.clock.now()))
             turn += 1
 
     asyncio.run(run())

@@ -22,15 +22,15 @@ from dataclasses import replace
 from fractions import Fraction
 
 from gpuspawner.backends.fake import FakeBackend
-from gpuspawner.core.gpus.fleet import Beside, Fleet, Gpu, GpuKind, NodeName, Slot
+from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, HostResources, NodeName, Slot
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.snapshot import LiveLeases, Snapshot
 from gpuspawner.core.quotas.ledger import rate_of
-from gpuspawner.core.rules import Limit, Quota, Rules, Team, What, Whom
-from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.core.rules import Limit, LimitedResource, Quota, QuotaScope, Rules, Team
+from gpuspawner.schedulers.own_queue import InMemoryScheduler
+from gpuspawner.service.engine.scheduler_sync import at_once
 from gpuspawner.service.garbage import look_seldom
-from gpuspawner.service.leases.syncs import at_once
 
 KINDS = {"a100": GpuKind("a100", "A100", 80 * 2**30)}
 NODES = [n for n in (100, 1_000, 10_000) if n <= int(os.environ.get("NODES", "10000"))]
@@ -44,10 +44,10 @@ TEAMS = [f"team{number}" for number in range(10)]
 class Cluster(FakeBackend):
     """A backend whose nodes' CPU and memory are known too."""
 
-    beside: Mapping[NodeName, Beside] = {}
+    host_resources: Mapping[NodeName, HostResources] = {}
 
     async def fleet(self) -> Fleet:
-        return replace(await super().fleet(), beside=self.beside)
+        return replace(await super().fleet(), host_resources=self.host_resources)
 
 
 class World:
@@ -60,14 +60,14 @@ class World:
         self.rules = Rules(
             teams={name: Team(name) for name in TEAMS},
             quotas=(
-                Quota("each", Whom.EACH_USER, limits=(Limit(What.GPUS, soft=Fraction(8), hard=most),)),
-                *(Quota(name, Whom.TEAM, name, (Limit(What.GPUS, soft=share),)) for name in TEAMS),
+                Quota("each", QuotaScope.EACH_USER, limits=(Limit(LimitedResource.GPUS, soft=Fraction(8), hard=most),)),
+                *(Quota(name, QuotaScope.TEAM, name, (Limit(LimitedResource.GPUS, soft=share),)) for name in TEAMS),
             ),
         )
         self.gpus = [Gpu(f"gpu{i}", "a100", f"node{i // 8:05}", i % 8, "A100", 0) for i in range(8 * nodes)]
         self.backend = Cluster(self.gpus)
         if BESIDE:
-            self.backend.beside = {gpu.on: Beside(96_000, 2**40) for gpu in self.gpus}
+            self.backend.host_resources = {gpu.on: HostResources(96_000, 2**40) for gpu in self.gpus}
         self.scheduler = InMemoryScheduler(self.backend, KINDS)
         self.look()
         self.leases = LiveLeases()

@@ -103,8 +103,8 @@ def serve(pipe: Connection, folder: str, hub: str, gpus: int, waiting: int) -> N
         parts = wire(options, load_catalog(CATALOG), FakeBackend(fleet), Settings(), SteadyClock())
         parts.store.open()
         now = parts.clock.now()
-        await parts.book.save(*(a_lease(i, now, held=True) for i in range(gpus)))
-        await parts.book.save(*(a_lease(i, now, held=False) for i in range(gpus, gpus + waiting)))
+        await parts.registry.save(*(a_lease(i, now, held=True) for i in range(gpus)))
+        await parts.registry.save(*(a_lease(i, now, held=False) for i in range(gpus, gpus + waiting)))
         parts.allocator.observed.processes_known = parts.allocator.observed.hub_answers = True
         app = application(parts)
         app.add_handlers(r".*", [("/cpu", Cpu)])
@@ -117,10 +117,10 @@ def serve(pipe: Connection, folder: str, hub: str, gpus: int, waiting: int) -> N
             await asyncio.sleep(1.0)
             if turn % 5 == 0:
                 await parts.scheduler.observe(parts.clock.now())
-            leaves = sorted((x for x in parts.book if x.phase is Phase.PARKED), key=lambda x: x.id)[turn % waiting]
+            leaves = sorted((x for x in parts.registry if x.phase is Phase.PARKED), key=lambda x: x.id)[turn % waiting]
             await parts.allocator.forget(leaves.key)
             comes = a_lease(int(leaves.id), parts.clock.now(), held=False)
-            await parts.book.save(replace(comes, asked_at=parts.clock.now()))
+            await parts.registry.save(replace(comes, asked_at=parts.clock.now()))
             turn += 1
 
     asyncio.run(run())

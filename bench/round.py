@@ -23,9 +23,9 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.service.app import Options, wire
 from gpuspawner.service.clock import SteadyClock
+from gpuspawner.service.engine.allocator import StartRequest
+from gpuspawner.service.engine.hub import HubServer
 from gpuspawner.service.fake import FakeHub, HandClock
-from gpuspawner.service.leases.allocator import Ask
-from gpuspawner.service.observe.hub import HubServer
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.settings import Settings
 
@@ -101,7 +101,7 @@ class World:
     async def ask(self, user: str, count: int = 1) -> Lease:
         self.hub.put(user)
         request = resolve(CATALOG, {"count": count}, user)
-        ask = Ask(Key("hub", self.hub.add(user), ""), user, request, {}, f"start of {user}", "boot")
+        ask = StartRequest(Key("hub", self.hub.add(user), ""), user, request, {}, f"start of {user}", "boot")
         return await self.parts.allocator.acquire(ask)
 
     async def create(self, lease: Lease) -> Lease:
@@ -110,7 +110,7 @@ class World:
         return starting
 
     def phase(self, lease: Lease) -> Phase:
-        found = self.parts.book.get(lease.id)
+        found = self.parts.registry.get(lease.id)
         return found.phase if found is not None else Phase.ENDED
 
     async def rounds(self) -> None:
@@ -163,7 +163,7 @@ async def _grant(world: World, ends: Lease) -> float:
     await world.parts.allocator.release(ends.id, ends.attempt, "stopped", "")
 
     def granted() -> bool:
-        world.parts.book.note_heard(waits.id, world.clock.now())
+        world.parts.registry.note_heard(waits.id, world.clock.now())
         return world.phase(waits) is not Phase.QUEUED
 
     delay = await world.until(granted)
@@ -176,7 +176,7 @@ async def _warning(world: World, lease: Lease) -> float:
     """The cluster says that it is about to end a workspace."""
     found = world.backend.running[lease.id, lease.attempt]
     world.backend.running[lease.id, lease.attempt] = replace(found, disruption="Its node is drained.")
-    delay = await world.until(lambda: bool((x := world.parts.book.get(lease.id)) and x.disruption))
+    delay = await world.until(lambda: bool((x := world.parts.registry.get(lease.id)) and x.disruption))
     world.backend.running[lease.id, lease.attempt] = found
     return delay
 
@@ -187,7 +187,7 @@ async def _parking(world: World, name: str) -> float:
     since = world.clock.now()
     await world.until(lambda: world.phase(waits) is not Phase.QUEUED)
     delay = world.clock.now() - since - world.parts.settings.listen_seconds
-    if world.parts.book.get(waits.id) is not None:
+    if world.parts.registry.get(waits.id) is not None:
         await world.parts.allocator.forget(waits.key)
     world.hub.forget(waits.user)
     return max(0.0, delay)

@@ -90,7 +90,7 @@ def one_round(count: int) -> tuple[float, float]:
         wired = parts(folder, backend, clock)
         for begin in range(0, count, 1000):
             wired.store.save([lease(number, clock.now()) for number in range(begin, min(count, begin + 1000))])
-        asyncio.run(wired.book.load())
+        asyncio.run(wired.registry.load())
         begun = time.perf_counter()
         for _ in range(50):
             wired.store.save([lease(0, clock.now())])
@@ -152,7 +152,7 @@ def latest() -> tuple[int, float, float]:
     with tempfile.TemporaryDirectory() as folder:
         wired = parts(folder, Workspaces(int(MANY * HANGING), PROBE_SECONDS), LoopClock())
         wired.store.save([lease(number, 1e9) for number in range(MANY)])
-        asyncio.run(wired.book.load())
+        asyncio.run(wired.registry.load())
         save = wired.store.save
         sampled_at: dict[str, float] = {}
 
@@ -189,7 +189,7 @@ def memory() -> None:
         leases = [lease(number, clock.now()) for number in range(MANY)]
         wired.store.save(leases)
         fill(Path(folder) / "gpuspawner.sqlite", leases, clock.now())
-        asyncio.run(wired.book.load())
+        asyncio.run(wired.registry.load())
         before = megabytes()
 
         async def run() -> None:

@@ -1,5 +1,8 @@
 """Two scripted colleagues, so that the fleet is not empty: carol-demo works on two GPUs, dave-demo leaves his idle.
 
+Carol asks for her next workspace before she stops the present one, so that two of the four A100 are never free unless
+somebody waits for them. A request for all four always meets a queue, and starts when she stops.
+
 Their workspaces are real, started through the hub's REST API with a token that reaches only these two users' servers.
 """
 
@@ -20,7 +23,8 @@ WORK_SECONDS = 120
 WORK_PERCENT = 30
 """Of two simulated GPUs: it burns as much of one processor core, and a laptop shall stay quiet."""
 PAUSE_SECONDS = 45
-"""Between two rounds: in it, whoever queues gets carol's GPUs."""
+"""Between two rounds of dave, and after a refusal."""
+CAROLS_SERVERS = ("train", "evaluate")
 POLL_SECONDS = 1
 READY_WITHIN_SECONDS = 600
 """A start may wait in the queue; past this it is left to it."""
@@ -50,25 +54,35 @@ class Hub:
         answer = (await AsyncHTTPClient().fetch(request)).body
         return json.loads(answer) if answer else None
 
-    async def start(self, user: str, options: dict[str, Any]) -> bool:
+    async def start(self, user: str, options: dict[str, Any], name: str = "") -> bool:
         """Start a user's workspace; tell whether it was ready in time."""
-        await self.ask("POST", f"/hub/api/users/{user}/server", options)
+        await self.request_start(user, options, name)
         for _ in range(READY_WITHIN_SECONDS // POLL_SECONDS):
-            server = await self.server(user)
+            server = await self.server(user, name)
             if server is None or server["ready"]:
                 return server is not None
             await asyncio.sleep(POLL_SECONDS)
         return False
 
-    async def server(self, user: str) -> dict[str, Any] | None:
+    async def request_start(self, user: str, options: dict[str, Any], name: str = "") -> None:
+        """Ask for a user's workspace, unless it runs or starts."""
+        if await self.server(user, name) is None:
+            await self.ask("POST", _path(f"/hub/api/users/{user}/server", name), options)
+
+    async def stop(self, user: str, name: str = "") -> None:
+        """Stop a user's workspace."""
+        await self.ask("DELETE", _path(f"/hub/api/users/{user}/server", name))
+
+    async def server(self, user: str, name: str = "") -> dict[str, Any] | None:
         """Return the hub's record of a user's workspace, if one runs or starts."""
-        found: dict[str, Any] | None = (await self.ask("GET", f"/hub/api/users/{user}"))["servers"].get("")
+        found: dict[str, Any] | None = (await self.ask("GET", f"/hub/api/users/{user}"))["servers"].get(name)
         return found
 
-    async def run(self, user: str, code: str) -> str:
+    async def run(self, user: str, code: str, name: str = "") -> str:
         """Run ``code`` in a new kernel of a user's workspace; return how that ended, "cut off" with the workspace."""
-        kernel = await self.ask("POST", f"/user/{user}/api/kernels", {"name": "python3"})
-        address = f"{self.url.replace('http', 'ws', 1)}/user/{user}/api/kernels/{kernel['id']}/channels"
+        base = f"/user/{user}/{name}".rstrip("/")
+        kernel = await self.ask("POST", f"{base}/api/kernels", {"name": "python3"})
+        address = f"{self.url.replace('http', 'ws', 1)}{base}/api/kernels/{kernel['id']}/channels"
         channel = await websocket_connect(HTTPRequest(address, headers=self.headers))
         header = {"msg_id": uuid.uuid4().hex, "msg_type": "execute_request", "version": "5.3"}
         content = {"code": code, "silent": False}
@@ -83,11 +97,18 @@ class Hub:
         return "cut off"
 
 
+def _path(path: str, name: str) -> str:
+    return f"{path}s/{name}" if name else path
+
+
 async def carol(hub: Hub, *, fast: bool) -> None:
-    """One round: start, work, stop."""
-    if await hub.start("carol-demo", CAROL | ({"lifetime": CAROL_LIFETIME_FAST} if fast else {})):
-        print(f"demo colleague carol: worked, {await hub.run('carol-demo', CODE)}", flush=True)
-        await hub.ask("DELETE", "/hub/api/users/carol-demo/server")
+    """One round: start, work, ask for the next workspace, stop. The next one waits behind those who wait already."""
+    options = CAROL | ({"lifetime": CAROL_LIFETIME_FAST} if fast else {})
+    for present, following in zip(CAROLS_SERVERS, reversed(CAROLS_SERVERS), strict=True):
+        if await hub.start("carol-demo", options, present):
+            print(f"demo colleague carol: worked, {await hub.run('carol-demo', CODE, present)}", flush=True)
+            await hub.request_start("carol-demo", options, following)
+            await hub.stop("carol-demo", present)
 
 
 async def dave(hub: Hub, *, fast: bool) -> None:  # noqa: ARG001 - played like carol
@@ -102,15 +123,16 @@ async def main(url: str) -> None:
     kept = json.loads((Path(demo["data"]) / "secrets.json").read_text())
     hub = Hub(url, kept["colleagues_token"])
 
-    async def in_rounds(play: Any) -> None:
+    async def in_rounds(play: Any, pause_seconds: float) -> None:
         while True:
             try:
                 await play(hub, fast=demo["fast"] is not None)
             except (HTTPClientError, OSError) as error:  # an ending hub, a queue, a stop by the administrator
                 print(f"demo colleague {play.__name__}: {error}", flush=True)
-            await asyncio.sleep(PAUSE_SECONDS)
+                await asyncio.sleep(PAUSE_SECONDS)
+            await asyncio.sleep(pause_seconds)
 
-    await asyncio.gather(in_rounds(carol), in_rounds(dave))
+    await asyncio.gather(in_rounds(carol, 0), in_rounds(dave, PAUSE_SECONDS))
 
 
 if __name__ == "__main__":

@@ -27,6 +27,12 @@ NO_NEWS = {"fetchNews": "false", "checkForUpdates": False}
 """JupyterLab's settings for a demo that talks to nobody else."""
 SIMULATED_DRIVER = "simulated driver"
 """What every page calls GPUs of NVIDIA's simulated driver. GPUs of our own simulation are called *simulated*."""
+QUEUE_BEHIND_CAROL = (
+    "As bob (a private window), ask for 4 A100: you get a queue position, and the workspace starts by itself."
+)
+QUEUE_BEHIND_ALICE = (
+    "As bob (a private window), ask for all GPUs of alice's kind while she has one: you get a queue position."
+)
 AS_ADMIN = "As admin, open the hub's GPU page: every workspace, the queue, and who stopped what, and why."
 
 
@@ -205,7 +211,7 @@ def welcome(settings: Settings, passwords: Mapping[str, str], machine: Machine) 
         tries=(
             *(_ON_DRIVER if settings.nvidia else _ON_DEMO_GPUS),
             let_it_rest(settings),
-            "As bob (a private window), ask for 4 GPUs: you get a place in the queue, and the start comes unaided.",
+            QUEUE_BEHIND_CAROL if settings.colleagues and machine.simulated else QUEUE_BEHIND_ALICE,
             AS_ADMIN,
         ),
         more=(history if settings.colleagues and machine.simulated else {})

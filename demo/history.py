@@ -21,13 +21,13 @@ from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.evidence import read_evidence
 from gpuspawner.core.idle.policies import LifecyclePolicy
-from gpuspawner.core.leases.endings import Reason
 from gpuspawner.core.leases.events import Stopped
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.quotas.ledger import Line, lines_of_end, rate_of
-from gpuspawner.service.observe.sampler import reading_rows
-from gpuspawner.service.rules.daily_use import parts_of_lines, parts_of_step
+from gpuspawner.core.quotas.ledger import LedgerLine, ledger_lines_of_end, rate_of
+from gpuspawner.service.engine.sampler import reading_rows
+from gpuspawner.service.rules.accounting import parts_of_lines, parts_of_step
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
 from gpuspawner.service.store.usage_sums import UsagePart
 from gpuspawner.simulate.habits import Habits, Sharing, Work
@@ -70,7 +70,7 @@ def main(data: Path, catalog_path: str) -> None:
         # In the order of their ends, each kept no longer than it takes: the audit is told as it was written.
         for lease, rows in merge(*everybody, key=lambda one: one[0].phase_since):
             line = AuditLine(lease.phase_since, lease.id, lease.user, lease.user, Stopped("stopped", lease.message))
-            charged = lines_of_end(replace(lease, phase=Phase.RUNNING), lease, zone)
+            charged = ledger_lines_of_end(replace(lease, phase=Phase.RUNNING), lease, zone)
             store.save([lease], [line], rows, charged, usage=used_of(lease, charged, rows, zone))
         while store.readings.thin(now):
             pass
@@ -101,7 +101,9 @@ def workspaces(
         yield lease, list(readings(lease, session, policy))
 
 
-def used_of(lease: Lease, charged: Sequence[Line], rows: Iterable[ReadingRow], zone: ZoneInfo) -> Iterator[UsagePart]:
+def used_of(
+    lease: Lease, charged: Sequence[LedgerLine], rows: Iterable[ReadingRow], zone: ZoneInfo
+) -> Iterator[UsagePart]:
     """Yield what the service would have added to the sums of use: what was charged, and what samples read each day."""
 
     def node_of(_gpu: str) -> str:
@@ -126,7 +128,7 @@ def a_lease(user: str, kind: str, count: int, start: float, seconds: float, poli
         slots=tuple(Slot(f"demo-{kind}-{number}") for number in range(count)),
         granted_at=start,
         running_at=start,
-        reason=Reason.STOPPED,
+        reason=ExitReason.STOPPED,
         ended_by=user,
         message="Demo: its user stopped it.",
         hub_gone=True,

@@ -24,6 +24,7 @@ RUNS_WITHIN_SECONDS = 600
 READY_WITHIN_SECONDS = 120
 HOPELESS = ("ErrImageNeverPull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError")
 LOOK_SECONDS = 0.3
+ANSWERS_WITHIN_SECONDS = 10
 COUNTED_WITHIN_SECONDS = 60.0
 """Kubernetes counts a restart later than the container ends; so long the pod is looked at after a helper has ended."""
 
@@ -41,6 +42,8 @@ class Hub:
         self.restarts: int | None = None
         """Of the hub, None until it has started: before that an end is a failure."""
         self.looks_until = 0.0
+        self.is_away = False
+        """Whether the API server does not answer. The hub goes on meanwhile, and so do the workspaces."""
 
     @property
     def log_path(self) -> Path:
@@ -111,9 +114,35 @@ class Hub:
         self.helpers[name] = command
         self.running[name] = processes.start(command, cwd=ROOT, env=os.environ, log=self.log)
 
+    def _ask(self) -> str:
+        options = ("--output=json", "--ignore-not-found", f"--request-timeout={ANSWERS_WITHIN_SECONDS}s")
+        return self.place.kubectl("get", *self.pod, *options)
+
     def _seen(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.place.kubectl("get", *self.pod, "--output=json"))
+        return self._parsed(self._ask())
+
+    def _parsed(self, answer: str) -> dict[str, Any]:
+        if not answer:
+            raise StepError("The hub's pod is gone.", self.log_path)
+        found: dict[str, Any] = json.loads(answer)
         return found
+
+    def _seen_if_answered(self) -> dict[str, Any]:
+        """Return the pod, or {} while the API server does not answer. Say when that begins and when it ends."""
+        try:
+            answer = self._ask()
+        except StepError as error:
+            if self.restarts is None:
+                raise
+            self.looks_until = time.monotonic() + COUNTED_WITHIN_SECONDS
+            if not self.is_away:
+                say(f"The API server does not answer. Hub and workspaces go on.\n{error}")
+            self.is_away = True
+            return {}
+        if self.is_away:
+            say("The API server answers again.")
+        self.is_away = False
+        return self._parsed(answer)
 
     def _wait(self, look: Callable[[dict[str, Any]], str], seconds: float) -> None:
         """Wait until ``look`` at the pod finds nothing more to wait for."""
@@ -140,7 +169,8 @@ class Hub:
 
     def _runs_again(self) -> bool:
         """Tell whether the hub runs, and once for each time that it was started again."""
-        pod = self._seen()
+        if not (pod := self._seen_if_answered()):
+            return False
         before, starting = _ended_before(pod), self.restarts is None
         ended = _state(pod).get("terminated") or (before if starting else None)
         if ended and (starting or ended["exitCode"] == 0):

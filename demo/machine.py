@@ -12,10 +12,13 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from gpuspawner.adoption.gpu_models import short_name
 
 CATALOG = Path(__file__).with_name("catalog.yaml")
 QUERY = ["nvidia-smi", "--query-gpu=name,memory.total,compute_cap", "--format=csv,noheader,nounits"]
@@ -32,14 +35,27 @@ def own_gpus() -> Counter[tuple[str, str, str]]:
     return Counter((row[0], row[1], row[2]) for row in rows if len(row) == 3 and row[1].isdigit())  # noqa: PLR2004
 
 
+def kind_names(products: Iterable[str]) -> dict[str, str]:
+    """Return the catalog's name of each product: its model, such as a100, or the whole name if two are of one model."""
+    models = {one: re.sub(r"-[0-9]+gb$", "", slug_of(short_name(one))) for one in products}
+    shared = {model for model, count in Counter(models.values()).items() if count > 1}
+    return {one: slug_of(one) if model in shared or not model else model for one, model in models.items()}
+
+
+def slug_of(name: str) -> str:
+    """Return a name in small letters, digits and hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
 def with_own(catalog: dict[str, Any], own: Counter[tuple[str, str, str]], label: str = "") -> dict[str, Any]:
     """Return a demo's catalog with the machine's or the cluster's own kinds in place of the written ones.
 
-    Titles, which every page shows, carry the ``label``.
+    Titles, which every page shows, carry the ``label``. A user may have all GPUs of
+    a kind, so that another one meets a queue.
     """
-    kinds, counts = {}, {}
+    kinds, counts, names = {}, {}, kind_names(dict.fromkeys(name for name, _, _ in own))
     for (name, memory, compute), count in own.items():
-        slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+        slug = names[name]
         title = f"{name} ({label})" if label else name
         kinds[slug] = {"title": title, "match": name, "memory": f"{memory}{MIB}", "compute": float(compute)}
         counts[slug] = f"1-{count}" if count > 1 else 1
@@ -50,7 +66,19 @@ def with_own(catalog: dict[str, Any], own: Counter[tuple[str, str, str]], label:
         template = {**written, "gpus": counts, "default": {**pytorch["default"], "gpu": next(iter(kinds))}}
         templates = {"pytorch": template, **templates}
     kept = {key: value for key, value in catalog.items() if key != "simulated"}
-    return {**kept, "gpus": kinds, "templates": templates}
+    return {
+        **kept,
+        "gpus": kinds,
+        "templates": templates,
+        "quotas": _quotas(catalog["quotas"], max(own.values(), default=1)),
+    }
+
+
+def _quotas(quotas: dict[str, Any], most: int) -> dict[str, Any]:
+    """Return a demo's quotas in which a user may have at least ``most`` GPUs."""
+    each = quotas["each-user"]
+    hard = max(each["gpus"]["hard"], most)
+    return {**quotas, "each-user": {**each, "gpus": {**each["gpus"], "hard": hard}}}
 
 
 def main(data: Path, label: str = "") -> None:

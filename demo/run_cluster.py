@@ -96,7 +96,7 @@ def welcome(settings: Settings, passwords: Mapping[str, str], place: Place) -> s
             else f"As alice, press Start. Let her GPU work by: {data.shown(place.control)} util --gpu all 64",
             "On the workspace's page, open VS Code instead, or copy the line that opens it by SSH.",
             data.let_it_rest(settings),
-            "As bob (a private window), ask for more GPUs than alice left: a place in the queue.",
+            data.QUEUE_BEHIND_ALICE,
             data.AS_ADMIN,
         ),
         more={

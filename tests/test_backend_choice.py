@@ -14,7 +14,7 @@ from gpuspawner.catalog import load_catalog, load_text
 from gpuspawner.catalog.profile_options import Menu, MenuOption, write_menus
 from gpuspawner.core.errors import CatalogError
 from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.schedulers.by_cluster.scheduler import ByClusterScheduler
+from gpuspawner.schedulers.clusters import ClustersScheduler
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
 from gpuspawner.service.backend_choice import BackendError, choose_backend
 
@@ -101,7 +101,7 @@ async def test_the_scheduler_of_each_cluster_is_asked_by_that_cluster_s_client(t
     catalog = load_text(OWNED)
     chosen = choose_backend(catalog, tmp_path, "h", told(namespace="jhub", kubeconfig=str(tmp_path / "none")))
     scheduler, backend = chosen.scheduler, chosen.backend
-    assert isinstance(scheduler, ByClusterScheduler)
+    assert isinstance(scheduler, ClustersScheduler)
     assert [scheduler.capabilities_of(kind).title for kind in ("a100", "a100@east", "a100@south")] == [
         "",
         "Kueue",
@@ -111,7 +111,7 @@ async def test_the_scheduler_of_each_cluster_is_asked_by_that_cluster_s_client(t
     assert (kueue._api, kueue.namespace) == (backend.clusters["east"].api, "jhub")
     assert backend.clusters["east"].settings.context == "there"
     assert scheduler._others["south"].scheduler._backend is backend.clusters["south"]
-    await chosen.meet()  # one that can't be used stops no start
+    await chosen.connect()  # one that can't be used stops no start
     await chosen.close()
     each = told(all_namespaces=True, namespace="jhub")
     with pytest.raises(BackendError, match="names no namespace of Kueue's queues"):

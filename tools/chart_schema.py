@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import Field, fields
 from typing import Any
 
 import yaml
 
 from gpuspawner.catalog.keys import Key, keys_of
 from gpuspawner.catalog.models import WrittenCatalog
+from gpuspawner.core.text_fields import LOG_FORMATS
+from gpuspawner.service.settings import Settings
 from tools.install import ROOT
 
 VALUES = ROOT / "helm" / "gpuspawner" / "values.yaml"
@@ -22,6 +25,19 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 SCALAR = {"type": ["string", "number", "boolean"]}
 FREE = {"additionalProperties": True}
 TEXTS = {"additionalProperties": {"type": "string"}}
+
+
+def _setting(field: Field[Any]) -> dict[str, Any]:
+    """Return the schema of one of the service's settings, by its default."""
+    if field.name == "log_format":
+        return {"enum": list(LOG_FORMATS)}
+    if isinstance(field.default, tuple):
+        return {"type": "array"}
+    if isinstance(field.default, str):
+        return {"type": "string"}
+    return {"exclusiveMinimum": 0, "type": "integer" if isinstance(field.default, int) else "number"}
+
+
 NARROWER: dict[str, dict[str, Any]] = {
     "hub.url": {"pattern": "^http://.+"},
     "hub.publicUrl": {"pattern": "^(https?://.+)?$"},
@@ -30,7 +46,7 @@ NARROWER: dict[str, dict[str, Any]] = {
     "workspaces.podLabels": TEXTS,
     "workspaces.podNamePrefix": {"minLength": 1, "pattern": "^[a-z0-9]([-.a-z0-9]*)$"},
     "cluster": FREE,
-    "settings": FREE,
+    "settings": {"additionalProperties": False, "properties": {one.name: _setting(one) for one in fields(Settings)}},
     "store.postgresql.url": {"pattern": "^(postgres(ql)?://([^:/@]+@)?[^@]+)?$"},
     "store.postgresql.secretKey": {"minLength": 1},
     "replicas": {"minimum": 1, "maximum": 3},
@@ -91,7 +107,7 @@ def paths(node: dict[str, Any], above: str = "") -> Iterator[tuple[str, dict[str
     """Yield each value that is no group of values, by its path, with its schema."""
     for key, one in node["properties"].items():
         path = f"{above}{key}"
-        if one.get("type") == "object" and "properties" in one:
+        if one.get("type") == "object" and "properties" in one and path not in NARROWER:
             yield from paths(one, f"{path}.")
         else:
             yield path, one

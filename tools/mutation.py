@@ -1,6 +1,6 @@
 """How many small faults the in-process tests find: a mutation score on a random sample.
 
-    python -m tools.mutation            300 faults in core, service/leases, schedulers and the probe; hours on two cores
+    python -m tools.mutation            300 faults in core, service/engine, schedulers and the probe; hours on two cores
     python -m tools.mutation --count 20 --seed 7
 
 First every in-process test runs once with coverage, which tells the tests of each line. Then each fault is written into
@@ -30,7 +30,7 @@ from tools.progress import say
 
 TARGETS = (
     "gpuspawner/core",
-    "gpuspawner/service/leases",
+    "gpuspawner/service/engine",
     "gpuspawner/schedulers",
     "gpuspawner/backends/probe.py",
     "gpuspawner/backends/probe_buffer.py",

@@ -2,7 +2,7 @@
 
 All over the same generated sessions (gpuspawner.simulate.sessions), whose truth is known. Figures do not depend on
 the machine. ``--families`` replays what people do and the generator does not draw, with each source of evidence;
-``--sensitivity`` varies what is arbitrary; ``--docs`` writes picture and tables into docs/idleness.md.
+``--sensitivity`` varies what is arbitrary; ``--docs`` writes the picture and tables of docs/measurements.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from sources import FAMILIES_HEAD, families
 
 from gpuspawner.simulate.sessions import sessions
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs" / "measurements"
+PAGES = {"figures": "idle-stops.md", "families": "idle-families.md"}
 
 
 def main() -> None:
@@ -30,14 +31,14 @@ def main() -> None:
     parser.add_argument("--sensitivity", type=float, metavar="HOURS", help="vary each parameter, over so many hours")
     parser.add_argument("--families", type=int, metavar="COUNT", help="so many sessions of each family, alone")
     parser.add_argument("--only", action="append", default=[], metavar="WORDS", help="families whose name has them")
-    parser.add_argument("--docs", action="store_true", help="write docs/idleness.svg and the tables of idleness.md")
+    parser.add_argument("--docs", action="store_true", help="write the picture and the tables of the documentation")
     asked = parser.parse_args()
     if asked.families:
         found, hours = families(asked.seed, asked.families, asked.only)
         print(table(found, FAMILIES_HEAD))
         if asked.docs:
             command = f"`python bench/idleness --families {asked.families} --seed {asked.seed}`, commit {commit()}"
-            said = f"{asked.families} sessions of each family, {hours:,.0f} session hours in all ({command})."
+            said = f"{asked.families} sessions of each family, {hours:,.0f} session hours ({command})."
             write("families", f"{said}\n\n" + markdown(found, FAMILIES_HEAD))
         return
     rows = figures(sessions(asked.seed, asked.hours), PEERS)
@@ -60,11 +61,11 @@ def commit() -> str:
 
 
 def write(name: str, table: str) -> None:
-    """Put a table between its two markers in docs/idleness.md."""
-    page = DOCS / "idleness.md"
+    """Put a table between its two markers in the page that has them."""
+    page = DOCS / PAGES[name]
     text = page.read_text(encoding="utf-8")
     marked = re.compile(f"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-    assert marked.search(text), f"docs/idleness.md has no place for {name}"
+    assert marked.search(text), f"{page} has no place for {name}"
     page.write_text(marked.sub(lambda found: f"{found[1]}\n{table}\n\n{found[2]}", text), encoding="utf-8")
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from openb import Task, Trace
 from rivals import Policy, pick
 
-from gpuspawner.core.gpus.fragmentation import Ask, Growth, Look
+from gpuspawner.core.gpus.fragmentation import NodeState, PlacementCost, ResourceRequest
 
 
 @dataclass(frozen=True)
@@ -21,16 +21,16 @@ class Placed:
     taken: tuple[float, ...]
 
 
-NO_ROOM = Growth(float("inf"), ())
+NO_ROOM = PlacementCost(float("inf"), ())
 
 
 class Cluster:
     """Nodes, grouped by their looks: a policy is asked once for those that are alike."""
 
-    def __init__(self, nodes: Iterable[Look], seed: int = 0) -> None:
+    def __init__(self, nodes: Iterable[NodeState], seed: int = 0) -> None:
         self._rng = random.Random(seed)
-        self._numbers: dict[Look, int] = {}
-        self._looks: list[Look] = []
+        self._numbers: dict[NodeState, int] = {}
+        self._looks: list[NodeState] = []
         self._alike: dict[int, set[int]] = {}
         """The nodes of each look, by its number: a look is hashed as often as it is made, a number is quick."""
         self._look_of: list[int] = []
@@ -39,7 +39,7 @@ class Cluster:
             self._look_of.append(number)
             self._alike.setdefault(number, set()).add(node)
         self.policy: Policy | None = None
-        self._known: dict[Ask, dict[int, Growth]] = {}
+        self._known: dict[ResourceRequest, dict[int, PlacementCost]] = {}
 
     def follow(self, policy: Policy) -> None:
         """Place by this policy from now on."""
@@ -50,11 +50,11 @@ class Cluster:
         asks = [task.ask, task.ask._replace(pools=task.instead)] if task.instead else [task.ask]
         return next((found for ask in asks if (found := self._place(ask)) is not None), None)
 
-    def look(self, node: int) -> Look:
+    def look(self, node: int) -> NodeState:
         """Return how a node looks now."""
         return self._looks[self._look_of[node]]
 
-    def change(self, node: int, look: Look) -> None:
+    def change(self, node: int, look: NodeState) -> None:
         """Let a node look so from now on."""
         before, after = self._look_of[node], self._number(look)
         self._alike[before].discard(node)
@@ -63,7 +63,7 @@ class Cluster:
         self._look_of[node] = after
         self._alike.setdefault(after, set()).add(node)
 
-    def _place(self, ask: Ask) -> Placed | None:
+    def _place(self, ask: ResourceRequest) -> Placed | None:
         best = self._best(ask)
         if not best:
             return None
@@ -78,7 +78,7 @@ class Cluster:
         self.change(node, look.without(ask, taken))
         return Placed(node, taken)
 
-    def _best(self, ask: Ask) -> list[int]:
+    def _best(self, ask: ResourceRequest) -> list[int]:
         """Return the looks of the nodes that cost the least, none where nothing fits."""
         known = self._known.setdefault(ask, {})
         least, best = NO_ROOM.cost, []
@@ -92,11 +92,11 @@ class Cluster:
                 best.append(number)
         return best
 
-    def _cost(self, look: Look, ask: Ask) -> Growth:
+    def _cost(self, look: NodeState, ask: ResourceRequest) -> PlacementCost:
         assert self.policy is not None, "one is followed"
         return self.policy.cost(look, ask) if look.fits(ask) else NO_ROOM
 
-    def _number(self, look: Look) -> int:
+    def _number(self, look: NodeState) -> int:
         if look not in self._numbers:
             self._numbers[look] = len(self._looks)
             self._looks.append(look)
@@ -111,7 +111,7 @@ def unallocated(trace: Trace, policy: Policy, seed: int, at: tuple[float, ...] =
     """Return the per cent of GPUs that is not allocated once tasks that ask for these parts of the capacity came."""
     cluster = Cluster(trace.nodes, seed)
     cluster.follow(policy)
-    asked, given, came = 0.0, 0.0, Counter[Ask]()
+    asked, given, came = 0.0, 0.0, Counter[ResourceRequest]()
     found: list[float] = []
     for number, task in enumerate(trace.arrivals(seed, max(at)), 1):
         while len(found) < len(at) and asked >= at[len(found)] * trace.capacity:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuspawner.core.gpus.fragmentation import Ask, Look
+from gpuspawner.core.gpus.fragmentation import NodeState, ResourceRequest
 
 LISTS = ("default", "gpuspec10", "gpuspec25", "gpuspec33")
 MEMORY_GIB = {"P100": 16, "T4": 16, "V100M16": 16, "V100M32": 32, "A10": 24}
@@ -28,7 +28,7 @@ def folder() -> Path | None:
 class Task:
     """A task of the list. ``instead`` are the kinds that its user takes where none of those named is free."""
 
-    ask: Ask
+    ask: ResourceRequest
     instead: frozenset[str] = frozenset()
     created: float = 0.0
     seconds: float = 0.0
@@ -42,7 +42,7 @@ class Task:
 class Trace:
     """Nodes, empty, and tasks."""
 
-    nodes: tuple[Look, ...]
+    nodes: tuple[NodeState, ...]
     tasks: tuple[Task, ...]
     gpus: Counter[str] = field(init=False)
     """How many of each kind."""
@@ -75,7 +75,7 @@ def read(place: Path, name: str) -> Trace:
     """
     with (place / "openb_node_list_all_node.csv").open() as lines:
         nodes = tuple(
-            Look(row["model"], (1.0,) * int(row["gpu"]), int(row["cpu_milli"]), int(row["memory_mib"]))
+            NodeState(row["model"], (1.0,) * int(row["gpu"]), int(row["cpu_milli"]), int(row["memory_mib"]))
             for row in csv.DictReader(lines)
         )
     kinds = frozenset(node.pool for node in nodes if node.free)
@@ -88,7 +88,9 @@ def _task(row: dict[str, str], kinds: frozenset[str]) -> Task:
     count = int(row["num_gpu"])
     share = 0.0 if count == 0 else 1.0 if count > 1 else int(row["gpu_milli"]) / 1000
     named = frozenset(filter(None, (row.get("gpu_spec") or "").split("|")))
-    ask = Ask(named & kinds if named else kinds, share, count, int(row["cpu_milli"]), int(row["memory_mib"]))
+    ask = ResourceRequest(
+        named & kinds if named else kinds, share, count, int(row["cpu_milli"]), int(row["memory_mib"])
+    )
     created = float(row.get("creation_time") or 0)
     return Task(ask, created=created, seconds=float(row.get("deletion_time") or created) - created)
 
@@ -112,6 +114,6 @@ def _at_least(named: frozenset[str]) -> frozenset[str]:
     return frozenset(name for name, memory in MEMORY_GIB.items() if memory >= least) - named
 
 
-def how_often(tasks: Sequence[Task]) -> Counter[Ask]:
+def how_often(tasks: Sequence[Task]) -> Counter[ResourceRequest]:
     """Return how often each ask comes."""
     return Counter(task.ask for task in tasks)

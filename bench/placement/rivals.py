@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from gpuspawner.core.gpus.fragmentation import Ask, Demand, Growth, Look
+from gpuspawner.core.gpus.fragmentation import Demand, NodeState, PlacementCost, ResourceRequest
 
 MOST_CPU, MOST_GPUS = 128_000, 8
 """Of any node of the trace: best fit adds up CPU and GPUs as parts of these."""
@@ -18,39 +18,39 @@ class Policy:
     """``cost`` ranks the nodes that fit. ``by_chance``: of equal ones any, else the first by name."""
 
     name: str
-    cost: Callable[[Look, Ask], Growth]
+    cost: Callable[[NodeState, ResourceRequest], PlacementCost]
     by_chance: bool = False
     any_gpu: bool = False
-    learns: Callable[[Mapping[Ask, int]], Policy] | None = field(default=None, repr=False)
+    learns: Callable[[Mapping[ResourceRequest, int]], Policy] | None = field(default=None, repr=False)
     """Where it learns, the policy for what came so far."""
 
 
-def anywhere(look: Look, ask: Ask) -> Growth:
+def anywhere(look: NodeState, ask: ResourceRequest) -> PlacementCost:
     """Random: nothing costs anything."""
-    return Growth(0.0, _tightest(look, ask))
+    return PlacementCost(0.0, _tightest(look, ask))
 
 
-def best_fit(look: Look, ask: Ask) -> Growth:
+def best_fit(look: NodeState, ask: ResourceRequest) -> PlacementCost:
     """BestFit: the least CPU and GPU left on the node."""
     left = sum(look.free) - ask.share * ask.gpus
-    return Growth(((look.cpu or 0) - ask.cpu) / MOST_CPU + left / MOST_GPUS, _tightest(look, ask))
+    return PlacementCost(((look.cpu or 0) - ask.cpu) / MOST_CPU + left / MOST_GPUS, _tightest(look, ask))
 
 
-def packing(look: Look, ask: Ask) -> Growth:
+def packing(look: NodeState, ask: ResourceRequest) -> PlacementCost:
     """Packing: a GPU in part use, then a node in part use, the fewest GPUs free, then a new one."""
     taken, whole = _tightest(look, ask), look.room(1.0)
     if ask.gpus == 0:
-        return Growth(float(bool(look.free)), taken)
+        return PlacementCost(float(bool(look.free)), taken)
     if taken[0] < 1:
-        return Growth(taken[0], taken)
-    return Growth(whole + (1 if whole < len(look.free) else 100), taken)
+        return PlacementCost(taken[0], taken)
+    return PlacementCost(whole + (1 if whole < len(look.free) else 100), taken)
 
 
-def _tightest(look: Look, ask: Ask) -> tuple[float, ...]:
+def _tightest(look: NodeState, ask: ResourceRequest) -> tuple[float, ...]:
     return tuple([one for one in look.free if one >= ask.share][: ask.gpus])
 
 
-def fgd(asks: Mapping[Ask, int], gpus: Mapping[str, int]) -> Policy:
+def fgd(asks: Mapping[ResourceRequest, int], gpus: Mapping[str, int]) -> Policy:
     """Fragmentation gradient descent, as its authors' simulator has it.
 
     Tasks without a GPU count as asks that leave all GPUs unused. The score is a whole number up to 100, as
@@ -59,15 +59,15 @@ def fgd(asks: Mapping[Ask, int], gpus: Mapping[str, int]) -> Policy:
     demand = Demand(asks, gpus, stranded=0, wanted=0)
     without = sum(often for ask, often in asks.items() if not ask.gpus) / sum(asks.values())
 
-    def cost(look: Look, ask: Ask) -> Growth:
+    def cost(look: NodeState, ask: ResourceRequest) -> PlacementCost:
         found = demand.growth(look, ask)
         growth = (1 - without) * found.cost - without * ask.share * ask.gpus
-        return Growth(-math.floor(100 / (1 + math.exp(growth))), found.taken)
+        return PlacementCost(-math.floor(100 / (1 + math.exp(growth))), found.taken)
 
     return Policy("FGD", cost, by_chance=True)
 
 
-def ours(asks: Mapping[Ask, int], gpus: Mapping[str, int], **weights: float) -> Policy:
+def ours(asks: Mapping[ResourceRequest, int], gpus: Mapping[str, int], **weights: float) -> Policy:
     """The product's own."""
     return Policy("gpuspawner", Demand(asks, gpus, **weights).growth)
 
@@ -82,7 +82,9 @@ BEST_FIT = Policy("BestFit", best_fit)
 PACKING = Policy("Packing", packing)
 
 
-def pick(growth: Growth, look: Look, ask: Ask, policy: Policy, rng: random.Random) -> tuple[float, ...]:
+def pick(
+    growth: PlacementCost, look: NodeState, ask: ResourceRequest, policy: Policy, rng: random.Random
+) -> tuple[float, ...]:
     """Return what is free of the GPUs that are taken."""
     if policy.any_gpu and ask.gpus:
         return tuple(rng.sample([one for one in look.free if one >= ask.share], ask.gpus))

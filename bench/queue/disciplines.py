@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpuspawner.core.gpus.fleet import Slot
-from gpuspawner.core.gpus.placement import kinds_of
+from gpuspawner.core.gpus.placement import accepted_kinds
 from gpuspawner.core.gpus.pools import Pools
 from gpuspawner.core.queue.decisions import decide
 from gpuspawner.core.queue.snapshot import Snapshot
@@ -33,12 +33,12 @@ def ours(seen: Snapshot) -> Starts:
 
 def first_come(seen: Snapshot) -> Starts:
     """First come, first served: nobody passes who waits for one of the same kinds."""
-    return _in_turn(seen, pass_by=False, pools=Pools(seen.gpus_as_held, seen.used))
+    return _in_turn(seen, pass_by=False, pools=Pools(seen.placement_fleet, seen.used))
 
 
 def greedy(seen: Snapshot) -> Starts:
     """Plain FGD: whoever fits starts, as they asked."""
-    return _in_turn(seen, pass_by=True, pools=Pools(seen.gpus_as_held, seen.used, {}, seen.demand))
+    return _in_turn(seen, pass_by=True, pools=Pools(seen.placement_fleet, seen.used, {}, seen.demand))
 
 
 def _in_turn(seen: Snapshot, *, pass_by: bool, pools: Pools) -> Starts:
@@ -46,7 +46,7 @@ def _in_turn(seen: Snapshot, *, pass_by: bool, pools: Pools) -> Starts:
     waited_for: set[str] = set()
     nowhere: set[tuple[tuple[str, ...], int]] = set()
     for claim in seen.claims:
-        kinds = kinds_of(claim.request, seen.kinds)
+        kinds = accepted_kinds(claim.request, seen.kinds)
         same = (tuple(kind.name for kind in kinds), claim.request.count)
         if same in nowhere or (not pass_by and any(kind.pool in waited_for for kind in kinds)):
             waited_for |= {kind.pool for kind in kinds}

@@ -14,20 +14,20 @@ from sessions import Session, Workload
 
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.gpus.fragmentation import Demand
-from gpuspawner.core.gpus.placement import UNKNOWN, demand_of
+from gpuspawner.core.gpus.placement import UNKNOWN_DEMAND, sample_demand
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.queue.estimates import (
     EACH_SIDE,
     MOST_ERRORS,
     WINDOW_SECONDS,
-    Outcome,
+    EstimateOutcome,
     PastPoint,
     StartEstimate,
     chance_to_show,
     estimate_starts,
     later_requests,
-    queue_places,
-    range_of,
+    queue_positions,
+    shown_range,
 )
 from gpuspawner.core.queue.forecasts import MOST_FORECAST, RunTimes, past_run
 from gpuspawner.core.queue.index import Index
@@ -85,7 +85,7 @@ class _Cluster:
     ends: list[tuple[float, str]] = field(default_factory=list)
     used: dict[Account, float] = field(default_factory=dict)
     used_at: float = 0.0
-    demand: Demand = UNKNOWN
+    demand: Demand = UNKNOWN_DEMAND
     learnt_at: float = float("-inf")
     run_times: RunTimes = field(default_factory=RunTimes)
     asked: list[Session] = field(default_factory=list)
@@ -97,7 +97,7 @@ class _Cluster:
         self.used_at = self.now
         leases = (*self.running.values(), *self.waiting.values())
         if self.now >= self.learnt_at + LEARN_SECONDS:
-            self.demand = demand_of((x.request for x in leases), self.work.kinds, self.work.fleet)
+            self.demand = sample_demand((x.request for x in leases), self.work.kinds, self.work.fleet)
             self.learnt_at = self.now
         accounts = Accounts(decayed_gpu_seconds=self.used)
         return Snapshot(self.now, self.work.kinds, leases, self.work.fleet, accounts=accounts, demand=self.demand)
@@ -155,13 +155,15 @@ def _tell(cluster: _Cluster, new: Sequence[Served], past: Mapping[str, Sequence[
     if not new:
         return
     seen, at = cluster.snapshot(), cluster.now
-    places = queue_places(seen, run_times=cluster.run_times)
-    outcomes = [Outcome(x.low_seconds, x.high_seconds, 0, 0, actual) for x, actual in past[AT_ONCE][-MOST_ERRORS:]]
+    places = queue_positions(seen, run_times=cluster.run_times)
+    outcomes = [
+        EstimateOutcome(x.low_seconds, x.high_seconds, 0, 0, actual) for x, actual in past[AT_ONCE][-MOST_ERRORS:]
+    ]
     for one in new:
         likely, latest = places[one.session.id].likely_seconds, places[one.session.id].unchanged_seconds
         if latest:
             likely = latest if likely is None else likely
-            one.told[AT_ONCE] = Told(at, likely, likely, latest, *range_of(likely, latest, outcomes))
+            one.told[AT_ONCE] = Told(at, likely, likely, latest, *shown_range(likely, latest, outcomes))
     if not cluster.run_times.is_known:
         return
     past_requests = [Claim(x.id, x.request.user, x.request, x.asked_at, user=x.request.user) for x in cluster.asked]
@@ -183,8 +185,8 @@ def _adjusted(estimate: StartEstimate, point: float, past: Sequence[tuple[Told, 
     """Return the range of an estimate, adjusted by the errors of the past at the most similar horizon."""
     known = [(told, actual) for told, actual in past if told.high_seconds < inf]
     known.sort(key=lambda one: abs(log((one[0].point_seconds + 60) / (point + 60))))
-    errors = [Outcome(told.low_seconds, told.high_seconds, 0, 0, actual) for told, actual in known[:NEAREST]]
-    return range_of(estimate.from_seconds, estimate.to_seconds, errors, EACH_SIDE)
+    errors = [EstimateOutcome(told.low_seconds, told.high_seconds, 0, 0, actual) for told, actual in known[:NEAREST]]
+    return shown_range(estimate.from_seconds, estimate.to_seconds, errors, EACH_SIDE)
 
 
 def _is_near(told: Told, actual_seconds: float) -> bool:

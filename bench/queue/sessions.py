@@ -15,7 +15,7 @@ from math import ceil
 from openb import Task, Trace
 
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind
-from gpuspawner.core.gpus.fragmentation import Look
+from gpuspawner.core.gpus.fragmentation import NodeState
 from gpuspawner.core.leases.request import Request
 
 USERS = 40
@@ -69,7 +69,7 @@ def workload(trace: Trace, load: float, part: int, nodes: int = NODES, seed: int
     return Workload(Fleet(tuple(gpus), complete=True), kinds, tuple(moved))
 
 
-def _largest(nodes: Iterable[Look]) -> dict[str, int]:
+def _largest(nodes: Iterable[NodeState]) -> dict[str, int]:
     """Return how many GPUs the largest node of each kind has, the kind with the most GPUs first."""
     all_of: dict[str, int] = {}
     largest: dict[str, int] = {}

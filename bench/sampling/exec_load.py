@@ -88,7 +88,7 @@ async def sampled(backend: Counted, count: int, seconds: float) -> dict[str, Any
         wired = parts(folder, backend, clock)
         for begin in range(0, count, 1000):
             wired.store.save([lease(number, clock.now()) for number in range(begin, min(count, begin + 1000))])
-        await wired.book.load()
+        await wired.registry.load()
         for lasts_seconds in (PERIOD_SECONDS + 5.0, seconds):
             backend.forget()
             while time.monotonic() - backend.since < lasts_seconds:

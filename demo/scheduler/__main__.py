@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> int:
         description="A batch scheduler in memory that speaks docs/scheduler.openapi.yaml. / shows its queue.",
     )
     parser.add_argument("--port", type=int, default=9470, help="on 127.0.0.1; 9470 by itself")
-    parser.add_argument("--token-file", type=Path, help="whoever asks must know what is in it; none by itself")
+    parser.add_argument("--token-file", type=Path, help="file with the token that clients must send; default: no token")
     parser.add_argument("--inventory", type=Path, help="a YAML file of clusters, nodes and GPUs; an example by itself")
     for one in fields(Settings):
         name = f"--{one.name.replace('_', '-')}"

@@ -25,7 +25,7 @@ clusters:
 quotas: {vision: 2, speech: 4}   # GPUs at once, from which on a team is warned
 """
 INSTEAD = {"a100": ("h100", "t4"), "h100": ("a100", "t4"), "t4": ("a100", "h100")}
-"""What a kind is replaced by, the best first, where the claim allows it."""
+"""Substitutes of each kind, the best first, if the claim allows them."""
 
 
 @dataclass(frozen=True)
@@ -105,11 +105,11 @@ class Inventory:
         return None
 
     def largest(self, kind: str) -> int:
-        """How many GPUs of a kind the largest node has; 0 where there are none."""
+        """The number of GPUs of a kind on the largest node, 0 without such a node."""
         return max((len(node) for node in self.nodes(kind)), default=0)
 
     def find(self, node: str, name: str) -> Gpu | None:
-        """The GPU that a node calls so; None where it is none of these."""
+        """The GPU with this name on a node, None if unknown."""
         return next((gpu for gpu in self.gpus.values() if (gpu.node, gpu.name) == (node, name)), None)
 
 

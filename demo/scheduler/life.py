@@ -21,7 +21,7 @@ STEP_SECONDS = 0.5
 SOON_SECONDS = 0.02
 """After a request it moves on so soon, once for all that came meanwhile."""
 PAUSE = 4
-"""Requests have so many times as long as moving on takes, where thousands wait."""
+"""The pause between two steps, as a multiple of a step's duration, so that requests get their time."""
 
 
 @dataclass

@@ -1,6 +1,6 @@
-"""What the reference scheduler decides: claims, training, grants and preemptions. No clock, no network, no chance.
+"""The decisions of the reference scheduler: claims, training jobs, grants and preemptions. No clock, network or chance.
 
-Whoever calls it says what time it is, in seconds since the epoch; ``step`` moves everything on to then.
+The caller passes the time in seconds since the epoch. ``step`` advances everything to that time.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Machine:
         """Changes up to this one may be of claims that are remembered no more."""
         self._trained = now
 
-    # What hubs ask
+    # Requests of hubs
 
     def hear(self, hub: str, now: float) -> None:
         """Note that a hub lives: what it waits for stays."""
@@ -63,7 +63,7 @@ class Machine:
         if old is not None and not newer and Claim(hub, id, asked).fixed != old.fixed:
             raise Refused(409, "differs", f"Revision {old.revision} was asked otherwise. Ask with a newer one.")
         if asked["want"] != "wait" and asked["holds"] is None and (old is None or old.grant is None):
-            raise Refused(409, "no_grant", "It has no grant to take: it expired, or there was none. Wait for one.")
+            raise Refused(409, "no_grant", "The claim has no grant. It expired or was never made. Wait for a grant.")
         if old is None and len(self.claims) >= self.settings.most_claims:
             raise Refused(503, "unavailable", f"It takes at most {self.settings.most_claims} claims. Ask again later.")
         claim = self.claims.setdefault(key, Claim(hub, id, asked))
@@ -82,12 +82,12 @@ class Machine:
         if revision != claim.revision:
             raise Refused(409, "older", f"Revision {revision} is not the newest, which is {claim.revision}.")
         if claim.grant is None or (claim.grant.expires_at or now) < now:
-            raise Refused(409, "no_grant", "It has no grant to take: it expired, or there was none. Wait for one.")
+            raise Refused(409, "no_grant", "The claim has no grant. It expired or was never made. Wait for a grant.")
         self._take(claim, None, now)
         return self._record(claim, now)
 
     def extend(self, hub: str, id: str, until: str, now: float) -> Document:  # noqa: A002
-        """Let it run until then, or refuse with why."""
+        """Extend a workspace, or refuse with the reason."""
         claim = self._claim(hub, id, now)
         end = to_time(until)
         grant = claim.grant
@@ -137,7 +137,7 @@ class Machine:
         changed = [told for number, told in sorted(found, key=lambda one: one[0]) if number > int(text)]
         return {"cursor": here, "complete": False, "claims": changed}, bool(changed)
 
-    # What training and an administrator ask
+    # Training jobs and administration
 
     def submit(self, job: Job) -> None:
         """Take a training job."""
@@ -149,7 +149,7 @@ class Machine:
         """End a training job, or take it back."""
         self.jobs.pop(id, None)
 
-    # What time brings
+    # Steps
 
     def step(self, now: float) -> None:
         """Move on: what lapsed, what training ended or came, who gets what, who must give; and note what changed."""
@@ -167,7 +167,7 @@ class Machine:
                 claim.grant = None
             unheard = now - self.heard.get(claim.hub, self.started_at)
             if not claim.is_taken and unheard > claim.asked["ttl_seconds"]:
-                words = f"The hub was not heard for {unheard:.0f} s, longer than it allowed."
+                words = f"The hub sent no request for {unheard:.0f} s, longer than it allowed."
                 self._let_go(self.claims.pop(key), reason("not_heard", words), now)
         for key, gone in list(self.gone.items()):
             if now - gone.at > self.settings.gone_seconds:
@@ -238,10 +238,10 @@ class Machine:
             words = f"Training that goes first needs {job.count} {job.kind}."
             claim.preemption = Preemption(now + self.settings.notice_seconds, words, job.id)
 
-    # What claims hold
+    # GPUs in use
 
     def used(self) -> Iterator[str]:
-        """The ids of all GPUs that somebody has."""
+        """The ids of all GPUs in use."""
         for claim in self.claims.values():
             if claim.grant is not None:
                 yield from claim.grant.gpus
@@ -292,7 +292,7 @@ class Machine:
         }
         self.gone[claim.hub, claim.id] = Gone(told, self.change, now, by_client)
 
-    # What is told
+    # States
 
     def why_never(self, asked: Document) -> Document | None:
         """Return why a claim is never granted, None where it may be."""

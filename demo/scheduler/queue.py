@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def in_order(machine: Machine) -> list[Claim | Job]:
-    """Return who waits: by priority, those within their quota before those beyond it, then as they asked."""
+    """Return the waiting entries by priority, then within quota before beyond it, then by request time."""
     waiting: list[Claim | Job] = [claim for claim in machine.claims.values() if claim.waits]
     waiting += [job for job in machine.jobs.values() if not job.gpus]
     held = held_by_team(machine)
@@ -86,7 +86,7 @@ class Line:
         self.asked = self.entries = self.training = 0
 
     def add(self, entry: Claim | Job) -> None:
-        """Let an entry stand at its end."""
+        """Add an entry at the end."""
         self.asked += entry.count
         self.entries += 1
         self.training += isinstance(entry, Job)
@@ -156,7 +156,7 @@ def _granted(grant: Grant) -> Document:
 
 def _why(machine: Machine, claim: Claim, now: float) -> Document | None:
     if now < machine.started_at + machine.settings.settle_seconds:
-        return reason("starting", "The scheduler has just started. It first hears what runs.")
+        return reason("starting", "The scheduler has just started. It first learns what runs.")
     if not_before(claim) > now:
         return reason("not_before", f"It is asked for not before {claim.asked['not_before']}.")
     return _why_there(claim, claim.place) if claim.place is not None else None
@@ -176,7 +176,7 @@ def _why_there(claim: Claim, place: Place) -> Document:
 
 
 def quota_words(machine: Machine, asked: Document, held: Mapping[str, int]) -> str:
-    """Say what going beyond a team's quota means; "" where it does not."""
+    """Return a warning if a team would exceed its quota, else ""."""
     if not is_beyond(machine, asked, held):
         return ""
     team = asked["team"]
@@ -185,7 +185,7 @@ def quota_words(machine: Machine, asked: Document, held: Mapping[str, int]) -> s
 
 
 def offers(machine: Machine, asked: Document, now: float) -> Document:
-    """Return what a claim would get, asked now."""
+    """Preview a claim."""
     refused = machine.why_never(asked)
     if refused is not None:
         return {"offers": [], "refused": refused}
@@ -228,7 +228,7 @@ def _without_gpu(machine: Machine, now: float) -> Document:
 
 
 def stock(machine: Machine, now: float) -> Document:
-    """Return what there is of each kind in each cluster."""
+    """Return the GPUs of each kind in each cluster."""
     used, waiting = set(machine.used()), in_order(machine)
     found = []
     for kind in machine.inventory.kinds:

@@ -1,4 +1,4 @@
-"""What the reference scheduler keeps: claims, training jobs, its settings; and what it refuses by."""
+"""The records of the reference scheduler: claims, training jobs, settings and refusals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from demo.scheduler.inventory import Gpu
 Document = dict[str, Any]
 RANKS = {"wait": 0, "hold": 1, "running": 2}
 NOT_FIXED = ("revision", "want", "ttl_seconds", "holds", "ends_at")
-"""What may change within a revision."""
+"""Fields that may change within a revision."""
 
 
 class Refused(Exception):
@@ -25,7 +25,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """Times in seconds. ``settle``: how long it hears what runs, after its start, before it grants."""
+    """Times in seconds. ``settle``: the time after its start in which it learns what runs, before it grants."""
 
     notice_seconds: float = 120
     hold_seconds: float = 60
@@ -41,7 +41,7 @@ class Settings:
 
 @dataclass
 class Grant:
-    """What a claim was given. ``slots`` as the contract has them; ``gpus`` those of them that are in the inventory."""
+    """The GPUs of a claim: ``slots`` in the contract's format, ``gpus`` those in the inventory."""
 
     kind: str | None
     cluster: str
@@ -75,7 +75,7 @@ class Place:
 
 @dataclass
 class Claim:
-    """What a hub wants for one workspace, and what it was given."""
+    """The claim of a hub for one workspace, with its grant."""
 
     hub: str
     id: str
@@ -95,7 +95,7 @@ class Claim:
 
     @property
     def waits(self) -> bool:
-        """Whether it stands in the queue."""
+        """Whether it waits in the queue."""
         return self.grant is None and self.refused is None
 
     @property
@@ -110,7 +110,7 @@ class Claim:
 
     @property
     def fixed(self) -> Document:
-        """What a revision fixes."""
+        """Fields that are fixed within a revision."""
         return {name: value for name, value in self.asked.items() if name not in NOT_FIXED}
 
 

@@ -28,11 +28,11 @@ KEPT_KEYS = 20_000
 KEPT_SECONDS = 600
 MOST_WAIT_SECONDS = 60.0
 HEARD_SECONDS = 10.0
-"""While a hub waits for news, it is heard so often."""
+"""How often a hub's long poll counts as contact."""
 
 
 class Handler(web.RequestHandler):
-    """What all routes of the contract share: the token, the faults, JSON in and out."""
+    """Base of the contract's routes: token, faults and JSON."""
 
     def initialize(self, server: Server) -> None:
         """Take the server."""
@@ -41,7 +41,7 @@ class Handler(web.RequestHandler):
 
     @property
     def machine(self) -> Machine:
-        """The machine, as of now: a fault may have replaced it."""
+        """The current machine. A fault may replace it."""
         return self.server.machine
 
     async def prepare(self) -> None:
@@ -59,7 +59,7 @@ class Handler(web.RequestHandler):
                 raise Refused(400, "bad_request", f"{name}: no such argument here.")
 
     def arguments_known(self) -> tuple[str, ...]:
-        """What may stand in the address."""
+        """Allowed query arguments."""
         return ()
 
     def check_token(self) -> None:
@@ -90,7 +90,7 @@ class Handler(web.RequestHandler):
             self.write(json.dumps(document))
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Say what is wrong in the contract's one shape."""
+        """Send an error in the contract's format."""
         error = kwargs.get("exc_info", (None, None))[1]
         self.set_header("Content-Type", "application/json")
         if isinstance(error, Refused):
@@ -107,7 +107,7 @@ class Handler(web.RequestHandler):
             super().log_exception(*args)
 
     def names(self, hub: str, id: str = "x") -> None:  # noqa: A002 - as in the contract
-        """Refuse names that are none."""
+        """Refuse invalid names."""
         for what, value in (("hub", hub), ("id", id)):
             if not matches("Name", value):
                 raise Refused(400, "bad_request", f"{what}: letters, digits and ._~- only, at most 100 of them.")
@@ -119,7 +119,7 @@ class Handler(web.RequestHandler):
 
 
 class Capabilities(Handler):
-    """Who this is."""
+    """The scheduler's abilities."""
 
     async def get(self) -> None:
         """Answer what this scheduler can do."""
@@ -140,7 +140,7 @@ class Capabilities(Handler):
 
 
 class Stock(Handler):
-    """What there is."""
+    """The GPUs of each kind."""
 
     async def get(self) -> None:
         """Answer it for each kind and cluster."""
@@ -165,7 +165,7 @@ class Claims(Handler):
         return ("cursor", "wait_seconds")
 
     async def get(self, hub: str) -> None:
-        """Answer all, or what changed; wait for a change where there is none."""
+        """Answer with all claims or the changed ones, and wait for a change."""
         self.names(hub)
         cursor = self.get_query_argument("cursor", None)
         if cursor is not None and not 0 < len(cursor) <= 200:  # noqa: PLR2004 - as in the contract
@@ -236,7 +236,7 @@ class Claim(Handler):
 
 
 class Action(Handler):
-    """What is done to one claim."""
+    """Acts on one claim."""
 
     async def post(self, hub: str, id: str, action: str) -> None:  # noqa: A002
         """Confirm, extend, or acknowledge a preemption."""
@@ -304,7 +304,7 @@ class Page(web.RequestHandler):
         self.server = server
 
     def get(self) -> None:
-        """Show it as of now."""
+        """Show the current queue."""
         machine, now = self.server.machine, self.server.clock()
         self.set_header("Cache-Control", "no-store")
         self.set_header("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
@@ -341,7 +341,7 @@ def application(server: Server) -> web.Application:
 
 
 class Unknown(Handler):
-    """What is no route."""
+    """Unknown routes."""
 
     async def prepare(self) -> None:
         """Say so."""

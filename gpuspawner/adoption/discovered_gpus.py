@@ -10,7 +10,7 @@ from typing import Any
 from gpuspawner.adoption.draft import MOST_GPUS, Draft, Entry, named
 from gpuspawner.adoption.gpu_models import compute_of, memory_of, short_name, title_of, written_memory
 from gpuspawner.catalog.models import ANY_GPU, NO_GPU
-from gpuspawner.core.gpus.fleet import mig_part
+from gpuspawner.core.gpus.fleet import mig_fraction
 
 KnownBy = tuple[str, str, int, bool]
 UNKNOWN_MEMORY = "1GiB"
@@ -118,7 +118,7 @@ def _kind(found: FoundGpus, taken: Sequence[str]) -> Entry:
     if compute := found.compute or compute_of(found.product):
         values["compute"] = float(compute)
     notes = () if memory else (MEMORY_NOTE,)
-    if (part := mig_part(f"MIG {found.profile}")) < 1:
+    if (part := mig_fraction(f"MIG {found.profile}")) < 1:
         values["counts"] = str(part)
         notes = (*notes, f"{SLICE_NOTE} {ONE_NOTE}")
     return Entry(named(name, [*taken, NO_GPU, ANY_GPU], "gpu"), values, notes)

@@ -9,7 +9,7 @@ import click
 
 from gpuspawner.adoption.discovered_gpus import Finding, to_draft
 from gpuspawner.adoption.draft import render, write_catalog
-from gpuspawner.adoption.running_hub import REMEDY, running_hubs, warning_of
+from gpuspawner.adoption.running_hub import remedy_of, running_hubs, warning_of
 from gpuspawner.cli import base
 from gpuspawner.cli.errors import AwayError, InvalidError, RefusedError
 from gpuspawner.cli.output import say_lines, say_progress
@@ -46,7 +46,7 @@ def init(file: str, kubeconfig: str | None, context: str | None, *, force: bool,
         say_lines(line, to_stderr=file == "-")
     for hub in running_hubs():
         if hub.ends_servers is not False:
-            say_progress(f"{warning_of(hub)} {REMEDY}")
+            say_progress(f"{warning_of(hub)} {remedy_of(hub)}")
 
 
 def _report(finding: Finding, file: str) -> list[str]:
@@ -54,15 +54,22 @@ def _report(finding: Finding, file: str) -> list[str]:
     lines = [f"Found on {finding.where}: {found}.", *finding.told]
     if file == "-":
         return lines
-    after = f'configure(c, catalog="{Path(file).absolute()}")'
     return [
         *lines,
         f"{file} is written: it records what it would stop, and stops nothing that is idle (mode: observe).",
-        (
-            f"Next: decide what its comments ask, gpuspawner server check {file}, and put {after} last into the hub's "
-            "configuration. The profiles that you have become templates by gpuspawner server import."
-        ),
+        f"Next: decide what its comments ask, and run gpuspawner server check {file}. {_use_of(finding, file)}",
+        "The profiles that you have become templates by gpuspawner server import.",
     ]
+
+
+def _use_of(finding: Finding, file: str) -> str:
+    """Return how a hub gets the catalog: pods of a cluster have the chart, a machine has configure()."""
+    if finding.image:
+        return (
+            f"Then install the chart with --set-file catalog={file}, and add the values that gpuspawner kube values "
+            "prints to those of your hub: see docs/tutorials/administrator.md."
+        )
+    return f'Then put configure(c, catalog="{Path(file).absolute()}") last into the hub\'s configuration.'
 
 
 def _of_machine() -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,26 +12,37 @@ DEFAULT_FILE = "jupyterhub_config.py"
 SETTING = re.compile(r"^[^#\n]*\bcleanup_servers\b\s*=\s*(True|False)", re.MULTILINE)
 CONFIGURED = re.compile(r"^\s*(\w+\.)*configure\(", re.MULTILINE)
 """configure() sets ``cleanup_servers`` to False, unless the configuration sets it."""
+START_FIELD = 19
+"""Of /proc/PID/stat, after the name of the program: when it started, in clock ticks since the boot."""
+CLOCK_SECONDS = 2.0
+"""The kernel tells the time of its boot in whole seconds."""
 OTHER_FILES = re.compile(r"^[^#\n]*\b(load_subconfig|exec)\(", re.MULTILINE)
 
-ENDS = "{hub} ends every server when it stops: c.JupyterHub.cleanup_servers is True, JupyterHub's default."
+BY_DEFAULT = "{hub} ends every server when it stops: c.JupyterHub.cleanup_servers is True, JupyterHub's default."
+BY_SETTING = "{hub} ends every server when it stops: its configuration sets c.JupyterHub.cleanup_servers to True."
 UNKNOWN = (
     "{hub} may end every server when it stops: its configuration does not tell what c.JupyterHub.cleanup_servers was "
     "when it started."
 )
-REMEDY = (
+KEEP_SERVERS = (
     "Do not restart it yet. Stop it by its API, which leaves the servers running: see Adopt a running hub, "
-    "docs/how-to/adopt.md. From the next start on configure() sets cleanup_servers to False."
+    "docs/how-to/administrators/adopt.md."
 )
+REMEDY = f"{KEEP_SERVERS} From the next start on configure() sets cleanup_servers to False."
+SETTING_REMEDY = f"To let workspaces outlive a restart, set it to False before the next start. {KEEP_SERVERS}"
 
 
 @dataclass(frozen=True)
 class RunningHub:
-    """A hub's process. ``ends_servers`` is None where its configuration does not tell."""
+    """A hub's process. ``ends_servers`` is None where its configuration does not tell.
+
+    ``is_set`` tells whether its configuration or its command sets this.
+    """
 
     pid: int
     file: Path
     ends_servers: bool | None
+    is_set: bool = False
 
     @property
     def words(self) -> str:
@@ -40,7 +52,13 @@ class RunningHub:
 
 def warning_of(hub: RunningHub) -> str:
     """Return a sentence on what a restart of a hub may do to its servers."""
-    return (UNKNOWN if hub.ends_servers is None else ENDS).format(hub=hub.words)
+    words = UNKNOWN if hub.ends_servers is None else BY_SETTING if hub.is_set else BY_DEFAULT
+    return words.format(hub=hub.words)
+
+
+def remedy_of(hub: RunningHub) -> str:
+    """Return how to restart a hub without ending its servers."""
+    return SETTING_REMEDY if hub.is_set else REMEDY
 
 
 def running_hubs(proc: Path = Path("/proc")) -> Iterator[RunningHub]:
@@ -55,10 +73,20 @@ def running_hubs(proc: Path = Path("/proc")) -> Iterator[RunningHub]:
             if not _is_hub(arguments):
                 continue
             file = (folder / "cwd").readlink() / _file_of(arguments)
-            started_at = folder.stat().st_mtime
+            # A hub in a container has its file there.
+            seen_file = folder / "root" / file.relative_to("/")
+            ends_servers, is_set = _ends_servers(arguments, seen_file, _started_at(folder))
         except OSError:  # it ended meanwhile, or belongs to another user
             continue
-        yield RunningHub(int(folder.name), file, _ends_servers(arguments, file, started_at))
+        yield RunningHub(int(folder.name), file, ends_servers, is_set)
+
+
+def _started_at(folder: Path) -> float:
+    """Return when a process started, in seconds since the epoch. Its folder has the time of the first look."""
+    ticks = int((folder / "stat").read_text().rpartition(")")[2].split()[START_FIELD])
+    lines = (folder.parent / "stat").read_text().splitlines()
+    booted_at = next(int(line.split()[1]) for line in lines if line.startswith("btime "))
+    return booted_at + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _is_hub(arguments: Sequence[str]) -> bool:
@@ -76,17 +104,22 @@ def _file_of(arguments: Sequence[str]) -> str:
     return DEFAULT_FILE
 
 
-def _ends_servers(arguments: Sequence[str], file: Path, started_at: float) -> bool | None:
-    """Return whether a hub ends its servers; None where nothing tells, or its file was changed since it started."""
+def _ends_servers(arguments: Sequence[str], file: Path, started_at: float) -> tuple[bool | None, bool]:
+    """Return whether a hub ends its servers, and whether a setting says so.
+
+    The first is None where nothing tells, or its file was changed since it started.
+    """
     if told := SETTING.findall("\n".join(word.lstrip("-") for word in arguments)):
-        return bool(told[-1] == "True")
+        return bool(told[-1] == "True"), True
     try:
         text = file.read_text(encoding="utf-8", errors="replace")
-        changed = file.stat().st_mtime > started_at
+        changed = file.stat().st_mtime > started_at + CLOCK_SECONDS
     except OSError:
-        return None
+        return None, False
+    if changed:
+        return None, False
     if told := SETTING.findall(text):
-        return None if changed else bool(told[-1] == "True")
+        return bool(told[-1] == "True"), True
     if CONFIGURED.search(text):
-        return changed  # a hub that started before it was added has JupyterHub's default
-    return None if OTHER_FILES.search(text) else True
+        return False, False
+    return None if OTHER_FILES.search(text) else True, False

@@ -17,9 +17,9 @@ from typing import Any, Protocol, TypeVar
 from gpuspawner.backends.base import Backend, ProbeResult, Running
 from gpuspawner.backends.outages import OutageLog
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Group, NodeName, Slot, group_of, node_in
+from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Group, NodeName, Slot, group_of_gpu, qualified_node_name
 from gpuspawner.core.outages import Outage
-from gpuspawner.core.quotas.namespaces import Room
+from gpuspawner.core.quotas.namespaces import NamespaceBounds
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class ClusterBackend(Backend, Protocol):
         """What the service may not see there, each in a sentence for the administrator."""
         ...
 
-    def room(self) -> Room:
+    def room(self) -> NamespaceBounds:
         """Return what quotas and limits of the workspaces' namespace say, as they were last seen."""
         ...
 
@@ -109,7 +109,7 @@ class ClustersBackend:
             tuple(chain.from_iterable(fleet.gpus for fleet in found)),
             complete=any(fleet.complete for fleet in found),
             age_seconds=min((fleet.age_seconds for fleet in found), default=0.0),
-            beside={node: has for fleet in found for node, has in fleet.beside.items()},
+            host_resources={node: has for fleet in found for node, has in fleet.host_resources.items()},
             outages=self.outages,
         )
 
@@ -153,10 +153,10 @@ class ClustersBackend:
         patch = self._cluster(name).patch(tuple(Slot(_local(slot.gpu), slot.share) for slot in slots), instead)
         return patch if name == self.home else {**patch, "cluster": name}
 
-    def room(self) -> Room:
+    def room(self) -> NamespaceBounds:
         """Return what binds in each cluster, by its name, and the sizes of the nodes of all."""
         rooms = {"" if name == self.home else name: one.room() for name, one in self.clusters.items()}
-        return Room(
+        return NamespaceBounds(
             tuple(replace(limit, cluster=name) for name, room in rooms.items() for limit in room.limits),
             tuple(replace(quota, cluster=name) for name, room in rooms.items() for quota in room.quotas),
             frozenset(chain.from_iterable(room.counted for room in rooms.values())),
@@ -200,8 +200,10 @@ class ClustersBackend:
         """Return a cluster's fleet with its name in it, and what is ``lost`` of its GPUs."""
         where = "" if name == self.home else name
         gpus = tuple(replace(_gpu_in(where, gpu), cluster=name, **lost) for gpu in fleet.gpus)
-        beside = {NodeName(name, node_in(where, node.node)): has for node, has in fleet.beside.items()}
-        return replace(fleet, gpus=gpus, beside=beside)
+        host_resources = {
+            NodeName(name, qualified_node_name(where, node.node)): has for node, has in fleet.host_resources.items()
+        }
+        return replace(fleet, gpus=gpus, host_resources=host_resources)
 
     def _cluster(self, name: str) -> ClusterBackend:
         if name not in self.clusters:
@@ -246,7 +248,7 @@ def _gpu_in(cluster: str, gpu: Gpu) -> Gpu:
     if not cluster or gpu.group is None:
         return gpu
     group = gpu.group._replace(cluster=cluster)
-    return replace(gpu, id=group.gpu(gpu.index), group=group, node=node_in(cluster, gpu.node))
+    return replace(gpu, id=group.gpu(gpu.index), group=group, node=qualified_node_name(cluster, gpu.node))
 
 
 def _running_in(cluster: str, one: Running) -> Running:
@@ -258,5 +260,5 @@ def _running_in(cluster: str, one: Running) -> Running:
 
 def _local(gpu: str) -> str:
     """Return the name by which its own cluster knows a GPU."""
-    group = group_of(gpu)
+    group = group_of_gpu(gpu)
     return Group(group.node, group.resource).gpu(int(gpu.rpartition("/")[2])) if group else gpu

@@ -32,6 +32,16 @@ def is_free(port: int, host: str = HOST) -> bool:
         return True
 
 
+def is_own_address(host: str) -> bool:
+    """Return whether a host name or address is one of this machine."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        try:
+            probe.bind((host, 0))
+        except OSError:
+            return False
+        return True
+
+
 def first_free_after(port: int, host: str = HOST) -> int:
     """Return the lowest free port above ``port``."""
     return next(candidate for candidate in range(port + 1, 65536) if is_free(candidate, host))
@@ -39,10 +49,14 @@ def first_free_after(port: int, host: str = HOST) -> int:
 
 @dataclass(frozen=True)
 class Holder:
-    """Who listens: in words, and the ``data_dir`` that it serves where it is a GPU service and may be seen."""
+    """Who listens: in words, its process, and the ``data_dir`` that it serves where it is a GPU service.
+
+    The last two are None where they can't be seen.
+    """
 
     words: str
     data: Path | None = None
+    pid: int | None = None
 
 
 def holder_of(port: int) -> Holder:
@@ -70,11 +84,12 @@ def _target(link: Path) -> str:
 
 
 def _described(process: Path) -> Holder:
+    pid = int(process.name)
     words = (process / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
     if words[1 : 1 + len(SERVICE)] == SERVICE:
         data = Path(words[1 + len(SERVICE)])
-        return Holder(f"the GPU service of the hub whose data_dir is {data} (process {process.name})", data)
-    return Holder(f"process {process.name}: {' '.join(words)[:SHOWN_CHARACTERS]}")
+        return Holder(f"the GPU service of the hub whose data_dir is {data} (process {process.name})", data, pid)
+    return Holder(f"process {process.name}: {' '.join(words)[:SHOWN_CHARACTERS]}", pid=pid)
 
 
 def _name(user: int) -> str:

@@ -10,7 +10,7 @@ from gpuspawner.catalog.load import DICT_NAME, problems
 from gpuspawner.catalog.models import Catalog
 from gpuspawner.catalog.visibility import MAKE_IT, NOBODY_IN_IT, missing_groups
 from gpuspawner.core.errors import Problem
-from gpuspawner.core.rules import Used
+from gpuspawner.core.rules import BudgetUnit
 from gpuspawner.core.text_fields import did_you_mean
 from gpuspawner.core.units import show_duration
 
@@ -78,7 +78,7 @@ def _of_quotas(catalog: Catalog) -> Iterator[Issue]:
     if any(kind.price_per_hour for kind in catalog.gpus.values()):
         return
     for quota in quotas:
-        if any(budget.what is Used.COST for budget in quota.budgets):
+        if any(budget.what is BudgetUnit.COST for budget in quota.budgets):
             yield Issue(
                 ("quotas", quota.name, "cost"), "no GPU kind has a price, so this limits nothing", "add price: to gpus"
             )

@@ -14,7 +14,7 @@ from gpuspawner.catalog.cluster_models import Cluster
 from gpuspawner.catalog.document import Issue
 from gpuspawner.catalog.entries import CheckedFile
 from gpuspawner.catalog.models import Catalog, Template
-from gpuspawner.core.gpus.fleet import GpuKind, name_in
+from gpuspawner.core.gpus.fleet import GpuKind, kind_in_cluster
 
 PRICE_DIGITS = 6
 
@@ -61,7 +61,7 @@ def spread_over_clusters(catalog: Catalog) -> Catalog:
     names: dict[tuple[str, str], str] = {}
     for kind in catalog.gpus:
         here = [name for name in catalog.clusters if (only := catalog.clusters[name].gpus) is None or kind in only]
-        names |= {(kind, name): kind if at == 0 else name_in(name, kind) for at, name in enumerate(here)}
+        names |= {(kind, name): kind if at == 0 else kind_in_cluster(name, kind) for at, name in enumerate(here)}
     for kind, cluster in names:
         made = _in_cluster(catalog.gpus[kind], catalog.clusters[cluster], names, many=len(catalog.clusters) > 1)
         variants.setdefault(kind, {})[cluster] = made

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from gpuspawner.catalog.models import ANY_GPU, NO_GPU, Catalog, Template
 from gpuspawner.catalog.visibility import listed
 from gpuspawner.core.errors import RequestRefused, quoted
-from gpuspawner.core.units import BadValue, OutOfRange, parse_count, read_bytes, show_bytes
+from gpuspawner.core.units import BadValue, OutOfRange, parse_count, parse_form_bytes, show_bytes
 
 T = TypeVar("T", int, float)
 
@@ -132,7 +132,7 @@ def _least(catalog: Catalog, template: Template, asked: Mapping[str, Any]) -> in
         raise RequestRefused("gpu_memory", quoted(value), "none", remedy)
     limit = f"up to {show_bytes(most)}"
     try:
-        least = read_bytes(value)
+        least = parse_form_bytes(value)
     except BadValue as error:
         raise refuse_value("gpu_memory", value, limit, error, show_bytes(most)) from None
     if least > most:

@@ -10,7 +10,7 @@ from typing import Any
 from gpuspawner.catalog.document import Issue, Loc
 from gpuspawner.catalog.entries import CheckedFile
 from gpuspawner.core.errors import quoted
-from gpuspawner.core.gpus.fleet import GpuKind, mig_part
+from gpuspawner.core.gpus.fleet import GpuKind, mig_fraction
 from gpuspawner.core.gpus.vendors import NVIDIA, VENDORS, spot_labels
 from gpuspawner.core.units import show_bytes
 
@@ -48,7 +48,7 @@ def build_kind(name: str, checked: CheckedFile) -> GpuKind:
 
 def _counts(kind: GpuKind) -> Fraction | None:
     """Return how much one GPU counts, as written or by its MIG profile, or None if neither says so."""
-    part = mig_part(kind.resource, kind.match)
+    part = mig_fraction(kind.resource, kind.match)
     return part if kind.counts is None and part < 1 else kind.counts
 
 

@@ -21,7 +21,7 @@ from gpuspawner.core.fields import (
     write_nothing,
 )
 from gpuspawner.core.number_fields import BYTES, CORES, DATE, GpuCount
-from gpuspawner.core.rules import Budget, ClassHold, Limit, Quota, Used, What, Whom
+from gpuspawner.core.rules import Budget, BudgetUnit, ClassHold, Limit, LimitedResource, Quota, QuotaScope
 from gpuspawner.core.text_fields import GroupName, KindName
 from gpuspawner.core.units import BadValue
 
@@ -123,7 +123,7 @@ class Bound(NamedTuple):
     """A soft and a hard limit of a quota: its path within the quota, what it limits, and of which GPU kind."""
 
     path: tuple[str, ...]
-    what: What | Used
+    what: LimitedResource | BudgetUnit
     kind: str
     soft: Fraction | None
     hard: Fraction | None
@@ -160,27 +160,27 @@ class QuotaLimits:
     """Whether a request waits or is refused while other users have filled the quota."""
 
     @property
-    def whom(self) -> Whom | None:
+    def whom(self) -> QuotaScope | None:
         """The users that it limits, or None if the file does not name them in exactly one way."""
         written = (self.each, bool(self.group), bool(self.user), self.everybody)
         return {
-            (True, False, False, False): Whom.EACH_USER,
-            (True, True, False, False): Whom.EACH_OF_TEAM,
-            (False, True, False, False): Whom.TEAM,
-            (False, False, True, False): Whom.USER,
-            (False, False, False, True): Whom.EVERYBODY,
+            (True, False, False, False): QuotaScope.EACH_USER,
+            (True, True, False, False): QuotaScope.EACH_OF_TEAM,
+            (False, True, False, False): QuotaScope.TEAM,
+            (False, False, True, False): QuotaScope.USER,
+            (False, False, False, True): QuotaScope.EVERYBODY,
         }.get(written)
 
     def bounds(self) -> Iterator[Bound]:
         """Yield every pair of a soft and a hard limit that is written."""
         for key, what in (
-            ("gpus", What.GPUS),
-            ("types", What.KIND),
-            ("workspaces", What.WORKSPACES),
-            ("cpu", What.CPU),
-            ("memory", What.MEMORY),
-            ("gpu_hours", Used.GPU_HOURS),
-            ("cost", Used.COST),
+            ("gpus", LimitedResource.GPUS),
+            ("types", LimitedResource.KIND),
+            ("workspaces", LimitedResource.WORKSPACES),
+            ("cpu", LimitedResource.CPU),
+            ("memory", LimitedResource.MEMORY),
+            ("gpu_hours", BudgetUnit.GPU_HOURS),
+            ("cost", BudgetUnit.COST),
         ):
             found = getattr(self, key)
             for kind, pair in found.items() if isinstance(found, Mapping) else [("", found)]:
@@ -188,12 +188,12 @@ class QuotaLimits:
                     soft, hard = (None if end is None else Fraction(str(end)) for end in (pair.soft, pair.hard))
                     yield Bound((key, kind) if kind else (key,), what, kind, soft, hard)
 
-    def quota(self, name: str, whom: Whom) -> Quota:
+    def quota(self, name: str, whom: QuotaScope) -> Quota:
         """Return the quota as the decisions read it."""
         limits: list[Limit] = []
         budgets: list[Budget] = []
         for one in self.bounds():
-            if isinstance(one.what, What):
+            if isinstance(one.what, LimitedResource):
                 limits.append(Limit(one.what, one.kind, one.soft, one.hard))
             else:
                 budgets.append(Budget(one.what, getattr(self, one.path[0]).per, one.soft, one.hard))

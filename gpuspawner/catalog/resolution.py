@@ -19,7 +19,15 @@ from gpuspawner.catalog.visibility import choose_team, listed, visible
 from gpuspawner.core.errors import Conflict, RequestRefused, TooLarge, label_of, quoted
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.class_holds import classes_of
-from gpuspawner.core.units import BadValue, read_bytes, read_cpu, read_duration, show_bytes, show_cpu, show_duration
+from gpuspawner.core.units import (
+    BadValue,
+    parse_form_bytes,
+    parse_form_cpu,
+    parse_form_duration,
+    show_bytes,
+    show_cpu,
+    show_duration,
+)
 
 T = TypeVar("T", int, float)
 V = TypeVar("V")
@@ -144,8 +152,8 @@ def _read_request(catalog: Catalog, reading: _OptionReading, user: str, groups: 
     gpus = reading.read(partial(choose_gpus, catalog, template))
     image = reading.read(partial(read_own_image, template))
     bounds, default, guarantee = template.bounds, template.default, template.guarantee or Guarantee()
-    cpu = _Size("cpu", bounds.cpu_cores, default.cpu_cores, read_cpu, show_cpu)
-    memory = _Size("memory", bounds.memory_bytes, default.memory_bytes, read_bytes, show_bytes)
+    cpu = _Size("cpu", bounds.cpu_cores, default.cpu_cores, parse_form_cpu, show_cpu)
+    memory = _Size("memory", bounds.memory_bytes, default.memory_bytes, parse_form_bytes, show_bytes)
     lifetime = _Size("lifetime", bounds.lifetime_seconds, default.lifetime_seconds, _read_lifetime, show_duration)
     return Request(
         user=user,
@@ -323,4 +331,4 @@ def _as_understood(value: object, shown: str) -> str:
 
 
 def _read_lifetime(value: object) -> int:
-    return round(read_duration(value))
+    return round(parse_form_duration(value))

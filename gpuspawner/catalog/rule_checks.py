@@ -10,13 +10,13 @@ from gpuspawner.catalog.document import Issue, Loc
 from gpuspawner.catalog.entries import CheckedFile, Entry
 from gpuspawner.catalog.quota_models import QuotaLimits
 from gpuspawner.core.idle.policies import LifecyclePolicy
-from gpuspawner.core.rules import Quota, What, Whom
+from gpuspawner.core.rules import LimitedResource, Quota, QuotaScope
 from gpuspawner.core.text_fields import did_you_mean
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration
 
 CLAIM_SAMPLES = 4
 """Two samples until the warning, and two between the warning and the end."""
-FOR_ONE_USER = (Whom.EACH_USER, Whom.EACH_OF_TEAM, Whom.USER)
+FOR_ONE_USER = (QuotaScope.EACH_USER, QuotaScope.EACH_OF_TEAM, QuotaScope.USER)
 """Quotas that only the user's own workspaces fill."""
 
 
@@ -61,7 +61,7 @@ def check_rules(checked: CheckedFile, policies: Collection[str]) -> Iterator[Iss
     for number, hold in enumerate(file.holds):
         if checked.is_right("holds", number, "gpu"):
             yield from checked.check_name(("holds", number, "gpu"), "GPU kind", hold.gpu, "gpus")
-    seen: dict[tuple[Whom, str], str] = {}
+    seen: dict[tuple[QuotaScope, str], str] = {}
     for name, quota in file.quotas.items():
         yield from _check_quota(name, quota, checked)
         if quota.whom in FOR_ONE_USER:
@@ -76,7 +76,7 @@ def _check_quota(name: str, quota: QuotaLimits, checked: CheckedFile) -> Iterato
     bounds = list(quota.bounds())
     for bound in bounds:
         if bound.soft is not None and bound.hard is not None and bound.soft > bound.hard:
-            show = show_bytes if bound.what is What.MEMORY else show_cpu
+            show = show_bytes if bound.what is LimitedResource.MEMORY else show_cpu
             wrong = f"soft, {show(float(bound.soft))}, is more than hard, {show(float(bound.hard))}"
             yield Issue((*loc, *bound.path, "soft"), wrong, "lower it, or raise hard")
         if bound.kind:
@@ -116,11 +116,11 @@ def check_scheduler(choice: SchedulerChoice, loc: Loc, checked: CheckedFile, tea
 def most_gpus(quotas: tuple[Quota, ...]) -> Fraction | None:
     """Return the most GPUs that any user may hold at once, or None if a user has no limit."""
     each = [_hard_gpus(quota) for quota in quotas if quota.whom in FOR_ONE_USER]
-    bounds = [_hard_gpus(quota) for quota in quotas if quota.whom is Whom.EVERYBODY]
-    if any(quota.whom is Whom.EACH_USER for quota in quotas) and None not in each:
+    bounds = [_hard_gpus(quota) for quota in quotas if quota.whom is QuotaScope.EVERYBODY]
+    if any(quota.whom is QuotaScope.EACH_USER for quota in quotas) and None not in each:
         bounds.append(max(hard for hard in each if hard is not None))
     return min((hard for hard in bounds if hard is not None), default=None)
 
 
 def _hard_gpus(quota: Quota) -> Fraction | None:
-    return next((limit.hard for limit in quota.limits if limit.what is What.GPUS), None)
+    return next((limit.hard for limit in quota.limits if limit.what is LimitedResource.GPUS), None)

@@ -12,7 +12,7 @@ from gpuspawner.catalog.profile_options import field_of
 from gpuspawner.core.errors import LARGEST_REQUEST_BYTES, RequestRefused, TooLarge, quoted
 from gpuspawner.core.fields import Reader, list_reader, section, text_reader, whole_number_reader
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.text_fields import GROUP, LONGEST_IMAGE, NAME, REQUESTED_KIND, REQUESTED_KINDS, closest
+from gpuspawner.core.text_fields import GROUP, LONGEST_IMAGE, NAME, REQUESTED_KIND, REQUESTED_KINDS, closest_name
 from gpuspawner.core.units import show_cpu
 
 _TEXT = text_reader(LONGEST_IMAGE)
@@ -136,6 +136,6 @@ def refuse_large(options: object) -> None:
 
 def unknown_option(key: object, known: Sequence[str]) -> RequestRefused:
     """Return the refusal of an option that does not exist."""
-    close = closest(quoted(key).strip("'"), known)
+    close = closest_name(quoted(key).strip("'"), known)
     remedy = f"Did you mean `{close}`?" if close else "Leave it out."
     return RequestRefused(quoted(key), "an option that does not exist", ", ".join(known), remedy)

@@ -16,7 +16,7 @@ from gpuspawner.catalog.models import Template, WrittenCatalog
 from gpuspawner.catalog.quota_models import QuotaLimits
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.fields import UnknownKey
-from gpuspawner.core.text_fields import closest, did_you_mean
+from gpuspawner.core.text_fields import closest_name, did_you_mean
 from gpuspawner.core.units import BadValue
 
 UNKNOWN = ("unexpected_keyword_argument", "extra_forbidden")
@@ -124,7 +124,7 @@ def _meant_key(loc: Loc) -> Loc | None:
     A required key of the file itself is also reported as missing.
     """
     model = _model_at(loc[:-1])
-    close = closest(str(loc[-1]), list(keys_of(model))) if model is not None and len(loc) > 1 else ""
+    close = closest_name(str(loc[-1]), list(keys_of(model))) if model is not None and len(loc) > 1 else ""
     return (*loc[:-1], close) if close else None
 
 

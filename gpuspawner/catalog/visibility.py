@@ -9,7 +9,7 @@ from typing import Any
 from gpuspawner.catalog.models import Catalog, Template
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.rules import Rules, Whom
+from gpuspawner.core.rules import QuotaScope, Rules
 
 Entry = tuple[str | int, ...]
 
@@ -68,7 +68,7 @@ def _with_kinds(template: Template, kinds: Mapping[str, object]) -> Template:
 
 def charging_teams(rules: Rules) -> tuple[str, ...]:
     """Return the groups that are charged for their members' usage: those with an entry in ``teams`` or a quota."""
-    of_quotas = (quota.subject for quota in rules.quotas if quota.whom in {Whom.TEAM, Whom.EACH_OF_TEAM})
+    of_quotas = (quota.subject for quota in rules.quotas if quota.whom in {QuotaScope.TEAM, QuotaScope.EACH_OF_TEAM})
     return tuple(dict.fromkeys((*rules.teams, *of_quotas)))
 
 
@@ -115,7 +115,7 @@ def named_groups(catalog: Catalog) -> dict[str, Entry]:
     for team in rules.teams:
         found.setdefault(team, ("teams", team))
     for quota in rules.quotas:
-        if quota.whom in {Whom.TEAM, Whom.EACH_OF_TEAM}:
+        if quota.whom in {QuotaScope.TEAM, QuotaScope.EACH_OF_TEAM}:
             found.setdefault(quota.subject, ("quotas", quota.name, "group"))
     for number, hold in enumerate(rules.holds):
         found.setdefault(hold.group, ("holds", number, "group"))

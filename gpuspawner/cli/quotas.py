@@ -72,10 +72,10 @@ def _memory(memory_bytes: int | None, memory_enforced: bool) -> str:
 
 
 def _note(note: str, spot: bool, memory_enforced: bool, measured: str) -> str:
-    from gpuspawner.core.gpus.fleet import USED_UP  # noqa: PLC0415 - 10 ms that only this table needs
+    from gpuspawner.core.gpus.fleet import SHARED_MEMORY_NOTE  # noqa: PLC0415 - 10 ms that only this table needs
 
     reclaim = "spot: the cloud may take it back at any time" if spot else ""
-    return "; ".join(filter(None, (note, reclaim, "" if memory_enforced else USED_UP, measured)))
+    return "; ".join(filter(None, (note, reclaim, "" if memory_enforced else SHARED_MEMORY_NOTE, measured)))
 
 
 OFFER_COLUMNS = (

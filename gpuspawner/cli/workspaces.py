@@ -24,7 +24,7 @@ from gpuspawner.cli.client import Session
 from gpuspawner.cli.errors import RefusedError
 from gpuspawner.cli.lookup import find_one, find_to_change, title_of
 from gpuspawner.cli.output import Column, escape, or_dash, print_table, say, short_id, show_time
-from gpuspawner.core.leases.endings import FINAL_WARNINGS
+from gpuspawner.core.leases.exits import FINAL_WARNINGS
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration
 
 POLL_SECONDS = 1.0

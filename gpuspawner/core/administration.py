@@ -9,8 +9,8 @@ from enum import Enum
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.gpus.fleet import Fleet, Gpu
 from gpuspawner.core.leases import events
-from gpuspawner.core.leases.endings import ENDINGS, Reason
-from gpuspawner.core.leases.events import Event, Told
+from gpuspawner.core.leases.events import Audience, Event
+from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.rules import Account, ClassHold
 from gpuspawner.core.units import BadValue, show_duration
@@ -21,7 +21,7 @@ from gpuspawner.core.units import BadValue, show_duration
 EVERYBODY = Account()
 
 
-class Measure(str, Enum):
+class RestrictionKind(str, Enum):
     """What a restriction does."""
 
     DRAIN = "drain"
@@ -52,7 +52,7 @@ class Restriction:
     """
 
     id: str
-    measure: Measure
+    measure: RestrictionKind
     target: str
     reason: str
     by: str
@@ -76,19 +76,21 @@ class Restriction:
 
     def closes(self, gpu: Gpu) -> bool:
         """Whether a GPU is given to nobody new by it."""
-        name = {Measure.DRAIN: gpu.node, Measure.QUARANTINE: gpu.id}.get(self.measure)
+        name = {RestrictionKind.DRAIN: gpu.node, RestrictionKind.QUARANTINE: gpu.id}.get(self.measure)
         return name is not None and name == self.target
 
     def spares(self, lease: Lease) -> bool:
         """Whether a workspace is not judged as idle by it."""
-        if self.measure is not Measure.EXEMPT:
+        if self.measure is not RestrictionKind.EXEMPT:
             return False
         return lease.id == self.target if self.target else lease.key.user_created == self.account.user_created
 
 
-def with_closed(fleet: Fleet, restrictions: Iterable[Restriction]) -> Fleet:
+def close_gpus(fleet: Fleet, restrictions: Iterable[Restriction]) -> Fleet:
     """Return the fleet with the GPUs closed that restrictions close; the same object where there are none."""
-    closing = {one.target: one for one in restrictions if one.measure in {Measure.DRAIN, Measure.QUARANTINE}}
+    closing = {
+        one.target: one for one in restrictions if one.measure in {RestrictionKind.DRAIN, RestrictionKind.QUARANTINE}
+    }
     if not closing:
         return fleet
     return replace(fleet, gpus=tuple(_closed(gpu, closing) for gpu in fleet.gpus))
@@ -99,16 +101,16 @@ def _closed(gpu: Gpu, closing: Mapping[str, Restriction]) -> Gpu:
     one = next((x for x in found if x is not None and x.closes(gpu)), None)
     if one is None:
         return gpu
-    what = f"{gpu.node} is drained" if one.measure is Measure.DRAIN else "It is in quarantine"
+    what = f"{gpu.node} is drained" if one.measure is RestrictionKind.DRAIN else "It is in quarantine"
     return replace(gpu, closed=f"{what}: {one.reason}")
 
 
-def holds_of(restrictions: Iterable[Restriction]) -> tuple[ClassHold, ...]:
+def reservation_holds(restrictions: Iterable[Restriction]) -> tuple[ClassHold, ...]:
     """Return the GPUs that administrators reserve for somebody, as the catalog's holds for classes."""
-    return tuple(hold_of(one) for one in restrictions if one.measure is Measure.RESERVE)
+    return tuple(reservation_hold(one) for one in restrictions if one.measure is RestrictionKind.RESERVE)
 
 
-def hold_of(one: Restriction) -> ClassHold:
+def reservation_hold(one: Restriction) -> ClassHold:
     """Return a reservation as a hold, also one that has not begun: what would run into it is known before."""
     return ClassHold(one.whom, one.target, one.count, None, one.until, max(one.since, one.begins_at), one.account)
 
@@ -122,14 +124,14 @@ def exemption_of(lease: Lease, restrictions: Iterable[Restriction]) -> Restricti
 # --- notices
 
 
-KEPT_SECONDS = 30 * 86400.0
+NOTICE_KEPT_SECONDS = 30 * 86400.0
 """How long a notice can be read. Arbitrary: somebody who was on holiday finds it."""
 UNWATCHED_SECONDS = 60.0
 """Who waited for longer did not watch, as a rule: that it came is a notice. Arbitrary."""
 
 
 @dataclass(frozen=True)
-class Step:
+class LeaseStep:
     """A step of a lease as stored. ``user`` is its user, ``seen``: who has read of its end."""
 
     number: int
@@ -144,7 +146,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Marks:
+class ReadMarks:
     """What a person has read: all until ``until``, and besides ``ids``."""
 
     until: float = 0.0
@@ -175,7 +177,7 @@ class Notice:
     """It tells of an end, which other pages tell of too until it is read."""
 
 
-TITLES: Mapping[type[Event], str] = {
+NOTICE_TITLES: Mapping[type[Event], str] = {
     events.Granted: "Its turn came",
     events.WarnedIdle: "Warned: it was idle",
     events.WarnedOfEnd: "Warned: its time was nearly over",
@@ -185,11 +187,11 @@ TITLES: Mapping[type[Event], str] = {
     events.Substituted: "You got another GPU",
 }
 """Of events whose own words are too short to stand alone."""
-OF_ENDS = (events.Stopped, events.StopperNamed, events.Answered)
-BY_PARTS = frozenset({"gpuspawner", "hub", "cluster"})
+END_EVENTS = (events.Stopped, events.StopperNamed, events.Answered)
+SYSTEM_ACTORS = frozenset({"gpuspawner", "hub", "cluster"})
 
 
-def notices_of(steps: Iterable[Step], marks: Marks) -> tuple[Notice, ...]:
+def notices_of(steps: Iterable[LeaseStep], marks: ReadMarks) -> tuple[Notice, ...]:
     """Return what the user of workspaces is told, the newest first.
 
     What they did themselves is none. What came before an act of theirs on the same workspace is read, as they were
@@ -201,39 +203,39 @@ def notices_of(steps: Iterable[Step], marks: Marks) -> tuple[Notice, ...]:
         if step.actor == step.user:
             acted.add(step.lease)
         elif _is_told(step):
-            if step.seen and isinstance(step.event, OF_ENDS):
+            if step.seen and isinstance(step.event, END_EVENTS):
                 acted.add(step.lease)
             read = marks.has(f"s{step.number}", step.at) or step.lease in acted
             found.append(_notice(step, unread=not read))
     return tuple(found)
 
 
-def _is_told(step: Step) -> bool:
+def _is_told(step: LeaseStep) -> bool:
     event = step.event
-    if event.told is not Told.USER:
+    if event.told is not Audience.USER:
         return False
     return not isinstance(event, events.Granted) or step.at - step.asked_at >= UNWATCHED_SECONDS
 
 
-def _notice(step: Step, *, unread: bool) -> Notice:
+def _notice(step: LeaseStep, *, unread: bool) -> Notice:
     event, text = step.event, step.event.why
-    title = TITLES.get(type(event), event.words)
+    title = NOTICE_TITLES.get(type(event), event.words)
     if isinstance(event, events.Stopped):
         title = _of_end(event)
     elif isinstance(event, events.Granted):
         text = f"It waited {show_duration(step.at - step.asked_at)}."
-    by = "" if step.actor in BY_PARTS else step.actor
-    ends = isinstance(event, OF_ENDS)
+    by = "" if step.actor in SYSTEM_ACTORS else step.actor
+    ends = isinstance(event, END_EVENTS)
     return Notice(f"s{step.number}", step.at, event.name, title, text, unread, step.lease, step.server, by, ends)
 
 
 def _of_end(event: events.Stopped) -> str:
-    if event.reason not in {one.value for one in Reason}:
+    if event.reason not in {one.value for one in ExitReason}:
         return "It ended"
-    return ENDINGS[Reason(event.reason)].words
+    return EXIT_KINDS[ExitReason(event.reason)].words
 
 
-def in_order(*kinds: Collection[Notice]) -> tuple[Notice, ...]:
+def merge_notices(*kinds: Collection[Notice]) -> tuple[Notice, ...]:
     """Return notices of several kinds, the newest first."""
     return tuple(sorted((one for kind in kinds for one in kind), key=lambda x: (-x.at, x.id)))
 
@@ -244,12 +246,12 @@ def in_order(*kinds: Collection[Notice]) -> tuple[Notice, ...]:
 LONGEST_CHARACTERS = 500
 """A message is read at a glance, above whatever its reader came for."""
 LONGEST_NAME = 255
-NAMED = 3
+MOST_NAMED = 3
 """Of several whom a message is to, so many are named, and the others are counted. Arbitrary: what a line holds."""
-RIGHT_TO = "write all, user:NAME or group:NAME"
+AUDIENCE_HELP = "write all, user:NAME or group:NAME"
 
 
-class Whom(str, Enum):
+class AnnouncementAudience(str, Enum):
     """To whom a message is."""
 
     ALL = "all"
@@ -260,7 +262,7 @@ class Whom(str, Enum):
 
 
 @dataclass(frozen=True)
-class Message:
+class Announcement:
     """A message. Times in seconds since the epoch.
 
     ``recipients`` are when they were created whom it reaches, those who were in the group when it was sent; it is empty
@@ -268,7 +270,7 @@ class Message:
     """
 
     id: str
-    whom: Whom
+    whom: AnnouncementAudience
     name: str
     recipients: frozenset[str]
     text: str
@@ -281,17 +283,17 @@ class Message:
     @property
     def to(self) -> str:
         """To whom, as it is written."""
-        return self.whom.value if self.whom is Whom.ALL else f"{self.whom.value}:{self.name}"
+        return self.whom.value if self.whom is AnnouncementAudience.ALL else f"{self.whom.value}:{self.name}"
 
     @property
     def to_words(self) -> str:
         """To whom, as people read it."""
-        named = {Whom.ALL: "everybody", Whom.GROUP: f"the group {self.name}"}
+        named = {AnnouncementAudience.ALL: "everybody", AnnouncementAudience.GROUP: f"the group {self.name}"}
         return named.get(self.whom, self.name)
 
     def is_for(self, user_created: str) -> bool:
         """Whether it is to a user."""
-        return self.whom is Whom.ALL or user_created in self.recipients
+        return self.whom is AnnouncementAudience.ALL or user_created in self.recipients
 
     def is_shown(self, now: float) -> bool:
         """Whether pages show it."""
@@ -301,35 +303,36 @@ class Message:
         """Return ``shown``, ``over`` or ``withdrawn``."""
         return "withdrawn" if self.withdrawn_at is not None else "shown" if now < self.until else "over"
 
-    def notice(self, marks: Marks) -> Notice:
+    def notice(self, marks: ReadMarks) -> Notice:
         """Return it as its reader's inbox has it."""
         name = f"m{self.id}"
         read = marks.has(name, self.made_at)
-        return Notice(name, self.made_at, "message", f"Message from {self.by}", self.text, not read, by=self.by)
+        return Notice(name, self.made_at, "message", f"Announcement from {self.by}", self.text, not read, by=self.by)
 
 
-def several(names: Sequence[str]) -> str:
+def summarize_names(names: Sequence[str]) -> str:
     """Return how people read who several users are: ``alice, bob, carol and 4 more``."""
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{', '.join(name[: LONGEST_NAME // (NAMED + 1)] for name in names[:NAMED])}{more}"
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"{', '.join(name[: LONGEST_NAME // (MOST_NAMED + 1)] for name in names[:MOST_NAMED])}{more}"
 
 
-def parse_to(value: object) -> tuple[Whom, str]:
+def parse_audience(value: object) -> tuple[AnnouncementAudience, str]:
     """Read to whom a message is.
 
     Raises:
         BadValue: it is nobody, or not written so.
     """
-    if isinstance(value, str) and value == Whom.ALL.value:
-        return Whom.ALL, ""
+    if isinstance(value, str) and value == AnnouncementAudience.ALL.value:
+        return AnnouncementAudience.ALL, ""
     if isinstance(value, str):
         kind, _, name = value.partition(":")
-        if kind in {Whom.USER.value, Whom.GROUP.value} and 0 < len(name) <= LONGEST_NAME:
-            return Whom(kind), name
-    raise BadValue(f"{quoted(value)} is nobody", RIGHT_TO)
+        named = {AnnouncementAudience.USER.value, AnnouncementAudience.GROUP.value}
+        if kind in named and 0 < len(name) <= LONGEST_NAME:
+            return AnnouncementAudience(kind), name
+    raise BadValue(f"{quoted(value)} is nobody", AUDIENCE_HELP)
 
 
-def parse_text(value: object) -> str:
+def parse_announcement(value: object) -> str:
     """Read a message's text: plain, on one or several lines.
 
     Raises:

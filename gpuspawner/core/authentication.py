@@ -1,4 +1,9 @@
-"""How hub, service and pages prove who sends a request."""
+"""How hub, service and pages prove who sends a request.
+
+Hub and service share a secret that is never sent. Each signs its messages with it, because another program may answer
+at the service's address: two hubs on one machine may use the same port. The pages of the hub and SSH share no cookie
+with the service. They send signed tickets.
+"""
 
 from __future__ import annotations
 
@@ -13,74 +18,78 @@ from itsdangerous import BadData, URLSafeSerializer
 
 
 SCHEME = "spawner"
-"""Of ``Authorization``, before the proof of a request."""
-NONCE = "Gpuspawner-Nonce"
-"""The header by which whoever asks wants a proof: a text that no answer before can have been signed for."""
-TIME = "Gpuspawner-Time"
-"""The header of when a request was signed, in whole seconds since the epoch."""
+"""The scheme of ``Authorization`` before the proof of a request."""
+NONCE_HEADER = "Gpuspawner-Nonce"
+"""The header with a new random text for each request. The proof of the answer contains it."""
+TIME_HEADER = "Gpuspawner-Time"
+"""The header with the time of signing, in whole seconds since the epoch."""
 WINDOW_SECONDS = 60
-"""A signed request is good for so long, and so far may the clocks of hub and service differ. Arbitrary: as long as a
-ticket of the hub's pages; NTP keeps clocks within a second."""
-DIGEST = "Gpuspawner-Digest"
-"""The header of what a request asks, all of it."""
-PROOF = "Gpuspawner-Proof"
-"""The header of an answer's proof."""
+"""How long a signed request is valid, and how far the clocks of hub and service may differ. Arbitrary."""
+DIGEST_HEADER = "Gpuspawner-Digest"
+"""The header with the digest of the whole request."""
+PROOF_HEADER = "Gpuspawner-Proof"
+"""The header with the proof of an answer."""
 
 
-class Asked(NamedTuple):
-    """What a request asks, but for its body. ``target`` is path and query as they are sent."""
+class RequestTarget(NamedTuple):
+    """The method of a request, and its path with the query as they are sent."""
 
     method: str
     target: str
 
 
 def new_nonce() -> str:
-    """Return a text that nobody used before."""
+    """Return a new random text."""
     return secrets.token_urlsafe(16)
 
 
 def digest(method: str, target: str, body: bytes) -> str:
-    """Return what stands for a whole request in its headers. ``target`` is path and query as they are sent."""
+    """Return the digest of a whole request, for its header."""
     return _hashed(method, target, body).hex()
 
 
 def prove_request(secret: bytes, nonce: str, signed_at: str, of_request: str) -> str:
-    """Return what shows that the hub of this secret sends the request of this ``digest``, signed at a time.
+    """Return the proof that the owner of the secret sends the request with this digest.
 
-    It is checked by the headers alone, before a body is read; then the body must have that digest. Whether the time is
-    within WINDOW_SECONDS and the nonce is new is for the service to check: else the request may be a replay.
+    It is checked with the headers alone, before the body is read. Then the digest of the body is checked. The service
+    also checks that the time is within WINDOW_SECONDS and that the nonce is new, or the request may be a replay.
     """
     return _signature(secret, "request-2", nonce, signed_at, of_request)
 
 
-def request_headers(secret: bytes, nonce: str, at: float, asked: Asked, body: bytes) -> dict[str, str]:
-    """Return the headers by which the service of this secret takes a request for its hub's, at a time."""
+def request_headers(secret: bytes, nonce: str, at: float, asked: RequestTarget, body: bytes) -> dict[str, str]:
+    """Return the headers that prove a request to the service."""
     of_request, signed_at = digest(*asked, body), str(int(at))
     proof = prove_request(secret, nonce, signed_at, of_request)
-    return {"Authorization": f"{SCHEME} {proof}", NONCE: nonce, TIME: signed_at, DIGEST: of_request}
+    return {
+        "Authorization": f"{SCHEME} {proof}",
+        NONCE_HEADER: nonce,
+        TIME_HEADER: signed_at,
+        DIGEST_HEADER: of_request,
+    }
 
 
-def prove_answer(secret: bytes, nonce: str, asked: Asked, status: int, body: bytes) -> str:
-    """Return what shows that the service of this secret answers this to the request of this nonce.
+def prove_answer(secret: bytes, nonce: str, asked: RequestTarget, status: int, body: bytes) -> str:
+    """Return the proof that the owner of the secret answers the request with this nonce.
 
-    It is for what was ``asked`` alone: whoever took a request for the service's cannot have another one answered with
-    its nonce, and pass that on. The body is left out: some requests are answered before theirs is read.
+    It covers the target of the request. So a third party cannot use an answer for another request. It does not cover
+    the body, because some requests are answered before their body is read.
     """
     return _signature(secret, "answer-2", nonce, *asked, str(status), body)
 
 
-def is_same(proof: str, due: str) -> bool:
-    """Compare a proof that came with the one that is due, in constant time."""
+def proofs_match(proof: str, due: str) -> bool:
+    """Compare two proofs in constant time."""
     return hmac.compare_digest(proof.encode("utf-8", "replace"), due.encode())
 
 
-def hub_token(secret: bytes) -> str:
-    """Return the token by which the hub knows a service that it does not start, where nobody chose another."""
+def derive_hub_token(secret: bytes) -> str:
+    """Return the token of a service that the hub does not start, unless the configuration sets one."""
     return _signature(secret, "hub-token-1")
 
 
-def hub_id_of(secret: bytes) -> str:
-    """Return the id of a hub that shares no folder with its service, where nobody chose another."""
+def derive_hub_id(secret: bytes) -> str:
+    """Return the id of a hub that shares no folder with its service, unless the configuration sets one."""
     return _signature(secret, "hub-id-1")[:32]
 
 
@@ -90,7 +99,6 @@ def _signature(secret: bytes, use: str, *parts: str | bytes) -> str:
 
 
 def _hashed(*parts: str | bytes) -> bytes:
-    """Hash each part, so that none can end where another begins, and then all."""
     texts = (part if isinstance(part, bytes) else part.encode("utf-8", "replace") for part in parts)
     return hashlib.sha256(b"".join(hashlib.sha256(text).digest() for text in texts)).digest()
 
@@ -99,18 +107,18 @@ def _hashed(*parts: str | bytes) -> bytes:
 
 
 TICKET_SECONDS = 60.0
-"""An open page asks the hub for a new one every half of it. After a logout none comes (see ``spawner.web.renewal``)."""
+"""How long a ticket is valid. Open pages renew it after half of this time. After a logout the hub gives no new one."""
 CONFIRM_PATH = "/gpuspawner/confirm"
-"""Below the hub's prefix: where a user signs in anew for an administrator's token."""
+"""The path below the hub's prefix on which administrators sign in again before they allow a token."""
 CONFIRMED_SECONDS = 120.0
-"""How long a fresh sign-in counts: its user presses one button meanwhile. Arbitrary."""
+"""How long the second sign-in counts. The user presses one button in this time. Arbitrary."""
 PAGE_SALT, SSH_SALT = b"ticket-4", b"ssh-1"
 
 
-class Holder(NamedTuple):
-    """For whom a ticket is: the name is shown, ``created`` is who it is (see ``core.leases.lease.Owner``).
+class TicketHolder(NamedTuple):
+    """The user of a ticket: the name, and ``created``, which identifies the user (see ``core.leases.lease.Owner``).
 
-    ``form``: it only says what a start of theirs would do. Whoever may start a user's server is shown that user's form.
+    A ticket for a ``form`` only previews a start. The hub gives it to everybody who may start the user's server.
     """
 
     user: str
@@ -119,32 +127,32 @@ class Holder(NamedTuple):
 
 
 def sign_ticket(secret: bytes, user: str, created: str, now: float, *, form: bool = False) -> str:
-    """Return a ticket for ``user``, good for TICKET_SECONDS from ``now`` (seconds since the epoch).
+    """Return a ticket for ``user`` that is valid for TICKET_SECONDS from ``now`` (seconds since the epoch).
 
-    ``created`` is when the hub made the user, as its REST API writes it.
+    ``created`` is the time at which the hub created the user, as its REST API writes it.
     """
     return str(_signer(secret).dumps([user, created, form, int(now + TICKET_SECONDS)]))
 
 
-def ticket_holder(secret: bytes, ticket: str, now: float) -> Holder | None:
-    """Return for whom a ticket is, None where it is forged, torn or over."""
+def read_ticket(secret: bytes, ticket: str, now: float) -> TicketHolder | None:
+    """Return the user of a ticket, or None if it is forged, damaged or expired."""
     try:
         *holder, good_until = _signer(secret).loads(ticket)
     except (BadData, UnicodeError):  # UnicodeError: half a character, which itsdangerous does not expect
         return None
-    return Holder(*holder) if now < good_until else None
+    return TicketHolder(*holder) if now < good_until else None
 
 
 def sign_confirmation(secret: bytes, created: str, code: str, now: float) -> str:
-    """Return what says that a user signed in anew for a login, good for CONFIRMED_SECONDS from ``now``.
+    """Return the proof that a user signed in again to allow a login, valid for CONFIRMED_SECONDS.
 
-    ``created`` is when the hub made the user, ``code`` the login's.
+    ``created`` is the time at which the hub created the user, ``code`` the code of the login.
     """
     return str(_signer(secret, b"confirmation-1").dumps([created, code, int(now + CONFIRMED_SECONDS)]))
 
 
 def is_confirmed(secret: bytes, confirmation: str, created: str, code: str, now: float) -> bool:
-    """Return whether this user signed in anew for this login a moment ago."""
+    """Return whether this user has just signed in again for this login."""
     try:
         user_created, of_code, good_until = _signer(secret, b"confirmation-1").loads(confirmation)
     except (BadData, UnicodeError, ValueError, TypeError):
@@ -153,12 +161,12 @@ def is_confirmed(secret: bytes, confirmation: str, created: str, code: str, now:
 
 
 def sign_ssh_ticket(secret: bytes, lease: str, user: str, now: float) -> str:
-    """Return a ticket by which a user gets into a workspace by SSH, good for TICKET_SECONDS from ``now``."""
+    """Return a ticket for SSH to a workspace, valid for TICKET_SECONDS from ``now``."""
     return str(_signer(secret, SSH_SALT).dumps([lease, user, int(now + TICKET_SECONDS)]))
 
 
-def ssh_ticket_user(secret: bytes, lease: str, ticket: str, now: float) -> str | None:
-    """Return whose ticket it is; None where it is forged, over, or of another workspace."""
+def read_ssh_ticket(secret: bytes, lease: str, ticket: str, now: float) -> str | None:
+    """Return the user of an SSH ticket. None: it is forged, expired, or for another workspace."""
     try:
         of, user, good_until = _signer(secret, SSH_SALT).loads(ticket)
     except (BadData, UnicodeError):

@@ -1,4 +1,12 @@
-"""Times of the calendar: weekly windows, periods, and moments as people write them."""
+"""Times of the calendar: weekly windows, periods, and moments as people write them.
+
+A window is written in local time. It opens at the first moment at which the clocks show its beginning. It closes at the
+first moment after that at which they show its end. If a change of the clocks skips a time, the moment of the change
+counts.
+
+A day begins at midnight. If the clock skips midnight, the day begins at the change. Periods leave no gap and do not
+overlap, so parts of an interval add up.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +32,9 @@ DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 DAY_MINUTES = 24 * 60
 HOUR_MINUTES = 60
 LONGEST_WINDOW = 100
-"""Characters of a written window. Arbitrary: no window is longer."""
+"""The most characters of a written window. Arbitrary: no window is longer."""
 LOOKED_AHEAD_DAYS = 15
-"""Within these every window opens that ever does, also where a change of the clocks skips one of its openings."""
+"""Each window opens within these days, even if a change of the clocks skips one opening."""
 
 
 _WINDOW = re.compile(r"([A-Za-z, -]+?) +([0-9]{1,2}):([0-9]{2}) ?- ?([0-9]{1,2}):([0-9]{2})")
@@ -48,10 +56,10 @@ class Window:
 
 
 def read_weekly_window(value: object) -> Window:
-    """Read a part of each week, such as ``Mon-Fri 20:00-07:00``.
+    """Read a part of each week, for example ``Mon-Fri 20:00-07:00``.
 
     Raises:
-        BadValue: anything else.
+        BadValue: the value is not a part of a week.
     """
     found = _WINDOW.fullmatch(value.strip(" ")) if isinstance(value, str) and len(value) <= LONGEST_WINDOW else None
     if found is None:
@@ -64,10 +72,10 @@ def read_weekly_window(value: object) -> Window:
 
 
 def read_window(value: object) -> Window:
-    """Read a part of each week, or whole days such as ``2026-12-24, 2026-12-25``.
+    """Read a part of each week, or whole days, for example ``2026-12-24, 2026-12-25``.
 
     Raises:
-        BadValue: anything else.
+        BadValue: the value is neither.
     """
     if isinstance(value, date):  # from a dict that YAML made
         value = value.isoformat()
@@ -100,20 +108,20 @@ AnyWindow = Annotated[Window, Reader(read_window, "a part of each week, or days 
 
 
 class Opening(NamedTuple):
-    """One opening of a window, in seconds since the epoch. ``ends_at`` is infinite where it never closes."""
+    """One opening of a window, in seconds since the epoch. ``ends_at`` is infinite if it never closes."""
 
     opens_at: float
     ends_at: float
 
     def covers(self, at: float) -> bool:
-        """Whether it is open at a time: at its beginning, and not at its end any more."""
+        """Return whether the window is open at a time. It is open at ``opens_at`` and closed at ``ends_at``."""
         return self.opens_at <= at < self.ends_at
 
 
-def opening(window: Window, now: float, zone: ZoneInfo) -> Opening | None:
-    """Return the opening that goes on at ``now``, else the next one; None where there is none any more.
+def find_opening(window: Window, now: float, zone: ZoneInfo) -> Opening | None:
+    """Return the opening at ``now``, or else the next one. None: there are no more openings.
 
-    Openings of two days that touch are one.
+    Openings of two days that touch are one opening.
     """
     found: Opening | None = None
     for one in _openings(window, now, zone):
@@ -125,13 +133,12 @@ def opening(window: Window, now: float, zone: ZoneInfo) -> Opening | None:
 
 
 def is_open(window: Window, now: float, zone: ZoneInfo) -> bool:
-    """Whether a window is open."""
-    found = opening(window, now, zone)
+    """Return whether a window is open."""
+    found = find_opening(window, now, zone)
     return found is not None and found.covers(now)
 
 
 def _openings(window: Window, now: float, zone: ZoneInfo) -> Iterator[Opening]:
-    """Yield the openings of each day around a time, the earliest first, without those that the clocks skip whole."""
     first = datetime.fromtimestamp(now, zone).date() - timedelta(days=2)
     each = (first + timedelta(days) for days in range(LOOKED_AHEAD_DAYS + 2))
     weekly = (day for day in each if day.weekday() in window.days)
@@ -143,7 +150,6 @@ def _openings(window: Window, now: float, zone: ZoneInfo) -> Iterator[Opening]:
 
 
 def _moment(day: date, minute: int, zone: ZoneInfo) -> float:
-    """Return the first moment at which the clocks show a minute of a day, or skip it."""
     midnight = datetime.combine(day + timedelta(days=minute // DAY_MINUTES), time(), zone)
     shown = midnight + timedelta(minutes=minute % DAY_MINUTES)  # local arithmetic: it knows no change of the clocks
     at = shown.timestamp()
@@ -153,7 +159,6 @@ def _moment(day: date, minute: int, zone: ZoneInfo) -> float:
 
 
 def _skip(before: float, after: float, zone: ZoneInfo) -> float:
-    """Return the moment between two at which the clocks go forward, to the second."""
     old = _offset(before, zone)
     while after - before > 1:
         middle = (before + after) // 2
@@ -181,13 +186,13 @@ ONE_DAY = timedelta(days=1)
 
 
 def milliseconds(at: float) -> int:
-    """Return seconds as whole milliseconds, in which use is counted."""
+    """Return seconds as whole milliseconds."""
     return round(at * 1000)
 
 
 @dataclass(frozen=True)
-class Span:
-    """From one moment up to, and without, another: both in milliseconds since the epoch."""
+class TimeSpan:
+    """The time from ``start_ms`` to before ``end_ms``, in milliseconds since the epoch."""
 
     start_ms: int
     end_ms: int
@@ -203,39 +208,39 @@ class Span:
         return self.end_ms / 1000
 
     def overlap(self, start_ms: int, end_ms: int) -> int:
-        """Return how many milliseconds of it lie between two moments."""
+        """Return the milliseconds that it shares with the time between two moments."""
         return max(0, min(self.end_ms, end_ms) - max(self.start_ms, start_ms))
 
 
-def period_of(at_ms: int, per: Per, zone: ZoneInfo) -> Span:
-    """Return the day, week or month that a moment lies in."""
+def period_of(at_ms: int, per: Per, zone: ZoneInfo) -> TimeSpan:
+    """Return the day, week or month of a moment."""
     day = datetime.fromtimestamp(at_ms // 1000, zone).date()
     # Where the clock goes back over midnight, the date of a moment may be that of the day before or after.
     for first in (_first_day(day - ONE_DAY, per), _first_day(day, per), _first_day(day + ONE_DAY, per)):
-        span = Span(_begin_ms(first, zone), _begin_ms(_next_first_day(first, per), zone))
+        span = TimeSpan(_begin_ms(first, zone), _begin_ms(_next_first_day(first, per), zone))
         if span.start_ms <= at_ms < span.end_ms:
             return span
     raise AssertionError(f"no {per.value} of {zone.key} holds {at_ms}")
 
 
-def day_of(at_ms: int, zone: ZoneInfo) -> str:
-    """Return the date of the day that a moment lies in, as ISO 8601 has it."""
+def date_of(at_ms: int, zone: ZoneInfo) -> str:
+    """Return the date of a moment in ISO 8601."""
     begins = period_of(at_ms, Per.DAY, zone)
     middle = (begins.start_ms + begins.end_ms) // 2000  # the first moments may show the date before
     return datetime.fromtimestamp(middle, zone).date().isoformat()
 
 
 def show_moment(at: float, now: float, zone: ZoneInfo) -> str:
-    """Write when a period ends, by its zone's clock: ``Mon 30 Nov 00:00``, without the day where it is today."""
+    """Return the end of a period for display: ``Mon 30 Nov 00:00``, without the day if it is today."""
     there, here = (datetime.fromtimestamp(moment, zone) for moment in (at, now))
     return there.strftime("%H:%M" if there.date() == here.date() else "%a %d %b %H:%M")
 
 
-def split(start_ms: int, end_ms: int, per: Per, zone: ZoneInfo) -> Iterator[tuple[Span, Span]]:
-    """Yield the parts of an interval that lie in one period each, in order, each with its period."""
+def split_by_period(start_ms: int, end_ms: int, per: Per, zone: ZoneInfo) -> Iterator[tuple[TimeSpan, TimeSpan]]:
+    """Yield the parts of an interval in order, each with the period that contains it."""
     while start_ms < end_ms:
         period = period_of(start_ms, per, zone)
-        part = Span(start_ms, min(end_ms, period.end_ms))
+        part = TimeSpan(start_ms, min(end_ms, period.end_ms))
         yield part, period
         start_ms = part.end_ms
 
@@ -254,7 +259,6 @@ def _next_first_day(first: date, per: Per) -> date:
 
 @lru_cache(maxsize=4096)
 def _begin_ms(day: date, zone: ZoneInfo) -> int:
-    """Return when a day begins: the first time that the clock shows its midnight, or what comes in its place."""
     midnight = datetime.combine(day, time(), zone)
     late, early = (int(midnight.replace(fold=fold).timestamp()) for fold in (0, 1))
     if early >= late:  # the clock shows it, once or twice: fold 0 is the first time
@@ -271,38 +275,38 @@ def _begin_ms(day: date, zone: ZoneInfo) -> int:
 
 
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-RIGHT = "write a day (Friday, tomorrow, 2026-12-24), a time (2026-12-24 18:00), this week, this month, or 3d"
+UNTIL_HELP = "write a day (Friday, tomorrow, 2026-12-24), a time (2026-12-24 18:00), this week, this month, or 3d"
 
-RIGHT_FROM = "write now, a day (Friday, tomorrow, 2026-12-24), a time (2026-12-24 18:00), or 3d"
+FROM_HELP = "write now, a day (Friday, tomorrow, 2026-12-24), a time (2026-12-24 18:00), or 3d"
 
 
 def parse_until(value: object, now: float, zone: ZoneInfo) -> float:
-    """Read until when something lasts; a day means its end, a weekday the next one, today included.
+    """Read an end. A day means its end. A weekday means the next one, or today.
 
     Raises:
-        BadValue: anything else, a moment that has passed, or one that is more than a year ahead.
+        BadValue: the value is not an end, has passed, or is more than a year away.
     """
     if not isinstance(value, str):
-        raise BadValue(f"{quoted(value)} is no time", RIGHT)
+        raise BadValue(f"{quoted(value)} is no time", UNTIL_HELP)
     text = " ".join(value.lower().split())
     until = _end(text, now, zone)
     if until is None:
         try:
             until = now + parse_duration(text)
         except BadValue as error:
-            raise BadValue(f"{quoted(value)} is no time", RIGHT) from error
+            raise BadValue(f"{quoted(value)} is no time", UNTIL_HELP) from error
     if not now < until <= now + MOST_SECONDS:
         raise OutOfRange(
-            f"{quoted(value)} has passed" if until <= now else f"{quoted(value)} is over a year away", RIGHT
+            f"{quoted(value)} has passed" if until <= now else f"{quoted(value)} is over a year away", UNTIL_HELP
         )
     return until
 
 
 def parse_from(value: object, now: float, zone: ZoneInfo) -> float:
-    """Read from when on something holds; a day means its beginning, a weekday the next one, today included.
+    """Read a beginning. A day means its beginning. A weekday means the next one, or today.
 
     Raises:
-        BadValue: anything else, a moment that has passed, or one that is more than a year ahead.
+        BadValue: the value is not a beginning, has passed, or is more than a year away.
     """
     text = " ".join(value.lower().split()) if isinstance(value, str) else ""
     if text == "now":
@@ -310,7 +314,7 @@ def parse_from(value: object, now: float, zone: ZoneInfo) -> float:
     day = _day(text, now, zone)
     if day is None:
         if text in {f"this {per.value}" for per in Per}:
-            raise BadValue(f"{quoted(value)} is no time to begin", RIGHT_FROM)
+            raise BadValue(f"{quoted(value)} is no time to begin", FROM_HELP)
         return parse_until(value, now, zone)
     parse_until(value, now, zone)  # one that is over, or too far ahead, is refused
     return max(now, datetime.combine(day, time(), zone).timestamp())
@@ -330,7 +334,6 @@ def _end(text: str, now: float, zone: ZoneInfo) -> float | None:
 
 
 def _day(text: str, now: float, zone: ZoneInfo) -> date | None:
-    """Return the day that a text names; None where it names none."""
     today = datetime.fromtimestamp(now, zone).date()
     weekday = next((number for number, day in enumerate(WEEKDAYS) if text in {day, day[:3]}), None)
     if weekday is not None:
@@ -350,10 +353,10 @@ def _end_of(day: date, zone: ZoneInfo) -> float:
 
 
 def parse_day(value: object, now: float, zone: ZoneInfo) -> str:
-    """Read a day: ``2026-12-24``, ``today``; returned as ISO 8601 has it.
+    """Read a day, ``2026-12-24`` or ``today``, and return it in ISO 8601.
 
     Raises:
-        BadValue: anything else, or the first or last year that there is.
+        BadValue: the value is not a day, or is in the first or last year of the calendar.
     """
     if value == "today":
         return datetime.fromtimestamp(now, zone).date().isoformat()
@@ -367,11 +370,11 @@ def parse_day(value: object, now: float, zone: ZoneInfo) -> str:
     return day.isoformat()
 
 
-def day_begins(day: str, zone: ZoneInfo) -> float:
-    """Return when a day as :func:`parse_day` returns it begins."""
+def day_start(day: str, zone: ZoneInfo) -> float:
+    """Return when a day in ISO 8601 begins."""
     return datetime.combine(date.fromisoformat(day), time(), zone).timestamp()
 
 
-def day_ends(day: str, zone: ZoneInfo) -> float:
-    """Return when it ends."""
+def day_end(day: str, zone: ZoneInfo) -> float:
+    """Return when a day in ISO 8601 ends."""
     return _end_of(date.fromisoformat(day), zone)

@@ -1,14 +1,14 @@
-"""The errors gpuspawner raises on purpose.
+"""The errors that gpuspawner raises on purpose.
 
 GpuspawnerError
- ├── CatalogError      what the administrator wrote cannot be used; holds every Problem found
- ├── RequestRefused    what a user asked for cannot be given; says what was asked, the bound and the remedy
- │    └── TooLarge     it is longer than anything that can be asked (HTTP 413)
- ├── Conflict          the thing asked to act on is not in a state that allows it (HTTP 409)
- │    └── Gone         it has ended meanwhile (HTTP 410)
- ├── Unavailable       a part that must answer does not: the store, the hub, the service (HTTP 503)
+ ├── CatalogError      the catalog cannot be used; holds every Problem found
+ ├── RequestRefused    a request cannot be granted; says what was asked, the limit and the next step
+ │    └── TooLarge     the request is too long (HTTP 413)
+ ├── Conflict          the present state does not allow the action (HTTP 409)
+ │    └── Gone         the workspace has ended (HTTP 410)
+ ├── Unavailable       the store, the hub or the service does not answer (HTTP 503)
  ├── Superseded        a newer service owns the store: this process must end
- └── NoPort            the service cannot listen where its hub looks for it: this process must end
+ └── NoPort            the service cannot listen on its address: this process must end
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from dataclasses import dataclass
 LARGE_BITS = 256
 
 SHOWN_CHARACTERS = 60
-"""How much of a refused value a message quotes. Arbitrary: enough to recognise it, too little to flood a page."""
+"""The most characters of a refused value that a message quotes. Arbitrary."""
 
 
 class GpuspawnerError(Exception):
-    """Base of every error that gpuspawner raises on purpose."""
+    """Base of all errors that gpuspawner raises on purpose."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong in a catalog: where, what, and what would be right."""
+    """One problem of a catalog: where it is, what is wrong, and what would be right."""
 
     file: str
     line: int | None
@@ -37,25 +37,23 @@ class Problem:
     right: str
 
     def __str__(self) -> str:
-        """Return the problem as one line, in the form compilers use: ``file:line: entry: wrong; right``."""
         place = self.file if self.line is None else f"{self.file}:{self.line}"
         return f"{place}: {self.entry}: {self.wrong}. {self.right}"
 
 
 class CatalogError(GpuspawnerError):
-    """The catalog cannot be used. ``problems`` holds all that is wrong with it, at least one."""
+    """The catalog cannot be used. ``problems`` has at least one problem."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
-        """Keep every problem; the message is one line for each and a count."""
         self.problems = problems
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         super().__init__("\n".join([*map(str, problems), f"{count} in the catalog"]))
 
 
 def quoted(value: object) -> str:
-    """Return a refused value as a message may show it: one line, at most SHOWN_CHARACTERS, never raising.
+    """Return a refused value for a message: one line of at most SHOWN_CHARACTERS. It never raises.
 
-    What is not there is ``none``, as in ``kind: none asked``.
+    None is shown as ``none``.
     """
     if value is None:
         return "none"
@@ -89,31 +87,30 @@ LABELS = {
     "tools": "Tools",
     "gpu_hours": "GPU hours",
 }
-"""What the form calls the parts of a request, and every refusal with it."""
+"""The labels of request fields in the form and in refusals."""
 
 
 def label_of(field: str) -> str:
-    """Return what people read for a part of a request: the form's label, else its own name."""
+    """Return the label of a request field, or its name if it has no label."""
     return LABELS.get(field, field)
 
 
 class RequestRefused(GpuspawnerError):
-    """A request that cannot be granted, ever or as long as a limit stands.
+    """A request that cannot be granted.
 
     Args:
-        field: which part of the request, as the user names it: ``count``, ``memory``, ...
+        field: the refused part of the request, for example ``count``.
         asked: the refused value, quoted for display (see :func:`quoted`).
-        limit: what would be allowed, in words: ``1 to 4``.
+        limit: the allowed values in words: ``1 to 4``.
         remedy: the next step, a sentence.
         status: the HTTP status: 400 for a bad value, 403 for a limit of this user.
     """
 
     def __init__(self, field: str, asked: str, limit: str, remedy: str, status: int = 400) -> None:
-        """Keep the four parts; the message is all of them in a sentence."""
         self.field, self.asked, self.limit, self.remedy, self.status = field, asked, limit, remedy, status
-        self.beside = f"{asked} asked; allowed: {limit}. {remedy}"
-        """What stands beside the field itself."""
-        super().__init__(f"{label_of(field)}: {self.beside}")
+        self.details = f"{asked} asked; allowed: {limit}. {remedy}"
+        """The message without the field's label."""
+        super().__init__(f"{label_of(field)}: {self.details}")
 
 
 LARGEST_REQUEST_BYTES = 65536
@@ -124,34 +121,33 @@ class TooLarge(RequestRefused):
     """A request of more than LARGEST_REQUEST_BYTES."""
 
     def __init__(self) -> None:
-        """Say the same wherever it is met."""
         bound = f"{LARGEST_REQUEST_BYTES:,} bytes"
         super().__init__("request", f"more than {bound}", f"at most {bound}", "Shorten its longest value.", status=413)
 
 
 class Conflict(GpuspawnerError):
-    """The thing asked for is not possible in the present state. The message says which state, and what to do."""
+    """The present state does not allow the action. The message says the state and the next step."""
 
 
 class Gone(Conflict):
-    """The lease has ended, or a newer start took it over: who speaks for the older one must stop."""
+    """The lease has ended, or a newer start attempt has taken it over."""
 
 
 class Unavailable(GpuspawnerError):
-    """A part that must answer does not. The message names the part and says what happens next."""
+    """A part does not answer. The message names it and says what happens next."""
 
     def __init__(self, message: str = "", part: str = "") -> None:
-        """Keep the message. ``part`` is set where the whole part is away: see :class:`gpuspawner.core.outages.Outage`.
+        """Keep the message. ``part`` is set if the whole part is away (:class:`gpuspawner.core.outages.Outage`).
 
-        Such an outage is logged when it begins and when it ends, and not by each step that waits for it.
+        Such an outage is logged when it begins and ends, not by each step that waits for it.
         """
         super().__init__(message)
         self.part = part
 
 
 class NoPort(GpuspawnerError):
-    """The service cannot listen where its hub looks for it. The message names the holder and the remedy."""
+    """The service cannot listen on its address. The message names the present user of the port and the next step."""
 
 
 class Superseded(GpuspawnerError):
-    """Another service process opened the store later: this one must end without writing."""
+    """Another service process has opened the store since. This one must end without writing."""

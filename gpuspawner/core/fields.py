@@ -60,7 +60,6 @@ class Reader:
     is_time: bool = False
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: Any) -> Any:
-        """Let pydantic validate with this reader."""
         from pydantic_core import core_schema  # noqa: PLC0415 - the command line uses values without pydantic
 
         return core_schema.no_info_plain_validator_function(self.read)
@@ -74,7 +73,6 @@ class SortedPairs:
     value: Reader
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """Let pydantic read the mapping, so that an error names its key."""
         from pydantic_core import core_schema  # noqa: PLC0415 - as above
 
         readers = (one.__get_pydantic_core_schema__(source, handler) for one in (self.key, self.value))
@@ -103,7 +101,6 @@ class Stored:
     """
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """Let pydantic read the section without the readers of its fields."""
         from pydantic_core import core_schema  # noqa: PLC0415 - as above
 
         types, found = get_type_hints(source), []

@@ -1,6 +1,6 @@
 """The rules of an organisation in the catalog: teams, quotas, budgets, class holds and hours.
 
-These are values only. Other modules of core decide with them.
+Other modules of core decide with these values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gpuspawner.core.number_fields import PositiveDuration, Priority, Weight
 from gpuspawner.core.text_fields import Name, Title
 
 
-class Whom(Enum):
+class QuotaScope(Enum):
     """The users that an entry of ``quotas`` limits."""
 
     EACH_USER = "each user"
@@ -29,8 +29,8 @@ class Whom(Enum):
     EVERYBODY = "everybody"
 
 
-class What(Enum):
-    """The amount that a limit counts: GPUs by ``counts`` of their kinds, CPU in cores, memory in bytes."""
+class LimitedResource(Enum):
+    """The resource that a limit counts. GPUs count by ``counts`` of their kinds, CPU in cores, memory in bytes."""
 
     __hash__ = object.__hash__  # each is one object; Enum's own takes most of a look-up of what is taken of a limit
 
@@ -41,7 +41,7 @@ class What(Enum):
     MEMORY = "memory"
 
 
-class Used(Enum):
+class BudgetUnit(Enum):
     """The amount that a budget limits: GPU hours or money."""
 
     GPU_HOURS = "gpu_hours"
@@ -50,9 +50,9 @@ class Used(Enum):
 
 @dataclass(frozen=True)
 class Limit:
-    """How much at one time. ``kind`` names the kind of GPU where ``what`` is KIND. None is no bound."""
+    """The most of a resource at one time. ``kind`` is set if ``what`` is KIND. None means no limit."""
 
-    what: What
+    what: LimitedResource
     kind: str = ""
     soft: Fraction | None = None
     hard: Fraction | None = None
@@ -60,9 +60,9 @@ class Limit:
 
 @dataclass(frozen=True)
 class Budget:
-    """How many GPU hours, or how much money, in one period. None is no bound."""
+    """The most GPU hours or money in one period. None means no limit."""
 
-    what: Used
+    what: BudgetUnit
     per: Per
     soft: Fraction | None = None
     hard: Fraction | None = None
@@ -72,12 +72,12 @@ class Budget:
 class Quota:
     """One entry of ``quotas``: DevGPUVMQuota.
 
-    ``subject`` is the user or the team, "" for each user and everybody. ``full_waits``: a request that others of the
-    entry have left no room for waits; else it is refused.
+    ``subject`` is the user or the team, and "" for each user and for everybody. If others have used up the limit, a
+    request waits with ``full_waits`` and is refused without it.
     """
 
     name: str
-    whom: Whom
+    whom: QuotaScope
     subject: str = ""
     limits: tuple[Limit, ...] = ()
     budgets: tuple[Budget, ...] = ()
@@ -105,13 +105,13 @@ class Account(NamedTuple):
     user_created: str = ""
 
     def called(self, name: str) -> str:
-        """Return how people read whose that is: a user by name, a team as one."""
+        """Return the account's name for display: a user by name, a team as one."""
         return f"team {name}" if self.team else name
 
 
 @dataclass(frozen=True)
 class Rate:
-    """The rate at which a workspace uses budgets while it runs: GPUs as quotas count them, and money for an hour."""
+    """How fast a workspace uses budgets: GPUs as quotas count them, and money for an hour."""
 
     gpus: Fraction = Fraction(0)
     price_per_hour: Fraction = Fraction(0)
@@ -121,16 +121,17 @@ class Rate:
 class QuotaGrant:
     """An amount that an administrator adds for a time to the limits of a user or a team.
 
-    It raises soft and hard alike. Times are seconds since the epoch. ``kind`` as in :class:`Limit`.
+    It raises the soft and the hard limit. Times are seconds since the epoch. ``kind`` as in :class:`Limit`.
 
     Args:
-        user: the name of the account's user when it was granted, "" for a team or for everybody.
-        by: the administrator who granted it, for the reason ``why``.
+        user: the user's name at the time of the grant, "" for a team or for everybody.
+        by: the administrator who granted it.
+        why: the administrator's reason.
     """
 
     id: str
     account: Account
-    what: What | Used
+    what: LimitedResource | BudgetUnit
     amount: Fraction
     since: float
     until: float
@@ -171,10 +172,10 @@ class Hours:
 
 @dataclass(frozen=True)
 class ClassHold:
-    """GPUs that are kept free for a group of the hub at given times, until a day in seconds since the epoch.
+    """GPUs that are reserved for a group of the hub at given times, until a day in seconds since the epoch.
 
-    Without a ``window`` they are held all the time ``since`` then. Where an administrator holds them it is for an
-    ``account``, and ``group`` is how people call that.
+    Without a ``window`` they are reserved at all times after ``since``. If an administrator reserves them, they are for
+    an ``account``, and ``group`` is the account's name for display.
     """
 
     group: str
@@ -200,19 +201,19 @@ class MakeRoom:
 
 @dataclass(frozen=True)
 class Rules:
-    """All rules. ``contact`` is the contact of users who need more, as the administrator writes it."""
+    """All rules. ``contact`` tells users who can give them more, as the administrator writes it."""
 
     teams: Mapping[str, Team] = field(default_factory=lambda: MappingProxyType({}))
     quotas: tuple[Quota, ...] = ()
     holds: tuple[ClassHold, ...] = ()
     hours: tuple[Hours, ...] = ()
     closed: frozenset[date] = frozenset()
-    """Days in ``timezone`` on which no workspace is made ready at a time."""
+    """Days in ``timezone`` on which schedules start no workspace."""
     make_room: MakeRoom | None = None
     timezone: str = "UTC"
     contact: str = ""
     currency: str = ""
-    """Of all prices and of budgets of cost; "" where it is not said."""
+    """The currency of all prices and budgets, or "" if it is not set."""
 
 
 @dataclass(frozen=True)
@@ -220,19 +221,19 @@ class Accounts:
     """The usage of workspaces that have ended. The usage of live leases is added to it.
 
     Args:
-        charged: of the present period of each kind, by account.
-        decayed_gpu_seconds: of all time, halved each week, as of the snapshot's now.
+        charged: the charges of the present period of each length, by account.
+        decayed_gpu_seconds: the usage of all time, halved each week, at the snapshot's time.
     """
 
-    charged: Mapping[tuple[Account, Used, Per], Fraction] = field(default_factory=lambda: MappingProxyType({}))
+    charged: Mapping[tuple[Account, BudgetUnit, Per], Fraction] = field(default_factory=lambda: MappingProxyType({}))
     decayed_gpu_seconds: Mapping[Account, float] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True)
 class LatestEnd:
-    """A bound on a workspace's end that no extension passes: ``rule`` is why (budget, hold, backfill), ``words`` tell.
+    """A bound on the end of a workspace that no extension passes. ``rule`` is budget, hold or backfill.
 
-    ``at`` is in seconds since the epoch. ``name`` is the entry of the catalog, where there is one.
+    ``at`` is in seconds since the epoch. ``words`` say it to the user. ``name`` is the catalog entry, if there is one.
     """
 
     at: float
@@ -242,8 +243,8 @@ class LatestEnd:
 
 
 @dataclass(frozen=True)
-class HeldBack:
-    """A rule that holds a waiting request back, since when, and the sentence that its user reads."""
+class WaitReason:
+    """The rule that holds a waiting request back, since when, and the sentence for its user."""
 
     rule: str
     words: str
@@ -251,10 +252,10 @@ class HeldBack:
 
 
 @dataclass(frozen=True)
-class Lost:
-    """Time of a running workspace that the platform lost: it is not charged. ``until`` None while it goes on.
+class LostInterval:
+    """Uncharged time of a running workspace, which the platform lost. ``until`` is None while it lasts.
 
-    ``share`` is how much of it was lost: of four GPUs that one failed is a quarter.
+    ``share`` is the part that was lost: a quarter if one of four GPUs failed.
     """
 
     since: float
@@ -264,11 +265,11 @@ class Lost:
 
 
 @dataclass(frozen=True)
-class Notice:
-    """A workspace ends ``at`` then, and its user knows: a stronger claim needs its GPUs, or an administrator ends it.
+class EndNotice:
+    """The announced end of a workspace, for a preemption or by an administrator.
 
-    ``preemption`` is the claim's id, "" where it is an administrator's, who did it from ``where``, in words. That one
-    ``moves``: it goes back to its place in the queue.
+    ``preemption`` is the id of the claim, or "" for an administrator, who acted from ``where``. With ``moves`` the
+    workspace returns to its queue position.
     """
 
     preemption: str
@@ -281,7 +282,7 @@ class Notice:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a waiting request was told first: when it would start, likely and if nothing changed, and the range told."""
+    """The first estimate that a waiting request was shown: the likely time, the latest time and the range."""
 
     told_at: float
     likely_at: float | None

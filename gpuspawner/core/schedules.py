@@ -1,4 +1,7 @@
-"""Scheduled workspaces."""
+"""Scheduled workspaces: when the service requests them, and when it pauses a schedule.
+
+Times are in the catalog's time zone. Changes of its clocks are taken into account.
+"""
 
 from __future__ import annotations
 
@@ -10,37 +13,39 @@ from enum import Enum
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.calendar import DAY_MINUTES, WEEKDAYS, Window, opening
+from gpuspawner.core.calendar import DAY_MINUTES, WEEKDAYS, Window, find_opening
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.units import BadValue, show_time
 
 LATE_MINUTES = 60
-"""So long after its time it is still asked for, where nobody could before: the service was away. Arbitrary."""
+"""How long after its time a workspace is still requested, if the service was away. Arbitrary."""
 LEAST_LEAD_SECONDS = 300.0
-"""It is asked for no later than so long before its time, however quick its starts were. Arbitrary."""
+"""The least time before the ready time at which a workspace is requested. Arbitrary."""
 FIRST_START_SECONDS = 900.0
-"""What a start is taken to need before any was seen: a node that never had its image pulls it first. Arbitrary: as long
-as the configuration in ``hub_config`` lets a start take."""
+"""The expected duration of a first start, which may have to pull the image. Arbitrary: the start timeout of
+``hub_config``.
+"""
 QUICKER_SHARE = 0.8
-"""A start that was quicker lowers what the next is taken to need to this: that may be on a node without the image."""
+"""A quicker start lowers the expected duration to this share at most. The next node may lack the image."""
 MOST_LEAD_SECONDS = 4 * 3600.0
-"""It is asked for no earlier, and so early where nothing tells how long it waits: GPUs would stand idle. Arbitrary."""
+"""The most time before the ready time, so that GPUs do not stand idle. An unknown wait counts as this long. Arbitrary.
+"""
 MOST_MISSED = 3
-"""On so many days in a row nobody came: it is asked for no more until its user says so."""
+"""The schedule is paused after this number of missed days in a row."""
 MOST_LEFT_OUT = 100
-"""So many of its times are looked at for one that is not closed. Arbitrary: more than a break between terms has."""
-GROUPS = {"weekdays": WEEKDAYS[:5], "weekend": WEEKDAYS[5:], "daily": WEEKDAYS}
+"""The most closed times that are skipped. Arbitrary: more than a break between terms has."""
+DAY_GROUPS = {"weekdays": WEEKDAYS[:5], "weekend": WEEKDAYS[5:], "daily": WEEKDAYS}
 _TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What a user wishes, and what came of it.
+class Schedule:
+    """A schedule of a user and its results so far.
 
-    ``minute`` is of the day, ``days`` of the week: 0 is Monday. ``asked_for`` is the time for which it was last asked
-    for, ``lease`` what was asked for then: "" once it is known whether its user came. ``missed`` counts the days in a
-    row on which they did not. ``said`` is why nothing was asked for, in a sentence. ``paused``: by its user.
-    ``start_seconds`` is what its start is taken to need, from the grant on; 0 where none was seen yet.
+    ``minute`` is of the day, ``days`` of the week: 0 is Monday. ``asked_for`` is the last ready time for which a
+    workspace was requested. ``lease`` is that request, or "" once the result is known. ``missed`` counts the days in a
+    row on which the user did not come. ``said`` is the sentence why no workspace was requested. ``paused`` is set by
+    the user. ``start_seconds`` is the expected duration of a start after the grant, or 0 if no start was seen.
     """
 
     id: str
@@ -57,130 +62,135 @@ class Wish:
     paused: bool = False
     start_seconds: float = 0.0
 
-    def asks_the_same(self, other: Wish) -> bool:
-        """Whether both ask for the same workspace, with the same options, at the same times."""
+    def asks_the_same(self, other: Schedule) -> bool:
+        """Return whether both schedules have the same workspace, options and times."""
         mine, others = ((one.server, dict(one.options), one.minute, tuple(one.days)) for one in (self, other))
         return mine == others
 
     @property
     def words(self) -> str:
-        """When it is to be ready: ``weekdays 8:00``."""
+        """The days and the time: ``weekdays 8:00``."""
         names = [WEEKDAYS[day] for day in self.days]
-        group = next((name for name, days in GROUPS.items() if list(days) == names), "")
+        group = next((name for name, days in DAY_GROUPS.items() if list(days) == names), "")
         listed = group or ", ".join(name[:3].capitalize() for name in names)
         return f"{listed} {self.minute // 60}:{self.minute % 60:02}"
 
 
 IsClosed = Callable[[float], bool]
-"""Whether nothing is made ready at a time, in seconds since the epoch: on a holiday, or as the policy of then says."""
+"""Returns whether no workspace is started at a time (seconds since the epoch): on a holiday, or by the policy."""
 
 
 def _never(_at: float) -> bool:
     return False
 
 
-class Do(Enum):
-    """What follows for a wish now."""
+class ScheduleStep(Enum):
+    """The next step for a schedule."""
 
     ASK = "ask"
     WAIT = "wait"
     PAUSE = "pause"
-    """Nothing, until its user resumes it."""
+    """Do nothing until the user resumes the schedule."""
 
 
 @dataclass(frozen=True)
-class Decision:
-    """What to do about a wish, and in which words; ``at`` is when it is to be ready next, None where it is not.
+class ScheduleDecision:
+    """The next step for a schedule, and the sentence for its user.
 
-    ``begins`` is when it is asked for, as far as is known now; None where it is asked for already, or is not.
+    ``at`` is the next ready time, or None. ``begins`` is the expected time of the request. It is None if the workspace
+    is requested already, or is not going to be.
     """
 
-    do: Do
+    do: ScheduleStep
     sentence: str
     at: float | None = None
     begins: float | None = None
 
 
-def decide(
-    wish: Wish, lead_seconds: float | None, now: float, zone: ZoneInfo, is_closed: IsClosed = _never
-) -> Decision:
-    """Return what follows; ``lead_seconds`` is how long it would wait in the queue now, None: nobody knows."""
-    if wish.paused:
-        return Decision(Do.PAUSE, "Paused. Resume it to have it again.")
-    if wish.missed >= MOST_MISSED:
-        return Decision(Do.PAUSE, f"Paused: on {wish.missed} days in a row nobody came. Resume it to have it again.")
-    at, left_out = next_at(wish, now, zone, is_closed)
+def decide_schedule(
+    schedule: Schedule, lead_seconds: float | None, now: float, zone: ZoneInfo, is_closed: IsClosed = _never
+) -> ScheduleDecision:
+    """Return the next step. ``lead_seconds`` is the present wait in the queue, or None if it is not known."""
+    if schedule.paused:
+        return ScheduleDecision(ScheduleStep.PAUSE, "Paused. Resume it to have it again.")
+    if schedule.missed >= MOST_MISSED:
+        return ScheduleDecision(
+            ScheduleStep.PAUSE, f"Paused: on {schedule.missed} days in a row nobody came. Resume it to have it again."
+        )
+    at, left_out = next_ready_time(schedule, now, zone, is_closed)
     if at is None:
         why = "its days have no such time" if left_out is None else f"its next {MOST_LEFT_OUT} times are closed"
-        return Decision(Do.WAIT, f"It is never ready: {why}.")
-    begins = at - lead_of(lead_seconds, wish.start_seconds)
+        return ScheduleDecision(ScheduleStep.WAIT, f"It is never ready: {why}.")
+    begins = at - lead_seconds_of(lead_seconds, schedule.start_seconds)
     ready = show_time(at, now, zone)
-    said = f" {wish.said}" if wish.said else ""
+    said = f" {schedule.said}" if schedule.said else ""
     if now >= begins:
-        return Decision(Do.ASK, f"It is asked for now, to be ready {ready}.{said}", at)
+        return ScheduleDecision(ScheduleStep.ASK, f"It is asked for now, to be ready {ready}.{said}", at)
     skipped = f" Not {show_time(left_out, now, zone)}: that day is closed." if left_out is not None else ""
     unknown = ", as nobody can tell how long it will wait" if lead_seconds is None else ", as the queue is now"
     joins = f" It is asked for about {show_time(begins, now, zone)}{unknown}."
-    return Decision(Do.WAIT, f"Next ready {ready}.{skipped}{joins}{said}", at, begins)
+    return ScheduleDecision(ScheduleStep.WAIT, f"Next ready {ready}.{skipped}{joins}{said}", at, begins)
 
 
-def lead_of(wait_seconds: float | None, start_seconds: float = 0.0) -> float:
-    """Return how long before its time it is asked for: its start is taken to need ``start_seconds``, 0: unknown."""
+def lead_seconds_of(wait_seconds: float | None, start_seconds: float = 0.0) -> float:
+    """Return how long before its ready time a workspace is requested. ``start_seconds`` 0 means not known."""
     if wait_seconds is None:
         return MOST_LEAD_SECONDS
     starts = start_seconds or FIRST_START_SECONDS
     return min(max(LEAST_LEAD_SECONDS, starts) + wait_seconds, MOST_LEAD_SECONDS)
 
 
-def started(wish: Wish, took_seconds: float) -> Wish:
-    """Return a wish after a start that took so long: a longer one counts at once, a quicker one bit by bit."""
-    before = wish.start_seconds or FIRST_START_SECONDS
-    return replace(wish, start_seconds=max(took_seconds, QUICKER_SHARE * before))
+def after_start(schedule: Schedule, took_seconds: float) -> Schedule:
+    """Return the schedule after a start. A longer start counts at once, a quicker one step by step."""
+    before = schedule.start_seconds or FIRST_START_SECONDS
+    return replace(schedule, start_seconds=max(took_seconds, QUICKER_SHARE * before))
 
 
-def next_at(wish: Wish, now: float, zone: ZoneInfo, is_closed: IsClosed = _never) -> tuple[float | None, float | None]:
-    """Return when it is to be ready next, of the times for which it was not asked for yet; None where never.
+def next_ready_time(
+    schedule: Schedule, now: float, zone: ZoneInfo, is_closed: IsClosed = _never
+) -> tuple[float | None, float | None]:
+    """Return the next ready time for which no workspace was requested, or None.
 
-    With it the first time before that which is closed; None where none is.
+    The second result is the first closed time before that, or None.
     """
-    window = Window(frozenset(wish.days), wish.minute, (wish.minute + LATE_MINUTES) % DAY_MINUTES)
-    done, found = max(wish.made_at, wish.asked_for), opening(window, now, zone)
+    window = Window(frozenset(schedule.days), schedule.minute, (schedule.minute + LATE_MINUTES) % DAY_MINUTES)
+    done, found = max(schedule.made_at, schedule.asked_for), find_opening(window, now, zone)
     while found is not None and found.opens_at <= done:
-        found = opening(window, found.ends_at, zone)
+        found = find_opening(window, found.ends_at, zone)
     left_out: float | None = None
     for _ in range(MOST_LEFT_OUT):
         if found is None or not is_closed(found.opens_at):
             return None if found is None else found.opens_at, left_out
         left_out = found.opens_at if left_out is None else left_out
-        found = opening(window, found.ends_at, zone)
+        found = find_opening(window, found.ends_at, zone)
     return None, left_out
 
 
-def lease_of(wish: str, at: float) -> str:
-    """Return the id of the lease by which a wish is asked for at a time: asked twice, it is the same."""
-    return hashlib.sha256(f"{wish} {at:.0f}".encode()).hexdigest()[:32]
+def lease_id_of_schedule(schedule: str, at: float) -> str:
+    """Return the lease id of a scheduled workspace. A repeated request has the same id."""
+    return hashlib.sha256(f"{schedule} {at:.0f}".encode()).hexdigest()[:32]
 
 
-def came_of(wish: Wish, *, came: bool | None) -> Wish:
-    """Return a wish once it is known what came of what was asked for: whether its user came; None says neither."""
-    missed = wish.missed if came is None else 0 if came else wish.missed + 1
-    return replace(wish, lease="", missed=missed)
+def after_outcome(schedule: Schedule, *, came: bool | None) -> Schedule:
+    """Return the schedule after its workspace. ``came`` is None if it is not known whether the user came."""
+    missed = schedule.missed if came is None else 0 if came else schedule.missed + 1
+    return replace(schedule, lease="", missed=missed)
 
 
-def parse_time(value: object) -> int:
-    """Read a time of day, such as ``8:00``. Return its minute of the day. Raises BadValue."""
+def parse_time_of_day(value: object) -> int:
+    """Read a time of day, for example ``8:00``, and return its minute of the day. Raises BadValue."""
     found = _TIME.fullmatch(value.strip()) if isinstance(value, str) else None
     if found is None:
         raise BadValue(f"{quoted(value)} is no time of day", "write one like 8:00 or 17:30")
     return int(found[1]) * 60 + int(found[2])
 
 
-def parse_days(value: object) -> tuple[int, ...]:
-    """Read days of the week: ``weekdays``, ``weekend``, ``daily``, or some like ``mon, wed``. Raises BadValue."""
+def parse_weekdays(value: object) -> tuple[int, ...]:
+    """Read days of the week: ``weekdays``, ``weekend``, ``daily``, or a list like ``mon, wed``. Raises BadValue."""
     days: set[str] = set()
     for word in re.split(r"[\s,]+", value.strip().lower()) if isinstance(value, str) else [""]:
-        named = GROUPS.get(word) or [day for day in WEEKDAYS if word in {day, day[:3]}]
+        named = DAY_GROUPS.get(word) or [day for day in WEEKDAYS if word in {day, day[:3]}]
         if not named:
-            raise BadValue(f"{quoted(value)} are no days", "write weekdays, weekend, daily, or days such as mon, wed")
+            raise BadValue(f"{quoted(value)} are no days", "write weekdays, weekend, daily, or days like mon, wed")
         days.update(named)
     return tuple(number for number, day in enumerate(WEEKDAYS) if day in days)

@@ -68,7 +68,6 @@ def _read_kind(value: object) -> str:
 
 
 def _read_requested_kind(value: object) -> str:
-    """Read the kind in a request: ``a100``, in another cluster ``a100@us-east``, ``any`` or ``none``."""
     kind, at, cluster = value.partition("@") if isinstance(value, str) else (value, "", "")
     return f"{NAME.read(kind)}{at}{NAME.read(cluster) if at else ''}"
 
@@ -317,7 +316,7 @@ def _read_timezone(value: object) -> str:
     try:
         ZoneInfo(value)
     except (ValueError, OSError, KeyError):
-        close = closest(value, sorted(available_timezones()), most=1000)
+        close = closest_name(value, sorted(available_timezones()), most=1000)
         raise BadValue(f"{quoted(value)} is not a time zone", f"did you mean `{close}`?" if close else right) from None
     return value
 
@@ -359,13 +358,13 @@ Packages = Annotated[
 
 
 def is_service_address(url: object) -> bool:
-    """Tell whether it is http, with a host, and without a path."""
+    """Return whether a URL can be the service's address: http, with a host and without a path."""
     if not isinstance(url, str):
         return False
     try:
         parts = urlparse(url)
         return parts.scheme == "http" and bool(parts.hostname) and parts.port != 0 and parts.path in {"", "/"}
-    except ValueError:  # a port that is none
+    except ValueError:  # an invalid port
         return False
 
 
@@ -375,24 +374,27 @@ def is_service_address(url: object) -> bool:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the remedy for an unknown name: the closest known name, or all known names."""
     names = list(known)
-    if close := closest(name, names):
+    if close := closest_name(name, names):
         return f"did you mean `{close}`?"
-    return f"known: {', '.join(names[:20])}" if names else "none is defined; define one, or remove this"
+    return f"known: {', '.join(names[:20])}" if names else "no name is defined. Define one, or remove this"
 
 
-def closest(name: str, known: Sequence[str], most: int = 100) -> str:
-    """Return the known name that is most like ``name``, or ``""``. Only the first ``most`` names are compared."""
+def closest_name(name: str, known: Sequence[str], most: int = 100) -> str:
+    """Return the known name that is most like ``name``, or "". Only the first ``most`` names are compared."""
     return "".join(difflib.get_close_matches(name[:100], known[:most], n=1))  # bounded, because it is slow
 
 
 # --- text of other programs
 
 
+LOG_FORMATS = ("text", "json")
+"""The forms of the service's log: lines for people, or one JSON object a line."""
+
 FORMAT = "Cf"
-"""The category of letters that show nothing and change how others are shown, such as those of writing direction."""
+"""The category of characters that are not shown and change how others are shown, for example text direction."""
 
 
-def plain_text(text: str) -> str:
-    """Return a text as one line without control and format characters, which could show it as another text."""
+def sanitize_text(text: str) -> str:
+    """Return text of another program as one line without control and format characters."""
     shown = "".join(one if one.isprintable() else "" if unicodedata.category(one) == FORMAT else " " for one in text)
     return " ".join(shown.split())

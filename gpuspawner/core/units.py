@@ -1,7 +1,10 @@
-"""Sizes, times, percentages and counts: strict readers of what people write, and writers of what they read.
+"""Readers and writers of sizes, times, percentages and counts.
 
-Every reader takes any value at all, raises only :class:`BadValue`, quickly, and takes ASCII digits alone: no NaN,
-infinity, exponent, sign or other script's digits, and ``True`` is no number.
+Every reader accepts any value and raises only :class:`BadValue`. It takes ASCII digits only: no NaN, infinity,
+exponent, sign or digits of another script. ``True`` is not a number.
+
+A form is read more freely than a file, because it shows what was understood: ``8 GB``, ``64gb``, ``90``, ``1h30``, ``3
+days``. The readers of forms pass what they do not know to the strict readers.
 """
 
 from __future__ import annotations
@@ -18,19 +21,19 @@ from gpuspawner.core.errors import quoted
 T = TypeVar("T", int, float)
 
 LONGEST = 40
-"""Characters in a value, at most. Arbitrary: more than any sensible one, so that a flood is refused unread."""
+"""The most characters of a value. Arbitrary: no sensible value is longer."""
 MEBIBYTE = 2**20
 GIBIBYTE = 2**30
 MOST_BYTES = 2**50
 """1 PiB. Arbitrary: more than any machine's memory."""
 MOST_SECONDS = 366 * 86400.0
-"""A leap year. Arbitrary: whatever should last longer has no end worth stating."""
+"""A leap year. Arbitrary."""
 MOST_CORES = 4096
-"""Arbitrary: more than any machine's cores."""
+"""Arbitrary: no machine has more cores."""
 MOST_GPUS = 1024
-"""Arbitrary: more GPUs than one workspace, or one person, ever holds."""
+"""Arbitrary: no user holds more GPUs."""
 SECONDS_SHOWN_BELOW = 600.0
-"""Times up to ten minutes away are told to the second, others to the minute. Arbitrary: what people can act on."""
+"""Times are shown to the second if they are less than ten minutes away. Arbitrary."""
 
 _SIZES = {"KiB": 2**10, "MiB": MEBIBYTE, "GiB": GIBIBYTE, "TiB": 2**40}
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
@@ -43,16 +46,15 @@ _WHOLE = re.compile(r"[0-9]+")
 
 
 class BadValue(ValueError):
-    """A value that cannot be read. ``wrong`` says why, quoting it; ``right`` which form would be right."""
+    """A value that cannot be read. ``wrong`` quotes it and says why. ``right`` says how to write it."""
 
     def __init__(self, wrong: str, right: str) -> None:
-        """Keep both halves; the message is both."""
         self.wrong, self.right = wrong, right
         super().__init__(f"{wrong}; {right}")
 
 
 class OutOfRange(BadValue):
-    """A value that is written as it should be, but is less or more than any that is read."""
+    """A value that is written correctly, but is out of range."""
 
 
 def parse_bytes(value: object) -> int:
@@ -266,7 +268,6 @@ def _text(value: object, what: str, right: str) -> str:
 
 
 def _number_text(value: object, what: str, right: str) -> str:
-    """Return a number or a text as text; a number too large, too fine or not finite cannot be read then."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if not 0 <= value < 10**9:  # NaN fails this too
             raise _beyond(value, f"is not {what}", right)
@@ -293,14 +294,14 @@ _FORM_TIME = re.compile(rf"(?:{_FORM_PART}(?: +| *, *| +and +)?)+", re.IGNORECAS
 _FORM_HOURS_AND_MINUTES = re.compile(r"(.*[0-9] *h) *([0-5]?[0-9])", re.IGNORECASE)
 
 
-def read_bytes(value: object) -> int:
-    """Read a size: ``8`` and ``8 GB`` are 8 GiB, as ``8g`` is; ``512 MB`` is 512 MiB. Else as ``parse_bytes``.
+def parse_form_bytes(value: object) -> int:
+    """Return a size from a form in bytes: ``8`` and ``8 GB`` are 8 GiB, ``512 MB`` is 512 MiB.
 
-    Memory is sold and measured in powers of two, whatever its unit is called. A text of digits alone counts in GiB, up
-    to the most that is read; a greater one in bytes, as what was stored is written.
+    Memory is sold and measured in powers of two, whatever its unit is called. Digits alone count in GiB. A number that
+    is too large for that is in bytes, as stored values are.
 
     Raises:
-        BadValue: what neither means.
+        BadValue: the value is not a size.
     """
     found = _FORM_SIZE.fullmatch(_form_text(value))
     if not found:
@@ -311,11 +312,11 @@ def read_bytes(value: object) -> int:
     return parse_bytes(f"{number}{unit}iB")
 
 
-def read_duration(value: object) -> float:
-    """Read a time in seconds: ``90`` is 90 minutes, ``1h30`` and ``1:30`` an hour and a half; ``3 days``, ``2 d 4 h``.
+def parse_form_duration(value: object) -> float:
+    """Return a time from a form in seconds: ``90`` is 90 minutes, ``1h30`` and ``1:30`` are 90 minutes too.
 
     Raises:
-        BadValue: anything else, as ``parse_duration``.
+        BadValue: the value is not a time.
     """
     text = _form_text(value)
     if re.fullmatch(_FORM_NUMBER, text):
@@ -330,16 +331,15 @@ def read_duration(value: object) -> float:
     return parse_duration("".join(f"{number}{_FORM_UNIT[unit.lower()]}" for number, unit in parts))
 
 
-def read_cpu(value: object) -> float:
-    """Read a number of cores: ``8``, ``0.5``, ``8 cores``.
+def parse_form_cpu(value: object) -> float:
+    """Return a number of cores from a form: ``8``, ``0.5``, ``8 cores``.
 
     Raises:
-        BadValue: anything else, as ``parse_cpu``.
+        BadValue: the value is not a number of cores.
     """
     found = _FORM_CORES.fullmatch(_form_text(value))
     return parse_cpu(found[1] if found else value)
 
 
 def _form_text(value: object) -> str:
-    """Return a text to look at, "" for one that is left to the strict reader: what is no text, and a flood."""
     return value.strip(" ") if isinstance(value, str) and len(value) <= LONGEST else ""

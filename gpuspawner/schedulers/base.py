@@ -1,8 +1,8 @@
-"""The seam to a scheduler.
+"""The interface of a scheduler.
 
-Level-triggered: ``sync`` gives a scheduler all that is claimed, and it answers what stands for each claim. Repeating it
-changes nothing, so that it is also the recovery after a crash of either side: a claim that is gone is withdrawn by it,
-and a grant that was not taken is given back by it, because its claim still waits.
+``sync`` is level-triggered. It gives a scheduler all claims, and the scheduler answers with the state of each claim.
+Repeating it changes nothing, so it is also the recovery after a crash of either side. ``sync`` withdraws a claim that
+is gone. It also returns a grant that was not taken, because its claim still waits.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Kinds, Slot
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.backfill import Reservation
-from gpuspawner.core.queue.decisions import Held, KeptFree
-from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.decisions import BlockingRule, ReservedForOthers
+from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
-from gpuspawner.core.quotas.namespaces import Room
+from gpuspawner.core.quotas.namespaces import NamespaceBounds
 from gpuspawner.core.rules import LatestEnd
 
 SCHEDULER = "scheduler"
-"""Marks a notice, or a bound on an end, that a scheduler decided which owns the queue."""
+"""Marks a notice or a bound on an end that comes from a scheduler with its own queue."""
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a scheduler can do.
+    """The abilities of a scheduler.
 
     Args:
-        name: what metrics call it.
-        owns_queue: the order of waiting is its own, and pages name it. Otherwise it is ours.
-        tells_positions: it says where everybody stands.
-        pod_waits_seconds: it decides after the pod is made, which waits in its queue for so long at most; None where it
-            grants GPUs before a pod is made.
-        preemption_notice_seconds: how long before a preemption it tells; None where it does not tell.
-        substitutes: it may give another kind than was asked for, with consent.
-        answers_at_once: its ``sync`` waits for nothing and never raises Unavailable, so that what is free is granted in
-            the same step in which it was asked for.
-        title: what pages call it, where the queue is its own; ``version`` is its own, "" until it told that.
-        keeps_from_all: GPUs that are kept for a stronger claim are kept from everybody, and not only from our queue.
+        name: the label in metrics.
+        owns_queue: the scheduler decides the order, and pages name it. Otherwise our own queue decides.
+        tells_positions: the scheduler reports queue positions.
+        pod_waits_seconds: how long a pod may wait in the scheduler's queue. None if it grants before a pod exists.
+        preemption_notice_seconds: how early the scheduler announces a preemption. None if it gives no notice.
+        substitutes: the scheduler may grant another GPU kind, with the user's consent.
+        answers_at_once: ``sync`` waits for nothing and never raises Unavailable. A free GPU is then granted in the
+            same step as the request.
+        title: the name on pages of a scheduler that owns the queue.
+        version: the scheduler's own version, "" until it reported one.
+        keeps_from_all: reserved GPUs are reserved from everybody, not only from our own queue.
     """
 
     name: str = "memory"
@@ -58,11 +58,15 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class Grant:
-    """A decision: the lease of this claim, at its revision, holds these slots from now on.
+    """The lease of this claim, at its revision, holds these slots from now on.
 
-    ``expires_at``, in seconds of the service's clock: the grant is void unless its start took it by then; None where it
-    is held for as long as the service reserves it.
-    ``kind`` is the one that is given; "" for the one asked for. ``latest_end`` bounds the workspace's end.
+    Args:
+        claim: the claim.
+        slots: the granted GPUs.
+        expires_at: time, in seconds of the service's clock, by which the start must take the grant. None if the grant
+            stays valid while the service reserves it.
+        kind: the granted GPU kind, "" for the requested one.
+        latest_end: upper bound of the workspace's end.
     """
 
     claim: Claim
@@ -74,7 +78,7 @@ class Grant:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A decision: this claim, at its revision, is never granted. ``why`` is a sentence for its user."""
+    """This claim, at its revision, is never granted. ``why`` is a sentence for its user."""
 
     claim: Claim
     why: str
@@ -82,7 +86,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Preempted:
-    """A decision: the workspace of this lease must have ended ``at`` then. ``why`` is a sentence for its user."""
+    """The workspace of this lease must end by ``at``. ``why`` is a sentence for its user."""
 
     lease_id: str
     at: float
@@ -91,11 +95,18 @@ class Preempted:
 
 @dataclass(frozen=True)
 class Offer:
-    """What could be had of one kind at one instant. ``free`` is None where the fleet is unknown: never 0 for that.
+    """The GPUs of one kind at one time.
 
-    ``note`` says, in a few words, what is to be known beside the numbers. ``away`` are those of ``total`` that may not
-    be given, whoever holds them: unhealthy, or on a node that takes nothing new. ``held`` says how many would be free
-    but are held, and for whom.
+    Args:
+        kind: the GPU kind.
+        free: number of free GPUs. None, never 0, if the fleet is unknown.
+        total: number of GPUs.
+        largest: the most GPUs that one workspace may request.
+        waiting: number of waiting requests.
+        simulated: the GPUs are simulated.
+        note: a short remark about the numbers.
+        away: GPUs of ``total`` that are unhealthy or on a node that takes no new workspace.
+        held: how many free GPUs are reserved, and the reason.
     """
 
     kind: str
@@ -111,23 +122,23 @@ class Offer:
 
 @dataclass(frozen=True)
 class Answer:
-    """What stands for each claim of a snapshot: granted, refused, or else it waits.
+    """The state of each claim of a snapshot: granted, refused, or waiting.
 
     Args:
-        as_of: when this last changed, in seconds of the service's clock.
-        grants: computes those to make now, in order; pages never call it.
-        refused: what is never granted.
-        places: computes where each claim stands, by lease id, in a time that grows with the queue alone.
-        held_back: computes which claims a rule holds back, by lease id: what but free GPUs they wait for.
-        reservations: computes which GPUs are kept for whom, where the queue is ours.
-        preempted: which workspaces are to end, of those that run; a notice that is not among them any more is void.
-        changed_at: when this last changed, where ``as_of`` is when it was looked at; None where it is ``as_of``.
+        as_of: time of the last change, in seconds of the service's clock.
+        grants: computes the grants to make now, in order. Pages never call it.
+        places: computes the queue position of each claim by lease id. Its cost grows with the queue only.
+        held_back: computes by lease id which rule a claim waits for, apart from free GPUs.
+        refused: claims that are never granted.
+        reservations: computes the GPUs reserved for each claim in our own queue.
+        preempted: running workspaces that must end. A notice that is missing here is void.
+        changed_at: time of the last change if ``as_of`` is the time of the last look, else None.
     """
 
     as_of: float
     grants: Callable[[], Sequence[Grant]]
-    places: Callable[[], Mapping[str, Place]]
-    held_back: Callable[[], Mapping[str, Held]]
+    places: Callable[[], Mapping[str, QueuePosition]]
+    held_back: Callable[[], Mapping[str, BlockingRule]]
     refused: tuple[Refusal, ...] = ()
     reservations: Callable[[], Sequence[Reservation]] = tuple
     preempted: tuple[Preempted, ...] = ()
@@ -135,128 +146,207 @@ class Answer:
 
     @property
     def last_changed(self) -> float:
-        """When it last changed: pages are told then, and not before."""
+        """Time of the last change. Pages are updated then."""
         return self.as_of if self.changed_at is None else self.changed_at
 
 
 @dataclass(frozen=True)
 class Preview:
-    """What asking now would give.
+    """The answer to a request that is not made yet.
 
     Args:
-        place: where the claim would stand.
-        held_back: which rule would hold it back: what but free GPUs it would wait for.
-        node_seconds: in about how long the node is there that would be started for it; None for no such.
-        kind: the kind that it would be given now in place of the one asked for, "" for none.
-        latest_end: the bound on its end that it would be granted with now.
-        beyond_share: in a sentence, which soft quota it goes beyond; "" for none.
-        kept_free: what is free and kept from it for a request that goes first.
-        says: what else its scheduler says of it, in sentences.
+        place: the queue position.
+        held_back: the rule that the request would wait for, apart from free GPUs.
+        node_seconds: expected time until a new node for it is up. None if no node would be started.
+        kind: the substitute that would be granted now, "" for the requested kind.
+        latest_end: the bound of its end if it were granted now.
+        beyond_share: a sentence about the soft quota that the request would exceed, "" for none.
+        kept_free: free GPUs that are reserved for a request ahead of it.
+        says: more sentences from its scheduler.
     """
 
-    place: Place
-    held_back: Held | None = None
+    place: QueuePosition
+    held_back: BlockingRule | None = None
     node_seconds: float | None = None
     kind: str = ""
     latest_end: LatestEnd | None = None
     beyond_share: str = ""
-    kept_free: KeptFree | None = None
+    kept_free: ReservedForOthers | None = None
     says: str = ""
 
 
-class Unfit(Unavailable):
-    """A scheduler answers, and can't be used as it is: the words say why, and what to do."""
+class UnusableScheduler(Unavailable):
+    """A scheduler answers but cannot be used. The message says why and what to do."""
 
 
 class Scheduler(Protocol):
-    """Answers what could be had, decides who gets it, and says where everybody stands.
+    """Decides which requests get GPUs, and reports their queue positions.
 
-    Places come from the owner of the queue alone. Every answer is about the snapshot that was given.
+    Only the owner of the queue computes positions. Each answer is about the given snapshot.
     """
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do; of several as one, the least of them."""
+        """Abilities of the scheduler, or those that several schedulers have in common."""
         ...
 
     def capabilities_of(self, kind: str | None) -> Capabilities:
-        """Return what the one can do that decides about a kind, or None: about what takes no GPU."""
+        """Return the abilities of the scheduler of this GPU kind, or for None, of workspaces without a GPU."""
         ...
 
     @property
     def kinds(self) -> Kinds:
-        """The GPU kinds as this scheduler serves them: those of a snapshot that it is given."""
+        """The GPU kinds that this scheduler serves. Snapshots for it contain these."""
         ...
 
     def use_kinds(self, kinds: Kinds) -> None:
-        """Serve these kinds from now on: the catalog has changed."""
+        """Serve the kinds of a changed catalog."""
         ...
 
     async def observe(self, now: float) -> Fleet:
-        """Return the newest view of the GPUs. Raises Unavailable; the last complete view stays in force."""
+        """Return the newest view of the GPUs. Raises Unavailable, and the last complete view stays valid."""
         ...
 
     @property
     def fleet(self) -> Fleet:
-        """The last view that was observed."""
+        """The last observed view."""
         ...
 
     @property
-    def room(self) -> Room:
-        """What the backend allows beside its GPUs, as it was last seen."""
+    def room(self) -> NamespaceBounds:
+        """Limits of the backend for resources other than GPUs, as last observed."""
         ...
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """Why not all that uses GPUs is seen: sentences for the administrator. An outage is in ``fleet``."""
+        """Sentences for the administrator about GPU users that cannot be observed. An outage is in ``fleet``."""
         ...
 
     async def sync(self, seen: Snapshot) -> Answer:
-        """Make the scheduler's side equal to what is claimed, and return what stands.
+        """Send all claims to the scheduler and return their state.
 
-        It bounds its own time. Raises Unavailable where the scheduler does not answer: what stood, stands.
+        The call limits its own duration.
+
+        Raises:
+            Unavailable: The scheduler does not answer. The last state stays valid.
         """
         ...
 
     async def offers(self, seen: Snapshot, claim: Claim) -> Preview:
-        """Return what a claim would get that does not wait, or one in the place of the claim with its id: a dry run.
+        """Preview a new claim, or a changed claim with the same id. Nothing changes.
 
-        Raises Unavailable.
+        Raises:
+            Unavailable: The scheduler does not answer.
         """
         ...
 
     async def extend(self, lease: Lease, until: float) -> None:
-        """Ask whether a workspace may run until then. Raises Conflict with the scheduler's words, Unavailable."""
+        """Ask to run a workspace until then. Raises Conflict with the scheduler's reason, or Unavailable."""
         ...
 
-    def listen(self, told: Callable[[], None]) -> None:
-        """Have ``told`` called whenever what stands may have changed, by one that does not answer at once."""
+    def listen(self, notify: Callable[[], None]) -> None:
+        """Call ``notify`` when the state may have changed. Only schedulers that do not answer at once call it."""
         ...
 
     def stock(self, seen: Snapshot) -> list[Offer]:
-        """Return what could be had of every kind, in the catalog's order."""
+        """Return the GPUs of each kind, in the catalog's order."""
         ...
 
     def check(self, request: Request) -> None:
-        """Raise RequestRefused for what the backend never allows, however much of it is free."""
+        """Raise RequestRefused for a request that the backend can never run."""
         ...
 
     def node_seconds(self, lease: Lease) -> float | None:
-        """Return in about how long the node is there that is started for a lease; None where none is."""
+        """Return the expected time until a new node for the lease is up. None if no node is started."""
         ...
 
     def start_words(self, lease: Lease) -> str:
-        """Return where the pod of a start waits, and why: as "it waits in ..."; "" where it waits in no queue."""
+        """Return where the pod of a start waits and why, like "it waits in ...". "" if it waits in no queue."""
         ...
 
     def patch(self, lease: Lease, off: Collection[str] = (), instead: Sequence[GpuKind] = ()) -> dict[str, Any]:
-        """Return, as JSON, what the spawner applies to the workspace of a lease that holds its slots.
+        """Return the JSON patch that the spawner applies to the workspace of a lease that holds its slots.
 
-        It is started on none of the nodes ``off``, by name, unless its slots are there. A scheduler that decides before
-        the pod exists may let the cluster give a kind of ``instead``, where another pod was faster.
+        On one machine the patch is ``{"environment": {...}, "path_prefix": str}``. On Kubernetes it is the pod's patch.
+        ``"node_seconds"`` is then the expected time until a new node is up. ``"waits_in"`` names the cluster's queue.
 
-        On one machine ``{"environment": {...}, "path_prefix": str}``; on Kubernetes the pod's patch, and as
-        ``"node_seconds"`` in about how long the node is there that is started for it, where one is, and as
-        ``"waits_in"``, in words, in which queue of the cluster the pod waits, where it does.
+        Args:
+            lease: the lease.
+            off: names of nodes to avoid, unless the slots are there.
+            instead: substitutes that the cluster may use if another pod took the GPUs first.
         """
         ...
+
+
+class DelegatingScheduler:
+    """Base of schedulers with their own queue. Our own queue provides the GPUs and serves workspaces without one."""
+
+    def __init__(self, own_queue: Scheduler) -> None:
+        self._own_queue = own_queue
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Abilities of the scheduler."""
+        return self._own_queue.capabilities
+
+    def capabilities_of(self, kind: str | None) -> Capabilities:  # noqa: ARG002 - part of the interface
+        """Return the same for each kind."""
+        return self.capabilities
+
+    @property
+    def kinds(self) -> Kinds:
+        """The GPU kinds."""
+        return self._own_queue.kinds
+
+    @property
+    def fleet(self) -> Fleet:
+        """The last view that was observed."""
+        return self._own_queue.fleet
+
+    @property
+    def room(self) -> NamespaceBounds:
+        """Limits of the backend for resources other than GPUs."""
+        return self._own_queue.room
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """Sentences about GPU users that cannot be observed."""
+        return self._own_queue.unseen
+
+    async def observe(self, now: float) -> Fleet:
+        """Return the newest view of the GPUs."""
+        return await self._own_queue.observe(now)
+
+    def stock(self, seen: Snapshot) -> list[Offer]:
+        """Return the GPUs of each kind. The owner of the queue decides which are available."""
+        return self._own_queue.stock(seen)
+
+    def use_kinds(self, kinds: Kinds) -> None:
+        """Serve the kinds of a changed catalog."""
+        self._own_queue.use_kinds(kinds)
+
+    def check(self, request: Request) -> None:
+        """Raise RequestRefused for a request that the backend can never run."""
+        self._own_queue.check(request)
+
+    def start_words(self, lease: Lease) -> str:
+        """Return where the pod of a start waits and why."""
+        return self._own_queue.start_words(lease)
+
+    def node_seconds(self, lease: Lease) -> float | None:
+        """Return the expected time until a new node for the lease is up."""
+        return self._own_queue.node_seconds(lease)
+
+    async def offers(self, seen: Snapshot, claim: Claim) -> Preview:
+        """Preview a new or changed claim."""
+        return await self._own_queue.offers(seen, claim)
+
+    async def extend(self, lease: Lease, until: float) -> None:
+        """Allow each extension."""
+
+    def listen(self, notify: Callable[[], None]) -> None:
+        """Never call ``notify``."""
+
+    def patch(self, lease: Lease, off: Collection[str] = (), instead: Sequence[GpuKind] = ()) -> dict[str, Any]:
+        """Return the patch that gives a workspace its GPUs."""
+        return self._own_queue.patch(lease, off, instead)

@@ -24,7 +24,7 @@ from gpuspawner.core.errors import Conflict, Superseded, Unavailable
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Scheduler
-from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.schedulers.own_queue import InMemoryScheduler
 from gpuspawner.service.announcements.announcements import Announcements
 from gpuspawner.service.announcements.inboxes import Inboxes
 from gpuspawner.service.api import callback, internal
@@ -34,40 +34,38 @@ from gpuspawner.service.clock import Clock, SteadyClock, WallWatch
 from gpuspawner.service.connections import MOST_STRANGERS, PublicServer, raise_descriptor_limit
 from gpuspawner.service.door import STARTING, Door
 from gpuspawner.service.ending import cancelled
+from gpuspawner.service.engine.allocator import Allocator
+from gpuspawner.service.engine.dcgm import LOOK_SECONDS as DCGM_SECONDS
+from gpuspawner.service.engine.dcgm import Dcgm
+from gpuspawner.service.engine.gpu_states import find_unmatched_kinds, find_unmeasured_kinds
+from gpuspawner.service.engine.hub import GroupMembers, HubClient, KnownUsers
+from gpuspawner.service.engine.lease_documents import HubIdentity
+from gpuspawner.service.engine.lifecycle import Lifecycle
+from gpuspawner.service.engine.preemptions import Preemptions
+from gpuspawner.service.engine.reclaimer import Reclaimer
+from gpuspawner.service.engine.reconciler import Reconciler
+from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.engine.sampler import Sampler
 from gpuspawner.service.forgetting import forget
 from gpuspawner.service.health import ROUTES as HEALTH_ROUTES
 from gpuspawner.service.health import Health
 from gpuspawner.service.hub_sign_in import HubOAuth
-from gpuspawner.service.leases.adoption import Identity
-from gpuspawner.service.leases.allocator import Allocator
-from gpuspawner.service.leases.book import Book
-from gpuspawner.service.leases.lifecycle import Lifecycle
-from gpuspawner.service.leases.reclaimer import Reclaimer
 from gpuspawner.service.listening import listen
 from gpuspawner.service.loops import Loops
+from gpuspawner.service.metrics import api as scraped
+from gpuspawner.service.metrics.counters import Counted
 from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.notifications.sender import Notifier
-from gpuspawner.service.observe.dcgm import LOOK_SECONDS as DCGM_SECONDS
-from gpuspawner.service.observe.dcgm import Dcgm
-from gpuspawner.service.observe.hub import Hub
-from gpuspawner.service.observe.known import KnownUsers
-from gpuspawner.service.observe.members import Members
-from gpuspawner.service.observe.reconciler import Reconciler
-from gpuspawner.service.observe.sampler import Sampler
-from gpuspawner.service.observe.unmatched import unmatched, unmeasured
 from gpuspawner.service.operator.operator import ROUND_SECONDS, Operator
 from gpuspawner.service.operator.relay import Relay
 from gpuspawner.service.operator.route import add_operating
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.rules.preemptions import Preemptions
-from gpuspawner.service.rules.reload import reload_of
+from gpuspawner.service.rules.catalog_reload import reload_of
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.standby import Heart, stand_by
 from gpuspawner.service.start.schedule_rounds import READY_SECONDS, ready_round
 from gpuspawner.service.store import AuditLine, Store
 from gpuspawner.service.store.outbox import OutboxRow
-from gpuspawner.service.tell.metrics import scraped
-from gpuspawner.service.tell.metrics.counted import Counted
 from gpuspawner.service.waiting.queue_snapshot import QueueView
 from gpuspawner.service.web.base import NotFound, Static
 from gpuspawner.service.web.page_routes import ROUTES as WEB_ROUTES
@@ -127,7 +125,7 @@ def wire(
     backend: Backend,
     settings: Settings,
     clock: Clock,
-    hub: Hub | None = None,
+    hub: HubClient | None = None,
     scheduler: Scheduler | None = None,
 ) -> Parts:
     """Make every part, nothing opened yet. ``hub`` stands for the hub's REST API where a test brings its own.
@@ -136,38 +134,42 @@ def wire(
     """
     in_force = catalog if isinstance(catalog, InForce) else InForce(catalog)
     store = Store(options.store_url, options.store_password_file)
-    book = Book(store)
-    hub = hub or Hub(options.hub_api_url, options.hub_api_token)
+    registry = LeaseRegistry(store)
+    hub = hub or HubClient(options.hub_api_url, options.hub_api_token)
     scheduler = scheduler or InMemoryScheduler(backend, in_force.catalog.gpus)
-    allocator = Allocator(book, scheduler, in_force, clock, settings)
-    reclaimer = Reclaimer(book, allocator, hub, backend, clock, settings)
-    lifecycle = Lifecycle(book, allocator, reclaimer, clock)
-    preemptions = Preemptions(book, allocator, reclaimer, clock)
-    identity = Identity(options.hub_id, options.secret, options.secret_made_at)
-    members, announcements = Members(hub, clock, in_force), Announcements(store, clock)
-    reconciler = Reconciler(book, allocator, reclaimer, hub, members, backend, clock, settings, identity, options.data)
+    allocator = Allocator(registry, scheduler, in_force, clock, settings)
+    reclaimer = Reclaimer(registry, allocator, hub, backend, clock, settings)
+    lifecycle = Lifecycle(registry, allocator, reclaimer, clock)
+    preemptions = Preemptions(registry, allocator, reclaimer, clock)
+    identity = HubIdentity(options.hub_id, options.secret, options.secret_made_at)
+    members, announcements = GroupMembers(hub, clock, in_force), Announcements(store, clock)
+    reconciler = Reconciler(
+        registry, allocator, reclaimer, hub, members, backend, clock, settings, identity, options.data
+    )
     seen = Dcgm(in_force, clock)
-    sampler = Sampler(book, backend, scheduler, in_force, clock, settings, lifecycle, seen, reconciler.last_activity)
+    sampler = Sampler(
+        registry, backend, scheduler, in_force, clock, settings, lifecycle, seen, reconciler.last_activity
+    )
     url = options.public_url or options.service_url.rstrip("/") + options.prefix
-    queue = QueueView(book, scheduler, allocator, clock)
+    queue = QueueView(registry, scheduler, allocator, clock)
     allocator.places = queue.places
     parts = Parts(
-        store, book, in_force, scheduler, allocator, queue,
+        store, registry, in_force, scheduler, allocator, queue,
         lifecycle, reclaimer, reconciler, sampler, Notifier(hub, settings, store, clock),
         clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"),
         options.public_url.rstrip("/"), KnownUsers(hub, clock), members, preemptions, announcements,
-        Inboxes(store, book, announcements, allocator.accounting, members, clock), Counted(store, clock),
+        Inboxes(store, registry, announcements, allocator.accounting, members, clock), Counted(store, clock),
         options.metrics_token,
     )  # fmt: skip
-    book.messages_of = partial(_messages, parts)
-    book.told = lambda _lease, _line: parts.notifier.wake()
+    registry.messages_of = partial(_messages, parts)
+    registry.told = lambda _lease, _line: parts.notifier.wake()
     scheduler.listen(allocator.syncs.ask)
     return parts
 
 
 async def load(parts: Parts) -> None:
     """Take on what the store holds, and what follows from the time that no service was there."""
-    await parts.book.load()
+    await parts.registry.load()
     await parts.preemptions.load()
     await parts.announcements.load()
     await parts.counted.load()
@@ -233,7 +235,7 @@ class Service:
         self._stopped = asyncio.Event()
         self._opened_at: float | None = None
         self._unmatched: tuple[str, ...] = ()
-        self._loops_of = Loops(self.health, self.parts.book.failures, self.stop)
+        self._loops_of = Loops(self.health, self.parts.registry.failures, self.stop)
         self._wall = WallWatch(self.parts.clock)
 
     def stop(self, why: str) -> None:
@@ -274,7 +276,7 @@ class Service:
                 await self._operator.close()
             await self.parts.allocator.syncs.close()
             await self.parts.allocator.estimator.close()
-            await self.parts.book.settled()
+            await self.parts.registry.settled()
             with suppress(Unavailable, Superseded):
                 await scraped.keep(self.parts)
             server.stop()
@@ -351,7 +353,10 @@ class Service:
             raise
         self.parts.allocator.syncs.ask()
         kinds = self.parts.catalog.gpus.values()
-        before, self._unmatched = self._unmatched, (*unmatched(kinds, fleet), *unmeasured(kinds, fleet))
+        before, self._unmatched = (
+            self._unmatched,
+            (*find_unmatched_kinds(kinds, fleet), *find_unmeasured_kinds(kinds, fleet)),
+        )
         for sentence in self._unmatched:
             if sentence not in before:
                 log.warning(sentence)

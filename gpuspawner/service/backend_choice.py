@@ -18,13 +18,11 @@ from gpuspawner.catalog.profile_options import FILE, read_menus
 from gpuspawner.catalog.watched_file import Prepared
 from gpuspawner.core.errors import CatalogError, Problem
 from gpuspawner.schedulers.base import Scheduler
-from gpuspawner.schedulers.by_cluster.asked import Asked, ClusterScheduler
-from gpuspawner.schedulers.by_cluster.scheduler import ByClusterScheduler
-from gpuspawner.schedulers.by_cluster.view import SharedView
-from gpuspawner.schedulers.http.client import Client
+from gpuspawner.schedulers.clusters import BoundedScheduler, ClusterScheduler, ClustersScheduler, SharedGpus
+from gpuspawner.schedulers.http.client import SchedulerClient
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
-from gpuspawner.schedulers.memory import InMemoryScheduler
-from gpuspawner.service.leases.adoption import is_signed
+from gpuspawner.schedulers.own_queue import InMemoryScheduler
+from gpuspawner.service.engine.lease_documents import is_signed
 from gpuspawner.service.operator.relay import Relay
 
 if TYPE_CHECKING:
@@ -40,7 +38,7 @@ CLUSTER_TIMES = {"fleet_seconds": 1.0, "probes_at_once": 256}
 """Settings that differ on a cluster: its view is followed, so that reading it is cheap, and probes run elsewhere."""
 
 
-Meet = Callable[[], Awaitable[None]]
+Connect = Callable[[], Awaitable[None]]
 
 
 class BackendError(Exception):
@@ -63,8 +61,8 @@ class Chosen:
     resources: Resources | None = None
     makes_pods: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
-    meet: Meet = _nothing
-    """Asks the scheduler what it is. Raises Unfit if it cannot be used, Unavailable if it does not answer."""
+    connect: Connect = _nothing
+    """Checks that the scheduler can be used. Raises UnusableScheduler, or Unavailable without an answer."""
     close: Callable[[], Awaitable[None]] = _nothing
 
 
@@ -83,8 +81,8 @@ def choose_backend(
     chosen = replace(chosen, prepare=partial(_same_scheduler, address, chosen.prepare))
     if isinstance(address, HttpSchedulerAddress):
         mine = chosen.scheduler or InMemoryScheduler(chosen.backend, chosen.catalog.gpus)
-        http = HttpScheduler(Client(address, hub_id), mine)
-        return _with(chosen, http, http.meet)
+        http = HttpScheduler(SchedulerClient(address, hub_id), mine)
+        return _with(chosen, http, http.connect)
     if address is not None and not chosen.makes_pods:
         right = "they are on a Kubernetes cluster, and this hub has none"
         raise BackendError(f"The catalog names {address.title}'s queues: {right}.")
@@ -106,15 +104,15 @@ def _with_owners(chosen: Chosen, queues: KueueQueues | PodQueues | None, hub_id:
     if queues is not None:
         assert isinstance(backend, KubernetesBackend)
         owner = _queue_owner(queues, backend, mine, hub_id)
-        return _with(chosen, owner, owner.meet)
+        return _with(chosen, owner, owner.connect)
     assert isinstance(backend, ClustersBackend)
-    others = dict[str, Asked]()
+    others = dict[str, BoundedScheduler]()
     for name, of_cluster in owned.items():
         one = backend.clusters[name]
         assert isinstance(one, KubernetesBackend)
-        scheduler = _queue_owner(of_cluster, one, SharedView(mine), hub_id)
-        others[name] = Asked(chosen.catalog.clusters[name].title, scheduler)
-    return _with(chosen, ByClusterScheduler(mine, backend.home, others))
+        scheduler = _queue_owner(of_cluster, one, SharedGpus(mine), hub_id)
+        others[name] = BoundedScheduler(chosen.catalog.clusters[name].title, scheduler)
+    return _with(chosen, ClustersScheduler(mine, backend.home, others))
 
 
 def _queue_owner(
@@ -127,9 +125,7 @@ def _queue_owner(
     """
     from gpuspawner.schedulers.kueue.cluster import KueueCluster  # noqa: PLC0415 - an extra
     from gpuspawner.schedulers.kueue.scheduler import KueueScheduler  # noqa: PLC0415
-    from gpuspawner.schedulers.pod_queues.groups import PodGroups  # noqa: PLC0415
-    from gpuspawner.schedulers.pod_queues.scheduler import PodQueueScheduler  # noqa: PLC0415
-    from gpuspawner.schedulers.pod_queues.systems import SYSTEMS  # noqa: PLC0415
+    from gpuspawner.schedulers.pod_queues import SYSTEMS, PodGroups, PodQueueScheduler  # noqa: PLC0415
 
     settings = backend.settings
     if isinstance(queues, PodQueues):
@@ -142,7 +138,7 @@ def _queue_owner(
 
 
 def _with(
-    chosen: Chosen, scheduler: HttpScheduler | ClusterScheduler | ByClusterScheduler, meet: Meet = _nothing
+    chosen: Chosen, scheduler: HttpScheduler | ClusterScheduler | ClustersScheduler, connect: Connect = _nothing
 ) -> Chosen:
     """Add the scheduler that owns the queue."""
 
@@ -150,7 +146,7 @@ def _with(
         await scheduler.close()
         await chosen.close()
 
-    return replace(chosen, scheduler=scheduler, meet=meet, close=close)
+    return replace(chosen, scheduler=scheduler, connect=connect, close=close)
 
 
 def _same_scheduler(

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.service.observe.hub import Hub, HubServer, HubUser
+from gpuspawner.service.engine.hub import HubClient, HubServer, HubUser
 
 
 @dataclass
@@ -49,7 +49,7 @@ async def _nothing(_server: HubServer) -> None:
 
 
 @dataclass
-class FakeHub(Hub):
+class FakeHub(HubClient):
     """A hub whose servers are what a test says they are, by (user, server name).
 
     Users are created when they are first named; ``users`` is each one's ``created``, for a test to rename or delete.

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.lease import WAITING, Lease, Phase
-from gpuspawner.core.text_fields import plain_text
+from gpuspawner.core.text_fields import sanitize_text
 from gpuspawner.core.units import show_duration
 
 log = logging.getLogger("gpuspawner.leases")
@@ -55,7 +55,7 @@ def log_step(before: Lease | None, after: Lease, newest: Lease | None) -> None:
     step, reason = step_of(before, after)
     if not step or (step == WAIT and (newest is None or newest.phase not in WAITING)):
         return  # granted before the wait was stored
-    reason = plain_text(reason)
+    reason = sanitize_text(reason)
     shown = before if before is not None and not after.slots else after  # what ended holds nothing any more
     gpus = [slot.gpu for slot in shown.slots]
     request = after.request
@@ -83,7 +83,7 @@ def refusals_logged(user: str, server: str, gpu: object) -> Iterator[None]:
     try:
         yield
     except RequestRefused as error:
-        asked = plain_text(f"{gpu}"[:LONGEST_ASKED]) if gpu else "no GPU"
+        asked = sanitize_text(f"{gpu}"[:LONGEST_ASKED]) if gpu else "no GPU"
         fields = {"event": REFUSAL, "user": user, "server": server, "gpu": asked, "reason": str(error)}
         named = f"{user}/{server}" if server else user
         log.info("%s: a request of %s, %s: %s", REFUSAL, named, asked, error, extra={"fields": fields})

@@ -9,8 +9,9 @@ import time
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-TEXT, JSON = "text", "json"
-FORMS = (TEXT, JSON)
+from gpuspawner.core.text_fields import LOG_FORMATS
+
+TEXT, JSON = LOG_FORMATS
 TEXT_FORMAT = "[gpu %(asctime)s %(levelname)s] %(message)s"
 
 
@@ -34,12 +35,18 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
+def _has_no_session(record: logging.LogRecord) -> bool:
+    """Return whether a line has no session ID. JupyterHub logs one with each XSRF cookie, at level INFO."""
+    return not str(record.msg).startswith("Setting new xsrf cookie")
+
+
 def begin_log(form: str = TEXT) -> None:
-    """Log to standard error in this form, one of FORMS. It may be called again for another form."""
+    """Log to standard error in this form, one of LOG_FORMATS. It may be called again for another form."""
     handler = logging.StreamHandler()
     text = logging.Formatter(TEXT_FORMAT, datefmt="%Y-%m-%d %H:%M:%S%z")
     handler.setFormatter(JsonFormatter() if form == JSON else text)
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.getLogger("tornado.application").addFilter(_has_no_session)
 
 
 def show_times_in(zone: str) -> None:

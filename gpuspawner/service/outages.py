@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 from gpuspawner.core.outages import Outage
 from gpuspawner.schedulers.base import Scheduler
-from gpuspawner.service.leases.observed import Observed
-from gpuspawner.service.leases.syncs import Syncs
+from gpuspawner.service.engine.observed_state import ObservedState
+from gpuspawner.service.engine.scheduler_sync import SchedulerSync
 from gpuspawner.service.store import Store
 
 
 class Outages:
     """Reads the outages from the parts that notice them: database, clusters, scheduler and hub."""
 
-    def __init__(self, store: Store, scheduler: Scheduler, observed: Observed, syncs: Syncs) -> None:
+    def __init__(self, store: Store, scheduler: Scheduler, observed: ObservedState, syncs: SchedulerSync) -> None:
         """Take the parts. Their outages are read at each call."""
         self._store, self._scheduler, self._observed, self._syncs = store, scheduler, observed, syncs
 

@@ -14,23 +14,21 @@ from gpuspawner.service.announcements.announcements import Announcements
 from gpuspawner.service.announcements.inboxes import Inboxes
 from gpuspawner.service.api.signed import SignedRequests
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.allocator import Allocator
-from gpuspawner.service.leases.book import Book
-from gpuspawner.service.leases.lifecycle import Lifecycle
-from gpuspawner.service.leases.reclaimer import Reclaimer
+from gpuspawner.service.engine.allocator import Allocator
+from gpuspawner.service.engine.hub import GroupMembers, HubClient, KnownUsers
+from gpuspawner.service.engine.lifecycle import Lifecycle
+from gpuspawner.service.engine.preemptions import Preemptions
+from gpuspawner.service.engine.reclaimer import Reclaimer
+from gpuspawner.service.engine.reconciler import Reconciler
+from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.engine.sampler import Sampler
+from gpuspawner.service.metrics.counters import Counted
 from gpuspawner.service.notifications.sender import Notifier
-from gpuspawner.service.observe.hub import Hub
-from gpuspawner.service.observe.known import KnownUsers
-from gpuspawner.service.observe.members import Members
-from gpuspawner.service.observe.reconciler import Reconciler
-from gpuspawner.service.observe.sampler import Sampler
-from gpuspawner.service.rules.accounts import Accounting
-from gpuspawner.service.rules.preemptions import Preemptions
+from gpuspawner.service.rules.accounting import Accounting
 from gpuspawner.service.rules.restrictions import Restrictions
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.sign_in.device_login import Logins
 from gpuspawner.service.store import Store
-from gpuspawner.service.tell.metrics.counted import Counted
 from gpuspawner.service.waiting.queue_snapshot import QueueView
 
 
@@ -39,7 +37,7 @@ class Parts:
     """Everything a handler may call. ``secret`` is shared with the spawner; it signs tickets."""
 
     store: Store
-    book: Book
+    registry: LeaseRegistry
     in_force: InForce
     scheduler: Scheduler
     allocator: Allocator
@@ -51,7 +49,7 @@ class Parts:
     notifier: Notifier
     clock: Clock
     settings: Settings
-    hub: Hub
+    hub: HubClient
     hub_id: str
     secret: bytes
     prefix: str
@@ -60,7 +58,7 @@ class Parts:
     page_url: str
     """Where people open the service's pages; "" where that is not known."""
     known: KnownUsers
-    members: Members
+    members: GroupMembers
     preemptions: Preemptions
     announcements: Announcements
     inboxes: Inboxes

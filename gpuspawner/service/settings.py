@@ -11,9 +11,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from gpuspawner.core.errors import quoted
-from gpuspawner.core.leases.lease import BACK_OFF_SECONDS
-from gpuspawner.core.text_fields import did_you_mean
-from gpuspawner.service.log import FORMS, TEXT
+from gpuspawner.core.leases.transitions import BACK_OFF_SECONDS
+from gpuspawner.core.text_fields import LOG_FORMATS, did_you_mean
+from gpuspawner.service.log import TEXT
 
 
 class SettingsError(ValueError):
@@ -95,7 +95,7 @@ def changed(settings: Settings, values: Mapping[str, Any]) -> Settings:
     for name, value in values.items():
         right = _right_address(known[name], value) if name in ADDRESSES else _right(known.get(name), value)
         if name == "log_format":
-            right = "" if value in FORMS else " or ".join(FORMS)
+            right = "" if value in LOG_FORMATS else " or ".join(LOG_FORMATS)
         if name not in known:
             wrong.append(f"service_settings.{name}: there is no such setting; {did_you_mean(name, known)}")
         elif right:

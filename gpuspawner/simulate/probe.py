@@ -58,7 +58,6 @@ class Looking:
     """
 
     def __init__(self, session: Session, policy: IdlePolicy, probe: Probe | None = None) -> None:
-        """Begin at the session's start."""
         self.session, self.probe = session, probe or Probe()
         self.chance = random.Random(session.seed + 1)  # noqa: S311 - not for secrets
         self.gpus = tuple(f"GPU-{number}" for number in range(len(session.work)))
@@ -79,7 +78,7 @@ class Looking:
         self.looked_at.clear()
 
     def __call__(self, seconds: float) -> Step | None:
-        """Return the sample that follows, None once the session has ended."""
+        """Return the next sample, or None if the session has ended."""
         # A round comes a little late: at most 1 s, the service's own tick.
         at = max(0.0, self.before + seconds + self.chance.uniform(0.0, 1.0))
         interval, restarted = at - self.before, False
@@ -125,7 +124,6 @@ class Looking:
             yield from by_exporter(self.session, number, gpu, since, at, self.probe.exporter)
 
     def _twitched(self, before: float, at: float) -> float:
-        """Return the cores that twitches cost from ``before`` to ``at``."""
         count = int(at // TWITCH_EVERY_SECONDS) - int(before // TWITCH_EVERY_SECONDS)
         return TWITCH_SECONDS * count / (at - before) if self.session.twitches else 0.0
 
@@ -164,11 +162,9 @@ class Looking:
 
     @property
     def _span_seconds(self) -> float:
-        """From the first reading of a probe to its last."""
         return (self.probe.readings - 1) * self.probe.pause_seconds
 
     def _buffered(self, number: int, at: float, *, woken: bool) -> float | None:
-        """Return what the driver's buffer tells of time before the probe, None for nothing."""
         if not self.probe.buffer_seconds or (woken and not self.probe.buffer_survives):
             return None
         if woken:
@@ -180,7 +176,6 @@ class Looking:
         return self.session.work[number].highest(begin, at)
 
     def _looked(self, at: float, *works: Timeline) -> float:
-        """Return the highest of the probe's readings of all that these do together."""
         window, pause = self.probe.window_seconds, self.probe.pause_seconds
         if not any(work.touches(at - window, at + self._span_seconds) for work in works):
             return 0.0

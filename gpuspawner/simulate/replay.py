@@ -16,18 +16,18 @@ from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import Sample
 from gpuspawner.core.idle.verdicts import (
     Arrival,
+    ArrivalStep,
     SampleKind,
     Streak,
-    Turn,
     Verdict,
-    after_restart,
-    credit_of,
+    advance_arrival,
+    arrival_sign,
+    credited_seconds,
     judge,
-    kept,
     next_sample_seconds,
+    reset_idle_time,
     resume_arrival,
-    sign_of,
-    wait_on,
+    resume_streak,
 )
 from gpuspawner.simulate.timeline import Timeline, gaps
 
@@ -47,7 +47,7 @@ class Look(Protocol):
     """Something that samples one workspace."""
 
     def __call__(self, seconds: float) -> Step | None:
-        """Return the sample that is due so many seconds after the one before; None once the workspace has ended."""
+        """Return the sample that is due this many seconds after the last one. None: the workspace has ended."""
         ...
 
     def resume(self, at: float) -> None:
@@ -85,7 +85,7 @@ class Replay:
         return tuple(grace.began_at for grace in self.graces)
 
 
-_VERDICTS = {Turn.WARN: Verdict.BEGIN_GRACE, Turn.NOBODY_CAME: Verdict.RECLAIM}
+_VERDICTS = {ArrivalStep.WARN: Verdict.BEGIN_GRACE, ArrivalStep.NOBODY_CAME: Verdict.RECLAIM}
 
 
 def replay(
@@ -107,17 +107,17 @@ def replay(
     stopped_at = None
     while (step := look(next_sample_seconds(streak, policy))) is not None:
         if step.restarted:
-            streak = after_restart(streak, policy)
+            streak = resume_streak(streak, policy)
             arrival = arrival and resume_arrival(arrival, policy)
         evidence = read_evidence(step.sample, policy)
         streak, verdict = judge(streak, evidence, policy, mode)
         if arrival is not None:
-            sign = sign_of(evidence)
-            arrival, turn = wait_on(arrival, sign, credit_of(evidence, policy), policy, mode)
-            streak, verdict = kept(streak), _VERDICTS.get(turn, Verdict.NONE)
-            if turn in {Turn.CAME, Turn.OVER}:
+            sign = arrival_sign(evidence)
+            arrival, turn = advance_arrival(arrival, sign, credited_seconds(evidence, policy), policy, mode)
+            streak, verdict = reset_idle_time(streak), _VERDICTS.get(turn, Verdict.NONE)
+            if turn in {ArrivalStep.CAME, ArrivalStep.OVER}:
                 streak, arrival = replace(streak, since_busy_seconds=0.0), None
-            if turn is Turn.CAME and graces:
+            if turn is ArrivalStep.CAME and graces:
                 verdict = Verdict.END_GRACE
         kind = streak.kind or SampleKind.UNKNOWN
         seconds[kind] += step.sample.interval_seconds

@@ -49,7 +49,6 @@ def by_monitor(session: Session, number: int, gpu: str, since: float, until: flo
 
 
 def _sampled(work: Timeline, since: float, until: float) -> Iterator[float]:
-    """Yield what the sample shows that met most of each burst, where two share it as badly as can be."""
     at = work.next_begin(since)
     while at is not None and at < until:
         end = min(work.next_end(at), until)

@@ -32,7 +32,6 @@ class Timeline:
             self._area.append(self._area[-1] + (end - begin) * value)
 
     def __bool__(self) -> bool:
-        """Whether it is ever more than nothing."""
         return bool(self.spans)
 
     def integral(self, begin: float, end: float) -> float:

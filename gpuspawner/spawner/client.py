@@ -12,9 +12,16 @@ from urllib.parse import urlencode
 from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
-from gpuspawner.core.authentication import PROOF, Asked, is_same, new_nonce, prove_answer, request_headers
+from gpuspawner.core.authentication import (
+    PROOF_HEADER,
+    RequestTarget,
+    new_nonce,
+    proofs_match,
+    prove_answer,
+    request_headers,
+)
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
-from gpuspawner.core.leases.release import Release
+from gpuspawner.core.leases.reports import ReleaseReport
 
 AWAY = "The GPU service does not answer."
 NOT_OURS = "What answers at the GPU service's address is not this hub's GPU service: tell your administrator."
@@ -69,7 +76,7 @@ class LeaseClient:
         path, body = f"/internal/leases/{lease}/requeue", {"why": why, "node": node}
         return await self._call("POST", path, {"attempt": attempt}, body)
 
-    async def release(self, release: Release) -> None:
+    async def release(self, release: ReleaseReport) -> None:
         """Tell how a start or a server ended."""
         arguments = {"attempt": release.attempt, "outcome": release.outcome}
         path = f"/internal/leases/{release.lease}/release"
@@ -103,7 +110,9 @@ class LeaseClient:
     ) -> dict[str, Any]:
         url, nonce = f"{self.url}{path}{'?' if arguments else ''}{urlencode(arguments or {})}", new_nonce()
         sent = json.dumps(body or {}) if method == "POST" else None
-        headers = request_headers(self.secret, nonce, self.wall(), Asked(method, target_of(url)), (sent or "").encode())
+        headers = request_headers(
+            self.secret, nonce, self.wall(), RequestTarget(method, target_of(url)), (sent or "").encode()
+        )
         response = await ask_service(self.secret, method, url, nonce, headers, sent, seconds)
         answer: dict[str, Any] = json.loads(response.body)
         if response.code != 200:  # noqa: PLR2004 - HTTP's own number
@@ -136,7 +145,7 @@ async def ask_service(
         raise Unavailable(AWAY) from error
     finally:
         client.close()
-    if not is_proven(response, secret, nonce, Asked(method, target_of(url))):
+    if not is_proven(response, secret, nonce, RequestTarget(method, target_of(url))):
         raise Unavailable(AWAY if response.code >= 500 else NOT_OURS)  # noqa: PLR2004 - HTTP's own number
     return response
 
@@ -146,10 +155,10 @@ def target_of(url: str) -> str:
     return f"/{url.split('/', 3)[3]}"
 
 
-def is_proven(response: HTTPResponse, secret: bytes, nonce: str, asked: Asked) -> bool:
+def is_proven(response: HTTPResponse, secret: bytes, nonce: str, asked: RequestTarget) -> bool:
     """Whether the service of this secret wrote an answer to what was asked."""
     due = prove_answer(secret, nonce, asked, response.code, response.body)
-    return is_same(response.headers.get(PROOF, ""), due)
+    return proofs_match(response.headers.get(PROOF_HEADER, ""), due)
 
 
 def _told(status: int, error: Mapping[str, Any]) -> Exception:

@@ -18,8 +18,8 @@ from traitlets.config import LoggingConfigurable
 
 from gpuspawner.catalog import SSH, PodQueues, default_url
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
-from gpuspawner.core.gpus.pools import PATIENCE, patience_seconds
-from gpuspawner.core.leases.release import Release
+from gpuspawner.core.gpus.pools import NODE_WAIT_FACTOR, node_wait_seconds
+from gpuspawner.core.leases.reports import ReleaseReport
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.units import show_duration
 from gpuspawner.spawner.attempt import Attempt
@@ -113,7 +113,7 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
 
     def _gpu_pod_seconds(self, request: Request) -> float:
         """Return for how long its pod may wait for a node that is started for it, or in a queue of the cluster."""
-        return max(patience_seconds(self.gpu_catalog.gpus.get(request.gpu or "")), self._gpu_queue_seconds(request))
+        return max(node_wait_seconds(self.gpu_catalog.gpus.get(request.gpu or "")), self._gpu_queue_seconds(request))
 
     def _gpu_queue_seconds(self, request: Request) -> float:
         """Return for how long its pod may wait in a queue of the cluster; 0 where it waits in none."""
@@ -316,7 +316,9 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
 
     def _gpu_start_seconds(self) -> float:
         """Return how long the start may take from its grant on: longer where a node is started for it, or it queues."""
-        waits_seconds = max(PATIENCE * self._gpu_node_seconds(), self._gpu_queue_seconds(self._gpu_current_request()))
+        waits_seconds = max(
+            NODE_WAIT_FACTOR * self._gpu_node_seconds(), self._gpu_queue_seconds(self._gpu_current_request())
+        )
         return (self._gpu_attempt.own_timeout_seconds or self.start_timeout) + waits_seconds
 
     def _gpu_node_seconds(self) -> float:
@@ -380,14 +382,14 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
         if end is not None and attempt.lease:
             await self._gpu_take_end(end)
             output = self._gpu_attempt.output if end in {"failed", "died"} else ""
-            await self._gpu_release(Release(*attempt.key, end, self._gpu_attempt.message, output))
+            await self._gpu_release(ReleaseReport(*attempt.key, end, self._gpu_attempt.message, output))
         elif end == "cancelled" and attempt.is_asked:
             await self._gpu_forget()
         result = super().run_post_stop_hook()
         if asyncio.iscoroutine(result):
             await result
 
-    async def _gpu_release(self, release: Release) -> None:
+    async def _gpu_release(self, release: ReleaseReport) -> None:
         try:
             try:
                 await self._gpu_client().release(release)

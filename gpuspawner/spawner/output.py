@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuspawner.core.leases.output import KEPT_SECONDS
+from gpuspawner.core.leases.reports import KEPT_SECONDS
 
 FOLDER = "output"
 """Beside the service's data: one file of each start, 0600, removed once its end is told."""

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from jupyterhub.spawner import LocalProcessSpawner
 
-from gpuspawner.core.leases.output import likely_cause, shown
+from gpuspawner.core.leases.reports import likely_cause, mask_output
 from gpuspawner.core.units import show_duration
 from gpuspawner.spawner.attempt import Attempt
 from gpuspawner.spawner.output import FOLDER, Output
@@ -68,7 +68,7 @@ class ServerOutput(FormOptions):
     async def _gpu_shown_output(self) -> str:
         """Return the last lines as their user may see them."""
         environment = self._gpu_environment_masked()
-        return "" if environment is None else shown(await self._gpu_last_output(), environment)
+        return "" if environment is None else mask_output(await self._gpu_last_output(), environment)
 
     def _gpu_environment_masked(self) -> Mapping[str, str] | None:
         """Return the server's environment, whose secrets are masked; None where it is not known, to show nothing."""

@@ -12,7 +12,7 @@ import uuid
 from pathlib import Path
 
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
-from gpuspawner.core.leases.release import UNHEARD, Release
+from gpuspawner.core.leases.reports import RELEASE_SPOOL, ReleaseReport
 from gpuspawner.spawner.client import LeaseClient
 
 log = logging.getLogger("gpuspawner.spawner")
@@ -22,9 +22,9 @@ _telling: dict[Path, asyncio.Task[None]] = {}
 """What tells the service what was left, one task for each folder."""
 
 
-def leave(data: Path, release: Release) -> None:
+def leave(data: Path, release: ReleaseReport) -> None:
     """Write a release as a file that only this user may read, whole or not at all. Raises OSError where it can't."""
-    folder = data / UNHEARD
+    folder = data / RELEASE_SPOOL
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{uuid.uuid4().hex}.json"
     half = path.with_suffix(".half")
@@ -35,8 +35,8 @@ def leave(data: Path, release: Release) -> None:
 
 def tell_later(data: Path, client: LeaseClient) -> None:
     """Have the service told what was left as soon as it answers: one that shares no folder does not read it."""
-    if data not in _telling and any((data / UNHEARD).glob("*.json")):
-        task = asyncio.get_running_loop().create_task(_tell(data / UNHEARD, client))
+    if data not in _telling and any((data / RELEASE_SPOOL).glob("*.json")):
+        task = asyncio.get_running_loop().create_task(_tell(data / RELEASE_SPOOL, client))
         _telling[data] = task
         task.add_done_callback(lambda _: _telling.pop(data, None))
 
@@ -60,7 +60,7 @@ def _left(folder: Path) -> list[Path]:
 
 async def _tell_one(file: Path, client: LeaseClient) -> None:
     try:
-        release = Release.from_json(await asyncio.to_thread(file.read_text, "utf-8", "replace"))
+        release = ReleaseReport.from_json(await asyncio.to_thread(file.read_text, "utf-8", "replace"))
         await client.release(release)
     except (Conflict, RequestRefused, ValueError) as error:
         log.warning("%s, which the GPU service did not hear, counts no more: %s", file.name, error)

@@ -39,7 +39,7 @@ class Cluster(KubeApi):
         super().__init__()
         self.missing, self.reviewed = set(), []
         self.priority_classes = [a_class()]
-        self.policies = []
+        self.policies, self.namespaces = [], {"jhub"}
         self.late_seconds = 0
         self.strange = None
 
@@ -47,7 +47,7 @@ class Cluster(KubeApi):
         """All pods here are workspaces: that they carry a hub's label is asked without a value."""
         return super()._of(path, {key: value for key, value in query.items() if key != "labelSelector"})
 
-    async def _serve(self, request):
+    async def _serve(self, request):  # noqa: PLR0911 - one answer for each path
         path = "/" + request.match_info["path"]
         if self.strange is not None:
             return web.Response(body=self.strange, content_type="application/json")
@@ -60,6 +60,9 @@ class Cluster(KubeApi):
             one = asked["verb"], resource, asked.get("namespace", "")
             self.reviewed.append((*one, request.headers.get("Impersonate-User")))
             return web.json_response({"status": {"allowed": one not in self.missing}}, status=201)
+        if path.startswith("/api/v1/namespaces/") and path.count("/") == 4:
+            there = path.rpartition("/")[2] in self.namespaces
+            return web.json_response({"kind": "Namespace"}) if there else self._status(404, "not found")
         if path.endswith("/networkpolicies"):
             return web.json_response({"items": self.policies})
         if path.endswith("/priorityclasses"):
@@ -188,6 +191,18 @@ def no_exec(api):
     api.refused.add(("exec", "/api/v1/namespaces/jhub/pods/jupyter-ada/exec"))
 
 
+def two_hubs(api):
+    pod = a_running_workspace()
+    pod["metadata"] |= {"name": "jupyter-bob", "uid": "bob"}
+    pod["metadata"]["labels"] = {**pod["metadata"]["labels"], "gpuspawner.io/hub": "another"}
+    api.put(pod)
+    api.execs["jupyter-bob"] = ends_with(0)
+
+
+def no_namespace(api):
+    api.namespaces.clear()
+
+
 def wrong_clock(api):
     api.late_seconds = 90
 
@@ -211,6 +226,8 @@ def wrong_clock(api):
         (no_class, "priority", "There is no class 'gpu-workspace'", "hub_config/kubernetes-hub.yaml"),
         (preempting_class, "priority", "may preempt what others run", "hub_config/kubernetes-hub.yaml"),
         (no_exec, "exec", "No exec in the pod jupyter-ada: HTTP 403", "pods/exec: get and create"),
+        (two_hubs, "one hub", "Workspaces of 2 hubs run in namespace jhub.", "Give each hub a namespace of its own."),
+        (no_namespace, "namespace", "There is no namespace jhub.", "Name the workspaces' namespace by --namespace"),
         (wrong_clock, "clock", "s ahead of this machine's", "NTP"),
     ],
 )
@@ -396,6 +413,19 @@ def test_a_kubeconfig_that_is_not_there_is_named(tmp_path, capsys):
         assert main([*command, "--kubernetes", "--kubeconfig", str(tmp_path / "absent")]) == BAD
         told = f"--kubeconfig: {tmp_path}/absent does not exist. Name the file that kubectl uses.\n"
         assert capsys.readouterr() == ("", told)
+
+
+def test_without_a_kubeconfig_the_places_are_named_at_which_one_was_looked_for(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    sentence = "there is no kubeconfig ($KUBECONFIG, ~/.kube/config), and this is no pod."
+    main(["server", "doctor", *NOBODY, "--kubernetes"])
+    assert sentence.rstrip(".") in capsys.readouterr().out
+    main(["server", "init", "-", "--kubernetes"])
+    told = capsys.readouterr().err
+    assert f"{sentence} Or name another way to the cluster: --kubeconfig FILE" in told
+    assert "service account" not in told
 
 
 def test_kinds_that_a_share_divides_need_not_be_there_whole():

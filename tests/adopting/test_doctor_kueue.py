@@ -141,7 +141,7 @@ async def test_where_all_is_well_each_check_says_so():
         (on_hold, {"queue lq", "queue of-ml"}, "stopPolicy is Hold", "stopPolicy: None"),
         (no_class, {"priority class"}, "There is no WorkloadPriorityClass high", "priority_class"),
         (no_places, {"places"}, "visibility API does not answer (404)", "APIService"),
-        (gated, {"pods"}, "holds back the pods of namespace jhub itself", "managedJobsNamespaceSelector"),
+        (gated, {"pods"}, "manages the pods of namespace jhub itself", "managedJobsNamespaceSelector"),
     ],
 )
 async def test_what_is_broken_is_found_with_its_remedy(broken, checks, words, remedy):

@@ -11,7 +11,7 @@ from gpuspawner.adoption.doctor.kueue_reader import REVIEWS
 from gpuspawner.adoption.doctor.pod_queue_checks import QUEUES, rights_of
 from gpuspawner.adoption.doctor.pod_queue_reader import judged
 from gpuspawner.catalog import PodQueues
-from gpuspawner.schedulers.pod_queues.systems import SYSTEMS
+from gpuspawner.schedulers.pod_queues import SYSTEMS
 
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 

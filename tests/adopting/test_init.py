@@ -211,7 +211,11 @@ async def test_a_cluster_is_read_by_its_kubeconfig(tmp_path, monkeypatch, capsys
         for number in range(300):  # more than a page
             api.put(a_node(f"gpu-{number}"))
         assert await asyncio.to_thread(main, [*arguments, "--force"]) == DONE
-        assert "Found on this cluster: 2400 x A100 SXM4 80GB." in capsys.readouterr().out
+        told = capsys.readouterr().out
+        assert "Found on this cluster: 2400 x A100 SXM4 80GB." in told
+        assert "install the chart with --set-file catalog=catalog.yaml" in told
+        assert "gpuspawner kube values" in told
+        assert "configure(" not in told, "the chart's hub has no configuration to write it into"
         api.refused.add(("get", "/api/v1/nodes"))
         assert await asyncio.to_thread(main, [*arguments, "--force"]) == REFUSED
         assert "nodes is forbidden" in capsys.readouterr().err

@@ -1,11 +1,11 @@
 """The page on PostgreSQL: its commands run, one after the other, against a real server."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
+from harness import pages
 from lease_builders import a_lease
 
 from gpuspawner.service.store import Store
@@ -16,8 +16,7 @@ RUN = ("createdb", "gpuspawner server store", "pg_dump", "pg_restore")
 
 
 def test_its_commands_copy_back_up_and_restore_a_store(postgres, tmp_path):
-    page = (REPO / "docs" / "how-to" / "postgresql.md").read_text()
-    lines = [line.strip() for line in re.findall(r"^ {4,}(\S.*)$", page, re.MULTILINE) if line.strip().startswith(RUN)]
+    lines = [line for line in pages.commands(pages.page("how-to/administrators/postgresql")) if line.startswith(RUN)]
     named = ["createdb", "gpuspawner", "pg_dump", "createdb", "pg_restore", "gpuspawner"]
     assert [line.split()[0] for line in lines] == named
     (tmp_path / "store-password").write_text(PASSWORD)

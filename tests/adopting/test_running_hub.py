@@ -1,11 +1,13 @@
 """Whether a hub that runs ends its servers at the restart that adopting it takes: said before, by init and doctor."""
 
 import os
+import socket
 import time
 
 import pytest
 
 from gpuspawner.adoption import running_hub
+from gpuspawner.adoption.doctor.command import _process_at
 from gpuspawner.adoption.doctor.findings import State
 from gpuspawner.adoption.doctor.hub_checks import restarts
 from gpuspawner.adoption.running_hub import running_hubs
@@ -24,11 +26,16 @@ def hub(tmp_path):
         folder.mkdir(parents=True)
         (folder / "cmdline").write_bytes("\0".join([*command, *arguments, ""]).encode())
         (tmp_path / "srv").mkdir()
-        (folder / "cwd").symlink_to(tmp_path / "srv")
+        (folder / "cwd").symlink_to("/srv")
+        (folder / "root").symlink_to(tmp_path)  # as of a hub in a container
+        started = 100.0  # seconds after the boot
+        ticks = int(started * os.sysconf("SC_CLK_TCK"))
+        (folder / "stat").write_text(f"4242 (jupyter hub) S {'0 ' * 18}{ticks} 0 0\n")
+        now = int(time.time())
+        (tmp_path / "proc" / "stat").write_text(f"cpu 1 2 3\nbtime {now}\n")
         if text is not None:
             (tmp_path / "srv" / name).write_text(text)
-        at = time.time() + (60 if changed else -60)
-        os.utime(folder, (time.time(), time.time()))
+        at = now + started + (60 if changed else -60)
         if text is not None:
             os.utime(tmp_path / "srv" / name, (at, at))
         return [one.ends_servers for one in running_hubs(tmp_path / "proc")]
@@ -54,11 +61,11 @@ def test_the_configuration_that_it_started_with_tells(hub, text, ends):
 
 
 @pytest.mark.parametrize(
-    ("text", "ends"),
-    [(CONFIGURE, True), ("c.JupyterHub.cleanup_servers = False\n", None), ("c.JupyterHub.port = 8000\n", True)],
+    "text",
+    [CONFIGURE, "c.JupyterHub.cleanup_servers = False\n", "c.JupyterHub.port = 8000\n"],
 )
-def test_what_was_written_since_it_started_is_not_in_force(hub, text, ends):
-    assert hub(text, changed=True) == [ends]
+def test_nothing_is_claimed_of_a_configuration_that_was_changed_since_the_start(hub, text):
+    assert hub(text, changed=True) == [None]
 
 
 @pytest.mark.parametrize(
@@ -77,10 +84,27 @@ def test_a_hub_is_found_by_its_command(hub, command, arguments, found):
 
 def test_doctor_names_it_with_the_way_that_keeps_the_servers(hub, tmp_path):
     hub("c.JupyterHub.port = 8000\n")
-    (finding,) = restarts(running_hubs(tmp_path / "proc"))
+    (finding,) = restarts(running_hubs(tmp_path / "proc"), 4242)
     assert (finding.state, finding.check) == (State.BAD, "restart")
     assert "ends every server when it stops: c.JupyterHub.cleanup_servers is True" in finding.words
     assert "Stop it by its API" in finding.remedy
+    assert list(restarts(running_hubs(tmp_path / "proc"), 17)) == [], "it is another hub than the examined one"
+
+
+def test_a_hub_whose_configuration_ends_its_servers_is_not_bad(hub, tmp_path):
+    hub(f"c.JupyterHub.cleanup_servers = True\n{CONFIGURE}")
+    (finding,) = restarts(running_hubs(tmp_path / "proc"), 4242)
+    assert finding.state is State.UNKNOWN
+    assert "its configuration sets c.JupyterHub.cleanup_servers to True" in finding.words
+    assert "default" not in finding.words
+    assert "configure() sets" not in finding.remedy
+
+
+def test_doctor_examines_the_hub_that_listens_at_the_address():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert _process_at(f"http://127.0.0.1:{port}/hub/api") == os.getpid()
+        assert _process_at(f"http://hub.invalid:{port}/hub/api") is None
 
 
 def test_init_says_it_before_the_restart(monkeypatch, hub, tmp_path, capsys):

@@ -34,6 +34,7 @@ class KubeApi:
         self.watchers = []
         self.snapshots = {}
         self.failing = 0
+        self.frozen = self.database_frozen = False
         self.runner = self.port = None
 
     @property
@@ -138,12 +139,16 @@ class KubeApi:
 
         return path, fits
 
-    async def _serve(self, request):
+    async def _serve(self, request):  # noqa: PLR0911 - one answer for each fault
         query = dict(request.query)
         path = "/" + request.match_info["path"]
         verb = "watch" if "watch" in query else "exec" if path.endswith("/exec") else request.method.lower()
         self.asked.append((verb, path, query))
         self.tokens.add(request.headers.get("Authorization"))
+        if self.frozen or (self.database_frozen and path != "/version"):
+            await asyncio.Event().wait()
+        if path == "/version":
+            return web.json_response({"gitVersion": "v1.36.3"})
         if self.failing > 0:
             self.failing -= 1
             return self._status(500, "etcdserver: request timed out")

@@ -10,7 +10,7 @@ from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind, Group, Slot
 from gpuspawner.core.gpus.placement import place
-from gpuspawner.core.quotas.namespaces import Room
+from gpuspawner.core.quotas.namespaces import NamespaceBounds
 
 GPU = "nvidia.com/gpu"
 HOME, AWAY = "eu-west", "us-east"
@@ -26,7 +26,7 @@ class FakeCluster(FakeBackend):
     limits = ()
 
     def room(self):
-        return Room()
+        return NamespaceBounds()
 
     async def close(self):
         """Nothing is followed."""

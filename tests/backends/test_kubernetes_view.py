@@ -15,7 +15,7 @@ from gpuspawner.backends.kubernetes.names import PRE_STOP
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.outages import API_SERVER, ETCD
-from gpuspawner.core.quotas.namespaces import Room
+from gpuspawner.core.quotas.namespaces import NamespaceBounds
 
 
 async def test_changes_are_seen_as_they_come(api, a_view):
@@ -150,6 +150,19 @@ async def test_while_the_api_servers_database_is_away_nothing_is_seen_though_the
     await eventually(free(backend), 4)
 
 
+@pytest.mark.parametrize(("frozen", "part"), [("frozen", API_SERVER), ("database_frozen", ETCD)])
+async def test_a_frozen_api_server_is_told_from_a_frozen_database(api, a_view, frozen, part):
+    backend = a_view(stale_seconds=1.0)
+    await free(backend)()
+    await api.followed()
+    setattr(api, frozen, True)
+    with pytest.raises(Unavailable, match="does not answer: ") as away:
+        await until_it_raises(backend.fleet)
+    assert (away.value.part, len(api.watchers) >= 4) == (part, True), "no watch broke"
+    setattr(api, frozen, False)
+    await eventually(free(backend), 4)
+
+
 async def until_it_raises(ask, seconds=20.0):
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -242,7 +255,7 @@ async def test_where_each_user_has_a_namespace_the_quotas_of_this_one_bound_nobo
     backend = a_view(all_namespaces=True)
     assert await free(backend)() == 4
     assert not lists(api, QUOTAS)
-    assert replace(backend.room(), nodes=frozenset()) == Room()
+    assert replace(backend.room(), nodes=frozenset()) == NamespaceBounds()
 
 
 async def test_another_hubs_pods_are_told_and_hold_no_gpu_but_foreign_ones(api, a_view):

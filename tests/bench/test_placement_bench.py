@@ -5,7 +5,7 @@ from filling import Cluster, unallocated
 from openb import Task, folder, how_often, read, with_consent
 from rivals import BEST_FIT, PACKING, RANDOM, fgd, learning, ours
 
-from gpuspawner.core.gpus.fragmentation import Ask, Look
+from gpuspawner.core.gpus.fragmentation import NodeState, ResourceRequest
 
 ANY, GIB = frozenset({"T4", "G2"}), 1024
 NODES = "sn,cpu_milli,memory_mib,gpu,model\na,32000,65536,2,T4\nb,32000,65536,4,G2\nc,32000,65536,0,\n"
@@ -26,13 +26,13 @@ def trace(tmp_path):
 
 
 def test_a_trace_is_read_and_found_where_it_is_said_to_be(trace, tmp_path, monkeypatch):
-    assert trace.nodes[0] == Look("T4", (1.0, 1.0), 32000, 65536)
+    assert trace.nodes[0] == NodeState("T4", (1.0, 1.0), 32000, 65536)
     assert (trace.gpus, trace.capacity) == ({"T4": 2, "G2": 4}, 6)
     assert [task.ask for task in trace.tasks] == [
-        Ask(ANY, 1.0, 1, 4000, 8192),
-        Ask(frozenset({"T4"}), 0.5, 1, 4000, 8192),
-        Ask(ANY, 1.0, 2, 8000, 8192),
-        Ask(ANY, 0.0, 0, 8000, 8192),
+        ResourceRequest(ANY, 1.0, 1, 4000, 8192),
+        ResourceRequest(frozenset({"T4"}), 0.5, 1, 4000, 8192),
+        ResourceRequest(ANY, 1.0, 2, 8000, 8192),
+        ResourceRequest(ANY, 0.0, 0, 8000, 8192),
     ]
     assert [(task.created, task.seconds) for task in trace.tasks[:2]] == [(0.0, 90.0), (10.0, 60.0)]
     monkeypatch.setenv("OPENB", str(tmp_path))
@@ -76,22 +76,25 @@ def test_each_policy_fills_what_it_can_and_never_more(trace, name):
 
 
 def test_nothing_is_placed_where_cpu_or_gpu_lacks_and_consent_comes_last():
-    cluster = Cluster([Look("T4", (1.0,), 8000, 64 * GIB), Look("A10", (1.0,), 4000, 64 * GIB)])
+    cluster = Cluster([NodeState("T4", (1.0,), 8000, 64 * GIB), NodeState("A10", (1.0,), 4000, 64 * GIB)])
     cluster.follow(BEST_FIT)
-    t4 = Task(Ask(frozenset({"T4"}), 1.0, 1, 4000, GIB), instead=frozenset({"A10"}))
+    t4 = Task(ResourceRequest(frozenset({"T4"}), 1.0, 1, 4000, GIB), instead=frozenset({"A10"}))
     assert cluster.place(t4).node == 0
     assert cluster.place(t4).node == 1
     assert cluster.place(t4) is None
     assert (cluster.look(0), cluster.look(1)) == (
-        Look("T4", (0.0,), 4000, 63 * GIB),
-        Look("A10", (0.0,), 0, 63 * GIB),
+        NodeState("T4", (0.0,), 4000, 63 * GIB),
+        NodeState("A10", (0.0,), 0, 63 * GIB),
     )
-    hungry = Task(Ask(frozenset(), 0.0, 0, 4001, GIB))
+    hungry = Task(ResourceRequest(frozenset(), 0.0, 0, 4001, GIB))
     assert cluster.place(hungry) is None
 
 
 def test_the_product_keeps_cpu_where_gpus_are_free():
-    asks = {Ask(frozenset({"T4"}), 1.0, 1, 8000, GIB): 9, Ask(frozenset({"T4"}), 0.0, 0, 4000, GIB): 1}
-    cluster = Cluster([Look("T4", (1.0,), 8000, 64 * GIB), Look("", (), 4000, 64 * GIB)])
+    asks = {
+        ResourceRequest(frozenset({"T4"}), 1.0, 1, 8000, GIB): 9,
+        ResourceRequest(frozenset({"T4"}), 0.0, 0, 4000, GIB): 1,
+    }
+    cluster = Cluster([NodeState("T4", (1.0,), 8000, 64 * GIB), NodeState("", (), 4000, 64 * GIB)])
     cluster.follow(ours(asks, {"T4": 1}))
-    assert cluster.place(Task(Ask(frozenset({"T4"}), 0.0, 0, 4000, GIB))).node == 1
+    assert cluster.place(Task(ResourceRequest(frozenset({"T4"}), 0.0, 0, 4000, GIB))).node == 1

@@ -6,12 +6,15 @@ from openb import Task, Trace
 from served import serve
 from sessions import workload
 
-from gpuspawner.core.gpus.fragmentation import Ask, Look
+from gpuspawner.core.gpus.fragmentation import NodeState, ResourceRequest
 
 T4 = frozenset({"T4"})
 TRACE = Trace(
-    (Look("T4", (1.0, 1.0), 32000, 65536),),
-    tuple(Task(Ask(T4, 1.0 if n % 3 else 0.5, 1, 1, 1), created=1e7 + 100 * n, seconds=3000) for n in range(40)),
+    (NodeState("T4", (1.0, 1.0), 32000, 65536),),
+    tuple(
+        Task(ResourceRequest(T4, 1.0 if n % 3 else 0.5, 1, 1, 1), created=1e7 + 100 * n, seconds=3000)
+        for n in range(40)
+    ),
 )
 
 

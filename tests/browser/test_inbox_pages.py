@@ -21,7 +21,7 @@ def world(tmp_path, monkeypatch):
     warned = events.WarnedIdle("GPU 0 has done nothing for 30 min (highest 1 %).")
     told = [(pages.NOW - 1200, warned), (pages.NOW - 600, stopped)]
     lines = [AuditLine(at, "gone", "alice", "gpuspawner", event) for at, event in told]
-    made.call(made.parts.book.save, gone, audit=lines)
+    made.call(made.parts.registry.save, gone, audit=lines)
     yield made
     made.close()
 
@@ -59,33 +59,36 @@ def test_a_message_stands_on_every_page_as_plain_text_until_it_is_read(browser, 
     expect(page).to_have_url(re.compile("/services/gpu/quota$"))  # where one was
     expect(told).to_have_count(0)
     page.goto(f"{world.home}inbox")
-    expect(page.get_by_text("Message from admin")).to_be_visible()
+    expect(page.get_by_text("Announcement from admin")).to_be_visible()
     assert page.problems == []
 
 
-def test_an_administrator_sees_whom_a_message_reaches_before_it_is_sent_and_withdraws_it(
+def test_an_administrator_sees_whom_an_announcement_reaches_before_it_is_sent_and_ends_it(
     browser, world, assert_accessible
 ):
     world.signing_in = "admin"
-    page = open_page(browser, world, "messages")
-    page.get_by_label("To", exact=True).select_option("one person")
-    page.get_by_label("Name").fill("nobody")
-    page.get_by_label("Until").fill("2h")
-    page.get_by_label("Text").fill("Please look at your quota.")
-    page.get_by_role("button", name="See whom it reaches").click()
-    expect(page.get_by_text("Name one as the hub does.")).to_be_visible()
-    expect(page.get_by_label("Text")).to_have_value("Please look at your quota.")
-    page.get_by_label("Name").fill("bob")
-    page.get_by_role("button", name="See whom it reaches").click()
-    expect(page.get_by_role("heading", name="Send this to bob?")).to_be_visible()
-    expect(page.get_by_text("It reaches 1 person")).to_be_visible()
-    assert_accessible(page)
+    page = open_page(browser, world, "console/restrictions")
+    page.get_by_role("link", name="Announce", exact=True).click()
+    dialog = page.get_by_role("dialog", name="Announce")
+    dialog.get_by_label("To", exact=True).select_option("One user")
+    dialog.get_by_label("Name").fill("nobody")
+    dialog.get_by_label("Until").fill("2h")
+    dialog.get_by_label("Text").fill("Please look at your quota.")
+    dialog.get_by_role("button", name="Preview").click()
+    expect(dialog.get_by_label("Name")).to_have_attribute("aria-invalid", "true")
+    expect(dialog.get_by_label("Text")).to_have_value("Please look at your quota.")
+    dialog.get_by_label("Name").fill("bob")
+    dialog.get_by_role("button", name="Preview").click()
+    expect(dialog.get_by_role("status")).to_contain_text("1 person will read it")
+    assert_accessible(page, ".gs-dialog[open]")
     assert pages.api(world, "bob", "inbox").json()["messages"] == []
-    page.get_by_role("button", name="Send it").click()
-    page.get_by_role("button", name="Withdraw").wait_for()
+    dialog.get_by_role("button", name="Send").click()
+    ends = page.get_by_role("button", name="End the announcement to bob: Please look at your quota.")
+    ends.wait_for()
     assert len(pages.api(world, "bob", "inbox").json()["messages"]) == 1
-    page.get_by_role("button", name="Withdraw").click()
-    expect(page.get_by_text("withdrawn by admin")).to_be_visible()
+    ends.click()
+    page.get_by_text("Ended in the last 30 days (1)").click()
+    expect(page.get_by_text("ended by admin")).to_be_visible()
     assert pages.api(world, "bob", "inbox").json()["messages"] == []
     page.problems = [one for one in page.problems if "422" not in one and "400" not in one]
     assert page.problems == []
@@ -94,8 +97,8 @@ def test_an_administrator_sees_whom_a_message_reaches_before_it_is_sent_and_with
 def test_pages_fit_narrow_and_wide_screens(browser, world):
     send(world)
     page = open_page(browser, world, "")
-    for path in ("", "inbox", "messages", "quota", "workspaces/gone"):
-        world.signing_in = "admin" if path == "messages" else "alice"
+    for path in ("", "inbox", "console/restrictions", "quota", "workspaces/gone"):
+        world.signing_in = "admin" if path.startswith("console") else "alice"
         page.context.clear_cookies()
         page.goto(world.home + path)
         for width in (320, 2560):

@@ -59,7 +59,7 @@ def world(tmp_path, monkeypatch):
         pytest.param("bob", "quota", "What you have, and what is left", marks=pytest.mark.slow),
         ("alice", "workspaces/waits", "Asked and given"),
         pytest.param("alice", "workspaces/claimed", "Asked and given", marks=pytest.mark.slow),
-        ("admin", "quotas", "Stronger claims"),
+        ("admin", "console/quotas", "Requests with priority"),
     ],
 )
 def test_axe_finds_nothing_wrong(browser, world, assert_accessible, who, path, heading):
@@ -92,34 +92,34 @@ def test_who_waits_reads_which_rule_holds_it_back_and_who_is_claimed_from_when_i
 
 
 @pytest.mark.parametrize("scripts", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_a_grant_is_made_corrected_and_taken_back_by_keyboard(browser, world, assert_accessible, scripts):
+def test_extra_quota_is_given_corrected_and_taken_back_by_keyboard(browser, world, assert_accessible, scripts):
     world.signing_in = "admin"
-    page = open_page(browser, world, "quotas", java_script_enabled=scripts)
-    form = page.get_by_role("form", name="Grant more")
+    page = open_page(browser, world, "console/quotas", java_script_enabled=scripts)
+    page.get_by_role("link", name="Give extra quota").press("Enter")
+    form = page.get_by_role("dialog", name="Give extra quota") if scripts else page.locator("#act")
     form.get_by_label("User", exact=True).fill("bob")
     form.get_by_label("How much").fill("1")
     form.get_by_label("Of what").select_option("T4 16 GB at once")
     form.get_by_label("Until").fill("someday")
     form.get_by_label("Reason").fill("A course")
-    form.get_by_role("button", name="Grant").press("Enter")
-    form = page.get_by_role("form", name="Grant more")
+    form.get_by_role("button", name="Give extra quota").press("Enter")
     until = form.get_by_label("Until")
     expect(until).to_have_attribute("aria-invalid", "true")
     expect(until).to_have_accessible_description(re.compile("'someday' is no time. Allowed: a day"))
     expect(form.get_by_label("User", exact=True)).to_have_value("bob")
     expect(form.get_by_label("Of what")).to_have_value("t4")
     if scripts:
-        expect(until).to_be_focused()
-        assert_accessible(page)
+        expect(form.get_by_role("alert")).to_be_focused()
+        assert_accessible(page, ".gs-dialog[open]")
     until.fill("tomorrow")
     form.get_by_label("Reason").press("Enter")
-    card = page.locator(".gs-grant", has_text="1 t4 more for bob")
-    expect(card).to_be_visible()
-    card.get_by_text("Take back…").press("Enter")
-    card.get_by_label("Reason").fill("No course")
-    card.get_by_label("Reason").press("Enter")
-    expect(page.locator(".gs-grant", has_text="1 t4 more for bob")).to_have_count(0)
-    page.get_by_text("Grants that are over or were taken back (2)").press("Enter")
-    expect(page.get_by_text("Taken back by admin").first).to_be_visible()
-    page.get_by_role("button", name="Give it up: 1 A100 80 GB").press("Enter")
-    expect(page.get_by_text("Nobody claims GPUs that others use.")).to_be_visible()
+    page.get_by_role("link", name="Take back: 1 t4 for bob").press("Enter")
+    form = page.get_by_role("dialog", name="Take extra quota back") if scripts else page.locator("#act")
+    expect(form).to_contain_text("1 t4 more for bob")
+    form.get_by_label("Reason").fill("No course")
+    form.get_by_label("Reason").press("Enter")
+    expect(page.get_by_role("link", name="Take back: 1 t4 for bob")).to_have_count(0)
+    page.get_by_role("button", name="Give up: 1 A100 80 GB for train-77").press("Enter")
+    expect(page.get_by_text("No request has priority over running workspaces.")).to_be_visible()
+    page.goto(f"{world.home}console/extra-quota?state=taken+back")
+    expect(page.get_by_role("row", name=re.compile("bob .* No course"))).to_be_visible()

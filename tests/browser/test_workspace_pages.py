@@ -7,8 +7,8 @@ import pytest
 from playwright.sync_api import expect
 from service_pages import open_page, pages
 
-from gpuspawner.core.leases.disputing import dispute
 from gpuspawner.core.leases.lease import Key, Phase
+from gpuspawner.core.leases.transitions import dispute
 
 NOW = pages.NOW
 
@@ -78,7 +78,7 @@ def test_a_dispute_is_accessible_where_it_is_answered_and_where_it_is_listed(bro
     world.save(dispute(world.lease("gone"), "It read data.", NOW - 3000, NOW))
     world.signing_in = "admin"
     page = open_page(browser, world, "console/")
-    expect(page.get_by_text("1 stop was called wrong by the user, and not answered.")).to_be_visible()
+    expect(page.get_by_text("1 stop was reported as wrong.")).to_be_visible()
     assert_accessible(page)
     page = open_page(browser, world, "workspaces/gone")
     expect(page.get_by_label("Your answer, which alice reads on this page")).to_be_visible()

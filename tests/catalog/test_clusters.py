@@ -5,8 +5,8 @@ from fractions import Fraction
 import pytest
 
 from gpuspawner.catalog import KueueQueues, PodQueues, Route, load_text, resolve, scaled
-from gpuspawner.core.quotas.limits import amount, show_amount
-from gpuspawner.core.rules import Limit, What
+from gpuspawner.core.quotas.limits import requested_amount, show_amount
+from gpuspawner.core.rules import Limit, LimitedResource
 
 CATALOG = """
 version: 1
@@ -173,8 +173,8 @@ def test_the_wait_of_pods_in_a_queue_is_scaled():
 
 
 def test_a_quota_of_a_kind_counts_it_in_every_cluster(catalog):
-    limit = Limit(What.KIND, "a100", hard=Fraction(2))
+    limit = Limit(LimitedResource.KIND, "a100", hard=Fraction(2))
     there = resolve(catalog, {"template": "lab", "gpu": "a100@us-east", "count": 2}, "alice")
-    assert amount(limit, there, catalog.gpus["a100@us-east"]) == 2
-    assert amount(limit, there, None) == 2  # its kind left the catalog
+    assert requested_amount(limit, there, catalog.gpus["a100@us-east"]) == 2
+    assert requested_amount(limit, there, None) == 2  # its kind left the catalog
     assert show_amount(limit, 2, catalog.gpus) == "2 A100"

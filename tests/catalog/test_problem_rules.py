@@ -93,7 +93,7 @@ RULES = {
     ),
     "a queue of Kueue without teams": (
         "scheduler: {kueue: {queue: a, teams: {ml: of-ml}}}\n",
-        "scheduler.kueue.teams.ml: no team is called `ml`. None is defined; define one, or remove this.",
+        "scheduler.kueue.teams.ml: no team is called `ml`. No name is defined. Define one, or remove this.",
     ),
     "a queue of Volcano for an unknown team": (
         "teams: {vision: {}}\nscheduler: {volcano: {queue: a, teams: {visoin: of-vision}}}\n",

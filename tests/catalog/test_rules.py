@@ -9,7 +9,19 @@ from gpuspawner.catalog import charging_teams, load_text, scaled, teams_of
 from gpuspawner.catalog.rule_checks import most_gpus
 from gpuspawner.core.calendar import Per, Window
 from gpuspawner.core.idle.policies import PreemptionPolicy, QueuePolicy
-from gpuspawner.core.rules import Budget, ClassHold, Hours, Limit, MakeRoom, Quota, Rules, Team, Used, What, Whom
+from gpuspawner.core.rules import (
+    Budget,
+    BudgetUnit,
+    ClassHold,
+    Hours,
+    Limit,
+    LimitedResource,
+    MakeRoom,
+    Quota,
+    QuotaScope,
+    Rules,
+    Team,
+)
 
 GIB = 2**30
 MONDAY_TO_FRIDAY = frozenset(range(5))
@@ -69,31 +81,34 @@ def test_quotas_have_their_limits_and_budgets(catalog):
     assert catalog.rules.quotas == (
         Quota(
             "each",
-            Whom.EACH_USER,
-            limits=(Limit(What.GPUS, "", Fraction(2), four), Limit(What.WORKSPACES, hard=Fraction(3))),
-            budgets=(Budget(Used.GPU_HOURS, Per.WEEK, Fraction(40), Fraction(120)),),
+            QuotaScope.EACH_USER,
+            limits=(
+                Limit(LimitedResource.GPUS, "", Fraction(2), four),
+                Limit(LimitedResource.WORKSPACES, hard=Fraction(3)),
+            ),
+            budgets=(Budget(BudgetUnit.GPU_HOURS, Per.WEEK, Fraction(40), Fraction(120)),),
         ),
         Quota(
             "of-vision",
-            Whom.EACH_OF_TEAM,
+            QuotaScope.EACH_OF_TEAM,
             "vision",
             (
-                Limit(What.KIND, "a100", Fraction(1)),
-                Limit(What.CPU, hard=Fraction(64)),
-                Limit(What.MEMORY, hard=Fraction(512 * GIB)),
+                Limit(LimitedResource.KIND, "a100", Fraction(1)),
+                Limit(LimitedResource.CPU, hard=Fraction(64)),
+                Limit(LimitedResource.MEMORY, hard=Fraction(512 * GIB)),
             ),
         ),
-        Quota("eve", Whom.USER, "eve", (Limit(What.GPUS, hard=Fraction(0)),)),
+        Quota("eve", QuotaScope.USER, "eve", (Limit(LimitedResource.GPUS, hard=Fraction(0)),)),
         Quota(
             "vision",
-            Whom.TEAM,
+            QuotaScope.TEAM,
             "vision",
-            (Limit(What.GPUS, "", Fraction(16), Fraction(32)),),
-            (Budget(Used.COST, Per.MONTH, hard=Fraction(3001, 2)),),
+            (Limit(LimitedResource.GPUS, "", Fraction(16), Fraction(32)),),
+            (Budget(BudgetUnit.COST, Per.MONTH, hard=Fraction(3001, 2)),),
             full_waits=False,
         ),
-        Quota("robots", Whom.TEAM, "robots", (Limit(What.GPUS, hard=Fraction(8)),)),
-        Quota("all", Whom.EVERYBODY, "", (Limit(What.GPUS, hard=Fraction(40)),)),
+        Quota("robots", QuotaScope.TEAM, "robots", (Limit(LimitedResource.GPUS, hard=Fraction(8)),)),
+        Quota("all", QuotaScope.EVERYBODY, "", (Limit(LimitedResource.GPUS, hard=Fraction(40)),)),
     )
 
 

@@ -5,7 +5,7 @@ import pytest
 from gpuspawner.catalog import load_text, resolve
 from gpuspawner.core.errors import CatalogError, RequestRefused
 from gpuspawner.core.gpus.fleet import DeviceClaim, GpuKind
-from gpuspawner.core.gpus.placement import kinds_of
+from gpuspawner.core.gpus.placement import accepted_kinds
 from gpuspawner.spawner.web import form
 
 GIB = 2**30
@@ -45,7 +45,7 @@ def test_a_share_by_name_with_a_need_for_memory_is_refused_and_says_why():
 def test_a_share_without_enforced_memory_is_no_substitute():
     asked = {"template": "lab", "gpu": "t4", "gpu_memory": "16GiB", "substitutes": ["a100"]}
     request = resolve(SLICED, asked, "alice")
-    assert [kind.name for kind in kinds_of(request, SLICED.gpus)] == ["t4", "a100"]
+    assert [kind.name for kind in accepted_kinds(request, SLICED.gpus)] == ["t4", "a100"]
     with pytest.raises(RequestRefused):
         resolve(SLICED, {**asked, "substitutes": ["half"]}, "alice")
     assert resolve(ENFORCED, {**asked, "substitutes": ["half"]}, "alice").substitutes == ("half",)

@@ -78,7 +78,7 @@ def test_a_good_catalog_after_a_wrong_one_is_in_force(path):
     file = CatalogFile(path)
     write(path, BAD.replace(", pytorch: {polcy: x}", ""))
     file.look(time.time())
-    assert file.sentences[0].endswith("None is defined; define one, or remove this."), "and no count of one"
+    assert file.sentences[0].endswith("No name is defined. Define one, or remove this."), "and no count of one"
     write(path, GOOD.format(price=3))
     assert file.look(time.time())
     assert (price(file), file.problem) == (3, "")

@@ -5,20 +5,20 @@ import re
 
 import pytest
 import yaml
+from harness import pages
 from harness.command_lines import read_command
-from rendered import ROOT, Z2JH, with_dependencies
+from rendered import Z2JH, with_dependencies
 
 REGISTRY = "registry.example.org/"
 
 
 def values_of(page):
-    text = (ROOT / "docs" / "how-to" / f"{page}.md").read_text()
-    return [yaml.safe_load(one) for one in re.findall(r"^```yaml\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)]
+    return [yaml.safe_load(one) for one in pages.blocks(pages.page(f"how-to/administrators/{page}"), "yaml")]
 
 
 def images(text):
     """The images of all containers that are rendered, as the page's own command finds them."""
-    page = (ROOT / "docs" / "how-to" / "offline.md").read_text()
+    page = pages.page("how-to/administrators/offline")
     pattern = re.search(r"sed -n 's/(.*)/\\1/p'", page)[1]
     pattern = re.sub(r"\\([(){}])", r"\1", pattern)  # as Python writes it
     return set(re.findall(pattern, text, re.MULTILINE))
@@ -36,8 +36,8 @@ def test_without_internet_the_services_images_are_of_the_own_registry(chart):
 
 
 def test_the_way_to_postgresql_loses_no_file(chart):
-    page = (ROOT / "docs" / "how-to" / "postgresql.md").read_text()
-    commands = re.findall(r"^ +helm upgrade gpuspawner ((?:.*\\\n)*.*)$", page, re.MULTILINE)
+    lines = pages.commands(pages.page("how-to/administrators/postgresql"))
+    commands = [line for line in lines if line.startswith("helm upgrade gpuspawner ")]
     assert all("--reset-then-reuse-values" in one for one in commands), "a release of before lacks newer values"
     there, kept = (dict(re.findall(r"--set (\S+?)=(\S+)", one)) for one in commands)
     claim = chart.objects({name: value == "true" for name, value in kept.items()})
@@ -67,3 +67,15 @@ def test_the_hubs_chart_takes_the_values_and_has_no_image_of_elsewhere(chart, tm
         found = images(text)
         assert len(found) > 3
         assert [one for one in found if not one.startswith(REGISTRY)] == []
+
+
+def test_each_option_that_a_page_sets_is_one_of_the_chart(chart, tmp_path):
+    """`helm install` and `helm upgrade` of the pages, as `helm template`."""
+    found = {}
+    for path in pages.DOCS.rglob("*.md"):
+        for line in pages.commands(path.read_text()):
+            if re.match(r"helm (install|upgrade) gpuspawner helm/gpuspawner ", line):
+                found |= dict.fromkeys(re.findall(r"--set (\S+)", line), path.stem)
+    assert len(found) > 8
+    sets = [f"--set={pair}" for pair in found if not pair.startswith("customResources.enabled=false")]
+    assert "kind: Deployment" in chart.text({}, *sets), found

@@ -204,7 +204,7 @@ def test_commands_that_ask_the_service_import_neither_pydantic_nor_the_service(w
     assert (code, names & HEAVY) == (3, set())
     heavy_of_core = {name for name in names if name.startswith("gpuspawner.core.")}
     assert heavy_of_core <= {"gpuspawner.core.errors", "gpuspawner.core.units", "gpuspawner.core.leases"} | {
-        "gpuspawner.core.leases.endings"
+        "gpuspawner.core.leases.exits"
     }
 
 

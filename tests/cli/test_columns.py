@@ -5,7 +5,7 @@ import pytest
 from gpuspawner.cli import quotas, schedules, sign_in, workspaces
 from gpuspawner.cli.admin import actions, announce, audit, grants, preempt, report, restrictions
 from gpuspawner.service.api.routes import document_of_all
-from gpuspawner.service.tell.console.use import AMOUNTS, COST
+from gpuspawner.service.usage.report import AMOUNTS, COST
 
 DOCUMENT = document_of_all()
 SCHEMAS = DOCUMENT["components"]["schemas"]

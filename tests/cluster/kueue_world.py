@@ -21,10 +21,10 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Gpu, Group
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.snapshot import Snapshot
-from gpuspawner.schedulers.kueue.asks import HELD, name_of
 from gpuspawner.schedulers.kueue.cluster import KueueCluster
 from gpuspawner.schedulers.kueue.scheduler import KueueScheduler
-from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.schedulers.kueue.workloads import HELD, name_of
+from gpuspawner.schedulers.own_queue import InMemoryScheduler
 from tools.cluster.kueue import Kueue
 
 HUB = "h" * 32
@@ -189,7 +189,7 @@ async def a_world(cluster, namespace, also=(), **queues):
     world = World(cluster, namespace, teams={name: name for name in also}, **queues)
     await world.scheduler.observe(NOW)
     try:
-        await world.scheduler.meet()
+        await world.scheduler.connect()
         yield world
     finally:
         await world.close()

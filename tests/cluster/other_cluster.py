@@ -1,13 +1,13 @@
-"""The other cluster's side of `clusters:`, as docs/how-to/clusters.md has an administrator prepare it."""
+"""The other cluster's side of `clusters:`, as the how-to page `clusters.md` has an administrator prepare it."""
 
 import os
-import re
 import subprocess
 
+from harness import pages
 from harness.hub import eventually
 from nodes import ROOT
 
-PAGE = (ROOT / "docs" / "how-to" / "clusters.md").read_text()
+PAGE = pages.page("how-to/administrators/clusters")
 MADE, KUEUE = "kubernetes-other-cluster.yaml", "kubernetes-kueue-rbac.yaml"
 NAMESPACE, CONTEXT = "gpu-workspaces", "--context us-east "
 HUB_S = "{kind: ServiceAccount, name: gpuspawner-hub, namespace: jhub}"
@@ -30,7 +30,7 @@ def prepare(cluster, namespace, folder):
     eventually(lambda: core.list_namespaced_service_account(namespace).items[1:], WAIT_SECONDS, "both its accounts")
     token = lambda: core.read_namespaced_secret("gpuspawner-token", namespace).data  # noqa: E731
     eventually(lambda: "token" in (token() or {}), WAIT_SECONDS, "the token is written")
-    _, *lines = re.findall(r"^ {8}(kubectl .*us-east.*)$", PAGE.partition("3. That file")[0], re.MULTILINE)
+    _, *lines = pages.commands(pages.section(PAGE.partition("3. Give that file")[0], "2. Prepare the other cluster"))
     env = {**os.environ, "PATH": f"{cluster.own.folder}:{os.environ['PATH']}"}  # its kubectl needs no context
     script = "\n".join(lines).replace(CONTEXT, "").replace(NAMESPACE, namespace)
     subprocess.run(["sh", "-euc", script], cwd=folder, env=env, check=True, capture_output=True)

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import os
+import signal
 import time
 
 import pytest
@@ -297,6 +299,25 @@ async def test_a_restart_of_the_api_server_or_its_database_is_seen_through(
     wait_for(lambda: _answers(one_machine), "the API server answers")
     one_machine.start_pod(namespace, "train", IDLE, {"nvidia.com/gpu": "1"})
     await is_free(backend, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(("process", "part"), [("kube-apiserver", API_SERVER), ("etcd", ETCD)])
+async def test_a_frozen_api_server_is_told_from_its_frozen_database(
+    one_machine, namespace, gpus, a_backend, process, part
+):
+    backend = a_backend(stale_seconds=2.0)
+    await is_free(backend, 4)
+    pid = one_machine.own.processes[process]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(Unavailable) as away:
+            await _until_it_raises(backend.fleet)
+        assert away.value.part == part
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    await is_free(backend, 4)
 
 
 async def _until_it_raises(ask, seconds=60.0):

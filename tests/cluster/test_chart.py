@@ -11,8 +11,8 @@ from chart_hub import beside
 from chart_release import CHART, NAME, Release
 from custom import Typed, installed
 from gpus import simulated
+from harness import pages
 from kube_hub import eventually
-from nodes import ROOT
 
 from gpuspawner import __version__
 from tools.cluster.build import ensure_component
@@ -110,8 +110,8 @@ def kept(hub):
 
 
 def test_the_tutorials_doctor_finds_nothing_bad(hub, release, tmp_path):
-    page = (ROOT / "docs" / "tutorials" / "administrator.md").read_text()
-    (line,) = re.findall(r"^    (kubectl exec .* gpuspawner server doctor .*)$", page, re.MULTILINE)
+    lines = pages.commands(pages.page("tutorials/zero-to-jupyterhub"))
+    (line,) = [one for one in lines if " gpuspawner server doctor " in one]
     found = release.typed(line.replace("http://hub:8081/hub/api", release.values["hub"]["url"]), tmp_path)
     assert "good  rights: The account has the " in found
     assert "good  exec: An exec in the pod jupyter-ada works" in found
@@ -156,9 +156,9 @@ def test_a_wrong_catalog_changes_nothing_and_helm_tells_what_is_wrong(hub, relea
 
 @pytest.mark.slow
 def test_the_pages_commands_back_up_and_restore_and_what_began_since_is_adopted(hub, release, tmp_path):
-    page = (ROOT / "docs" / "how-to" / "keep.md").read_text()
-    take, *put_back = re.findall(r"^    (kubectl .*)$", page, re.MULTILINE)
-    pod = re.search(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[1]
+    page = pages.section(pages.page("how-to/administrators/back-up"), "With the chart")
+    take, *put_back = pages.commands(page)
+    (pod,) = pages.blocks(page, "yaml")
     pod = pod.replace(
         f"registry.example.org/ml/service:{__version__}", f"{release.image}\n      imagePullPolicy: Never"
     )

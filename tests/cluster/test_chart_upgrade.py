@@ -4,7 +4,6 @@ One user has a workspace all the time, and one waits.
 """
 
 import json
-import re
 import shutil
 
 import pytest
@@ -12,6 +11,7 @@ import yaml
 from chart_hub import beside
 from chart_release import CHART, NAME, Release
 from gpus import simulated
+from harness import pages
 from kube_hub import eventually
 from nodes import ROOT
 
@@ -21,7 +21,7 @@ from tools.cluster.service import ensure_service_image
 pytestmark = pytest.mark.slow
 
 EARLIER_VERSION = "0.0.9"
-PAGE = (ROOT / "docs" / "how-to" / "upgrade.md").read_text()
+PAGE = pages.page("how-to/administrators/upgrade")
 WAIT_SECONDS = 300
 
 
@@ -51,13 +51,13 @@ def release(one_machine, earlier, tmp_path):
 
 def on_the_store(release, folder):
     """What the page's pod prints by this checkout's image."""
-    (pod,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    (pod,) = pages.blocks(PAGE, "yaml")
     made = yaml.safe_load(pod)
     (container,) = made["spec"]["containers"]
     assert container["image"] == f"registry.example.org/ml/service:{__version__}"
     container |= {"image": release.image, "imagePullPolicy": "Never"}
     (folder / "store.yaml").write_text(json.dumps(made))  # as YAML its number would lose its noughts
-    lines = re.findall(r"^    (kubectl .*gpuspawner-store.*|kubectl .*store\.yaml)$", PAGE, re.MULTILINE)
+    lines = [one for one in pages.commands(PAGE) if "gpuspawner-store" in one or one.endswith("store.yaml")]
     assert len(lines) == 4
     return "".join(release.typed(line, folder) for line in lines)
 
@@ -93,17 +93,21 @@ def test_an_upgrade_from_an_earlier_chart_and_the_way_back_keep_leases_places_an
         release.image = release.cluster.own.give_image(ensure_service_image(release.cluster.own.folder))
         told = on_the_store(release, tmp_path)
         assert f"gpuspawner {__version__} changes nothing in it" in told, told
-        (upgrade,) = re.findall(r"^ +helm (upgrade gpuspawner .*)$", PAGE, re.MULTILINE)
+        (line,) = [one for one in pages.commands(PAGE) if one.startswith("helm upgrade gpuspawner ")]
+        _, *words = line.split()
         tag = release.image.rpartition(":")[2]
         given = {"helm/gpuspawner": CHART, "jhub": release.namespace}
         release.helm(
-            *(given.get(word, word) for word in upgrade.split()), f"--set=image.tag={tag}", "--wait", "--timeout=180s"
+            *(given.get(word, word) for word in words),
+            f"--set=image.tag={tag}",
+            "--wait",
+            "--timeout=180s",
         )
         hub.use(NAME, release.reach.url, f"--image={release.image}")
         hub.start()
         all_is_kept()
 
-        end, gone, back = re.findall(r"^    (kubectl (?:scale|wait pod --).*|helm rollback .*)$", PAGE, re.MULTILINE)
+        end, gone, back = pages.commands(PAGE)[-3:]
         release.typed(end, tmp_path)
         release.typed(gone, tmp_path)
         assert back == f"helm rollback {NAME} --namespace jhub"

@@ -48,7 +48,7 @@ def test_images_of_service_and_hub_have_the_package_and_nothing_to_build_with(bu
     left = "id -u; ls /var/lib/apt/lists; command -v gcc make pip || true; sleep 1"
     assert buildah("run", service, "--", "sh", "-c", left) == "1000\n"
     size = buildah("run", service, "--", "sh", "-c", "du -sm /opt/gpuspawner; sleep 1")
-    assert int(size.split()[0]) < 220, "MB; docs/scale.md tells of what"
+    assert int(size.split()[0]) < 220, "MB; docs/measurements/image-sizes.md has the parts"
     told = "import gpuspawner.spawner, jupyterhub, os; print(jupyterhub.__version__, os.getuid())"
     assert buildah("run", hub, "--", "python", "-c", told) == "6.1.1 1000\n", "what it pins stays"
 

@@ -7,11 +7,11 @@ from fake_kueue import is_true
 from kueue_world import API, NOTICE_SECONDS, a_world, asks, hold, installed
 from lease_builders import NOW
 
-from gpuspawner.core.leases import lease as leases
-from gpuspawner.core.leases.coming_back import again
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases import transitions
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.schedulers.kueue.asks import name_of
+from gpuspawner.core.leases.transitions import successor
+from gpuspawner.schedulers.kueue.workloads import name_of
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +39,7 @@ async def test_it_lends_what_is_free_and_takes_it_back_after_the_notice(world):
     assert len(preempted) == 1
     assert (preempted[0].at, preempted[0].why) == (
         NOW + NOTICE_SECONDS,
-        "Kueue: its GPUs were borrowed, and those who lent them need them back.",
+        "Kueue: its GPUs were borrowed, and their owners need them back.",
     )
     assert is_true(world.of(victim), "QuotaReserved"), "its quota is its own while it runs"
     says = await world.until(
@@ -47,10 +47,10 @@ async def test_it_lends_what_is_free_and_takes_it_back_after_the_notice(world):
         "who lent them reads why they wait",  # until its condition is written Kueue "has not looked at it yet"
     )
     assert says.startswith("Kueue says: ")
-    assert "Others are making room for it." in says, says
+    assert "Other workloads are stopping to free resources for it." in says, says
     made = world.of(victim)["metadata"]["uid"]
-    ended = replace(victim, phase=Phase.ENDED, reason=Reason.MADE_ROOM, ended_by="Kueue")
-    back = again(ended, "back", NOW + NOTICE_SECONDS)
+    ended = replace(victim, phase=Phase.ENDED, reason=ExitReason.MADE_ROOM, ended_by="Kueue")
+    back = successor(ended, "back", NOW + NOTICE_SECONDS)
     world.put(back)
     (lender,) = await world.granted(lender)
     place = await world.until(lambda answer: answer.places().get("back"), "it waits again")
@@ -67,7 +67,7 @@ async def test_only_kinds_that_its_user_takes_are_given(world):
     grants = await world.until(lambda answer: answer.grants(), "one takes another kind")
     assert [(x.claim.id, x.kind) for x in grants] == [("takes", "t4")]
     place = (await world.sync()).places()["strict"]
-    assert "It waits for quota that others use." in place.says, place
+    assert "It waits for quota in use by others." in place.says, place
 
 
 async def test_a_restart_of_kueue_doubles_and_loses_nothing(world, kueue):
@@ -122,7 +122,7 @@ async def test_without_its_api_of_places_the_reason_is_told_without_a_place(worl
     try:
         answer = await world.until(lambda answer: world.scheduler.unseen and answer, "that they are away is told")
         place = answer.places()["waits"]
-        assert (place.number, "It waits for quota that others use." in place.says) == (None, True), place
+        assert (place.number, "It waits for quota in use by others." in place.says) == (None, True), place
         world.drop(runs)
         await world.until(
             lambda answer: {"waits"} == {x.claim.id for x in answer.grants()}, "it is granted all the same"
@@ -141,7 +141,7 @@ async def test_a_flavor_in_which_its_pod_found_no_place_twice_is_left_out(world)
         starting = replace(lease, phase=Phase.STARTING, slots=grant.slots)
         world.put(starting)
         await world.taken(starting)
-        lease = leases.requeue(starting, "No room.", 60, NOW, "another node")
+        lease = transitions.requeue(starting, "No room.", 60, NOW, "another node")
         world.put(lease)
         await world.freed(lease)
         assert world.of(lease)["spec"]["active"] is False
@@ -168,7 +168,7 @@ async def test_what_is_evicted_while_it_starts_goes_on_and_is_warned_once_it_run
         world.put(replace(starting, phase=Phase.RUNNING, running_at=NOW))
         (told,) = await world.until(lambda answer: answer.preempted, "it is warned")
         assert told.at == NOW + NOTICE_SECONDS
-        world.put(leases.requeue(starting, "No room.", 0, NOW, ""))
+        world.put(transitions.requeue(starting, "No room.", 0, NOW, ""))
         await world.freed(lease)
     finally:
         hold(world, "None")

@@ -78,7 +78,7 @@ def test_what_was_borrowed_is_taken_back_with_notice_and_comes_again(hub):
 
     victim = eventually(warned, WAIT_SECONDS, "one of them is warned")
     warning = hub.lease(victim)["warning"]
-    assert "those who lent them need them back" in warning["text"], warning
+    assert "their owners need them back" in warning["text"], warning
     assert hub.until_ended(victim, "made room", WAIT_SECONDS)["end"]["at"] >= warning["ends_at"] - 1
     hub.until("carol", "running", WAIT_SECONDS)
     (other,) = before.keys() - {victim}

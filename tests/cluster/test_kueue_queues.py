@@ -10,7 +10,7 @@ from gpuspawner.backends.kubernetes.api import Api
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.cli import main
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.schedulers.base import Unfit
+from gpuspawner.schedulers.base import UnusableScheduler
 from gpuspawner.schedulers.kueue.cluster import KueueCluster
 from tools.cluster.kueue import MANAGED
 
@@ -104,7 +104,7 @@ async def test_queues_that_send_work_elsewhere_or_move_it_are_refused_with_the_r
     refused = await world.until(lambda answer: len(answer.refused) == 2 and answer.refused, "both are refused")
     why = {one.claim.id: one.why for one in refused}
     assert "sends its work to other clusters (MultiKueue)" in why["far"]
-    assert "moves what runs to other GPUs (ConcurrentAdmission)" in why["moves"]
+    assert "moves running work to other GPUs (ConcurrentAdmission)" in why["moves"]
     assert not world.workloads()
 
 
@@ -122,8 +122,8 @@ async def test_a_namespace_whose_pods_it_holds_back_is_refused_at_start(world, o
         settings = ClusterSettings(namespace, str(one_machine.kubeconfig))
         api = Api(settings)
         try:
-            with pytest.raises(Unfit, match=f"Leave {namespace} out of managedJobsNamespaceSelector"):
-                await KueueCluster(api, settings, namespace, HUB).meet()
+            with pytest.raises(UnusableScheduler, match=f"Leave {namespace} out of managedJobsNamespaceSelector"):
+                await KueueCluster(api, settings, namespace, HUB).connect()
         finally:
             await api.close()
 

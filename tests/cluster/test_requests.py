@@ -3,15 +3,15 @@
 import json
 import os
 import re
-import textwrap
 import time
 from datetime import datetime, timedelta, timezone
 
 import pytest
 from custom import CHART, Typed, hub_with_requests, manifest, names, seen
 from gpus import simulated
+from harness import pages
 from kube_hub import eventually
-from nodes import ROOT, wait_for
+from nodes import wait_for
 
 from gpuspawner.catalog.resources.definitions import API_GROUP, REQUESTS
 from gpuspawner.cli.kube.crd import definitions_text
@@ -82,9 +82,8 @@ def steady(text):
 
 def shown(command):
     """What the documents print after a command."""
-    text = (ROOT / "docs" / "how-to" / "custom-resources.md").read_text()
-    block = text.partition(f"    {command} --namespace jhub\n\n")[2].partition("\n\n")[0]
-    return list(steady(textwrap.dedent(block)))
+    text = pages.page("how-to/administrators/custom-resources").partition(f"{command} --namespace jhub\n```\n")[2]
+    return list(steady(pages.blocks(text, "text")[0]))
 
 
 def test_lists_and_descriptions_are_as_the_documents_show(hub, kubectl):

@@ -84,7 +84,7 @@ async def test_it_starts_a_cluster_and_a_workspace_in_it_and_ctrl_c_leaves_nothi
     assert list(launcher.data.iterdir()) == []
 
 
-def test_on_another_cluster_it_keeps_to_a_namespace_of_its_own_and_a_hub_that_dies_starts_again(
+def test_on_another_cluster_it_keeps_to_a_namespace_of_its_own_and_outlives_hub_and_api_server(
     one_machine, launch, monkeypatch
 ):
     own = one_machine.own
@@ -117,6 +117,15 @@ def test_on_another_cluster_it_keeps_to_a_namespace_of_its_own_and_a_hub_that_di
     except AssertionError as error:
         raise AssertionError(launcher.text()[-3000:]) from error
     wait_for(lambda: answers(launcher), "the hub answers again")
+
+    own.stop_process("kube-apiserver")
+    try:
+        wait_for(lambda: "The API server does not answer." in launcher.text(), "an outage is told")
+    finally:
+        own.start_process("kube-apiserver")
+    wait_for(lambda: "The API server answers again." in launcher.text(), "its end is told")
+    wait_for(lambda: answers(launcher), "the hub is reached again")
+    assert launcher.text().count("The API server does not answer.") == 1
 
     token = launcher.token_of("admin", launcher.data / "on-cluster")
     headers = {"Authorization": f"token {token}"}

@@ -8,7 +8,7 @@ from gpus import simulated
 from kube_hub import KubeHub, eventually
 from kubernetes import client
 
-from gpuspawner.schedulers.pod_queues.systems import NOT_TAKEN
+from gpuspawner.schedulers.pod_queues import NOT_TAKEN
 from tools.cluster.build import is_built
 from tools.cluster.recipes import VOLCANO
 from tools.cluster.volcano import TAKES_ALL, Volcano

@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import HOLDING, Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
 
@@ -40,6 +40,6 @@ def a_lease(name="one", phase=Phase.QUEUED, *, asked_at=NOW, held=(), user="alic
     if phase in {Phase.RUNNING, Phase.RECLAIMING}:
         values |= {"running_at": asked_at, "deadline_at": asked_at + 3600.0, "server_started": "then"}
     if phase in {Phase.STOPPING, Phase.ENDED}:
-        values |= {"reason": Reason.STOPPED, "ended_by": user, "message": "It was stopped."}
+        values |= {"reason": ExitReason.STOPPED, "ended_by": user, "message": "It was stopped."}
     key = changes.pop("key", Key("hub", f"{user} born", name))
     return Lease(name, key, user, request or a_request(user), {}, asked_at, phase, slots=held, **{**values, **changes})

@@ -12,16 +12,23 @@ from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.evidence import read_evidence
 from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import PROBED, SoftReading
-from gpuspawner.core.idle.verdicts import Arrival, Sign, Turn, resume_arrival, sign_of, wait_on
-from gpuspawner.core.leases import lease as leases
-from gpuspawner.core.leases.coming_back import found
+from gpuspawner.core.idle.verdicts import (
+    Arrival,
+    ArrivalSign,
+    ArrivalStep,
+    advance_arrival,
+    arrival_sign,
+    resume_arrival,
+)
+from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.leases.times import earlier
+from gpuspawner.core.leases.lifetimes import move_back
+from gpuspawner.core.leases.transitions import recover
 
 POLICY = IdlePolicy()
 CLAIM = 1800.0
 QUIET = tuple(SoftReading(name, active=False) for name in PROBED)
-NOBODY, SOMEBODY, UNKNOWN = Sign(came=False), Sign(came=True, words="opened"), Sign(None)
+NOBODY, SOMEBODY, UNKNOWN = ArrivalSign(came=False), ArrivalSign(came=True, words="opened"), ArrivalSign(None)
 
 
 def quiet_but(name, active, words="seen"):
@@ -45,7 +52,7 @@ def quiet_but(name, active, words="seen"):
     ],
 )
 def test_each_kind_of_evidence_claims_and_what_is_unknown_says_nothing(told, came):
-    assert sign_of(read_evidence(told, POLICY)).came is came
+    assert arrival_sign(read_evidence(told, POLICY)).came is came
 
 
 STEPS = st.lists(
@@ -66,20 +73,20 @@ def test_it_is_given_back_only_where_nobody_came_who_was_warned_and_only_under_e
         mode = only or any_mode
         if restarts:
             arrival = resume_arrival(arrival, POLICY)
-        arrival, turn = wait_on(arrival, sign, credit, POLICY, mode)
+        arrival, turn = advance_arrival(arrival, sign, credit, POLICY, mode)
         passed, known = passed + credit, known + (credit if sign is NOBODY else 0.0)
-        assert (turn is Turn.CAME) == (sign is SOMEBODY)
-        if turn is Turn.WARN:
+        assert (turn is ArrivalStep.CAME) == (sign is SOMEBODY)
+        if turn is ArrivalStep.WARN:
             assert told is None
             assert mode is not Mode.OBSERVE
             assert known >= CLAIM / 2 * POLICY.coverage
             told = passed
-        elif turn is Turn.NOBODY_CAME:
+        elif turn is ArrivalStep.NOBODY_CAME:
             assert (mode, sign) == (Mode.ENFORCE, NOBODY)
             assert told is not None
             assert passed - told >= CLAIM / 2
             assert known >= CLAIM * POLICY.coverage
-        if turn in {Turn.CAME, Turn.OVER, Turn.NOBODY_CAME}:
+        if turn in {ArrivalStep.CAME, ArrivalStep.OVER, ArrivalStep.NOBODY_CAME}:
             return
 
 
@@ -88,9 +95,9 @@ def test_nobody_waits_for_ever(steps):
     """However samples fail, it is over by the time that its unknown part could hide: nothing shields an idle GPU."""
     arrival, passed = Arrival(CLAIM), 0.0
     for sign, credit, _, _ in steps:
-        arrival, turn = wait_on(arrival, sign, credit, POLICY, Mode.ENFORCE)
+        arrival, turn = advance_arrival(arrival, sign, credit, POLICY, Mode.ENFORCE)
         passed += credit
-        if turn not in {Turn.WAITS, Turn.WARN}:
+        if turn not in {ArrivalStep.WAITS, ArrivalStep.WARN}:
             return
     assert passed < 1.5 * CLAIM / POLICY.coverage + 180
 
@@ -99,10 +106,10 @@ def hours_of(mode, sign=NOBODY):
     """The minutes after which something follows, and what."""
     arrival, seen = Arrival(CLAIM), []
     for minute in range(1, 200):
-        arrival, turn = wait_on(arrival, sign, 60.0, POLICY, mode)
-        if turn is not Turn.WAITS:
+        arrival, turn = advance_arrival(arrival, sign, 60.0, POLICY, mode)
+        if turn is not ArrivalStep.WAITS:
             seen.append((minute, turn))
-        if turn in {Turn.OVER, Turn.NOBODY_CAME}:
+        if turn in {ArrivalStep.OVER, ArrivalStep.NOBODY_CAME}:
             break
     return seen
 
@@ -110,10 +117,10 @@ def hours_of(mode, sign=NOBODY):
 @pytest.mark.parametrize(
     ("mode", "sign", "seen"),
     [
-        (Mode.ENFORCE, NOBODY, [(15, Turn.WARN), (30, Turn.NOBODY_CAME)]),
-        (Mode.WARN, NOBODY, [(15, Turn.WARN), (30, Turn.OVER)]),
-        (Mode.OBSERVE, NOBODY, [(30, Turn.OVER)]),
-        (Mode.ENFORCE, UNKNOWN, [(30, Turn.OVER)]),
+        (Mode.ENFORCE, NOBODY, [(15, ArrivalStep.WARN), (30, ArrivalStep.NOBODY_CAME)]),
+        (Mode.WARN, NOBODY, [(15, ArrivalStep.WARN), (30, ArrivalStep.OVER)]),
+        (Mode.OBSERVE, NOBODY, [(30, ArrivalStep.OVER)]),
+        (Mode.ENFORCE, UNKNOWN, [(30, ArrivalStep.OVER)]),
     ],
 )
 def test_halfway_it_is_told_and_in_the_end_given_back_under_enforce(mode, sign, seen):
@@ -121,8 +128,8 @@ def test_halfway_it_is_told_and_in_the_end_given_back_under_enforce(mode, sign, 
 
 
 def test_a_change_to_enforce_after_the_time_is_told_before_it_is_carried_out():
-    arrival, turn = wait_on(Arrival(CLAIM, CLAIM - 60, CLAIM - 60), NOBODY, 90.0, POLICY, Mode.ENFORCE)
-    assert (turn, arrival.left_seconds) == (Turn.WARN, CLAIM / 2)
+    arrival, turn = advance_arrival(Arrival(CLAIM, CLAIM - 60, CLAIM - 60), NOBODY, 90.0, POLICY, Mode.ENFORCE)
+    assert (turn, arrival.left_seconds) == (ArrivalStep.WARN, CLAIM / 2)
 
 
 @given(st.floats(0, CLAIM), st.floats(0, CLAIM / 2))
@@ -138,16 +145,18 @@ STARTING = replace(a_lease(phase=Phase.STARTING), slots=(Slot("gpu"),), granted_
 
 
 def test_only_what_came_while_nobody_looked_waits_for_somebody():
-    assert leases.run(STARTING, "s", 9.0).arrival == Arrival(CLAIM)
-    assert leases.run(replace(STARTING, unwatched=False), "s", 9.0).arrival is None
-    assert leases.run(replace(STARTING, slots=()), "s", 9.0).arrival is None
-    assert leases.run(replace(STARTING, adopted=True), "s", 9.0).arrival is None, "nobody knows who came meanwhile"
-    dropped = leases.drop_start(STARTING, 9.0)
-    assert found(dropped, "s", 1, STARTING.slots, 9.0).arrival is None
+    assert transitions.run(STARTING, "s", 9.0).arrival == Arrival(CLAIM)
+    assert transitions.run(replace(STARTING, unwatched=False), "s", 9.0).arrival is None
+    assert transitions.run(replace(STARTING, slots=()), "s", 9.0).arrival is None
+    assert transitions.run(replace(STARTING, adopted=True), "s", 9.0).arrival is None, "nobody knows who came meanwhile"
+    dropped = transitions.drop_start(STARTING, 9.0)
+    assert recover(dropped, "s", 1, STARTING.slots, 9.0).arrival is None
 
 
 def test_keep_is_somebody_and_a_clock_that_went_back_moves_when_they_came():
-    kept = leases.keep(leases.run(STARTING, "s", 9.0), until=99.0, now=20.0)
+    kept = transitions.keep(transitions.run(STARTING, "s", 9.0), until=99.0, now=20.0)
     assert (kept.arrival, kept.claimed_at, kept.kept_until) == (None, 20.0, 99.0)
-    assert earlier(kept, 5.0).claimed_at == 15.0
-    assert leases.keep(leases.run(replace(STARTING, unwatched=False), "s", 9.0), 99.0, 20.0).claimed_at is None
+    assert move_back(kept, 5.0).claimed_at == 15.0
+    assert (
+        transitions.keep(transitions.run(replace(STARTING, unwatched=False), "s", 9.0), 99.0, 20.0).claimed_at is None
+    )

@@ -7,9 +7,9 @@ from gpuspawner.core.units import (
     parse_bytes,
     parse_cpu,
     parse_duration,
-    read_bytes,
-    read_cpu,
-    read_duration,
+    parse_form_bytes,
+    parse_form_cpu,
+    parse_form_duration,
     show_bytes,
     show_duration,
 )
@@ -40,25 +40,29 @@ TIMES = {
 
 @pytest.mark.parametrize(("text", "size_bytes"), SIZES.items())
 def test_sizes_as_people_write_them(text, size_bytes):
-    assert read_bytes(text) == size_bytes
+    assert parse_form_bytes(text) == size_bytes
 
 
 @pytest.mark.parametrize(("text", "seconds"), TIMES.items())
 def test_times_as_people_write_them(text, seconds):
     if seconds is None:
         with pytest.raises(BadValue):
-            read_duration(text)
+            parse_form_duration(text)
     else:
-        assert read_duration(text) == seconds
+        assert parse_form_duration(text) == seconds
 
 
 def test_cores_may_be_called_so():
-    assert read_cpu("8 cores") == read_cpu("8") == read_cpu(8) == 8
+    assert parse_form_cpu("8 cores") == parse_form_cpu("8") == parse_form_cpu(8) == 8
 
 
 @given(st.text(alphabet="0123456789. dhmsGiBTM:,andoury", max_size=45) | st.integers() | st.floats() | st.none())
 def test_what_the_strict_readers_take_means_the_same_and_nothing_else_is_raised(value):
-    for strict, reader in ((parse_bytes, read_bytes), (parse_duration, read_duration), (parse_cpu, read_cpu)):
+    for strict, reader in (
+        (parse_bytes, parse_form_bytes),
+        (parse_duration, parse_form_duration),
+        (parse_cpu, parse_form_cpu),
+    ):
         try:
             exact = strict(value)
         except BadValue:
@@ -74,9 +78,9 @@ def test_what_the_strict_readers_take_means_the_same_and_nothing_else_is_raised(
 @given(st.integers(1, 1024).map(lambda n: n * GIB) | st.integers(1, 4096).map(lambda n: n * 2**20))
 def test_a_size_as_it_is_shown_reads_as_it_was_written(size_bytes):
     shown = show_bytes(size_bytes)
-    assert show_bytes(read_bytes(shown)) == shown
+    assert show_bytes(parse_form_bytes(shown)) == shown
 
 
 @given(st.integers(600, 30 * 86400).map(float))
 def test_a_time_as_it_is_shown_reads_as_it_is_shown(seconds):
-    assert show_duration(read_duration(show_duration(seconds))) == show_duration(seconds)
+    assert show_duration(parse_form_duration(show_duration(seconds))) == show_duration(seconds)

@@ -8,7 +8,7 @@ from lease_builders import A100, T4, a_lease, a_request, fleet, gpu, slots
 
 from gpuspawner.core.gpus.fleet import Autoscale
 from gpuspawner.core.gpus.placement import count_all, count_free, largest_fit, place
-from gpuspawner.core.gpus.pools import coming_gpus, patience_seconds
+from gpuspawner.core.gpus.pools import coming_gpus, node_wait_seconds
 from gpuspawner.core.leases.lease import Phase
 
 POOL = replace(T4, autoscale=Autoscale(most=8, each=2, start_seconds=240.0))
@@ -64,8 +64,8 @@ def test_what_is_coming_is_neither_free_nor_there_and_still_may_be_asked_for():
 
 
 def test_a_node_is_waited_for_longer_than_it_usually_takes():
-    assert patience_seconds(POOL) > 240.0
-    assert patience_seconds(T4) == patience_seconds(None) == 0.0
+    assert node_wait_seconds(POOL) > 240.0
+    assert node_wait_seconds(T4) == node_wait_seconds(None) == 0.0
 
 
 @given(st.integers(0, 8), st.lists(st.integers(1, 2), max_size=8))

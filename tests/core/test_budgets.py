@@ -11,33 +11,34 @@ from hypothesis import strategies as st
 from lease_builders import a_lease, a_request
 
 from gpuspawner.core.calendar import Per, milliseconds, period_of
-from gpuspawner.core.leases.endings import Reason
-from gpuspawner.core.leases.lease import Key, Phase, stop
+from gpuspawner.core.leases.exits import ExitReason
+from gpuspawner.core.leases.lease import Key, Phase
+from gpuspawner.core.leases.transitions import stop
 from gpuspawner.core.quotas.budgets import (
-    Asker,
-    Balances,
-    amount_words,
-    bounded,
+    BudgetBalances,
+    budget_refusal,
+    budget_text,
+    decimal_text,
     expected_end,
-    hours_words,
-    least_seconds,
-    refusal,
-    shown,
+    gpu_hours_text,
+    min_start_seconds,
+    with_latest_end,
 )
-from gpuspawner.core.quotas.ledger import charged_by, lines_of_end, rate_of
+from gpuspawner.core.quotas.ledger import ledger_lines_of_end, rate_of, sum_charges
+from gpuspawner.core.quotas.limits import Requester
 from gpuspawner.core.rules import (
     Account,
     Accounts,
     Budget,
+    BudgetUnit,
     LatestEnd,
-    Lost,
+    LimitedResource,
+    LostInterval,
     Quota,
     QuotaGrant,
+    QuotaScope,
     Rate,
     Rules,
-    Used,
-    What,
-    Whom,
 )
 
 ZURICH = "Europe/Zurich"
@@ -45,7 +46,7 @@ TUESDAY = datetime(2026, 11, 24, 12, tzinfo=ZoneInfo(ZURICH)).timestamp()
 MONDAY = datetime(2026, 11, 30, tzinfo=ZoneInfo(ZURICH)).timestamp()
 HOUR = 3600.0
 ONE = Rate(Fraction(1))
-ALICE, BOB = Asker("alice", "alice born"), Asker("bob", "bob born")
+ALICE, BOB = Requester("alice", "alice born"), Requester("bob", "bob born")
 OF_ALICE = Account("", "alice born")
 
 
@@ -53,8 +54,8 @@ def rules(*entries, timezone=ZURICH):
     return Rules(quotas=tuple(entries), timezone=timezone)
 
 
-def each(hard, per=Per.WEEK, what=Used.GPU_HOURS, soft=None):
-    return Quota("each-user", Whom.EACH_USER, budgets=(Budget(what, per, soft, Fraction(hard)),))
+def each(hard, per=Per.WEEK, what=BudgetUnit.GPU_HOURS, soft=None):
+    return Quota("each-user", QuotaScope.EACH_USER, budgets=(Budget(what, per, soft, Fraction(hard)),))
 
 
 def runs(start, end, *, user="alice", team="", rate=ONE, phase=Phase.RUNNING, **changes):
@@ -65,8 +66,8 @@ def runs(start, end, *, user="alice", team="", rate=ONE, phase=Phase.RUNNING, **
 
 
 def balances(entries, leases=(), *, now=TUESDAY, charged=0, grants=()):
-    used = Accounts({(OF_ALICE, Used.GPU_HOURS, Per.WEEK): Fraction(charged)})
-    return Balances(now, leases, rules(*entries), used, grants)
+    used = Accounts({(OF_ALICE, BudgetUnit.GPU_HOURS, Per.WEEK): Fraction(charged)})
+    return BudgetBalances(now, leases, rules(*entries), used, grants)
 
 
 def test_what_ran_runs_and_will_run_is_told_apart():
@@ -80,7 +81,7 @@ def test_what_ran_runs_and_will_run_is_told_apart():
         charged=10,
     )
     (balance,) = week.of(ALICE)
-    assert (balance.used, balance.set_aside, balance.left, balance.rate) == (12, 6, 22, 1)
+    assert (balance.used, balance.reserved, balance.left, balance.rate) == (12, 6, 22, 1)
     assert balance.period.end == MONDAY
     assert balance.lasts_until(TUESDAY) == TUESDAY + 28 * HOUR
     assert (balance.renews(TUESDAY), balance.renews(MONDAY)) == ("Mon 30 Nov 00:00", "00:00")
@@ -94,7 +95,7 @@ def test_who_uses_nothing_has_it_until_it_renews():
 
 
 def test_lost_time_is_not_counted_while_it_runs():
-    lost = (Lost(TUESDAY - HOUR, None, "its node"),)
+    lost = (LostInterval(TUESDAY - HOUR, None, "its node"),)
     (balance,) = balances([each(40)], [runs(TUESDAY - 3 * HOUR, TUESDAY, lost=lost)]).of(ALICE)
     assert balance.used == 2
 
@@ -129,27 +130,27 @@ def test_the_week_after_has_a_budget_of_its_own():
 def test_the_tightest_of_all_that_bind_decides():
     entries = [
         each(10),
-        Quota("vision", Whom.TEAM, "vision", budgets=(Budget(Used.COST, Per.DAY, hard=Fraction(6)),)),
-        Quota("all", Whom.EVERYBODY, budgets=(Budget(Used.GPU_HOURS, Per.MONTH, hard=Fraction(7)),)),
-        Quota("soft", Whom.EVERYBODY, budgets=(Budget(Used.GPU_HOURS, Per.MONTH, soft=Fraction(1)),)),
+        Quota("vision", QuotaScope.TEAM, "vision", budgets=(Budget(BudgetUnit.COST, Per.DAY, hard=Fraction(6)),)),
+        Quota("all", QuotaScope.EVERYBODY, budgets=(Budget(BudgetUnit.GPU_HOURS, Per.MONTH, hard=Fraction(7)),)),
+        Quota("soft", QuotaScope.EVERYBODY, budgets=(Budget(BudgetUnit.GPU_HOURS, Per.MONTH, soft=Fraction(1)),)),
     ]
     rate = Rate(Fraction(1), Fraction(2))
     of_all = balances(entries).verdict(BOB, rate, TUESDAY, 24 * HOUR)
     assert (of_all.latest_end.name, of_all.seconds) == ("all", 7 * HOUR)
     assert "everybody's 7 GPU h of this month" in of_all.latest_end.words
-    of_team = balances(entries).verdict(Asker("bob", "bob born", "vision"), rate, TUESDAY, 24 * HOUR)
+    of_team = balances(entries).verdict(Requester("bob", "bob born", "vision"), rate, TUESDAY, 24 * HOUR)
     assert (of_team.latest_end.name, of_team.seconds) == ("vision", 3 * HOUR)
     assert "vision's 6.00 of today" in of_team.latest_end.words
 
 
 def test_what_takes_nothing_is_bound_by_nothing():
     assert balances([each(0)]).verdict(ALICE, Rate(), TUESDAY, HOUR).latest_end is None
-    money = balances([each(0, what=Used.COST)]).verdict(ALICE, ONE, TUESDAY, HOUR)
+    money = balances([each(0, what=BudgetUnit.COST)]).verdict(ALICE, ONE, TUESDAY, HOUR)
     assert money.latest_end is None  # no price
 
 
 def test_a_grant_adds_for_its_time():
-    grant = QuotaGrant("g", OF_ALICE, Used.GPU_HOURS, Fraction(20), TUESDAY, TUESDAY + HOUR)
+    grant = QuotaGrant("g", OF_ALICE, BudgetUnit.GPU_HOURS, Fraction(20), TUESDAY, TUESDAY + HOUR)
     (balance,) = balances([each(40, soft=Fraction(10))], grants=[grant], charged=50).of(ALICE)
     assert (balance.hard, balance.soft, balance.left) == (60, 30, 10)
     (gone,) = balances([each(40)], grants=[grant], charged=50, now=TUESDAY + HOUR).of(ALICE)
@@ -169,20 +170,20 @@ def test_a_starting_workspace_has_its_whole_time_before_it():
 @pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.PARKED, Phase.STOPPING, Phase.ENDED])
 def test_nothing_is_set_aside_for_what_holds_nothing(phase):
     (balance,) = balances([each(40)], [runs(TUESDAY - HOUR, TUESDAY + HOUR, phase=phase)]).of(ALICE)
-    assert (balance.used, balance.set_aside) == (0, 0)
+    assert (balance.used, balance.reserved) == (0, 0)
 
 
 def test_what_was_adopted_is_charged_and_sets_nothing_aside():
     (balance,) = balances([each(40)], [runs(TUESDAY - HOUR, None)]).of(ALICE)
-    assert (balance.used, balance.set_aside) == (1, 0)
+    assert (balance.used, balance.reserved) == (1, 0)
 
 
 def test_the_earlier_bound_holds_and_the_other_is_kept():
     fixed, budget = LatestEnd(5.0, "hold", "h"), LatestEnd(4.0, "budget", "b")
     lease = a_lease(fixed_end=fixed)
-    assert bounded(lease, budget).latest_end == budget
-    assert bounded(bounded(lease, budget), None).latest_end == fixed
-    assert bounded(a_lease(latest_end=budget), None).latest_end is None
+    assert with_latest_end(lease, budget).latest_end == budget
+    assert with_latest_end(with_latest_end(lease, budget), None).latest_end == fixed
+    assert with_latest_end(a_lease(latest_end=budget), None).latest_end is None
 
 
 PERS = st.sampled_from(Per)
@@ -192,10 +193,11 @@ ZONES = st.sampled_from(["UTC", ZURICH, "America/New_York", "Australia/Lord_Howe
 @st.composite
 def situations(draw):
     """Entries, who runs what, and who asks next for what."""
+    subjects = {QuotaScope.TEAM: "vision", QuotaScope.USER: "alice", QuotaScope.EACH_OF_TEAM: "vision"}
     entries = [
-        Quota(str(number), whom, {Whom.TEAM: "vision", Whom.USER: "alice", Whom.EACH_OF_TEAM: "vision"}.get(whom, ""),
-              budgets=(Budget(draw(st.sampled_from(Used)), draw(PERS), hard=Fraction(draw(st.integers(0, 60)))),))
-        for number, whom in enumerate(draw(st.lists(st.sampled_from(Whom), min_size=1, max_size=4)))
+        Quota(str(number), whom, subjects.get(whom, ""),
+              budgets=(Budget(draw(st.sampled_from(BudgetUnit)), draw(PERS), hard=Fraction(draw(st.integers(0, 60)))),))
+        for number, whom in enumerate(draw(st.lists(st.sampled_from(QuotaScope), min_size=1, max_size=4)))
     ]  # fmt: skip
     now = draw(st.integers(1_774_000_000, 1_793_000_000))  # from spring to autumn, with both time changes
     asks = draw(
@@ -221,27 +223,27 @@ def test_no_period_is_ever_given_more_than_it_has_and_none_is_cut_without_need(s
         now += passes
         for lease in [one for one in held if one.deadline_at <= now]:
             held.remove(lease)
-            ended = stop(lease, Reason.EXPIRED, "gpuspawner", "", lease.deadline_at)
-            lines += lines_of_end(lease, ended, ZoneInfo(zone))
-        used = Accounts(charged_by(lines, now, ZoneInfo(zone)))
-        books = Balances(now, held, whole, used)
-        asker = Asker(user, f"{user} born", team)
+            ended = stop(lease, ExitReason.EXPIRED, "gpuspawner", "", lease.deadline_at)
+            lines += ledger_lines_of_end(lease, ended, ZoneInfo(zone))
+        used = Accounts(sum_charges(lines, now, ZoneInfo(zone)))
+        books = BudgetBalances(now, held, whole, used)
+        asker = Requester(user, f"{user} born", team)
         verdict = books.verdict(asker, rate, now, seconds)
         if verdict.latest_end is not None:  # a little more would have been too much
             longer = runs(now, verdict.latest_end.at + 0.001, user=user, team=team, rate=rate)
-            more = Balances(now, [*held, longer], whole, used)
-            assert any(x.used + x.set_aside > x.hard for x in more.of(asker, verdict.balance.period.start))
+            more = BudgetBalances(now, [*held, longer], whole, used)
+            assert any(x.used + x.reserved > x.hard for x in more.of(asker, verdict.balance.period.start))
         if verdict.seconds > 0:
             another = {"id": str(number), "key": Key("hub", f"{user} born", str(number))}
             new = replace(runs(now, now + verdict.seconds, user=user, team=team, rate=rate), **another)
             held.append(new)
             books.add(new)
-            again = Balances(now, held, whole, used)
+            again = BudgetBalances(now, held, whole, used)
             assert books.of(asker) == again.of(asker)  # what a pass adds is as if it had been there
         for name, which in [("alice", "vision"), ("alice", ""), ("bob", "vision"), ("bob", "")]:
             for day in range(0, 45, 3):
-                for balance in books.of(Asker(name, f"{name} born", which), now + day * 86400):
-                    assert balance.used + balance.set_aside <= balance.hard
+                for balance in books.of(Requester(name, f"{name} born", which), now + day * 86400):
+                    assert balance.used + balance.reserved <= balance.hard
 
 
 @given(
@@ -251,11 +253,11 @@ def test_no_period_is_ever_given_more_than_it_has_and_none_is_cut_without_need(s
 def test_used_and_set_aside_of_all_periods_is_the_whole_run(start, seconds, passed, per, zone, gpus):
     now = start + seconds * passed // 100
     lease = runs(start, start + seconds, rate=Rate(gpus))
-    books = Balances(now, [lease], rules(each(0, per), timezone=zone), Accounts())
+    books = BudgetBalances(now, [lease], rules(each(0, per), timezone=zone), Accounts())
     at, used, aside = start, Fraction(0), Fraction(0)
     while at < start + seconds:
         (balance,) = books.of(ALICE, at)
-        used, aside, at = used + balance.used, aside + balance.set_aside, balance.period.end
+        used, aside, at = used + balance.used, aside + balance.reserved, balance.period.end
         assert balance.period == period_of(milliseconds(balance.period.start), per, books.zone)
     assert used == gpus * (now - start) / 3600
     assert aside == gpus * (start + seconds - now) / 3600
@@ -266,20 +268,20 @@ def test_used_and_set_aside_of_all_periods_is_the_whole_run(start, seconds, pass
     [(1800, 28800, 1, 1800), (60, 28800, 1, 600), (60, 300, 1, 300), (1, 480, 60, 10)],
 )
 def test_the_least_that_a_start_must_have(template, asked, fast, least):
-    assert least_seconds(template, asked, fast) == least
+    assert min_start_seconds(template, asked, fast) == least
 
 
 def test_a_refusal_says_what_is_left_used_and_set_aside_and_when_it_renews():
     books = balances([each(40)], [runs(TUESDAY, TUESDAY + 2 * HOUR)], charged=38)
     verdict = books.verdict(ALICE, ONE, TUESDAY, HOUR)
-    limit, remedy = refusal(verdict, 0, "gpu@example.org", TUESDAY)
+    limit, remedy = budget_refusal(verdict, 0, "gpu@example.org", TUESDAY)
     assert limit == "0 GPU h of your 40 GPU h of this week are left (38 GPU h used, 2 GPU h set aside for what runs)"
     assert remedy.endswith("Stop what you do not need, or ask gpu@example.org for more.")
     assert remedy.startswith("They renew Mon 30 Nov 00:00. ")
-    fewer = refusal(verdict, 1, "", TUESDAY)[1]
+    fewer = budget_refusal(verdict, 1, "", TUESDAY)[1]
     assert fewer.endswith("Ask for 1, stop what you do not need, or ask an administrator for more.")
     with pytest.raises(ValueError, match="nothing"):
-        refusal(books.verdict(ALICE, Rate(), TUESDAY, HOUR), 0, "", TUESDAY)
+        budget_refusal(books.verdict(ALICE, Rate(), TUESDAY, HOUR), 0, "", TUESDAY)
 
 
 @pytest.mark.parametrize(
@@ -287,14 +289,14 @@ def test_a_refusal_says_what_is_left_used_and_set_aside_and_when_it_renews():
     [(Fraction(0), "0"), (Fraction(1, 100), "less than 0.1"), (Fraction(399, 10), "39.9"), (Fraction(40), "40")],
 )
 def test_a_little_is_never_shown_as_none(value, text):
-    assert shown(value) == text
-    assert hours_words(value) == f"{text} GPU h"
+    assert decimal_text(value) == text
+    assert gpu_hours_text(value) == f"{text} GPU h"
 
 
 def test_a_kind_that_is_gone_takes_nothing_and_unlimited_budgets_have_no_left():
     assert rate_of(None, 3) == Rate()
-    soft = Quota("each-user", Whom.EACH_USER, budgets=(Budget(Used.GPU_HOURS, Per.WEEK, soft=Fraction(3)),))
+    soft = Quota("each-user", QuotaScope.EACH_USER, budgets=(Budget(BudgetUnit.GPU_HOURS, Per.WEEK, soft=Fraction(3)),))
     (balance,) = balances([soft]).of(ALICE)
     assert (balance.hard, balance.left, balance.lasts_until(TUESDAY)) == (None, None, None)
-    assert amount_words(balance, TUESDAY) == "your 0 GPU h of this week"
-    assert What.GPUS.value == "gpus"
+    assert budget_text(balance, TUESDAY) == "your 0 GPU h of this week"
+    assert LimitedResource.GPUS.value == "gpus"

@@ -10,22 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lease_builders import A100, HALF, NOW, a_lease, a_request
 
-from gpuspawner.core.calendar import HOUR_MS, Per, Span, milliseconds, period_of, split
-from gpuspawner.core.leases.endings import Reason
-from gpuspawner.core.leases.lease import Phase, stop
+from gpuspawner.core.calendar import HOUR_MS, Per, TimeSpan, milliseconds, period_of, split_by_period
+from gpuspawner.core.leases.exits import ExitReason
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.leases.transitions import stop
 from gpuspawner.core.quotas.ledger import (
     HALF_LIFE_SECONDS,
-    Charge,
-    Line,
-    charged_by,
+    LedgerKind,
+    LedgerLine,
+    charged_ms,
     decayed_gpu_seconds,
-    decayed_of,
+    decayed_gpu_seconds_of,
     decayed_seconds,
-    held_ms,
-    lines_of_end,
+    ledger_lines_of_end,
     rate_of,
+    sum_charges,
 )
-from gpuspawner.core.rules import Account, LatestEnd, Lost, Rate, Used
+from gpuspawner.core.rules import Account, BudgetUnit, LatestEnd, LostInterval, Rate
 
 UTC = ZoneInfo("UTC")
 DAY = 86400.0
@@ -41,7 +42,7 @@ def ran(start, *, rate=RATE, **changes):
 
 
 def lines(lease, at, zone=UTC):
-    return lines_of_end(lease, stop(lease, Reason.STOPPED, "alice", "", at), zone)
+    return ledger_lines_of_end(lease, stop(lease, ExitReason.STOPPED, "alice", "", at), zone)
 
 
 def total(found, what=None):
@@ -67,15 +68,17 @@ def test_charged_time_equals_held_time_to_the_millisecond(start, seconds, zone):
     lease = ran(start)
     found = lines(lease, start + seconds, zone)
     held = milliseconds(start + seconds) - milliseconds(start)
-    assert total(found) == held == held_ms(lease, milliseconds(start + seconds))
+    assert total(found) == held == charged_ms(lease, milliseconds(start + seconds))
     assert all(line.end_ms - line.start_ms == line.milliseconds for line in found)
     for line in found:  # none lies in two days of the zone, so none in two periods
         assert {line.within(period_of(line.start_ms, per, zone)) for per in Per} == {line.milliseconds}
     for per in Per:  # and what the periods are charged adds up to it
-        periods = [period for _, period in split(milliseconds(start), milliseconds(start + seconds), per, zone)]
+        periods = [
+            period for _, period in split_by_period(milliseconds(start), milliseconds(start + seconds), per, zone)
+        ]
         assert sum(line.within(period) for line in found for period in periods) == held
-    assert sum(line.amount(Used.GPU_HOURS) for line in found) == 2 * Fraction(held, HOUR_MS)
-    assert sum(line.amount(Used.COST) for line in found) == Fraction("4.2") * held / HOUR_MS
+    assert sum(line.amount(BudgetUnit.GPU_HOURS) for line in found) == 2 * Fraction(held, HOUR_MS)
+    assert sum(line.amount(BudgetUnit.COST) for line in found) == Fraction("4.2") * held / HOUR_MS
 
 
 @st.composite
@@ -86,7 +89,9 @@ def losses(draw):
         since = draw(st.integers(-100, 10_000))
         until = draw(st.one_of(st.none(), st.integers(since, 10_200)))
         share = draw(st.sampled_from([Fraction(1), Fraction(1, 2), Fraction(1, 3)]))
-        found.append(Lost(NOW + since, None if until is None else NOW + until, draw(st.sampled_from("ab")), share))
+        found.append(
+            LostInterval(NOW + since, None if until is None else NOW + until, draw(st.sampled_from("ab")), share)
+        )
     return tuple(found)
 
 
@@ -99,15 +104,15 @@ def test_lost_time_is_given_back_once_in_the_share_that_was_lost(lost, seconds, 
         for at in range(seconds)
     ]
     due = 2 * Fraction(seconds - sum(shares), 3600)
-    assert sum(line.amount(Used.GPU_HOURS) for line in found) == due
-    assert 2 * Fraction(held_ms(lease, milliseconds(NOW + seconds))) / HOUR_MS == due
-    assert total(found, Charge.USE) == seconds * 1000
+    assert sum(line.amount(BudgetUnit.GPU_HOURS) for line in found) == due
+    assert 2 * Fraction(charged_ms(lease, milliseconds(NOW + seconds))) / HOUR_MS == due
+    assert total(found, LedgerKind.USE) == seconds * 1000
 
 
 def test_a_line_says_who_used_what_when():
     (line,) = lines(ran(NOW), NOW + 60)
-    assert line == Line(
-        NOW + 60, "one", Account("vision", "alice born"), "hub", "alice", "a100", Charge.USE, "1970-01-01",
+    assert line == LedgerLine(
+        NOW + 60, "one", Account("vision", "alice born"), "hub", "alice", "a100", LedgerKind.USE, "1970-01-01",
         milliseconds(NOW), milliseconds(NOW + 60), 60_000, RATE, "gpuspawner",
     )  # fmt: skip
 
@@ -131,9 +136,9 @@ def test_nothing_is_charged_where(lease, why):
 
 def test_a_step_that_ends_nothing_charges_nothing():
     lease = ran(NOW)
-    assert lines_of_end(lease, replace(lease, phase=Phase.RECLAIMING), UTC) == []
-    stopping = stop(lease, Reason.STOPPED, "alice", "", NOW + 60)
-    assert lines_of_end(stopping, replace(stopping, phase=Phase.ENDED), UTC) == []
+    assert ledger_lines_of_end(lease, replace(lease, phase=Phase.RECLAIMING), UTC) == []
+    stopping = stop(lease, ExitReason.STOPPED, "alice", "", NOW + 60)
+    assert ledger_lines_of_end(stopping, replace(stopping, phase=Phase.ENDED), UTC) == []
 
 
 BOUND = LatestEnd(NOW + 600, "budget", "ends then")
@@ -150,7 +155,7 @@ BOUND = LatestEnd(NOW + 600, "budget", "ends then")
 )
 def test_an_overrun_is_a_line_of_its_own(deadline, bound, over):
     found = lines(ran(NOW, deadline_at=deadline, latest_end=bound), NOW + 660)
-    assert total(found, Charge.OVERRUN) == over
+    assert total(found, LedgerKind.OVERRUN) == over
     assert total(found) == 660_000
 
 
@@ -166,25 +171,37 @@ def test_decayed_use_does_not_depend_on_how_it_is_written(cuts, later):
 
 
 def test_use_of_what_runs_and_of_what_ended_decays_alike():
-    lease = ran(NOW, lost=(Lost(NOW + DAY, NOW + 2 * DAY, "a node"),))
+    lease = ran(NOW, lost=(LostInterval(NOW + DAY, NOW + 2 * DAY, "a node"),))
     end = NOW + 5 * DAY
-    assert decayed_of(lease, end) == pytest.approx(decayed_gpu_seconds(lines(lease, end), end))
-    assert decayed_of(a_lease(rate=RATE), end) == 0
-    week_ago = Line(
-        end, "", Account(), "hub", "", "", Charge.CORRECTION, "1970-01-01", 0, 0, -3_600_000, Rate(Fraction(1)), "admin"
+    assert decayed_gpu_seconds_of(lease, end) == pytest.approx(decayed_gpu_seconds(lines(lease, end), end))
+    assert decayed_gpu_seconds_of(a_lease(rate=RATE), end) == 0
+    week_ago = LedgerLine(
+        end,
+        "",
+        Account(),
+        "hub",
+        "",
+        "",
+        LedgerKind.CORRECTION,
+        "1970-01-01",
+        0,
+        0,
+        -3_600_000,
+        Rate(Fraction(1)),
+        "admin",
     )
     assert decayed_gpu_seconds([week_ago], HALF_LIFE_SECONDS) == -1800
 
 
 def test_a_correction_counts_in_the_period_of_its_moment():
-    line = Line(
+    line = LedgerLine(
         NOW,
         "",
         Account(),
         "hub",
         "",
         "",
-        Charge.CORRECTION,
+        LedgerKind.CORRECTION,
         "1970-01-01",
         5000,
         5000,
@@ -193,8 +210,8 @@ def test_a_correction_counts_in_the_period_of_its_moment():
         "admin",
         "an error",
     )
-    assert line.within(Span(5000, 6000)) == -60_000
-    assert line.within(Span(4000, 5000)) == 0
+    assert line.within(TimeSpan(5000, 6000)) == -60_000
+    assert line.within(TimeSpan(4000, 5000)) == 0
 
 
 def test_charges_count_in_every_account_and_period_that_they_fall_in():
@@ -202,11 +219,14 @@ def test_charges_count_in_every_account_and_period_that_they_fall_in():
     lease = ran(since, rate=Rate(Fraction(1), Fraction(3)))
     zone = ZoneInfo("Europe/Zurich")
     end = since + 30 * 3600
-    found = charged_by(lines(lease, end, zone), end, zone)
+    found = sum_charges(lines(lease, end, zone), end, zone)
     accounts = [Account(), Account("vision"), Account("", "alice born"), Account("vision", "alice born")]
     assert {account for account, _, _ in found} == set(accounts)
     for per in Per:
         period = period_of(milliseconds(end), per, zone)
         hours = Fraction(period.overlap(milliseconds(since), milliseconds(end)), HOUR_MS)
         for account in accounts:
-            assert (found[account, Used.GPU_HOURS, per], found[account, Used.COST, per]) == (hours, 3 * hours)
+            assert (found[account, BudgetUnit.GPU_HOURS, per], found[account, BudgetUnit.COST, per]) == (
+                hours,
+                3 * hours,
+            )

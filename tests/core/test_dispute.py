@@ -6,54 +6,54 @@ import pytest
 from lease_builders import NOW, a_lease
 
 from gpuspawner.core.errors import Conflict, RequestRefused
-from gpuspawner.core.leases import disputing
-from gpuspawner.core.leases.dispute import LONGEST_CHARACTERS, Dispute, written
-from gpuspawner.core.leases.endings import ENDINGS, Reason
+from gpuspawner.core.leases import transitions
+from gpuspawner.core.leases.disputes import LONGEST_CHARACTERS, Dispute, written
+from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.lease import Phase
 
 ENDED_AT, SINCE, LATER = NOW + 50.0, NOW + 20.0, NOW + 100.0
 
 
-def ended(reason=Reason.IDLE, **changes):
+def ended(reason=ExitReason.IDLE, **changes):
     return a_lease(phase=Phase.ENDED, reason=reason, ended_at=ENDED_AT, seen_by_user=True, **changes)
 
 
 def test_a_dispute_speaks_of_the_readings_up_to_the_end():
-    disputed = disputing.dispute(ended(), "It was busy.", SINCE, LATER)
+    disputed = transitions.dispute(ended(), "It was busy.", SINCE, LATER)
     assert disputed.dispute == Dispute(LATER, "It was busy.", SINCE, ENDED_AT)
-    unknown = disputing.dispute(replace(ended(), ended_at=None), "", SINCE, LATER).dispute
+    unknown = transitions.dispute(replace(ended(), ended_at=None), "", SINCE, LATER).dispute
     assert unknown is not None
     assert unknown.until == LATER, "when it ended is not known: the readings up to now"
 
 
-@pytest.mark.parametrize("reason", Reason)
+@pytest.mark.parametrize("reason", ExitReason)
 def test_only_an_end_that_others_decided_is_disputed(reason):
     lease = ended(reason)
-    assert lease.disputable == (ENDINGS[reason].by_others)
+    assert lease.disputable == (EXIT_KINDS[reason].by_others)
     if lease.disputable:
-        disputing.dispute(lease, "", SINCE, LATER)
+        transitions.dispute(lease, "", SINCE, LATER)
     else:
         with pytest.raises(Conflict, match=f"ended as {reason.value}"):
-            disputing.dispute(lease, "", SINCE, LATER)
+            transitions.dispute(lease, "", SINCE, LATER)
 
 
 def test_what_lives_is_not_disputed_nor_an_end_twice():
     with pytest.raises(Conflict, match="has not ended"):
-        disputing.dispute(a_lease(phase=Phase.RUNNING), "", SINCE, LATER)
+        transitions.dispute(a_lease(phase=Phase.RUNNING), "", SINCE, LATER)
     with pytest.raises(Conflict, match="said so already"):
-        disputing.dispute(disputing.dispute(ended(), "", SINCE, LATER), "", SINCE, LATER + 1)
+        transitions.dispute(transitions.dispute(ended(), "", SINCE, LATER), "", SINCE, LATER + 1)
 
 
 def test_it_is_answered_once_and_its_user_has_something_new_to_read():
     with pytest.raises(Conflict, match="nothing to answer"):
-        disputing.answer(ended(), "Sorry.", "admin", LATER)
-    disputed = disputing.dispute(ended(), "It was busy.", SINCE, LATER)
+        transitions.answer(ended(), "Sorry.", "admin", LATER)
+    disputed = transitions.dispute(ended(), "It was busy.", SINCE, LATER)
     assert disputed.seen_by_user
-    answered = disputing.answer(disputed, "Sorry.", "admin", LATER + 5)
+    answered = transitions.answer(disputed, "Sorry.", "admin", LATER + 5)
     assert answered.dispute == Dispute(LATER, "It was busy.", SINCE, ENDED_AT, "Sorry.", "admin", LATER + 5)
     assert not answered.seen_by_user
     with pytest.raises(Conflict, match="admin has answered"):
-        disputing.answer(answered, "Again.", "other", LATER + 6)
+        transitions.answer(answered, "Again.", "other", LATER + 6)
 
 
 def test_what_was_written_is_kept_as_one_paragraph_that_every_store_can_hold():

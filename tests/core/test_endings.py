@@ -6,19 +6,20 @@ from itertools import product
 import pytest
 from lease_builders import a_lease
 
-from gpuspawner.core.leases import endings
-from gpuspawner.core.leases.endings import ENDINGS, End, Reason, Return
-from gpuspawner.core.leases.lease import Phase, finish
-from gpuspawner.core.leases.release import OUTCOMES
+from gpuspawner.core.leases import exits
+from gpuspawner.core.leases.exits import EXIT_KINDS, Exit, ExitReason, QueueReturn
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.leases.reports import OUTCOMES
+from gpuspawner.core.leases.transitions import finish
 
 
 def every_end():
     """Every end that the module tells of."""
-    made = [one for one in vars(endings).values() if isinstance(one, End)]
+    made = [one for one in vars(exits).values() if isinstance(one, Exit)]
     told = {"user": "ann", "disruption": "", "stopper": ""}
-    made += [endings.released(outcome, up=up, **told) for outcome, up in product(sorted(OUTCOMES), (True, False))]
+    made += [exits.released(outcome, up=up, **told) for outcome, up in product(sorted(OUTCOMES), (True, False))]
     made += [
-        endings.vanished(disruption=disruption, newer_server=newer, adopted=adopted)
+        exits.vanished(disruption=disruption, newer_server=newer, adopted=adopted)
         for disruption, newer, adopted in product(("", "Why."), (False, True), (False, True))
     ]
     given = {
@@ -31,38 +32,38 @@ def every_end():
     }
     given |= {"measured": "Nothing was done.", "grace_seconds": 60.0, "lifetime_seconds": 60.0, "tries": 3}
     given |= {"claim_seconds": 60.0, "waited_seconds": 60.0, "words": "It is used up.", "by": "root", "group": "vision"}
-    for name, make in inspect.getmembers(endings, inspect.isfunction):
+    for name, make in inspect.getmembers(exits, inspect.isfunction):
         asked = inspect.signature(make).parameters
-        if make.__module__ == endings.__name__ and name not in {"released", "vanished", "named"}:
+        if make.__module__ == exits.__name__ and name not in {"released", "vanished", "named"}:
             made.append(make(**{parameter: given[parameter] for parameter in asked}))
     return made
 
 
 @pytest.mark.parametrize("how", every_end(), ids=lambda how: f"{how.reason.value}-{how.by}")
 def test_every_end_is_a_sentence_by_somebody(how):
-    assert ENDINGS[how.reason]
+    assert EXIT_KINDS[how.reason]
     assert how.by
     assert how.message == how.message.strip()
     assert how.message.endswith(".")
 
 
 def test_every_reason_is_in_the_table_and_only_what_others_decided_may_come_back_unasked():
-    assert set(ENDINGS) == set(Reason)
-    assert {reason for reason, one in ENDINGS.items() if one.returns is Return.BY_POLICY} == {
-        Reason.PREEMPTED,
-        Reason.MADE_ROOM,
+    assert set(EXIT_KINDS) == set(ExitReason)
+    assert {reason for reason, one in EXIT_KINDS.items() if one.returns is QueueReturn.BY_POLICY} == {
+        ExitReason.PREEMPTED,
+        ExitReason.MADE_ROOM,
     }
 
 
 def test_what_died_as_the_cluster_had_announced_was_preempted():
-    how = endings.released("died", user="ann", up=True, disruption="Training needs it.", stopper="")
-    assert how == End(Reason.PREEMPTED, "cluster", "Training needs it.")
+    how = exits.released("died", user="ann", up=True, disruption="Training needs it.", stopper="")
+    assert how == Exit(ExitReason.PREEMPTED, "cluster", "Training needs it.")
 
 
 @pytest.mark.parametrize("gone", [False, True])
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
 def test_what_cannot_run_any_more_has_ended_and_all_else_is_stopping(phase, gone):
-    how = End(Reason.IDLE, "gpuspawner", "Why.")
+    how = Exit(ExitReason.IDLE, "gpuspawner", "Why.")
     lease = a_lease(phase=phase)
     finished = finish(lease, how, 9.0, gone=gone)
     over = phase in {Phase.QUEUED, Phase.PARKED} or (gone and phase is Phase.RESERVED)
@@ -74,10 +75,10 @@ def test_what_cannot_run_any_more_has_ended_and_all_else_is_stopping(phase, gone
 
 
 def test_a_later_name_replaces_only_what_was_told_without_one():
-    untold = endings.stopped_from_hub("")
+    untold = exits.stopped_from_hub("")
     assert untold.message == "It was stopped from the hub; by whom is not known.", "nobody is guessed"
-    assert endings.named(untold, "ann", "root") == endings.stopped_from_hub("root")
-    cancelled = endings.released("cancelled", user="ann", up=False, disruption="", stopper="")
-    assert endings.named(cancelled, "ann", "ann") is None
-    assert endings.named(cancelled, "ann", "root").message == "The start was cancelled by root."
-    assert endings.named(endings.DIED, "ann", "root") is None
+    assert exits.named(untold, "ann", "root") == exits.stopped_from_hub("root")
+    cancelled = exits.released("cancelled", user="ann", up=False, disruption="", stopper="")
+    assert exits.named(cancelled, "ann", "ann") is None
+    assert exits.named(cancelled, "ann", "root").message == "The start was cancelled by root."
+    assert exits.named(exits.DIED, "ann", "root") is None

@@ -4,16 +4,22 @@ from fractions import Fraction
 
 import pytest
 
-from gpuspawner.core.quotas.limits import account_of, accounts_of, bound_elsewhere, entries_in_force, granted
-from gpuspawner.core.rules import Account, Quota, QuotaGrant, Used, What, Whom
+from gpuspawner.core.quotas.limits import (
+    accounts_bound_elsewhere,
+    accounts_of,
+    counted_account,
+    entries_in_force,
+    granted_amount,
+)
+from gpuspawner.core.rules import Account, BudgetUnit, LimitedResource, Quota, QuotaGrant, QuotaScope
 
 QUOTAS = (
-    Quota("each", Whom.EACH_USER),
-    Quota("each of vision", Whom.EACH_OF_TEAM, "vision"),
-    Quota("alice", Whom.USER, "alice"),
-    Quota("vision", Whom.TEAM, "vision"),
-    Quota("speech", Whom.TEAM, "speech"),
-    Quota("all", Whom.EVERYBODY),
+    Quota("each", QuotaScope.EACH_USER),
+    Quota("each of vision", QuotaScope.EACH_OF_TEAM, "vision"),
+    Quota("alice", QuotaScope.USER, "alice"),
+    Quota("vision", QuotaScope.TEAM, "vision"),
+    Quota("speech", QuotaScope.TEAM, "speech"),
+    Quota("all", QuotaScope.EVERYBODY),
 )
 BORN = "2026-01-01T00:00:00Z"
 
@@ -33,7 +39,7 @@ def test_the_most_specific_entry_for_users_is_in_force_and_all_others(user, team
 
 
 def test_two_entries_as_specific_are_both_in_force():
-    two = (Quota("one", Whom.EACH_USER), Quota("two", Whom.EACH_USER))
+    two = (Quota("one", QuotaScope.EACH_USER), Quota("two", QuotaScope.EACH_USER))
     assert entries_in_force(two, "bob", "") == two
 
 
@@ -48,13 +54,13 @@ def test_two_entries_as_specific_are_both_in_force():
     ],
 )
 def test_an_entry_counts_what_it_is_about(entry, account):
-    assert account_of(entry, BORN, "vision") == account
+    assert counted_account(entry, BORN, "vision") == account
     assert account in accounts_of(BORN, "vision")
 
 
 def test_what_an_entry_of_a_team_binds_does_not_count_for_each_user():
-    assert bound_elsewhere(QUOTAS, QUOTAS[0], BORN) == (Account("vision", BORN),)
-    assert [bound_elsewhere(QUOTAS, entry, BORN) for entry in QUOTAS[1:]] == [()] * 5
+    assert accounts_bound_elsewhere(QUOTAS, QUOTAS[0], BORN) == (Account("vision", BORN),)
+    assert [accounts_bound_elsewhere(QUOTAS, entry, BORN) for entry in QUOTAS[1:]] == [()] * 5
 
 
 def test_who_charges_no_team_counts_for_oneself_and_for_all():
@@ -72,29 +78,29 @@ def test_who_charges_no_team_counts_for_oneself_and_for_all():
     ],
 )
 def test_a_grant_raises_the_entries_that_it_is_for(to, raises):
-    grants = [QuotaGrant("one", to, What.GPUS, Fraction(4), 10.0, 20.0)]
+    grants = [QuotaGrant("one", to, LimitedResource.GPUS, Fraction(4), 10.0, 20.0)]
     known = {*accounts_of(BORN, "vision"), Account("", "another"), Account("speech")}
-    assert {one for one in known if granted(grants, one, What.GPUS, 10.0)} == raises
+    assert {one for one in known if granted_amount(grants, one, LimitedResource.GPUS, 10.0)} == raises
 
 
 @pytest.mark.parametrize(
     ("what", "kind", "at", "adds"),
     [
-        (What.GPUS, "", 10.0, 4),
-        (What.GPUS, "", 19.9, 4),
-        (What.GPUS, "", 9.9, 0),
-        (What.GPUS, "", 20.0, 0),
-        (What.WORKSPACES, "", 10.0, 0),
-        (What.KIND, "a100", 10.0, 5),
-        (What.KIND, "h100", 10.0, 0),
-        (Used.GPU_HOURS, "", 10.0, 0),
+        (LimitedResource.GPUS, "", 10.0, 4),
+        (LimitedResource.GPUS, "", 19.9, 4),
+        (LimitedResource.GPUS, "", 9.9, 0),
+        (LimitedResource.GPUS, "", 20.0, 0),
+        (LimitedResource.WORKSPACES, "", 10.0, 0),
+        (LimitedResource.KIND, "a100", 10.0, 5),
+        (LimitedResource.KIND, "h100", 10.0, 0),
+        (BudgetUnit.GPU_HOURS, "", 10.0, 0),
     ],
 )
 def test_a_grant_adds_while_it_is_in_force_to_what_it_names(what, kind, at, adds):
     account = Account("", BORN)
     grants = [
-        QuotaGrant("one", account, What.GPUS, Fraction(1), 10.0, 20.0),
-        QuotaGrant("two", account, What.GPUS, Fraction(3), 10.0, 20.0),
-        QuotaGrant("three", account, What.KIND, Fraction(5), 10.0, 20.0, "a100"),
+        QuotaGrant("one", account, LimitedResource.GPUS, Fraction(1), 10.0, 20.0),
+        QuotaGrant("two", account, LimitedResource.GPUS, Fraction(3), 10.0, 20.0),
+        QuotaGrant("three", account, LimitedResource.KIND, Fraction(5), 10.0, 20.0, "a100"),
     ]
-    assert granted(grants, account, what, at, kind) == adds
+    assert granted_amount(grants, account, what, at, kind) == adds

@@ -19,7 +19,7 @@ from gpuspawner.core.queue.estimates import (
     estimate_of,
     estimate_starts,
     later_requests,
-    queue_places,
+    queue_positions,
 )
 from gpuspawner.core.queue.forecasts import LEAST_RUNS, MOST_RUNS, PastRun, RunTimes, past_run
 from gpuspawner.core.queue.index import Index
@@ -81,7 +81,7 @@ def test_the_oldest_runs_are_forgotten():
 
 def test_what_is_told_at_once_goes_by_the_same_run_times():
     def told(*leases, past):
-        place = queue_places(Snapshot(NOW, KINDS, (*leases, waits), fleet(gpu(0))), run_times=past)["w"]
+        place = queue_positions(Snapshot(NOW, KINDS, (*leases, waits), fleet(gpu(0))), run_times=past)["w"]
         return place.likely_seconds, place.unchanged_seconds
 
     waits = a_lease("w", asked_at=NOW)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuspawner.core.leases.events import Event, Told, WarnedIdle, WarnedOfEnd
+from gpuspawner.core.leases.events import Audience, Event, WarnedIdle, WarnedOfEnd
 from gpuspawner.core.leases.stored_events import EVENTS, Other, event_of, fields_of
 
 EVERY_KIND = pytest.mark.parametrize("kind", EVENTS.values(), ids=lambda kind: kind.name)
@@ -40,4 +40,4 @@ def test_every_event_has_its_words(kind):
 def test_both_warnings_are_one_action_and_two_events():
     assert WarnedIdle("GPU 0 has done nothing.").action == WarnedOfEnd(600.0).action == "warned"
     assert WarnedOfEnd(600.0).why == "ends in 10 min"
-    assert {WarnedIdle.told, WarnedOfEnd.told} == {Told.USER}
+    assert {WarnedIdle.told, WarnedOfEnd.told} == {Audience.USER}

@@ -12,19 +12,31 @@ from hypothesis import strategies as st
 from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
 from gpuspawner.core.calendar import Per
-from gpuspawner.core.gpus.fleet import Beside
+from gpuspawner.core.gpus.fleet import HostResources
 from gpuspawner.core.idle.policies import LifecyclePolicy, Mode, QueuePolicy
 from gpuspawner.core.idle.verdicts import Streak
 from gpuspawner.core.leases.lease import HOLDING, Key, Phase
 from gpuspawner.core.queue import forecasts
 from gpuspawner.core.queue.decisions import decide
-from gpuspawner.core.queue.estimates import queue_places
-from gpuspawner.core.queue.forecasts import PastRun, RunTimes, Start, forecast
+from gpuspawner.core.queue.estimates import queue_positions
+from gpuspawner.core.queue.forecasts import PastRun, PredictedStart, RunTimes, forecast
 from gpuspawner.core.queue.index import Index
-from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot, end_at
-from gpuspawner.core.quotas.ledger import decayed_gpu_seconds, lines_until, rate_of
+from gpuspawner.core.queue.snapshot import PreemptedGpus, Snapshot, end_at
+from gpuspawner.core.quotas.ledger import decayed_gpu_seconds, ledger_lines_until, rate_of
 from gpuspawner.core.quotas.limits import accounts_of
-from gpuspawner.core.rules import Account, Accounts, Budget, Limit, Quota, Rate, Rules, Team, Used, What, Whom
+from gpuspawner.core.rules import (
+    Account,
+    Accounts,
+    Budget,
+    BudgetUnit,
+    Limit,
+    LimitedResource,
+    Quota,
+    QuotaScope,
+    Rate,
+    Rules,
+    Team,
+)
 
 UTC = ZoneInfo("UTC")
 USERS = ["alice", "bob", "carol"]
@@ -34,8 +46,12 @@ GPUS = [gpu(i, pool, f"{pool}-node-{i // 3}") for pool in ("a100", "t4") for i i
 
 def some_rules(some):
     soft, hard = some.randint(1, 4), some.randint(4, 8)
-    each = Quota("each", Whom.EACH_USER, limits=(Limit(What.GPUS, soft=Fraction(soft), hard=Fraction(hard)),))
-    team = Quota("vision", Whom.TEAM, "vision", (Limit(What.GPUS, soft=Fraction(2), hard=Fraction(hard)),))
+    each = Quota(
+        "each", QuotaScope.EACH_USER, limits=(Limit(LimitedResource.GPUS, soft=Fraction(soft), hard=Fraction(hard)),)
+    )
+    team = Quota(
+        "vision", QuotaScope.TEAM, "vision", (Limit(LimitedResource.GPUS, soft=Fraction(2), hard=Fraction(hard)),)
+    )
     quotas = tuple(one for one in (each, team) if (some.random() < 0.5))
     return Rules(teams={"vision": Team("vision", priority=some.randint(0, 1))}, quotas=quotas)
 
@@ -71,8 +87,10 @@ def a_queue(some):
             a_lease(f"w{number}", asked_at=asked_at, user=user, key=Key("hub", f"{user} born", f"w{number}"),
                     request=a_request_of(some, user), not_before=NOW + some.choice([-1, -1, 100]))
         )  # fmt: skip
-    there = replace(fleet(*GPUS), beside={GPUS[0].on: Beside(3000, 2**40)} if (some.random() < 0.5) else {})
-    kept = (KeptGpus("p", slots("a100-5"), None, NOW + 500),) if (some.random() < 0.5) else ()
+    there = replace(
+        fleet(*GPUS), host_resources={GPUS[0].on: HostResources(3000, 2**40)} if (some.random() < 0.5) else {}
+    )
+    kept = (PreemptedGpus("p", slots("a100-5"), None, NOW + 500),) if (some.random() < 0.5) else ()
     policies = {"default": LifecyclePolicy(queue=QueuePolicy(longest_wait_seconds=600.0))}
     return Snapshot(NOW, KINDS, tuple(leases), there, rules=some_rules(some), policies=policies, kept=kept)
 
@@ -85,11 +103,11 @@ def play(seen, end_of):
     at = NOW
     while at < inf:
         for name in [name for name, end in ends.items() if end <= at]:
-            lines += lines_until(leases.pop(name), ends.pop(name), UTC)
+            lines += ledger_lines_until(leases.pop(name), ends.pop(name), UTC)
         kept = tuple(one for one in seen.kept if one.until > at)
         then = replace(seen, now=at, leases=tuple(leases.values()), kept=kept, accounts=accounts_by(lines, at))
         for one in decide(then).grants:
-            starts[one.claim.id] = Start(at, one.kind or "")
+            starts[one.claim.id] = PredictedStart(at, one.kind or "")
             lease, request = leases[one.claim.id], one.claim.request
             bound = inf if one.latest_end is None else one.latest_end.at
             leases[lease.id] = replace(
@@ -152,7 +170,7 @@ def waiting(count, gpu="a100"):
 def test_behind_the_first_hundred_the_line_goes_on_at_the_same_pace():
     leases = [*full(150, 10), *waiting(120)]
     there = fleet(*(gpu(i, node=f"node-{i:03}") for i in range(150)))
-    places = queue_places(Snapshot(NOW, KINDS, tuple(leases), there))
+    places = queue_positions(Snapshot(NOW, KINDS, tuple(leases), there))
     line = [places[f"a100 {i:03}"] for i in range(120)]
     assert [place.number for place in line] == list(range(1, 121))
     assert [place.unchanged_seconds for place in line[:100]] == [10.0 * (i + 1) for i in range(100)]
@@ -165,21 +183,21 @@ def test_a_long_line_for_one_kind_takes_no_forecast_from_the_first_of_another():
     leases = [*full(1, 10), *waiting(150), last]
     t4 = a_lease("t", Phase.RUNNING, user="t", held=slots("t4-0"), request=a_request("t", "t4"), deadline_at=NOW + 60)
     there = fleet(gpu(0), gpu(0, "t4", "node-2"))
-    places = queue_places(Snapshot(NOW, KINDS, (*leases, t4), there))
+    places = queue_positions(Snapshot(NOW, KINDS, (*leases, t4), there))
     assert places["t4 000"].unchanged_seconds == 60
 
 
 def test_what_the_fleet_is_too_small_for_gets_no_time_behind_the_first_hundred():
     large = a_lease("large", user="large", request=a_request("large", count=2))
     leases = (*full(1, 10), *waiting(110), large)
-    places = queue_places(Snapshot(NOW, KINDS, leases, fleet(gpu(0))))
+    places = queue_positions(Snapshot(NOW, KINDS, leases, fleet(gpu(0))))
     assert places["a100 105"].likely_seconds
     assert places["large"].likely_seconds is None
 
 
 def test_what_a_workspace_used_stays_charged_to_its_budget_after_it_ends_in_the_forecast():
-    budget = Budget(Used.GPU_HOURS, Per.WEEK, hard=Fraction(1))
-    rules = Rules(quotas=(Quota("hours", Whom.EACH_USER, budgets=(budget,)),))
+    budget = Budget(BudgetUnit.GPU_HOURS, Per.WEEK, hard=Fraction(1))
+    rules = Rules(quotas=(Quota("hours", QuotaScope.EACH_USER, budgets=(budget,)),))
     monday = 4 * 86400.0  # NOW is on Thursday, 1 January 1970
     (wants,) = waiting(1)
     wants = replace(wants, key=Key("hub", "u0 born", "w"))
@@ -187,22 +205,22 @@ def test_what_a_workspace_used_stays_charged_to_its_budget_after_it_ends_in_the_
     def told(seconds):
         runs = full(1, seconds, key=Key("hub", "u0 born", "other"))
         seen = Snapshot(NOW, KINDS, (*runs, wants), fleet(gpu(0)), rules=rules)
-        return queue_places(seen)["a100 000"].unchanged_seconds
+        return queue_positions(seen)["a100 000"].unchanged_seconds
 
     assert told(1800) == 1800, "half an hour is left of one"
     assert told(3300) == monday - NOW, "five minutes are left, too little to start"
 
 
 def test_two_requests_of_one_budget_start_in_two_periods():
-    budget = Budget(Used.GPU_HOURS, Per.DAY, hard=Fraction(1))
-    rules = Rules(quotas=(Quota("hours", Whom.EACH_USER, budgets=(budget,)),))
-    used = {(Account("", "u0 born"), Used.GPU_HOURS, Per.DAY): Fraction(1)}
+    budget = Budget(BudgetUnit.GPU_HOURS, Per.DAY, hard=Fraction(1))
+    rules = Rules(quotas=(Quota("hours", QuotaScope.EACH_USER, budgets=(budget,)),))
+    used = {(Account("", "u0 born"), BudgetUnit.GPU_HOURS, Per.DAY): Fraction(1)}
     line = tuple(replace(one, key=Key("hub", "u0 born", one.id)) for one in waiting(2))
     ends = a_lease("t", Phase.RUNNING, user="t", held=slots("t4-0"), request=a_request("t", "t4"),
                    deadline_at=NOW + 2.5 * 86400)  # fmt: skip
     there = fleet(gpu(0), gpu(1), gpu(0, "t4", "node-2"))
     seen = Snapshot(NOW, KINDS, (*line, ends), there, rules=rules, accounts=Accounts(used))
-    first, second = (queue_places(seen)[one.id].unchanged_seconds for one in line)
+    first, second = (queue_positions(seen)[one.id].unchanged_seconds for one in line)
     assert first == 86400 - NOW
     assert second == 2.5 * 86400, "on the third day, at the next moment at which the queue decides"
 
@@ -220,4 +238,4 @@ def test_the_number_of_decisions_is_bounded(monkeypatch):
 def test_a_forecast_is_made_before_it_is_known_what_runs_and_while_the_hub_is_away():
     parked = a_lease("parked", Phase.PARKED, request=a_request())
     seen = Snapshot(NOW, KINDS, (*full(1, 10), parked), fleet(gpu(0)), processes_known=False, hub_answers=False)
-    assert forecast(seen, Index(seen), seen.claims, end_at) == {"parked": Start(NOW + 10, "a100")}
+    assert forecast(seen, Index(seen), seen.claims, end_at) == {"parked": PredictedStart(NOW + 10, "a100")}

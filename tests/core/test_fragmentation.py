@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuspawner.core.gpus import fragmentation
-from gpuspawner.core.gpus.fragmentation import Ask, Demand, Look
+from gpuspawner.core.gpus.fragmentation import Demand, NodeState, ResourceRequest
 
 A, B = frozenset({"a"}), frozenset({"b"})
 GPUS = {"a": 8, "b": 8}
@@ -14,13 +14,20 @@ GIB = 2**30
 pools = st.sampled_from([A, B, A | B])
 asks = st.one_of(
     st.builds(
-        Ask, pools, st.sampled_from([1.0, 0.5, 0.25, 0.8]), st.just(1), st.integers(0, 32000), st.integers(0, 64 * GIB)
+        ResourceRequest,
+        pools,
+        st.sampled_from([1.0, 0.5, 0.25, 0.8]),
+        st.just(1),
+        st.integers(0, 32000),
+        st.integers(0, 64 * GIB),
     ),
-    st.builds(Ask, pools, st.just(1.0), st.integers(2, 4), st.integers(0, 64000), st.integers(0, 128 * GIB)),
-    st.builds(Ask, pools, st.just(0.0), st.just(0), st.integers(0, 32000), st.integers(0, 64 * GIB)),
+    st.builds(
+        ResourceRequest, pools, st.just(1.0), st.integers(2, 4), st.integers(0, 64000), st.integers(0, 128 * GIB)
+    ),
+    st.builds(ResourceRequest, pools, st.just(0.0), st.just(0), st.integers(0, 32000), st.integers(0, 64 * GIB)),
 )
 looks = st.builds(
-    Look,
+    NodeState,
     st.sampled_from(["a", "b"]),
     st.lists(st.sampled_from([0.0, 0.2, 0.25, 0.5, 0.75, 1.0]), max_size=8).map(lambda free: tuple(sorted(free))),
     st.none() | st.integers(0, 128000),
@@ -85,44 +92,46 @@ def test_no_choice_of_one_gpu_costs_less_and_the_same_is_answered_again(look, as
 
 
 def test_a_rest_that_many_ask_for_is_left_rather_than_one_that_nobody_does():
-    half, fifth = Ask(A, 0.5, 1), Ask(A, 0.2, 1)
-    look = Look("a", (0.7, 1.0))
+    half, fifth = ResourceRequest(A, 0.5, 1), ResourceRequest(A, 0.2, 1)
+    look = NodeState("a", (0.7, 1.0))
     assert Demand({half: 9.0, fifth: 1.0}, GPUS).growth(look, fifth).taken == (0.7,), "leaves a half"
-    assert Demand({Ask(A, 0.8, 1): 9.0, half: 1.0}, GPUS).growth(look, half).taken == (0.7,), "keeps the whole"
+    assert Demand({ResourceRequest(A, 0.8, 1): 9.0, half: 1.0}, GPUS).growth(look, half).taken == (0.7,), (
+        "keeps the whole"
+    )
 
 
 def test_cpu_is_kept_where_gpus_are_free():
-    typical = Ask(A, 1.0, 1, cpu=8000)
-    demand, small = Demand({typical: 1.0}, GPUS), Ask(A, 0.0, 0, cpu=4000)
-    free, full = Look("a", (1.0, 1.0), 18000, 64 * GIB), Look("a", (0.0, 0.0), 18000, 64 * GIB)
+    typical = ResourceRequest(A, 1.0, 1, cpu=8000)
+    demand, small = Demand({typical: 1.0}, GPUS), ResourceRequest(A, 0.0, 0, cpu=4000)
+    free, full = NodeState("a", (1.0, 1.0), 18000, 64 * GIB), NodeState("a", (0.0, 0.0), 18000, 64 * GIB)
     assert demand.growth(full, small).cost == 0 < demand.growth(free, small).cost
-    hungry = Ask(A, 1.0, 1, cpu=16000)
-    rich = Look("a", (1.0, 1.0), 40000, 64 * GIB)
+    hungry = ResourceRequest(A, 1.0, 1, cpu=16000)
+    rich = NodeState("a", (1.0, 1.0), 40000, 64 * GIB)
     assert demand.growth(rich, hungry).cost < demand.growth(free, hungry).cost
 
 
 def test_memory_counts_as_cpu_does():
-    demand, small = Demand({Ask(A, 1.0, 1, 0, 8 * GIB): 1.0}, GPUS), Ask(A, 0.0, 0, 0, 4 * GIB)
-    assert demand.growth(Look("a", (1.0,), None, 10 * GIB), small).cost > 0
-    assert demand.growth(Look("a", (1.0,), None, 12 * GIB), small).cost == 0
-    assert demand.growth(Look("a", (1.0,), None, None), small).cost == 0, "nobody knows"
+    demand, small = Demand({ResourceRequest(A, 1.0, 1, 0, 8 * GIB): 1.0}, GPUS), ResourceRequest(A, 0.0, 0, 0, 4 * GIB)
+    assert demand.growth(NodeState("a", (1.0,), None, 10 * GIB), small).cost > 0
+    assert demand.growth(NodeState("a", (1.0,), None, 12 * GIB), small).cost == 0
+    assert demand.growth(NodeState("a", (1.0,), None, None), small).cost == 0, "nobody knows"
 
 
 def test_who_takes_any_kind_leaves_those_that_others_name():
-    anyone = Ask(A | B, 1.0, 1)
-    demand = Demand({anyone: 5.0, Ask(B, 1.0, 1): 5.0}, GPUS)
-    assert demand.growth(Look("a", (1.0,)), anyone).cost < demand.growth(Look("b", (1.0,)), anyone).cost
+    anyone = ResourceRequest(A | B, 1.0, 1)
+    demand = Demand({anyone: 5.0, ResourceRequest(B, 1.0, 1): 5.0}, GPUS)
+    assert demand.growth(NodeState("a", (1.0,)), anyone).cost < demand.growth(NodeState("b", (1.0,)), anyone).cost
 
 
 def test_without_demand_nothing_costs_anything_and_the_tightest_gpus_are_taken():
     unknown = Demand({}, {})
-    assert unknown.growth(Look("a", (0.5, 0.6, 1.0)), Ask(A, 0.5, 2)) == (0.0, (0.5, 0.6))
-    assert unknown.waste(Look("a", (0.5,))) == 0.0
+    assert unknown.growth(NodeState("a", (0.5, 0.6, 1.0)), ResourceRequest(A, 0.5, 2)) == (0.0, (0.5, 0.6))
+    assert unknown.waste(NodeState("a", (0.5,))) == 0.0
 
 
 def test_what_is_remembered_is_bounded(monkeypatch):
     monkeypatch.setattr(fragmentation, "REMEMBERED", 3)
-    demand, ask = Demand({Ask(A, 1.0, 1, 1000): 1.0}, GPUS), Ask(A, 1.0, 1, 1000)
+    demand, ask = Demand({ResourceRequest(A, 1.0, 1, 1000): 1.0}, GPUS), ResourceRequest(A, 1.0, 1, 1000)
     for cpu in range(1000, 20000, 1000):
-        demand.growth(Look("a", (1.0,), cpu), ask)
+        demand.growth(NodeState("a", (1.0,), cpu), ask)
         assert max(len(demand._waste), len(demand._growth)) <= 3

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from lease_builders import fleet, gpu, slots
 
 from gpuspawner.core.gpus.fleet import Group
-from gpuspawner.core.gpus.pools import Occupant, seats, unmarked
+from gpuspawner.core.gpus.pools import GpuHolder, assign_counted_slots, move_marks_to_free_gpus
 
 G, H = Group("node-1", "nvidia.com/gpu"), Group("node-2", "nvidia.com/gpu")
 
@@ -29,25 +29,26 @@ def counted(count, group=G, **marks):
 @pytest.mark.parametrize(
     ("occupants", "reserved", "expected"),
     [
-        pytest.param([Occupant(of(G, 3))], (), [of(G, 3)], id="who only says what it holds holds that"),
-        pytest.param([Occupant(of(G, 3), {G: 1})], (), [of(G, 3)], id="given where it was planned"),
-        pytest.param([Occupant(of(G, 3), {H: 1})], (), [of(H, 0)], id="given on another node"),
-        pytest.param([Occupant(of(G, 3, 4), {G: 1})], (), [of(G, 3)], id="given fewer"),
-        pytest.param([Occupant(of(G, 1), {G: 3})], (), [of(G, 1, 0, 2)], id="given more"),
-        pytest.param([Occupant(of(G, 0), {})], (), [()], id="given none"),
-        pytest.param([Occupant(of(G, 0), {H: 1}), Occupant(of(H, 0), {G: 1})], (), [of(H, 0), of(G, 0)], id="swapped"),
-        pytest.param([Occupant(of(G, 0), {H: 1}), Occupant(of(H, 0), {H: 1})], (), [of(H, 1), of(H, 0)],
+        pytest.param([GpuHolder(of(G, 3))], (), [of(G, 3)], id="who only says what it holds holds that"),
+        pytest.param([GpuHolder(of(G, 3), {G: 1})], (), [of(G, 3)], id="given where it was planned"),
+        pytest.param([GpuHolder(of(G, 3), {H: 1})], (), [of(H, 0)], id="given on another node"),
+        pytest.param([GpuHolder(of(G, 3, 4), {G: 1})], (), [of(G, 3)], id="given fewer"),
+        pytest.param([GpuHolder(of(G, 1), {G: 3})], (), [of(G, 1, 0, 2)], id="given more"),
+        pytest.param([GpuHolder(of(G, 0), {})], (), [()], id="given none"),
+        pytest.param([GpuHolder(of(G, 0), {H: 1}), GpuHolder(of(H, 0), {G: 1})], (), [of(H, 0), of(G, 0)],
+                     id="swapped"),
+        pytest.param([GpuHolder(of(G, 0), {H: 1}), GpuHolder(of(H, 0), {H: 1})], (), [of(H, 1), of(H, 0)],
                      id="who is where it was planned keeps its own"),
-        pytest.param([Occupant(of(G, 0), {H: 1})], of(H, 0), [of(H, 1)], id="what is reserved is left"),
-        pytest.param([Occupant((), {G: 1}), Occupant((), {G: 1})], (), [of(G, 0), of(G, 1)], id="who says nothing"),
+        pytest.param([GpuHolder(of(G, 0), {H: 1})], of(H, 0), [of(H, 1)], id="what is reserved is left"),
+        pytest.param([GpuHolder((), {G: 1}), GpuHolder((), {G: 1})], (), [of(G, 0), of(G, 1)], id="who says nothing"),
     ],
 )  # fmt: skip
 def test_seats(occupants, reserved, expected):
-    assert seats(occupants, reserved) == expected
+    assert assign_counted_slots(occupants, reserved) == expected
 
 
 occupant = st.builds(
-    Occupant,
+    GpuHolder,
     st.lists(st.sampled_from([*of(G, 0, 1, 2, 3), *of(H, 0, 1)]), unique=True, max_size=3).map(tuple),
     st.none() | st.dictionaries(st.sampled_from([G, H]), st.integers(0, 3)),
 )
@@ -55,12 +56,12 @@ occupant = st.builds(
 
 @given(st.lists(occupant, max_size=5))
 def test_everybody_has_as_many_as_was_given_and_taking_the_same_again_changes_nothing(occupants):
-    found = seats(occupants)
+    found = assign_counted_slots(occupants)
     for who, own in zip(occupants, found, strict=True):
         if who.given is not None:
             assert {g: sum(s.group == g for s in own) for g in who.given} == dict(who.given)
     again = [replace(who, slots=own) for who, own in zip(occupants, found, strict=True)]
-    assert seats(again) == found
+    assert assign_counted_slots(again) == found
 
 
 def marks(seen):
@@ -68,7 +69,7 @@ def marks(seen):
 
 
 def test_a_mark_goes_from_a_gpu_that_is_held_to_one_that_is_free():
-    seen = unmarked(fleet(*counted(4, foreign=1)), {G.gpu(3)})
+    seen = move_marks_to_free_gpus(fleet(*counted(4, foreign=1)), {G.gpu(3)})
     assert [x.foreign for x in seen.gpus] == [False, False, True, False]
     assert seen.gpus[2].note == "foreign"
     assert seen.gpus[3].note == ""
@@ -84,7 +85,7 @@ def test_a_mark_goes_from_a_gpu_that_is_held_to_one_that_is_free():
     ],
 )
 def test_marks_stay_where_they_cannot_go_elsewhere(seen, held):
-    assert unmarked(seen, held) == seen
+    assert move_marks_to_free_gpus(seen, held) == seen
 
 
 @given(st.integers(0, 4), st.integers(0, 4), st.sets(st.integers(0, 7)))
@@ -92,7 +93,7 @@ def test_what_is_free_is_what_the_numbers_say(foreign, sick, held):
     gpus = counted(8, foreign=foreign)
     gpus = [replace(x, healthy=False) if 8 - foreign - sick <= x.index < 8 - foreign else x for x in gpus]
     names = {G.gpu(number) for number in held}
-    seen = unmarked(fleet(*gpus), names)
+    seen = move_marks_to_free_gpus(fleet(*gpus), names)
     free = sum(x.healthy and not x.foreign and x.id not in names for x in seen.gpus)
     assert free == max(0, 8 - foreign - sick - len(held))
     assert (sum(x.foreign for x in seen.gpus), sum(not x.healthy for x in seen.gpus)) == (foreign, sick)

@@ -4,8 +4,8 @@ import pytest
 from lease_builders import NOW, a_lease
 
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.leases.holding_back import hold_back, let_go
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.leases.transitions import hold_back, let_go
 
 
 def test_the_time_of_each_rule_adds_up_and_a_clock_put_back_takes_none_away():

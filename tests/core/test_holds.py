@@ -12,19 +12,19 @@ from lease_builders import KINDS, a_lease, a_request, fleet, gpu, slots
 from gpuspawner.core.calendar import Window
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.class_holds import (
-    Asker,
-    begun,
+    HoldUser,
+    active_holds,
+    class_hold_gpus,
     classes_of,
+    count_free_in_hold,
+    current_hold_gpus,
     extension_bound,
-    free_of,
-    held_gpus,
-    held_now,
+    leases_reaching_into_holds,
     may_use,
-    reaching_into,
 )
 from gpuspawner.core.queue.decisions import decide
-from gpuspawner.core.queue.estimates import queue_places
-from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
+from gpuspawner.core.queue.estimates import queue_positions
+from gpuspawner.core.queue.snapshot import PreemptedGpus, Snapshot
 from gpuspawner.core.rules import Account, ClassHold, Rules
 from gpuspawner.core.units import show_time
 
@@ -64,15 +64,15 @@ def seen(*leases, now=NINE - 3 * HOUR, gpus=3, holds=(HOLD,)):
 
 
 def held(world):
-    return [[slot.gpu for slot in one.slots] for one in held_gpus(world)]
+    return [[slot.gpu for slot in one.slots] for one in class_hold_gpus(world)]
 
 
 def test_those_are_held_that_come_free_first_for_the_next_time():
     world = seen(running("x", "a100-0", until=NINE + HOUR), running("y", "a100-1", until=NINE - HOUR))
-    (one,) = held_gpus(world)
+    (one,) = class_hold_gpus(world)
     assert [slot.gpu for slot in one.slots] == ["a100-2", "a100-1"]
     assert (one.opening.opens_at, one.opening.ends_at) == (NINE, NINE + 2 * HOUR)
-    later = held_gpus(replace(world, now=NINE + 2 * HOUR))[0]
+    later = class_hold_gpus(replace(world, now=NINE + 2 * HOUR))[0]
     assert later.opening.opens_at == NINE + 7 * 24 * HOUR
 
 
@@ -91,7 +91,7 @@ def test_two_holds_at_one_time_hold_different_gpus_and_one_after_another_may_be_
 
 def test_a_hold_ends_with_its_day_and_with_its_kind():
     assert held(seen(holds=(replace(HOLD, until=NINE),))) == []
-    (one,) = held_gpus(seen(holds=(replace(HOLD, until=NINE + HOUR),)))
+    (one,) = class_hold_gpus(seen(holds=(replace(HOLD, until=NINE + HOUR),)))
     assert one.opening.ends_at == NINE + HOUR
     assert held(seen(holds=(replace(HOLD, kind="gone"),))) == []
 
@@ -145,10 +145,10 @@ def test_members_may_use_them_before_and_beyond():
 
 def test_what_runs_into_it_is_told_and_what_ends_before_is_not():
     into, before = running("x", "a100-0", "a100-1", until=NINE + HOUR), running("y", "a100-2", until=NINE - 60)
-    assert list(reaching_into(seen(into, before))) == ["x"]
-    assert list(reaching_into(seen(before, gpus=3))) == []
+    assert list(leases_reaching_into_holds(seen(into, before))) == ["x"]
+    assert list(leases_reaching_into_holds(seen(before, gpus=3))) == []
     member = replace(into, request=request(count=2, classes=("cs231",)))
-    assert list(reaching_into(seen(member, before))) == []
+    assert list(leases_reaching_into_holds(seen(member, before))) == []
 
 
 def test_an_extension_is_bound_only_where_the_class_would_lack_gpus():
@@ -165,12 +165,14 @@ def test_of_the_groups_of_a_user_those_count_that_gpus_are_held_for():
 def test_what_is_held_now_is_counted_as_far_as_it_is_free_and_noted_with_whom_it_is_for():
     of_team = ClassHold("vision", "half", 3, None, NINE + HOUR, NINE - HOUR, Account("vision"))
     world = seen(running("x", "a100-2", until=NINE + HOUR, classes=("cs231",)), holds=(HOLD, of_team))
-    assert [hold.group for hold in begun(world)] == [one.hold.group for one in held_now(world)] == []
+    assert [hold.group for hold in active_holds(world)] == [one.hold.group for one in current_hold_gpus(world)] == []
     world = replace(world, now=NINE)
-    assert begun(world) == tuple(one.hold for one in held_now(world)) == (HOLD, of_team)
-    of_class, halves = held_now(world)
-    assert [free_of(of_class, KINDS[kind], world) for kind in ("a100", "half")] == [1, 2], "its member has the other"
-    assert free_of(halves, KINDS["half"], world) == 2, "whole GPUs are held"
+    assert active_holds(world) == tuple(one.hold for one in current_hold_gpus(world)) == (HOLD, of_team)
+    of_class, halves = current_hold_gpus(world)
+    assert [count_free_in_hold(of_class, KINDS[kind], world) for kind in ("a100", "half")] == [1, 2], (
+        "its member has the other"
+    )
+    assert count_free_in_hold(halves, KINDS["half"], world) == 2, "whole GPUs are held"
     assert of_class.note(1, NINE) == f"1 reserved for cs231 until {show_time(NINE + 2 * HOUR, NINE)}"
     assert halves.note(2, NINE) == f"2 reserved for team vision until {show_time(NINE + HOUR, NINE)}"
 
@@ -178,12 +180,12 @@ def test_what_is_held_now_is_counted_as_far_as_it_is_free_and_noted_with_whom_it
 @pytest.mark.parametrize(
     ("account", "asker", "may"),
     [
-        pytest.param(None, Asker("then", ("cs231",)), True, id="who is in the class"),
-        pytest.param(None, Asker("then", ("cs101",), ("cs231",)), False, id="who is in another"),
-        pytest.param(Account("vision"), Asker("then", (), ("vision", "speech")), True, id="who is in the team"),
-        pytest.param(Account("vision"), Asker("then", ("vision",)), False, id="a group that is no team"),
-        pytest.param(Account("", "then"), Asker("then"), True, id="the user"),
-        pytest.param(Account("", "then"), Asker("later"), False, id="another user of the name"),
+        pytest.param(None, HoldUser("then", ("cs231",)), True, id="who is in the class"),
+        pytest.param(None, HoldUser("then", ("cs101",), ("cs231",)), False, id="who is in another"),
+        pytest.param(Account("vision"), HoldUser("then", (), ("vision", "speech")), True, id="who is in the team"),
+        pytest.param(Account("vision"), HoldUser("then", ("vision",)), False, id="a group that is no team"),
+        pytest.param(Account("", "then"), HoldUser("then"), True, id="the user"),
+        pytest.param(Account("", "then"), HoldUser("later"), False, id="another user of the name"),
     ],
 )
 def test_somebody_may_use_what_is_held_for_their_class_team_or_themselves(account, asker, may):
@@ -223,11 +225,11 @@ def test_holds_change_nothing_where_there_are_none(hours):
 
 def test_estimates_count_no_gpu_that_is_held_for_others_before_it_is_not():
     def wait(lease, **changes):
-        return queue_places(replace(seen(lease, gpus=2, now=NINE + HOUR), **changes))[lease.id].unchanged_seconds
+        return queue_positions(replace(seen(lease, gpus=2, now=NINE + HOUR), **changes))[lease.id].unchanged_seconds
 
     assert wait(waiting()) == HOUR, "the class has both until eleven"
     assert wait(waiting(classes=("cs231",))) == 0
-    claimed = KeptGpus("claim", slots("a100-0", "a100-1"), None, NINE + HOUR + 600)
+    claimed = PreemptedGpus("claim", slots("a100-0", "a100-1"), None, NINE + HOUR + 600)
     assert wait(waiting(), rules=Rules(), kept=(claimed,)) == 600, "a stronger claim lapses"
 
 
@@ -237,7 +239,7 @@ def test_an_estimate_leaves_a_class_its_gpus_from_the_time_on_at_which_it_has_th
     there = {"gpus": 2, "now": NINE - HOUR}
 
     def told(lease, *leases, **more):
-        return queue_places(seen(*leases, lease, **there, **more))["asks"].unchanged_seconds
+        return queue_positions(seen(*leases, lease, **there, **more))["asks"].unchanged_seconds
 
     assert told(asks, *line, holds=()) == 45 * 60, "once somebody ends"
     assert told(asks, *line) == 3 * HOUR, "once the class is over: it would have less than its least time before it"

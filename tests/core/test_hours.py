@@ -8,7 +8,14 @@ import pytest
 from lease_builders import a_lease, a_request
 
 from gpuspawner.core.calendar import Window
-from gpuspawner.core.idle.policies import ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, by_hours, policy_for
+from gpuspawner.core.idle.policies import (
+    ExtendPolicy,
+    IdlePolicy,
+    KeepPolicy,
+    LifecyclePolicy,
+    effective_policy,
+    policy_of_lease,
+)
 from gpuspawner.core.rules import Hours, Rules
 
 ZURICH = ZoneInfo("Europe/Zurich")
@@ -41,24 +48,24 @@ def at(text):
     ],
 )
 def test_the_policy_of_the_hour_and_until_when(now, policy, until):
-    found = by_hours("default", POLICIES, RULES, at(now))
+    found = effective_policy("default", POLICIES, RULES, at(now))
     assert (found.policy, found.until) == (policy, at(until))
     assert found.instead_of == ("" if policy is DEFAULT else "default")
 
 
 def test_hours_leave_other_policies_alone():
-    assert by_hours("night", POLICIES, RULES, at("2026-11-24 12:30")) == (NIGHT, "", None)
-    assert by_hours("left the catalog", POLICIES, RULES, at("2026-11-24 12:30")).policy is LUNCH
+    assert effective_policy("night", POLICIES, RULES, at("2026-11-24 12:30")) == (NIGHT, "", None)
+    assert effective_policy("left the catalog", POLICIES, RULES, at("2026-11-24 12:30")).policy is LUNCH
 
 
 def test_hours_that_never_close_tell_no_end():
     always = Rules(hours=(Hours(Window(frozenset(range(7)), 0, 0), "night", "default"),))
-    assert by_hours("default", POLICIES, always, 0.0) == (NIGHT, "default", None)
+    assert effective_policy("default", POLICIES, always, 0.0) == (NIGHT, "default", None)
 
 
 def test_of_two_that_are_open_the_first_written_counts_and_the_end_is_where_it_changes():
     both = replace(RULES, hours=(RULES.hours[1], Hours(Window(WEEK, 11 * 60, 14 * 60), "night", "default")))
-    policies = [by_hours("default", POLICIES, both, at(f"2026-11-24 {hour}:30")) for hour in (11, 12, 13)]
+    policies = [effective_policy("default", POLICIES, both, at(f"2026-11-24 {hour}:30")) for hour in (11, 12, 13)]
     assert [(x.policy.name, x.until) for x in policies] == [
         ("night", at("2026-11-24 12:00")),
         ("lunch", at("2026-11-24 13:00")),
@@ -69,8 +76,8 @@ def test_of_two_that_are_open_the_first_written_counts_and_the_end_is_where_it_c
 def test_what_it_was_granted_by_stays_and_the_rest_follows():
     day, night = at("2026-11-24 18:00"), at("2026-11-24 22:00")
     lease = a_lease(request=a_request(), terms=DEFAULT.terms)
-    assert policy_for(lease, POLICIES, RULES, day) == DEFAULT
-    judged = policy_for(lease, POLICIES, RULES, night)
+    assert policy_of_lease(lease, POLICIES, RULES, day) == DEFAULT
+    judged = policy_of_lease(lease, POLICIES, RULES, night)
     assert (judged.idle, judged.keep) == (NIGHT.idle, DEFAULT.keep)
     reloaded = {
         **POLICIES,
@@ -78,6 +85,6 @@ def test_what_it_was_granted_by_stays_and_the_rest_follows():
             DEFAULT, extend=ExtendPolicy(1.0), preemption=replace(DEFAULT.preemption, notice_seconds=1.0)
         ),
     }
-    assert policy_for(lease, reloaded, RULES, day) == DEFAULT
+    assert policy_of_lease(lease, reloaded, RULES, day) == DEFAULT
     older = replace(lease, terms=None)
-    assert policy_for(older, POLICIES, RULES, night) == NIGHT
+    assert policy_of_lease(older, POLICIES, RULES, night) == NIGHT

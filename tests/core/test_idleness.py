@@ -10,7 +10,7 @@ from idleness_play import BEGIN, END, ENFORCE, GRACE, NONE, OBSERVE, POLICY, REC
 from gpuspawner.core.idle.evidence import Evidence, read_evidence
 from gpuspawner.core.idle.policies import Mode
 from gpuspawner.core.idle.readings import GpuReading, Sample
-from gpuspawner.core.idle.verdicts import SampleKind, Streak, Verdict, judge, kept
+from gpuspawner.core.idle.verdicts import SampleKind, Streak, Verdict, judge, reset_idle_time
 
 
 def days(kind: str) -> list[str]:
@@ -131,7 +131,7 @@ def test_only_an_idle_sample_reclaims(last: str) -> None:
 
 def test_keep_sets_the_streak_to_zero_and_ends_the_grace() -> None:
     streak, _ = play(["busy", *35 * ["idle"]])
-    after = kept(streak)
+    after = reset_idle_time(streak)
     assert (after.idle_seconds, after.observed_seconds, after.grace_left_seconds) == (0, 0, None)
     assert after.peak_percent is None
     assert after.since_busy_seconds == 2100  # Keep is not use: it renews no budget

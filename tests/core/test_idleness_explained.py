@@ -6,13 +6,13 @@ import pytest
 from idleness_play import ENFORCE, OBSERVE, POLICY, WARN, play
 
 from gpuspawner.core.idle.policies import Mode
-from gpuspawner.core.idle.verdicts import Explanation, State, explain
+from gpuspawner.core.idle.verdicts import Explanation, IdleState, explain
 
 
 def test_explain_gives_the_numbers_of_the_sentence() -> None:
     streak, _ = play(["busy", "idle", "idle", "idle", "unknown"])
     assert explain(streak, POLICY) == Explanation(
-        state=State.UNKNOWN,
+        state=IdleState.UNKNOWN,
         idle_seconds=180.0,
         for_seconds=1800.0,
         because="GPU 0 can't be read (no utilization)",
@@ -27,18 +27,18 @@ def test_explain_gives_the_numbers_of_the_sentence() -> None:
 @pytest.mark.parametrize(
     ("kinds", "mode", "state"),
     [
-        pytest.param([], ENFORCE, State.UNMEASURED, id="nothing yet"),
-        pytest.param(["busy"], ENFORCE, State.BUSY, id="busy"),
-        pytest.param(["soft"], ENFORCE, State.SOFT, id="held by softer evidence"),
-        pytest.param(["idle"], ENFORCE, State.IDLE, id="idle"),
-        pytest.param(32 * ["idle"], WARN, State.GRACE, id="grace"),
-        pytest.param([*32 * ["idle"], "unknown"], ENFORCE, State.GRACE_PAUSED, id="grace, paused"),
-        pytest.param([*32 * ["idle"], "soft"], ENFORCE, State.SOFT, id="used again, perhaps"),
-        pytest.param([*32 * ["idle"], "busy"], ENFORCE, State.BUSY, id="used again"),
-        pytest.param(32 * ["idle"], OBSERVE, State.IDLE, id="an imagined grace is not shown"),
+        pytest.param([], ENFORCE, IdleState.UNMEASURED, id="nothing yet"),
+        pytest.param(["busy"], ENFORCE, IdleState.BUSY, id="busy"),
+        pytest.param(["soft"], ENFORCE, IdleState.SOFT, id="held by softer evidence"),
+        pytest.param(["idle"], ENFORCE, IdleState.IDLE, id="idle"),
+        pytest.param(32 * ["idle"], WARN, IdleState.GRACE, id="grace"),
+        pytest.param([*32 * ["idle"], "unknown"], ENFORCE, IdleState.GRACE_PAUSED, id="grace, paused"),
+        pytest.param([*32 * ["idle"], "soft"], ENFORCE, IdleState.SOFT, id="used again, perhaps"),
+        pytest.param([*32 * ["idle"], "busy"], ENFORCE, IdleState.BUSY, id="used again"),
+        pytest.param(32 * ["idle"], OBSERVE, IdleState.IDLE, id="an imagined grace is not shown"),
     ],
 )
-def test_explain_names_the_state(kinds: list[str], mode: Mode, state: State) -> None:
+def test_explain_names_the_state(kinds: list[str], mode: Mode, state: IdleState) -> None:
     assert explain(play(kinds, mode=mode)[0], POLICY).state is state
 
 

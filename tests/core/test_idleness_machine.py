@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from gpuspawner.core.idle.evidence import Evidence, read_evidence
 from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import GpuReading, Sample
-from gpuspawner.core.idle.verdicts import Streak, Verdict, after_restart, judge, kept
+from gpuspawner.core.idle.verdicts import Streak, Verdict, judge, reset_idle_time, resume_streak
 
 # A short window, so that sequences of a few dozen steps reach every verdict.
 POLICY = IdlePolicy(for_seconds=6.0, sample_seconds=1.0, grace_seconds=4.0, soft_seconds=40.0, start_up_seconds=0.0)
@@ -89,13 +89,13 @@ class Idleness(RuleBasedStateMachine):
 
     @rule()
     def keep(self) -> None:
-        self.streak = kept(self.streak)
+        self.streak = reset_idle_time(self.streak)
         self.forget()
 
     @rule()
     def restart(self) -> None:
         before = self.streak.grace_left_seconds
-        self.streak = after_restart(STORED.validate_json(STORED.dump_json(self.streak)), POLICY)
+        self.streak = resume_streak(STORED.validate_json(STORED.dump_json(self.streak)), POLICY)
         if before is not None:
             assert before <= self.streak.grace_left_seconds <= 4.0
 

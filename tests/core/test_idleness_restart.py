@@ -9,7 +9,7 @@ from idleness_play import BEGIN, ENFORCE, FAST, GRACE, OBSERVE, POLICY, RECLAIM,
 from pydantic import TypeAdapter, ValidationError
 
 from gpuspawner.core.idle.policies import IdlePolicy
-from gpuspawner.core.idle.verdicts import Streak, after_restart, judge
+from gpuspawner.core.idle.verdicts import Streak, judge, resume_streak
 
 STORED = TypeAdapter(Streak)
 
@@ -33,7 +33,7 @@ def test_after_a_restart_enough_of_the_grace_remains(
     policy: IdlePolicy, left_seconds: float, remains_seconds: float
 ) -> None:
     streak = Streak(idle_seconds=1800, observed_seconds=1800, countdown_seconds=left_seconds, mode=ENFORCE)
-    assert after_restart(streak, policy) == replace(streak, countdown_seconds=remains_seconds)
+    assert resume_streak(streak, policy) == replace(streak, countdown_seconds=remains_seconds)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_after_a_restart_enough_of_the_grace_remains(
     ],
 )
 def test_a_restart_leaves_other_streaks_alone(streak: Streak) -> None:
-    assert after_restart(streak, POLICY) == streak
+    assert resume_streak(streak, POLICY) == streak
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_service_restarted_again_and_again_lets_the_grace_pass_once(
     streak, verdicts, passed_seconds = Streak(), [], 0.0
     for minute in range(1, 121):
         if (minute + phase) % every == 0:
-            streak = after_restart(stored(streak), policy)
+            streak = resume_streak(stored(streak), policy)
         streak, verdict = judge(streak, evidence("idle", policy.sample_seconds), policy, ENFORCE)
         verdicts.append(verdict)
         passed_seconds += policy.sample_seconds if verdict in {GRACE, RECLAIM} else 0.0

@@ -9,32 +9,41 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_builders import GIB, KINDS, NOW, a_lease, a_request, gpu, slots
 
-from gpuspawner.core.gpus.fleet import Autoscale, Beside, Fleet, GpuKind, Group
-from gpuspawner.core.gpus.placement import beside_left
+from gpuspawner.core.gpus.fleet import Autoscale, Fleet, GpuKind, Group, HostResources
+from gpuspawner.core.gpus.placement import host_resources_left
 from gpuspawner.core.gpus.pools import Pools
 from gpuspawner.core.idle.policies import LifecyclePolicy, QueuePolicy
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Key, Phase
 from gpuspawner.core.queue import snapshot
 from gpuspawner.core.queue.decisions import decide
-from gpuspawner.core.queue.estimates import queue_places
+from gpuspawner.core.queue.estimates import queue_positions
 from gpuspawner.core.queue.fair_share import charge_of
 from gpuspawner.core.queue.index import Index
-from gpuspawner.core.queue.order import Lined
 from gpuspawner.core.queue.snapshot import LiveLeases, Snapshot, claim_of
 from gpuspawner.core.quotas.ledger import rate_of
 from gpuspawner.core.quotas.limits import accounts_of
-from gpuspawner.core.rules import Account, Limit, Lost, Quota, QuotaGrant, Rules, Team, What, Whom
+from gpuspawner.core.rules import (
+    Account,
+    Limit,
+    LimitedResource,
+    LostInterval,
+    Quota,
+    QuotaGrant,
+    QuotaScope,
+    Rules,
+    Team,
+)
 
 SCALED = GpuKind("t4", "T4", 16 * GIB, autoscale=Autoscale(4, 2, 240.0))
 ALL_KINDS = {**KINDS, "t4": SCALED}
 RULES = Rules(
     teams={"vision": Team("vision", weight=Fraction(2))},
     quotas=(
-        Quota("each", Whom.EACH_USER, limits=(Limit(What.GPUS, soft=Fraction(1), hard=Fraction(3)),)),
-        Quota("vision", Whom.TEAM, "vision", (Limit(What.GPUS, soft=Fraction(2), hard=Fraction(4)),)),
+        Quota("each", QuotaScope.EACH_USER, limits=(Limit(LimitedResource.GPUS, soft=Fraction(1), hard=Fraction(3)),)),
+        Quota("vision", QuotaScope.TEAM, "vision", (Limit(LimitedResource.GPUS, soft=Fraction(2), hard=Fraction(4)),)),
     ),
 )
-GRANT = QuotaGrant("more", Account("", "alice born"), What.GPUS, Fraction(2), NOW + 500, NOW + 4000)
+GRANT = QuotaGrant("more", Account("", "alice born"), LimitedResource.GPUS, Fraction(2), NOW + 500, NOW + 4000)
 NODES = [f"node-{number}" for number in range(4)]
 POLICIES = {"default": LifecyclePolicy(queue=QueuePolicy(longest_wait_seconds=3000.0))}
 
@@ -52,7 +61,7 @@ class History:
     def __init__(self):
         self.now, self.made = NOW, 0
         self.leases, self.marks = {}, dict.fromkeys(NODES, 0)
-        self.others, self.beside, self.in_order = (), {}, True
+        self.others, self.host_resources, self.in_order = (), {}, True
         self.live = LiveLeases()
 
     def in_chunks(self):
@@ -68,7 +77,7 @@ class History:
     def seen(self):
         nodes = list(self.marks.items())
         gpus = (one for node, marks in (nodes if self.in_order else nodes[::-1]) for one in gpus_of(node, marks))
-        fleet = Fleet(tuple(gpus), complete=True, beside=dict(self.beside))
+        fleet = Fleet(tuple(gpus), complete=True, host_resources=dict(self.host_resources))
         leases = self.in_chunks() if self.in_order else tuple(self.leases.values())
         return Snapshot(
             self.now, ALL_KINDS, leases, fleet, self.others, rules=RULES, policies=POLICIES, quota_grants=(GRANT,)
@@ -143,7 +152,7 @@ class History:
 
     def sizes(self, draw):
         for one in gpus_of(draw(st.sampled_from(NODES)))[:1]:
-            self.beside[one.on] = Beside(draw(st.sampled_from([4000, 16000])), 64 * GIB)
+            self.host_resources[one.on] = HostResources(draw(st.sampled_from([4000, 16000])), 64 * GIB)
 
     def sampled(self, draw):
         if (name := self.some(draw, HOLDING | WAITING)) is not None:
@@ -152,7 +161,7 @@ class History:
     def lost(self, draw):
         if (name := self.some(draw, {Phase.RUNNING})) is not None:
             until = draw(st.sampled_from([None, self.now]))
-            self.leases[name] = replace(self.leases[name], lost=(Lost(self.now - 60, until, "why"),))
+            self.leases[name] = replace(self.leases[name], lost=(LostInterval(self.now - 60, until, "why"),))
 
     def turned(self, draw):
         del draw
@@ -170,11 +179,10 @@ def derived(index):
             pool: {node: sorted(x.id for x in pools.gpus(pool, node)) for node in pools.nodes(pool)} for pool in KINDS
         },
         "largest": {pool: pools.largest(pool) for pool in KINDS},
-        "held": {bucket: (one.total, sorted(one.of)) for bucket, one in holdings.held.items() if one.of},
-        "waiting": {bucket: (one.total, sorted(one.of)) for bucket, one in holdings.waiting.items() if one.of},
+        "held": {limit_key: (one.total, sorted(one.of)) for limit_key, one in holdings.held.items() if one.of},
+        "waiting": {limit_key: (one.total, sorted(one.of)) for limit_key, one in holdings.waiting.items() if one.of},
         "ends": {pool: found for pool, ends in index.ends.items() if (found := [x[:2] for x in ends.coming(NOW)])},
         "claims": index.claims,
-        "lined": index.waiting.lined.levels,
         "starts": sorted(index.starts),
     }
 
@@ -184,7 +192,7 @@ def charges_of(index, seen):
     return {account: index.charges.of(account, seen.now) for account in accounts}
 
 
-@mock.patch.object(snapshot, "AT_ONCE", 2)
+@mock.patch.object(snapshot, "CHUNK_LEASES", 2)
 @settings(max_examples=40)
 @given(st.data())
 def test_what_is_kept_through_any_history_is_what_is_derived_anew_and_decides_the_same(data):
@@ -203,7 +211,7 @@ def test_what_is_kept_through_any_history_is_what_is_derived_anew_and_decides_th
         assert decide(seen, index=kept) == decide(seen)
         also = claim_of(a_lease("also", asked_at=seen.now, request=a_request("bob", "a100", 1, team="vision")))
         assert decide(seen, also=also, index=kept) == decide(seen, also=also)
-        assert queue_places(seen, index=kept) == queue_places(seen)
+        assert queue_positions(seen, index=kept) == queue_positions(seen)
         assert derived(kept) == derived(anew), "a pass changes nothing that is kept"
 
 
@@ -215,7 +223,7 @@ def test_what_is_derived_is_what_the_snapshot_says(data):
         history.happens(data.draw)
     seen = history.seen()
     index = Index(seen)
-    whole = Pools(seen.gpus_as_held, seen.used, beside_left(seen.fleet, seen.leases))
+    whole = Pools(seen.placement_fleet, seen.used, host_resources_left(seen.fleet, seen.leases))
     for pool in KINDS:
         assert {x: list(y) for x, y in index.pools.looks(pool)} == {x: list(y) for x, y in whole.looks(pool)}
     assert index.pools.used == seen.used
@@ -223,24 +231,3 @@ def test_what_is_derived_is_what_the_snapshot_says(data):
     for account, charge in charges_of(index, seen).items():
         own = (x for x in seen.leases if account in accounts_of(x.key.user_created, x.request.team))
         assert charge == pytest.approx(sum(charge_of(x, ALL_KINDS, seen.now) for x in own), abs=0.01)
-
-
-def test_of_a_long_line_those_are_judged_anew_whom_a_change_may_move():
-    history = History()
-    line = {
-        f"w{number}": a_lease(
-            f"w{number}", asked_at=NOW, user=f"user{number}", key=Key("hub", f"user{number} born", ""),
-            request=a_request(f"user{number}", "a100", 4, team="vision"),
-        )
-        for number in range(200)
-    }  # fmt: skip
-    holds = a_lease("h", Phase.RUNNING, held=slots("node-0/nvidia.com/gpu/0"), deadline_at=NOW + 900)
-    history.leases = {**line, "h": holds, "i": replace(holds, id="i", key=Key("hub", "bob born", ""))}
-    kept = Index(history.seen())
-    with mock.patch.object(Lined, "add", autospec=True, side_effect=Lined.add) as judged:
-        del history.leases["h"], history.leases["w7"]
-        kept.see(history.seen())
-        assert judged.call_count == 0, "nobody's limits came to leave another part of them enough"
-        history.now += 3100.0
-        kept.see(history.seen())
-    assert judged.call_count == 199, "all have waited too long by now"

@@ -10,16 +10,17 @@ from lease_builders import NOW, a_lease, a_request
 
 from gpuspawner.core.calendar import Per
 from gpuspawner.core.leases.lease import Key, Phase
-from gpuspawner.core.queue.index import KeptBalances
-from gpuspawner.core.quotas.budgets import Asker, Balances
-from gpuspawner.core.rules import Account, Accounts, Budget, Quota, Rate, Rules, Used, Whom
+from gpuspawner.core.queue.index import BudgetBalancesCache
+from gpuspawner.core.quotas.budgets import BudgetBalances
+from gpuspawner.core.quotas.limits import Requester
+from gpuspawner.core.rules import Account, Accounts, Budget, BudgetUnit, Quota, QuotaScope, Rate, Rules
 
 HOUR = 3600.0
 RULES = Rules(
     quotas=(
-        Quota("each", Whom.EACH_USER, budgets=(Budget(Used.GPU_HOURS, Per.DAY, hard=Fraction(30)),)),
-        Quota("vision", Whom.TEAM, "vision", budgets=(Budget(Used.COST, Per.WEEK, hard=Fraction(90)),)),
-        Quota("all", Whom.EVERYBODY, budgets=(Budget(Used.GPU_HOURS, Per.MONTH, hard=Fraction(300)),)),
+        Quota("each", QuotaScope.EACH_USER, budgets=(Budget(BudgetUnit.GPU_HOURS, Per.DAY, hard=Fraction(30)),)),
+        Quota("vision", QuotaScope.TEAM, "vision", budgets=(Budget(BudgetUnit.COST, Per.WEEK, hard=Fraction(90)),)),
+        Quota("all", QuotaScope.EVERYBODY, budgets=(Budget(BudgetUnit.GPU_HOURS, Per.MONTH, hard=Fraction(300)),)),
     )
 )
 USERS, TEAMS = ["alice", "bob"], ["", "vision"]
@@ -49,29 +50,29 @@ def steps(draw):
                 leases[name] = holds(name, *some)
         now += draw(st.sampled_from([0.0, 0.0, 0.0, 2.0, 20 * HOUR, -5.0]))
         if draw(st.integers(0, 4)) == 0:
-            charged = {(Account("", "alice born"), Used.GPU_HOURS, Per.DAY): Fraction(draw(st.integers(0, 9)))}
+            charged = {(Account("", "alice born"), BudgetUnit.GPU_HOURS, Per.DAY): Fraction(draw(st.integers(0, 9)))}
         found.append((now, tuple(leases.values()), Accounts(charged)))
     return found
 
 
 @given(steps())
 def test_kept_balances_are_those_counted_anew(line):
-    kept = KeptBalances()
+    kept = BudgetBalancesCache()
     for now, leases, accounts in line:
-        ours, anew = kept.of(now, leases, RULES, accounts, ()), Balances(now, leases, RULES, accounts)
+        ours, anew = kept.of(now, leases, RULES, accounts, ()), BudgetBalances(now, leases, RULES, accounts)
         for user in USERS:
             for team in TEAMS:
-                asker = Asker(user, f"{user} born", team)
+                asker = Requester(user, f"{user} born", team)
                 assert ours.of(asker) == anew.of(asker)
                 rate = Rate(Fraction(3), Fraction(5))
                 assert ours.verdict(asker, rate, now, 40 * HOUR) == anew.verdict(asker, rate, now, 40 * HOUR)
 
 
 def test_of_many_leases_those_alone_are_counted_that_changed():
-    kept, accounts = KeptBalances(), Accounts()
+    kept, accounts = BudgetBalancesCache(), Accounts()
     many = tuple(holds(f"{number:03}") for number in range(300))
     kept.of(NOW, many, RULES, accounts, ())
-    with mock.patch.object(Balances, "add", autospec=True, side_effect=Balances.add) as counted:
+    with mock.patch.object(BudgetBalances, "add", autospec=True, side_effect=BudgetBalances.add) as counted:
         longer = replace(many[7], deadline_at=NOW + 9 * HOUR)
         kept.of(NOW + 0.5, (*many[:7], longer, *many[8:200], *many[201:], holds("new")), RULES, accounts, ())
         assert counted.call_count == 2, "one is longer, one came, and one is gone"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.queue.decisions import KeptFree, decide, kept_free
+from gpuspawner.core.queue.decisions import ReservedForOthers, decide, reserved_for_others
 from gpuspawner.core.queue.snapshot import Snapshot
 
 NODE = [gpu(index) for index in range(4)]
@@ -31,14 +31,14 @@ def waits(name, after, count=1, hours=8):
 
 def kept_of(name, snapshot):
     claim = next(one for one in snapshot.claims if one.id == name)
-    return kept_free(claim, snapshot, decide(snapshot).reservations)
+    return reserved_for_others(claim, snapshot, decide(snapshot).reservations)
 
 
 TWO = runs("holder", "a100-0", "a100-1")
 
 
 def test_what_is_free_is_kept_for_who_goes_first_and_until_when_is_told():
-    assert kept_of("small", seen(TWO, waits("large", 0, 4), waits("small", 1))) == KeptFree(2, 4, NOW + 4000)
+    assert kept_of("small", seen(TWO, waits("large", 0, 4), waits("small", 1))) == ReservedForOthers(2, 4, NOW + 4000)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_nothing_is_said_to_be_kept_that_it_would_not_have_or_has(line):
 
 def test_where_no_end_is_known_it_is_not_said_who_may_pass():
     forever = replace(TWO, deadline_at=None)
-    assert kept_of("small", seen(forever, waits("large", 0, 4), waits("small", 1))) == KeptFree(2, 4, None)
+    assert kept_of("small", seen(forever, waits("large", 0, 4), waits("small", 1))) == ReservedForOthers(2, 4, None)
 
 
 @given(taken=st.integers(1, 3), first=st.integers(1, 4), count=st.integers(1, 3), ends=st.integers(600, 90_000))

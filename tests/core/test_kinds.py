@@ -7,9 +7,15 @@ import pytest
 from lease_builders import A100, GIB, HALF, KINDS, T4, a_lease, a_request
 
 from gpuspawner.core.gpus.fleet import DeviceClaim
-from gpuspawner.core.gpus.placement import also_given, counts_of, kinds_of, others_wait_for, pools_of
+from gpuspawner.core.gpus.placement import (
+    accepted_kinds,
+    interchangeable_kinds,
+    is_wanted_by_others,
+    pools_of,
+    quota_weight,
+)
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.rules import Limit, Quota, What, Whom
+from gpuspawner.core.rules import Limit, LimitedResource, Quota, QuotaScope
 from gpuspawner.core.text_fields import is_service_address
 
 CLAIM = DeviceClaim("gpu.example.org")
@@ -18,9 +24,13 @@ HELD = a_lease(phase=Phase.RUNNING, request=a_request(substitutes=("t4",)))
 
 
 def test_a_kind_that_left_the_catalog_is_taken_by_nobody_and_counts_one():
-    assert kinds_of(a_request(gpu="v100"), KINDS) == kinds_of(a_request(gpu=None), KINDS) == ()
+    assert accepted_kinds(a_request(gpu="v100"), KINDS) == accepted_kinds(a_request(gpu=None), KINDS) == ()
     assert pools_of(a_lease(request=a_request(gpu="v100")), KINDS) == ("v100",)
-    assert (counts_of(None), counts_of(HALF), counts_of(replace(T4, counts=Fraction(2)))) == (1, Fraction(1, 2), 2)
+    assert (quota_weight(None), quota_weight(HALF), quota_weight(replace(T4, counts=Fraction(2)))) == (
+        1,
+        Fraction(1, 2),
+        2,
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,18 +46,18 @@ def test_a_kind_that_left_the_catalog_is_taken_by_nobody_and_counts_one():
 )
 def test_the_cluster_may_give_another_kind_that_its_user_takes_and_that_costs_no_more(changes, names):
     kinds = {**CLAIMED, "t4": replace(CLAIMED["t4"], **changes)}
-    assert [kind.name for kind in also_given(HELD, kinds, ())] == names
-    named = Quota("few", Whom.EACH_USER, limits=(Limit(What.GPUS, kind="t4", hard=Fraction(1)),))
-    assert also_given(HELD, kinds, (named,)) == ()
-    assert also_given(HELD, KINDS, ()) == also_given(a_lease(), {}, ()) == ()
+    assert [kind.name for kind in interchangeable_kinds(HELD, kinds, ())] == names
+    named = Quota("few", QuotaScope.EACH_USER, limits=(Limit(LimitedResource.GPUS, kind="t4", hard=Fraction(1)),))
+    assert interchangeable_kinds(HELD, kinds, (named,)) == ()
+    assert interchangeable_kinds(HELD, KINDS, ()) == interchangeable_kinds(a_lease(), {}, ()) == ()
 
 
 def test_others_wait_for_a_lease_s_gpus_where_they_ask_for_its_pool():
     waits = a_lease("waits", user="bob", request=a_request("bob", "half"))
-    assert others_wait_for(HELD, [HELD, waits], KINDS)
-    assert not others_wait_for(HELD, [HELD, replace(waits, request=a_request("bob", "t4"))], KINDS)
-    assert not others_wait_for(HELD, [a_lease("mine")], KINDS), "their own do not count"
-    assert not others_wait_for(HELD, [waits], {"t4": T4}), "its kind left the catalog"
+    assert is_wanted_by_others(HELD, [HELD, waits], KINDS)
+    assert not is_wanted_by_others(HELD, [HELD, replace(waits, request=a_request("bob", "t4"))], KINDS)
+    assert not is_wanted_by_others(HELD, [a_lease("mine")], KINDS), "their own do not count"
+    assert not is_wanted_by_others(HELD, [waits], {"t4": T4}), "its kind left the catalog"
     assert A100.pool == HALF.pool
 
 

@@ -7,11 +7,11 @@ from lease_builders import NOW, a_lease, a_request, slots
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.idle.verdicts import Streak
-from gpuspawner.core.leases import coming_back
-from gpuspawner.core.leases import lease as leases
-from gpuspawner.core.leases.endings import Reason
-from gpuspawner.core.leases.lease import BACK_OFF_SECONDS, HOLDING, JOINABLE, START_LIMIT, UP, WAITING, Phase
-from gpuspawner.core.leases.times import deciding_since, earlier, last_moment
+from gpuspawner.core.leases import transitions
+from gpuspawner.core.leases.exits import ExitReason
+from gpuspawner.core.leases.lease import HOLDING, JOINABLE, UP, WAITING, Phase
+from gpuspawner.core.leases.lifetimes import deciding_since, last_moment, move_back
+from gpuspawner.core.leases.transitions import BACK_OFF_SECONDS, START_LIMIT
 
 LATER = NOW + 100.0
 SLOTS = slots("a100-0")
@@ -19,7 +19,7 @@ OTHER_REQUEST = a_request(count=2)
 
 
 def rejoin(lease, request=None, start_id="start-2"):
-    return leases.join(lease, request or lease.request, {"new": 1}, start_id=start_id, boot_id="boot-2", now=LATER)
+    return transitions.join(lease, request or lease.request, {"new": 1}, start_id=start_id, boot_id="boot-2", now=LATER)
 
 
 STEPS = {
@@ -33,34 +33,34 @@ STEPS = {
         },
     ),
     "join by a changed request": (lambda x: rejoin(x, OTHER_REQUEST), dict.fromkeys(JOINABLE, Phase.QUEUED)),
-    "grant": (lambda x: leases.grant(x, SLOTS, LATER), dict.fromkeys(WAITING, Phase.RESERVED)),
+    "grant": (lambda x: transitions.grant(x, SLOTS, LATER), dict.fromkeys(WAITING, Phase.RESERVED)),
     "acknowledge": (
-        lambda x: leases.acknowledge(x, "hash", LATER),
+        lambda x: transitions.acknowledge(x, "hash", LATER),
         dict.fromkeys([Phase.RESERVED, Phase.STARTING], Phase.STARTING),
     ),
     "hear": (
-        lambda x: leases.heard(x, LATER),
+        lambda x: transitions.note_heard(x, LATER),
         {phase: Phase.QUEUED if phase is Phase.PARKED else phase for phase in Phase},
     ),
     "park": (
-        lambda x: leases.park(x, LATER),
+        lambda x: transitions.park(x, LATER),
         dict.fromkeys([Phase.QUEUED, Phase.PARKED, Phase.RESERVED], Phase.PARKED),
     ),
-    "drop": (lambda x: leases.drop_start(x, LATER), dict.fromkeys([Phase.RESERVED, Phase.STARTING], Phase.PARKED)),
-    "requeue": (lambda x: leases.requeue(x, "taken", 30.0, LATER), {Phase.STARTING: Phase.PARKED}),
-    "run": (lambda x: leases.run(x, "then", LATER), {Phase.STARTING: Phase.RUNNING}),
+    "drop": (lambda x: transitions.drop_start(x, LATER), dict.fromkeys([Phase.RESERVED, Phase.STARTING], Phase.PARKED)),
+    "requeue": (lambda x: transitions.requeue(x, "taken", 30.0, LATER), {Phase.STARTING: Phase.PARKED}),
+    "run": (lambda x: transitions.run(x, "then", LATER), {Phase.STARTING: Phase.RUNNING}),
     "disrupt": (
-        lambda x: leases.disrupt(x, "preempted", LATER + 30),
+        lambda x: transitions.disrupt(x, "preempted", LATER + 30),
         {phase: phase for phase in UP | {Phase.STARTING}},
     ),
-    "begin grace": (lambda x: leases.begin_grace(x, LATER), {Phase.RUNNING: Phase.RECLAIMING}),
-    "end grace": (lambda x: leases.end_grace(x, LATER), {Phase.RECLAIMING: Phase.RUNNING}),
-    "keep": (lambda x: leases.keep(x, LATER + 7200, LATER), dict.fromkeys(UP, Phase.RUNNING)),
+    "begin grace": (lambda x: transitions.begin_grace(x, LATER), {Phase.RUNNING: Phase.RECLAIMING}),
+    "end grace": (lambda x: transitions.end_grace(x, LATER), {Phase.RECLAIMING: Phase.RUNNING}),
+    "keep": (lambda x: transitions.keep(x, LATER + 7200, LATER), dict.fromkeys(UP, Phase.RUNNING)),
     "stop": (
-        lambda x: leases.stop(x, Reason.IDLE, "gpuspawner", "why", LATER),
+        lambda x: transitions.stop(x, ExitReason.IDLE, "gpuspawner", "why", LATER),
         dict.fromkeys(set(Phase) - {Phase.ENDED}, Phase.STOPPING),
     ),
-    "end": (lambda x: leases.end(x, LATER), {Phase.STOPPING: Phase.ENDED}),
+    "end": (lambda x: transitions.end(x, LATER), {Phase.STOPPING: Phase.ENDED}),
 }
 CASES = [
     pytest.param(step, phase, goes.get(phase), id=f"{name}, {phase.value}")
@@ -123,94 +123,94 @@ def test_a_dropped_start_lets_others_pass_for_longer_each_time_and_the_third_end
     lease = a_lease(phase=Phase.RESERVED, held=SLOTS)
     assert len(BACK_OFF_SECONDS) == START_LIMIT - 1, "a wait that nothing reaches would be promised in vain"
     for number, wait_seconds in enumerate(BACK_OFF_SECONDS, 1):
-        parked = leases.drop_start(lease, LATER)
+        parked = transitions.drop_start(lease, LATER)
         assert (parked.phase, parked.failed_starts, parked.slots) == (Phase.PARKED, number, ())
         assert parked.not_before == LATER + wait_seconds
         assert (parked.asked_at, parked.unattended) == (lease.asked_at, True)
-        lease = leases.grant(parked, SLOTS, LATER)
-    ended = leases.drop_start(lease, LATER)
-    assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, Reason.FAILED, "gpuspawner")
+        lease = transitions.grant(parked, SLOTS, LATER)
+    ended = transitions.drop_start(lease, LATER)
+    assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, ExitReason.FAILED, "gpuspawner")
     assert "3 tries" in ended.message
 
 
 def test_the_last_back_off_serves_all_later_ones():
-    dropped = leases.drop_start(a_lease(phase=Phase.RESERVED, failed_starts=1), LATER, (60.0,))
+    dropped = transitions.drop_start(a_lease(phase=Phase.RESERVED, failed_starts=1), LATER, (60.0,))
     assert dropped.not_before == LATER + 60.0
 
 
 def test_a_dropped_start_is_over_and_a_lapsed_reservation_may_still_be_taken_up():
-    assert leases.drop_start(a_lease(phase=Phase.STARTING, attempt=4), LATER).attempt == 5
-    assert leases.drop_start(a_lease(phase=Phase.RESERVED, attempt=4), LATER).attempt == 4
+    assert transitions.drop_start(a_lease(phase=Phase.STARTING, attempt=4), LATER).attempt == 5
+    assert transitions.drop_start(a_lease(phase=Phase.RESERVED, attempt=4), LATER).attempt == 4
 
 
 def test_the_lifetime_counts_from_running_not_from_the_grant():
-    running = leases.run(a_lease(phase=Phase.STARTING, failed_starts=2), "then", LATER)
+    running = transitions.run(a_lease(phase=Phase.STARTING, failed_starts=2), "then", LATER)
     assert (running.running_at, running.deadline_at, running.failed_starts) == (LATER, LATER + 3600, 0)
 
 
 def test_the_lifetime_of_a_rebuilt_lease_counts_from_its_grant():
     rebuilt = a_lease(phase=Phase.STARTING, adopted=True, granted_at=NOW - 600)
-    assert leases.run(rebuilt, "then", LATER).deadline_at == NOW + 3000
+    assert transitions.run(rebuilt, "then", LATER).deadline_at == NOW + 3000
 
 
 def test_keep_ends_the_streak_and_counts():
     warned = a_lease(phase=Phase.RECLAIMING, streak=Streak(idle_seconds=1800.0, countdown_seconds=5.0), keeps_used=1)
-    kept = leases.keep(warned, LATER + 7200, LATER)
+    kept = transitions.keep(warned, LATER + 7200, LATER)
     assert (kept.keeps_used, kept.kept_until) == (2, LATER + 7200)
     assert (kept.streak.idle_seconds, kept.streak.countdown_seconds) == (0.0, None)
 
 
 def test_the_first_reason_of_a_stop_stands():
-    first = leases.stop(a_lease(phase=Phase.RUNNING), Reason.IDLE, "gpuspawner", "idle", LATER)
-    assert leases.stop(first, Reason.FAILED, "hub", "died", LATER + 1) is first
+    first = transitions.stop(a_lease(phase=Phase.RUNNING), ExitReason.IDLE, "gpuspawner", "idle", LATER)
+    assert transitions.stop(first, ExitReason.FAILED, "hub", "died", LATER + 1) is first
 
 
 def test_an_acknowledgement_may_be_repeated():
-    first = leases.acknowledge(a_lease(phase=Phase.RESERVED), "one", LATER)
-    again = leases.acknowledge(first, "two", LATER + 5)
+    first = transitions.acknowledge(a_lease(phase=Phase.RESERVED), "one", LATER)
+    again = transitions.acknowledge(first, "two", LATER + 5)
     assert (again.phase_since, again.token_hash, again.heard_at) == (LATER, "two", LATER + 5)
 
 
 def test_a_token_ends_with_its_lease_and_with_a_dropped_start():
     starting = a_lease(phase=Phase.STARTING, token_hash="hash")
-    assert leases.drop_start(starting, LATER).token_hash == ""
-    stopping = leases.stop(starting, Reason.STOPPED, "alice", "", LATER)
-    assert leases.end(stopping, LATER).token_hash == ""
+    assert transitions.drop_start(starting, LATER).token_hash == ""
+    stopping = transitions.stop(starting, ExitReason.STOPPED, "alice", "", LATER)
+    assert transitions.end(stopping, LATER).token_hash == ""
     assert stopping.live
-    assert not leases.end(stopping, LATER).live
+    assert not transitions.end(stopping, LATER).live
 
 
 def test_a_lease_whose_times_go_back_is_as_old_and_as_far_from_its_end_as_before():
     lease = a_lease("one", Phase.RUNNING, asked_at=NOW, kept_until=NOW + 50, sampled_at=NOW + 30)
     assert last_moment(lease) == NOW + 30
-    back = earlier(lease, 3600.0)
+    back = move_back(lease, 3600.0)
     assert (back.asked_at, back.running_at, back.sampled_at) == (NOW - 3600, NOW - 3600, NOW - 3570)
     assert (back.deadline_at, back.kept_until) == (NOW, NOW - 3550)
     assert (back.not_before, back.stop_sent_at, back.disrupted_until) == (0.0, None, None), "what never was stays so"
-    assert earlier(back, -3600.0) == lease
+    assert move_back(back, -3600.0) == lease
 
 
 def test_what_could_not_be_had_waits_at_its_old_place_and_counts_as_no_failure():
     starting = a_lease(phase=Phase.STARTING, held=SLOTS, attempt=2, failed_starts=1, token_hash="hash")
-    parked = leases.requeue(starting, "taken by another pod", 30.0, LATER)
+    parked = transitions.requeue(starting, "taken by another pod", 30.0, LATER)
     assert (parked.asked_at, parked.slots, parked.granted_at, parked.unattended) == (starting.asked_at, (), None, True)
     assert (parked.attempt, parked.failed_starts, parked.token_hash) == (3, 0, "")
     assert (parked.not_before, parked.message) == (LATER + 30, "taken by another pod")
     assert parked.tried_nodes == ()
-    again = leases.join(parked, parked.request, {}, start_id="next", boot_id="boot-1", now=LATER)
+    again = transitions.join(parked, parked.request, {}, start_id="next", boot_id="boot-1", now=LATER)
     assert again.not_before == LATER + 30, "or its start would ask again and again, whatever was dropped before"
 
 
 def test_the_nodes_without_room_are_remembered_the_last_one_last_and_not_without_end():
     tried = a_lease("a", Phase.STARTING, tried_nodes=("one", "two"))
-    assert leases.requeue(tried, "no room", 30.0, LATER, "one").tried_nodes == ("two", "one")
-    many = replace(tried, tried_nodes=tuple(map(str, range(leases.MOST_TRIED))))
-    assert leases.requeue(many, "no room", 30.0, LATER, "new").tried_nodes == (*many.tried_nodes[1:], "new")
+    assert transitions.requeue(tried, "no room", 30.0, LATER, "one").tried_nodes == ("two", "one")
+    many = replace(tried, tried_nodes=tuple(map(str, range(transitions.MOST_TRIED))))
+    assert transitions.requeue(many, "no room", 30.0, LATER, "new").tried_nodes == (*many.tried_nodes[1:], "new")
 
 
 def test_what_its_place_ended_waits_again_as_a_lease_of_its_own_where_the_old_one_stood():
     ended = a_lease("old", Phase.ENDED, boot_id="boot-1", attempt=3, failed_starts=1, token_hash="hash")
-    new = coming_back.again(ended, "new", LATER)
+    new = transitions.successor(ended, "new", LATER)
     assert (new.id, new.phase, new.key, new.request) == ("new", Phase.PARKED, ended.key, ended.request)
     assert (new.asked_at, new.phase_since, new.heard_at, new.boot_id) == (ended.asked_at, LATER, LATER, "boot-1")
     assert (new.unattended, new.slots, new.attempt, new.failed_starts, new.token_hash) == (True, (), 1, 0, "")
@@ -219,39 +219,39 @@ def test_what_its_place_ended_waits_again_as_a_lease_of_its_own_where_the_old_on
 @pytest.mark.parametrize(
     ("reason", "by", "before_later"),
     [
-        (Reason.PREEMPTED, "cluster", True),
-        (Reason.MOVED, "alice", True),
-        (Reason.MADE_ROOM, "root", True),
-        (Reason.MADE_ROOM, "gpuspawner", False),
+        (ExitReason.PREEMPTED, "cluster", True),
+        (ExitReason.MOVED, "alice", True),
+        (ExitReason.MADE_ROOM, "root", True),
+        (ExitReason.MADE_ROOM, "gpuspawner", False),
     ],
 )
 def test_what_ends_for_others_comes_back_before_later_requests_unless_its_share_was_exceeded(reason, by, before_later):
-    new = coming_back.again(a_lease("old", Phase.ENDED, reason=reason, ended_by=by), "new", LATER)
-    assert (new.came_back, new.made_room_at) == (before_later, LATER if reason is Reason.MADE_ROOM else None)
+    new = transitions.successor(a_lease("old", Phase.ENDED, reason=reason, ended_by=by), "new", LATER)
+    assert (new.came_back, new.made_room_at) == (before_later, LATER if reason is ExitReason.MADE_ROOM else None)
 
 
 def test_the_first_grant_stands_when_a_later_one_follows_a_lapse():
-    first = leases.grant(a_lease(), SLOTS, LATER)
-    again = leases.grant(leases.park(first, LATER + 60), SLOTS, LATER + 90)
+    first = transitions.grant(a_lease(), SLOTS, LATER)
+    again = transitions.grant(transitions.park(first, LATER + 60), SLOTS, LATER + 90)
     assert (again.granted_at, again.first_granted_at) == (LATER + 90, LATER)
 
 
 def test_a_start_that_the_service_made_is_unwatched_until_it_runs():
-    unheard = leases.grant(leases.park(a_lease(), NOW), SLOTS, NOW)
+    unheard = transitions.grant(transitions.park(a_lease(), NOW), SLOTS, NOW)
     joined = rejoin(unheard)
     assert (joined.unattended, joined.unwatched) == (False, True)
     assert rejoin(joined, start_id="start-3").unwatched
-    starting = leases.acknowledge(joined, "hash", LATER)
-    assert not leases.run(starting, "then", LATER).unwatched
-    assert not rejoin(leases.park(a_lease(), NOW)).unwatched, "somebody pressed Start"
+    starting = transitions.acknowledge(joined, "hash", LATER)
+    assert not transitions.run(starting, "then", LATER).unwatched
+    assert not rejoin(transitions.park(a_lease(), NOW)).unwatched, "somebody pressed Start"
 
 
 @pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.PARKED, Phase.RESERVED, Phase.ENDED])
 def test_a_start_that_was_given_up_runs_after_all_as_it_was_asked(phase):
-    reason = Reason.FAILED if phase is Phase.ENDED else None
+    reason = ExitReason.FAILED if phase is Phase.ENDED else None
     given_up = replace(a_lease(phase=phase), reason=reason, message="dropped", failed_starts=2, ended_by="gpuspawner")
-    assert coming_back.ended_as_dropped(given_up) is (phase is Phase.ENDED)
-    up = coming_back.found(given_up, "2026-11-24T00:00:00Z", 3, SLOTS, LATER)
+    assert transitions.ended_by_dropped_starts(given_up) is (phase is Phase.ENDED)
+    up = transitions.recover(given_up, "2026-11-24T00:00:00Z", 3, SLOTS, LATER)
     assert (up.phase, up.attempt, up.slots, up.reason, up.message) == (Phase.RUNNING, 3, SLOTS, None, "")
     assert up.deadline_at == LATER + up.request.lifetime_seconds
     assert up.request == given_up.request
@@ -259,19 +259,19 @@ def test_a_start_that_was_given_up_runs_after_all_as_it_was_asked(phase):
 
 def test_what_runs_or_stops_is_not_found_again():
     with pytest.raises(Conflict):
-        coming_back.found(a_lease(phase=Phase.RUNNING, held=SLOTS), "then", 1, SLOTS, LATER)
+        transitions.recover(a_lease(phase=Phase.RUNNING, held=SLOTS), "then", 1, SLOTS, LATER)
 
 
 @pytest.mark.parametrize(
     ("changes", "since"),
     [
         pytest.param(
-            {"reason": Reason.IDLE, "sampled_at": NOW - 5, "streak": Streak(observed_seconds=1800.0)},
+            {"reason": ExitReason.IDLE, "sampled_at": NOW - 5, "streak": Streak(observed_seconds=1800.0)},
             NOW - 1805,
             id="its idle time",
         ),
-        pytest.param({"reason": Reason.EXPIRED, "ended_at": NOW}, NOW - 600, id="the last minutes before its end"),
-        pytest.param({"reason": Reason.EXPIRED, "phase_since": NOW - 9}, NOW - 609, id="or before its stop began"),
+        pytest.param({"reason": ExitReason.EXPIRED, "ended_at": NOW}, NOW - 600, id="the last minutes before its end"),
+        pytest.param({"reason": ExitReason.EXPIRED, "phase_since": NOW - 9}, NOW - 609, id="or before its stop began"),
     ],
 )
 def test_an_end_is_judged_by_the_readings_that_decided(changes, since):
@@ -281,13 +281,13 @@ def test_an_end_is_judged_by_the_readings_that_decided(changes, since):
 @pytest.mark.parametrize(
     ("reason", "outcome", "sent_at", "ends_as"),
     [
-        pytest.param(Reason.MOVED, "stopped", None, Reason.STOPPED, id="stopped before our own stop"),
-        pytest.param(Reason.MOVED, "stopped", NOW, Reason.MOVED, id="our own stop"),
-        pytest.param(Reason.CHANGED, "died", None, Reason.CHANGED, id="it died"),
-        pytest.param(Reason.IDLE, "stopped", None, Reason.IDLE, id="it does not start again"),
+        pytest.param(ExitReason.MOVED, "stopped", None, ExitReason.STOPPED, id="stopped before our own stop"),
+        pytest.param(ExitReason.MOVED, "stopped", NOW, ExitReason.MOVED, id="our own stop"),
+        pytest.param(ExitReason.CHANGED, "died", None, ExitReason.CHANGED, id="it died"),
+        pytest.param(ExitReason.IDLE, "stopped", None, ExitReason.IDLE, id="it does not start again"),
     ],
 )
 def test_what_was_to_start_again_and_is_stopped_in_the_hub_does_not(reason, outcome, sent_at, ends_as):
     stopping = replace(a_lease(phase=Phase.STOPPING), reason=reason, stop_sent_at=sent_at)
-    assert coming_back.stopped_in_hub(stopping, outcome).reason is ends_as
-    assert not coming_back.stops_to_start_again(a_lease())
+    assert transitions.stopped_in_hub(stopping, outcome).reason is ends_as
+    assert not transitions.stops_to_start_again(a_lease())

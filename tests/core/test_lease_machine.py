@@ -11,12 +11,12 @@ from lease_builders import KINDS, a_request, fleet, gpu
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.fleet import Slot
-from gpuspawner.core.gpus.placement import largest_fit, left_over, pool_of, used_shares
-from gpuspawner.core.leases import lease as leases
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.gpus.placement import largest_fit, pool_of, unleased_slots, used_shares
+from gpuspawner.core.leases import transitions
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.queue.decisions import decide, starts_under_way
-from gpuspawner.core.queue.estimates import queue_places
+from gpuspawner.core.queue.estimates import queue_positions
 from gpuspawner.core.queue.snapshot import Snapshot
 
 KEYS = [Key("hub", "user 0", "second"), *(Key("hub", f"user {i}", "") for i in range(3))]
@@ -52,7 +52,7 @@ class Leases(RuleBasedStateMachine):
         self.made = 0
 
     def others(self):
-        return left_over(((p.lease, slot) for p in self.processes for slot in p.slots), self.live.values())
+        return unleased_slots(((p.lease, slot) for p in self.processes for slot in p.slots), self.live.values())
 
     def of(self, key, *phases):
         lease = self.live.get(key)
@@ -78,7 +78,7 @@ class Leases(RuleBasedStateMachine):
             self.asked_at[key] = self.now
             self.put(lease)
             return
-        join = lambda: leases.join(lease, request, {}, start_id=str(self.made), boot_id="b", now=self.now)  # noqa: E731
+        join = lambda: transitions.join(lease, request, {}, start_id=str(self.made), boot_id="b", now=self.now)  # noqa: E731
         if lease.phase not in JOINABLE:
             with pytest.raises(Conflict):
                 join()
@@ -91,7 +91,7 @@ class Leases(RuleBasedStateMachine):
     @rule(key=WHO)
     def a_message_comes_twice(self, key):
         if lease := self.of(key, *JOINABLE):
-            again = leases.join(lease, lease.request, {}, start_id=lease.start_id, boot_id="b", now=self.now)
+            again = transitions.join(lease, lease.request, {}, start_id=lease.start_id, boot_id="b", now=self.now)
             assert (again.attempt, again.slots, again.asked_at) == (lease.attempt, lease.slots, lease.asked_at)
             self.put(again)
 
@@ -110,7 +110,7 @@ class Leases(RuleBasedStateMachine):
             assert len(given) == claim.request.count
             under_way[claim.user_created] += 1
             assert under_way[claim.user_created] <= each
-            self.put(leases.grant(before[claim.id], given, self.now))
+            self.put(transitions.grant(before[claim.id], given, self.now))
         limited = {u for u, n in under_way.items() if n >= each}
         self._nobody_was_overtaken(before, decision, limited, all_start=under_way.total() >= most)
 
@@ -120,7 +120,7 @@ class Leases(RuleBasedStateMachine):
         Or they may not start more at once. ``limited`` are users who start as many as one may.
         """
         got = {one.claim.id for one in decision.grants}
-        kept_for = {pool_of(before[name], KINDS) for kept in decision.reservations for name in kept.whom}
+        kept_for = {pool_of(before[name], KINDS) for kept in decision.reservations for name in kept.claim_ids}
         for lease in waiting_in_order(before.values()):
             pool = pool_of(lease, KINDS)
             if pool is not None and lease.id not in got:
@@ -134,7 +134,7 @@ class Leases(RuleBasedStateMachine):
     def the_waiter_takes_its_grant(self, key, creates):
         if lease := self.of(key, Phase.RESERVED, Phase.STARTING):
             self.processes -= self.own(lease) - self.own(lease, attempt=lease.attempt)  # as the service does first
-            self.put(leases.acknowledge(lease, "hash", self.now))
+            self.put(transitions.acknowledge(lease, "hash", self.now))
             if creates:
                 self.processes.add(Process(lease.id, lease.attempt, lease.slots))
 
@@ -154,39 +154,41 @@ class Leases(RuleBasedStateMachine):
     def its_server_answers(self, key):
         lease = self.of(key, Phase.STARTING)
         if lease and self.own(lease, attempt=lease.attempt):
-            self.put(leases.run(lease, f"started {self.now}", self.now))
+            self.put(transitions.run(lease, f"started {self.now}", self.now))
 
     @rule(key=WHO)
     def nobody_listens(self, key):
         if lease := self.of(key, Phase.QUEUED, Phase.RESERVED):
-            self.put(leases.park(lease, self.now))
+            self.put(transitions.park(lease, self.now))
 
     @rule(key=WHO)
     def it_is_heard_again(self, key):
         if lease := self.of(key, *JOINABLE):
-            self.put(leases.heard(lease, self.now))
+            self.put(transitions.note_heard(lease, self.now))
 
     @rule(key=WHO)
     def its_start_is_dropped(self, key):
         lease = self.of(key, Phase.RESERVED, Phase.STARTING)
         if lease and (lease.phase is Phase.RESERVED or not self.own(lease)):
-            self.put(leases.drop_start(lease, self.now))
+            self.put(transitions.drop_start(lease, self.now))
             assert (key in self.live) == (lease.failed_starts < 2)
 
     @rule(key=WHO)
     def its_grace_begins(self, key):
         if lease := self.of(key, Phase.RUNNING):
-            self.put(leases.begin_grace(lease, self.now))
+            self.put(transitions.begin_grace(lease, self.now))
 
     @rule(key=WHO, by_keep=st.booleans())
     def its_grace_ends(self, key, by_keep):
         if lease := self.of(key, Phase.RECLAIMING):
-            self.put(leases.keep(lease, self.now + 60, self.now) if by_keep else leases.end_grace(lease, self.now))
+            self.put(
+                transitions.keep(lease, self.now + 60, self.now) if by_keep else transitions.end_grace(lease, self.now)
+            )
 
-    @rule(key=WHO, reason=st.sampled_from(Reason))
+    @rule(key=WHO, reason=st.sampled_from(ExitReason))
     def it_is_to_stop(self, key, reason):
         if lease := self.live.get(key):
-            self.put(leases.stop(lease, reason, "somebody", "", self.now))
+            self.put(transitions.stop(lease, reason, "somebody", "", self.now))
             assert self.live[key].reason is (lease.reason or reason)
 
     @rule(key=WHO)
@@ -200,7 +202,7 @@ class Leases(RuleBasedStateMachine):
             if not outlives:
                 self.processes -= self.own(lease)
             if not self.own(lease):
-                self.put(leases.end(lease, self.now))
+                self.put(transitions.end(lease, self.now))
 
     @precondition(lambda self: self.processes)
     @rule(data=st.data())
@@ -250,7 +252,7 @@ class Leases(RuleBasedStateMachine):
     @invariant()
     def places_are_numbered_without_gaps(self):
         lines = {}
-        places = queue_places(self.snapshot())
+        places = queue_positions(self.snapshot())
         for lease in waiting_in_order(self.live.values()):
             there = places[lease.id]
             lines.setdefault(pool_of(lease, KINDS), []).append(there)

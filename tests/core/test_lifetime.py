@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.idle.policies import ExtendPolicy, KeepPolicy
-from gpuspawner.core.leases.lifetime import Due, deadline, due_warnings, extend, is_expired, keep
+from gpuspawner.core.leases.lifetimes import Due, deadline, due_warnings, extend, is_expired, keep
 from gpuspawner.core.rules import LatestEnd
 
 HOUR = 3600.0

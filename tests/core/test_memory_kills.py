@@ -6,7 +6,7 @@ import pytest
 from lease_builders import a_lease
 
 from gpuspawner.core.leases.events import KilledForMemory
-from gpuspawner.core.leases.memory import TOLD_SECONDS, is_told, see_kills
+from gpuspawner.core.leases.memory_kills import TOLD_SECONDS, count_kills, is_recent
 
 NOW = 1_000_000.0
 
@@ -15,20 +15,20 @@ NOW = 1_000_000.0
     ("known", "count", "new"), [(0, 0, 0), (0, 1, 1), (1, 1, 0), (1, 3, 2), (3, 0, 0), (3, 1, 1), (2, None, 0)]
 )
 def test_each_kill_is_counted_once_also_where_the_container_was_started_anew(known, count, new):
-    lease, event = see_kills(replace(a_lease(), memory_kills=known), count, NOW)
+    lease, event = count_kills(replace(a_lease(), memory_kills=known), count, NOW)
     assert lease.memory_kills == (known if count is None else count)
     assert event == (KilledForMemory(new, lease.request.memory_bytes) if new else None)
-    assert is_told(lease, NOW) is bool(new)
+    assert is_recent(lease, NOW) is bool(new)
 
 
 def test_kills_one_after_the_other_are_one_message_and_the_page_says_so_for_an_hour_after_the_last():
-    lease, event = see_kills(a_lease(), 1, NOW)
+    lease, event = count_kills(a_lease(), 1, NOW)
     assert event is not None
-    lease, event = see_kills(lease, 2, NOW + TOLD_SECONDS - 1)
+    lease, event = count_kills(lease, 2, NOW + TOLD_SECONDS - 1)
     assert event is None
-    assert is_told(lease, NOW + TOLD_SECONDS + 1)
-    assert not is_told(lease, NOW + 2 * TOLD_SECONDS)
-    assert see_kills(lease, 3, NOW + 2 * TOLD_SECONDS)[1] is not None
+    assert is_recent(lease, NOW + TOLD_SECONDS + 1)
+    assert not is_recent(lease, NOW + 2 * TOLD_SECONDS)
+    assert count_kills(lease, 3, NOW + 2 * TOLD_SECONDS)[1] is not None
 
 
 @pytest.mark.parametrize(("count", "words"), [(1, "1 program killed"), (4, "4 programs killed")])

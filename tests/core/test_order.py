@@ -8,24 +8,35 @@ from hypothesis import strategies as st
 from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
 from gpuspawner.core.calendar import Per
-from gpuspawner.core.gpus.fleet import Beside
-from gpuspawner.core.gpus.placement import is_enough
+from gpuspawner.core.gpus.fleet import HostResources
+from gpuspawner.core.gpus.placement import meets_needs
 from gpuspawner.core.idle.policies import LifecyclePolicy, QueuePolicy
 from gpuspawner.core.leases.lease import WAITING, Key, Phase
 from gpuspawner.core.queue.decisions import decide
-from gpuspawner.core.queue.estimates import queue_places
-from gpuspawner.core.queue.fair_share import Uses
-from gpuspawner.core.queue.order import Line, Lined, Standing
+from gpuspawner.core.queue.estimates import queue_positions
+from gpuspawner.core.queue.fair_share import FairShareUsage
+from gpuspawner.core.queue.order import QueueLine, QueueOrder
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.core.quotas.ledger import HALF_LIFE_SECONDS
 from gpuspawner.core.quotas.limits import accounts_of
-from gpuspawner.core.quotas.usage import Tally
-from gpuspawner.core.rules import Account, Accounts, Budget, Limit, Quota, Rules, Team, Used, What, Whom
+from gpuspawner.core.quotas.usage import QuotaTally
+from gpuspawner.core.rules import (
+    Account,
+    Accounts,
+    Budget,
+    BudgetUnit,
+    Limit,
+    LimitedResource,
+    Quota,
+    QuotaScope,
+    Rules,
+    Team,
+)
 from gpuspawner.core.units import show_duration
 
 TEAMS = {"vision": Team("vision", weight=Fraction(2), priority=1), "speech": Team("speech")}
-EACH2 = Quota("each", Whom.EACH_USER, limits=(Limit(What.GPUS, soft=Fraction(2)),))
-OF_TEAM = Quota("vision", Whom.TEAM, "vision", (Limit(What.GPUS, soft=Fraction(3)),))
+EACH2 = Quota("each", QuotaScope.EACH_USER, limits=(Limit(LimitedResource.GPUS, soft=Fraction(2)),))
+OF_TEAM = Quota("vision", QuotaScope.TEAM, "vision", (Limit(LimitedResource.GPUS, soft=Fraction(3)),))
 POLICIES = {"default": LifecyclePolicy(queue=QueuePolicy(longest_wait_seconds=500.0))}
 
 
@@ -40,8 +51,8 @@ def of(name, user="alice", team="", gpu_="a100", count=1, phase=Phase.QUEUED, **
 
 
 def standing_of(seen):
-    tally, uses = Tally(seen), Uses(seen)
-    return Standing(seen, tally, uses), tally, uses
+    tally, uses = QuotaTally(seen), FairShareUsage(seen)
+    return QueueOrder(seen, tally, uses), tally, uses
 
 
 def seen_by(*leases, gpus=4, **more):
@@ -91,10 +102,8 @@ def test_the_order_is_total_and_transitive(seen):
 @given(queues(), st.data())
 def test_the_line_is_the_order_judged_anew_after_each_grant(seen, data):
     standing, tally, uses = standing_of(seen)
-    lined, left = Lined(), list(seen.claims)
-    for claim in left:
-        lined.add(claim, standing)
-    line = Line(lined, standing)
+    left = list(seen.claims)
+    line = QueueLine(left, standing)
     while left:
         first = min(left, key=standing.rank)
         assert line.pop() == first
@@ -220,7 +229,7 @@ def test_backfill_delays_nobody_beyond_the_reserved_time(data):
     kept = next((one for one in first.reservations), None)
     if kept is None:
         return
-    (name,) = kept.whom
+    (name,) = kept.claim_ids
     for one in first.grants:
         shared = {s.gpu for s in one.slots} & {s.gpu for s in kept.slots}
         before = seen.now + one.claim.request.lifetime_seconds <= kept.at
@@ -246,7 +255,7 @@ def test_a_request_that_ends_before_it_is_needed_passes_and_its_end_is_fixed():
 def test_who_waits_reads_why_another_goes_first():
     def why(*line, **more):
         seen = seen_by(*line, **{"rules": Rules(teams=TEAMS, quotas=(EACH2,)), **more})
-        return queue_places(seen)["w"].why
+        return queue_positions(seen)["w"].why
 
     first = {"asked_at": NOW - 60}
     assert why(of("w")) == "", "nobody stands before it"
@@ -277,7 +286,7 @@ def test_substitutes_are_never_below_needs(data):
     lease = of("w", gpu_=asked, substitutes=consents, needs_memory_bytes=needs)
     there = fleet(*(gpu(i, data.draw(st.sampled_from(["a100", "t4"]))) for i in range(2)))
     for one in decide(seen_by(lease, fleet=there, rules=Rules())).grants:
-        assert one.kind == asked or (one.kind in consents and is_enough(KINDS[one.kind], lease.request))
+        assert one.kind == asked or (one.kind in consents and meets_needs(KINDS[one.kind], lease.request))
 
 
 def test_the_first_kind_that_is_free_is_given_and_one_alone_is_reserved_where_it_starts_first():
@@ -291,7 +300,7 @@ def test_the_first_kind_that_is_free_is_given_and_one_alone_is_reserved_where_it
     assert (one.kind, one.substitute) == ("t4", "t4")
     (kept,) = decide(seen_by(wants, held, both, fleet=there, rules=Rules())).reservations
     assert (kept.at, [slot.gpu for slot in kept.slots]) == (NOW + 300, ["t4-0"])
-    place = queue_places(seen_by(wants, held, both, fleet=there, rules=Rules()))["w"]
+    place = queue_positions(seen_by(wants, held, both, fleet=there, rules=Rules()))["w"]
     assert (place.number, place.of, place.unchanged_seconds, place.kind) == (1, 1, 300, "t4")
 
 
@@ -299,7 +308,9 @@ def test_the_first_kind_that_is_free_is_given_and_one_alone_is_reserved_where_it
 @given(st.data())
 def test_positions_equal_the_order_of_grants_when_all_ends_happen_as_declared(data):
     """One GPU each, so that nothing passes: who is said to come at a time comes then, and in that order."""
-    hard = Quota("team", Whom.TEAM, "vision", (Limit(What.GPUS, hard=Fraction(data.draw(st.integers(1, 3)))),))
+    hard = Quota(
+        "team", QuotaScope.TEAM, "vision", (Limit(LimitedResource.GPUS, hard=Fraction(data.draw(st.integers(1, 3)))),)
+    )
     rules = Rules(quotas=(hard,) if data.draw(st.booleans()) else ())
     gpus = data.draw(st.integers(1, 3))
     held = [
@@ -318,7 +329,7 @@ def test_positions_equal_the_order_of_grants_when_all_ends_happen_as_declared(da
         for i in range(data.draw(st.integers(1, 6)))
     ]
     seen = replace(seen_by(gpus=gpus, rules=rules), policies={})
-    places = queue_places(replace(seen, leases=(*held, *line)))
+    places = queue_positions(replace(seen, leases=(*held, *line)))
     told = run(seen, [*held, *line], NOW + 4500, 10.0)
     assert {who: at - NOW for at, who in told} == {
         name: place.unchanged_seconds for name, place in places.items() if (place.unchanged_seconds or 0) <= 4500
@@ -327,9 +338,9 @@ def test_positions_equal_the_order_of_grants_when_all_ends_happen_as_declared(da
 
 
 def test_what_a_budget_leaves_too_little_for_takes_another_kind_or_waits_and_blocks_nobody():
-    budget = Budget(Used.GPU_HOURS, Per.WEEK, hard=Fraction(1, 2))
-    rules = Rules(quotas=(Quota("hours", Whom.USER, "poor", budgets=(budget,)),))
-    used = {(Account("", "poor born"), Used.GPU_HOURS, Per.WEEK): Fraction(1, 2)}
+    budget = Budget(BudgetUnit.GPU_HOURS, Per.WEEK, hard=Fraction(1, 2))
+    rules = Rules(quotas=(Quota("hours", QuotaScope.USER, "poor", budgets=(budget,)),))
+    used = {(Account("", "poor born"), BudgetUnit.GPU_HOURS, Per.WEEK): Fraction(1, 2)}
     accounts = Accounts(charged=used, decayed_gpu_seconds={Account("", "b born"): 1.0})
     poor, rich = of("poor", "poor"), of("rich", "b")
     decision = decide(seen_by(poor, rich, gpus=1, rules=rules, accounts=accounts))
@@ -348,11 +359,13 @@ def test_gpus_are_reserved_on_the_node_that_has_cpu_for_the_request_first_too():
     wants = of("w")
     wants = replace(wants, request=replace(wants.request, cpu_cores=8.0))
 
-    def told(beside):
-        there = replace(fleet(*gpus), beside=beside)
+    def told(host_resources):
+        there = replace(fleet(*gpus), host_resources=host_resources)
         now = seen_by(sooner, later, wants, fleet=there, rules=Rules())
         (kept,) = decide(now).reservations
-        return kept.slots[0].gpu, queue_places(now)["w"].unchanged_seconds
+        return kept.slots[0].gpu, queue_positions(now)["w"].unchanged_seconds
 
     assert told({}) == ("a100-0", 100)
-    assert told({gpus[0].on: Beside(4000, 2**40)}) == ("a100-1", 100), "as it is granted, where only GPUs are short"
+    assert told({gpus[0].on: HostResources(4000, 2**40)}) == ("a100-1", 100), (
+        "as it is granted, where only GPUs are short"
+    )

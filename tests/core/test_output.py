@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.leases.output import BYTES, LINES, MASK, likely_cause, shown
+from gpuspawner.core.leases.reports import BYTES, LINES, MASK, likely_cause, mask_output
 
 SECRET = "s3cr3t-Value/42"
 ALPHABET = st.characters(codec="utf-8", exclude_characters="\n")
@@ -15,14 +15,14 @@ SECRETS = st.text(st.sampled_from("abcXYZ0189/+=-_ $"), min_size=4, max_size=40)
 
 @given(st.text(ALPHABET), st.text(ALPHABET), SECRETS, st.sampled_from(["MY_TOKEN", "db_password", "AWS_SECRET_ID"]))
 def test_no_value_of_a_variable_that_is_secret_by_its_name_is_shown(before, after, secret, name):
-    text = shown(f"{before}{secret}{after}\n", {name: secret, "HOME": "/home/alice"})
+    text = mask_output(f"{before}{secret}{after}\n", {name: secret, "HOME": "/home/alice"})
     assert secret not in text.replace(before, "").replace(after, "") or secret in before + after
     assert MASK in text
 
 
 @given(st.text(max_size=30_000))
 def test_at_most_so_many_lines_and_bytes_are_shown_and_no_control(text):
-    lines = shown(text, {})
+    lines = mask_output(text, {})
     assert len(lines.encode()) <= BYTES
     assert len(lines.split("\n")) <= LINES
     assert all(character.isprintable() or character in "\n\t" for character in lines)
@@ -31,7 +31,7 @@ def test_at_most_so_many_lines_and_bytes_are_shown_and_no_control(text):
 @pytest.mark.parametrize("length", [1, 100, 1000])
 def test_the_last_lines_are_shown(length):
     lines = [f"{number:04}" + "é" * length for number in range(90)]
-    last = shown("\n".join(lines), {}).split("\n")
+    last = mask_output("\n".join(lines), {}).split("\n")
     assert last[1:] == lines[1 - len(last) :]
     assert len(last) == min(LINES, max(1, -(-BYTES // (2 * length + 5))))
 
@@ -56,7 +56,7 @@ def test_the_last_lines_are_shown(length):
     ],
 )
 def test_what_looks_like_a_secret_is_masked(line):
-    text = shown(f"first\n{line}\nlast", {})
+    text = mask_output(f"first\n{line}\nlast", {})
     assert SECRET not in text
     assert "0123456789" not in text
     assert "eyJzdWIi" not in text
@@ -96,4 +96,4 @@ def test_where_no_line_tells_the_exit_code_does(code, cause):
 @pytest.mark.parametrize("between", ["", "\n"], ids=["one line", "lines"])
 def test_what_a_user_s_server_prints_is_masked_in_no_time(piece, between):
     text = f"{piece}{between}" * 20_000
-    assert len(shown(text[:130_000], {})) <= BYTES
+    assert len(mask_output(text[:130_000], {})) <= BYTES

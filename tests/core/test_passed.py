@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 from lease_builders import A100, GIB, HALF, KINDS, NOW, a_lease, a_request, fleet, gpu
 
-from gpuspawner.core.gpus.fleet import USED_UP, memory_words
-from gpuspawner.core.leases.coming_back import is_by_share
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.gpus.fleet import SHARED_MEMORY_NOTE, describe_memory
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.queue.fair_share import Uses
-from gpuspawner.core.queue.order import MOST_TOLD, Standing, longest_waiting, passed_by
+from gpuspawner.core.leases.transitions import is_by_share
+from gpuspawner.core.queue.fair_share import FairShareUsage
+from gpuspawner.core.queue.order import MOST_PASSED, QueueOrder, longest_waiting, passed_requests
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
-from gpuspawner.core.quotas.usage import Tally
-from gpuspawner.core.rules import HeldBack, Notice
+from gpuspawner.core.quotas.usage import QuotaTally
+from gpuspawner.core.rules import EndNotice, WaitReason
 from gpuspawner.core.units import show_wait
 
 
@@ -24,9 +24,9 @@ def waits(name, asked_at, priority=0, **changes):
 
 def passed(granted, *others, **more):
     seen = Snapshot(NOW + 100, KINDS, [granted, *others], fleet(gpu(0)), **more)
-    tally = Tally(seen)
-    standing, claim = Standing(seen, tally, Uses(seen)), claim_of(granted)
-    return list(passed_by(claim, longest_waiting(seen, [claim]), seen, standing))
+    tally = QuotaTally(seen)
+    standing, claim = QueueOrder(seen, tally, FairShareUsage(seen)), claim_of(granted)
+    return list(passed_requests(claim, longest_waiting(seen, [claim]), seen, standing))
 
 
 def test_who_was_made_earlier_and_stands_behind_is_passed_and_reads_why():
@@ -39,7 +39,7 @@ def test_who_was_made_earlier_and_stands_behind_is_passed_and_reads_why():
 @pytest.mark.parametrize(
     "changes",
     [
-        {"held_back": HeldBack("quota x", "Because.", NOW)},
+        {"held_back": WaitReason("quota x", "Because.", NOW)},
         {"impossible_since": NOW},
         {"not_before": NOW + 1000},
         {"phase": Phase.PARKED},
@@ -54,25 +54,25 @@ def test_what_could_not_have_been_granted_is_not_passed(changes):
 
 def test_of_many_those_are_told_that_have_waited_longest():
     told = passed(waits("late", NOW + 90, 1), *(waits(f"w{number:02}", NOW + number) for number in range(20)))
-    assert [name for name, _ in told] == [f"w{number:02}" for number in range(MOST_TOLD)]
+    assert [name for name, _ in told] == [f"w{number:02}" for number in range(MOST_PASSED)]
     assert longest_waiting(Snapshot(NOW, KINDS, [waits("one", NOW)]), []) == {}
 
 
 def test_who_makes_room_by_share_is_known_before_and_after_its_end():
-    lease, notice = a_lease("a", Phase.RUNNING), Notice("claim", NOW, "Because.", "gpuspawner")
+    lease, notice = a_lease("a", Phase.RUNNING), EndNotice("claim", NOW, "Because.", "gpuspawner")
     assert not is_by_share(lease)
     assert is_by_share(replace(lease, notice=notice))
     assert not is_by_share(replace(lease, notice=replace(notice, by="root")))
     assert not is_by_share(replace(lease, notice=replace(notice, preemption="")))
-    ended = a_lease("a", Phase.ENDED, reason=Reason.MADE_ROOM, ended_by="gpuspawner", notice=notice)
+    ended = a_lease("a", Phase.ENDED, reason=ExitReason.MADE_ROOM, ended_by="gpuspawner", notice=notice)
     assert is_by_share(ended)
-    assert not is_by_share(replace(ended, reason=Reason.IDLE))
+    assert not is_by_share(replace(ended, reason=ExitReason.IDLE))
 
 
 def test_memory_that_nothing_enforces_is_called_so():
-    assert list(memory_words(A100)) == ["80 GiB each"]
-    assert list(memory_words(HALF)) == ["40 GiB each is not enforced", USED_UP]
-    assert list(memory_words(replace(HALF, memory_enforced=True))) == ["40 GiB each"]
+    assert list(describe_memory(A100)) == ["80 GiB each"]
+    assert list(describe_memory(HALF)) == ["40 GiB each is not enforced", SHARED_MEMORY_NOTE]
+    assert list(describe_memory(replace(HALF, memory_enforced=True))) == ["40 GiB each"]
     assert (A100.own_memory_bytes, HALF.own_memory_bytes) == (80 * GIB, 0)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.calendar import Per, Span, milliseconds, period_of, split
+from gpuspawner.core.calendar import Per, TimeSpan, milliseconds, period_of, split_by_period
 
 ZURICH = ZoneInfo("Europe/Zurich")
 ZONES = st.sampled_from(sorted(available_timezones())).map(ZoneInfo)
@@ -31,7 +31,7 @@ def ms(text, zone=ZURICH):
     ],
 )
 def test_a_period_begins_and_ends_by_the_clock_of_its_zone(per, begins, ends, hours):
-    period = Span(ms(begins), ms(ends))
+    period = TimeSpan(ms(begins), ms(ends))
     assert period.end_ms - period.start_ms == hours * 3_600_000
     for at in (period.start_ms, (period.start_ms + period.end_ms) // 2, period.end_ms - 1):
         assert period_of(at, per, ZURICH) == period
@@ -62,7 +62,7 @@ def test_periods_leave_no_gap_and_do_not_overlap(zone, at, per):
 
 @given(zone=ZONES, at=MOMENTS, length=st.integers(0, 70 * 86_400_000), per=st.sampled_from(Per))
 def test_what_is_split_adds_up(zone, at, length, per):
-    parts = list(split(at, at + length, per, zone))
+    parts = list(split_by_period(at, at + length, per, zone))
     assert sum(part.end_ms - part.start_ms for part, _ in parts) == length
     assert [part.start_ms for part, _ in parts[1:]] == [part.end_ms for part, _ in parts[:-1]]
     for part, period in parts:

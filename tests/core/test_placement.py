@@ -6,7 +6,7 @@ import pytest
 from lease_builders import A100, HALF, T4, a_lease, fleet, gpu, slots
 
 from gpuspawner.core.gpus.fleet import Fleet
-from gpuspawner.core.gpus.placement import count_all, count_free, grantable, largest_fit, place, used_shares
+from gpuspawner.core.gpus.placement import count_all, count_free, is_grantable, largest_fit, place, used_shares
 from gpuspawner.core.leases.lease import HOLDING, Phase
 
 HALF_USED = {"a100-1": Fraction(1, 2)}
@@ -89,4 +89,4 @@ def test_the_most_that_one_lease_could_get_is_what_one_node_has():
 
 
 def test_only_a_healthy_gpu_that_nobody_foreign_uses_is_given():
-    assert [grantable(gpu(0)), grantable(gpu(0, healthy=False)), grantable(gpu(0, foreign=True))] == [1, 0, 0]
+    assert [is_grantable(gpu(0)), is_grantable(gpu(0, healthy=False)), is_grantable(gpu(0, foreign=True))] == [1, 0, 0]

@@ -7,15 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_builders import A100, GIB, HALF, KINDS, a_lease, a_request, fleet, gpu, slots
 
-from gpuspawner.core.gpus.fleet import Beside, Fleet, NodeName
-from gpuspawner.core.gpus.fragmentation import Ask, Demand, Look
-from gpuspawner.core.gpus.placement import UNKNOWN, beside_left, demand_of, place
+from gpuspawner.core.gpus.fleet import Fleet, HostResources, NodeName
+from gpuspawner.core.gpus.fragmentation import Demand, NodeState, ResourceRequest
+from gpuspawner.core.gpus.placement import UNKNOWN_DEMAND, host_resources_left, place, sample_demand
 from gpuspawner.core.leases.lease import Phase
 
 A = frozenset({"a100"})
 NODE_1, NODE_2 = NodeName("", "node-1"), NodeName("", "node-2")
 ONE_EACH = (gpu(0), gpu(1, node="node-2"))
-WHOLES = Demand({Ask(A, 1.0, 1, 8000, 32 * GIB): 1.0}, {"a100": 8})
+WHOLES = Demand({ResourceRequest(A, 1.0, 1, 8000, 32 * GIB): 1.0}, {"a100": 8})
 
 gpus_of_nodes = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(
     lambda sizes: tuple(
@@ -32,17 +32,17 @@ def cases(draw):
     gpus = draw(gpus_of_nodes)
     used = {one.id: share for one in gpus if (share := draw(shares_used))}
     names = sorted({one.on for one in gpus})
-    left = {name: Beside(draw(st.integers(0, 32)) * 1000, 64 * GIB) for name in names if draw(st.booleans())}
+    left = {name: HostResources(draw(st.integers(0, 32)) * 1000, 64 * GIB) for name in names if draw(st.booleans())}
     tried = tuple(draw(st.permutations([name.node for name in names]))[: draw(st.integers(0, len(names)))])
     kind, count = draw(st.sampled_from([A100, HALF])), draw(st.integers(1, 4))
-    return kind, count, fleet(*gpus), used, tried, left, draw(st.sampled_from([UNKNOWN, WHOLES]))
+    return kind, count, fleet(*gpus), used, tried, left, draw(st.sampled_from([UNKNOWN_DEMAND, WHOLES]))
 
 
 @settings(max_examples=400)
 @given(cases())
 def test_a_placement_fits_and_breaks_no_rule(case):
     kind, count, seen, used, tried, left, demand = case
-    needs = Beside(8000, 32 * GIB)
+    needs = HostResources(8000, 32 * GIB)
 
     def has_room(one):
         return used.get(one.id, 0) + kind.share <= 1
@@ -66,7 +66,7 @@ def test_a_placement_fits_and_breaks_no_rule(case):
 
 
 @settings(max_examples=200)
-@given(gpus_of_nodes, st.lists(st.booleans(), min_size=16, max_size=16), st.sampled_from([UNKNOWN, WHOLES]))
+@given(gpus_of_nodes, st.lists(st.booleans(), min_size=16, max_size=16), st.sampled_from([UNKNOWN_DEMAND, WHOLES]))
 def test_shares_stay_together(gpus, halves, demand):
     used = {one.id: Fraction(1, 2) for one, half in zip(gpus, halves, strict=False) if half}
     (slot,) = place(HALF, 1, fleet(*gpus), used, demand=demand) or (None,)
@@ -78,16 +78,16 @@ def test_shares_stay_together(gpus, halves, demand):
     ("left", "given_gpu"),
     [
         ({}, "a100-0"),
-        ({NODE_1: Beside(2000, 64 * GIB)}, "a100-1"),
-        ({NODE_1: Beside(64000, GIB)}, "a100-1"),
-        ({NODE_1: Beside(2000, 64 * GIB), NODE_2: Beside(3999, 64 * GIB)}, "a100-0"),
-        ({NODE_1: Beside(4000, 8 * GIB)}, "a100-0"),
-        ({NodeName("east", "node-1"): Beside(0, 0)}, "a100-0"),
+        ({NODE_1: HostResources(2000, 64 * GIB)}, "a100-1"),
+        ({NODE_1: HostResources(64000, GIB)}, "a100-1"),
+        ({NODE_1: HostResources(2000, 64 * GIB), NODE_2: HostResources(3999, 64 * GIB)}, "a100-0"),
+        ({NODE_1: HostResources(4000, 8 * GIB)}, "a100-0"),
+        ({NodeName("east", "node-1"): HostResources(0, 0)}, "a100-0"),
     ],
     ids=["unknown", "CPU lacks", "memory lacks", "both lack: better there than nowhere", "just enough", "another's"],
 )
 def test_a_node_that_is_known_to_lack_cpu_or_memory_comes_after_those_that_are_not(left, given_gpu):
-    assert place(A100, 1, fleet(*ONE_EACH), {}, needs=Beside(4000, 8 * GIB), left=left) == slots(given_gpu)
+    assert place(A100, 1, fleet(*ONE_EACH), {}, needs=HostResources(4000, 8 * GIB), left=left) == slots(given_gpu)
 
 
 def test_nodes_of_one_name_in_two_clusters_are_two():
@@ -97,28 +97,28 @@ def test_nodes_of_one_name_in_two_clusters_are_two():
 
 
 def test_what_takes_little_cpu_goes_where_little_is_left():
-    left = {NODE_1: Beside(64000, 512 * GIB), NODE_2: Beside(4000, 512 * GIB)}
-    small, large = Beside(2000, GIB), Beside(16000, GIB)
+    left = {NODE_1: HostResources(64000, 512 * GIB), NODE_2: HostResources(4000, 512 * GIB)}
+    small, large = HostResources(2000, GIB), HostResources(16000, GIB)
     assert place(A100, 1, fleet(*ONE_EACH), {}, needs=small, left=left, demand=WHOLES) == slots("a100-1")
     assert place(A100, 1, fleet(*ONE_EACH), {}, needs=large, left=left, demand=WHOLES) == slots("a100-0")
 
 
 def test_leases_take_what_they_are_guaranteed_of_the_node_that_they_hold_gpus_of():
-    seen = Fleet((gpu(0), gpu(1, node="node-2")), complete=True, beside={NODE_1: Beside(8000, 8 * GIB)})
+    seen = Fleet((gpu(0), gpu(1, node="node-2")), complete=True, host_resources={NODE_1: HostResources(8000, 8 * GIB)})
     request = a_request(cpu_cores=4.0, memory_bytes=4 * GIB, cpu_guarantee_percent=25.0)
     held = a_lease("one", Phase.RUNNING, held=slots("a100-0"), request=request)
     elsewhere = a_lease("two", Phase.RUNNING, held=slots("a100-1"), request=request)
     over = a_lease("three", Phase.ENDED, held=slots("a100-0"), request=request)
     gone = a_lease("four", Phase.RUNNING, held=slots("a100-9"), request=request)
-    assert beside_left(seen, [held, elsewhere, over, gone]) == {NODE_1: Beside(7000, 4 * GIB)}
-    assert seen.beside == {NODE_1: Beside(8000, 8 * GIB)}
+    assert host_resources_left(seen, [held, elsewhere, over, gone]) == {NODE_1: HostResources(7000, 4 * GIB)}
+    assert seen.host_resources == {NODE_1: HostResources(8000, 8 * GIB)}
 
 
 def test_the_demand_is_what_requests_are_a_sample_of():
     requests = [a_request(gpu="half"), a_request(gpu="a100", substitutes=("t4", "gone")), a_request(gpu=None)]
-    demand = demand_of([*requests, a_request(gpu="gone")], KINDS, fleet(gpu(0), gpu(0, pool="t4")))
-    half, whole = Ask(A, 0.5, 1, 2000, GIB), Ask(A | {"t4"}, 1.0, 1, 2000, GIB)
+    demand = sample_demand([*requests, a_request(gpu="gone")], KINDS, fleet(gpu(0), gpu(0, pool="t4")))
+    half, whole = ResourceRequest(A, 0.5, 1, 2000, GIB), ResourceRequest(A | {"t4"}, 1.0, 1, 2000, GIB)
     same = Demand({half: 1.0, whole: 1.0}, {"a100": 1, "t4": 1})
-    for look in (Look("a100", (0.5,), 3000, GIB), Look("t4", (1.0,), 1000, GIB), Look("t4", (1.0,))):
+    for look in (NodeState("a100", (0.5,), 3000, GIB), NodeState("t4", (1.0,), 1000, GIB), NodeState("t4", (1.0,))):
         assert demand.waste(look) == same.waste(look)
-    assert demand.growth(Look("t4", (1.0,)), whole) == same.growth(Look("t4", (1.0,)), whole)
+    assert demand.growth(NodeState("t4", (1.0,)), whole) == same.growth(NodeState("t4", (1.0,)), whole)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.text_fields import plain_text
-from gpuspawner.schedulers.http.answers import Capabilities, Reason
+from gpuspawner.core.text_fields import sanitize_text
+from gpuspawner.schedulers.http.models import Capabilities, Reason
 
 
 @pytest.mark.parametrize(
@@ -18,13 +18,13 @@ from gpuspawner.schedulers.http.answers import Capabilities, Reason
     ],
 )
 def test_what_changes_how_a_text_is_shown_is_left_out(text, shown):
-    assert plain_text(text) == shown
+    assert sanitize_text(text) == shown
 
 
 @given(st.text())
 def test_every_letter_that_is_left_is_one_that_people_see(text):
-    assert plain_text(text).isprintable()
-    assert plain_text(plain_text(text)) == plain_text(text)
+    assert sanitize_text(text).isprintable()
+    assert sanitize_text(sanitize_text(text)) == sanitize_text(text)
 
 
 def test_a_schedulers_words_and_name_reach_no_page_as_they_came():

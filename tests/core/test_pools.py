@@ -6,13 +6,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_builders import A100, GIB, HALF, T4, fleet, gpu
 
-from gpuspawner.core.gpus.fleet import Beside
-from gpuspawner.core.gpus.fragmentation import Ask, Demand
-from gpuspawner.core.gpus.placement import UNKNOWN, free_of, place
+from gpuspawner.core.gpus.fleet import HostResources
+from gpuspawner.core.gpus.fragmentation import Demand, ResourceRequest
+from gpuspawner.core.gpus.placement import UNKNOWN_DEMAND, free_share, place
 from gpuspawner.core.gpus.pools import Pools
 
-A, NEEDS = frozenset({"a100"}), st.builds(Beside, st.integers(0, 12000), st.integers(0, 48 * GIB))
-KNOWN = Demand({Ask(A, 1.0, 1, 8000, 32 * GIB): 3.0, Ask(A, 0.5, 1, 2000, GIB): 1.0, Ask(A, 1.0, 2): 1.0}, {"a100": 9})
+A, NEEDS = frozenset({"a100"}), st.builds(HostResources, st.integers(0, 12000), st.integers(0, 48 * GIB))
+KNOWN = Demand(
+    {
+        ResourceRequest(A, 1.0, 1, 8000, 32 * GIB): 3.0,
+        ResourceRequest(A, 0.5, 1, 2000, GIB): 1.0,
+        ResourceRequest(A, 1.0, 2): 1.0,
+    },
+    {"a100": 9},
+)
 
 
 @st.composite
@@ -31,7 +38,9 @@ def fleets(draw):
         for one in gpus
         if draw(st.booleans())
     }
-    left = {one.on: Beside(draw(st.sampled_from([4000, 16000])), 64 * GIB) for one in gpus if draw(st.booleans())}
+    left = {
+        one.on: HostResources(draw(st.sampled_from([4000, 16000])), 64 * GIB) for one in gpus if draw(st.booleans())
+    }
     return fleet(*gpus), used, left
 
 
@@ -48,7 +57,7 @@ steps = st.lists(
 
 
 @settings(max_examples=300)
-@given(fleets(), steps, st.sampled_from([UNKNOWN, KNOWN]))
+@given(fleets(), steps, st.sampled_from([UNKNOWN_DEMAND, KNOWN]))
 def test_what_is_found_is_what_place_says(case, steps, demand):
     seen, used, left = case
     used, left, pools = dict(used), dict(left), Pools(seen, used, left, demand)
@@ -64,7 +73,7 @@ def test_what_is_found_is_what_place_says(case, steps, demand):
             used[slot.gpu] = used.get(slot.gpu, Fraction(0)) + slot.share
         node = seen.by_id[found[0].gpu].on
         if node in left:
-            left[node] = Beside(left[node].cpu - needs.cpu, left[node].memory - needs.memory)
+            left[node] = HostResources(left[node].cpu - needs.cpu, left[node].memory - needs.memory)
         assert pools.used == used
 
 
@@ -74,4 +83,4 @@ def test_of_a_fleet_that_was_not_seen_whole_nothing_is_found():
 
 
 def test_a_device_with_more_reserved_than_is_free_counts_as_full():
-    assert free_of(gpu(0), {"a100-0": Fraction(3, 2)}) == 0
+    assert free_share(gpu(0), {"a100-0": Fraction(3, 2)}) == 0

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
-from gpuspawner.core.gpus.fleet import Beside, Slot
+from gpuspawner.core.gpus.fleet import HostResources, Slot
 from gpuspawner.core.idle.policies import LifecyclePolicy, PreemptionPolicy
 from gpuspawner.core.idle.verdicts import Streak
 from gpuspawner.core.leases.lease import Phase
@@ -17,15 +17,15 @@ from gpuspawner.core.queue.decisions import decide
 from gpuspawner.core.queue.preemption import (
     HOLD_SECONDS,
     Preemption,
-    State,
-    advanced,
-    kept_for,
-    notice_ends_at,
-    plan,
+    PreemptionState,
+    advance_preemption,
+    notice_end,
+    plan_preemption,
+    preempted_gpus,
     victims,
 )
 from gpuspawner.core.queue.snapshot import Snapshot
-from gpuspawner.core.rules import Account, Notice, Rules, Team
+from gpuspawner.core.rules import Account, EndNotice, Rules, Team
 
 POLICIES = {
     "default": LifecyclePolicy(preemption=PreemptionPolicy(protected_seconds=1800.0, notice_seconds=300.0)),
@@ -69,7 +69,7 @@ def given_up(found):
 
 def told(found, leases, of="claim"):
     """The leases with those under notice that were found."""
-    notice = Notice(of, LATER + 300, "Because.", "root")
+    notice = EndNotice(of, LATER + 300, "Because.", "root")
     return [replace(x, notice=notice) if x.id in names(found) else x for x in leases]
 
 
@@ -77,13 +77,13 @@ FOUR = [gpu(number) for number in range(4)]
 
 
 def test_free_gpus_are_taken_before_anybody_ends():
-    found = plan(claim(2), seen([running("one", "a100-0"), running("two", "a100-1")], FOUR), frozenset())
+    found = plan_preemption(claim(2), seen([running("one", "a100-0"), running("two", "a100-1")], FOUR), frozenset())
     assert (names(found), given_up(found)) == ([], ["a100-2", "a100-3"])
 
 
 def test_what_stops_by_itself_frees_its_gpus_without_anybody_ending():
     stopping = replace(running("one", "a100-0"), phase=Phase.STOPPING)
-    found = plan(claim(1), seen([stopping, running("two", "a100-1")], FOUR[:2]), frozenset())
+    found = plan_preemption(claim(1), seen([stopping, running("two", "a100-1")], FOUR[:2]), frozenset())
     assert (names(found), given_up(found)) == ([], ["a100-0"])
 
 
@@ -132,76 +132,80 @@ def test_a_teams_priority_counts_with_the_templates():
 )
 def test_who_is_never_ended_for_it(lease):
     mine = claim(account=Account("", "claimant born"))
-    assert plan(mine, seen([lease], FOUR[:1]), frozenset()) is None
+    assert plan_preemption(mine, seen([lease], FOUR[:1]), frozenset()) is None
 
 
 def test_protection_ends_to_the_second():
-    assert names(plan(claim(), seen([running("one", "a100-0", asked_at=LATER - 1800)], FOUR[:1]), frozenset())) == [
-        "one"
-    ]
+    assert names(
+        plan_preemption(claim(), seen([running("one", "a100-0", asked_at=LATER - 1800)], FOUR[:1]), frozenset())
+    ) == ["one"]
 
 
 def test_several_gpus_come_from_one_node_where_one_workspace_needs_them():
     gpus = [gpu(0, node="n1"), gpu(1, node="n1"), gpu(2, node="n2"), gpu(3, node="n2")]
     leases = [running("a", "a100-0", idle=900), running("b", "a100-1"), running("c", "a100-2", idle=800)]
     leases += [running("d", "a100-3", idle=100)]
-    assert names(plan(claim(2), seen(leases, gpus), frozenset())) == ["c", "d"]
-    assert names(plan(claim(2, one_node=False), seen(leases, gpus), frozenset())) == ["a", "c"]
-    assert plan(claim(3), seen(leases, gpus), frozenset()) is None
+    assert names(plan_preemption(claim(2), seen(leases, gpus), frozenset())) == ["c", "d"]
+    assert names(plan_preemption(claim(2, one_node=False), seen(leases, gpus), frozenset())) == ["a", "c"]
+    assert plan_preemption(claim(3), seen(leases, gpus), frozenset()) is None
     twins = [gpu(0, node="n1", cluster="east"), gpu(1, node="n1", cluster="west")]
-    assert plan(claim(2), seen(leases[:2], twins), frozenset()) is None, "nodes of one name in two clusters are two"
+    assert plan_preemption(claim(2), seen(leases[:2], twins), frozenset()) is None, (
+        "nodes of one name in two clusters are two"
+    )
 
 
 def test_halves_of_one_gpu_are_freed_together_where_a_whole_is_needed():
     leases = [
         running(name, at, share=Fraction(1, 2)) for name, at in (("b", "a100-0"), ("c", "a100-0"), ("a", "a100-1"))
     ]
-    found = plan(claim(1), seen(leases, FOUR[:2]), frozenset())
+    found = plan_preemption(claim(1), seen(leases, FOUR[:2]), frozenset())
     assert (names(found), given_up(found)) == (["a"], ["a100-1"])
     young = [leases[0], leases[1], replace(leases[2], running_at=LATER - 60)]
-    assert names(plan(claim(1), seen(young, FOUR[:2]), frozenset())) == ["b", "c"]
-    half = plan(claim(1, kind="half"), seen(leases[:2], FOUR[:1]), frozenset())
+    assert names(plan_preemption(claim(1), seen(young, FOUR[:2]), frozenset())) == ["b", "c"]
+    half = plan_preemption(claim(1, kind="half"), seen(leases[:2], FOUR[:1]), frozenset())
     assert (len(names(half)), half.slots) == (1, slots("a100-0", share=Fraction(1, 2)))
 
 
 def test_one_workspace_ends_rather_than_two_where_nothing_else_tells_them_apart():
     leases = [running("a", "a100-0"), running("b", "a100-1"), running("c", "a100-2", "a100-3")]
-    assert names(plan(claim(2), seen(leases, FOUR), frozenset())) == ["c"]
-    assert names(plan(claim(1), seen(leases, FOUR), frozenset())) == ["a"]
+    assert names(plan_preemption(claim(2), seen(leases, FOUR), frozenset())) == ["c"]
+    assert names(plan_preemption(claim(1), seen(leases, FOUR), frozenset())) == ["a"]
 
 
 def test_what_is_kept_for_another_claim_is_not_taken():
     other = claim(1, id="other", slots=slots("a100-1"))
-    found = plan(claim(1), seen([running("one", "a100-0")], FOUR[:2], kept=(kept_for(other),)), frozenset())
+    found = plan_preemption(
+        claim(1), seen([running("one", "a100-0")], FOUR[:2], kept=(preempted_gpus(other),)), frozenset()
+    )
     assert (names(found), given_up(found)) == (["one"], ["a100-0"])
 
 
 def test_what_another_victim_frees_beyond_its_claims_need_serves_the_next_without_a_victim():
     other = claim(1, id="other", slots=slots("a100-0"))
-    both = running("one", "a100-0", "a100-1", notice=Notice("other", LATER + 300, "Because.", "root"))
-    world = seen([both, running("two", "a100-2")], FOUR[:3], kept=(kept_for(other),))
-    found = plan(claim(1), world, frozenset())
+    both = running("one", "a100-0", "a100-1", notice=EndNotice("other", LATER + 300, "Because.", "root"))
+    world = seen([both, running("two", "a100-2")], FOUR[:3], kept=(preempted_gpus(other),))
+    found = plan_preemption(claim(1), world, frozenset())
     assert (names(found), given_up(found)) == ([], ["a100-1"])
-    assert names(plan(claim(2), world, frozenset())) == ["two"]
+    assert names(plan_preemption(claim(2), world, frozenset())) == ["two"]
 
 
 def test_gpus_that_come_free_elsewhere_spare_who_is_under_notice():
     leases = [running("one", "a100-0"), running("two", "b-0")]
     gpus = [gpu(0), gpu(1, node="n2")]
     busy = running("two", "a100-1", asked_at=LATER - 60)
-    first = plan(claim(1), seen([leases[0], busy], gpus), frozenset())
+    first = plan_preemption(claim(1), seen([leases[0], busy], gpus), frozenset())
     assert names(first) == ["one"]
-    again = plan(claim(1, slots=first.slots), seen(told(first, [leases[0]]), gpus), frozenset())
+    again = plan_preemption(claim(1, slots=first.slots), seen(told(first, [leases[0]]), gpus), frozenset())
     assert (names(again), given_up(again)) == ([], ["a100-1"])
 
 
 def test_all_end_at_once_after_the_longest_notice_and_not_before_they_are_needed():
     two = [running("one", "a100-0"), running("two", "a100-1", request=a_request("two", policy="long"))]
     world = seen(two, FOUR)
-    assert notice_ends_at(two[:1], world, None) == LATER + 300
-    assert notice_ends_at(two, world, None) == LATER + 900
-    assert notice_ends_at(two, world, LATER + 60) == LATER + 900, "the notice always wins"
-    assert notice_ends_at(two, world, LATER + 7200) == LATER + 7200
+    assert notice_end(two[:1], world, None) == LATER + 300
+    assert notice_end(two, world, None) == LATER + 900
+    assert notice_end(two, world, LATER + 60) == LATER + 900, "the notice always wins"
+    assert notice_end(two, world, LATER + 7200) == LATER + 7200
 
 
 # What becomes of a claim
@@ -210,21 +214,21 @@ def test_all_end_at_once_after_the_longest_notice_and_not_before_they_are_needed
 def test_it_is_held_once_all_are_free_and_lapses_after_its_time():
     mine = claim(2, slots=slots("a100-0", "a100-1"), ends_at=LATER + 300)
     ends = replace(running("one", "a100-0"), phase=Phase.STOPPING)
-    assert advanced(mine, seen([ends], FOUR)).state is State.COMING
-    held = advanced(mine, seen([], FOUR))
-    assert (held.state, held.free_at, held.kept_until) == (State.HELD, LATER, LATER + HOLD_SECONDS)
-    assert advanced(held, seen([], FOUR, now=LATER + HOLD_SECONDS - 1)) == held
-    lapsed = advanced(held, seen([], FOUR, now=LATER + HOLD_SECONDS))
-    assert (lapsed.state, lapsed.over_at) == (State.LAPSED, LATER + HOLD_SECONDS)
-    until = advanced(replace(held, hold_until=LATER + 60), seen([], FOUR, now=LATER + 60))
-    assert until.state is State.LAPSED
+    assert advance_preemption(mine, seen([ends], FOUR)).state is PreemptionState.COMING
+    held = advance_preemption(mine, seen([], FOUR))
+    assert (held.state, held.free_at, held.kept_until) == (PreemptionState.HELD, LATER, LATER + HOLD_SECONDS)
+    assert advance_preemption(held, seen([], FOUR, now=LATER + HOLD_SECONDS - 1)) == held
+    lapsed = advance_preemption(held, seen([], FOUR, now=LATER + HOLD_SECONDS))
+    assert (lapsed.state, lapsed.over_at) == (PreemptionState.LAPSED, LATER + HOLD_SECONDS)
+    until = advance_preemption(replace(held, hold_until=LATER + 60), seen([], FOUR, now=LATER + 60))
+    assert until.state is PreemptionState.LAPSED
 
 
 def test_it_keeps_nothing_without_a_bound_also_where_its_gpus_never_come_free():
     mine = claim(1, slots=slots("a100-0"), ends_at=LATER + 300)
     busy = running("one", "a100-0")
-    assert advanced(mine, seen([busy], FOUR, now=LATER + 299 + HOLD_SECONDS)).state is State.COMING
-    assert advanced(mine, seen([busy], FOUR, now=LATER + 300 + HOLD_SECONDS)).state is State.LAPSED
+    assert advance_preemption(mine, seen([busy], FOUR, now=LATER + 299 + HOLD_SECONDS)).state is PreemptionState.COMING
+    assert advance_preemption(mine, seen([busy], FOUR, now=LATER + 300 + HOLD_SECONDS)).state is PreemptionState.LAPSED
 
 
 def test_whoever_is_outside_may_begin_to_use_them_and_nobody_else_ends_for_it():
@@ -232,21 +236,24 @@ def test_whoever_is_outside_may_begin_to_use_them_and_nobody_else_ends_for_it():
     foreign = [replace(FOUR[0], foreign=True), FOUR[1]]
     leases = [running("one", "a100-1")]
     world = seen(leases, foreign, others=(Slot("a100-0"),))
-    assert (names(plan(mine, world, frozenset())), given_up(plan(mine, world, frozenset()))) == ([], ["a100-0"])
-    assert advanced(mine, world).state is State.HELD
+    assert (names(plan_preemption(mine, world, frozenset())), given_up(plan_preemption(mine, world, frozenset()))) == (
+        [],
+        ["a100-0"],
+    )
+    assert advance_preemption(mine, world).state is PreemptionState.HELD
 
 
 def test_what_its_account_is_granted_of_them_counts_no_more():
     mine = claim(2, account=Account("vision", ""), slots=slots("a100-0", "a100-1"))
     one = a_lease("x", Phase.STARTING, asked_at=LATER, held=slots("a100-0"), request=a_request(team="vision"))
-    rest = advanced(mine, seen([one], FOUR))
-    assert (rest.count, rest.slots, rest.state) == (1, slots("a100-1"), State.HELD)
+    rest = advance_preemption(mine, seen([one], FOUR))
+    assert (rest.count, rest.slots, rest.state) == (1, slots("a100-1"), PreemptionState.HELD)
     two = replace(one, id="y", slots=slots("a100-1"))
-    assert advanced(rest, seen([one, two], FOUR)).state is State.CLAIMED
+    assert advance_preemption(rest, seen([one, two], FOUR)).state is PreemptionState.CLAIMED
     earlier = replace(one, granted_at=LATER - 60)
-    assert advanced(mine, seen([earlier], FOUR)).count == 2, "it had that before"
+    assert advance_preemption(mine, seen([earlier], FOUR)).count == 2, "it had that before"
     stranger = replace(one, request=a_request(team="speech"))
-    assert advanced(mine, seen([stranger], FOUR)).count == 2
+    assert advance_preemption(mine, seen([stranger], FOUR)).count == 2
 
 
 # Properties
@@ -303,7 +310,7 @@ def test_no_set_of_workspaces_would_have_been_cheaper(case):
     ranked = [x.id for x in victims(mine, world, over)]
     sets = chain.from_iterable(combinations(range(len(ranked)), size) for size in range(len(ranked) + 1))
     costs = [sum(2**rank for rank in one) for one in sets if covered(mine, world, {ranked[rank] for rank in one})]
-    found = plan(mine, world, over)
+    found = plan_preemption(mine, world, over)
     assert (found is None) == (not costs)
     if found is not None:
         assert sum(2 ** ranked.index(name) for name in names(found)) == min(costs)
@@ -314,7 +321,7 @@ def test_no_set_of_workspaces_would_have_been_cheaper(case):
 @settings(max_examples=300)
 def test_preemption_is_bounded_without_any_one_of_its_victims_it_would_not_be_covered(case):
     mine, world, over = case
-    found = plan(mine, world, over)
+    found = plan_preemption(mine, world, over)
     if found is None:
         return
     assert covered(mine, world, set(names(found)))
@@ -330,12 +337,12 @@ def test_preemption_is_bounded_without_any_one_of_its_victims_it_would_not_be_co
 @settings(max_examples=300)
 def test_preemption_is_stable_asking_again_takes_nobody_else(case, data):
     mine, world, over = case
-    found = plan(mine, world, over)
+    found = plan_preemption(mine, world, over)
     if found is None:
         return
     mine = replace(mine, slots=found.slots)
     leases = told(found, world.leases)
-    again = plan(mine, replace(world, leases=tuple(leases)), over)
+    again = plan_preemption(mine, replace(world, leases=tuple(leases)), over)
     assert (again.slots, set(names(again))) == (found.slots, set(names(found)))
     # They end one by one, and meanwhile others turn idle, or grow old enough to be ended.
     for name in names(found):
@@ -344,7 +351,7 @@ def test_preemption_is_stable_asking_again_takes_nobody_else(case, data):
             replace(x, streak=Streak(idle_seconds=data.draw(st.sampled_from([0.0, 9000.0])))) if not x.notice else x
             for x in leases
         ]
-        again = plan(mine, replace(world, leases=tuple(leases), now=LATER + 7200), over)
+        again = plan_preemption(mine, replace(world, leases=tuple(leases), now=LATER + 7200), over)
         assert set(names(again)) <= set(names(found)) - {name}
 
 
@@ -354,7 +361,7 @@ def test_others_who_waited_before_do_not_keep_what_is_kept_for_a_claimant():
         a_lease(user, asked_at=NOW + number, user=user, request=a_request(user))
         for number, user in enumerate(("alice", "carol"))
     )
-    decision = decide(seen([first, claimant], FOUR[:1], kept=(kept_for(mine),)))
+    decision = decide(seen([first, claimant], FOUR[:1], kept=(preempted_gpus(mine),)))
     assert [grant.claim.id for grant in decision.grants] == ["carol"]
     assert decision.held_back["alice"].rule == "stronger claim"
 
@@ -363,13 +370,13 @@ def test_a_node_that_would_lack_cpu_for_the_request_is_taken_only_where_no_other
     gpus = [gpu(0), gpu(1, node="node-2")]
     leases = [running("young", "a100-0", asked_at=NOW + 60), running("old", "a100-1")]
     waits = a_lease("waits", user="w", request=a_request("w", cpu_cores=8.0))
-    small = {gpus[0].on: Beside(4000, 2**40), gpus[1].on: Beside(16000, 2**40)}
+    small = {gpus[0].on: HostResources(4000, 2**40), gpus[1].on: HostResources(16000, 2**40)}
 
-    def ended(beside):
-        there = replace(fleet(*gpus), beside=beside)
+    def ended(host_resources):
+        there = replace(fleet(*gpus), host_resources=host_resources)
         now = replace(seen([*leases, waits], gpus), fleet=there)
-        return names(plan(claim(lease="waits"), now, frozenset()))
+        return names(plan_preemption(claim(lease="waits"), now, frozenset()))
 
     assert ended({}) == ["young"]
     assert ended(small) == ["old"]
-    assert ended({node: Beside(4000, 2**40) for node in small}) == ["young"]
+    assert ended({node: HostResources(4000, 2**40) for node in small}) == ["young"]

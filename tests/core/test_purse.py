@@ -10,10 +10,10 @@ from lease_builders import A100, HALF, KINDS, a_lease, a_request, fleet, gpu
 from gpuspawner.core.calendar import Per
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.decisions import decide
-from gpuspawner.core.queue.estimates import queue_places
+from gpuspawner.core.queue.estimates import queue_positions
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
-from gpuspawner.core.quotas.budgets import Purse
-from gpuspawner.core.rules import Account, Accounts, Budget, Quota, Rate, Rules, Used, Whom
+from gpuspawner.core.quotas.budgets import ClaimBudgets
+from gpuspawner.core.rules import Account, Accounts, Budget, BudgetUnit, Quota, QuotaScope, Rate, Rules
 
 HOUR = 3600
 ZURICH = ZoneInfo("Europe/Zurich")
@@ -22,7 +22,9 @@ NOW = MONDAY - 2 * HOUR
 
 
 def each(hard):
-    return Quota("each-user", Whom.EACH_USER, budgets=(Budget(Used.GPU_HOURS, Per.WEEK, hard=Fraction(hard)),))
+    return Quota(
+        "each-user", QuotaScope.EACH_USER, budgets=(Budget(BudgetUnit.GPU_HOURS, Per.WEEK, hard=Fraction(hard)),)
+    )
 
 
 def waits(name, user, count=1, hours=8, gpu="a100"):
@@ -30,7 +32,7 @@ def waits(name, user, count=1, hours=8, gpu="a100"):
 
 
 def seen(*leases, hard=10, used=0, **changes):
-    charged = {(Account("", "alice born"), Used.GPU_HOURS, Per.WEEK): Fraction(used)}
+    charged = {(Account("", "alice born"), BudgetUnit.GPU_HOURS, Per.WEEK): Fraction(used)}
     rules = Rules(quotas=(each(hard),), timezone="Europe/Zurich", contact="gpu@example.org")
     gpus = fleet(gpu(0), gpu(1))
     return Snapshot(NOW, KINDS, leases, gpus, rules=rules, accounts=Accounts(charged), **changes)
@@ -69,20 +71,20 @@ def test_another_kind_that_the_budget_leaves_is_taken():
 @pytest.mark.parametrize(("used", "hours", "held"), [(9.8, 8, False), (9.9, 8, True)], ids=["12 min", "6 min"])
 def test_less_than_ten_minutes_is_too_little(used, hours, held):
     claim = claim_of(waits("a", "alice", hours=hours))
-    assert (Purse(seen(used=used)).held_back(claim, A100) is not None) is held
-    assert Purse(seen(used=used)).held_back(claim, HALF) is None
+    assert (ClaimBudgets(seen(used=used)).held_back(claim, A100) is not None) is held
+    assert ClaimBudgets(seen(used=used)).held_back(claim, HALF) is None
 
 
 def test_a_short_request_needs_no_ten_minutes():
     claim = claim_of(a_lease("a", user="alice", request=a_request("alice", lifetime_seconds=300)))
-    assert Purse(seen(used=9.9)).held_back(claim, A100) is None
+    assert ClaimBudgets(seen(used=9.9)).held_back(claim, A100) is None
 
 
 def test_it_is_estimated_to_start_when_the_period_renews():
     snapshot = seen(waits("a", "alice"), waits("b", "bob"), used=10)
-    places = queue_places(snapshot)
+    places = queue_positions(snapshot)
     assert MONDAY - NOW in {places["a"].likely_seconds, places["a"].unchanged_seconds}
-    purse = Purse(snapshot)
+    purse = ClaimBudgets(snapshot)
     assert purse.opens_at(claim_of(waits("a", "alice")), (A100,)) == MONDAY
     assert purse.opens_at(claim_of(waits("b", "bob")), (A100,)) == NOW
     assert purse.opens_at(claim_of(waits("b", "bob")), ()) == NOW
@@ -90,7 +92,7 @@ def test_it_is_estimated_to_start_when_the_period_renews():
 
 def test_without_budgets_nothing_is_counted():
     running = a_lease("r", Phase.RUNNING, rate=Rate(Fraction(1)))
-    purse = Purse(Snapshot(NOW, KINDS, (running,)))
+    purse = ClaimBudgets(Snapshot(NOW, KINDS, (running,)))
     claim = claim_of(waits("a", "alice"))
     purse.take(claim, A100)
     assert purse.held_back(claim, A100) is None

@@ -15,7 +15,7 @@ from gpuspawner.core.idle.verdicts import Streak
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
 from gpuspawner.core.queue import forecasts
 from gpuspawner.core.queue.decisions import decide
-from gpuspawner.core.queue.estimates import queue_places
+from gpuspawner.core.queue.estimates import queue_positions
 from gpuspawner.core.queue.snapshot import LEAST_WAIT_SECONDS, Snapshot, claim_of
 
 TWO = fleet(gpu(0), gpu(1))
@@ -135,7 +135,7 @@ def test_a_kind_that_left_the_catalog_is_its_own_pool():
 
 
 def place(lease, leases, seen=TWO, others=()):
-    return queue_places(Snapshot(NOW, KINDS, tuple(leases), seen, tuple(others)), claim_of(lease))[lease.id]
+    return queue_positions(Snapshot(NOW, KINDS, tuple(leases), seen, tuple(others)), claim_of(lease))[lease.id]
 
 
 def estimate(lease, leases, seen=TWO, others=()):
@@ -274,12 +274,12 @@ def test_grants_fit_keep_the_order_and_agree_with_what_people_were_told(world, h
         assert len({slot.gpu for slot in got}) == claim.request.count
         assert len({g.node for g in seen.gpus if g.id in {slot.gpu for slot in got}}) <= 1
         for kept in decision.reservations:  # it is given to nobody behind who does not end before it is needed
-            behind = all(order.index(claim.id) > order.index(name) for name in kept.whom)
+            behind = all(order.index(claim.id) > order.index(name) for name in kept.claim_ids)
             behind = behind and (kept.at is None or NOW + claim.request.lifetime_seconds > kept.at)
             on_both = used_shares((), (*got, *kept.slots)) if behind else {}
             assert all(share <= 1 for share in on_both.values())
     # Once somebody of a pool is neither granted nor passed over, GPUs are kept for the first who is not.
-    kept_for = {name for kept in decision.reservations for name in kept.whom}
+    kept_for = {name for kept in decision.reservations for name in kept.claim_ids}
     waiting = set()
     for lease in sorted(line, key=lambda x: (x.asked_at, x.id)):
         pool = pool_of(lease, KINDS)
@@ -293,7 +293,7 @@ def test_grants_fit_keep_the_order_and_agree_with_what_people_were_told(world, h
             assert (lease.id in kept_for) == (pool not in waiting)
             waiting.add(pool)
     numbers = {}
-    places = queue_places(Snapshot(NOW, KINDS, (*holders, *line), seen))
+    places = queue_positions(Snapshot(NOW, KINDS, (*holders, *line), seen))
     for lease in line:
         there = places[lease.id]
         assert there == place(lease, [*holders, *line], seen)
@@ -325,7 +325,7 @@ def test_one_pass_answers_for_everybody_and_grows_with_the_queue_alone(monkeypat
         line = [waits(f"w{i:03}", i, gpu=("a100", "half")[i % 2]) for i in range(waiting)]
         seen = fleet(*(gpu(i) for i in range(waiting)))
         decisions.clear()
-        places = queue_places(Snapshot(NOW, KINDS, (*held, *line), seen))
+        places = queue_positions(Snapshot(NOW, KINDS, (*held, *line), seen))
         count = len(decisions)
         assert [places[x.id] for x in line[::7]] == [place(x, [*held, *line], seen) for x in line[::7]]
         return count

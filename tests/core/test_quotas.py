@@ -12,17 +12,17 @@ from lease_builders import GIB, KINDS, NOW, a_lease, a_request, fleet, gpu, slot
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.core.queue.decisions import decide
-from gpuspawner.core.queue.index import KeptHoldings
+from gpuspawner.core.queue.index import QuotaUsageCache
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
-from gpuspawner.core.quotas.limits import Who, line_words
-from gpuspawner.core.quotas.usage import Tally, check_quotas, holdings_of
-from gpuspawner.core.rules import Account, Limit, Quota, QuotaGrant, Rules, What, Whom
+from gpuspawner.core.quotas.limits import Requester, limit_line
+from gpuspawner.core.quotas.usage import QuotaTally, check_quotas, quota_usage_of
+from gpuspawner.core.rules import Account, Limit, LimitedResource, Quota, QuotaGrant, QuotaScope, Rules
 from gpuspawner.core.units import show_time
 
 ids = count()
 
 
-def quota(whom, subject="", what=What.GPUS, kind="", soft=None, hard=None, name="", **more):
+def quota(whom, subject="", what=LimitedResource.GPUS, kind="", soft=None, hard=None, name="", **more):
     limit = Limit(what, kind, *(None if x is None else Fraction(x) for x in (soft, hard)))
     return Quota(name or f"{whom.name} {subject}".strip(), whom, subject, (limit,), **more)
 
@@ -52,8 +52,8 @@ def refused(claim, leases, *quotas, **more):
     return str(refusal or "")
 
 
-EACH4 = quota(Whom.EACH_USER, hard=4)
-TEAM4 = quota(Whom.TEAM, "vision", hard=4)
+EACH4 = quota(QuotaScope.EACH_USER, hard=4)
+TEAM4 = quota(QuotaScope.TEAM, "vision", hard=4)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ TEAM4 = quota(Whom.TEAM, "vision", hard=4)
 )
 def test_a_hard_quota_refuses_with_both_quantities_and_the_next_step(held, asked, hard, message):
     claim = asks(gpu="a100" if asked else None, number=asked)
-    told = refused(claim, [has(number=held)] if held else [], quota(Whom.EACH_USER, hard=hard))
+    told = refused(claim, [has(number=held)] if held else [], quota(QuotaScope.EACH_USER, hard=hard))
     assert told.startswith(message)
     assert bool(told) is bool(message)
 
@@ -101,8 +101,8 @@ def test_a_quota_is_a_users_whatever_the_name():
 
 
 def test_the_most_specific_entry_for_users_is_in_force_and_all_others_besides():
-    of_team, of_alice = quota(Whom.EACH_OF_TEAM, "vision", hard=6), quota(Whom.USER, "alice", hard=1)
-    everybody = quota(Whom.EVERYBODY, hard=5)
+    of_team, of_alice = quota(QuotaScope.EACH_OF_TEAM, "vision", hard=6), quota(QuotaScope.USER, "alice", hard=1)
+    everybody = quota(QuotaScope.EVERYBODY, hard=5)
     held = [has("bob", "vision", number=4)]
     assert not refused(asks("bob"), held, EACH4, of_team), "what a more specific entry binds counts there alone"
     assert refused(asks("bob", number=5), held, EACH4, of_team), "each user's"
@@ -117,25 +117,39 @@ def test_the_most_specific_entry_for_users_is_in_force_and_all_others_besides():
 @pytest.mark.parametrize(
     ("what", "kind", "hard", "mine", "asked", "words"),
     [
-        (What.KIND, "a100", 2, has(number=2), asks(), "GPUs: 1 A100 80 GB asked; allowed: 2 A100 80 GB per user"),
-        (What.KIND, "t4", 2, has(number=2), asks(), ""),
-        (What.KIND, "half", 1, has(number=1), asks(gpu="half"), ""),
-        (What.GPUS, "", 1, has(gpu="half"), asks(gpu="half", number=2), "Ask for 1, or"),
-        (What.GPUS, "", 1, has(gpu="half"), asks(gpu="half"), ""),
-        (What.WORKSPACES, "", 1, has(gpu=None, number=0), asks(), "workspaces: 1 workspace asked; allowed: 1 work"),
         (
-            What.CPU,
+            LimitedResource.KIND,
+            "a100",
+            2,
+            has(number=2),
+            asks(),
+            "GPUs: 1 A100 80 GB asked; allowed: 2 A100 80 GB per user",
+        ),
+        (LimitedResource.KIND, "t4", 2, has(number=2), asks(), ""),
+        (LimitedResource.KIND, "half", 1, has(number=1), asks(gpu="half"), ""),
+        (LimitedResource.GPUS, "", 1, has(gpu="half"), asks(gpu="half", number=2), "Ask for 1, or"),
+        (LimitedResource.GPUS, "", 1, has(gpu="half"), asks(gpu="half"), ""),
+        (
+            LimitedResource.WORKSPACES,
+            "",
+            1,
+            has(gpu=None, number=0),
+            asks(),
+            "workspaces: 1 workspace asked; allowed: 1 work",
+        ),
+        (
+            LimitedResource.CPU,
             "",
             3,
             has(),
             asks(),
             "CPU cores: 2 CPU asked; allowed: 3 CPU per user, of which you use or wait for 2.",
         ),
-        (What.MEMORY, "", 3 * GIB, has(), asks(memory_bytes=4 * GIB), "Ask for 2 GiB memory, or"),
+        (LimitedResource.MEMORY, "", 3 * GIB, has(), asks(memory_bytes=4 * GIB), "Ask for 2 GiB memory, or"),
     ],
 )
 def test_each_thing_is_counted_as_it_is_called(what, kind, hard, mine, asked, words):
-    told = refused(asked, [mine], quota(Whom.EACH_USER, what=what, kind=kind, hard=hard))
+    told = refused(asked, [mine], quota(QuotaScope.EACH_USER, what=what, kind=kind, hard=hard))
     assert words in told
     assert bool(told) is bool(words)
 
@@ -155,13 +169,15 @@ def test_what_others_of_a_team_have_filled_is_waited_for_or_refused_where_it_say
 
 def test_who_waits_for_a_quota_reads_both_quantities_and_the_next_step():
     held = [has("bob", "vision", number=3)]
-    bar = Tally(seen_by(held, TEAM4, contact="gpu-team@example.org")).bar(asks(team="vision", number=2), KINDS["a100"])
+    bar = QuotaTally(seen_by(held, TEAM4, contact="gpu-team@example.org")).bar(
+        asks(team="vision", number=2), KINDS["a100"]
+    )
     assert bar.words.startswith("2 GPUs asked; team vision has 3 of 4 in use. Ask for 1, or wait until a colleague")
     assert bar.words.endswith("Raising it: gpu-team@example.org.")
-    assert (bar.rule, bar.frees_at) == ("quota TEAM vision", NOW + 3600)
+    assert (bar.rule, bar.clears_at) == ("quota TEAM vision", NOW + 3600)
 
 
-def grant(account, amount=2, since=NOW, until=NOW + 1, what=What.GPUS, kind=""):
+def grant(account, amount=2, since=NOW, until=NOW + 1, what=LimitedResource.GPUS, kind=""):
     return QuotaGrant("g", account, what, Fraction(amount), since, until, kind)
 
 
@@ -172,7 +188,7 @@ def grant(account, amount=2, since=NOW, until=NOW + 1, what=What.GPUS, kind=""):
         (grant(Account("", "bob born")), False),
         (grant(Account("", "alice born"), since=NOW + 1, until=NOW + 2), False),
         (grant(Account("", "alice born"), since=NOW - 2, until=NOW), False),
-        (grant(Account("", "alice born"), what=What.WORKSPACES), False),
+        (grant(Account("", "alice born"), what=LimitedResource.WORKSPACES), False),
         (grant(Account("vision", "")), False),
     ],
 )
@@ -183,16 +199,19 @@ def test_a_grant_raises_the_limits_of_whom_it_is_for_while_it_lasts(given_to, ra
 @pytest.mark.parametrize(
     ("bound", "words"),
     [
-        (quota(Whom.EACH_USER, hard=4), "2 of 4 GPUs, 1 waited for"),
-        (quota(Whom.EACH_USER, soft=2, hard=4), "2 of 2 GPUs (up to 4 while free), 1 waited for"),
-        (quota(Whom.EACH_USER, soft=4, hard=4), "2 of 4 GPUs, 1 waited for"),
-        (quota(Whom.EACH_USER, soft=2), "2 of 2 GPUs (more while free), 1 waited for"),
-        (quota(Whom.EACH_USER), ""),
-        (quota(Whom.EACH_OF_TEAM, "vision", hard=4), "2 of 4 GPUs for team vision"),
-        (quota(Whom.TEAM, "vision", hard=16), "team vision: 5 of 16 GPUs"),
-        (quota(Whom.EVERYBODY, soft=8, hard=9), "all together: 5 of 8 GPUs (up to 9 while free)"),
-        (quota(Whom.EACH_USER, what=What.MEMORY, hard=64 * GIB), "2 GiB of 64 GiB memory, 1 GiB waited for"),
-        (quota(Whom.TEAM, "speech", hard=1), None),
+        (quota(QuotaScope.EACH_USER, hard=4), "2 of 4 GPUs, 1 waited for"),
+        (quota(QuotaScope.EACH_USER, soft=2, hard=4), "2 of 2 GPUs (up to 4 while free), 1 waited for"),
+        (quota(QuotaScope.EACH_USER, soft=4, hard=4), "2 of 4 GPUs, 1 waited for"),
+        (quota(QuotaScope.EACH_USER, soft=2), "2 of 2 GPUs (more while free), 1 waited for"),
+        (quota(QuotaScope.EACH_USER), ""),
+        (quota(QuotaScope.EACH_OF_TEAM, "vision", hard=4), "2 of 4 GPUs for team vision"),
+        (quota(QuotaScope.TEAM, "vision", hard=16), "team vision: 5 of 16 GPUs"),
+        (quota(QuotaScope.EVERYBODY, soft=8, hard=9), "all together: 5 of 8 GPUs (up to 9 while free)"),
+        (
+            quota(QuotaScope.EACH_USER, what=LimitedResource.MEMORY, hard=64 * GIB),
+            "2 GiB of 64 GiB memory, 1 GiB waited for",
+        ),
+        (quota(QuotaScope.TEAM, "speech", hard=1), None),
     ],
 )
 def test_a_line_says_what_is_used_of_a_limit_and_what_may_be(bound, words):
@@ -203,23 +222,25 @@ def test_a_line_says_what_is_used_of_a_limit_and_what_may_be(bound, words):
         has("bob", "vision", number=3),
         has("bob", "vision", phase=Phase.QUEUED),
     ]
-    lines = Tally(seen_by(leases, bound)).uses(Who("alice", "alice born", "vision"))
-    assert [line_words(*one, KINDS) for one in lines] == ([] if words is None else [words])
+    lines = QuotaTally(seen_by(leases, bound)).uses(Requester("alice", "alice born", "vision"))
+    assert [limit_line(*one, KINDS) for one in lines] == ([] if words is None else [words])
 
 
 def test_soft_limits_are_a_share_that_is_told_and_passed():
-    soft = quota(Whom.EACH_USER, soft=2)
-    third, tally = asks(), Tally(seen_by([has(number=2)], soft))
+    soft = quota(QuotaScope.EACH_USER, soft=2)
+    third, tally = asks(), QuotaTally(seen_by([has(number=2)], soft))
     assert not refused(third, [has(number=2)], soft)
     assert tally.share_words(third, KINDS["a100"]) == "This is your 3rd GPU; your share is 2."
     assert not tally.is_guaranteed(third, KINDS["a100"])
     assert tally.share_words(asks("bob", number=2), KINDS["a100"]) == ""
     assert tally.is_guaranteed(asks("bob", number=2), KINDS["a100"])
     assert "With this you would have 3 GPUs; your share is 2." in tally.share_words(asks("b", number=3), KINDS["a100"])
-    team = quota(Whom.TEAM, "vision", soft=2)
-    words = Tally(seen_by([has("b", "vision", number=2)], team)).share_words(asks(team="vision"), KINDS["a100"])
+    team = quota(QuotaScope.TEAM, "vision", soft=2)
+    words = QuotaTally(seen_by([has("b", "vision", number=2)], team)).share_words(asks(team="vision"), KINDS["a100"])
     assert words == "With this team vision would have 3 GPUs; the share is 2."
-    assert not Tally(seen_by([])).is_guaranteed(asks(), KINDS["a100"]), "without a soft limit nothing is guaranteed"
+    assert not QuotaTally(seen_by([])).is_guaranteed(asks(), KINDS["a100"]), (
+        "without a soft limit nothing is guaranteed"
+    )
 
 
 def test_what_is_held_back_keeps_no_gpu_from_others_and_nobody_passes_in_its_quota():
@@ -238,7 +259,7 @@ def test_what_is_held_back_keeps_no_gpu_from_others_and_nobody_passes_in_its_quo
 
 
 def test_a_template_without_a_gpu_waits_for_cpu_too():
-    cpu = quota(Whom.EVERYBODY, what=What.CPU, hard=3)
+    cpu = quota(QuotaScope.EVERYBODY, what=LimitedResource.CPU, hard=3)
     waiting = has(gpu=None, phase=Phase.QUEUED)
     decision = decide(seen_by([has("bob", gpu=None), waiting], cpu))
     assert (decision.grants, decision.held_back[waiting.id].rule) == ((), "quota EVERYBODY")
@@ -246,14 +267,14 @@ def test_a_template_without_a_gpu_waits_for_cpu_too():
 
 LIMITS = st.builds(
     quota,
-    st.sampled_from([Whom.EACH_USER, Whom.EVERYBODY]),
-    what=st.sampled_from([What.GPUS, What.WORKSPACES, What.CPU]),
+    st.sampled_from([QuotaScope.EACH_USER, QuotaScope.EVERYBODY]),
+    what=st.sampled_from([LimitedResource.GPUS, LimitedResource.WORKSPACES, LimitedResource.CPU]),
     hard=st.integers(0, 6),
     name=st.sampled_from("pqr"),
 )
 TEAM_LIMITS = st.builds(
     quota,
-    st.sampled_from([Whom.TEAM, Whom.EACH_OF_TEAM]),
+    st.sampled_from([QuotaScope.TEAM, QuotaScope.EACH_OF_TEAM]),
     st.sampled_from(["vision", "speech"]),
     hard=st.integers(0, 5),
 )
@@ -262,13 +283,13 @@ TEAM_LIMITS = st.builds(
 def counted(holdings):
     """All that is taken, by bucket: in all, by lease and by user."""
     both = [(which, *one) for which in ("held", "waiting") for one in getattr(holdings, which).items()]
-    return {(which, bucket): (x.total, {**x.of}, {**x.of_user}) for which, bucket, x in both if x.of}
+    return {(which, limit_key): (x.total, {**x.of}, {**x.of_user}) for which, limit_key, x in both if x.of}
 
 
 @given(st.data())
 def test_no_request_is_granted_over_a_hard_limit_under_any_interleaving(data):
     """People ask, are granted, leave, and quotas change: after each pass no limit is passed by what it granted."""
-    leases, now, kept = [], NOW, KeptHoldings()
+    leases, now, kept = [], NOW, QuotaUsageCache()
     gpus = fleet(*(gpu(i, node=f"node-{i // 4}") for i in range(12)))
     for _ in range(data.draw(st.integers(1, 6))):
         quotas = tuple(data.draw(st.lists(st.one_of(LIMITS, TEAM_LIMITS), max_size=4, unique_by=lambda x: x.name)))
@@ -280,8 +301,8 @@ def test_no_request_is_granted_over_a_hard_limit_under_any_interleaving(data):
             kind, number = data.draw(st.sampled_from([("a100", 1), ("a100", 2), ("half", 1), (None, 0)]))
             leases.append(replace(has(who, team, kind, number, Phase.QUEUED), asked_at=now))
         seen = Snapshot(now, KINDS, tuple(leases), gpus, rules=Rules(quotas=quotas))
-        before = Tally(seen)
-        assert counted(kept.of(seen)) == counted(holdings_of(seen)), "what is kept is what counting anew finds"
+        before = QuotaTally(seen)
+        assert counted(kept.of(seen)) == counted(quota_usage_of(seen)), "what is kept is what counting anew finds"
         granted = {one.claim.id: one for one in decide(seen).grants}
         leases = [
             replace(x, phase=Phase.RUNNING, slots=granted[x.id].slots, running_at=now, deadline_at=now + 3600)
@@ -289,7 +310,7 @@ def test_no_request_is_granted_over_a_hard_limit_under_any_interleaving(data):
             else x
             for x in leases
         ]
-        after = Tally(replace(seen, leases=tuple(leases)))
+        after = QuotaTally(replace(seen, leases=tuple(leases)))
         for one in granted.values():
             for bound, asked in before.takes(one.claim, KINDS.get(one.kind or "")):
                 assert after.leaves(bound, Fraction(0)), (bound, asked)
@@ -305,7 +326,7 @@ def test_a_lease_holds_what_it_was_given():
 
 @pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.RUNNING])
 def test_what_is_kept_of_a_lease_and_what_it_would_be_changed_to_say_nothing_of_each_other(phase):
-    mine, kept = has(phase=phase), KeptHoldings()
+    mine, kept = has(phase=phase), QuotaUsageCache()
     seen = seen_by([mine], EACH4)
     as_it_is = claim_of(mine)
     changed = as_it_is._replace(request=replace(mine.request, count=5))
@@ -316,9 +337,9 @@ def test_what_is_kept_of_a_lease_and_what_it_would_be_changed_to_say_nothing_of_
 
 
 def test_who_only_looks_what_more_would_mean_is_granted_what_they_wait_for():
-    mine, kept = has(phase=Phase.PARKED), KeptHoldings()
+    mine, kept = has(phase=Phase.PARKED), QuotaUsageCache()
     seen = seen_by([mine], EACH4)
     more = claim_of(mine)._replace(request=replace(mine.request, count=5))
     with pytest.raises(RequestRefused):
         check_quotas(more, seen, kept.of(seen))
-    assert Tally(seen, kept.of(seen)).bar(claim_of(mine), KINDS["a100"]) is None
+    assert QuotaTally(seen, kept.of(seen)).bar(claim_of(mine), KINDS["a100"]) is None

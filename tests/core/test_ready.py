@@ -13,14 +13,14 @@ from gpuspawner.core.schedules import (
     LEAST_LEAD_SECONDS,
     MOST_LEAD_SECONDS,
     MOST_MISSED,
-    Do,
-    Wish,
-    came_of,
-    decide,
-    lead_of,
-    parse_days,
-    parse_time,
-    started,
+    Schedule,
+    ScheduleStep,
+    after_outcome,
+    after_start,
+    decide_schedule,
+    lead_seconds_of,
+    parse_time_of_day,
+    parse_weekdays,
 )
 from gpuspawner.core.units import BadValue
 
@@ -32,11 +32,11 @@ def at(text):
 
 
 def a_wish(minute=480, days=(0, 1, 2, 3, 4), made_at="2026-11-25 12:00", **changes):
-    return Wish("w", "alice", "", {}, minute, days, at(made_at), **{"start_seconds": 30.0, **changes})
+    return Schedule("w", "alice", "", {}, minute, days, at(made_at), **{"start_seconds": 30.0, **changes})
 
 
 def do(wish, now, lead=0.0):
-    return decide(wish, lead, at(now), ZURICH)
+    return decide_schedule(wish, lead, at(now), ZURICH)
 
 
 def test_it_is_asked_for_as_early_as_the_queue_is_long_and_not_on_the_day_that_has_passed():
@@ -46,10 +46,16 @@ def test_it_is_asked_for_as_early_as_the_queue_is_long_and_not_on_the_day_that_h
     assert (told.sentence, told.begins) == (words, at("2026-11-26 07:55"))
     unknown = "Next ready 08:00. It is asked for about 04:00, as nobody can tell how long it will wait."
     assert do(wish, "2026-11-26 03:00", None).sentence == unknown
-    assert do(wish, "2026-11-26 07:54").do is Do.WAIT
-    assert do(wish, "2026-11-26 07:55").do is Do.ASK
-    assert (do(wish, "2026-11-26 06:54", 3600.0).do, do(wish, "2026-11-26 06:55", 3600.0).do) == (Do.WAIT, Do.ASK)
-    assert (do(wish, "2026-11-26 03:59", None).do, do(wish, "2026-11-26 04:00", None).do) == (Do.WAIT, Do.ASK)
+    assert do(wish, "2026-11-26 07:54").do is ScheduleStep.WAIT
+    assert do(wish, "2026-11-26 07:55").do is ScheduleStep.ASK
+    assert (do(wish, "2026-11-26 06:54", 3600.0).do, do(wish, "2026-11-26 06:55", 3600.0).do) == (
+        ScheduleStep.WAIT,
+        ScheduleStep.ASK,
+    )
+    assert (do(wish, "2026-11-26 03:59", None).do, do(wish, "2026-11-26 04:00", None).do) == (
+        ScheduleStep.WAIT,
+        ScheduleStep.ASK,
+    )
     assert do(wish, "2026-11-26 08:59").at == at("2026-11-26 08:00"), "the service was away"
     assert do(wish, "2026-11-26 09:00").at == at("2026-11-27 08:00")
     asked = replace(wish, asked_for=at("2026-11-27 08:00"), said="Not asked for last time: no.")
@@ -61,11 +67,11 @@ def test_it_is_asked_for_as_early_as_the_queue_is_long_and_not_on_the_day_that_h
 def test_three_days_in_vain_pause_it_and_one_on_which_its_user_came_begins_anew():
     wish = a_wish(lease="l")
     for came in (False, False, None):
-        wish = came_of(replace(wish, lease="l"), came=came)
-    assert (wish.missed, wish.lease, do(wish, "2026-11-26 08:00").do) == (2, "", Do.ASK)
-    assert came_of(wish, came=True).missed == 0
-    paused = do(came_of(wish, came=False), "2026-11-26 08:00")
-    assert (paused.do, paused.at) == (Do.PAUSE, None)
+        wish = after_outcome(replace(wish, lease="l"), came=came)
+    assert (wish.missed, wish.lease, do(wish, "2026-11-26 08:00").do) == (2, "", ScheduleStep.ASK)
+    assert after_outcome(wish, came=True).missed == 0
+    paused = do(after_outcome(wish, came=False), "2026-11-26 08:00")
+    assert (paused.do, paused.at) == (ScheduleStep.PAUSE, None)
     assert paused.sentence == "Paused: on 3 days in a row nobody came. Resume it to have it again."
 
 
@@ -82,8 +88,8 @@ def test_each_time_is_asked_for_once_and_only_near_it_and_never_while_paused(min
     wish = replace(a_wish(minute, tuple(sorted(days))), made_at=now, missed=missed)
     asked = []
     for _ in range(9 * 24 * 60 // step):
-        found = decide(wish, lead, now, ZURICH)
-        if found.do is Do.ASK:
+        found = decide_schedule(wish, lead, now, ZURICH)
+        if found.do is ScheduleStep.ASK:
             assert -60 * LATE_MINUTES < found.at - now <= MOST_LEAD_SECONDS
             asked.append(found.at)
             wish = replace(wish, asked_for=found.at)
@@ -97,50 +103,52 @@ def test_each_time_is_asked_for_once_and_only_near_it_and_never_while_paused(min
 
 def test_one_that_takes_long_to_start_as_where_its_image_is_pulled_is_asked_for_earlier():
     slow = a_wish(start_seconds=900.0)
-    assert (do(slow, "2026-11-26 07:44").do, do(slow, "2026-11-26 07:45").do) == (Do.WAIT, Do.ASK)
-    assert do(slow, "2026-11-26 07:30", 900.0).do is Do.ASK
-    assert do(a_wish(start_seconds=9.0), "2026-11-26 07:54").do is Do.WAIT
+    assert (do(slow, "2026-11-26 07:44").do, do(slow, "2026-11-26 07:45").do) == (ScheduleStep.WAIT, ScheduleStep.ASK)
+    assert do(slow, "2026-11-26 07:30", 900.0).do is ScheduleStep.ASK
+    assert do(a_wish(start_seconds=9.0), "2026-11-26 07:54").do is ScheduleStep.WAIT
 
 
 def test_before_a_start_was_seen_and_after_a_slow_one_a_node_is_taken_to_have_no_image():
     new = a_wish(start_seconds=0.0)
-    assert (do(new, "2026-11-26 07:44").do, do(new, "2026-11-26 07:45").do) == (Do.WAIT, Do.ASK)
+    assert (do(new, "2026-11-26 07:44").do, do(new, "2026-11-26 07:45").do) == (ScheduleStep.WAIT, ScheduleStep.ASK)
     leads, wish = [], new
     for _ in range(6):
-        wish = started(wish, 30.0)
-        leads.append(round(lead_of(0.0, wish.start_seconds)))
+        wish = after_start(wish, 30.0)
+        leads.append(round(lead_seconds_of(0.0, wish.start_seconds)))
     assert leads == [720, 576, 461, 369, 300, 300], "each that was quick lowers it"
-    assert lead_of(0.0, started(wish, 1500.0).start_seconds) == 1500.0, "and one that pulled is believed at once"
+    assert lead_seconds_of(0.0, after_start(wish, 1500.0).start_seconds) == 1500.0, (
+        "and one that pulled is believed at once"
+    )
 
 
 def test_on_a_closed_day_it_is_not_ready_and_that_is_said():
     days = {"2026-12-24", "2026-12-25", *(f"2027-01-{day:02}" for day in range(1, 29))}
     closed = {at(f"{day} 08:00") for day in days}.__contains__
-    told = decide(a_wish(), 0.0, at("2026-12-23 09:00"), ZURICH, closed)
+    told = decide_schedule(a_wish(), 0.0, at("2026-12-23 09:00"), ZURICH, closed)
     assert told.at == at("2026-12-28 08:00")
     assert told.sentence.startswith("Next ready Mon 28 Dec 08:00. Not Thu 24 Dec 08:00: that day is closed. It is ")
-    assert decide(a_wish(), 0.0, at("2026-12-25 08:00"), ZURICH, closed).do is Do.WAIT
-    told = decide(a_wish(made_at="2026-12-31 09:00"), None, at("2026-12-31 09:00"), ZURICH, closed)
+    assert decide_schedule(a_wish(), 0.0, at("2026-12-25 08:00"), ZURICH, closed).do is ScheduleStep.WAIT
+    told = decide_schedule(a_wish(made_at="2026-12-31 09:00"), None, at("2026-12-31 09:00"), ZURICH, closed)
     assert told.at == at("2027-01-29 08:00"), "a month of them is no end"
-    told = decide(a_wish(), 0.0, at("2026-12-23 09:00"), ZURICH, lambda _at: True)
-    assert (told.do, told.at) == (Do.WAIT, None)
+    told = decide_schedule(a_wish(), 0.0, at("2026-12-23 09:00"), ZURICH, lambda _at: True)
+    assert (told.do, told.at) == (ScheduleStep.WAIT, None)
     assert told.sentence == "It is never ready: its next 100 times are closed."
 
 
 def test_paused_by_its_user_it_is_not_asked_for():
     told = do(replace(a_wish(), paused=True), "2026-11-26 08:00")
-    assert (told.do, told.at, told.sentence) == (Do.PAUSE, None, "Paused. Resume it to have it again.")
+    assert (told.do, told.at, told.sentence) == (ScheduleStep.PAUSE, None, "Paused. Resume it to have it again.")
 
 
 def test_times_and_days_are_read_as_people_write_them():
-    assert [parse_time(text) for text in ("8:00", "08:05", " 17:30 ", "0:00")] == [480, 485, 1050, 0]
-    assert parse_days("Weekdays") == (0, 1, 2, 3, 4)
-    assert (parse_days("wed, mon"), parse_days("daily")) == ((0, 2), tuple(range(7)))
+    assert [parse_time_of_day(text) for text in ("8:00", "08:05", " 17:30 ", "0:00")] == [480, 485, 1050, 0]
+    assert parse_weekdays("Weekdays") == (0, 1, 2, 3, 4)
+    assert (parse_weekdays("wed, mon"), parse_weekdays("daily")) == ((0, 2), tuple(range(7)))
     assert a_wish(days=(0, 2)).words == "Mon, Wed 8:00"
     assert a_wish(485).words == "weekdays 8:05"
     for text in ("8", "24:00", "8:60", "", None, 8):
         with pytest.raises(BadValue):
-            parse_time(text)
+            parse_time_of_day(text)
     for text in ("", "someday", "mon,", None, 3):
         with pytest.raises(BadValue):
-            parse_days(text)
+            parse_weekdays(text)

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.leases.release import MESSAGE_CHARACTERS, OUTCOMES, Release, storable
+from gpuspawner.core.leases.reports import MESSAGE_CHARACTERS, OUTCOMES, ReleaseReport, storable
 
 RELEASES = st.builds(
-    Release, lease=st.text(), attempt=st.integers(), outcome=st.sampled_from(sorted(OUTCOMES)), message=st.text()
+    ReleaseReport, lease=st.text(), attempt=st.integers(), outcome=st.sampled_from(sorted(OUTCOMES)), message=st.text()
 )
 
 
 @given(RELEASES)
 def test_what_was_written_is_read_again(release):
-    assert Release.from_json(release.to_json()) == release
+    assert ReleaseReport.from_json(release.to_json()) == release
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_what_was_written_is_read_again(release):
 )
 def test_anything_else_is_refused(text):
     with pytest.raises(ValueError, match=r"."):
-        Release.from_json(text)
+        ReleaseReport.from_json(text)
 
 
 def test_of_a_message_is_kept_what_every_store_can_hold():

@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
-from gpuspawner.core.administration import Measure, Restriction, exemption_of, holds_of, with_closed
-from gpuspawner.core.gpus.placement import count_away, count_free, largest_fit
+from gpuspawner.core.administration import Restriction, RestrictionKind, close_gpus, exemption_of, reservation_holds
+from gpuspawner.core.gpus.placement import count_free, count_unavailable, largest_fit
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
 from gpuspawner.core.outages import API_SERVER, GPU_SOURCE, Outage
 from gpuspawner.core.queue.decisions import PAUSED, decide
-from gpuspawner.core.queue.estimates import queue_places
+from gpuspawner.core.queue.estimates import queue_positions
 from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.snapshot import ALL_KINDS, Snapshot
 from gpuspawner.core.rules import Account, Rules
@@ -28,8 +28,8 @@ def closing(measure, target, until=None, **changes):
 
 def seen(*leases, now=NOW, restrictions=(), paused=None):
     live = [one for one in restrictions if one.is_in_force(now)]
-    whole = with_closed(fleet(*GPUS), live)
-    return Snapshot(now, KINDS, leases, whole, rules=Rules(holds=holds_of(live)), paused=paused or {})
+    whole = close_gpus(fleet(*GPUS), live)
+    return Snapshot(now, KINDS, leases, whole, rules=Rules(holds=reservation_holds(live)), paused=paused or {})
 
 
 class History:
@@ -65,7 +65,9 @@ class History:
 
     def close(self, draw):
         one = draw(st.sampled_from(GPUS))
-        measure, target = draw(st.sampled_from([(Measure.DRAIN, one.node), (Measure.QUARANTINE, one.id)]))
+        measure, target = draw(
+            st.sampled_from([(RestrictionKind.DRAIN, one.node), (RestrictionKind.QUARANTINE, one.id)])
+        )
         until = draw(st.sampled_from([None, self.now + 0.5 * HOUR]))
         self.closed[target] = Restriction("r", measure, target, "dust", "admin", self.now, until)
 
@@ -101,7 +103,7 @@ def test_nothing_closed_or_paused_is_given_under_any_interleaving_and_lifting_re
         index.see(now)
         decision = decide(now, index=index)
         assert decision == decide(now)  # what is kept between decisions says the same
-        queue_places(now)
+        queue_positions(now)
         closed = {one.target for one in world.closed.values() if one.is_in_force(world.now)}
         for one in world.grant(decision):
             assert not world.paused & {ALL_KINDS, one.kind}
@@ -116,13 +118,13 @@ def test_nothing_closed_or_paused_is_given_under_any_interleaving_and_lifting_re
 
 
 def test_what_is_closed_is_out_of_service_and_still_waited_for():
-    world = seen(restrictions=[closing(Measure.DRAIN, "node-0"), closing(Measure.QUARANTINE, "a100-2")])
+    world = seen(restrictions=[closing(RestrictionKind.DRAIN, "node-0"), closing(RestrictionKind.QUARANTINE, "a100-2")])
     kind = KINDS["a100"]
-    assert (count_free(kind, world.fleet, {}), count_away(kind, world.fleet)) == (3, 3)
+    assert (count_free(kind, world.fleet, {}), count_unavailable(kind, world.fleet)) == (3, 3)
     assert largest_fit(kind, world.fleet) == 2
     assert world.fleet.by_id["a100-0"].closed == "node-0 is drained: a new driver"
     assert world.fleet.by_id["a100-2"].closed == "It is in quarantine: a new driver"
-    assert with_closed(world.fleet, []) is world.fleet
+    assert close_gpus(world.fleet, []) is world.fleet
 
 
 def test_who_waits_for_what_is_paused_reads_so_keeps_nothing_from_others_and_has_no_estimate():
@@ -132,11 +134,11 @@ def test_who_waits_for_what_is_paused_reads_so_keeps_nothing_from_others_and_has
     decision = decide(world)
     assert [one.claim.id for one in decision.grants] == ["later"]
     assert decision.held_back == {"first": (PAUSED, "No A100 is given.")}
-    assert queue_places(world)["first"].unchanged_seconds is None
+    assert queue_positions(world)["first"].unchanged_seconds is None
     none = a_lease("none", request=a_request("carol", None))
     everything = seen(first, later, none, paused={ALL_KINDS: "Nothing is given."})
     assert (decide(everything).grants, len(decide(everything).held_back)) == ((), 3)
-    assert {place.unchanged_seconds for place in queue_places(everything).values()} == {None}
+    assert {place.unchanged_seconds for place in queue_positions(everything).values()} == {None}
 
 
 def test_in_an_outage_nothing_is_granted_but_what_does_not_need_the_part_that_is_away():
@@ -168,30 +170,32 @@ def test_a_substitute_is_given_while_the_kind_asked_for_is_paused():
 
 
 def test_gpus_held_for_somebody_go_to_them_alone_until_the_time_said():
-    hold = closing(Measure.RESERVE, "a100", NOW + HOUR, count=6, account=Account("", "alice born"), whom="alice")
+    hold = closing(
+        RestrictionKind.RESERVE, "a100", NOW + HOUR, count=6, account=Account("", "alice born"), whom="alice"
+    )
     mine, other = a_lease("mine"), a_lease("other", user="bob")
     assert [x.claim.id for x in decide(seen(mine, other, restrictions=[hold])).grants] == ["mine"]
     held = decide(seen(other, restrictions=[hold])).held_back["other"]
     assert "6 A100 80 GB are reserved for alice" in held.words
     later = seen(other, now=NOW + HOUR, restrictions=[hold])
     assert [x.claim.id for x in decide(later).grants] == ["other"]
-    team = closing(Measure.RESERVE, "a100", NOW + HOUR, count=6, account=Account("vision"), whom="vision")
+    team = closing(RestrictionKind.RESERVE, "a100", NOW + HOUR, count=6, account=Account("vision"), whom="vision")
     of_team = a_lease("team", user="carol", request=a_request("carol", team="vision"))
     assert [x.claim.id for x in decide(seen(of_team, mine, restrictions=[team])).grants] == ["team"]
 
 
 def test_an_exemption_is_of_a_workspace_or_of_all_of_a_user():
     lease = a_lease("one", Phase.RUNNING, held=slots("a100-0"))
-    of_lease = closing(Measure.EXEMPT, "one", NOW + 50)
-    of_user = closing(Measure.EXEMPT, "", NOW + 90, account=Account("", "alice born"))
-    of_other = closing(Measure.EXEMPT, "", NOW + 900, account=Account("", "bob born"))
+    of_lease = closing(RestrictionKind.EXEMPT, "one", NOW + 50)
+    of_user = closing(RestrictionKind.EXEMPT, "", NOW + 90, account=Account("", "alice born"))
+    of_other = closing(RestrictionKind.EXEMPT, "", NOW + 900, account=Account("", "bob born"))
     assert exemption_of(lease, [of_lease, of_other]) is of_lease
     assert exemption_of(lease, [of_lease, of_user, of_other]) is of_user
-    assert exemption_of(lease, [of_other, closing(Measure.DRAIN, "one")]) is None
+    assert exemption_of(lease, [of_other, closing(RestrictionKind.DRAIN, "one")]) is None
 
 
 def test_one_holds_until_its_time_is_over_or_it_is_lifted():
-    one = closing(Measure.DRAIN, "node-0", NOW + 5)
+    one = closing(RestrictionKind.DRAIN, "node-0", NOW + 5)
     assert [one.is_in_force(NOW + 4.9), one.is_in_force(NOW + 5)] == [True, False]
     assert not replace(one, lifted_at=NOW).is_in_force(NOW)
-    assert closing(Measure.DRAIN, "node-0").is_in_force(NOW + 1e9)
+    assert closing(RestrictionKind.DRAIN, "node-0").is_in_force(NOW + 1e9)

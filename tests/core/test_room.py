@@ -7,26 +7,26 @@ from lease_builders import GIB, a_request
 
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.quotas.namespaces import (
-    Left,
+    NamespaceBounds,
     NamespaceLimit,
     NamespaceQuota,
     NodeSize,
-    Room,
+    QuotaRemainder,
+    check_namespace,
     check_nodes,
-    check_room,
-    demand,
-    full_words,
-    lacking,
-    lacking_words,
-    quotas_left,
-    taken,
+    find_lacking_quota,
+    full_quota_text,
+    lacking_quota_sentence,
+    pod_amounts,
+    quotas_after_grant,
+    remaining_quotas,
 )
 
 MEMORY = NamespaceQuota("team", "memory", 64 * GIB, 40 * GIB)
 
 
 def test_what_a_request_takes():
-    asked = demand(a_request(cpu_cores=0.1, memory_bytes=GIB), {"nvidia.com/gpu": 1})
+    asked = pod_amounts(a_request(cpu_cores=0.1, memory_bytes=GIB), {"nvidia.com/gpu": 1})
     whole = {"cpu": 100, "memory": GIB, "limits.cpu": 100, "limits.memory": GIB}
     assert asked == {**whole, "pods": 1, "nvidia.com/gpu": 1}
 
@@ -35,18 +35,22 @@ SHARED = a_request(cpu_cores=20, memory_bytes=8 * GIB, cpu_guarantee_percent=25,
 
 
 def test_nodes_and_quotas_of_requests_count_what_is_guaranteed_and_those_of_limits_the_most():
-    asked = demand(SHARED, {})
+    asked = pod_amounts(SHARED, {})
     assert asked == {"cpu": 5000, "memory": 4 * GIB, "limits.cpu": 20_000, "limits.memory": 8 * GIB, "pods": 1}
     check_nodes(asked, "a100", {NodeSize(frozenset({"a100"}), 5000, 4 * GIB)})
-    check_room(
-        asked, Room(quotas=(NamespaceQuota("team", "cpu", 5000), NamespaceQuota("team", "limits.memory", 8 * GIB)))
+    check_namespace(
+        asked,
+        NamespaceBounds(quotas=(NamespaceQuota("team", "cpu", 5000), NamespaceQuota("team", "limits.memory", 8 * GIB))),
     )
     left = (
-        Left(NamespaceQuota("team", "limits.cpu", 30_000), 19_000),
-        Left(NamespaceQuota("team", "cpu", 30_000), 5000),
+        QuotaRemainder(NamespaceQuota("team", "limits.cpu", 30_000), 19_000),
+        QuotaRemainder(NamespaceQuota("team", "cpu", 30_000), 5000),
     )
-    short = lacking(asked, left)
-    assert lacking_words(short, asked) == "The cluster's quota team leaves 19 CPU of 30 CPU, and this needs 20 CPU."
+    short = find_lacking_quota(asked, left)
+    assert (
+        lacking_quota_sentence(short, asked)
+        == "The cluster's quota team leaves 19 CPU of 30 CPU, and this needs 20 CPU."
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,7 +62,7 @@ def test_nodes_and_quotas_of_requests_count_what_is_guaranteed_and_those_of_limi
 )
 def test_promise_8_what_is_guaranteed_in_part_is_refused_by_what_its_user_asked(quota, asked, allowed, possible):
     with pytest.raises(RequestRefused) as refused:
-        check_room(demand(SHARED, {}), Room(quotas=(quota,)))
+        check_namespace(pod_amounts(SHARED, {}), NamespaceBounds(quotas=(quota,)))
     assert str(refused.value) == (
         f"{asked} asked; allowed: {allowed} for all workspaces together, by the cluster's quota team. "
         f"Ask for {possible}, or ask an administrator to change it."
@@ -69,19 +73,19 @@ def test_promise_8_what_is_guaranteed_in_part_is_refused_by_what_its_user_asked(
     ("room", "words"),
     [
         pytest.param(
-            Room(limits=(NamespaceLimit("each", "limits.memory", 0, 8 * GIB),)),
+            NamespaceBounds(limits=(NamespaceLimit("each", "limits.memory", 0, 8 * GIB),)),
             "Memory: 16 GiB memory asked; allowed: at most 8 GiB memory in one workspace, by the cluster's limit each. "
             "Ask for 8 GiB memory, or ask an administrator to change it.",
             id="more than one workspace may have",
         ),
         pytest.param(
-            Room(limits=(NamespaceLimit("each", "cpu", 4000),)),
+            NamespaceBounds(limits=(NamespaceLimit("each", "cpu", 4000),)),
             "CPU cores: 2 CPU asked; allowed: at least 4 CPU in one workspace, by the cluster's limit each. "
             "Ask for 4 CPU, or ask an administrator to change it.",
             id="less than one must have",
         ),
         pytest.param(
-            Room(quotas=(NamespaceQuota("none", "nvidia.com/gpu", 0),)),
+            NamespaceBounds(quotas=(NamespaceQuota("none", "nvidia.com/gpu", 0),)),
             "GPUs: 1 nvidia.com/gpu asked; allowed: 0 nvidia.com/gpu for all workspaces together, by the cluster's "
             "quota none. Ask an administrator to raise it.",
             id="more than all may have",
@@ -89,9 +93,9 @@ def test_promise_8_what_is_guaranteed_in_part_is_refused_by_what_its_user_asked(
     ],
 )
 def test_promise_8_what_can_never_fit_is_refused_with_both_quantities_and_the_next_step(room, words):
-    asked = demand(a_request(memory_bytes=16 * GIB), {"nvidia.com/gpu": 1})
+    asked = pod_amounts(a_request(memory_bytes=16 * GIB), {"nvidia.com/gpu": 1})
     with pytest.raises(RequestRefused) as refused:
-        check_room(asked, room)
+        check_namespace(asked, room)
     assert str(refused.value) == words
 
 
@@ -129,39 +133,39 @@ def test_what_a_node_can_hold_and_a_pool_that_is_not_seen_are_not_refused():
 
 
 def test_what_others_use_of_a_quota_is_not_refused():
-    check_room({"memory": 30 * GIB}, Room(quotas=(MEMORY,)))
-    check_room({"cpu": 1}, Room((NamespaceLimit("each", "memory", 1, 1),), (MEMORY,)))
+    check_namespace({"memory": 30 * GIB}, NamespaceBounds(quotas=(MEMORY,)))
+    check_namespace({"cpu": 1}, NamespaceBounds((NamespaceLimit("each", "memory", 1, 1),), (MEMORY,)))
 
 
 def test_a_lease_whose_pod_a_quota_counts_is_not_counted_twice():
     held = {"there": {"memory": 16 * GIB}, "coming": {"memory": 8 * GIB}}
-    (left,) = quotas_left(Room((), (MEMORY,), frozenset({"there"})), held)
+    (left,) = remaining_quotas(NamespaceBounds((), (MEMORY,), frozenset({"there"})), held)
     assert left.left == 16 * GIB
 
 
 def test_a_quota_that_is_seen_late_does_not_leave_what_leases_hold():
     held = {"there": {"memory": 60 * GIB}}
-    (left,) = quotas_left(Room((), (MEMORY,), frozenset({"there"})), held)
+    (left,) = remaining_quotas(NamespaceBounds((), (MEMORY,), frozenset({"there"})), held)
     assert left.left == 4 * GIB
 
 
 def test_what_is_full_is_named_with_both_quantities():
-    left = (Left(MEMORY, GIB), Left(NamespaceQuota("few", "pods", 1, 1), 0))
+    left = (QuotaRemainder(MEMORY, GIB), QuotaRemainder(NamespaceQuota("few", "pods", 1, 1), 0))
     asked = {"memory": 2 * GIB, "pods": 1}
-    short = lacking(asked, left)
-    assert lacking_words(short, asked) == (
+    short = find_lacking_quota(asked, left)
+    assert lacking_quota_sentence(short, asked) == (
         "The cluster's quota team leaves 1 GiB memory of 64 GiB memory, and this needs 2 GiB memory."
     )
-    assert full_words(left) == "the cluster's quota few is full: 1 workspace"
-    assert full_words(left[:1]) == ""
-    assert lacking({"memory": GIB}, left) is None
+    assert full_quota_text(left) == "the cluster's quota few is full: 1 workspace"
+    assert full_quota_text(left[:1]) == ""
+    assert find_lacking_quota({"memory": GIB}, left) is None
 
 
 @given(st.lists(st.integers(1, 20), max_size=8), st.integers(0, 60), st.integers(0, 60))
 def test_grants_within_what_is_left_never_exceed_a_quota(asked, hard, used):
     quota = NamespaceQuota("team", "memory", hard, used)
-    left, given_out = quotas_left(Room(quotas=(quota,)), {}), 0
+    left, given_out = remaining_quotas(NamespaceBounds(quotas=(quota,)), {}), 0
     for amount in asked:
-        if lacking({"memory": amount}, left) is None:
-            left, given_out = taken(left, {"memory": amount}), given_out + amount
+        if find_lacking_quota({"memory": amount}, left) is None:
+            left, given_out = quotas_after_grant(left, {"memory": amount}), given_out + amount
     assert given_out == 0 or used + given_out <= hard

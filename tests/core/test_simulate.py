@@ -10,7 +10,7 @@ import pytest
 from gpuspawner.core.idle.evidence import read_evidence
 from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import GpuReading, Sample
-from gpuspawner.core.idle.verdicts import SampleKind, Streak, Verdict, after_restart, judge
+from gpuspawner.core.idle.verdicts import SampleKind, Streak, Verdict, judge, resume_streak
 from gpuspawner.simulate.habits import Door, Habits, Sharing, Work
 from gpuspawner.simulate.probe import Looking, Probe
 from gpuspawner.simulate.replay import Judged, Step, Stop, Then, Warned, judged, replay, simulate, totals, warnings
@@ -84,7 +84,7 @@ class TestReplay:
         streak = Streak(mode=Mode.ENFORCE)
         for step in steps[:39]:
             streak = judge(streak, read_evidence(step.sample, POLICY), POLICY, Mode.ENFORCE)[0]
-        assert after_restart(streak, POLICY) != streak
+        assert resume_streak(streak, POLICY) != streak
         assert replay(looking(steps), POLICY).stopped_at is None
         assert replay(looking(samples(*41 * [0.0])), POLICY).stopped_at == 39 * 60.0
 

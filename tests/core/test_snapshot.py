@@ -5,16 +5,16 @@ from dataclasses import replace
 import pytest
 from lease_builders import NOW, a_lease, a_request
 
-from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.snapshot import claim_of
 
 CHANGES = {
-    "another attempt": lambda x: leases.join(x, x.request, {}, start_id="2", boot_id="b", now=NOW),
+    "another attempt": lambda x: transitions.join(x, x.request, {}, start_id="2", boot_id="b", now=NOW),
     "another request": lambda x: replace(x, request=a_request(count=2)),
-    "a start that was dropped": lambda x: leases.drop_start(leases.grant(x, (), NOW), NOW),
-    "a grant that lapsed": lambda x: leases.lapse(leases.grant(x, (), NOW), NOW),
-    "a hub that went away": lambda x: leases.park(leases.grant(x, (), NOW), NOW),
+    "a start that was dropped": lambda x: transitions.drop_start(transitions.grant(x, (), NOW), NOW),
+    "a grant that lapsed": lambda x: transitions.lapse(transitions.grant(x, (), NOW), NOW),
+    "a hub that went away": lambda x: transitions.park(transitions.grant(x, (), NOW), NOW),
 }
 
 
@@ -22,11 +22,13 @@ CHANGES = {
 def test_the_revision_changes_with_the_request_the_attempt_and_each_lapse(change):
     lease = a_lease("a")
     assert claim_of(change(lease)).revision != claim_of(lease).revision
-    assert claim_of(leases.heard(leases.park(lease, NOW), NOW)).revision == claim_of(lease).revision, "who listens"
+    assert claim_of(transitions.note_heard(transitions.park(lease, NOW), NOW)).revision == claim_of(lease).revision, (
+        "who listens"
+    )
 
 
 def test_a_grant_that_lapses_keeps_its_place_and_whoever_waits_goes_on_waiting():
-    reserved = leases.grant(a_lease("a"), (), NOW + 1)
+    reserved = transitions.grant(a_lease("a"), (), NOW + 1)
     for lease, phase in ((reserved, Phase.QUEUED), (replace(reserved, unattended=True), Phase.PARKED)):
-        lapsed = leases.lapse(lease, NOW + 2)
+        lapsed = transitions.lapse(lease, NOW + 2)
         assert (lapsed.phase, lapsed.asked_at, lapsed.attempt, lapsed.granted_at) == (phase, NOW, 1, None)

@@ -10,10 +10,20 @@ from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
 from gpuspawner.core.idle.policies import LifecyclePolicy, PreemptionPolicy
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.queue.fair_share import Standings, account_of, over_share, wishes
-from gpuspawner.core.queue.preemption import Preemption, plan
+from gpuspawner.core.queue.fair_share import ShareUsage, claim_account, over_share, room_requests
+from gpuspawner.core.queue.preemption import Preemption, plan_preemption
 from gpuspawner.core.queue.snapshot import Snapshot
-from gpuspawner.core.rules import HeldBack, Limit, MakeRoom, Notice, Quota, QuotaGrant, Rules, What, Whom
+from gpuspawner.core.rules import (
+    EndNotice,
+    Limit,
+    LimitedResource,
+    MakeRoom,
+    Quota,
+    QuotaGrant,
+    QuotaScope,
+    Rules,
+    WaitReason,
+)
 
 LATER = NOW + 4 * 3600.0
 AFTER = 1800.0
@@ -21,7 +31,7 @@ ROOM = MakeRoom(AFTER)
 POLICIES = {"default": LifecyclePolicy(preemption=PreemptionPolicy(protected_seconds=600.0))}
 
 
-def share(soft, what=What.GPUS, kind=""):
+def share(soft, what=LimitedResource.GPUS, kind=""):
     return Limit(what, kind, soft=Fraction(soft))
 
 
@@ -29,8 +39,8 @@ def rules(*quotas, make_room=ROOM):
     return Rules(quotas=quotas, make_room=make_room)
 
 
-EACH = Quota("each-user", Whom.EACH_USER, limits=(share(2),))
-VISION = Quota("vision", Whom.TEAM, "vision", (share(3),))
+EACH = Quota("each-user", QuotaScope.EACH_USER, limits=(share(2),))
+VISION = Quota("vision", QuotaScope.TEAM, "vision", (share(3),))
 
 
 def running(name, *gpus, user, team="", asked_at=NOW):
@@ -56,35 +66,41 @@ ALICE = [running(f"alice-{number}", f"a100-{number}", user="alice") for number i
 def test_use_is_divided_by_share_and_the_larger_counts():
     team = [running("x", "a100-0", "a100-1", user="alice", team="vision")]
     team += [running("y", "a100-2", user="bob", team="vision")]
-    standings = Standings(seen(team, by=rules(EACH, VISION)))
+    standings = ShareUsage(seen(team, by=rules(EACH, VISION)))
     assert [standings.used(x) for x in team] == [1, 1]
     more = [*team, running("z", "a100-3", user="carol", team="vision")]
-    assert [Standings(seen(more, by=rules(EACH, VISION))).used(x) for x in more] == [Fraction(4, 3)] * 3
+    assert [ShareUsage(seen(more, by=rules(EACH, VISION))).used(x) for x in more] == [Fraction(4, 3)] * 3
     assert over_share(seen(more, by=rules(EACH, VISION))) == {"x", "y", "z"}
     assert over_share(seen(more, by=rules(EACH))) == frozenset()
-    nobody = Standings(seen(more, by=rules()))
+    nobody = ShareUsage(seen(more, by=rules()))
     assert nobody.used(more[0]) is None
-    none = Quota("none", Whom.EACH_USER, limits=(share(0),))
+    none = Quota("none", QuotaScope.EACH_USER, limits=(share(0),))
     assert over_share(seen(more, by=rules(none))) == {"x", "y", "z"}
 
 
 def test_a_kind_has_a_share_of_its_own_and_everybody_s_limits_are_nobody_s():
-    of_kind = Quota("each-user", Whom.EACH_USER, limits=(share(1, What.KIND, "a100"), share(8)))
+    of_kind = Quota("each-user", QuotaScope.EACH_USER, limits=(share(1, LimitedResource.KIND, "a100"), share(8)))
     assert over_share(seen(ALICE, by=rules(of_kind))) == {x.id for x in ALICE}
-    of_others = Quota("each-user", Whom.EACH_USER, limits=(share(1, What.KIND, "t4"), share(1, What.WORKSPACES)))
+    of_others = Quota(
+        "each-user",
+        QuotaScope.EACH_USER,
+        limits=(share(1, LimitedResource.KIND, "t4"), share(1, LimitedResource.WORKSPACES)),
+    )
     assert over_share(seen(ALICE, by=rules(of_others))) == frozenset()
-    assert over_share(seen(ALICE, by=rules(Quota("all", Whom.EVERYBODY, limits=(share(1),))))) == frozenset()
+    assert over_share(seen(ALICE, by=rules(Quota("all", QuotaScope.EVERYBODY, limits=(share(1),))))) == frozenset()
 
 
 def test_a_grant_raises_the_share_while_it_lasts():
-    more = QuotaGrant("g", account_of(seen([waiting("w", "alice")]).claims[0]), What.GPUS, Fraction(1), NOW, LATER + 60)
+    more = QuotaGrant(
+        "g", claim_account(seen([waiting("w", "alice")]).claims[0]), LimitedResource.GPUS, Fraction(1), NOW, LATER + 60
+    )
     assert over_share(seen(ALICE, quota_grants=(more,))) == frozenset()
     assert over_share(seen(ALICE, quota_grants=(more,), now=LATER + 60)) == {x.id for x in ALICE}
 
 
 def test_who_is_within_the_share_claims_what_others_have_beyond_theirs():
-    (wish,) = wishes(seen([*ALICE, waiting("bob-1", "bob")], gpus=3), ())
-    assert (wish.claim.id, len(wish.givers)) == ("bob-1", 1), "with one less she is over her share no more"
+    (wish,) = room_requests(seen([*ALICE, waiting("bob-1", "bob")], gpus=3), ())
+    assert (wish.claim.id, len(wish.candidates)) == ("bob-1", 1), "with one less she is over her share no more"
 
 
 @pytest.mark.parametrize(
@@ -93,37 +109,37 @@ def test_who_is_within_the_share_claims_what_others_have_beyond_theirs():
         (waiting("bob-1", "bob", asked_at=LATER - AFTER + 1), {}),
         (waiting("bob-1", "bob", count=3), {}),
         (waiting("alice-4", "alice"), {}),
-        (waiting("bob-1", "bob", held_back=HeldBack("quota x", "Because.", LATER)), {}),
+        (waiting("bob-1", "bob", held_back=WaitReason("quota x", "Because.", LATER)), {}),
         (waiting("bob-1", "bob", not_before=LATER + 1), {}),
         (waiting("bob-1", "bob"), {"hub_answers": False}),
         (waiting("bob-1", "bob"), {"by": rules(EACH, make_room=None)}),
-        (waiting("bob-1", "bob"), {"by": rules(Quota("x", Whom.USER, "alice", (share(2),)))}),
-        (waiting("bob-1", "bob"), {"by": rules(Quota("x", Whom.EACH_USER, limits=(share(3),)))}),
+        (waiting("bob-1", "bob"), {"by": rules(Quota("x", QuotaScope.USER, "alice", (share(2),)))}),
+        (waiting("bob-1", "bob"), {"by": rules(Quota("x", QuotaScope.EACH_USER, limits=(share(3),)))}),
     ],
     ids=["too soon", "beyond", "over", "held back", "backs off", "hub away", "off", "no share", "nobody over"],
 )
 def test_who_may_not(lease, changes):
-    assert list(wishes(seen([*ALICE, lease], gpus=3, **changes), ())) == []
+    assert list(room_requests(seen([*ALICE, lease], gpus=3, **changes), ())) == []
 
 
 def test_once_is_enough():
     world = seen([*ALICE, waiting("bob-1", "bob")], gpus=3)
-    assert list(wishes(world, ["bob-1"])) == []
+    assert list(room_requests(world, ["bob-1"])) == []
 
 
 def test_who_gives_room_already_counts_no_more():
-    notice = Notice("another", LATER + 300, "Because.", "root")
+    notice = EndNotice("another", LATER + 300, "Because.", "root")
     given = [replace(ALICE[0], notice=notice), *ALICE[1:]]
-    assert list(wishes(seen([*given, waiting("bob-1", "bob")], gpus=3), ())) == []
+    assert list(room_requests(seen([*given, waiting("bob-1", "bob")], gpus=3), ())) == []
 
 
 @st.composite
 def crowds(draw):
     """Some people and a team with shares, all of the GPUs in use, and everybody wants more."""
     people = draw(st.integers(2, 4))
-    quotas = [Quota("each-user", Whom.EACH_USER, limits=(share(draw(st.integers(1, 3))),))]
+    quotas = [Quota("each-user", QuotaScope.EACH_USER, limits=(share(draw(st.integers(1, 3))),))]
     if draw(st.booleans()):
-        quotas.append(Quota("vision", Whom.TEAM, "vision", (share(draw(st.integers(1, 4))),)))
+        quotas.append(Quota("vision", QuotaScope.TEAM, "vision", (share(draw(st.integers(1, 4))),)))
     count, free, leases = draw(st.integers(2, 8)), 0, []
     while free < count:
         size = draw(st.integers(1, min(3, count - free)))
@@ -150,7 +166,7 @@ def test_preemption_has_no_loop_room_is_made_until_nobody_has_a_claim_and_then_n
         if step is None:
             return
         claim, found = step
-        before = Standings(world)
+        before = ShareUsage(world)
         used_by_victims = [before.used(x) for x in found.victims]
         assert all(used > 1 for used in used_by_victims)
         assert before.with_claim(claim) < min(used_by_victims, default=2), "still below where each victim was"
@@ -161,11 +177,11 @@ def test_preemption_has_no_loop_room_is_made_until_nobody_has_a_claim_and_then_n
 
 
 def _steps(world):
-    for wish in wishes(world, ()):
+    for wish in room_requests(world, ()):
         asks = Preemption(
-            "p", "", wish.claim.request.gpu, wish.claim.request.count, account_of(wish.claim), "", "", world.now
+            "p", "", wish.claim.request.gpu, wish.claim.request.count, claim_account(wish.claim), "", "", world.now
         )
-        found = plan(asks, world, over_share(world), wish.givers)
+        found = plan_preemption(asks, world, over_share(world), wish.candidates)
         if found is not None:
             yield wish.claim, found
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.calendar import day_begins, day_ends, parse_day, parse_from, parse_until
+from gpuspawner.core.calendar import day_end, day_start, parse_day, parse_from, parse_until
 from gpuspawner.core.units import BadValue
 
 ZURICH = ZoneInfo("Europe/Zurich")
@@ -88,7 +88,7 @@ def test_a_day_that_is_read_begins_and_ends(day):
         read = parse_day(day, NOW, ZURICH)
     except BadValue:
         return
-    assert day_begins(read, ZURICH) < day_ends(read, ZURICH)
+    assert day_start(read, ZURICH) < day_end(read, ZURICH)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuspawner.core.gpus.vendors import TAINTS, VENDORS, how_measured, is_gpu_resource, reaches_gpus, vendor_of
+from gpuspawner.core.gpus.vendors import TAINTS, VENDORS, exposes_gpus, is_gpu_resource, measurement_note, vendor_of
 
 COUNTED = [
     *sorted(name for vendor in VENDORS for name in vendor.gpus),
@@ -14,7 +14,7 @@ COUNTED = [
 @pytest.mark.parametrize("resource", COUNTED)
 def test_the_hub_refuses_all_that_the_service_counts(resource):
     assert is_gpu_resource(resource)
-    assert reaches_gpus(resource)
+    assert exposes_gpus(resource)
     assert vendor_of(resource) in VENDORS
 
 
@@ -23,17 +23,17 @@ def test_the_hub_refuses_all_that_the_service_counts(resource):
     ["nvidia.com/gpumem", "gpu.intel.com/i915_monitoring", "gpu.intel.com/millicores", "volcano.sh/vgpu-number"],
 )
 def test_what_reaches_gpus_without_counting_them_is_refused_and_not_counted(resource):
-    assert reaches_gpus(resource)
+    assert exposes_gpus(resource)
     assert not is_gpu_resource(resource)
 
 
 @pytest.mark.parametrize("resource", ["cpu", "memory", "nvidia.com/nic", "amd.com/cpu", "example.com/fpga"])
 def test_others_are_neither_unless_the_catalog_names_them(resource):
     assert not is_gpu_resource(resource)
-    assert not reaches_gpus(resource)
+    assert not exposes_gpus(resource)
     named = frozenset({resource})
     assert is_gpu_resource(resource, named)
-    assert reaches_gpus(resource, named)
+    assert exposes_gpus(resource, named)
 
 
 def test_taints_are_resources_and_labels_are_of_one_vendor():
@@ -47,5 +47,5 @@ def test_taints_are_resources_and_labels_are_of_one_vendor():
     [("", ""), ("nvidia.com/gpu", ""), ("amd.com/gpu", "Measured by amd-smi or"), ("fpga.example/x", "is not known")],
 )
 def test_who_reads_a_resource_is_told_how_it_is_measured(resource, words):
-    assert words in how_measured(resource)
-    assert bool(how_measured(resource)) == bool(words)
+    assert words in measurement_note(resource)
+    assert bool(measurement_note(resource)) == bool(words)

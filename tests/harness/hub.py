@@ -23,7 +23,7 @@ from harness.hub_configuration import BEFORE_CONFIGURE, CATALOG, CONFIG, CONFIGU
 from harness.waiting import eventually
 
 from demo.ports import pick_free
-from gpuspawner.core.authentication import Asked, new_nonce, request_headers, sign_ticket
+from gpuspawner.core.authentication import RequestTarget, new_nonce, request_headers, sign_ticket
 
 REPO = Path(__file__).parents[2]
 TINY = Path(__file__).parent / "tiny_server.py"
@@ -240,7 +240,7 @@ class RealHub:
         target = f"/services/gpu/internal{path}{'?' if arguments else ''}{urlencode(arguments)}"
         sent = json.dumps(body or {}) if method == "POST" else ""
         url = f"http://127.0.0.1:{self.service_port}{target}"
-        headers = request_headers(secret, new_nonce(), time.time(), Asked(method, target), sent.encode())
+        headers = request_headers(secret, new_nonce(), time.time(), RequestTarget(method, target), sent.encode())
         return requests.request(method, url, headers=headers, data=sent or None, timeout=30)
 
     def ticket(self, user: str) -> str:

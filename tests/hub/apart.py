@@ -11,7 +11,7 @@ from harness.fork_server import start_python
 from harness.hub import REPO, RealHub, eventually
 from harness.hub_configuration import CONFIGURE
 
-from gpuspawner.core.authentication import hub_id_of
+from gpuspawner.core.authentication import derive_hub_id
 
 APART = """
 from gpuspawner.spawner import configure
@@ -46,7 +46,7 @@ class HubApart(RealHub):
         if not secret.exists():
             secret.parent.mkdir(mode=0o700)
             secret.write_text(secrets.token_hex(32))
-            hub_id = hub_id_of(bytes.fromhex(secret.read_text()))
+            hub_id = derive_hub_id(bytes.fromhex(secret.read_text()))
             (secret.parent / "hub-id").write_text(hub_id)  # for the test alone: by it, it finds what runs
         settings.write_text(json.dumps({**self.times, **self.settings}))
         options = {

@@ -10,7 +10,7 @@ from harness.hub import eventually
 from harness.hub_configuration import CATALOG
 from moved_clock import MovedClock
 
-from gpuspawner.schedulers.http.signing import signature
+from gpuspawner.schedulers.http.client import signature
 
 INVENTORY = """
 clusters:

@@ -338,7 +338,8 @@ def test_server_started_before_configure_is_adopted(new_hub):
     assert (anna["adopted"], anna["ends_at"], anna["gpus"]) == (True, None, [])
     page = hub.login("anna").get(f"{hub.url}{anna['page']}", timeout=30).text
     assert "no idle time from before counts" in page, "she is told what happened"
-    assert "Taken over as they ran" in hub.login("admin").get(f"{hub.url}/services/gpu/console/", timeout=30).text
+    overview = hub.login("admin").get(f"{hub.url}/services/gpu/console/", timeout=30).text
+    assert "started without the GPU service, before" in overview
     hub.stop("anna")
     hub.until_ended("anna", "stopped")
     run(hub, "anna")
@@ -375,7 +376,7 @@ def test_broken_store_at_the_services_start_is_waited_for_and_told(new_hub, pyth
 def test_start_cancelled_by_our_own_late_stop_is_parked_and_restarted_by_us(new_hub):
     late = """
     import asyncio, os
-    from gpuspawner.service.observe.hub import Hub
+    from gpuspawner.service.engine.hub import Hub
     stop = Hub.stop
     async def new_stop(*arguments):
         open("stop-held", "w").close()

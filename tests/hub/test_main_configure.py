@@ -21,6 +21,7 @@ from traitlets.config import Config
 from gpuspawner.cli.main import main
 from gpuspawner.spawner import GPUSpawnerMixin, LocalGPUSpawner, configure
 from gpuspawner.spawner.hub import one_hub
+from gpuspawner.spawner.hub.service import as_json
 
 CATALOG = {"version": 1, "templates": {"cpu": {"title": "No GPU"}}}
 BAD_CATALOG = """
@@ -125,6 +126,12 @@ def test_a_restart_of_the_hub_ends_no_workspace_unless_its_administrator_says_so
     assert "c.JupyterHub.cleanup_servers is set to False" in capsys.readouterr().out
     assert configured(cleanup_servers=True).JupyterHub.cleanup_servers is True
     assert "cleanup_servers" not in capsys.readouterr().out
+
+
+def test_a_wrong_form_of_the_log_is_refused_before_the_hub_starts():
+    with pytest.raises(SystemExit, match="log_format 'xml' is not right; write text or json"):
+        as_json({"log_format": "xml"})
+    assert as_json({"log_format": "json"}) == '{"log_format": "json"}'
 
 
 def test_the_configuration_and_the_unit_to_copy_leave_workspaces_running(tmp_path):

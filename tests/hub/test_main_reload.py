@@ -81,7 +81,7 @@ def test_promise_10_a_hub_that_restarts_with_a_wrong_catalog_goes_by_the_last_go
     hub.until("alice", "running")
     assert f"the catalog cannot be used, this start goes by the last good one:\n{told}" in hub.log.read_text()
     admin, alice = hub.login("admin"), hub.login("alice")
-    for page in ("", "quotas", "console/", "console/gpus"):
+    for page in ("", "console/quotas", "console/", "console/gpus"):
         for session, is_told in ((admin, True), (alice, False)):
             shown = html.unescape(session.get(f"{hub.url}/services/gpu/{page}", timeout=20).text)
             assert (shown.count(told) == 1) is is_told, page

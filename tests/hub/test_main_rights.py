@@ -12,7 +12,7 @@ from harness.hub import ADMIN_TOKEN, RealHub
 
 from gpuspawner.core.authentication import TICKET_SECONDS, sign_ticket
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.service.observe.hub import Hub
+from gpuspawner.service.engine.hub import HubClient
 
 NARROW_ROLES = """
 c.JupyterHub.services.append({"name": "outsider", "api_token": "outsider-token-0123456789"})
@@ -129,7 +129,7 @@ def test_who_lacks_the_scope_is_refused(hub, owner):
 
 def test_a_service_that_may_not_read_servers_takes_none_for_absent(hub, owner):
     """Promise 1 and 2: what it may not see it would end as an orphan, and start again beside itself."""
-    blind = Hub(f"{hub.url}/hub/api", OUTSIDER)
+    blind = HubClient(f"{hub.url}/hub/api", OUTSIDER)
     with pytest.raises(Unavailable, match="the role of this service lacks read:servers"):
         asyncio.run(blind.server("olga", ""))
 

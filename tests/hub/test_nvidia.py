@@ -88,7 +88,8 @@ def test_a_lost_gpu_and_a_driver_that_is_gone_are_not_granted_and_the_administra
     admin = hub.login("admin")
 
     def console():
-        return admin.get(f"{hub.url}/services/gpu/console/", timeout=20).text
+        pages = ("console/", "console/gpus")
+        return "".join(admin.get(f"{hub.url}/services/gpu/{page}", timeout=20).text for page in pages)
 
     eventually(lambda: "the driver has lost it" in console(), 30, "the console says why")
     hub.begin("bob")

@@ -1,10 +1,11 @@
-"""A hub under a path prefix: form, service pages, API and command line, as docs/how-to/prefix.md has it."""
+"""A hub under a path prefix: form, service pages, API and command line, as the how-to page `prefix.md` has it."""
 
 import re
 import sys
 
 import pytest
 import requests
+from harness import pages
 from harness.fork_server import run_python
 from harness.hub import ADMIN_TOKEN, REPO, RealHub, eventually
 
@@ -15,8 +16,8 @@ PREFIX = "/jupyter"
 
 @pytest.fixture
 def hub(tmp_path):
-    page = (REPO / "docs" / "how-to" / "prefix.md").read_text()
-    hub = RealHub(tmp_path, gpus=1, extra=re.search(r"```python\n(.*?)```", page, re.DOTALL)[1])
+    (extra,) = pages.blocks(pages.page("how-to/administrators/prefix"), "python")
+    hub = RealHub(tmp_path, gpus=1, extra=extra)
     hub.url += PREFIX
     yield hub
     hub.close()

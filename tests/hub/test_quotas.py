@@ -128,7 +128,7 @@ def test_a_grant_comes_at_once_lapses_by_itself_and_ends_nothing(hub):
     hub.until("fritz", "running")
     assert hub.begin("gina").status_code in {201, 202}
     waiting = hub.until("gina", "queued")
-    made = cli(hub, "admin", "grant", "--team", "vision", "1 GPU", "--until", "8s", "--why", "a deadline")
+    made = cli(hub, "admin", "grant", "--team", "vision", "1 GPU", "--until", "8s", "--reason", "a deadline")
     assert made.startswith("1 GPU more for team vision until ")
     assert hub.until("gina", "running")["id"] == waiting["id"], "it starts by itself"
     (grant,) = hub.gpu("/quota-grants")["grants"]
@@ -141,6 +141,6 @@ def test_a_grant_comes_at_once_lapses_by_itself_and_ends_nothing(hub):
     assert "team vision has 3 of 2 in use" in held["words"]
     given = hub.gpu("/quota-grants", "POST", {"team": "vision", "what": "2 GPUs", "until": "1h", "why": "again"})
     hub.until("hugo", "running")
-    taken = cli(hub, "admin", "grant", "--take-back", given["id"], "--why", "a mistake")
+    taken = cli(hub, "admin", "grant", "--take-back", given["id"], "--reason", "a mistake")
     assert "taken back" in taken
     assert hub.lease("hugo")["phase"] == "running"

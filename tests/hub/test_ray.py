@@ -1,8 +1,7 @@
-"""The template of docs/how-to/ray.md: a workspace that is the client of a real Ray head."""
+"""The template of docs/how-to/administrators/ray.md: a workspace that is the client of a real Ray head."""
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import tempfile
@@ -11,11 +10,12 @@ from pathlib import Path
 import pytest
 import yaml
 from editor import SERVER
+from harness import pages
 from harness.hub import REPO, RealHub, eventually
 
 from demo.ports import pick_free
 
-PAGE = (REPO / "docs" / "how-to" / "ray.md").read_text()
+PAGE = pages.page("how-to/administrators/ray")
 INSTALL_SECONDS, START_SECONDS = 600, 240
 GPUS, TRIES = 8, 3
 """Ray gives the parts of a head 30 s to start: a busy machine may need more, and then it is started again."""
@@ -26,11 +26,7 @@ OF_HEAD = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_CLIENT_SERVER_CHECK_CH
 
 def block(language, begins):
     """The code of the page that begins so."""
-    return next(
-        code
-        for code in re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-        if code.startswith(begins)
-    )
+    return next(code for code in pages.blocks(PAGE, language) if code.startswith(begins))
 
 
 @pytest.fixture

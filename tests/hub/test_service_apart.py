@@ -10,7 +10,7 @@ from apart import HubApart
 from harness.hub import eventually
 from versions import newest_hub
 
-from gpuspawner.core.leases.release import UNHEARD
+from gpuspawner.core.leases.reports import RELEASE_SPOOL
 
 AT_ONCE = 10
 
@@ -49,7 +49,7 @@ def test_each_waits_for_the_other(hub):
     hub.end_service()
     assert hub.stop("ada").status_code in {202, 204}
     eventually(lambda: hub.server("ada") is None, what="the hub has stopped the server")
-    left = hub.folder / "hub-data" / UNHEARD
+    left = hub.folder / "hub-data" / RELEASE_SPOOL
     eventually(lambda: list(left.glob("*.json")), what="what the service did not hear is kept")
     begin(hub, "bob")  # waits in the hub
     hub.start_service()

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from demo import data, external, machine, place
+from demo import colleagues, data, external, machine, place
 from demo.data import Settings
 from demo.launcher import take_lock
 from demo.scheduler.inventory import Inventory
 from gpuspawner.catalog import load_catalog
+from gpuspawner.catalog.scaling import scaled
 from tools.install import ROOT
 from tools.progress import StepError
 
@@ -119,6 +120,77 @@ def test_gpus_of_nvidias_simulated_driver_are_called_so_and_have_data_of_their_o
     assert "the GPUs are real" not in text
 
 
+A100_MACHINE = Counter({("NVIDIA A100-SXM4-40GB", "40960", "8.0"): 8})
+
+
+def catalogs():
+    """Return the catalog of each way to run the demo on A100."""
+    for name in ("catalog.yaml", "cluster_catalog.yaml"):
+        written = yaml.safe_load((data.DEMO / name).read_text())
+        yield from (written, machine.with_own(written, A100_MACHINE, data.SIMULATED_DRIVER))
+
+
+@pytest.mark.parametrize("fast", [1.0, data.FAST_FACTOR])
+def test_the_command_of_the_readme_starts_a_workspace_in_each_demo(fast):
+    """gpuspawner start --gpu a100 --lifetime 2h"""
+    for written in catalogs():
+        template = scaled(load_catalog(written), fast).templates["pytorch"]
+        low, high = template.bounds.lifetime_seconds
+        assert low <= 2 * 3600 <= high
+        assert "a100" in template.gpus
+
+
+def test_one_user_may_have_all_gpus_of_a_kind_so_that_the_next_one_meets_a_queue():
+    for written in catalogs():
+        catalog = load_catalog(written)
+        most = catalog.templates["pytorch"].gpus["a100"][1]
+        (limit,) = next(one for one in catalog.rules.quotas if one.name == "each-user").limits
+        assert limit.hard >= most
+
+
+def test_two_products_of_one_model_keep_their_whole_names():
+    names = machine.kind_names(["NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 4090"])
+    assert list(names.values()) == ["nvidia-a100-sxm4-40gb", "nvidia-a100-sxm4-80gb", "rtx-4090"]
+
+
+async def test_carol_asks_for_her_next_workspace_before_she_stops_the_present_one():
+    steps = []
+
+    class Recorder(colleagues.Hub):
+        async def ask(self, method, path, _body=None):
+            steps.append((method, path.partition("/users/")[2]))
+            return {"servers": {path: {"ready": True} for path in started}}
+
+        async def request_start(self, _user, _options, name=""):
+            steps.append(("start", name))
+            started.add(name)
+
+        async def run(self, _user, _code, name=""):
+            return f"ran in {name}"
+
+    started = set()
+    await colleagues.carol(Recorder("http://127.0.0.1", "token"), fast=True)
+    done = [step for step in steps if step[0] != "GET"]
+    assert done == [
+        ("start", "train"),
+        ("start", "evaluate"),
+        ("DELETE", "carol-demo/servers/train"),
+        ("start", "evaluate"),
+        ("start", "train"),
+        ("DELETE", "carol-demo/servers/evaluate"),
+    ]
+
+
+def test_bob_is_told_of_a_queue_that_he_meets():
+    passwords = dict.fromkeys(data.PEOPLE, "p")
+    simulated = data.Machine("catalog.yaml", "8 simulated GPUs", simulated=True)
+    for options, sentence in (
+        ({"colleagues": True}, data.QUEUE_BEHIND_CAROL),
+        ({"colleagues": False}, data.QUEUE_BEHIND_ALICE),
+    ):
+        assert sentence in data.welcome(Settings(8000, ROOT / ".run", None, **options), passwords, simulated)
+
+
 def test_the_demos_catalog_is_right_and_enforces():
     catalog = load_catalog(machine.CATALOG)
     assert dict(catalog.simulated) == {"a100": 4, "h100": 2, "t4": 2}
@@ -132,7 +204,7 @@ def test_a_machine_with_gpus_offers_its_own_by_name(tmp_path):
     own = Counter({("NVIDIA H100 80GB HBM3", "81559", "9.0"): 2, ("Tesla T4", "15360", "7.5"): 1})
     catalog = load_catalog(machine.with_own(yaml.safe_load(machine.CATALOG.read_text()), own))
     assert {kind.match for kind in catalog.gpus.values()} == {"NVIDIA H100 80GB HBM3", "Tesla T4"}
-    assert dict(catalog.templates["pytorch"].gpus) == {"nvidia-h100-80gb-hbm3": (1, 2), "tesla-t4": (1, 1)}
+    assert dict(catalog.templates["pytorch"].gpus) == {"h100": (1, 2), "t4": (1, 1)}
     assert not catalog.simulated
 
 
@@ -146,7 +218,7 @@ def test_another_cluster_offers_what_its_nodes_labels_tell_of():
     assert kinds == [("NVIDIA-A100", "81920", "8.0", 8)]
     written = yaml.safe_load((data.DEMO / "cluster_catalog.yaml").read_text())
     catalog = load_catalog(machine.with_own(written, Counter({kind[:3]: kind[3] for kind in kinds})))
-    assert dict(catalog.templates["pytorch"].gpus) == {"nvidia-a100": (1, 8)}
+    assert dict(catalog.templates["pytorch"].gpus) == {"a100": (1, 8)}
     assert list(load_catalog(machine.with_own(written, Counter())).templates) == ["cpu"]
 
 

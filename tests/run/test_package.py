@@ -120,7 +120,7 @@ print(gpuspawner.__file__, c.JupyterHub.spawner_class.__mro__[1].__name__, c.GPU
 
 @pytest.mark.slow  # it installs what the package needs
 def test_a_hub_of_another_image_has_the_package_by_its_path_alone(built, tmp_path):
-    """As the init container of ``gpuspawner kube values`` brings it, and as docs/how-to/images.md has it by hand."""
+    """As the init container of ``gpuspawner kube values`` brings it, and as `images.md` has it by hand."""
     hub = new_environment(tmp_path / "hub", sys._base_executable, "jupyterhub-kubespawner>=7.1")
     assert said_by(hub, "-c", IMPORTED, "gpuspawner").stdout == "\n"
     package, by_hand = tmp_path / "package", tmp_path / "by-hand"

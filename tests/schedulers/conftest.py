@@ -1,4 +1,4 @@
-"""Tests are no package: what they share is found beside those of the core and the backends."""
+"""Tests are no package. Their shared modules are in the folders of the core and the backends."""
 
 import sys
 from pathlib import Path

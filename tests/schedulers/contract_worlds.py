@@ -1,4 +1,4 @@
-"""What is behind the adapters of the contract suite: each as a world with the same GPUs."""
+"""The worlds of the contract suite: one for each adapter, all with the same GPUs."""
 
 import asyncio
 import contextlib
@@ -27,25 +27,21 @@ from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.catalog import HttpSchedulerAddress, KueueQueues, PodQueues
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Autoscale
-from gpuspawner.core.quotas.namespaces import Room
+from gpuspawner.core.quotas.namespaces import NamespaceBounds
 from gpuspawner.schedulers.base import Scheduler
-from gpuspawner.schedulers.by_cluster.asked import Asked
-from gpuspawner.schedulers.by_cluster.scheduler import ByClusterScheduler
-from gpuspawner.schedulers.by_cluster.view import SharedView
-from gpuspawner.schedulers.http.client import Client
+from gpuspawner.schedulers.clusters import BoundedScheduler, ClustersScheduler, SharedGpus
+from gpuspawner.schedulers.http.client import SchedulerClient
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
 from gpuspawner.schedulers.kueue.cluster import KueueCluster
 from gpuspawner.schedulers.kueue.scheduler import KueueScheduler
-from gpuspawner.schedulers.memory import InMemoryScheduler
-from gpuspawner.schedulers.pod_queues.groups import PodGroups
-from gpuspawner.schedulers.pod_queues.scheduler import PodQueueScheduler
-from gpuspawner.schedulers.pod_queues.systems import SYSTEMS
+from gpuspawner.schedulers.own_queue import InMemoryScheduler
+from gpuspawner.schedulers.pod_queues import SYSTEMS, PodGroups, PodQueueScheduler
 
 
 @dataclass
 class World:
-    """A scheduler with three whole A100 and, where the place divides devices by itself, six halves beside them."""
+    """A scheduler with three whole A100 and, if the backend divides devices itself, also six halves."""
 
     scheduler: Scheduler
     cut_off: Callable[[], Awaitable[None]]
@@ -58,12 +54,12 @@ class World:
     foretells: bool = True
     """Whether it is ours, and so knows before a request is made what it would get to the second."""
     forget: Callable[[], None] = lambda: None
-    """Has its other side start anew, knowing nothing."""
+    """Restarts the other side without its state."""
     notice_seconds: float | None = None
     """How long before the end it tells of a preemption."""
 
     def gpus_of(self, patch):
-        """What a patch shows its workspace."""
+        """The GPUs that a patch shows its workspace."""
         return patch["environment"]["CUDA_VISIBLE_DEVICES"]
 
     def names(self, lease):
@@ -112,7 +108,7 @@ class EmptyCluster(FakeBackend):
     limits = ()
 
     def room(self):
-        return Room()
+        return NamespaceBounds()
 
     async def close(self):
         pass
@@ -179,7 +175,7 @@ class Settled(HttpScheduler):
         self.server = server
 
     async def sync(self, seen):
-        for _ in range(3):  # asked, turned down and asked anew, answered
+        for _ in range(3):  # requested, rejected and requested again, answered
             await super().sync(seen)
             await until(lambda: self.server._soon is None)
         return await super().sync(seen)
@@ -200,7 +196,7 @@ async def over_http(folder, _monkeypatch):
         async def cut_off():
             backend.unreachable = "The machine does not answer."
 
-        client = Client(HttpSchedulerAddress(url, str(folder / "token")), "hub")
+        client = SchedulerClient(HttpSchedulerAddress(url, str(folder / "token")), "hub")
         scheduler = Settled(client, mine, server)
         yield World(
             scheduler,
@@ -217,7 +213,7 @@ class Turns(KueueScheduler):
     """Kueue decides after each write: what stands is asked again then."""
 
     async def sync(self, seen):
-        for _ in range(6):  # deactivated, cleared, asked anew, and admitted
+        for _ in range(6):  # deactivated, cleared, requested again, and admitted
             await super().sync(seen)
             await asyncio.sleep(0.01)
         return await super().sync(seen)
@@ -243,8 +239,8 @@ async def over_kueue(folder, monkeypatch):
 @asynccontextmanager
 async def over_kueue_of_one_cluster(folder, monkeypatch):
     async with over_kubernetes(folder, monkeypatch, cluster="east") as world:
-        kueue, there = a_kueue(SharedView(world.scheduler))
-        scheduler = ByClusterScheduler(world.scheduler, "home", {"east": Asked("US East", there)})
+        kueue, there = a_kueue(SharedGpus(world.scheduler))
+        scheduler = ClustersScheduler(world.scheduler, "home", {"east": BoundedScheduler("US East", there)})
         yield replace(world, scheduler=scheduler, foretells=False, forget=kueue.forget)
         await scheduler.close()
 
@@ -252,8 +248,10 @@ async def over_kueue_of_one_cluster(folder, monkeypatch):
 @asynccontextmanager
 async def over_ours_of_one_cluster(folder, monkeypatch):
     async with over_kubernetes(folder, monkeypatch, cluster="east") as world:
-        _, there = a_kueue(SharedView(world.scheduler))
-        yield replace(world, scheduler=ByClusterScheduler(world.scheduler, "home", {"home": Asked("Here", there)}))
+        _, there = a_kueue(SharedGpus(world.scheduler))
+        yield replace(
+            world, scheduler=ClustersScheduler(world.scheduler, "home", {"home": BoundedScheduler("Here", there)})
+        )
         await there.close()
 
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.queue.decisions import decide
-from gpuspawner.core.queue.estimates import queue_places
+from gpuspawner.core.queue.estimates import queue_positions
 from gpuspawner.core.queue.snapshot import claim_of
 from gpuspawner.schedulers.base import Answer, Capabilities, Grant, Preempted, Refusal
-from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.schedulers.own_queue import InMemoryScheduler
 
 
 class LateScheduler(InMemoryScheduler):
@@ -33,7 +33,7 @@ class LateScheduler(InMemoryScheduler):
         self.most_at_once = 0
 
     def forget(self):
-        """Start anew, knowing nothing."""
+        """Restart without any state."""
         self.granted.clear()
 
     async def sync(self, seen):
@@ -69,5 +69,10 @@ class LateScheduler(InMemoryScheduler):
         self.granted = kept
         refused = tuple(Refusal(claim_of(x), self.refuses[x.id]) for x in seen.leases if x.id in self.refuses)
         return Answer(
-            seen.now, lambda: tuple(kept.values()), lambda: queue_places(seen), dict, refused, preempted=self.preempts
+            seen.now,
+            lambda: tuple(kept.values()),
+            lambda: queue_positions(seen),
+            dict,
+            refused,
+            preempted=self.preempts,
         )

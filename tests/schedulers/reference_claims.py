@@ -36,7 +36,7 @@ def asking(count=1, kind="a100", *, revision=1, want="wait", at=NOW, **more):
 
 
 def holding(state):
-    """What a claim holds by its grant, as it is told again."""
+    """The GPUs of a claim's grant, as the client sends them again."""
     grant = state["grant"]
     return {name: grant[name] for name in ("kind", "cluster", "slots")}
 

@@ -1,4 +1,4 @@
-"""What every scheduler adapter must do, whatever is behind it: one suite over all of them."""
+"""The promises of each scheduler adapter: one suite for all of them."""
 
 import json
 from dataclasses import replace
@@ -19,7 +19,7 @@ from contract_worlds import (
 from lease_builders import KINDS, NOW, a_lease, a_request, slots
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 
@@ -74,7 +74,7 @@ async def granted(scheduler, line, **conditions):
         if not gives_gpus(scheduler, grant):
             continue
         assert grant.claim == claim_of(found[grant.claim.id])
-        found[grant.claim.id] = leases.grant(found[grant.claim.id], grant.slots, NOW, given=grant.kind)
+        found[grant.claim.id] = transitions.grant(found[grant.claim.id], grant.slots, NOW, given=grant.kind)
     return list(found.values())
 
 
@@ -213,7 +213,7 @@ async def test_a_node_is_started_for_who_finds_no_room_on_those_that_are_there_a
 
 
 async def syncs(scheduler, line):
-    """What it grants, by lease id, without anything being done about it."""
+    """Its grants by lease id, which are not carried out."""
     grants = (await scheduler.sync(seen_by(scheduler, line))).grants()
     return {grant.claim.id: grant for grant in grants if gives_gpus(scheduler, grant)}
 
@@ -234,7 +234,7 @@ async def test_a_claim_withdrawn_while_it_was_decided_gives_its_gpus_to_the_next
 async def test_a_grant_that_nobody_took_is_given_back_once_its_claim_asks_for_something_else(scheduler):
     before, second = waits("a", count=3), waits("b", NOW + 1)
     assert set(await syncs(scheduler, [before, second])) == {"a"}
-    after = leases.join(before, a_request(count=2), {}, start_id="start-2", boot_id="b", now=NOW)
+    after = transitions.join(before, a_request(count=2), {}, start_id="start-2", boot_id="b", now=NOW)
     granted_now = await syncs(scheduler, [after, second])
     assert {name: len(grant.slots) for name, grant in granted_now.items()} == {"a": 2, "b": 1}
     assert granted_now["a"].claim.revision == claim_of(after).revision

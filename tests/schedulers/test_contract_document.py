@@ -23,7 +23,7 @@ def objects(part, path=""):
 
 
 def resolved(part):
-    """What a reference means."""
+    """Resolve a reference."""
     while "$ref" in part and len(part) == 1:
         found = DOCUMENT
         for name in part["$ref"].removeprefix("#/").split("/"):

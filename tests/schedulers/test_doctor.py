@@ -1,4 +1,4 @@
-"""What ``gpuspawner server doctor`` finds of a scheduler that owns the queue."""
+"""Findings of ``gpuspawner server doctor`` about a scheduler that owns the queue."""
 
 from contextlib import nullcontext
 
@@ -33,7 +33,7 @@ def test_one_that_answers_is_named_with_its_version(tmp_path):
     [
         (nullcontext(("http://127.0.0.1:9", None)), TOKEN, "127.0.0.1:9", "Does it run?"),
         (reference_server(), "another", "answered 401", "token_file"),
-        (reference_server(hold_seconds=10), TOKEN, "40", "docs/schedulers.md"),
+        (reference_server(hold_seconds=10), TOKEN, "40", "external-scheduler.md"),
     ],
     ids=["away", "another token", "holds a grant too briefly"],
 )

@@ -1,4 +1,4 @@
-"""The client and the reference server against each other, whatever is lost, repeated or started anew on either side."""
+"""The client and the reference server with each other, with lost and repeated messages and restarts of either side."""
 
 import asyncio
 from contextlib import suppress
@@ -23,9 +23,9 @@ from gpuspawner.core.errors import GpuspawnerError, Unavailable
 from gpuspawner.core.gpus.fleet import Gpu
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
-from gpuspawner.schedulers.http.client import Client
+from gpuspawner.schedulers.http.client import SchedulerClient
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
-from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.schedulers.own_queue import InMemoryScheduler
 
 GPUS = {"n1": ("a100", ["A", "B"]), "n2": ("a100", ["C"]), "n3": ("t4", ["T"])}
 INVENTORY = Inventory.read(
@@ -57,7 +57,7 @@ class Both:
     expiries: dict = field(default_factory=dict)
     sent: list = field(default_factory=list)
     known: dict = field(default_factory=dict)
-    """What ran and was known to be taken when it was last looked."""
+    """Workspaces that ran, and were known to run, at the last look."""
     ids: count = field(default_factory=count)
 
     async def begin(self):
@@ -71,15 +71,15 @@ class Both:
     async def begin_client(self):
         mine = InMemoryScheduler(FakeBackend(fleet_of()), {"a100": A100, "t4": T4})
         await mine.observe(self.now)
-        client = Client(HttpSchedulerAddress(self.url, self.token_file, TIMEOUT_SECONDS), "hub")
-        fetched = client._fetched
+        client = SchedulerClient(HttpSchedulerAddress(self.url, self.token_file, TIMEOUT_SECONDS), "hub")
+        fetched = client._send
 
         def remember(asked, size):
             if asked.method in {"PUT", "DELETE"}:
                 self.sent.append((asked, size))
             return fetched(asked, size)
 
-        client._fetched = remember
+        client._send = remember
         self.fetched = fetched
         self.client = HttpScheduler(client, mine, lambda: self.now)
 
@@ -88,15 +88,15 @@ class Both:
         self.http.stop()
         await self.http.close_all_connections()
 
-    # What may happen
+    # Events
 
-    async def ask(self, kind, wanted):
+    async def ask(self, kind, lease_body):
         name = f"lease-{next(self.ids)}"
         lease = a_lease(name, asked_at=self.now, user=name)
-        self.leases[name] = replace(lease, request=replace(lease.request, gpu=kind, count=wanted))
+        self.leases[name] = replace(lease, request=replace(lease.request, gpu=kind, count=lease_body))
 
     async def go_on(self):
-        """Take what was granted; what starts, runs."""
+        """Take the grants. Starting workspaces run."""
         for name, lease in self.leases.items():
             if lease.phase is Phase.RESERVED:
                 self.leases[name] = replace(lease, phase=Phase.STARTING)
@@ -118,7 +118,7 @@ class Both:
         self.leases[name] = replace(lease, phase=Phase.QUEUED, slots=(), attempt=lease.attempt + 1, running_at=None)
 
     async def sync(self, stored=True):
-        """Tell and hear, as the service does; a crash may come before what was heard is stored."""
+        """Send and receive, as the service does. A crash may come before the answer is stored."""
         try:
             answer = await self.client.sync(
                 Snapshot(self.now, self.client.kinds, tuple(self.leases.values()), self.client.fleet)
@@ -157,12 +157,12 @@ class Both:
         self.server.faults.coming.append(Fault(kind, times))
 
     async def again(self, which, unseen):
-        """What was sent once comes again from a proxy; or it comes for the first time, and far too late."""
+        """A proxy repeats an earlier request, or delivers one far too late."""
         if self.sent:
             asked, size = self.sent[which % len(self.sent)]
             if unseen and "Idempotency-Key" in asked.headers:
                 asked.headers["Idempotency-Key"] = f"unseen-{next(self.ids)}"
-            with suppress(GpuspawnerError):  # nobody hears the answer
+            with suppress(GpuspawnerError):  # the answer is lost
                 await self.fetched(asked, size)
 
     async def train(self, kind, on):
@@ -173,7 +173,7 @@ class Both:
         if not on:
             self.server.machine.cancel("train")
 
-    # What must hold
+    # Invariants
 
     def check(self):
         """For the server no GPU has two holders, but for one that was told to go; and what runs keeps its own."""
@@ -217,7 +217,7 @@ class Both:
         self.check_agreed()
 
     async def serve_all(self):
-        """All that waits gets its turn, once others have ended: none is lost."""
+        """Each waiting claim is granted once others have ended."""
         self.server.machine.jobs.clear()
         for _ in range(20 * (1 + len(self.leases))):
             if not self.leases:
@@ -244,7 +244,7 @@ HAPPENS = st.one_of(
     st.tuples(st.just("train"), KIND, st.booleans()),
 )
 THEN = st.sampled_from([(), ("sync",), ("sync", 1), ("sync", 6, "sync"), (6, "sync"), ("lost",), (45, "sync"), (70,)])
-"""What follows: seconds that pass, the service's look at the scheduler, and one before whose end it crashes."""
+"""The next step: time passes, the service syncs with the scheduler, or it crashes during a sync."""
 
 
 async def play(steps, token_file):
@@ -287,6 +287,6 @@ async def test_a_grant_that_the_server_forgot_is_told_as_held_and_then_left_alon
             await both.sync()
         claim = both.server.machine.claims["hub", "lease-0"]
         assert (claim.is_taken, claim.revision) == (True, revision)
-        assert len(both.sent) == 3  # asked, held, and once more with its cluster, which the server told anew
+        assert len(both.sent) == 3  # requested, held, and once more with its cluster, which the server reported again
     finally:
         await both.end()

@@ -16,16 +16,16 @@ from reference_server import TOKEN, reference_server
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.catalog import HttpSchedulerAddress
 from gpuspawner.core.errors import Conflict, Unavailable
-from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
-from gpuspawner.core.rules import Notice
+from gpuspawner.core.rules import EndNotice
 from gpuspawner.schedulers.base import SCHEDULER
-from gpuspawner.schedulers.http.answers import written
-from gpuspawner.schedulers.http.asks import asked
-from gpuspawner.schedulers.http.client import AT_ONCE, Client, TurnedDown
+from gpuspawner.schedulers.http.claims import claim_body
+from gpuspawner.schedulers.http.client import MAX_CONCURRENT, RequestRejected, SchedulerClient
+from gpuspawner.schedulers.http.models import write_timestamp
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
-from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.schedulers.own_queue import InMemoryScheduler
 
 SIGNED = {"Authorization": f"Bearer {TOKEN}"}
 FAULTS = ("slow", "late", "error", "error_after", "cut", "cut_after", "twice")
@@ -58,11 +58,11 @@ class Both:
         assert requests.post(f"{self.url}/admin/{what}", json=body, headers=SIGNED, timeout=30).status_code == 204
 
     async def begin(self):
-        """Our side starts, or starts anew after a crash."""
+        """Our side starts, also after a crash."""
         if self.scheduler is not None:
             await self.scheduler.close()
         mine = InMemoryScheduler(FakeBackend(GPUS), KINDS)
-        self.scheduler = HttpScheduler(Client(self.address, "hub"), mine)
+        self.scheduler = HttpScheduler(SchedulerClient(self.address, "hub"), mine)
         await self.scheduler.observe(NOW)
 
     def ask(self, count=1):
@@ -83,11 +83,11 @@ class Both:
         for grant in answer.grants():
             lease, used = self.leases[grant.claim.id], self.seen().used
             if lease.phase in WAITING and all(used.get(slot.gpu, 0) + slot.share <= 1 for slot in grant.slots):
-                given = leases.grant(lease, grant.slots, self.now, given=grant.kind)
-                self.leases[lease.id] = leases.acknowledge(given, "", self.now)
+                given = transitions.grant(lease, grant.slots, self.now, given=grant.kind)
+                self.leases[lease.id] = transitions.acknowledge(given, "", self.now)
         for one in answer.preempted:
             lease = self.leases[one.lease_id]
-            self.leases[lease.id] = replace(lease, notice=Notice(SCHEDULER, one.at, one.why, "it"))
+            self.leases[lease.id] = replace(lease, notice=EndNotice(SCHEDULER, one.at, one.why, "it"))
 
     async def agree(self):
         """Sync until both sides say the same: with fifteen looks at most."""
@@ -99,7 +99,7 @@ class Both:
         raise AssertionError(self.differs())
 
     def differs(self):
-        """What the two sides do not agree about; None where they do."""
+        """The first difference between the two sides, else None."""
         theirs = {claim.id: claim for claim in list(self.server.machine.claims.values())}
         if theirs.keys() != self.leases.keys():
             return f"they have {sorted(theirs)}, we {sorted(self.leases)}"
@@ -149,7 +149,7 @@ async def test_what_runs_and_it_forgot_is_told_again_and_what_we_do_not_know_is_
     both.admin("forget")
     requests.put(
         f"{both.url}/v1/hubs/another/claims/theirs",
-        json=asked(claim_of(a_lease("theirs")), 1, lambda at: written(at + 1.7e9)),
+        json=claim_body(claim_of(a_lease("theirs")), 1, lambda at: write_timestamp(at + 1.7e9)),
         headers={**SIGNED, "Idempotency-Key": "k"},
         timeout=30,
     ).raise_for_status()
@@ -158,7 +158,7 @@ async def test_what_runs_and_it_forgot_is_told_again_and_what_we_do_not_know_is_
     claims = {(one.hub, one.id): one.told["state"] for one in both.server.machine.claims.values()}
     assert claims["hub", held] == "running"
     assert ("another", "theirs") in claims, "what is another hub's is not ours to give back"
-    await both.begin()  # our side starts anew, and remembers nothing of what it told
+    await both.begin()  # our side restarts without its state
     both.leases.clear()
     both.ask()
     await both.sync()
@@ -168,7 +168,7 @@ async def test_what_runs_and_it_forgot_is_told_again_and_what_we_do_not_know_is_
 async def test_a_preemption_is_acknowledged_once_its_user_was_told_and_refuses_to_extend(both):
     held = both.ask(3)
     await both.agree()
-    both.leases[held] = leases.run(both.leases[held], "then", both.now)
+    both.leases[held] = transitions.run(both.leases[held], "then", both.now)
     await both.agree()
     both.admin("jobs", id="llm", kind="a100", count=3)
     until = time.monotonic() + 60
@@ -192,8 +192,8 @@ async def test_what_changes_within_a_revision_is_told_under_a_higher_one(both):
     lease = both.leases[name]
     both.leases[name] = replace(lease, request=replace(lease.request, substitutes=("t4",)))
     await both.agree()
-    both.leases[name] = lease  # the catalog lets nobody have that instead any more
-    await both.begin()  # and nobody remembers that it did
+    both.leases[name] = lease  # the catalog no longer allows that substitute
+    await both.begin()  # and the earlier consent is lost
     for _ in range(3):
         await both.sync()
     assert both.server.machine.claims["hub", name].asked["substitutes"] == []
@@ -201,7 +201,7 @@ async def test_what_changes_within_a_revision_is_told_under_a_higher_one(both):
 
 async def test_what_was_granted_is_not_given_to_what_is_asked_anew_and_turned_down(both, monkeypatch):
     name = both.ask()
-    telling = both.scheduler._telling
+    telling = both.scheduler._claims
     for _ in range(9):
         answer = await both.scheduler.sync(both.seen())
         if answer.grants():
@@ -212,12 +212,12 @@ async def test_what_was_granted_is_not_given_to_what_is_asked_anew_and_turned_do
     both.leases[name] = replace(lease, attempt=lease.attempt + 1)
 
     async def refuse(*_):
-        raise TurnedDown(422, "unknown_kind", "It has no such GPU.")
+        raise RequestRejected(422, "unknown_kind", "It has no such GPU.")
 
     monkeypatch.setattr(telling._client, "claim", refuse)
     answer = await both.scheduler.sync(both.seen())
     assert answer.grants() == []
-    assert telling.why_not(name) == "It has no such GPU."
+    assert telling.why_rejected(name) == "It has no such GPU."
 
 
 async def test_what_changes_is_heard_at_once_by_long_poll(both):
@@ -267,12 +267,12 @@ async def played(served, folder, steps):
             both.made += 1
             with contextlib.suppress(Conflict):
                 changed = a_request(count=1 + value % 3)
-                both.leases[name] = leases.join(
+                both.leases[name] = transitions.join(
                     both.leases[name], changed, {}, start_id=f"start {both.made}", boot_id="b", now=both.now
                 )
         elif what == "lapse" and name and both.leases[name].phase is Phase.STARTING:
             both.now += 1
-            both.leases[name] = leases.requeue(both.leases[name], "No room.", 0.0, both.now)
+            both.leases[name] = transitions.requeue(both.leases[name], "No room.", 0.0, both.now)
         elif what == "fault":
             both.admin("faults", kind=value)
         elif what == "forget":
@@ -295,7 +295,7 @@ async def test_who_asked_first_is_heard_first_however_slow_that_is(both):
 
 
 async def test_a_flood_of_open_forms_takes_half_the_turns_from_claims_at_most(tmp_path):
-    """Of a scheduler that answers no form: what starts and what runs is told all the same."""
+    """A scheduler that answers no form still gets claims of starting and running workspaces."""
     (tmp_path / "token").write_text(TOKEN)
     begun, ends = [], asyncio.Event()
 
@@ -309,10 +309,12 @@ async def test_a_flood_of_open_forms_takes_half_the_turns_from_claims_at_most(tm
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    client = Client(HttpSchedulerAddress(f"http://127.0.0.1:{port}", str(tmp_path / "token"), timeout_seconds=30), "h")
+    client = SchedulerClient(
+        HttpSchedulerAddress(f"http://127.0.0.1:{port}", str(tmp_path / "token"), timeout_seconds=30), "h"
+    )
     forms = [asyncio.create_task(client.offers({})) for _ in range(100)]
     await asyncio.wait_for(client.release("lease-1"), 20)
-    assert 0 < len(begun) <= AT_ONCE // 2
+    assert 0 < len(begun) <= MAX_CONCURRENT // 2
     for one in forms:
         one.cancel()
     ends.set()

@@ -13,9 +13,9 @@ from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.catalog import HttpSchedulerAddress
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.queue.snapshot import Snapshot
-from gpuspawner.schedulers.http.client import AT_ONCE, Client
+from gpuspawner.schedulers.http.client import MAX_CONCURRENT, SchedulerClient
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
-from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.schedulers.own_queue import InMemoryScheduler
 
 ABLE = {
     "contract": "1.0",
@@ -61,7 +61,9 @@ async def odd():
     server = HTTPServer(Application([(".*", Odd, {"asked": asked, "failing": failing})]))
     server.add_sockets([socket])
     address = HttpSchedulerAddress(f"http://127.0.0.1:{port}", "", timeout_seconds=30)
-    scheduler = HttpScheduler(Client(address, "hub"), InMemoryScheduler(FakeBackend(fake_gpus("a100", 1)), KINDS))
+    scheduler = HttpScheduler(
+        SchedulerClient(address, "hub"), InMemoryScheduler(FakeBackend(fake_gpus("a100", 1)), KINDS)
+    )
     await scheduler.observe(NOW)
     yield scheduler, asked, failing
     await scheduler.close()
@@ -97,14 +99,14 @@ async def test_of_a_claim_that_was_turned_down_nothing_is_kept_once_it_is_gone(o
     await sync(scheduler, a_lease())
     assert asked["PUT one"] == 1
     await sync(scheduler)
-    kept = scheduler._telling
-    assert (kept._said, kept._turned_down, kept.mirror._numbers) == ({}, {}, {})
+    kept = scheduler._claims
+    assert (kept._sent, kept._rejections, kept.states._revisions) == ({}, {}, {})
 
 
 async def test_where_it_stops_answering_the_first_that_fail_end_the_look(odd):
     scheduler, asked, failing = odd
     failing.add("PUT claims")
-    line = [a_lease(f"lease-{n}") for n in range(5 * AT_ONCE)]
+    line = [a_lease(f"lease-{n}") for n in range(5 * MAX_CONCURRENT)]
     with pytest.raises(Unavailable, match="answered 500"):
         await sync(scheduler, *line)
-    assert sum(asked[f"PUT {lease.id}"] for lease in line) <= AT_ONCE
+    assert sum(asked[f"PUT {lease.id}"] for lease in line) <= MAX_CONCURRENT

@@ -1,4 +1,4 @@
-"""What the adapter to a batch scheduler makes of claims and answers, without a scheduler."""
+"""The translation of claims and answers of an external scheduler, without a scheduler."""
 
 import json
 import math
@@ -12,16 +12,23 @@ from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 from pydantic import ValidationError
 
 from gpuspawner.core.gpus.fleet import Slot
-from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.snapshot import claim_of
 from gpuspawner.schedulers.base import Offer
-from gpuspawner.schedulers.http.answers import Capabilities, Grant, Offers, State, Stock, written
-from gpuspawner.schedulers.http.asks import held, is_kept, wanted
-from gpuspawner.schedulers.http.client import unfit
-from gpuspawner.schedulers.http.gives import besides, held_by, offers_told, place_of, slots_of
-from gpuspawner.schedulers.http.mirror import Mirror
-from gpuspawner.schedulers.http.signing import Deliveries, signature
+from gpuspawner.schedulers.http.claims import (
+    describe_offer,
+    find_slots,
+    held_by,
+    is_up_to_date,
+    lease_body,
+    merge_stock,
+    to_place,
+    write_slots,
+)
+from gpuspawner.schedulers.http.client import CallbackVerifier, explain_unusable, signature
+from gpuspawner.schedulers.http.models import Capabilities, Grant, Offers, State, Stock, write_timestamp
+from gpuspawner.schedulers.http.sync import ClaimStates
 
 AT = "2026-11-25T16:30:00Z"
 
@@ -39,122 +46,124 @@ def a_grant(*given, kind="a100", cluster="east"):
 
 def test_a_revision_is_the_same_after_a_restart_and_rises_with_each_lapse_and_attempt():
     first = a_lease()
-    asked_again = leases.join(first, a_request(count=2), {}, start_id="2", boot_id="b", now=NOW)
-    lapsed = leases.lapse(leases.grant(asked_again, slots("g"), NOW), NOW + 30)
-    line = [Mirror().number(claim_of(x)) for x in (first, asked_again, lapsed)]
+    asked_again = transitions.join(first, a_request(count=2), {}, start_id="2", boot_id="b", now=NOW)
+    lapsed = transitions.lapse(transitions.grant(asked_again, slots("g"), NOW), NOW + 30)
+    line = [ClaimStates().number(claim_of(x)) for x in (first, asked_again, lapsed)]
     assert line == sorted(set(line))
-    assert Mirror().number(claim_of(lapsed)) == line[-1] <= 2**53 - 1
+    assert ClaimStates().number(claim_of(lapsed)) == line[-1] <= 2**53 - 1
 
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 1000), st.booleans()), max_size=12))
 def test_whatever_a_claim_and_the_clock_do_its_number_never_falls(steps):
-    mirror, last = Mirror(), (None, 0)
+    states, last = ClaimStates(), (None, 0)
     for attempt, not_before, outnumbered in steps:
         claim = claim_of(replace(a_lease(), attempt=attempt, not_before=float(not_before)))
         if outnumbered:
-            mirror.outnumber(claim)
-        number = mirror.number(claim)
+            states.raise_revision(claim)
+        number = states.number(claim)
         assert number >= last[1]
         assert number > last[1] or claim.revision == last[0]
-        assert number == mirror.number(claim)
+        assert number == states.number(claim)
         last = claim.revision, number
 
 
 def test_after_a_restart_a_number_is_above_what_the_scheduler_has_of_a_later_clock():
-    mirror, claim = Mirror(), claim_of(a_lease())
-    mirror.put(a_state(revision=2**40))
-    assert mirror.number(claim) == 2**40 + 1
+    states, claim = ClaimStates(), claim_of(a_lease())
+    states.put(a_state(revision=2**40))
+    assert states.number(claim) == 2**40 + 1
 
 
 def test_a_released_state_is_none_and_a_complete_answer_says_what_is_gone():
-    mirror = Mirror()
-    mirror.put(a_state())
-    mirror.put(a_state(state="released"))
-    assert mirror.states == {}
+    states = ClaimStates()
+    states.put(a_state())
+    states.put(a_state(state="released"))
+    assert states.by_claim == {}
 
 
 def test_what_is_reserved_asks_for_nothing_until_its_start_took_it():
-    reserved = leases.grant(a_lease(), slots("a100-1"), NOW)
-    told = wanted(reserved, a_state(7, "granted"), 7, fleet(gpu(1)), written)
+    reserved = transitions.grant(a_lease(), slots("a100-1"), NOW)
+    told = lease_body(reserved, a_state(7, "granted"), 7, fleet(gpu(1)), write_timestamp)
     assert (told["want"], told["holds"]) == ("wait", None)
-    told = wanted(leases.acknowledge(reserved, "", NOW), a_state(7, "granted"), 7, fleet(gpu(1)), written)
+    told = lease_body(
+        transitions.acknowledge(reserved, "", NOW), a_state(7, "granted"), 7, fleet(gpu(1)), write_timestamp
+    )
     assert told["want"] == "hold"
     assert told["holds"]["slots"] == [{"node": "node-1", "gpus": ["a100-1"], "count": 1}]
 
 
 def test_what_the_scheduler_forgot_is_told_as_held_also_where_it_is_only_reserved():
-    reserved = leases.grant(a_lease(), slots("a100-1"), NOW)
-    assert not is_kept(reserved, None, 7)
-    assert wanted(reserved, None, 7, fleet(gpu(1)), written)["want"] == "hold"
+    reserved = transitions.grant(a_lease(), slots("a100-1"), NOW)
+    assert not is_up_to_date(reserved, None, 7)
+    assert lease_body(reserved, None, 7, fleet(gpu(1)), write_timestamp)["want"] == "hold"
     running = a_lease(phase=Phase.RUNNING, held=slots("a100-1"))
-    assert wanted(running, None, 7, fleet(gpu(1)), written)["want"] == "running"
+    assert lease_body(running, None, 7, fleet(gpu(1)), write_timestamp)["want"] == "running"
 
 
 def test_counted_gpus_are_held_by_number_and_granted_by_number():
     counted = [gpu(i, node="n") for i in range(3)]
     counted = [replace(x, id=f"n/nvidia.com/gpu/{i}") for i, x in enumerate(counted)]
-    assert held((Slot(counted[0].id), Slot(counted[1].id)), fleet(*counted)) == [
+    assert write_slots((Slot(counted[0].id), Slot(counted[1].id)), fleet(*counted)) == [
         {"node": "n", "gpus": None, "count": 2}
     ]
     used = {counted[0].id: Fraction(1)}
-    given = slots_of(a_grant({"node": "n", "gpus": None, "count": 2}), KINDS["a100"], fleet(*counted), used)
+    given = find_slots(a_grant({"node": "n", "gpus": None, "count": 2}), KINDS["a100"], fleet(*counted), used)
     assert given == (Slot(counted[1].id), Slot(counted[2].id))
-    assert slots_of(a_grant({"node": "n", "gpus": None, "count": 3}), KINDS["a100"], fleet(*counted), used) is None
+    assert find_slots(a_grant({"node": "n", "gpus": None, "count": 3}), KINDS["a100"], fleet(*counted), used) is None
 
 
 @pytest.mark.parametrize("name", [None, "a100-1"])
 def test_two_entries_of_a_node_are_two_gpus_and_a_gpu_that_is_named_twice_is_no_grant(name):
     entry = {"node": "node-1", "gpus": [name] if name else None, "count": 1}
-    given = slots_of(a_grant(entry, entry), KINDS["a100"], fleet(gpu(1), gpu(2)), {})
+    given = find_slots(a_grant(entry, entry), KINDS["a100"], fleet(gpu(1), gpu(2)), {})
     assert given == (None if name else slots("a100-1", "a100-2"))
     twice = {"node": "node-1", "gpus": ["a100-1", "a100-1"], "count": 2}
-    assert slots_of(a_grant(twice), KINDS["a100"], fleet(gpu(1), gpu(2)), {}) is None
+    assert find_slots(a_grant(twice), KINDS["a100"], fleet(gpu(1), gpu(2)), {}) is None
 
 
 @pytest.mark.parametrize(("node", "name"), [("elsewhere", "a100-1"), ("node-1", "x")])
 def test_gpus_that_are_not_seen_here_are_no_grant(node, name):
     slot = {"node": node, "gpus": [name], "count": 1}
-    assert slots_of(a_grant(slot), KINDS["a100"], fleet(gpu(1)), {}) is None
+    assert find_slots(a_grant(slot), KINDS["a100"], fleet(gpu(1)), {}) is None
 
 
 def test_unknown_is_never_zero():
-    place = place_of(a_state(), "Batch", NOW, 0.0)
+    place = to_place(a_state(), "Batch", NOW, 0.0)
     assert (place.number, place.of, place.likely_seconds, place.unchanged_seconds) == (None, None, None, None)
-    assert "the place is not told" in place.says
+    assert "at an unknown position" in place.says
     mine = [Offer("a100", 3, 3, 2, 1, simulated=False)]
     entry = {"kind": "a100", "total": 4, "free": 2, "waiting": None, "as_of": AT}
     stock = [
         Stock.model_validate({**entry, "cluster": "east"}),
         Stock.model_validate({**entry, "cluster": "west", "free": None}),
     ]
-    (told,) = offers_told(mine, stock, "Batch")
+    (told,) = merge_stock(mine, stock, "Batch")
     assert (told.free, told.total, told.waiting) == (None, 8, 1)
-    (told,) = offers_told(mine, None, "Batch")
+    (told,) = merge_stock(mine, None, "Batch")
     assert (told.free, told.total) == (None, None)
 
 
 @pytest.mark.parametrize("field", ["as_of", "latest_start"])
 @pytest.mark.parametrize("at", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
 def test_a_moment_that_cannot_be_is_no_answer_rather_than_a_page_that_fails(field, at):
-    with pytest.raises(ValidationError, match="a moment is between 2000 and 2099"):
-        place_of(a_state(**{field: at}), "Batch", NOW, 0.0)
+    with pytest.raises(ValidationError, match="a time is between 2000 and 2099"):
+        to_place(a_state(**{field: at}), "Batch", NOW, 0.0)
 
 
 def test_infinite_seconds_are_no_answer_rather_than_a_page_that_fails():
     nothing = dict.fromkeys(("cost_per_hour", "earliest_start", "latest_start", "position", "reason"))
     offer = {**nothing, "kind": "a100", "count": 1, "cluster": "east", "notice_seconds": math.inf}
     with pytest.raises(ValidationError, match="finite number"):
-        besides(Offers.model_validate_json(json.dumps({"offers": [offer], "refused": None})).offers[0], "Batch")
+        describe_offer(Offers.model_validate_json(json.dumps({"offers": [offer], "refused": None})).offers[0], "Batch")
 
 
 def test_a_place_is_told_in_its_owner_s_name_and_words_with_when_it_was_so():
     words = {"code": "quota", "words": "Project X has used its hours."}
     state = a_state(position=3, of=7, latest_start="2026-11-25T17:00:00Z", reason=words)
     as_of = state.as_of.timestamp()
-    place = place_of(state, "Batch", as_of, 0.0)
+    place = to_place(state, "Batch", as_of, 0.0)
     assert (place.number, place.of, place.unchanged_seconds) == (3, 7, 1800.0)
     assert place.says.startswith("Batch says, as of ")
-    assert "place 3 of 7, to start by" in place.says
+    assert "position 3 of 7, to start by" in place.says
     assert place.says.endswith("Project X has used its hours.")
     assert held_by(state.reason) == ("quota", "Project X has used its hours.")
     assert held_by(a_state(reason={"code": "no_gpus_free", "words": "All are in use."}).reason) is None
@@ -167,27 +176,27 @@ def capable(**changes):
 
 
 def test_another_contract_or_a_grant_held_too_briefly_is_refused_with_both_numbers():
-    assert not unfit(capable())
-    assert not unfit(capable(contract="1.7"))
-    assert "contract 2.0, and gpuspawner 1.x" in unfit(capable(contract="2.0"))
-    assert "holds a grant for 39 s, and a start needs 40 s" in unfit(capable(hold_seconds=39))
+    assert not explain_unusable(capable())
+    assert not explain_unusable(capable(contract="1.7"))
+    assert "contract 2.0, and gpuspawner 1.x" in explain_unusable(capable(contract="2.0"))
+    assert "holds a grant for 39 s, but a start needs 40 s" in explain_unusable(capable(hold_seconds=39))
 
 
 def test_a_callback_counts_once_within_five_minutes_and_only_by_the_token_of_both():
-    deliveries, body = Deliveries(), b'{"hub": "h"}'
+    deliveries, body = CallbackVerifier(), b'{"hub": "h"}'
     signed = signature("token", 1000, body)
 
     def why(delivery="delivery-1", *, token="token", text=body, sign=signed, now=1010.0):
         return deliveries.why_refused(token, sign, delivery, text, now)
 
-    assert "not that of this body" in why(token="another")
-    assert "not that of this body" in why(text=body + b" ")
-    assert "are needed" in why(sign="")
-    assert "are needed" in why(delivery="")
-    assert "are needed" in why(token="", sign=signature("", 1000, body))
+    assert "does not match this body" in why(token="another")
+    assert "does not match this body" in why(text=body + b" ")
+    assert "Send X-Signature" in why(sign="")
+    assert "Send X-Signature" in why(delivery="")
+    assert "Send X-Signature" in why(token="", sign=signature("", 1000, body))
     assert "more than 300 s ago" in why(now=1301.0)
     assert why() == ""
-    assert "had before" in why()
-    assert "had before" in why(sign=signature("token", 1005, body))
-    assert "had before" in why("delivery-2"), "it is the same one under another name"
+    assert "received before" in why()
+    assert "received before" in why(sign=signature("token", 1005, body))
+    assert "received before" in why("delivery-2"), "it is the same one under another name"
     assert why("delivery-2", sign=signature("token", 1005, body)) == ""

@@ -1,4 +1,4 @@
-"""What the adapter of plain kube-scheduler does beside the contract: quotas and limits of the namespace."""
+"""The adapter of plain kube-scheduler: quotas and limits of the namespace."""
 
 from dataclasses import replace
 
@@ -107,7 +107,7 @@ async def grants(scheduler, *line):
         pytest.param([a_quota(3, used=2)], (1, 6, 3), (1, 2, 2), id="others in the namespace use it, and may end"),
         pytest.param([a_quota(3), a_quota(1, name="less")], (1, 6, 1), (1, 2, 1), id="the tightest"),
         pytest.param([a_quota(1, used=2)], (0, 6, 1), (0, 2, 1), id="over it already"),
-        pytest.param([a_quota(3, scopes=["NotTerminating"])], (3, 6, 3), (2, 2, 2), id="of pods such as ours"),
+        pytest.param([a_quota(3, scopes=["NotTerminating"])], (3, 6, 3), (2, 2, 2), id="of pods like ours"),
         pytest.param([a_limit({"nvidia.com/gpu": "2"})], (6, 6, 2), (2, 2, 2), id="a limit of each workspace"),
         pytest.param([a_quota(1, scopes=["BestEffort"])], (6, 6, 4), (2, 2, 2), id="of some pods only"),
         pytest.param([a_quota(1, resource="nvidia.com/mig-1g.10gb")], (6, 6, 4), (2, 2, 2), id="of another resource"),
@@ -138,7 +138,7 @@ async def test_our_own_pods_count_as_their_leases_do_and_not_twice(a_scheduler):
     ]
     scheduler = await a_scheduler(a_quota(4, used=3), *pods)
     held = a_lease("a" * 32, Phase.RUNNING, held=slots("big/nvidia.com/gpu/0", "big/nvidia.com/gpu/1"))
-    assert offers(scheduler, [held])["a100"] == (1, 6, 4), "3 for us in all, 2 of them held"
+    assert offers(scheduler, [held])["a100"] == (1, 6, 4), "3 for us, 2 of them held"
     reserved = a_lease("b" * 32, Phase.RESERVED, held=slots("big/nvidia.com/gpu/2"))
     assert offers(scheduler, [held, reserved])["a100"][0] == 0, "a lease without its pod yet has its place in the quota"
 
@@ -154,7 +154,7 @@ async def test_kinds_that_share_a_resource_share_its_quota(a_scheduler):
     scheduler = await a_scheduler(a_quota(3))
     line = [waits("a", count=2), waits("bb", "t4", 2), waits("ccc"), waits("dddd", "t4", 1), waits("eeeee", "slice")]
     granted = await grants(scheduler, *line)
-    assert set(granted) == {"a", "ccc", "eeeee"}, "nobody of a pool overtakes the one that waits for its quota"
+    assert set(granted) == {"a", "ccc", "eeeee"}, "no claim of a pool overtakes one that waits for its quota"
 
 
 async def test_a_place_is_now_exactly_when_the_quota_leaves_room(a_scheduler):
@@ -170,7 +170,7 @@ async def test_a_place_is_now_exactly_when_the_quota_leaves_room(a_scheduler):
 async def test_nodes_that_come_back_are_waited_for(a_scheduler, change):
     nodes = [a_node("big", gpus={"nvidia.com/gpu": 4}, **change), a_node("small", gpus={"nvidia.com/gpu": 2}, **change)]
     scheduler = await a_scheduler(*nodes)
-    assert offers(scheduler)["a100"] == (0, 6, 4), "none is free, and nobody who asks for four is refused"
+    assert offers(scheduler)["a100"] == (0, 6, 4), "no GPU is free, but a request for four is not refused"
     assert next(offer.away for offer in scheduler.stock(seen_by(scheduler, [])) if offer.kind == "a100") == 6
     lease = waits("a", count=4)
     assert await grants(scheduler, lease) == {}

@@ -1,4 +1,4 @@
-"""What the adapter of plain kube-scheduler does with several clusters: each namespace's quotas bound its own."""
+"""The adapter of plain kube-scheduler with several clusters: each namespace's quotas bind its own workspaces."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import GpuKind, Group
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
-from gpuspawner.core.quotas.namespaces import NamespaceLimit, NamespaceQuota, Room
+from gpuspawner.core.quotas.namespaces import NamespaceBounds, NamespaceLimit, NamespaceQuota
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
 
 GPU = "nvidia.com/gpu"
@@ -37,7 +37,10 @@ class FakeCluster(FakeBackend):
 @pytest.fixture
 def a_scheduler():
     async def make(*quotas, limits=(), there=None):
-        clusters = {"west": FakeCluster(HERE, Room(limits, quotas)), "east": FakeCluster(THERE, there or Room())}
+        clusters = {
+            "west": FakeCluster(HERE, NamespaceBounds(limits, quotas)),
+            "east": FakeCluster(THERE, there or NamespaceBounds()),
+        }
         backend = ClustersBackend(clusters, "west", KINDS.values())
         for _ in range(2):
             await backend.workspaces()  # nothing is given before what runs was seen
@@ -95,7 +98,7 @@ async def test_limits_of_the_hubs_own_namespace_refuse_nothing_in_another_cluste
 
 @pytest.mark.parametrize("full", [FULL, PODS])
 async def test_a_quota_of_another_cluster_s_namespace_holds_back_who_would_be_there_alone(a_scheduler, full):
-    scheduler = await a_scheduler(there=Room(quotas=(full,)))
+    scheduler = await a_scheduler(there=NamespaceBounds(quotas=(full,)))
     here, there = waits("here", HERE, 4), waits("there", THERE)
     seen = seen_by(scheduler, here, there)
     answer = await scheduler.sync(seen)
@@ -113,7 +116,7 @@ async def test_a_quota_of_another_cluster_s_namespace_holds_back_who_would_be_th
 
 async def test_what_runs_counts_in_the_namespace_of_its_own_cluster(a_scheduler):
     quota = NamespaceQuota("gpus", GPU, 3)
-    scheduler = await a_scheduler(quota, there=Room(quotas=(quota,)))
+    scheduler = await a_scheduler(quota, there=NamespaceBounds(quotas=(quota,)))
     leases = [runs("runs", THERE, f"east:node/{GPU}/0", f"east:node/{GPU}/1")]
     leases += [waits("a", THERE), waits("ab", THERE), waits("abc", HERE, 3)]
     answer = await scheduler.sync(seen_by(scheduler, *leases))
@@ -122,7 +125,7 @@ async def test_what_runs_counts_in_the_namespace_of_its_own_cluster(a_scheduler)
 
 async def test_limits_of_another_cluster_s_namespace_refuse_what_is_never_had_there(a_scheduler):
     limits = (NamespaceLimit("each", GPU, most=1),)
-    scheduler = await a_scheduler(there=Room(limits))
+    scheduler = await a_scheduler(there=NamespaceBounds(limits))
     scheduler.check(a_request(gpu=HERE, count=2))
     with pytest.raises(RequestRefused):
         scheduler.check(a_request(gpu=THERE, count=2))

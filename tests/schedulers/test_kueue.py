@@ -1,4 +1,4 @@
-"""What is written to Kueue of leases, and what of its answers people see: Kueue is one of our own, in memory."""
+"""Workloads of leases, and the sentences of Kueue's answers. Kueue is simulated in memory."""
 
 from dataclasses import replace
 
@@ -12,16 +12,17 @@ from gpuspawner.catalog import KueueQueues
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Gpu, Group
 from gpuspawner.core.leases import lease as leases
-from gpuspawner.core.leases.coming_back import again
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases import transitions
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.leases.transitions import successor
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 from gpuspawner.schedulers.base import SCHEDULER
-from gpuspawner.schedulers.kueue.asks import FAILED, HELD, name_of
 from gpuspawner.schedulers.kueue.cluster import KueueCluster
-from gpuspawner.schedulers.kueue.objects import Workload
+from gpuspawner.schedulers.kueue.models import Workload
 from gpuspawner.schedulers.kueue.scheduler import KueueScheduler
-from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.schedulers.kueue.workloads import FAILURES, HELD, name_of
+from gpuspawner.schedulers.own_queue import InMemoryScheduler
 
 HUB = "h" * 32
 LABELS = {"big": {"product": "A100"}, "small": {"product": "T4"}}
@@ -56,7 +57,7 @@ class World:
             answer = await self.scheduler.sync(seen)
             seen = [x for x in self.kueue.workloads.values() if x["metadata"]["labels"].get("gpuspawner.io/hub") == HUB]
             self.cluster._watch.objects = {x["metadata"]["uid"]: x for x in seen}
-            self.cluster._kept.clear()
+            self.cluster._cache.clear()
         return answer
 
     async def running(self, *line):
@@ -75,8 +76,8 @@ class World:
 
 
 async def again_with(world):
-    """The service starts anew."""
-    mine = OnCluster(world.scheduler._mine._view._backend, KINDS)
+    """The service restarts."""
+    mine = OnCluster(world.scheduler._own_queue._view._backend, KINDS)
     await mine.observe(NOW)
     world.scheduler = KueueScheduler(world.cluster, mine, KueueQueues("lq"), HUB)
 
@@ -100,7 +101,9 @@ async def test_each_place_is_one_workload_and_saying_it_again_writes_nothing(wor
     assert world.of(a)["metadata"]["labels"] == {"gpuspawner.io/hub": HUB, "gpuspawner.io/lease": "a"}
     place = answer.places()["b"]
     assert place.number == 1
-    assert place.says.startswith("Kueue says: place 1 in the cluster's queue cq. It waits for quota that others use.")
+    assert place.says.startswith(
+        "Kueue says: position 1 in the cluster's queue cq. It waits for quota in use by others."
+    )
     written = list(world.kueue.writes)
     assert len(written) == 2
     await world.sync(a, b)
@@ -113,13 +116,13 @@ async def test_what_kueue_takes_back_is_warned_first_and_its_quota_is_freed_once
     world.kueue.evict(name_of(up))
     (told,) = (await world.sync(up)).preempted
     assert (told.lease_id, told.at) == ("a", NOW + 300)
-    assert told.why == "Kueue: its GPUs were borrowed, and those who lent them need them back."
-    noticed = replace(up, notice=leases.Notice(SCHEDULER, told.at, told.why, "Kueue"))
+    assert told.why == "Kueue: its GPUs were borrowed, and their owners need them back."
+    noticed = replace(up, notice=leases.EndNotice(SCHEDULER, told.at, told.why, "Kueue"))
     assert (await world.sync(noticed, now=NOW + 100)).preempted[0].at == told.at, "the notice is no longer for asking"
     assert is_true(world.of(up), "QuotaReserved"), "while it runs, its quota is its own"
     world.kueue.stop = "Hold"
-    ended = replace(up, phase=Phase.ENDED, reason=Reason.MADE_ROOM, ended_by="Kueue")
-    back = again(ended, "a2", NOW + 300)
+    ended = replace(up, phase=Phase.ENDED, reason=ExitReason.MADE_ROOM, ended_by="Kueue")
+    back = successor(ended, "a2", NOW + 300)
     await world.sync(back, now=NOW + 300)
     one = world.of(back)
     assert (name_of(back), is_true(one, "QuotaReserved"), is_true(one, "Requeued")) == (name_of(up), False, True)
@@ -134,7 +137,7 @@ async def test_a_flavor_in_which_a_pod_found_no_place_twice_is_left_out(world):
         assert (grant.kind, {slot.group.node for slot in grant.slots}) == ("", {"node-a"})
         starting = replace(lease, phase=Phase.STARTING, slots=grant.slots)
         await world.sync(starting)
-        lease = leases.requeue(starting, "No room.", 60, NOW, "node-a")
+        lease = transitions.requeue(starting, "No room.", 60, NOW, "node-a")
         answer = await world.sync(lease)
         assert not answer.grants(), "it backs off"
         assert not is_true(world.of(lease), "QuotaReserved"), "and holds no quota meanwhile"
@@ -189,9 +192,9 @@ async def test_what_is_evicted_while_it_starts_goes_on_and_is_warned_once_it_run
     world.kueue.evict(name_of(lease), reason="PodsReadyTimeout")
     answer = await world.sync(starting)
     assert (answer.grants(), answer.preempted) == ([], ())
-    assert is_true(world.of(lease), "QuotaReserved"), "its pod may be there: nobody else is to have its GPUs"
+    assert is_true(world.of(lease), "QuotaReserved"), "its pod may exist, so its GPUs stay reserved"
     (told,) = (await world.sync(replace(starting, phase=Phase.RUNNING, running_at=NOW))).preempted
-    assert (told.at, told.why) == (NOW + 300, "Kueue: It was not ready in the time that Kueue allows.")
+    assert (told.at, told.why) == (NOW + 300, "Kueue: It was not ready within Kueue's time limit.")
 
 
 async def test_what_is_evicted_while_it_starts_and_then_fails_waits_at_its_place(world):
@@ -201,7 +204,7 @@ async def test_what_is_evicted_while_it_starts_and_then_fails_waits_at_its_place
     await world.sync(starting)
     world.kueue.evict(name_of(lease))
     later = a_lease("b", asked_at=NOW + 1)
-    failed = leases.requeue(starting, "No room.", 60, NOW, "node-a")
+    failed = transitions.requeue(starting, "No room.", 60, NOW, "node-a")
     answer = await world.sync(failed, later)
     assert [x.claim.id for x in answer.grants()] == ["b"], "its quota is free once nothing of it runs"
     assert not is_true(world.of(failed), "QuotaReserved")
@@ -214,8 +217,8 @@ async def test_annotations_that_somebody_changed_stop_nobody(world, odd):
     (grant,) = (await world.sync(lease)).grants()
     starting = replace(lease, phase=Phase.STARTING, slots=grant.slots)
     await world.sync(starting)
-    failed = leases.requeue(starting, "No room.", 60, NOW, "node-a")
-    world.of(lease)["metadata"]["annotations"] |= {HELD: odd, FAILED: odd}
+    failed = transitions.requeue(starting, "No room.", 60, NOW, "node-a")
+    world.of(lease)["metadata"]["annotations"] |= {HELD: odd, FAILURES: odd}
     answer = await world.sync(failed, a_lease("b", asked_at=NOW + 1))
     assert [x.claim.id for x in answer.grants()] == ["b"]
 
@@ -279,15 +282,15 @@ async def test_without_the_api_of_places_the_reason_is_told_and_the_place_is_not
     world.kueue.places_away = True
     place = (await world.sync(a_lease("a", request=a_request(count=2)), a_lease("b", asked_at=NOW + 1))).places()["b"]
     assert place.number is None
-    assert place.says.endswith("Kueue does not tell places now.")
-    assert world.scheduler.unseen == ("Kueue does not tell places now.",)
+    assert place.says.endswith("Kueue does not report positions now.")
+    assert world.scheduler.unseen == ("Kueue does not report positions now.",)
 
 
 async def test_while_the_api_server_is_away_what_stood_stands(world):
     lease = a_lease("a")
     await world.sync(lease)
     world.kueue.away = True
-    world.cluster._kept.clear()
+    world.cluster._cache.clear()
     with pytest.raises(Unavailable):
         await world.sync(lease, turns=1)
 
@@ -329,7 +332,7 @@ async def test_teams_and_users_have_queues_of_their_own(world):
 async def test_a_changed_request_gives_back_what_was_admitted_and_keeps_the_workload(world):
     lease = a_lease("a", request=a_request(count=2))
     assert len((await world.sync(lease)).grants()[0].slots) == 2
-    fewer = leases.join(lease, a_request(count=1), {}, start_id="start-2", boot_id="b", now=NOW)
+    fewer = transitions.join(lease, a_request(count=1), {}, start_id="start-2", boot_id="b", now=NOW)
     (grant,) = (await world.sync(fewer, turns=8)).grants()
     assert (len(grant.slots), grant.claim) == (1, claim_of(fewer))
     assert [verb for verb, _ in world.kueue.writes].count("create") == 1

@@ -5,7 +5,7 @@ from fake_kueue import FakeKueue
 
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.schedulers.base import Unfit
+from gpuspawner.schedulers.base import UnusableScheduler
 from gpuspawner.schedulers.kueue.cluster import KueueCluster
 
 HUB = "h" * 32
@@ -21,35 +21,35 @@ def kueue():
 
 
 async def test_one_that_fits_is_met(kueue):
-    await of(kueue).meet()
+    await of(kueue).connect()
 
 
 @pytest.mark.parametrize(
-    ("serves", "words"), [((), "the cluster has no Kueue: install 0.19"), (("v1beta1",), "speaks v1beta1, and")]
+    ("serves", "words"), [((), "the cluster has no Kueue. Install 0.19"), (("v1beta1",), "speaks v1beta1, but")]
 )
 async def test_no_kueue_or_an_old_one_is_refused_with_what_to_install(kueue, serves, words):
     kueue.serves = serves
-    with pytest.raises(Unfit, match=words):
-        await of(kueue).meet()
+    with pytest.raises(UnusableScheduler, match=words):
+        await of(kueue).connect()
 
 
 async def test_one_that_does_not_answer_is_waited_for(kueue):
     kueue.away = True
     with pytest.raises(Unavailable) as told:
-        await of(kueue).meet()
-    assert not isinstance(told.value, Unfit)
+        await of(kueue).connect()
+    assert not isinstance(told.value, UnusableScheduler)
 
 
 async def test_a_namespace_whose_pods_kueue_holds_back_is_refused_with_the_remedy(kueue):
     kueue.gates = True
-    with pytest.raises(Unfit) as told:
-        await of(kueue).meet()
+    with pytest.raises(UnusableScheduler) as told:
+        await of(kueue).connect()
     assert "Leave jhub out of managedJobsNamespaceSelector" in str(told.value)
     assert "manageJobsWithoutQueueName: false" in str(told.value)
 
 
 async def test_where_no_pod_may_be_made_or_each_user_has_a_namespace_it_is_not_tried(kueue):
     kueue.gates = True
-    await of(kueue, all_namespaces=True).meet()
+    await of(kueue, all_namespaces=True).connect()
     kueue.lets_make_pods = False
-    await of(kueue).meet()
+    await of(kueue).connect()

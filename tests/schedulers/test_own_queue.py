@@ -8,7 +8,7 @@ from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.forecasts import LEAST_RUNS
 from gpuspawner.core.queue.snapshot import Snapshot
-from gpuspawner.schedulers.memory import InMemoryScheduler
+from gpuspawner.schedulers.own_queue import InMemoryScheduler
 
 KINDS = {"a100": GpuKind("a100", "A100", 80 * 2**30)}
 

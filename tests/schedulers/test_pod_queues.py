@@ -15,14 +15,20 @@ from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.catalog import PodQueues
 from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
-from gpuspawner.schedulers.base import Unfit
+from gpuspawner.schedulers.base import UnusableScheduler
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
-from gpuspawner.schedulers.pod_queues.groups import PodGroups
-from gpuspawner.schedulers.pod_queues.scheduler import PodQueueScheduler
-from gpuspawner.schedulers.pod_queues.systems import NO_QUEUE, NO_ROOM, NOT_TAKEN, SYSTEMS, why_it_waits
+from gpuspawner.schedulers.pod_queues import (
+    NO_QUEUE,
+    NO_ROOM,
+    NOT_TAKEN,
+    SYSTEMS,
+    PodGroups,
+    PodQueueScheduler,
+    explain_wait,
+)
 
 HUB = "h" * 32
 KINDS = {
@@ -40,14 +46,14 @@ SAID = {
     "volcano, its queue or the cluster is full": ("volcano", statuses.VOLCANO_NOT_TAKEN, NOT_TAKEN),
     "volcano, not looked at": ("volcano", {"phase": "Pending"}, ""),
     "kai, no room": ("kai", statuses.KAI_NO_ROOM, NO_ROOM),
-    "kai, over the queue's limit": ("kai", statuses.KAI_OVER_LIMIT, "It would take its queue beyond its limit."),
+    "kai, over the queue's limit": ("kai", statuses.KAI_OVER_LIMIT, "It would exceed the limit of its queue."),
     "kai, over the queue's quota": (
         "kai",
         statuses.KAI_OVER_QUOTA,
-        "It would take its queue beyond its quota, and may not be preempted.",
+        "It would exceed the quota of its queue, and it may not be preempted.",
     ),
     "kai, no such queue": ("kai", statuses.KAI_NO_QUEUE, NO_QUEUE),
-    "kai, what nobody foresaw": ("kai", statuses.kai("New", "Some  new\nreason"), "Some new reason."),
+    "kai, an unknown message": ("kai", statuses.kai("New", "Some  new\nreason"), "Some new reason."),
 }
 
 
@@ -98,12 +104,12 @@ def asks(name, at=0, count=1, gpu="a100", **changes):
 @pytest.mark.parametrize("name", SAID)
 def test_what_a_podgroup_says_is_a_plain_sentence(name):
     system, status, sentence = SAID[name]
-    assert why_it_waits(SYSTEMS[system], status, "") == sentence
+    assert explain_wait(SYSTEMS[system], status, "") == sentence
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_where_a_podgroup_says_nothing_its_pod_does(system):
-    assert why_it_waits(SYSTEMS[system], {}, "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.") == NO_ROOM
+    assert explain_wait(SYSTEMS[system], {}, "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.") == NO_ROOM
 
 
 async def test_who_finds_no_gpu_free_is_granted_ones_that_are_coming_so_that_its_pod_waits(world):
@@ -115,7 +121,7 @@ async def test_who_finds_no_gpu_free_is_granted_ones_that_are_coming_so_that_its
     assert all(slot.is_coming for slots in waiting for slot in slots)
     assert len({slot.gpu for slots in waiting for slot in slots}) == 4, "no two hold the same"
     place = (await world.scheduler.sync(world.seen(second))).places()["second"]
-    assert (place.number, place.unchanged_seconds) == (None, None), "nobody knows"
+    assert (place.number, place.unchanged_seconds) == (None, None), "unknown"
     title = world.scheduler.capabilities.title
     assert place.says == f"{title} decides when it starts, in {title}'s queue all."
 
@@ -123,7 +129,7 @@ async def test_who_finds_no_gpu_free_is_granted_ones_that_are_coming_so_that_its
 async def test_a_pod_that_waits_is_of_its_kind_and_says_queue_and_priority_of_its_team(world):
     lease = asks("a", count=5, team="ml")
     (grant,) = (await world.grants(lease)).values()
-    patch = world.scheduler.patch(leases.grant(lease, grant.slots, NOW))
+    patch = world.scheduler.patch(transitions.grant(lease, grant.slots, NOW))
     title = world.scheduler.capabilities.title
     assert patch["waits_in"] == f"in {title}'s queue ml-gpus"
     beside = patch["pod"]["beside"]
@@ -146,7 +152,7 @@ async def test_the_queue_is_the_teams_then_the_users_then_that_of_all(world):
     for changes in ({"user": "ada", "team": "ml"}, {"user": "ada"}, {"user": "bob"}):
         lease = asks("a", **changes)
         (grant,) = (await world.grants(lease)).values()
-        patch = world.scheduler.patch(leases.grant(lease, grant.slots, NOW))
+        patch = world.scheduler.patch(transitions.grant(lease, grant.slots, NOW))
         beside = patch["pod"]["beside"]
         (queue,) = (beside.get("annotations") or beside.get("labels")).values()
         found.append((queue, beside["priorityClassName"]))
@@ -157,7 +163,7 @@ async def test_what_takes_no_gpu_waits_in_no_queue_and_what_none_is_there_of_wai
     without = a_lease("n", request=a_request(gpu=None))
     grants = await world.grants(without, asks("t", gpu="t4"))
     assert set(grants) == {"n"}
-    patch = world.scheduler.patch(leases.grant(without, (), NOW))
+    patch = world.scheduler.patch(transitions.grant(without, (), NOW))
     assert "waits_in" not in patch
     assert not patch["pod"]
 
@@ -171,7 +177,7 @@ async def test_nothing_is_granted_to_who_backs_off_is_away_or_asks_for_what_is_p
 
 async def test_pods_that_wait_hold_no_start_of_others_back(world):
     (grant,) = (await world.grants(asks("a", count=5))).values()
-    waits = replace(leases.grant(asks("a", count=5), grant.slots, NOW), phase=Phase.STARTING)
+    waits = replace(transitions.grant(asks("a", count=5), grant.slots, NOW), phase=Phase.STARTING)
     without = a_lease("n", request=a_request(gpu=None))
     assert set(await world.grants(waits, without, most_starts=1)) == {"n"}
 
@@ -179,9 +185,7 @@ async def test_pods_that_wait_hold_no_start_of_others_back(world):
 async def test_before_start_it_is_said_who_decides_and_for_how_long_a_pod_waits(world):
     preview = await world.scheduler.offers(world.seen(), claim_of(asks("a", count=2)))
     assert (preview.place.number, preview.place.unchanged_seconds) == (None, None)
-    assert preview.says == (
-        "Its pod waits there for 30 min at most at a time; then it is made anew, behind who came meanwhile."
-    )
+    assert preview.says == ("Its pod waits there for at most 30 min. Then a new pod is made, at the end of the queue.")
 
 
 def group(world, pod, status):
@@ -219,7 +223,9 @@ async def test_a_cluster_without_it_is_refused_with_the_remedy(world, monkeypatc
     async def get(_path, _query=None):
         raise ApiRefused(404, "the server could not find the requested resource")
 
-    await world.scheduler.meet()
+    await world.scheduler.connect()
     monkeypatch.setattr(world.backend.api, "get", get)
-    with pytest.raises(Unfit, match=r"does not serve .* Install .*, or take it out of the catalog's scheduler\."):
-        await world.scheduler.meet()
+    with pytest.raises(
+        UnusableScheduler, match=r"does not serve .* Install .*, or remove it from the catalog's scheduler\."
+    ):
+        await world.scheduler.connect()

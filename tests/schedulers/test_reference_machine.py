@@ -1,4 +1,4 @@
-"""What the reference scheduler decides, by a clock that is moved by hand."""
+"""The decisions of the reference scheduler, with a clock that is moved by hand."""
 
 import pytest
 from reference_claims import NOW, Played, asking, holding
@@ -35,7 +35,7 @@ def test_a_grant_is_near_the_homes_first_and_void_unless_taken(machine):
     assert named(machine.state("two"))[0] == "far"
     assert machine.after(59, "one")["state"] == "granted"
     machine.after(1)
-    assert machine.after(0, "one")["grant"]["expires_at"] == from_time(NOW + 120)  # nobody else wanted it
+    assert machine.after(0, "one")["grant"]["expires_at"] == from_time(NOW + 120)  # no other claim wanted it
     assert machine.confirm("hub", "one", 1, machine.now)["state"] == "running"
     assert machine.after(5000, "one")["grant"]["expires_at"] is None
 

@@ -209,7 +209,7 @@ def test_a_callback_is_signed_and_sent_again_as_the_same_delivery(ask, hook):
 
 
 def test_any_request_by_the_contract_is_answered_as_it_says(ask, served):
-    """Requests made of the document, right ones and wrong ones: none is a 500 or an answer that it does not name."""
+    """Valid and invalid requests from the document never get a 500 or an undocumented answer."""
     ask("PUT", "/v1/hubs/hub/claims/one", asking())
 
     def send(case, mode, of_mine, at_once):

@@ -13,7 +13,7 @@ from service_world import SECRET, World
 from gpuspawner.backends.local import nvidia
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.leases.adoption import lease_variables
+from gpuspawner.service.engine.lease_documents import lease_variables
 
 POLICY = {"idle": {"below": "5%", "for": "2m", "sample": "60s", "grace": "1m"}}
 SIXTEEN = {"sixteen": {"title": "Sixteen", "gpus": {"a100": "1-16"}}}

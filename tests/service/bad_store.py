@@ -15,7 +15,7 @@ from bad_machine import BUSY, WELL, BadMachine
 
 from gpuspawner.backends.local import nvidia
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 
 
@@ -51,7 +51,7 @@ async def nothing_is_lost(machine, trouble, said):
         with pytest.raises(Unavailable, match=said):
             await machine.start("carol")
         with pytest.raises(Unavailable, match=said):
-            await machine.parts.lifecycle.keep(machine.book.get(lease.id), "alice")
+            await machine.parts.lifecycle.keep(machine.registry.get(lease.id), "alice")
         with pytest.raises(Unavailable, match=said):
             machine.boot()
     assert (machine.hub.calls, machine.lives(lease)) == ([], True)
@@ -64,7 +64,7 @@ async def nothing_is_lost(machine, trouble, said):
     assert machine.did(lease)[-1] == "grace ended"
     machine.tool(lease, WELL)
     await machine.until_ended(lease)
-    assert machine.now_of(lease).reason is Reason.IDLE
+    assert machine.now_of(lease).reason is ExitReason.IDLE
     assert machine.did(lease).count("warned") == 2
     assert [row.kind for row in machine.parts.store.readings.of_lease(lease.id)].count("busy") == 1
 

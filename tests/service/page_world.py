@@ -20,11 +20,11 @@ from tornado.web import Application, RequestHandler
 
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.catalog import load_catalog
-from gpuspawner.core.authentication import Asked, new_nonce, request_headers
+from gpuspawner.core.authentication import RequestTarget, new_nonce, request_headers
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.policies import Mode
 from gpuspawner.core.idle.verdicts import SampleKind, Streak
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.leases.stored_events import event_of
@@ -161,14 +161,14 @@ class World:
         lines = [
             AuditLine(at, lease.id, lease.user, actor, event_of(action, None, why)) for at, actor, action, why in audit
         ]
-        self.call(self.parts.book.save, lease, audit=lines, readings=readings)
+        self.call(self.parts.registry.save, lease, audit=lines, readings=readings)
         newest = {row.gpu: row for row in readings}
         if newest and lease.live:
             self.parts.sampler._newest[lease.id] = newest
         return lease
 
     def lease(self, lease_id):
-        return self.call(lambda: self.parts.book.get(lease_id) or self.parts.store.leases.get(lease_id))
+        return self.call(lambda: self.parts.registry.get(lease_id) or self.parts.store.leases.get(lease_id))
 
     def token(self, name):
         return f"{name}-{self.number}"
@@ -305,7 +305,7 @@ def api(world, name, path="workspaces?ended=5", method="GET", body=None):
 def spawner(world, path, body=None, method="POST"):
     """What the service answers to the hub's spawner."""
     target, sent = f"{PREFIX}/internal/{path}", json.dumps(body or {}) if method == "POST" else ""
-    headers = request_headers(b"s" * 32, new_nonce(), world.clock.wall(), Asked(method, target), sent.encode())
+    headers = request_headers(b"s" * 32, new_nonce(), world.clock.wall(), RequestTarget(method, target), sent.encode())
     return requests.request(method, world.url + target, headers=headers, data=sent or None, timeout=20)
 
 
@@ -366,7 +366,7 @@ def reclaimed(lease_id="gone", user="alice", at=NOW - 600, seen=False, **changes
         "phase": Phase.ENDED,
         "phase_since": at,
         "ended_at": at,
-        "reason": Reason.IDLE,
+        "reason": ExitReason.IDLE,
         "ended_by": "gpuspawner",
         "message": message,
         "sampled_at": at,

@@ -9,7 +9,7 @@ import requests
 from harness.fork_server import start_python
 from harness.waiting import eventually
 
-from gpuspawner.core.authentication import Asked, new_nonce, request_headers
+from gpuspawner.core.authentication import RequestTarget, new_nonce, request_headers
 
 SERVE = """
 import asyncio, logging, os, sys
@@ -66,7 +66,7 @@ class Process:
 def call(port, path, method="POST", body=None):
     """Ask as the hub's spawner; None where nobody answers. Redirects are not followed."""
     target, text = f"/services/gpu/{path}", json.dumps(body or {}) if method == "POST" else ""
-    asked = b"s" * 32, new_nonce(), time.time(), Asked(method, target), text.encode()
+    asked = b"s" * 32, new_nonce(), time.time(), RequestTarget(method, target), text.encode()
     headers = request_headers(*asked) if method == "POST" else {}
     url = f"http://127.0.0.1:{port}{target}"
     try:

@@ -16,9 +16,9 @@ from gpuspawner.core.leases.lease import HOLDING, Key, Phase
 from gpuspawner.core.outages import API_SERVER
 from gpuspawner.service.app import Options, application, load, wire
 from gpuspawner.service.door import Door
+from gpuspawner.service.engine.allocator import StartRequest
+from gpuspawner.service.engine.lease_documents import claimed_slots, lease_variables
 from gpuspawner.service.fake import FakeHub, HandClock
-from gpuspawner.service.leases.adoption import claimed_slots, lease_variables
-from gpuspawner.service.leases.allocator import Ask
 from gpuspawner.service.settings import Settings
 
 SECRET = b"s" * 32
@@ -160,8 +160,8 @@ class World:
             self.parts.store.close()
 
     @property
-    def book(self):
-        return self.parts.book
+    def registry(self):
+        return self.parts.registry
 
     @property
     def allocator(self):
@@ -201,7 +201,7 @@ class World:
             *self.estimating(),
         ]:
             await asyncio.gather(*tasks, return_exceptions=True)
-        await self.book.settled()
+        await self.registry.settled()
 
     def asked(self):
         """The question to the scheduler that is under way."""
@@ -240,7 +240,7 @@ class World:
         self.clock.advance(0.001)
         key, start_id, groups = self.key(user, server), start_id or uuid.uuid4().hex, self.hub.members.get(user, ())
         request = await self.allocator.asking.request_of(key, user, options, groups, start_id=start_id)
-        ask = Ask(key, user, request, options, start_id, boot_id)
+        ask = StartRequest(key, user, request, options, start_id, boot_id)
         return await self.allocator.acquire(ask)
 
     async def start(self, user, server="", **options):
@@ -266,11 +266,11 @@ class World:
         lease = await self.start(user, server, **options)
         if lease.phase is not Phase.RESERVED:
             await self.round()
-            lease = self.book.get(lease.id)
+            lease = self.registry.get(lease.id)
         await self.create(lease)
         self.hub.answer(user, server)
         await self.round()
-        return self.book.get(lease.id)
+        return self.registry.get(lease.id)
 
     async def hub_stops(self, lease, outcome="stopped", message=""):
         """The hub stops a server: its process ends, and the spawner tells how."""

@@ -6,10 +6,10 @@ from lease_builders import a_lease, a_request, slots
 
 from gpuspawner.core.idle.policies import Mode
 from gpuspawner.core.idle.verdicts import SampleKind, Streak
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.core.leases.stored_events import event_of
-from gpuspawner.core.rules import LatestEnd, Lost, Rate
+from gpuspawner.core.rules import LatestEnd, LostInterval, Rate
 from gpuspawner.service.store import AuditLine, ReadingRow
 
 NOW = 1_800_000_000.0
@@ -37,9 +37,9 @@ FULL_LEASE = a_lease(
     warned_seconds=(3600.0, 600.0),
     kept_until=NOW,
     sampled_at=NOW,
-    reason=Reason.IDLE,
+    reason=ExitReason.IDLE,
     rate=Rate(Fraction(2, 7), Fraction("4.2")),
     latest_end=LatestEnd(NOW, "budget", "ends then", "each-user"),
     fixed_end=LatestEnd(NOW, "hold", "ends then"),
-    lost=(Lost(NOW, None, "its node", Fraction(1, 3)),),
+    lost=(LostInterval(NOW, None, "its node", Fraction(1, 3)),),
 )

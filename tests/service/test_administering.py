@@ -12,13 +12,11 @@ from page_world import CATALOG, GPUS, NOW, Browser, api, in_grace, reclaimed, ru
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.calendar import Per
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.rules import Budget, Quota, Rate, Rules, Used, Whom
+from gpuspawner.core.rules import Budget, BudgetUnit, Quota, QuotaScope, Rate, Rules
+from gpuspawner.service.administration.overview import find_next_ends
 from gpuspawner.service.notifications.messages import message_of
-from gpuspawner.service.tell.console.listing import read_wanted
-from gpuspawner.service.tell.console.now import GPUS as GPUS_TABLE
-from gpuspawner.service.tell.console.now import now_view
 
 NODE = GPUS[0].node
 WHY = "The driver is changed"
@@ -31,7 +29,7 @@ def world(make_web_world):
     made.save(running("runs", "alice", gpus=(0, 1)))
     made.save(running("other", "bob", gpus=(2,)))
     made.told = []
-    made.parts.book.told = lambda lease, line: made.told.append(message_of(made.parts, lease, line))
+    made.parts.registry.told = lambda lease, line: made.told.append(message_of(made.parts, lease, line))
     return made
 
 
@@ -94,10 +92,10 @@ def test_another_persons_workspace_ends_only_with_a_reason(world, action):
 def test_what_is_about_to_start_again_is_stopped_for_good(world):
     world.servers[""] = {"name": "", "started": "then", "ready": True, "pending": None, "url": "/"}
     post(world, "workspaces/move", ids=["runs"], now=True)
-    assert world.lease("runs").reason is Reason.MOVED
+    assert world.lease("runs").reason is ExitReason.MOVED
     (stopped,) = post(world, "workspaces/stop", ids=["runs"])["affected"]
     assert stopped["words"] == "It stops, and does not start again."
-    assert (world.lease("runs").reason, WHY in world.lease("runs").message) == (Reason.STOPPED, True)
+    assert (world.lease("runs").reason, WHY in world.lease("runs").message) == (ExitReason.STOPPED, True)
 
 
 @pytest.mark.parametrize("action", ["stop", "move"])
@@ -126,8 +124,8 @@ DONE = {"stop": "stopped", "move": "moved", "extend": "extended"}
 
 def test_what_was_announced_is_called_so_and_no_extension_promises_more(world):
     post(world, "workspaces/stop", ids=["runs"])
-    (first, *_) = world.call(now_view, world.parts, read_wanted(GPUS_TABLE, {}), [], [])["ends"]
-    assert (first["at"], first["why"]) == (world.lease("runs").notice.at, f"announced by admin: {WHY}")
+    (first, *_) = world.call(find_next_ends, world.parts)
+    assert (first.at, first.why) == (world.lease("runs").notice.at, f"stopped by admin: {WHY}")
     refused = post(world, "workspaces/extend", 409, ids=["runs"], until="3d", dry_run=True)["error"]["message"]
     assert "as was announced" in refused
 
@@ -141,13 +139,33 @@ def test_what_was_announced_ends_then_and_what_is_moved_waits_at_its_old_place(w
     world.clock.at += 300
     world.call(world.parts.lifecycle.deadlines)
     moved, stopped = world.lease("runs"), world.lease("other")
-    assert (moved.phase, moved.reason, moved.ended_by) == (Phase.STOPPING, Reason.MOVED, "admin")
-    assert (stopped.reason, stopped.message) == (Reason.STOPPED, f"It was stopped by admin, from the API: {WHY}.")
+    assert (moved.phase, moved.reason, moved.ended_by) == (Phase.STOPPING, ExitReason.MOVED, "admin")
+    assert (stopped.reason, stopped.message) == (ExitReason.STOPPED, f"It was stopped by admin, from the API: {WHY}.")
     world.call(world.parts.reclaimer.drive, "runs")
     world.call(world.parts.reclaimer.drive, "runs")
-    (back,) = [x for x in world.call(lambda: list(world.parts.book)) if x.user == "alice"]
+    (back,) = [x for x in world.call(lambda: list(world.parts.registry)) if x.user == "alice"]
     assert (back.asked_at, back.tried_nodes, back.came_back) == (asked_at, (NODE,), True)
     assert audit_of(world, "runs")[0] == ("admin", "stop", "the API", "")
+
+
+def move_words(world):
+    (planned,) = post(world, "workspaces/move", ids=["runs"], dry_run=True)["affected"]
+    return planned["words"]
+
+
+def test_a_move_says_where_it_leads_and_is_refused_where_only_the_same_gpus_are_left(world):
+    assert "perhaps on the same GPUs, since no other node has this kind." in move_words(world)
+    made = [restrict(world, "quarantine", gpu=gpu.id) for gpu in GPUS[2:]]
+    refused = post(world, "workspaces/move", 409, ids=["runs"])["error"]["message"]
+    assert "It would get the same GPUs again: no other GPU of this kind can be granted." in refused
+    assert world.lease("runs").notice is None
+    made += [restrict(world, "quarantine", gpu=gpu.id) for gpu in GPUS[:2]]
+    assert "at its old queue position, elsewhere." in move_words(world)
+    for one in made:
+        lift(world, one)
+    world.backend.gpus = (*GPUS, replace(GPUS[0], id="GPU-spare", node="node-2"))
+    world.observe()
+    assert "on another node if one has room, else perhaps on the same GPUs." in move_words(world)
 
 
 def test_now_ends_what_runs_and_withdraws_what_waits(world):
@@ -172,7 +190,7 @@ def test_an_act_on_several_is_done_to_those_that_can_be_and_says_why_not_to_the_
     world.save(waiting("also", "dora"))
     none = post(world, "workspaces/move", 409, ids=["also", "waits"])["error"]["message"].splitlines()
     assert none[0] == "None of 2 workspaces can be moved."
-    assert none[1].startswith("dora: default workspace: It does not run")
+    assert none[1].startswith("dora / default workspace: It does not run")
     assert post(world, "workspaces/stop", 404, ids=["runs", "none"])["error"]["message"].endswith("Nothing was done.")
     assert next(x[:2] for x in audit_of(world)) == ("admin", "refused")
 
@@ -211,7 +229,7 @@ def test_what_an_administrator_extended_runs_as_long_where_it_was_preempted_mean
     post(world, "workspaces/extend", ids=["runs"], until="3d")
     post(world, "workspaces/move", ids=["runs"], now=True)
     world.call(world.parts.reclaimer.drive, "runs")
-    (back,) = [x for x in world.call(lambda: list(world.parts.book)) if x.user == "alice"]
+    (back,) = [x for x in world.call(lambda: list(world.parts.registry)) if x.user == "alice"]
     up = running(back.id, "alice", gpus=(3,), granted_until=back.granted_until)
     world.save(up)
     assert up.deadline_at < NOW + 86400
@@ -223,8 +241,8 @@ def test_what_an_administrator_extended_runs_as_long_where_it_was_preempted_mean
 
 
 def test_several_are_extended_together_by_no_more_than_a_budget_leaves(make_web_world):
-    budget = Budget(Used.GPU_HOURS, Per.MONTH, hard=Fraction(30))
-    rules = Rules(quotas=(Quota("each-user", Whom.EACH_USER, budgets=(budget,)),))
+    budget = Budget(BudgetUnit.GPU_HOURS, Per.MONTH, hard=Fraction(30))
+    rules = Rules(quotas=(Quota("each-user", QuotaScope.EACH_USER, budgets=(budget,)),))
     world = make_web_world(replace(load_catalog(CATALOG), rules=rules))
     world.observe()
     for number, name in enumerate(("one", "two")):  # each has 8 h set aside
@@ -236,8 +254,8 @@ def test_several_are_extended_together_by_no_more_than_a_budget_leaves(make_web_
 
 
 def test_what_others_take_of_a_budget_meanwhile_is_not_given_twice(make_web_world):
-    budget = Budget(Used.GPU_HOURS, Per.MONTH, hard=Fraction(40))
-    rules = Rules(quotas=(Quota("everybody", Whom.EVERYBODY, budgets=(budget,)),))
+    budget = Budget(BudgetUnit.GPU_HOURS, Per.MONTH, hard=Fraction(40))
+    rules = Rules(quotas=(Quota("everybody", QuotaScope.EVERYBODY, budgets=(budget,)),))
     world = make_web_world(replace(load_catalog(CATALOG), rules=rules))
     world.observe()
     rate = {"rate": Rate(Fraction(1), Fraction(0))}
@@ -247,7 +265,7 @@ def test_what_others_take_of_a_budget_meanwhile_is_not_given_twice(make_web_worl
 
     async def extend(lease, until, before=scheduler.extend):
         if lease.id == "two":  # the first was stored meanwhile, and bob started something
-            await world.parts.book.save(running("third", "bob", gpus=(2,), **rate))
+            await world.parts.registry.save(running("third", "bob", gpus=(2,), **rate))
         await before(lease, until)
 
     scheduler.extend = extend
@@ -288,7 +306,7 @@ def test_its_user_may_move_off_a_drained_node(world):
     restrict(world, "drain", node=NODE)
     assert api(world, "alice", "workspaces/runs/move", "POST").status_code == 200
     moved = world.lease("runs")
-    assert (moved.reason, "node" in moved.message, "unhealthy" in moved.message) == (Reason.MOVED, True, False)
+    assert (moved.reason, "node" in moved.message, "unhealthy" in moved.message) == (ExitReason.MOVED, True, False)
 
 
 def test_a_restriction_lapses_by_itself_and_survives_a_restart(world):
@@ -316,7 +334,7 @@ def test_while_grants_are_paused_who_waits_reads_why(world, kind):
     told = api(world, "admin", "workspaces/waits").json()["queue"]
     assert "admin paused it (The driver is changed)" in told["sentence"]
     assert (told["held_back"]["rule"], told["unchanged_seconds"]) == ("paused", None)
-    assert world.parts.queue.offer("a100").note == "paused, none is given now"
+    assert world.parts.queue.offer("a100").note == "paused"
     lift(world, made)
     assert world.parts.queue.offer("a100").note == ""
     assert world.lease("waits").phase is Phase.RESERVED
@@ -347,7 +365,7 @@ def test_what_is_exempt_is_not_judged_and_its_grace_ends(world, whom):
     assert (idle["state"], idle["kept_until"]) == ("kept", NOW + 7200)
     assert f"by admin: {WHY}" in idle["words"]
     assert idle["words"].startswith("exempt until ")
-    (row,) = Browser(world, "admin").look("console/workspaces.json?use=exempt").json()["rows"]
+    (row,) = Browser(world, "admin").look("console/workspaces.json?state=exempt").json()["rows"]
     assert (row["user"], f"by admin: {WHY}" in row["because"]) == ("carol", True)
     lift(world, made)
     assert world.call(world.parts.lifecycle.kept_until, world.lease("warned")) is None

@@ -49,7 +49,7 @@ def test_a_node_is_drained_after_a_dry_run_listed_and_lifted(world, run):
     assert json.loads(run("admin", "pause", "--list", "--json")[1])["restrictions"] == []
     code, _, err = run("admin", "drain", "other", "--lift", "--reason", "done")
     assert (code, "There is no drain on 'other'." in err) == (2, True)
-    assert run("admin", "drain", NODE, "--lift", "--reason", "done")[1].startswith("Lifted: Nothing new starts on")
+    assert run("admin", "drain", NODE, "--lift", "--reason", "done")[1] == f"Ended the drain of {NODE}.\n"
     assert world.call(world.parts.restrictions.in_force) == ()
 
 
@@ -141,7 +141,7 @@ def test_grants_are_paused_gpus_held_and_users_exempt(world, run):
         ("pause", "a100", 0, ""),
         ("reserve", "a100", 2, "bob"),
         ("exempt", "", 0, "alice"),
-        ("exempt", "other", 0, "bob: train"),
+        ("exempt", "other", 0, "bob / train"),
     ]
     code, _, err = run("admin", "reserve", "a100", "99", "--user", "bob", "--until", "2h", "--reason", "demo")
     assert (code, "1 to 4" in err) == (2, True)
@@ -164,7 +164,7 @@ def test_a_hold_or_an_exemption_is_lifted_by_what_the_list_shows_where_that_mean
     assert any(line.endswith(f"are reserved for alice until {until(live['alice'])}") for line in choices)
     assert run("admin", "reserve", "--lift", "carol", "--reason", "done")[0] == 2
     assert run("admin", "reserve", "--lift", "bob", "--reason", "done")[1].startswith(
-        "Lifted: 1 A100 80 GB is reserved for bob"
+        "Ended the reservation of 1 A100 80 GB for bob."
     )
     assert run("admin", "reserve", "--lift", "a100", "--reason", "done")[0] == 0
     assert run("admin", "exempt", "--lift", "bob/train", "--reason", "done")[0] == 0
@@ -189,6 +189,6 @@ def test_the_audit_is_a_table_csv_and_json_of_the_same_lines(world, run):
 def test_a_gpu_is_named_as_the_console_does_and_lifted_by_that_name(run):
     place = f"{GPUS[3].node}/{GPUS[3].index}"
     assert run("admin", "quarantine", place, "--reason", "it fell off the bus")[0] == 0
-    assert f"The GPU {place} is given to nobody new" in run("admin", "quarantine", "--list")[1]
+    assert f"No new workspace gets the GPU {place}" in run("admin", "quarantine", "--list")[1]
     assert run("admin", "quarantine", place, "--lift", "--reason", "replaced")[0] == 0
     assert run("admin", "quarantine", "--list")[1] == "There are no restrictions of this kind.\n"

@@ -10,7 +10,7 @@ from service_world import SECRET
 from gpuspawner.backends.base import Running
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import LatestEnd, Rate
-from gpuspawner.service.leases.adoption import lease_variables
+from gpuspawner.service.engine.lease_documents import lease_variables
 
 
 async def test_a_pending_server_is_not_adopted_and_a_lease_follows_its_user_s_new_name(world):
@@ -18,7 +18,7 @@ async def test_a_pending_server_is_not_adopted_and_a_lease_follows_its_user_s_ne
     world.hub.put("bob")
     world.hub.rename("alice", "alicia")
     await world.go_on(20, step=5)
-    assert world.book.of_key(world.key("bob")) is None
+    assert world.registry.of_key(world.key("bob")) is None
     assert world.now_of(lease).user == "alicia"
     assert world.now_of(lease).phase is Phase.RUNNING
 
@@ -46,7 +46,7 @@ async def test_what_ended_while_the_hub_s_list_was_on_its_way_is_not_adopted(wor
     world.hub.servers = late
     world.clock.advance(11)
     await world.round()
-    assert list(world.book) == []
+    assert list(world.registry) == []
 
 
 async def test_a_server_whose_process_carries_an_ended_lease_is_adopted_not_ended(world):
@@ -57,7 +57,7 @@ async def test_a_server_whose_process_carries_an_ended_lease_is_adopted_not_ende
     world.backend.run(lease.id, 1, variables)  # a start that was given up on came up after all
     world.hub.put("alice", ready=True)
     await world.go_on(900, step=20)
-    assert world.book.of_key(world.key("alice")).adopted
+    assert world.registry.of_key(world.key("alice")).adopted
     assert (lease.id, 1) in world.backend.running
     assert world.allocator.observed.others == lease.slots
 
@@ -68,7 +68,7 @@ async def test_a_server_whose_process_carries_an_ended_lease_is_adopted_not_ende
 async def test_variables_that_say_nothing_believable_rebuild_nothing_and_are_left_alone(world, document):
     world.backend.run("odd", 1, {"GPUSPAWNER_HUB_ID": world.hub_id, "GPUSPAWNER_LEASE": document})
     await world.go_on(900, step=30)
-    assert list(world.book) == []
+    assert list(world.registry) == []
     assert ("odd", 1) in world.backend.running
     assert world.allocator.observed.others == ()
 
@@ -88,7 +88,7 @@ async def test_another_hub_s_workspaces_are_neither_rebuilt_nor_ended(world):
     world.backend.run("theirs", 1, {**lease_variables(lease, SECRET), "GPUSPAWNER_HUB_ID": "hub-2"})
     await world.go_on(900, step=30)
     assert ("theirs", 1) in world.backend.running
-    assert world.book.get("theirs") is None
+    assert world.registry.get("theirs") is None
 
 
 async def test_a_lease_is_rebuilt_from_its_newest_attempt(make_world):
@@ -100,7 +100,7 @@ async def test_a_lease_is_rebuilt_from_its_newest_attempt(make_world):
     for attempt in (1, 2):
         new.backend.run(lease.id, attempt, {**lease_variables(lease, SECRET)})
     await new.round()
-    assert new.book.get(lease.id).attempt == 2
+    assert new.registry.get(lease.id).attempt == 2
 
 
 async def test_a_lease_that_is_rebuilt_says_which_kind_was_given_and_which_was_asked_for(make_world):
@@ -111,7 +111,7 @@ async def test_a_lease_that_is_rebuilt_says_which_kind_was_given_and_which_was_a
     new.boot()
     new.backend.run(lease.id, 1, lease_variables(replace(lease, given="a100"), SECRET))
     await new.round()
-    rebuilt = new.book.get(lease.id)
+    rebuilt = new.registry.get(lease.id)
     assert (rebuilt.kind, rebuilt.request.gpu) == ("a100", "half")
 
 
@@ -124,7 +124,7 @@ async def test_a_lease_that_is_rebuilt_keeps_the_rate_and_the_bound_that_it_was_
     new.boot()
     new.backend.run(lease.id, 1, lease_variables(replace(lease, rate=rate, fixed_end=bound), SECRET))
     await new.round()
-    rebuilt = new.book.get(lease.id)
+    rebuilt = new.registry.get(lease.id)
     assert (rebuilt.rate, rebuilt.fixed_end, rebuilt.latest_end) == (rate, bound, bound)
     assert rebuilt.deadline_at is None or rebuilt.deadline_at <= bound.at
 
@@ -155,10 +155,10 @@ async def test_promise_9_what_the_service_did_not_sign_acts_for_nobody(world):
     forged = replace(alice, id="forged", key=vic, user="vic", granted_at=1.0, asked_at=1.0)
     world.backend.run("forged", 1, lease_variables(forged, b"guessed" * 5))
     await world.round()
-    assert world.book.of_key(vic) is None
+    assert world.registry.of_key(vic) is None
     world.backend.run("forged", 1, lease_variables(forged, SECRET))
     await world.round()
-    assert world.book.of_key(vic) is not None, "signed, it would have been rebuilt"
+    assert world.registry.of_key(vic) is not None, "signed, it would have been rebuilt"
 
 
 async def test_promise_2_a_signed_document_of_any_length_is_rebuilt(world):
@@ -166,4 +166,4 @@ async def test_promise_2_a_signed_document_of_any_length_is_rebuilt(world):
     long = replace(lease, id="long", key=world.key("bob"), user="bob", options={"note": "x" * 70_000})
     world.backend.run("long", 1, lease_variables(long, SECRET))
     await world.round()
-    assert world.book.get("long").options == long.options
+    assert world.registry.get("long").options == long.options

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from page_world import NOW, running
 
 from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.quotas.ledger import Charge, lines_until, rate_of
-from gpuspawner.core.rules import Lost, Used
-from gpuspawner.service.rules.daily_use import part_of_reclaim, parts_of_rest, parts_of_step
+from gpuspawner.core.quotas.ledger import LedgerKind, ledger_lines_until, rate_of
+from gpuspawner.core.rules import BudgetUnit, LostInterval
+from gpuspawner.service.rules.accounting import part_of_reclaim, parts_of_rest, parts_of_step
 from gpuspawner.service.store import ReadingRow
 from tools.monitoring.panels import WASTE
 
@@ -63,7 +63,7 @@ def test_what_samples_read_and_what_is_not_measured_are_all_that_is_charged(befo
     lease = replace(running("x", gpus=gpus, rate=rate_of(kind, len(gpus))), running_at=since, sampled_at=None)
     lease = replace(lease, deadline_at=since + 1e5)
     if how == "lost":
-        lease = replace(lease, lost=(Lost(since + 1, since + 50, "away"),))
+        lease = replace(lease, lost=(LostInterval(since + 1, since + 50, "away"),))
     parts, read, at = [], 0.0, since
     for passed, seconds, what in samples:
         at += passed
@@ -79,9 +79,9 @@ def test_what_samples_read_and_what_is_not_measured_are_all_that_is_charged(befo
         parts += parts_of_rest(lease, at, ZURICH, node_of)
     assert all(amount >= 0 for part in parts for amount in part.amounts)
     charged = defaultdict(float)
-    for line in lines_until(lease, at, ZURICH):
-        if line.what in {Charge.USE, Charge.OVERRUN}:
-            charged[line.day] += float(line.amount(Used.GPU_HOURS))
+    for line in ledger_lines_until(lease, at, ZURICH):
+        if line.what in {LedgerKind.USE, LedgerKind.OVERRUN}:
+            charged[line.day] += float(line.amount(BudgetUnit.GPU_HOURS))
     assert dict(totals(parts)) == pytest.approx({day: hours for day, hours in charged.items() if hours})
     known = sum(part.amounts.active + part.amounts.idle for part in parts)
     assert 3600 * known == pytest.approx(read, abs=0.01 * (len(samples) + 1)), "a sample covers no time before the last"
@@ -103,7 +103,8 @@ def test_the_dashboard_of_waste_counts_what_nobody_came_to():
 
 
 @pytest.mark.parametrize(
-    ("reason", "reclaims"), [(Reason.IDLE, 1), (Reason.NOBODY_CAME, 1), (Reason.STOPPED, 0), (Reason.EXPIRED, 0)]
+    ("reason", "reclaims"),
+    [(ExitReason.IDLE, 1), (ExitReason.NOBODY_CAME, 1), (ExitReason.STOPPED, 0), (ExitReason.EXPIRED, 0)],
 )
 def test_what_nobody_came_to_is_reclaimed_as_what_is_idle_is(reason, reclaims):
     rate = rate_of(GpuKind("a100", "A100", 1), 2)

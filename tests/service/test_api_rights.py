@@ -10,11 +10,18 @@ from tornado.httpserver import HTTPServer
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 from tornado.testing import bind_unused_port
 
-from gpuspawner.core.authentication import NONCE, TICKET_SECONDS, Asked, new_nonce, request_headers, sign_ticket
+from gpuspawner.core.authentication import (
+    NONCE_HEADER,
+    TICKET_SECONDS,
+    RequestTarget,
+    new_nonce,
+    request_headers,
+    sign_ticket,
+)
 from gpuspawner.core.errors import Gone, Unavailable
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.leases.allocator import hash_token
-from gpuspawner.service.observe.known import STANDS_SECONDS
+from gpuspawner.service.engine.allocator import hash_token
+from gpuspawner.service.engine.hub import USER_KNOWN_SECONDS
 from gpuspawner.spawner.client import NOT_OURS, LeaseClient, is_proven, target_of
 from gpuspawner.spawner.web.live import ServiceView
 
@@ -36,7 +43,7 @@ class Client:
         text = body if isinstance(body, (str, bytes)) else None if body is None else json.dumps(body)
         text = "" if method == "POST" and text is None else text
         if who == SPAWNER:
-            asked = Asked(method, PREFIX.rstrip("/") + path)
+            asked = RequestTarget(method, PREFIX.rstrip("/") + path)
             headers = request_headers(SECRET, new_nonce(), self.world.clock.wall(), asked, utf8(text or ""))
         request = HTTPRequest(self.url + path, method, headers, text, allow_nonstandard_methods=True)
         client = SimpleAsyncHTTPClient(force_instance=True)
@@ -73,7 +80,7 @@ async def a_token(world, lease):
     """The token of a running workspace, as its environment holds it."""
     token = "gpuws-of-" + lease.user
     changed = type(lease)(**{**vars(lease), "token_hash": hash_token(token)})
-    await world.book.save(changed)
+    await world.registry.save(changed)
     return f"token {token}"
 
 
@@ -185,7 +192,7 @@ async def test_promise_9_a_ticket_is_over_after_a_minute(world, call):
 async def test_promise_9_a_ticket_does_nothing_for_a_user_whom_the_hub_has_no_more(world, call):
     lease, ticket = await world.up("alice"), call.ticket("alice")
     assert (await call(ticket, "POST", f"/api/v1/workspaces/{lease.id}/keep"))[0] == 200
-    world.clock.advance(STANDS_SECONDS)
+    world.clock.advance(USER_KNOWN_SECONDS)
     for created in (None, "another alice born"):
         world.hub.users.pop("alice", None) if created is None else world.hub.users.update(alice=created)
         for action in ACTIONS:
@@ -283,7 +290,7 @@ async def test_promise_10_a_bad_request_is_refused_alike_by_check_and_start(worl
     assert status in {400, 403}
     assert {"field", "asked", "limit", "remedy", "message"} == set(answer["error"])
     assert all(answer["error"].values())
-    assert list(world.book) == []
+    assert list(world.registry) == []
     assert (await world.ask("alice")).phase is Phase.RESERVED, "the next plain start works"
 
 
@@ -417,7 +424,7 @@ async def test_a_store_that_is_away_is_a_503_with_the_reason(world, call):
     with world.database.connected():  # as another service that writes
         status, answer = await call(SPAWNER, "POST", "/internal/acquire", ask)
     assert (status, "The store does not answer" in answer["error"]["message"]) == (503, True)
-    assert list(world.book) == []
+    assert list(world.registry) == []
     assert (await call(SPAWNER, "POST", "/internal/acquire", ask))[0] == 200
 
 
@@ -425,7 +432,7 @@ async def test_promise_10_a_hub_that_has_another_id_than_its_service_knows_is_to
     await world.round()
     ask = {"hub": "new-id", "user": "alice", "user_created": "t", "server": "", "options": {}}
     status, answer = await call(SPAWNER, "POST", "/internal/acquire", {**ask, "start_id": "1", "boot_id": "b"})
-    assert (status, list(world.book)) == (503, [])
+    assert (status, list(world.registry)) == (503, [])
     assert f"The hub has the id new-id, and this GPU service is for {world.hub_id}" in answer["error"]["message"]
 
 
@@ -444,7 +451,9 @@ async def test_an_answer_is_the_answer_of_no_other_request(world, call):
     """Whoever took a request for the service's could have its nonce signed for a request of their own."""
     await world.up("alice")
     url, nonce = f"{call.url}/api/v1/workspaces", new_nonce()
-    response = await AsyncHTTPClient().fetch(url, headers={"Authorization": call.ticket("bob"), NONCE: nonce})
-    assert is_proven(response, SECRET, nonce, Asked("GET", target_of(url)))
-    assert not is_proven(response, SECRET, nonce, Asked("GET", target_of(f"{call.url}/internal/leases/1?attempt=1")))
-    assert not is_proven(response, SECRET, nonce, Asked("POST", target_of(url)))
+    response = await AsyncHTTPClient().fetch(url, headers={"Authorization": call.ticket("bob"), NONCE_HEADER: nonce})
+    assert is_proven(response, SECRET, nonce, RequestTarget("GET", target_of(url)))
+    assert not is_proven(
+        response, SECRET, nonce, RequestTarget("GET", target_of(f"{call.url}/internal/leases/1?attempt=1"))
+    )
+    assert not is_proven(response, SECRET, nonce, RequestTarget("POST", target_of(url)))

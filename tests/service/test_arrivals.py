@@ -7,9 +7,9 @@ import pytest
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.action_events import Exempted
-from gpuspawner.core.administration import Measure, Restriction
+from gpuspawner.core.administration import Restriction, RestrictionKind
 from gpuspawner.core.leases import events
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.store import AuditLine
@@ -70,7 +70,7 @@ async def test_who_does_not_come_is_warned_halfway_then_it_is_given_back_and_ask
     carol = await world.start("carol", count=2)
     await world.go_on(15 * MINUTE)
     ended = world.now_of(lease)
-    assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, Reason.NOBODY_CAME, "gpuspawner")
+    assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, ExitReason.NOBODY_CAME, "gpuspawner")
     told = "In the 30 min since it was ready nobody opened it, connected to it or used its GPU, so it goes to who waits"
     assert ended.message.startswith(told), "true also of who pressed Start, or ran the command, a moment before"
     assert "Asking again joins the end of the queue." in lease_view(world.parts, ended)["end"]["why"]
@@ -134,7 +134,7 @@ async def test_where_no_extension_tells_nobody_is_said_not_to_have_come(world):
 async def test_keep_is_an_answer_and_lasts_as_every_keep(world):
     lease = await came_while_away(world)
     await world.go_on(20 * MINUTE)
-    await world.parts.lifecycle.keep(world.book.get(lease.id), "bob")
+    await world.parts.lifecycle.keep(world.registry.get(lease.id), "bob")
     await world.go_on(55 * MINUTE)
     kept = world.now_of(lease)
     assert (kept.phase, kept.arrival, kept.keeps_used) == (Phase.RUNNING, None, 1)
@@ -145,7 +145,7 @@ async def test_what_an_administrator_exempts_nobody_has_to_come_to(world, after)
     lease = await came_while_away(world)
     await world.go_on(after * MINUTE)
     now = world.clock.now()
-    one = Restriction("r-1", Measure.EXEMPT, lease.id, "A long download", "admin", now, now + 2 * HOUR)
+    one = Restriction("r-1", RestrictionKind.EXEMPT, lease.id, "A long download", "admin", now, now + 2 * HOUR)
     made = AuditLine(now, lease.id, "bob", "admin", Exempted("A long download"))
     await world.parts.restrictions.add([one], [made])
     await world.go_on(HOUR)
@@ -174,7 +174,7 @@ async def test_a_service_or_a_hub_that_was_away_takes_nothing_from_the_time_to_c
     assert after.phase is Phase.RUNNING
     assert after.arrival.passed_seconds <= before.passed_seconds + 1.5 * MINUTE
     await world.go_on(12 * MINUTE)
-    assert world.now_of(lease).reason is Reason.NOBODY_CAME
+    assert world.now_of(lease).reason is ExitReason.NOBODY_CAME
 
 
 async def test_it_is_told_in_another_workspace_of_the_same_user_and_in_nobody_elses(world):
@@ -220,7 +220,7 @@ async def test_turn_and_warning_are_told_by_message_with_what_to_do(world):
     (warned,) = (
         x for x in world.parts.store.audit_log.latest(waiting.id) if isinstance(x.event, events.WarnedNobodyCame)
     )
-    message = message_of(world.parts, world.book.get(waiting.id), warned)
+    message = message_of(world.parts, world.registry.get(waiting.id), warned)
     assert (message.user, message.title) == ("bob", "Your workspace waits for you")
     assert "nobody has come to it" in message.text
 

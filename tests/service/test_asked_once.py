@@ -39,6 +39,6 @@ async def test_a_request_that_an_older_version_stored_gets_its_image_once(world)
     world.parts.in_force.catalog = with_image("ml/pytorch:1")
     world.allocator.observed.processes_known = False
     lease = await world.start("alice")
-    await world.book.save(replace(lease, request=replace(lease.request, image=None, opens=None)))
+    await world.registry.save(replace(lease, request=replace(lease.request, image=None, opens=None)))
     await world.allocator.resume()
-    assert world.book.get(lease.id).request == lease.request
+    assert world.registry.get(lease.id).request == lease.request

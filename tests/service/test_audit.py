@@ -67,14 +67,14 @@ def test_grants_corrections_and_lifts_that_were_refused_are_there_with_what_was_
     browser, grant = Browser(world, "admin"), {"user": "alice", "what": "2 GPUs", "until": "3d", "why": "a paper"}
     made = api(world, "admin", "quota-grants", "POST", grant).json()
     api(world, "admin", "quota-grants", "POST", {**grant, "team": "ghost"})
-    browser.submit("quotas/grants", user="alice", number="0", unit="GPUs", until="3d", why="a paper", status=400)
+    browser.submit("console/act/grant", user="alice", number="0", unit="GPUs", until="3d", why="a paper", status=400)
     for _ in range(2):  # it is taken back once
         api(world, "admin", f"quota-grants/{made['id']}", "DELETE", {"why": "a mistake"})
     api(world, "admin", "usage/corrections", "POST", {"user": "alice", "amount": "much", "why": "a fault"})
     act(world, "restrictions", what="drain", node=NODE)
     drain = api(world, "admin", "admin/restrictions").json()["restrictions"][0]["id"]
     api(world, "admin", f"admin/restrictions/{drain}", "DELETE", {})
-    browser.submit(f"console/restrictions/{drain}/lift", reason="", status=400)
+    browser.submit("console/act/lift", restriction=drain, reason="", status=400)
     lines = found(world, "what=refused")["audit"]
     assert [(x["actor"], x["where"], x["outcome"]) for x in lines[::-1]] == [
         ("admin", where, "refused") for where in ("the API", "the console", *("the API",) * 3, "the console")
@@ -94,7 +94,7 @@ def test_claims_are_there_from_their_making_to_their_end_and_those_refused(world
     asked = {"kind": "a100", "external": "train-77", "key": "once"}
     made = api(world, "admin", "preemptions", "POST", asked).json()
     api(world, "admin", "preemptions", "POST", asked)  # a repeated message
-    Browser(world, "admin").submit(f"quotas/claims/{made['id']}/give-up")
+    Browser(world, "admin").submit(f"console/claims/{made['id']}/give-up")
     api(world, "admin", f"preemptions/{made['id']}", "DELETE")  # it is so already
     assert api(world, "admin", "preemptions", "POST", {**asked, "key": "", "count": 99}).status_code == 409
     free = api(world, "admin", "preemptions", "POST", {"kind": "a100", "user": "bob"}).json()
@@ -123,8 +123,8 @@ def test_what_people_do_has_from_where_they_did_it(world):
     api(world, "bob", "workspaces/gone/dispute", "POST", {"sentence": "It worked"})
     Browser(world, "admin").submit("workspaces/gone/answer", sentence="We look")
     browser = Browser(world, "admin")
-    browser.submit("messages", whom="all", name="", text="Friday", until="2h", step="send")
-    browser.submit(f"messages/{world.parts.announcements.all()[0].id}/withdraw")
+    browser.submit("console/act/announce", whom="all", name="", text="Friday", until="2h", step="do")
+    browser.submit(f"console/announcements/{world.parts.announcements.all()[0].id}/withdraw")
     (asked,) = told(world, "by=people&what=asked")
     token = got["about"]["id"]
     assert asked[:4] == ("alice", "the API", "asked", "alice")
@@ -133,8 +133,8 @@ def test_what_people_do_has_from_where_they_did_it(world):
         ("alice", "the page Command line", "signed out", "alice", token),
         ("bob", "the API", "disputed", "bob", "gone"),
         ("admin", "its page", "answered", "bob", "gone"),
-        ("admin", "the page Messages", "message sent", "", ""),
-        ("admin", "the page Messages", "message withdrawn", "", ""),
+        ("admin", "the console", "message sent", "", ""),
+        ("admin", "the console", "message withdrawn", "", ""),
     ]
 
 
@@ -151,7 +151,7 @@ def many(world, count=7):
         AuditLine(NOW - DAY * (count - n), f"w{n}", "carol", "admin" if n % 2 else "gpuspawner", events.Started())
         for n in range(count)
     ]
-    world.call(world.parts.book.save, audit=lines)
+    world.call(world.parts.registry.save, audit=lines)
 
 
 @pytest.mark.postgresql
@@ -161,7 +161,7 @@ def test_pages_by_cursor_hold_every_line_once_also_where_more_come_meanwhile(wor
     for _ in range(9):
         page = found(world, f"user=carol&limit=3{before}")
         seen += [x["target"] for x in page["audit"]]
-        world.call(world.parts.book.save, audit=[AuditLine(NOW, "new", "carol", "admin", events.Started())])
+        world.call(world.parts.registry.save, audit=[AuditLine(NOW, "new", "carol", "admin", events.Started())])
         if page["next"] is None:
             break
         before = f"&before={page['next']}"
@@ -188,7 +188,7 @@ def test_filters(world, query, targets):
 def test_who_is_called_as_a_part_of_the_service_hides_nothing(world):
     done = AuditLine(NOW, "runs", "hub", "hub", events.Extended(3600.0), "the API")
     by_itself = AuditLine(NOW, "other", "bob", "hub", events.Started())
-    world.call(world.parts.book.save, audit=[done, by_itself])
+    world.call(world.parts.registry.save, audit=[done, by_itself])
     assert [x["target"] for x in found(world, "by=people")["audit"]] == ["runs"]
     assert [x["target"] for x in found(world, "by=parts")["audit"]] == ["other"]
 
@@ -217,9 +217,8 @@ def test_only_administrators_read_it(world):
 def test_page_csv_and_json_say_the_same_and_no_cell_is_calculated(world):
     act(world, "restrictions", reason="=1+1", what="pause")
     act(world, "workspaces/extend", ids=["runs"], until="3d", reason="x")
-    world.call(
-        world.parts.book.save, audit=[AuditLine(NOW, "", "=cmd()", "admin", events.Text.__subclasses__()[0]("=x"))]
-    )
+    line = AuditLine(NOW, "", "=cmd()", "admin", events.TextEvent.__subclasses__()[0]("=x"))
+    world.call(world.parts.registry.save, audit=[line])
     browser = Browser(world, "admin")
     page = browser.look("console/audit?by=people")
     rows = browser.look("console/audit.json?by=people").json()["audit"]
@@ -234,7 +233,9 @@ def test_page_csv_and_json_say_the_same_and_no_cell_is_calculated(world):
 
 @pytest.mark.postgresql
 def test_the_page_pages_and_begins_anew_with_another_filter(world):
-    world.call(world.parts.book.save, audit=[AuditLine(NOW, f"w{n}", "", "admin", events.Started()) for n in range(60)])
+    world.call(
+        world.parts.registry.save, audit=[AuditLine(NOW, f"w{n}", "", "admin", events.Started()) for n in range(60)]
+    )
     browser = Browser(world, "admin")
     first = browser.look("console/audit?who=admin")
     assert "w59" in first.text

@@ -18,7 +18,7 @@ from gpuspawner.backends.fake import probe_text
 from gpuspawner.cli import main
 from gpuspawner.core.authentication import sign_ticket
 from gpuspawner.core.idle.verdicts import SampleKind
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.app import application
 from gpuspawner.service.clock import BREAK_SECONDS, SteadyClock, WallWatch
@@ -114,7 +114,7 @@ async def test_a_workspace_warned_before_the_jump_and_a_restart_is_not_stopped_b
     assert (machine.phase(lease), machine.hub.calls) == (Phase.RECLAIMING, []), "none of its grace passed meanwhile"
     assert machine.streak(lease).grace_left_seconds > 0
     await machine.until_ended(lease)
-    assert machine.now_of(lease).reason is Reason.IDLE
+    assert machine.now_of(lease).reason is ExitReason.IDLE
     assert machine.did(lease).count("warned") == 1
 
 
@@ -163,7 +163,7 @@ async def test_after_the_clock_went_ahead_a_lifetime_still_ends_with_a_warning_o
     assert world.phase(lease) is Phase.RUNNING
     assert world.now_of(lease).deadline_at - world.clock.now() > 500
     await world.go_on(1200)
-    assert world.now_of(lease).reason is Reason.EXPIRED
+    assert world.now_of(lease).reason is ExitReason.EXPIRED
 
 
 async def test_the_cpu_of_a_night_that_the_machine_slept_through_proves_nothing(make_world):

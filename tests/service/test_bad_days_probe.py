@@ -5,7 +5,7 @@ from dataclasses import replace
 from bad_machine import WELL
 
 from gpuspawner.core.idle.verdicts import SampleKind
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 
 MIG_TABLE = """\
@@ -71,7 +71,7 @@ async def recovers(machine, lease):
     machine.tool(lease, WELL)
     await machine.until_ended(lease)
     assert machine.did(lease).count("warned") == warned + 1
-    assert machine.now_of(lease).reason is Reason.IDLE
+    assert machine.now_of(lease).reason is ExitReason.IDLE
     assert not machine.lives(lease)
     assert [call for call, *_ in machine.hub.calls] == ["stop"]
 

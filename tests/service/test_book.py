@@ -1,4 +1,4 @@
-"""The book: the leases that live, by id and by key, as the store has them; and who waits for them to change."""
+"""The registry: the leases that live, by id and by key, as the store has them; and who waits for them to change."""
 
 from dataclasses import replace
 
@@ -7,64 +7,64 @@ from lease_builders import a_lease
 from store_builders import FULL_LEASE
 
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.leases.book import Book
+from gpuspawner.service.engine.registry import LeaseRegistry
 
 pytestmark = pytest.mark.postgresql
 
 
 async def test_the_book_refuses_a_second_live_lease_of_a_key(store):
-    book = Book(store)
-    await book.save(FULL_LEASE)
+    registry = LeaseRegistry(store)
+    await registry.save(FULL_LEASE)
     with pytest.raises(Conflict):
-        await book.save(replace(FULL_LEASE, id="second"))
-    assert [x.id for x in book] == ["full"]
+        await registry.save(replace(FULL_LEASE, id="second"))
+    assert [x.id for x in registry] == ["full"]
 
 
 async def test_a_key_passes_on_in_the_book_too(store):
-    book, second = Book(store), replace(FULL_LEASE, id="second")
-    await book.save(FULL_LEASE)
+    registry, second = LeaseRegistry(store), replace(FULL_LEASE, id="second")
+    await registry.save(FULL_LEASE)
     ended = replace(FULL_LEASE, phase=Phase.ENDED)
-    await book.save(second, ended)
-    assert book.of_key(FULL_LEASE.key) == second
-    await book.save(ended)
-    assert book.of_key(FULL_LEASE.key) == second, "an end told again takes no other's key"
+    await registry.save(second, ended)
+    assert registry.of_key(FULL_LEASE.key) == second
+    await registry.save(ended)
+    assert registry.of_key(FULL_LEASE.key) == second, "an end told again takes no other's key"
 
 
 async def test_the_book_forgets_what_ended_and_reads_what_lives(store):
-    book = Book(store)
-    await book.save(FULL_LEASE, a_lease())
-    await book.save(replace(a_lease(), phase=Phase.ENDED))
-    again = Book(store)
+    registry = LeaseRegistry(store)
+    await registry.save(FULL_LEASE, a_lease())
+    await registry.save(replace(a_lease(), phase=Phase.ENDED))
+    again = LeaseRegistry(store)
     await again.load()
-    assert list(book) == list(again) == [FULL_LEASE]
-    assert book.of_key(FULL_LEASE.key) == FULL_LEASE
-    assert book.of_key(a_lease().key) is None
+    assert list(registry) == list(again) == [FULL_LEASE]
+    assert registry.of_key(FULL_LEASE.key) == FULL_LEASE
+    assert registry.of_key(a_lease().key) is None
 
 
 async def test_the_book_counts_each_end_once_by_its_reason(store):
-    book = Book(store)
-    await book.save(FULL_LEASE, a_lease())
+    registry = LeaseRegistry(store)
+    await registry.save(FULL_LEASE, a_lease())
     ended = replace(FULL_LEASE, phase=Phase.ENDED)
-    await book.save(ended, replace(a_lease(), phase=Phase.STOPPING, reason=Reason.STOPPED))
-    await book.save(replace(ended, seen_by_user=True))
-    assert book.ends == {(Reason.IDLE, ""): 1}
+    await registry.save(ended, replace(a_lease(), phase=Phase.STOPPING, reason=ExitReason.STOPPED))
+    await registry.save(replace(ended, seen_by_user=True))
+    assert registry.ends == {(ExitReason.IDLE, ""): 1}
 
 
 async def test_who_waits_is_woken_by_what_may_move_a_place_and_by_nothing_else(store):
-    book = Book(store)
-    await book.save(FULL_LEASE)
+    registry = LeaseRegistry(store)
+    await registry.save(FULL_LEASE)
     for change, wakes in [
         ({"sampled_at": 1.0}, False),
         ({"phase": Phase.STOPPING}, True),
         ({"deadline_at": 9.0}, True),
     ]:
-        waiting = book._changed
-        await book.save(replace(book.get("full"), **change))
+        waiting = registry._changed
+        await registry.save(replace(registry.get("full"), **change))
         assert waiting.is_set() == wakes
-    await book.wait_for_change(0.01)
-    book.note_heard("full", 5.0)
-    book.note_heard("nobody", 5.0)
-    assert book.get("full").heard_at == 5.0
+    await registry.wait_for_change(0.01)
+    registry.note_heard("full", 5.0)
+    registry.note_heard("nobody", 5.0)
+    assert registry.get("full").heard_at == 5.0
     assert store.leases.get("full").heard_at == FULL_LEASE.heard_at

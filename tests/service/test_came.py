@@ -46,7 +46,7 @@ def test_a_terminal_says_why_where_it_ended_as_it_came(world, monkeypatch, capsy
     monkeypatch.setattr(start.time, "sleep", lambda _seconds: runs())
 
     def runs():
-        (mine,) = [one for one in world.parts.book if one.user == "alice"]
+        (mine,) = [one for one in world.parts.registry if one.user == "alice"]
         world.save(replace(running("up"), id=mine.id, key=mine.key, arrival=Arrival(1800.0)))
 
     def ends_first(session, path, *others):

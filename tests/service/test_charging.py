@@ -8,22 +8,22 @@ from zoneinfo import ZoneInfo
 import pytest
 from service_world import Killed
 
-from gpuspawner.core.calendar import HOUR_MS, Per, day_of, milliseconds
+from gpuspawner.core.calendar import HOUR_MS, Per, date_of, milliseconds
 from gpuspawner.core.errors import Conflict, RequestRefused
-from gpuspawner.core.leases import endings
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases import exits
 from gpuspawner.core.leases.events import UsageCorrected
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import WAITING, Phase
-from gpuspawner.core.quotas.budgets import Asker
-from gpuspawner.core.quotas.ledger import Charge, Line
-from gpuspawner.core.rules import Account, Budget, Quota, Rate, Rules, Team, Used, Whom
+from gpuspawner.core.quotas.ledger import LedgerKind, LedgerLine
+from gpuspawner.core.quotas.limits import Requester
+from gpuspawner.core.rules import Account, Budget, BudgetUnit, Quota, QuotaScope, Rate, Rules, Team
 from gpuspawner.service.store import AuditLine
 
 HOUR = 3600.0
-HOURS = Used.GPU_HOURS
+HOURS = BudgetUnit.GPU_HOURS
 
 
-def a_budget(hard, per=Per.WEEK, whom=Whom.EACH_USER, subject=""):
+def a_budget(hard, per=Per.WEEK, whom=QuotaScope.EACH_USER, subject=""):
     return Quota("each-user", whom, subject, budgets=(Budget(HOURS, per, hard=Fraction(hard)),))
 
 
@@ -53,7 +53,7 @@ def charged(world, lease, *what):
 
 
 async def stop(world, lease):
-    await world.parts.reclaimer.mark(lease.id, endings.stopped_by("alice", "a test"))
+    await world.parts.reclaimer.mark(lease.id, exits.stopped_by("alice", "a test"))
     for _ in range(3):
         await world.round()
     assert world.phase(lease) is Phase.ENDED
@@ -68,7 +68,7 @@ async def test_it_is_charged_from_running_until_its_end_and_not_for_starting(mak
     world = make()
     lease = await world.start("alice", count=2)
     await world.round()
-    lease = await world.create(world.book.get(lease.id))
+    lease = await world.create(world.registry.get(lease.id))
     await world.go_on(300)
     world.hub.answer("alice")
     await world.round()
@@ -77,7 +77,7 @@ async def test_it_is_charged_from_running_until_its_end_and_not_for_starting(mak
     assert lines(world, lease) == []
     await stop(world, lease)
     (line,) = lines(world, lease)
-    assert (line.what, line.milliseconds, line.rate.gpus) == (Charge.USE, 1_234_567, 2)
+    assert (line.what, line.milliseconds, line.rate.gpus) == (LedgerKind.USE, 1_234_567, 2)
     assert (line.start_ms, line.user, line.by) == (milliseconds(running_at), "alice", "gpuspawner")
     assert of(world) == Fraction(2 * 1_234_567, HOUR_MS)
 
@@ -107,7 +107,7 @@ async def test_it_is_charged_once_whenever_the_service_is_killed(make, steps, ha
     ran, later = 600_000, 0
     world.life.left, world.life.half = steps, half
     try:
-        await world.parts.reclaimer.mark(lease.id, endings.stopped_by("alice", "a test"))
+        await world.parts.reclaimer.mark(lease.id, exits.stopped_by("alice", "a test"))
         await world.parts.reclaimer.drive(lease.id)
         await world.round()
         await world.round()
@@ -130,7 +130,7 @@ async def test_what_dies_by_itself_is_charged_until_that_is_told(make):
     await world.go_on(600)
     await world.hub_stops(lease, "died")
     assert charged(world, lease) == 600_000
-    assert world.book.get(lease.id).phase is Phase.STOPPING
+    assert world.registry.get(lease.id).phase is Phase.STOPPING
     await world.go_on(120)
     assert charged(world, lease) == 600_000
 
@@ -177,7 +177,7 @@ async def test_a_day_on_which_the_clock_changes_is_charged_as_long_as_it_was(mak
     begins = datetime(year, month, day, tzinfo=zurich).timestamp()
     world = make(a_budget(1000), at=begins - HOUR)
     lease = await world.up("alice", lifetime="24h")
-    await world.book.save(replace(world.book.get(lease.id), deadline_at=begins + 2 * 86400))
+    await world.registry.save(replace(world.registry.get(lease.id), deadline_at=begins + 2 * 86400))
     await world.go_on(26 * HOUR + HOUR, step=600)
     await stop(world, lease)
     of_days = {}
@@ -206,24 +206,24 @@ async def test_a_budget_bounds_the_end_is_told_warned_of_and_ends_it(make):
     world = make(a_budget(2))
     lease = await world.start("alice", lifetime="8h")
     await world.round()
-    told = world.book.get(lease.id).latest_end
-    assert told.at == world.book.get(lease.id).granted_at + 2 * HOUR
+    told = world.registry.get(lease.id).latest_end
+    assert told.at == world.registry.get(lease.id).granted_at + 2 * HOUR
     assert "when your 2 GPU h of this week are used up" in told.words
     assert "bounded" in world.did(lease)
-    await world.create(world.book.get(lease.id))
+    await world.create(world.registry.get(lease.id))
     await world.go_on(1800)
     world.hub.answer("alice")
     await world.round()
-    lease = world.book.get(lease.id)
+    lease = world.registry.get(lease.id)
     assert lease.deadline_at == lease.latest_end.at == lease.running_at + 2 * HOUR  # starting took nothing of it
     await world.go_on(2 * HOUR - 600)
     assert "warned" in world.did(lease)
     await world.go_on(720)
     ended = world.now_of(lease)
-    assert ended.reason is Reason.BUDGET
+    assert ended.reason is ExitReason.BUDGET
     assert ended.message.startswith("Your 2 GPU h of this week are used up. They renew Mon 18 Jan 00:00.")
     assert charged(world, lease) >= 2 * HOUR_MS
-    assert charged(world, lease, Charge.OVERRUN) == 0
+    assert charged(world, lease, LedgerKind.OVERRUN) == 0
 
 
 async def test_a_start_is_refused_that_a_budget_leaves_too_little(make):
@@ -255,7 +255,7 @@ async def test_what_waits_for_a_start_of_its_own_is_not_in_its_own_way(make):
     world = make(a_budget(8))
     lease = await world.start("alice")
     await world.round()
-    assert world.book.get(lease.id).latest_end is None
+    assert world.registry.get(lease.id).latest_end is None
     again = await world.ask("alice")  # a new attempt of the same
     assert (again.id, again.phase) == (lease.id, Phase.RESERVED)
     changed = await world.ask("alice", lifetime="7h")
@@ -268,7 +268,7 @@ async def test_the_next_week_has_its_own_budget(make):
     lease = await world.up("alice")
     assert lease.deadline_at == pytest.approx(monday + 3 * HOUR, abs=1)
     await world.go_on(4 * HOUR + 120, step=300)
-    assert world.now_of(lease).reason is Reason.BUDGET
+    assert world.now_of(lease).reason is ExitReason.BUDGET
 
 
 async def test_extend_gives_what_the_budget_leaves_and_refuses_less_than_ten_minutes(make):
@@ -297,7 +297,7 @@ async def test_what_was_adopted_is_charged_and_never_ended_by_a_budget(make):
     lost.boot()
     for _ in range(3):
         await lost.round()
-    adopted = lost.book.get(lease.id)
+    adopted = lost.registry.get(lease.id)
     assert (adopted.adopted, adopted.phase, adopted.latest_end) == (True, Phase.RUNNING, None)
     await lost.go_on(2 * HOUR, step=600)
     assert lost.phase(lease) is Phase.RUNNING
@@ -313,10 +313,10 @@ async def test_the_warning_always_wins_and_what_it_takes_is_an_overrun(make):
     world.boot()
     await world.go_on(900, step=30)
     ended = world.now_of(lease)
-    assert ended.reason is Reason.BUDGET
-    assert charged(world, lease, Charge.USE) == 2 * HOUR_MS
-    assert charged(world, lease, Charge.OVERRUN) >= 600_000
-    assert charged(world, lease, Charge.REFUND) == pytest.approx(-(2 * HOUR_MS + 60_000), abs=1000)  # the outage
+    assert ended.reason is ExitReason.BUDGET
+    assert charged(world, lease, LedgerKind.USE) == 2 * HOUR_MS
+    assert charged(world, lease, LedgerKind.OVERRUN) >= 600_000
+    assert charged(world, lease, LedgerKind.REFUND) == pytest.approx(-(2 * HOUR_MS + 60_000), abs=1000)  # the outage
 
 
 # Lost time
@@ -336,14 +336,14 @@ async def test_an_outage_of_more_than_a_minute_is_given_back(make):
         (600 + 40 + 60 + 60) / 3600, rel=0.01
     )  # what was lost is not counted while it runs
     await stop(world, lease)
-    refund = [line for line in lines(world, lease) if line.what is Charge.REFUND]
+    refund = [line for line in lines(world, lease) if line.what is LedgerKind.REFUND]
     assert [line.milliseconds for line in refund] == [pytest.approx(-400_000, abs=1000)]
     assert refund[0].why == "The GPU service was away: the workspace could be neither stopped nor extended."
     assert charged(world, lease) == pytest.approx(760_000, abs=1000)
 
 
 def asker(world, user="alice"):
-    return Asker(user, world.key(user).user_created)
+    return Requester(user, world.key(user).user_created)
 
 
 async def test_so_is_time_in_which_the_service_stood_still(make):
@@ -366,7 +366,7 @@ async def test_time_with_failed_gpus_is_given_back_in_their_share(make):
     world.backend.gpus = [replace(gpu, healthy=True) for gpu in world.backend.gpus]
     await world.go_on(600)
     await stop(world, lease)
-    (refund,) = [line for line in lines(world, lease) if line.what is Charge.REFUND]
+    (refund,) = [line for line in lines(world, lease) if line.what is LedgerKind.REFUND]
     assert refund.rate.gpus == 1
     assert failed in refund.why
     assert refund.milliseconds == pytest.approx(-600_000, abs=60_000)
@@ -378,11 +378,11 @@ async def test_time_on_a_node_that_does_not_answer_is_given_back(make):
     await world.go_on(600)
     world.backend.gpus = [replace(gpu, reachable=False) for gpu in world.backend.gpus]
     await world.go_on(600)
-    assert [one.until for one in world.book.get(lease.id).lost] == [None]
+    assert [one.until for one in world.registry.get(lease.id).lost] == [None]
     world.boot()  # it goes on through a restart
     await world.go_on(60)
     await stop(world, lease)
-    (refund,) = [line for line in lines(world, lease) if line.what is Charge.REFUND]
+    (refund,) = [line for line in lines(world, lease) if line.what is LedgerKind.REFUND]
     assert refund.why == "Its node did not answer."
     assert charged(world, lease) == pytest.approx(660_000, abs=60_000)
 
@@ -398,11 +398,11 @@ async def test_who_waits_for_a_budget_is_told_so_lets_others_pass_and_starts_whe
     carol = await world.start("carol", lifetime="1h")
     await stop(world, holds)
     await world.round()
-    held = world.book.get(waiting.id)
+    held = world.registry.get(waiting.id)
     assert (held.phase in WAITING, held.held_back.rule) == (True, "budget each-user")
     assert "They renew Mon 30 Nov 00:00" in held.held_back.words
     assert "held back" in world.did(held)
-    assert world.book.get(carol.id).phase is Phase.RESERVED
+    assert world.registry.get(carol.id).phase is Phase.RESERVED
     await world.allocator.park(waiting.id, waiting.attempt)
     await world.go_on(3 * HOUR, step=600)
     assert "granted" not in world.did(held)
@@ -413,10 +413,10 @@ async def test_who_waits_for_a_budget_is_told_so_lets_others_pass_and_starts_whe
 async def correct(world, user, hours):
     at_ms = milliseconds(world.clock.now())
     account = Account("", world.key(user).user_created)
-    day = day_of(at_ms, world.allocator.accounting.zone)
+    day = date_of(at_ms, world.allocator.accounting.zone)
     rate = Rate(Fraction(hours))
-    line = Line(
-        world.clock.now(), "", account, world.hub_id, user, "", Charge.CORRECTION, day, at_ms, at_ms, HOUR_MS, rate,
+    line = LedgerLine(
+        world.clock.now(), "", account, world.hub_id, user, "", LedgerKind.CORRECTION, day, at_ms, at_ms, HOUR_MS, rate,
         "admin", "a test",
     )  # fmt: skip
     event = UsageCorrected("a test")

@@ -18,8 +18,8 @@ from gpuspawner.cli.main import main
 from gpuspawner.cli.output import Column, print_table
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.rules import Notice
-from gpuspawner.service.leases.allocator import Ask
+from gpuspawner.core.rules import EndNotice
+from gpuspawner.service.engine.allocator import StartRequest
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def cli(world, monkeypatch, capsys):
 def test_start_asks_as_the_form_does_and_detached_says_where_it_stands(world, cli):
     asked = ["--gpu", "a100", "--count", "4", "--memory", "16GiB", "--name", "train"]
     out = cli("start", "pytorch", *asked, "--detach").out
-    (lease,) = world.parts.book
+    (lease,) = world.parts.registry
     assert (lease.key.server, lease.request.count, lease.request.memory_bytes) == ("train", 4, 16 * 2**30)
     assert (lease.phase, lease.unattended) == (Phase.RESERVED, True), "nobody waits in the hub: the service starts it"
     assert out.startswith(f"alice: train ({lease.id[:8]}): ")
@@ -87,7 +87,7 @@ def test_a_start_waits_for_a_scheduler_that_can_not_say_beforehand_what_it_would
     monkeypatch.setattr(world.parts.scheduler, "offers", offers)
     assert "does not answer" in cli("start", "pytorch", "--dry-run", code=3).err
     assert cli("start", "pytorch", "--detach").out.startswith("alice: ")
-    assert len(list(world.parts.book)) == 1
+    assert len(list(world.parts.registry)) == 1
 
 
 def test_all_that_is_wrong_with_a_start_is_told_at_once_each_on_a_line(world, cli):
@@ -102,14 +102,14 @@ def test_all_that_is_wrong_with_a_start_is_told_at_once_each_on_a_line(world, cl
     error = api(world, "alice", "workspaces", "POST", asked).json()["error"]
     assert [one["field"] for one in error["fields"]] == ["count", "memory"]
     assert error == api(world, "alice", "check", "POST", asked).json()["error"]
-    assert list(world.parts.book) == []
+    assert list(world.parts.registry) == []
 
 
 def test_start_waits_tells_its_place_and_ends_once_it_runs(world, cli, monkeypatch):
     world.save(running("bobs", "bob", gpus=(0, 1, 2, 3)))
 
     def sleep(_seconds):
-        (mine,) = [one for one in world.parts.book if one.user == "alice"]
+        (mine,) = [one for one in world.parts.registry if one.user == "alice"]
         if mine.phase is Phase.PARKED:
             api(world, "bob", "workspaces/bobs/stop", "POST")
             world.save(replace(running("up"), id=mine.id, key=mine.key))
@@ -135,12 +135,12 @@ def test_start_waits_tells_its_place_and_ends_once_it_runs(world, cli, monkeypat
 )
 def test_what_can_not_be_started_is_refused_in_words(cli, world, arguments, words):
     assert words in cli("start", *arguments, code=2).err
-    assert list(world.parts.book) == []
+    assert list(world.parts.registry) == []
 
 
 def test_any_gpu_with_so_much_memory_is_asked_for(cli, world):
     cli("start", "--gpu-memory", "40GiB", "--detach")
-    (lease,) = world.parts.book
+    (lease,) = world.parts.registry
     assert lease.request.gpu == "a100"
     assert (
         "Memory of each GPU: '900GiB' asked; allowed: up to 80 GiB."
@@ -149,7 +149,7 @@ def test_any_gpu_with_so_much_memory_is_asked_for(cli, world):
 
 
 def test_an_end_that_others_decided_is_the_end_that_list_and_show_tell(cli, world):
-    soon = Notice("claim-1", world.clock.now() + 120, "Training job train-77 needs 1 A100 80 GB.", "root")
+    soon = EndNotice("claim-1", world.clock.now() + 120, "Training job train-77 needs 1 A100 80 GB.", "root")
     world.save(replace(running(), notice=soon))
     assert "in 2 min" in cli("list").out
     assert "in 2 min" in cli("show", "-").out
@@ -159,7 +159,7 @@ def test_an_end_that_others_decided_is_the_end_that_list_and_show_tell(cli, worl
 def test_sizes_times_and_a_repository_are_understood_as_people_write_them(cli, world):
     written = ["--memory", "8 GB", "--lifetime", "1h30", "--repository", "https://example.org/team/project.git"]
     cli("start", *written, "--detach")
-    (lease,) = world.parts.book
+    (lease,) = world.parts.registry
     assert (lease.request.memory_bytes, lease.request.lifetime_seconds) == (8 * 2**30, 5400)
     assert lease.options["repository"] == "https://example.org/team/project.git"
 
@@ -173,7 +173,7 @@ def test_every_command_that_asks_shows_examples():
 
 def test_a_dry_run_says_what_start_would_do_and_asks_for_nothing(cli, world):
     assert cli("start", "--dry-run").out.startswith("Starts now on 1 simulated A100 80 GB (4 free).")
-    assert list(world.parts.book) == []
+    assert list(world.parts.registry) == []
 
 
 def test_show_open_keep_and_extend_act_on_the_one_that_is_meant(world, cli):
@@ -288,7 +288,7 @@ async def test_what_nobody_waits_for_in_the_hub_is_started_by_the_service_once_i
     world = make_world()
     world.hub.add("alice")
     request = await world.parts.allocator.asking.resolve({}, "alice", world.key("alice").owner, frozenset())
-    ask = Ask(world.key("alice"), "alice", request, {}, "one", "", unattended=True)
+    ask = StartRequest(world.key("alice"), "alice", request, {}, "one", "", unattended=True)
     lease = await world.parts.allocator.acquire(ask)
     assert lease.unattended
     await world.go_on(3, step=1)

@@ -7,10 +7,10 @@ import pytest
 import requests
 from page_world import NOW, Browser, api
 
-from gpuspawner.core.leases.dispute import LONGEST_CHARACTERS
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.disputes import LONGEST_CHARACTERS
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.leases.allocator import hash_token
+from gpuspawner.service.engine.allocator import hash_token
 
 AT = NOW - 600
 DECIDING = AT - 40 * 60
@@ -42,7 +42,7 @@ def test_its_user_says_so_and_an_administrator_answers_on_the_same_page(world, g
     assert 'action="/services/gpu/workspaces/gone/answer"' not in text
 
     admin = Browser(world, "admin")
-    told = "1 stop was called wrong by the user, and not answered."
+    told = "1 stop was reported as wrong."
     assert told in admin.look("console/").text
     assert '<a href="/services/gpu/workspaces/gone">' in admin.look("console/").text
     assert "alice called this wrong" in admin.look("workspaces/gone").text
@@ -116,10 +116,16 @@ def test_an_end_is_called_wrong_once_and_answered_once(world, gone):
     assert world.lease("gone").dispute.answer == "Sorry."
 
 
-@pytest.mark.parametrize("reason", list(Reason))
+@pytest.mark.parametrize("reason", list(ExitReason))
 def test_only_an_end_that_others_decided_can_be_called_wrong(world, reason):
     world.save(page_world.reclaimed("gone", reason=reason))
-    may = reason not in {Reason.STOPPED, Reason.MOVED, Reason.CHANGED, Reason.FAILED, Reason.CANCELLED}
+    may = reason not in {
+        ExitReason.STOPPED,
+        ExitReason.MOVED,
+        ExitReason.CHANGED,
+        ExitReason.FAILED,
+        ExitReason.CANCELLED,
+    }
     assert ("This was wrong" in Browser(world, "alice").look("workspaces/gone").text) is may
     answer = api(world, "alice", "workspaces/gone/dispute", "POST")
     assert answer.status_code == (200 if may else 409)

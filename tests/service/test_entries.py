@@ -13,7 +13,7 @@ from gpuspawner.catalog.watched_file import CatalogFile
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.resources.resource import Resource
-from gpuspawner.service.rules.reload import reload_of
+from gpuspawner.service.rules.catalog_reload import reload_of
 
 FILE = {
     "version": 1,

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from service_world import World
 
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.core.queue.forecasts import LEAST_RUNS
-from gpuspawner.core.rules import HeldBack
-from gpuspawner.service.rules.estimator import EVERY_SECONDS
+from gpuspawner.core.rules import WaitReason
+from gpuspawner.service.engine.estimates import EVERY_SECONDS
 
 
 async def a_world(path, runs=LEAST_RUNS, seconds=1200.0):
@@ -19,7 +19,7 @@ async def a_world(path, runs=LEAST_RUNS, seconds=1200.0):
     past = [
         replace(
             up, id=f"past{number}", key=Key(up.key.hub, "other", f"{number}"), phase=Phase.ENDED, slots=(),
-            running_at=up.asked_at - 90000, ended_at=up.asked_at - 90000 + seconds, reason=Reason.STOPPED,
+            running_at=up.asked_at - 90000, ended_at=up.asked_at - 90000 + seconds, reason=ExitReason.STOPPED,
         )
         for number in range(runs)
     ]  # fmt: skip
@@ -82,6 +82,6 @@ async def test_a_request_that_a_rule_holds_back_gets_no_estimate(tmp_path):
     waits = await world.ask("bert", lifetime="1h")
     held = world.now_of(waits)
     assert world.allocator.estimator._is_estimated(held)
-    paused = HeldBack("paused", "Starts are paused.", world.clock.now())
+    paused = WaitReason("paused", "Starts are paused.", world.clock.now())
     assert not world.allocator.estimator._is_estimated(replace(held, held_back=paused))
     world.crash()

@@ -149,14 +149,14 @@ def test_its_user_and_the_administrator_are_told_of_a_server_that_was_taken_over
     assert stops == "Nothing is measured of it, and nothing stops it for being idle."
     assert taken_over in html.unescape(Browser(world, "alice").home.text)
     admin = Browser(world, "admin").look("console/").text
-    assert "Taken over as they ran" in admin
-    assert '<a href="/services/gpu/workspaces/mine">alice: default workspace</a>' in admin
+    assert "without the GPU service, before its installation" in admin
+    assert '<a href="/services/gpu/workspaces/mine">alice / default workspace</a>' in admin
     world.save(replace(unasked(), phase=Phase.RUNNING, adopted=False))
-    assert "Taken over as they ran" not in Browser(world, "admin").look("console/").text
+    assert "without the GPU service, before its installation" not in Browser(world, "admin").look("console/").text
 
 
 def test_a_lease_rebuilt_from_what_runs_was_asked_for(make):
     world = make()
     world.save(page_world.running("mine", adopted=True))
     assert explained(world) == ["In use: GPU 0 at 80 %."]
-    assert "Taken over as they ran" not in Browser(world, "admin").look("console/").text
+    assert "without the GPU service, before its installation" not in Browser(world, "admin").look("console/").text

@@ -9,16 +9,16 @@ from lease_builders import a_lease
 from store_builders import FULL_LEASE
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.leases import lifetime
+from gpuspawner.core.leases import lifetimes
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.administration.problems import find_problems
 from gpuspawner.service.ending import cancelled
+from gpuspawner.service.engine import lifecycle
+from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.failures import LONGEST_PAUSE_SECONDS, Failures
 from gpuspawner.service.health import HANGS_SECONDS, Alive, Health, Ready
-from gpuspawner.service.leases import lifecycle
-from gpuspawner.service.leases.book import Book
 from gpuspawner.service.loops import Loops
-from gpuspawner.service.tell.console.troubles import troubles
-from gpuspawner.service.tell.metrics.collector import ServiceCollector
+from gpuspawner.service.metrics.collector import ServiceCollector
 
 BUDGET = 5.0
 
@@ -51,46 +51,46 @@ def fail_always(*_arguments, **_named):
 @pytest.mark.parametrize("error", FAULTS)
 @pytest.mark.parametrize("listener", ["start_times.note", "told", "charging.keep", "messages_of"])
 async def test_a_fault_of_a_listener_of_a_commit_fails_no_write(world, listener, error):
-    book = world.book
-    owner, name = (book, listener) if "." not in listener else (getattr(book, listener.split(".")[0]), "note")
+    registry = world.registry
+    owner, name = (registry, listener) if "." not in listener else (getattr(registry, listener.split(".")[0]), "note")
     name = listener.rpartition(".")[2] or name
     setattr(owner, name, failing_once(getattr(owner, name), error))
     line = world.allocator.line(FULL_LEASE, "root", lifecycle.events.Answered("Yes."))
-    saves = [book.save(FULL_LEASE, audit=[line]), book.save(a_lease())]
+    saves = [registry.save(FULL_LEASE, audit=[line]), registry.save(a_lease())]
     await asyncio.wait_for(asyncio.gather(*saves), BUDGET)
-    await asyncio.wait_for(book.stored(FULL_LEASE.id), BUDGET)
-    await asyncio.wait_for(book.save(replace(FULL_LEASE, sampled_at=9.0)), BUDGET)
+    await asyncio.wait_for(registry.stored(FULL_LEASE.id), BUDGET)
+    await asyncio.wait_for(registry.save(replace(FULL_LEASE, sampled_at=9.0)), BUDGET)
     assert world.now_of(FULL_LEASE).sampled_at == 9.0
-    assert sum(book.failures.counts.values()) == 1
+    assert sum(registry.failures.counts.values()) == 1
 
 
 async def test_gpus_are_granted_after_a_fault_of_a_listener(world):
     await world.round()
-    world.book.start_times.note = failing_once(world.book.start_times.note)
+    world.registry.start_times.note = failing_once(world.registry.start_times.note)
     first = await asyncio.wait_for(world.start("alice"), BUDGET)
     second = await asyncio.wait_for(world.start("bob"), BUDGET)
     assert (world.phase(first), world.phase(second)) == (Phase.RESERVED, Phase.RESERVED)
 
 
 async def test_a_fault_while_a_failed_write_is_undone_leaves_no_save_waiting(store, monkeypatch):
-    book = Book(store)
-    monkeypatch.setattr(book, "_go_back", fail_always)
+    registry = LeaseRegistry(store)
+    monkeypatch.setattr(registry, "_go_back", fail_always)
     monkeypatch.setattr(store, "save", lambda *_: (_ for _ in ()).throw(Unavailable("away")))
     with pytest.raises((Unavailable, PlantedFault)):
-        await asyncio.wait_for(book.save(FULL_LEASE), BUDGET)
+        await asyncio.wait_for(registry.save(FULL_LEASE), BUDGET)
 
 
 async def two_at_their_end(world, monkeypatch):
     """Return two running workspaces at the end of their lifetime; judging the first one fails."""
     bad, good = await world.up("alice"), await world.up("bob")
-    judge = lifetime.due_warnings
+    judge = lifetimes.due_warnings
 
     def due_warnings(deadline_at, *arguments):
         if deadline_at == bad.deadline_at:
             raise PlantedFault
         return judge(deadline_at, *arguments)
 
-    monkeypatch.setattr(lifecycle.lifetime, "due_warnings", due_warnings)
+    monkeypatch.setattr(lifecycle.lifetimes, "due_warnings", due_warnings)
     return bad, good
 
 
@@ -102,13 +102,13 @@ async def test_a_lease_whose_judgement_fails_keeps_no_other_from_its_deadline(wo
     assert "warned-of-end" in world.did(good) or any("warn" in action for action in world.did(good))
     tracebacks = [x for x in caplog.records if x.name == "gpuspawner.failures" and x.exc_info]
     assert [x.args[0] for x in tracebacks] == ["deadline"]
-    assert world.book.failures.counts["deadline"] >= 1
+    assert world.registry.failures.counts["deadline"] >= 1
 
 
 async def test_a_failing_step_is_shown_to_administrators_and_counted(world, monkeypatch):
     bad, _ = await two_at_their_end(world, monkeypatch)
     await world.sample()
-    found = [one for one in troubles(world.parts, [], []) if "deadline" in one.what]
+    found = [one for one in find_problems(world.parts, [], []) if "deadline" in one.what]
     assert [(one.grave, one.pages[0][0].partition(":")[0]) for one in found] == [(False, bad.user)]
     metrics = {metric.name: metric for metric in ServiceCollector(world.parts).collect()}
     (sample,) = metrics["gpuspawner_step_failures"].samples
@@ -117,13 +117,13 @@ async def test_a_failing_step_is_shown_to_administrators_and_counted(world, monk
 
 async def test_a_lease_that_works_again_is_judged_again(world, monkeypatch):
     bad, _ = await two_at_their_end(world, monkeypatch)
-    world.book.failures._clock = world.clock.now
+    world.registry.failures._clock = world.clock.now
     await world.go_on(120)
     monkeypatch.undo()
     world.clock.advance(LONGEST_PAUSE_SECONDS)
     await world.go_on(bad.deadline_at - world.clock.now() + 3600, step=600)
     assert world.phase(bad) in {Phase.STOPPING, Phase.ENDED}
-    assert world.book.failures.now() == []
+    assert world.registry.failures.now() == []
 
 
 @pytest.mark.parametrize("part", ["reconciler._step", "allocator._end_if_not_offered", "sampler"])
@@ -133,7 +133,7 @@ async def test_a_lease_that_fails_in_a_round_holds_up_no_other(world, monkeypatc
     owner = {"_step": world.parts.reconciler, "_end_if_not_offered": world.allocator}.get(name)
     if owner is None:
         policy_of = lifecycle.idle_policy_of
-        planted = "gpuspawner.service.observe.sampler.idle_policy_of"
+        planted = "gpuspawner.service.engine.sampler.idle_policy_of"
         monkeypatch.setattr(planted, lambda c, x, now: fail_always() if x.id == bad.id else policy_of(c, x, now))
     else:
         step = getattr(owner, name)
@@ -141,7 +141,7 @@ async def test_a_lease_that_fails_in_a_round_holds_up_no_other(world, monkeypatc
     good = await world.start("bob")
     await world.hub_stops(bad) if name == "sampler" else None
     await world.go_on(600)
-    assert world.book.get(good.id) is not None or world.phase(good) is Phase.ENDED
+    assert world.registry.get(good.id) is not None or world.phase(good) is Phase.ENDED
 
 
 async def test_a_failing_step_is_retried_with_a_growing_pause():

@@ -2,7 +2,7 @@
 
 from service_world import World
 
-from gpuspawner.core.queue.estimates import Outcome
+from gpuspawner.core.queue.estimates import EstimateOutcome
 
 
 async def test_the_first_estimate_is_noted_and_what_came_of_it_is_kept(tmp_path):
@@ -31,7 +31,7 @@ async def test_ranges_follow_from_what_is_stored(tmp_path):
     world = World(tmp_path / "s.sqlite", gpus=1)
     await world.round()
     for _ in range(30):
-        world.parts.store.estimates.add(Outcome(60, 600, 60, 600, 1200), world.clock.now())
+        world.parts.store.estimates.add(EstimateOutcome(60, 600, 60, 600, 1200), world.clock.now())
     world.boot()
     await world.round()
     await world.up("anna")

@@ -7,9 +7,9 @@ from service_world import SECRET, World
 
 from gpuspawner.backends.base import Running
 from gpuspawner.core.gpus.fleet import Slot
-from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.leases import transitions
 from gpuspawner.core.rules import Rate
-from gpuspawner.service.leases.adoption import lease_variables
+from gpuspawner.service.engine.lease_documents import lease_variables
 
 
 async def test_what_runs_after_all_has_the_kind_that_it_was_given(tmp_path):
@@ -18,12 +18,12 @@ async def test_what_runs_after_all_has_the_kind_that_it_was_given(tmp_path):
     lease = await world.create(await world.start("ada"))
     asked = replace(lease.request, substitutes=("half",))
     told = replace(lease, request=asked, given="half")
-    dropped = leases.drop_start(replace(told, given="", rate=Rate(Fraction(1))), world.clock.now())
-    await world.book.save(dropped)
+    dropped = transitions.drop_start(replace(told, given="", rate=Rate(Fraction(1))), world.clock.now())
+    await world.registry.save(dropped)
     variables = lease_variables(replace(told, slots=(Slot(lease.slots[0].gpu, Fraction(1, 2)),)), SECRET)
     running = Running(lease_id=lease.id, attempt=lease.attempt, environment=variables)
     world.hub.answer("ada", "")
     server = await world.hub.server("ada", "")
     await world.parts.reconciler._adopting.found(dropped, server, [running])
-    assert world.book.get(lease.id).kind == "half"
-    assert world.book.get(lease.id).rate.gpus == Fraction(1, 2), "and is charged for that one"
+    assert world.registry.get(lease.id).kind == "half"
+    assert world.registry.get(lease.id).rate.gpus == Fraction(1, 2), "and is charged for that one"

@@ -8,10 +8,10 @@ from service_world import IDLE_FOR
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.api.base import Person
-from gpuspawner.service.leases import reclaimer
+from gpuspawner.service.engine import reclaimer
 from gpuspawner.service.workspaces.actions import act
 from gpuspawner.service.workspaces.presenter import lease_view
 from gpuspawner.service.workspaces.restarts import wait_words
@@ -22,21 +22,21 @@ async def go_on(world, lease, way):
     await act(world.parts, Person(lease.user, lease.key.owner), lease, way, "its page")
     for _ in range(2):  # the hub stops it; then what is left of it is seen gone
         await world.round()
-    return world.book.of_key(lease.key)
+    return world.registry.of_key(lease.key)
 
 
 async def goes_up(world, lease):
     """Let the start that the service has asked the hub for be granted, created and answer."""
     for _ in range(3):
         await world.round()
-    lease = world.book.get(lease.id)
+    lease = world.registry.get(lease.id)
     assert lease.phase is Phase.RESERVED
     again = await world.ask(lease.user, lease.key.server, **lease.options)
     assert again.id == lease.id, "what the service starts in the hub takes this lease"
     await world.create(again)
     world.hub.answer(lease.user, lease.key.server)
     await world.round()
-    return world.book.get(lease.id)
+    return world.registry.get(lease.id)
 
 
 async def test_the_gpu_is_free_at_once_and_it_starts_again_without_one_and_back(make_world):
@@ -46,7 +46,7 @@ async def test_the_gpu_is_free_at_once_and_it_starts_again_without_one_and_back(
     assert waiting.phase is Phase.QUEUED
     after = await go_on(world, lease, "without-gpu")
     ended = world.now_of(lease)
-    assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, Reason.CHANGED, "alice")
+    assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, ExitReason.CHANGED, "alice")
     assert ended.message.startswith("alice goes on with no GPU, from its page. It starts again by itself.")
     assert world.phase(waiting) is Phase.RESERVED, "who waits has the GPU"
     assert (after.request.gpu, after.request.count, after.request.cpu_cores) == (None, 0, 3)
@@ -67,7 +67,7 @@ async def test_the_gpu_is_free_at_once_and_it_starts_again_without_one_and_back(
     for _ in range(3):
         await world.round()
     assert world.phase(back) is Phase.PARKED
-    await world.hub_stops(world.book.get(waiting.id))
+    await world.hub_stops(world.registry.get(waiting.id))
     assert (await goes_up(world, back)).slots == lease.slots
 
 
@@ -80,7 +80,7 @@ async def test_a_service_that_is_killed_between_loses_no_workspace(world):
     for _ in range(3):
         await world.round()
     assert world.now_of(lease).phase is Phase.ENDED
-    assert world.book.of_key(lease.key).request.gpu is None
+    assert world.registry.of_key(lease.key).request.gpu is None
 
 
 async def test_quotas_hold_and_what_can_not_be_is_told_and_changes_nothing(make_world):
@@ -112,12 +112,12 @@ async def test_what_starts_goes_on_otherwise_once_it_runs(make_world):
 async def test_the_idle_warning_offers_it_and_a_second_click_is_harmless(world):
     lease = await world.up("alice")
     await world.go_on(IDLE_FOR + 60)
-    warned = world.book.get(lease.id)
+    warned = world.registry.get(lease.id)
     assert lease_view(world.parts, warned)["warning"]["actions"] == ["keep", "without-gpu"]
     person = Person("alice", lease.key.owner)
     await act(world.parts, person, warned, "without-gpu", "its page")
     await act(world.parts, person, world.now_of(lease), "without-gpu", "its page")
-    assert world.now_of(lease).reason is Reason.CHANGED
+    assert world.now_of(lease).reason is ExitReason.CHANGED
 
 
 async def test_a_gpu_that_the_catalog_has_no_more_is_no_way_back_and_the_page_says_why(make_world):
@@ -168,10 +168,10 @@ async def test_a_stop_while_it_is_under_way_ends_it_for_good(world, monkeypatch)
     ended = world.now_of(lease)
     assert (ended.phase, ended.reason, ended.message) == (
         Phase.ENDED,
-        Reason.STOPPED,
+        ExitReason.STOPPED,
         "It was stopped by alice, from its page.",
     )
-    assert world.book.of_key(lease.key) is None
+    assert world.registry.of_key(lease.key) is None
     lines = [line.event.name for line in await world.parts.store.read(world.parts.store.audit_log.latest, lease.id)]
     assert lines.count("stop") == 2, "what was to go on, and once that it was stopped for good"
 
@@ -184,8 +184,8 @@ async def test_a_stop_in_the_hub_while_it_is_under_way_ends_it_for_good(world, m
     await world.allocator.stoppers.name(lease.key, "root")
     await world.go_on(5, step=1)
     ended = world.now_of(lease)
-    assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, Reason.STOPPED, "root")
-    assert world.book.of_key(lease.key) is None
+    assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, ExitReason.STOPPED, "root")
+    assert world.registry.of_key(lease.key) is None
 
 
 async def test_the_other_way_in_an_old_tab_is_refused(world):

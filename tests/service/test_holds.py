@@ -84,7 +84,7 @@ async def test_what_runs_into_it_is_told_once_in_time_and_goes_on(with_class):
     world.catalog = replace(world.catalog, rules=rules)  # the class is added while it runs
     world.boot()
     told = []
-    world.book.told = lambda lease, line: told.append(message_of(world.parts, lease, line))
+    world.registry.told = lambda lease, line: told.append(message_of(world.parts, lease, line))
     await world.go_on(3.4 * HOUR, step=300)
     assert world.now_of(alice).reaches_into is None, "it is told 30 minutes before, as of a deadline"
     await world.go_on(0.3 * HOUR, step=60)

@@ -8,7 +8,7 @@ from service_world import GRACE, IDLE_FOR
 
 from gpuspawner.core.calendar import Window
 from gpuspawner.core.idle.policies import ExtendPolicy, KeepPolicy, Mode
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Hours, Rules
 from gpuspawner.service.workspaces.presenter import lease_view
@@ -75,7 +75,7 @@ async def test_idle_time_begins_anew_under_the_policy_of_the_hour(switching):
     await until_minute(world, 12)
     assert world.phase(alice) is Phase.RECLAIMING
     await until_minute(world, 12 + GRACE / 60 + 1)
-    assert world.now_of(alice).reason is Reason.IDLE
+    assert world.now_of(alice).reason is ExitReason.IDLE
 
 
 async def test_a_grace_ends_with_the_hours_that_it_began_in(switching):

@@ -7,7 +7,7 @@ from threading import Thread
 import pytest
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.service.observe.hub import Hub
+from gpuspawner.service.engine.hub import HubClient
 
 
 class SignInPage(BaseHTTPRequestHandler):
@@ -27,7 +27,7 @@ def hub():
     server = HTTPServer(("127.0.0.1", 0), SignInPage)
     thread = Thread(target=server.serve_forever)
     thread.start()
-    yield Hub(f"http://127.0.0.1:{server.server_port}", "secret")
+    yield HubClient(f"http://127.0.0.1:{server.server_port}", "secret")
     server.shutdown()
     thread.join()
     server.server_close()

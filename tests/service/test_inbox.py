@@ -7,9 +7,9 @@ import pytest
 from page_world import NOW, PEOPLE, api, reclaimed
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.core.administration import parse_text
+from gpuspawner.core.administration import parse_announcement
 from gpuspawner.core.leases import events
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.units import BadValue
 from gpuspawner.service.settings import Settings
@@ -23,7 +23,7 @@ def world(make_web_world):
 
 def save(world, lease, *steps):
     lines = [AuditLine(at, lease.id, lease.user, actor, event) for at, actor, event in steps]
-    world.call(world.parts.book.save, lease, audit=lines)
+    world.call(world.parts.registry.save, lease, audit=lines)
 
 
 def ended_idle(world):
@@ -84,7 +84,7 @@ def test_what_happened_while_away_is_there_until_it_is_read(world):
 
 
 def test_nobody_is_told_of_what_they_did_themselves_nor_of_what_they_answered(world):
-    stopped = reclaimed("mine", reason=Reason.STOPPED, ended_by="alice")
+    stopped = reclaimed("mine", reason=ExitReason.STOPPED, ended_by="alice")
     save(world, stopped, (NOW - 600, "alice", events.Stopped("stopped", "It was stopped by alice.")))
     kept = page_world.running("kept", server="kept")
     save(world, kept, (NOW - 900, "gpuspawner", events.WarnedIdle("idle")), (NOW - 800, "alice", events.Kept(7200)))
@@ -196,9 +196,9 @@ def test_a_message_is_mailed_to_each_whom_it_reaches(world, monkeypatch):
 
 
 def test_lines_of_a_message_stay_and_other_whitespace_goes():
-    assert parse_text("  Friday:\r\n  the cluster is off.  \n") == "Friday:\nthe cluster is off."
+    assert parse_announcement("  Friday:\r\n  the cluster is off.  \n") == "Friday:\nthe cluster is off."
     with pytest.raises(BadValue):
-        parse_text(None)
+        parse_announcement(None)
 
 
 @pytest.mark.postgresql

@@ -10,9 +10,9 @@ from page_world import NOW
 
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import Slot
-from gpuspawner.core.leases.endings import Reason
-from gpuspawner.core.leases.holding_back import hold_back
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.leases.transitions import hold_back
 from gpuspawner.service.lease_log import log_step, refusals_logged
 from gpuspawner.service.log import begin_log
 from gpuspawner.service.settings import Settings, SettingsError, changed
@@ -20,7 +20,7 @@ from gpuspawner.service.settings import Settings, SettingsError, changed
 WAITS = page_world.waiting("waits", user="alice", count=1, asked_at=NOW - 90)
 GRANTED = replace(WAITS, phase=Phase.RESERVED, slots=(Slot("a100-0"),), granted_at=NOW)
 RUNS = replace(GRANTED, phase=Phase.RUNNING)
-STOPS = replace(RUNS, phase=Phase.STOPPING, reason=Reason.IDLE, ended_by="gpuspawner", message="It did nothing.")
+STOPS = replace(RUNS, phase=Phase.STOPPING, reason=ExitReason.IDLE, ended_by="gpuspawner", message="It did nothing.")
 ENDED = replace(STOPS, phase=Phase.ENDED, slots=(), ended_at=NOW)
 
 

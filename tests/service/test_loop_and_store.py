@@ -14,10 +14,10 @@ from harness.waiting import until
 from lease_builders import a_lease
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.leases.endings import End, Reason
+from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.ending import cancelled
-from gpuspawner.service.leases.book import Book
+from gpuspawner.service.engine.registry import LeaseRegistry
 
 pytestmark = pytest.mark.postgresql
 
@@ -55,18 +55,18 @@ class Gaps:
 
 def test_what_a_part_of_the_service_asks_of_the_store_in_the_loop_is_seen(store, transactions_in_the_loop):
     async def run():
-        book = Book(store)
-        book.store.leases.live()  # a test may
-        book._write_together([])  # the book may not
+        registry = LeaseRegistry(store)
+        registry.store.leases.live()  # a test may
+        registry._write_together([])  # the registry may not
 
     asyncio.run(run())
     assert len(transactions_in_the_loop) == 1
-    assert "leases/book.py" in transactions_in_the_loop.pop()
+    assert "leases/registry.py" in transactions_in_the_loop.pop()
 
 
 @pytest.mark.parametrize("seconds", SLOW_SECONDS)
 async def test_a_slow_database_holds_up_only_what_writes(world, seconds):
-    runs, others = await world.up("alice"), world.book
+    runs, others = await world.up("alice"), world.registry
     slow_down(world.parts.store, seconds)
     async with Gaps() as gaps:
         asks = asyncio.create_task(world.start("bob"))
@@ -102,15 +102,17 @@ async def test_many_that_ask_at_once_are_written_together(make_world, monkeypatc
 async def test_nobody_is_told_or_answered_before_it_is_stored(world, monkeypatch):
     lease = await world.up("alice")
     told = []
-    world.book.told = lambda lease, line: told.append((line.event.action, world.parts.store.leases.get(lease.id).phase))
+    world.registry.told = lambda lease, line: told.append(
+        (line.event.action, world.parts.store.leases.get(lease.id).phase)
+    )
     gate, save = threading.Event(), world.parts.store.save
     monkeypatch.setattr(world.parts.store, "save", lambda *some: gate.wait(20) and save(*some))
-    stops = asyncio.ensure_future(world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough")))
+    stops = asyncio.ensure_future(world.parts.reclaimer.mark(lease.id, Exit(ExitReason.STOPPED, "alice", "enough")))
     driven = asyncio.create_task(world.parts.reclaimer.drive(lease.id))
     heard = asyncio.create_task(world.speaks(lease))
     late = asyncio.create_task(world.allocator.release(lease.id, lease.attempt, "stopped", ""))
     await asyncio.sleep(0.1)
-    assert world.book.get(lease.id).phase is Phase.STOPPING, "it counts for decisions"
+    assert world.registry.get(lease.id).phase is Phase.STOPPING, "it counts for decisions"
     assert world.parts.store.leases.get(lease.id).phase is Phase.RUNNING
     assert (told, world.hub.calls) == ([], [])
     assert [x.done() for x in (stops, driven, heard, late)] == [False] * 4
@@ -127,7 +129,7 @@ async def test_a_grant_is_not_given_to_a_spawner_before_it_is_stored(world, monk
     gate, save = threading.Event(), world.parts.store.save
     monkeypatch.setattr(world.parts.store, "save", lambda *some: gate.wait(20) and save(*some))
     rounds = asyncio.create_task(world.round())
-    await until(lambda: world.book.get(lease.id).phase is not Phase.QUEUED)
+    await until(lambda: world.registry.get(lease.id).phase is not Phase.QUEUED)
     asked = asyncio.create_task(world.allocator.hear(lease.id, lease.attempt))
     await asyncio.sleep(0.1)
     assert not asked.done()
@@ -138,9 +140,9 @@ async def test_a_grant_is_not_given_to_a_spawner_before_it_is_stored(world, monk
 
 
 async def test_a_failure_in_the_middle_takes_back_all_that_came_after_it(store, monkeypatch):
-    book = Book(store)
+    registry = LeaseRegistry(store)
     one, two = a_lease("one"), replace(a_lease("two"), key=replace(a_lease().key, server="two"))
-    await book.save(one)
+    await registry.save(one)
     gate, calls, save = threading.Event(), [], store.save
 
     def second_fails(*some):
@@ -151,36 +153,36 @@ async def test_a_failure_in_the_middle_takes_back_all_that_came_after_it(store, 
         save(*some)
 
     monkeypatch.setattr(store, "save", second_fails)
-    first = book.save(replace(one, user="first"))
+    first = registry.save(replace(one, user="first"))
     await asyncio.sleep(0.05)  # it is on its way alone
-    second, third = book.save(replace(one, user="second")), book.save(two)
+    second, third = registry.save(replace(one, user="second")), registry.save(two)
     gate.set()
     found = await asyncio.gather(first, second, third, return_exceptions=True)
     assert [type(x) for x in found] == [type(None), Unavailable, Unavailable]
-    assert [x.user for x in book] == ["first"]
-    assert book.of_key(two.key) is None
-    assert list(book) == store.leases.live()
-    assert book.failed_to_write
-    await book.save(two)
+    assert [x.user for x in registry] == ["first"]
+    assert registry.of_key(two.key) is None
+    assert list(registry) == store.leases.live()
+    assert registry.failed_to_write
+    await registry.save(two)
     assert {x.id for x in store.leases.live()} == {"one", "two"}
 
 
 async def test_a_fault_of_ours_fails_its_own_change_and_what_came_after_it_alone(store):
-    book = Book(store)
+    registry = LeaseRegistry(store)
     keys = [replace(a_lease().key, server=f"s{n}") for n in range(3)]
     leases = [replace(a_lease(f"l{n}"), key=key) for n, key in enumerate(keys)]
     leases[1] = replace(leases[1], message=object())  # no JSON can hold it
-    found = await asyncio.gather(*(book.save(x) for x in leases), return_exceptions=True)
+    found = await asyncio.gather(*(registry.save(x) for x in leases), return_exceptions=True)
     assert found[0] is None
     assert not isinstance(found[1], (type(None), Unavailable))
     assert isinstance(found[2], Unavailable)
-    assert [x.id for x in book] == [x.id for x in store.leases.live()] == ["l0"]
+    assert [x.id for x in registry] == [x.id for x in store.leases.live()] == ["l0"]
 
 
 async def test_whoever_is_cancelled_takes_nothing_back(store):
-    book = Book(store)
-    asks = asyncio.ensure_future(book.save(a_lease()))
+    registry = LeaseRegistry(store)
+    asks = asyncio.ensure_future(registry.save(a_lease()))
     asks.cancel()
     await asyncio.gather(asks, return_exceptions=True)
-    await book.settled()
-    assert list(book) == store.leases.live() == [a_lease()]
+    await registry.settled()
+    assert list(registry) == store.leases.live() == [a_lease()]

@@ -7,7 +7,7 @@ import pytest
 from service_world import SECRET
 
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.leases.adoption import lease_variables
+from gpuspawner.service.engine.lease_documents import lease_variables
 
 OLD, NEW, THEIRS = "1" * 32, "2" * 32, "3" * 32
 NEW_SECRET = b"n" * 32
@@ -36,7 +36,7 @@ async def test_promise_2_a_pod_is_measured_again_by_its_hubs_id_alone(make_world
     world, lease = await after_a_loss(make_world)
     await world.round()
     await world.round()
-    rebuilt = world.book.get(lease.id)
+    rebuilt = world.registry.get(lease.id)
     assert (rebuilt.phase, rebuilt.slots, rebuilt.options) == (Phase.RUNNING, lease.slots, lease.options)
     assert rebuilt.granted_at == lease.granted_at, "its deadline is what it was"
     world.shows(rebuilt, 0)
@@ -58,7 +58,7 @@ async def test_what_cannot_be_believed_is_told_with_the_remedy_and_not_rebuilt(m
     caplog.set_level(logging.CRITICAL)
     world, lease = await after_a_loss(make_world, **which)
     await world.go_on(900)
-    assert world.book.get(lease.id) is None
+    assert world.registry.get(lease.id) is None
     assert (lease.id, 1) in world.backend.running
     (sentence,) = world.parts.reconciler.lost_identities
     assert sentence.startswith("1 workspace of this hub runs")

@@ -5,14 +5,14 @@ from fractions import Fraction
 
 import pytest
 
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import WAITING, Phase
-from gpuspawner.core.queue.preemption import State
-from gpuspawner.core.rules import Limit, MakeRoom, Quota, Rules, What, Whom
+from gpuspawner.core.queue.preemption import PreemptionState
+from gpuspawner.core.rules import Limit, LimitedResource, MakeRoom, Quota, QuotaScope, Rules
 from gpuspawner.service.workspaces.presenter import lease_view
 
 AFTER, NOTICE, PROTECTED = 600.0, 300.0, 1800.0
-EACH = Quota("each-user", Whom.EACH_USER, limits=(Limit(What.GPUS, soft=Fraction(1)),))
+EACH = Quota("each-user", QuotaScope.EACH_USER, limits=(Limit(LimitedResource.GPUS, soft=Fraction(1)),))
 
 
 @pytest.fixture
@@ -64,11 +64,11 @@ async def test_who_is_over_the_share_gives_room_after_notice_and_waits_again(sha
     assert (claim.lease, claim.user) == (bob.id, "bob")
     await wait_on(world, bob, NOTICE + 60)
     ended = world.now_of(second)
-    assert (ended.reason, ended.ended_by) == (Reason.MADE_ROOM, "gpuspawner")
+    assert (ended.reason, ended.ended_by) == (ExitReason.MADE_ROOM, "gpuspawner")
     assert world.phase(bob) is Phase.RESERVED
     await world.sample()
-    assert (await world.parts.preemptions.get(claim.id)).state is State.CLAIMED
-    back = next(x for x in world.book if x.key == second.key)
+    assert (await world.parts.preemptions.get(claim.id)).state is PreemptionState.CLAIMED
+    back = next(x for x in world.registry if x.key == second.key)
     assert (back.asked_at, back.phase) == (second.asked_at, Phase.PARKED)
 
 
@@ -88,14 +88,14 @@ async def test_who_withdraws_meanwhile_spares_them(shared):
     await world.allocator.forget(bob.key)
     await world.sample()
     assert world.now_of(second).notice is None
-    assert (await world.parts.preemptions.last(1))[0].state is State.GIVEN_UP
+    assert (await world.parts.preemptions.last(1))[0].state is PreemptionState.GIVEN_UP
 
 
 async def test_a_victim_takes_nothing_back(shared):
     world = shared()
     _, second, bob = await both(world)
     await wait_on(world, bob, AFTER + NOTICE + 120)
-    assert world.now_of(second).reason is Reason.MADE_ROOM
+    assert world.now_of(second).reason is ExitReason.MADE_ROOM
     await world.create(world.now_of(bob))
     world.hub.answer("bob")
     world.shows(world.now_of(bob), 80)

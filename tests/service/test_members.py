@@ -8,9 +8,9 @@ from gpuspawner.catalog import load_text
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import NOBODY, Owner
+from gpuspawner.service.engine import hub as hub_module
+from gpuspawner.service.engine.hub import GROUPS_KNOWN_SECONDS, GroupMembers
 from gpuspawner.service.fake import FakeHub, HandClock
-from gpuspawner.service.observe import members
-from gpuspawner.service.observe.members import STANDS_SECONDS, Members
 
 WITH_GROUPS = load_text("version: 1\ntemplates: {lab: {}, lead: {groups: [leads]}}\nteams: {vision: {}}")
 WITHOUT = load_text("version: 1\ntemplates: {lab: {}}")
@@ -25,7 +25,7 @@ def hub():
 
 
 def asked_by(hub, catalog=WITH_GROUPS):
-    return Members(hub, hub.clock, InForce(catalog))
+    return GroupMembers(hub, hub.clock, InForce(catalog))
 
 
 ANN = Owner("hub", "ann born")
@@ -38,7 +38,7 @@ async def test_what_counts_is_asked_for_anew_and_what_shows_some_seconds_later(h
     assert await who.lately("ann", ANN) == {"leads"}
     assert await who.now("ann", ANN) == await who.lately("ann", ANN) == {"vision"}
     hub.members["ann"] = set()
-    hub.clock.advance(STANDS_SECONDS)
+    hub.clock.advance(GROUPS_KNOWN_SECONDS)
     assert await who.lately("ann", ANN) == set()
 
 
@@ -66,7 +66,7 @@ async def test_a_hub_that_does_not_answer_in_time_is_unavailable(hub, monkeypatc
     async def hang(*_who):
         await asyncio.sleep(60)
 
-    monkeypatch.setattr(members, "ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(hub_module, "GROUPS_ANSWER_SECONDS", 0.01)
     monkeypatch.setattr(hub, "groups", hang)
     with pytest.raises(Unavailable, match="who is in which group"):
         await asked_by(hub).now("ann", ANN)

@@ -11,8 +11,8 @@ from page_world import Browser, api
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.idle.readings import GpuReading, Measure, Sample, Source, SourceReading
-from gpuspawner.service.observe.monitor_watch import SAMPLES, MonitorWatch
-from gpuspawner.service.tell.console.troubles import troubles
+from gpuspawner.service.administration.problems import find_problems
+from gpuspawner.service.engine.sample_watches import SAMPLES, MonitorWatch
 from gpuspawner.service.workspaces.idleness import NO_MONITOR, NO_MONITOR_IN_IMAGE
 
 READING = SourceReading("a", Source.MONITOR, Measure.UTILIZATION, 0.0, 60.0)
@@ -63,14 +63,14 @@ def test_page_api_and_console_say_that_it_does_not_run(world, lacks, sentence):
     def told():
         view = api(world, "alice", "workspaces/mine").json()
         page = html.unescape(Browser(world, "alice").look("workspaces/mine").text)
-        found = [one for one in world.call(troubles, world.parts, [], []) if "GPU monitor" in one.what]
+        found = [one for one in world.call(find_problems, world.parts, [], []) if "GPU monitor" in one.what]
         return view["idle"]["monitor"], sentence in view["explained"], f">{sentence}</p>" in page, found
 
     assert told() == (None, False, False, [])
     seen(watch, *[sample()] * SAMPLES)
     monitor, in_api, on_page, (trouble,) = told()
     assert (monitor, in_api, on_page) == (False, True, True)
-    assert trouble.what == "The GPU monitor does not run in 1 workspace: GPU work of a few seconds may be missed there."
+    assert trouble.what == "The GPU monitor does not run in 1 workspace. GPU work of a few seconds may be missed there."
     assert "gpuspawner[workspace]" in trouble.remedy
     seen(watch, sample(READING))
     assert told() == (True, False, False, [])

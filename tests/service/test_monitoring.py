@@ -17,7 +17,7 @@ from test_web_metrics import metrics
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.tell.metrics.scraped import keep
+from gpuspawner.service.metrics.api import keep
 from tools.monitoring.__main__ import FILES, files
 from tools.monitoring.alerts import ALERTS, rules
 from tools.monitoring.panels import DASHBOARDS

@@ -35,7 +35,7 @@ async def test_it_says_when_and_why_a_workspace_ends_and_goes_with_the_warning(w
     await notices.look()
     assert (ran, file.exists()) == ([(lease.id, 1)], False), "it was the one of the workspace before"
     await world.go_on(IDLE_FOR + 120)
-    warned = world.book.get(lease.id)
+    warned = world.registry.get(lease.id)
     assert warned.phase is Phase.RECLAIMING
     await notices.look()
     told = json.loads(file.read_text())
@@ -70,7 +70,7 @@ async def test_a_workspace_that_its_user_stops_is_told_so_until_its_pod_is_gone(
     ran = workspace(world, monkeypatch, tmp_path)
     lease, notices = await world.up("alice"), Notices(world.parts, world.backend)
     await notices.look()
-    await world.book.save(replace(world.book.get(lease.id), phase=Phase.STOPPING))
+    await world.registry.save(replace(world.registry.get(lease.id), phase=Phase.STOPPING))
     await notices.look()
     assert len(ran) == 1, "nothing is said before its pod is being deleted"
     key = (lease.id, lease.attempt)
@@ -87,7 +87,7 @@ async def test_a_write_that_fails_is_tried_again_after_a_while(world, monkeypatc
     ran = workspace(world, monkeypatch, tmp_path)
     lease, notices = await world.up("alice"), Notices(world.parts, world.backend)
     deadline_at = world.clock.now() + 600
-    await world.book.save(replace(world.book.get(lease.id), deadline_at=deadline_at, warned_seconds=(900.0,)))
+    await world.registry.save(replace(world.registry.get(lease.id), deadline_at=deadline_at, warned_seconds=(900.0,)))
     for _ in range(3):
         await notices.look()
     assert len(ran) == 1
@@ -118,7 +118,7 @@ async def test_a_workspace_that_does_not_answer_holds_up_no_other_s_notice(world
 
     await asyncio.wait_for(looks(1), 30)
     ends_at = world.clock.now() + 600
-    await world.book.save(replace(world.book.get(other.id), deadline_at=ends_at, warned_seconds=(900.0,)))
+    await world.registry.save(replace(world.registry.get(other.id), deadline_at=ends_at, warned_seconds=(900.0,)))
     await asyncio.wait_for(looks(2), 30)
     assert ran == [(other.id, 1)] * 2
     answered.set()

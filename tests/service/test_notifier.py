@@ -8,14 +8,14 @@ from prometheus_client import CollectorRegistry
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases import events
-from gpuspawner.core.leases.endings import End, Reason
+from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.administration.problems import find_problems
 from gpuspawner.service.ending import cancelled
+from gpuspawner.service.metrics.collector import ServiceCollector
 from gpuspawner.service.notifications import sender as notifier
 from gpuspawner.service.notifications.sender import GIVEN_UP_SECONDS, Message, check_targets
 from gpuspawner.service.settings import Settings, SettingsError
-from gpuspawner.service.tell.console.troubles import troubles
-from gpuspawner.service.tell.metrics.collector import ServiceCollector
 
 SECRET = "s3cret-of-the-hook"
 HOUR = 3600.0
@@ -63,7 +63,7 @@ async def put(world, *messages):
 
 async def answer(world, lease):
     """Do something that the user of a lease is told of."""
-    await world.book.save(lease, audit=[world.allocator.line(lease, "root", events.Answered("Yes."))])
+    await world.registry.save(lease, audit=[world.allocator.line(lease, "root", events.Answered("Yes."))])
 
 
 def page(world, lease):
@@ -154,19 +154,21 @@ async def test_of_one_person_a_message_waits_for_the_one_before(world, mailbox, 
 
 async def test_who_stops_their_own_hears_nothing_who_is_stopped_by_another_does(world, mailbox):
     own, others = await world.up("ann"), await world.up("bob")
-    await world.parts.reclaimer.mark(own.id, End(Reason.STOPPED, "ann", "It was stopped by ann, from its page."))
-    await world.parts.reclaimer.mark(others.id, End(Reason.STOPPED, "root", "It was stopped by root, from its page."))
+    await world.parts.reclaimer.mark(own.id, Exit(ExitReason.STOPPED, "ann", "It was stopped by ann, from its page."))
+    await world.parts.reclaimer.mark(
+        others.id, Exit(ExitReason.STOPPED, "root", "It was stopped by root, from its page.")
+    )
     await until(lambda: mailbox.received("bob@example.org"))
     assert "It was stopped by root, from its page. Your files are kept." in mailbox.received("bob@example.org")[0][1]
     assert not mailbox.received("ann@example.org")
 
 
 async def test_a_preemption_that_the_cluster_announces_is_told_at_once(world, mailbox):
-    from gpuspawner.core.leases import lease as leases  # noqa: PLC0415
+    from gpuspawner.core.leases import transitions  # noqa: PLC0415
 
     lease = await world.up("ann")
-    told = leases.disrupt(lease, "Training job train-77 needs its GPU.", world.clock.now() + 300)
-    await world.book.save(told, audit=[world.allocator.line(lease, "cluster", events.Disrupted(told.disruption))])
+    told = transitions.disrupt(lease, "Training job train-77 needs its GPU.", world.clock.now() + 300)
+    await world.registry.save(told, audit=[world.allocator.line(lease, "cluster", events.Disrupted(told.disruption))])
     await until(lambda: mailbox.received("ann@example.org"))
     ((subject, text),) = mailbox.received("ann@example.org")
     assert subject == "Your workspace is about to be ended"
@@ -177,10 +179,10 @@ async def test_a_preemption_that_the_cluster_announces_is_told_at_once(world, ma
 async def test_a_target_that_fails_is_counted_and_logged_without_its_secret(world, mailbox, webhook, caplog):
     mailbox.refuses, webhook.status = True, 500
     lease = await world.up("ann")
-    await world.parts.reclaimer.mark(lease.id, End(Reason.EXPIRED, "gpuspawner", "Its lifetime was 8 h."))
+    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.EXPIRED, "gpuspawner", "Its lifetime was 8 h."))
     await until(lambda: counts(world) == {"failed": 1})
     line = world.allocator.line(lease, "ann", events.Disputed("No."))
-    await world.book.save(world.now_of(lease), audit=[line])
+    await world.registry.save(world.now_of(lease), audit=[line])
     await until(lambda: counts(world) == {"failed": 2})
     assert f"not told: ann (ended of {lease.id}, by mailto): refused, or not reached" in caplog.text
     assert f"not told: the administrators (disputed of {lease.id}, by json)" in caplog.text
@@ -193,8 +195,8 @@ async def test_a_target_that_hangs_holds_up_no_other_message(make_world, mailbox
     world = make_world(notify_users=mailbox.address("{user}@example.org"), notify_admins=hangs, notify_seconds=3.0)
     sending(world)
     lease = await world.up("ann")
-    await world.book.save(lease, audit=[world.allocator.line(lease, "ann", events.Disputed("No."))])
-    await world.book.save(lease, audit=[world.allocator.line(lease, "root", events.Answered("Yes."))])
+    await world.registry.save(lease, audit=[world.allocator.line(lease, "ann", events.Disputed("No."))])
+    await world.registry.save(lease, audit=[world.allocator.line(lease, "root", events.Answered("Yes."))])
     await until(lambda: counts(world) == {"failed": 2, "sent": 1})
     assert "root answered: Yes." in mailbox.received("ann@example.org")[0][1]
 
@@ -203,9 +205,9 @@ async def test_a_message_is_sent_once_its_server_answers_again_and_only_once(wor
     mailbox.refuses = True
     await answer(world, await world.up("ann"))
     await until(lambda: counts(world).get("failed") == 1)
-    (told,) = [one for one in troubles(world.parts, [], []) if "Messages to users" in one.what]
+    (told,) = [one for one in find_problems(world.parts, [], []) if "No message to users" in one.what]
     assert "mailto: refused, or not reached" in told.what
-    assert told.remedy.startswith("1 wait in the store")
+    assert told.remedy.startswith("1 message waits.")
     mailbox.refuses = False
     world.clock.advance(60)
     world.parts.notifier.wake()
@@ -215,7 +217,7 @@ async def test_a_message_is_sent_once_its_server_answers_again_and_only_once(wor
     await answer(world, await world.up("bob"))
     await until(lambda: mailbox.received("bob@example.org"))
     assert len(mailbox.received("ann@example.org")) == 1
-    assert not any("Messages to" in one.what for one in troubles(world.parts, [], []))
+    assert not any("No message to" in one.what for one in find_problems(world.parts, [], []))
 
 
 async def test_a_message_that_was_stored_is_sent_by_the_next_service(make_world, mailbox, sending):
@@ -303,7 +305,7 @@ async def test_without_a_target_nothing_waits(make_world):
 async def test_what_cannot_be_told_keeps_nothing_from_being_done(world, monkeypatch, caplog):
     monkeypatch.setattr("gpuspawner.service.notifications.messages.lease_view", None)
     lease = await world.up("ann")
-    await world.parts.reclaimer.mark(lease.id, End(Reason.EXPIRED, "gpuspawner", "Its lifetime was 8 h."))
+    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.EXPIRED, "gpuspawner", "Its lifetime was 8 h."))
     assert world.now_of(lease).phase is Phase.STOPPING
     assert f"telling of a step failed for the lease {lease.id}" in caplog.text
 

@@ -16,8 +16,8 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.cli.main import main
 from gpuspawner.core.rules import Rate
-from gpuspawner.service.rules.accounts import STATES
-from gpuspawner.service.tell.metrics.scraped import keep
+from gpuspawner.service.metrics.api import keep
+from gpuspawner.service.rules.accounting import STATES
 
 USE = {"alice": ((0, 1), 80), "bob": ((2,), 0)}
 """The GPUs of each, and how busy they are."""
@@ -76,13 +76,13 @@ def test_pages_api_command_line_csv_and_metrics_tell_the_same_month(world, monke
         assert main([*arguments, "--url", world.home.rstrip("/")]) == 0
         return capsys.readouterr().out
 
-    document = asked(world, "console/use.json?by=user").json()
+    document = asked(world, "console/usage.json?by=user").json()
     rows = {row["name"]: row for row in document["rows"]}
     assert rows["alice"]["active"] == pytest.approx(2 * MINUTES / 60, abs=0.05), "what is compared is something"
     assert rows["bob"]["idle"] == pytest.approx(MINUTES / 60, abs=0.05)
 
     assert json.loads(cli("admin", "report", "--by", "user", "--json")) == document
-    for text in (asked(world, "console/use.csv?by=user").text, cli("admin", "report", "--by", "user", "--csv")):
+    for text in (asked(world, "console/usage.csv?by=user").text, cli("admin", "report", "--by", "user", "--csv")):
         lines = {line["name"]: line for line in csv.DictReader(io.StringIO(text))}
         for name in COLUMNS:
             assert {who: float(line[name]) for who, line in lines.items()} == {who: rows[who][name] for who in rows}
@@ -92,7 +92,7 @@ def test_pages_api_command_line_csv_and_metrics_tell_the_same_month(world, monke
     assert whole["charged_gpu_hours"] == pytest.approx(document["total"]["charged"])
     of_api = {row["name"]: row for row in whole["rows"]}
     people = counted(world, "metrics/people", "gpuspawner_user_gpu_seconds_total")
-    page, printed = asked(world, "console/use?by=user").text, cli("admin", "report", "--by", "user")
+    page, printed = asked(world, "console/usage?by=user").text, cli("admin", "report", "--by", "user")
     for who, row in rows.items():
         assert (of_api[who]["charged_gpu_hours"], of_api[who]["cost"]) == pytest.approx((row["charged"], row["cost"]))
         assert of_api[who]["credited_gpu_hours"] == pytest.approx(row["credited"])

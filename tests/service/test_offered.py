@@ -81,9 +81,10 @@ def test_prices_of_what_is_free_have_their_currency(make_web_world, monkeypatch,
 
 
 def test_an_administrator_reads_that_they_are_held_for_a_team(world):
+    target = "2 A100 80 GB for team vision"
     title = f"2 A100 80 GB are reserved for team vision until {until(world)}"
     assert [one["title"] for one in api(world, "admin", "admin/restrictions").json()["restrictions"]] == [title]
-    assert title in Browser(world, "admin").look("console/restrictions").text
+    assert f'<th scope="row">{target}</th>' in Browser(world, "admin").look("console/restrictions").text
 
 
 def test_pages_show_anew_when_a_hold_is_over(world):

@@ -6,10 +6,10 @@ from service_world import GRACE, IDLE_FOR
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.leases.endings import End, Reason
+from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.api.base import Person
-from gpuspawner.service.leases import reclaimer
+from gpuspawner.service.engine import reclaimer
 from gpuspawner.service.workspaces.records import output_view
 
 
@@ -31,7 +31,7 @@ async def test_it_runs_before_an_idle_workspace_is_stopped_and_its_user_alone_re
     lease = await world.up("alice")
     world.backend.scripts[lease.id] = ProbeResult("on-stop 0\nstep 1200 saved\npassword=hunter22\n")
     await world.go_on(IDLE_FOR + GRACE + 120)
-    assert world.now_of(lease).reason is Reason.IDLE
+    assert world.now_of(lease).reason is ExitReason.IDLE
     assert calls == [(lease.id, lease.attempt, "''", "60", "idle", 75.0, [])], "once, and before the hub is told"
     assert world.hub.calls == [("stop", "alice", lease.server_started)]
     told = await output_view(world.parts, lease, Person("alice", lease.key.owner))
@@ -44,7 +44,7 @@ async def test_a_template_says_what_runs_and_for_how_long(make_world, monkeypatc
     world = make_world(templates={"synced": own})
     calls = noted(world, monkeypatch)
     lease = await world.up("alice", template="synced")
-    await world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
+    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
     await world.round()
     assert [call[2:6] for call in calls] == [("sync-data", "180", "stopped", 195.0)]
 
@@ -52,7 +52,7 @@ async def test_a_template_says_what_runs_and_for_how_long(make_world, monkeypatc
 async def test_where_it_cannot_run_the_workspace_ends_all_the_same(world):
     lease = await world.up("alice")
     world.backend.scripts[lease.id] = ProbeResult(problem="the script did not end within 75 s")
-    await world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
+    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
     await world.go_on(5, step=1)
     assert world.now_of(lease).phase is Phase.ENDED
     assert not (await output_view(world.parts, lease, Person("alice", lease.key.owner)))["there"]
@@ -66,9 +66,9 @@ async def test_it_runs_once_however_long_the_store_takes_nothing(world, monkeypa
     calls = noted(world, monkeypatch)
     lease = await world.up("alice")
     world.backend.scripts[lease.id] = ProbeResult("on-stop 0\nsaved\n")
-    await world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
+    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
     with monkeypatch.context() as meanwhile:
-        meanwhile.setattr(world.book.store.outputs, "save", full)
+        meanwhile.setattr(world.registry.store.outputs, "save", full)
         for _ in range(3):
             await world.parts.reclaimer.drive(lease.id)
     await world.go_on(5, step=1)
@@ -90,7 +90,7 @@ async def test_a_server_that_was_started_meanwhile_is_not_stopped_and_the_time_i
 
     monkeypatch.setattr(world.backend, "run_script", run_script)
     for lease in (alice, bob):
-        await world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "root", "enough"))
+        await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.STOPPED, "root", "enough"))
         began = world.clock.now()
         await world.parts.reclaimer.drive(lease.id)
     assert world.hub.calls == [("stop", "bob", bob.server_started)]
@@ -105,7 +105,7 @@ async def test_what_never_ran_and_what_is_gone_has_nothing_to_run(world, monkeyp
     world.backend.vanish(lease.id)
     await world.go_on(300)
     waits = await world.ask("bob")
-    await world.parts.reclaimer.mark(waits.id, End(Reason.STOPPED, "bob", "enough"))
+    await world.parts.reclaimer.mark(waits.id, Exit(ExitReason.STOPPED, "bob", "enough"))
     await world.go_on(5, step=1)
     assert world.now_of(lease).phase is Phase.ENDED
     assert calls == []
@@ -138,7 +138,7 @@ async def ended(world, lease):
 async def test_promise_3_a_server_that_began_meanwhile_is_not_the_one_that_is_stopped(world, monkeypatch):
     began, over = slow(world, monkeypatch)
     lease = await world.up("alice")
-    await world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
+    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
     driven = asyncio.create_task(world.parts.reclaimer.drive(lease.id))
     await asyncio.wait_for(began.wait(), 30)
     world.clock.at += 30
@@ -153,7 +153,7 @@ async def test_promise_3_a_server_that_began_meanwhile_is_not_the_one_that_is_st
 async def test_nobody_waits_for_what_runs_before_another_s_end(world, monkeypatch):
     _, over = slow(world, monkeypatch)
     lease = await world.up("alice")
-    await world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
+    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
     await asyncio.wait_for(world.parts.reclaimer.drive(lease.id), 30)
     await world.go_on(5, step=1)
     assert (world.now_of(lease).phase, world.hub.calls) == (Phase.STOPPING, [])
@@ -176,7 +176,7 @@ async def test_a_user_s_many_hold_up_nobody_else_s(world, monkeypatch):
     alices = [await world.up("alice", name, gpu="none") for name in ("one", "two", "three")]
     bobs = await world.up("bob", gpu="none")
     for lease in (*alices, bobs):
-        await world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, lease.user, "enough"))
+        await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.STOPPED, lease.user, "enough"))
         await world.parts.reclaimer.drive(lease.id)
     assert running == [alices[0].id, alices[1].id, bobs.id]
     saved.set()

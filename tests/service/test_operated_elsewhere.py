@@ -84,7 +84,7 @@ class Apart:
             self.cluster.change(self.cluster.there["train"], status={})
 
     def leases(self):
-        return [lease.id for lease in self.world.book if lease.user == "ada"]
+        return [lease.id for lease in self.world.registry if lease.user == "ada"]
 
 
 @pytest.fixture

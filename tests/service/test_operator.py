@@ -12,7 +12,7 @@ from service_world import Killed, Life
 from gpuspawner.catalog.resources.status import OF_REQUEST
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.gpus.fleet import Slot
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.resources.resource import LIFETIME, Resource
 from gpuspawner.service.api.base import Person
@@ -27,7 +27,7 @@ def door(world):
 
 
 def leases_of(door):
-    return [lease for lease in door.world.book if lease.user == "ada"]
+    return [lease for lease in door.world.registry if lease.user == "ada"]
 
 
 async def test_it_is_asked_for_by_the_path_of_all_and_told(door):
@@ -113,7 +113,7 @@ async def test_what_others_write_there_is_overruled(door):
 async def test_a_status_has_8_kib_at_most(door):
     lease = await door.world.up("bob")
     slots = tuple(Slot(f"{'n' * 253}/nvidia.com/gpu/{number}") for number in range(100))
-    long = replace(lease, slots=slots, phase=Phase.STOPPING, reason=Reason.STOPPED, message="停止" * 5000)
+    long = replace(lease, slots=slots, phase=Phase.STOPPING, reason=ExitReason.STOPPED, message="停止" * 5000)
     said = [{"type": LIFETIME, "status": "False", "message": "a" * 1000, "reason": "Refused"}]
     resource = Resource("r", "u", "1", "then", spec=SPEC, status={"conditions": said})
     status = status_of(door.world.parts, resource, long)
@@ -192,7 +192,7 @@ async def test_what_goes_on_without_a_gpu_and_back_stays_its_requests_and_a_dele
     for way, kinds in (("without-gpu", None), ("with-gpu", "a100")):
         await act(door.world.parts, Person("ada", lease.key.owner), lease, way, "its page")
         await door.rounds()
-        after = door.world.book.of_key(lease.key)
+        after = door.world.registry.of_key(lease.key)
         assert (after.follows, after.request.gpu) == (lease.id, kinds)
         assert list(door.cluster.there) == ["train"]
         assert door.status("train")["lease"] == after.id
@@ -202,7 +202,7 @@ async def test_what_goes_on_without_a_gpu_and_back_stays_its_requests_and_a_dele
             await door.world.create(again)
             door.world.hub.answer("ada", "")
             await door.rounds(1)
-            lease = door.world.book.get(after.id)
+            lease = door.world.registry.get(after.id)
     door.cluster.change(door.cluster.there["train"], deleting=True)
     await door.rounds(10)
     assert door.cluster.there == {}
@@ -291,13 +291,13 @@ async def test_what_runs_is_no_end_while_its_lease_is_rebuilt(make_world, monkey
     new = Door(make_world(), old.cluster)
     new.world.hub, new.world.backend = old.world.hub, old.world.backend
     new.boot()
-    find, goes_on = new.world.book.find, asyncio.Event()
+    find, goes_on = new.world.registry.find, asyncio.Event()
 
     async def slow(name):
         await goes_on.wait()
         return await find(name)
 
-    monkeypatch.setattr(new.world.book, "find", slow)
+    monkeypatch.setattr(new.world.registry, "find", slow)
     looks = asyncio.ensure_future(new.world.round())
     for _ in range(3):
         await asyncio.sleep(0)
@@ -305,7 +305,7 @@ async def test_what_runs_is_no_end_while_its_lease_is_rebuilt(make_world, monkey
     goes_on.set()
     await looks
     await new.rounds()
-    assert new.world.book.get(lease.id).phase is Phase.RUNNING
+    assert new.world.registry.get(lease.id).phase is Phase.RUNNING
     assert [one.deleting for one in new.cluster.there.values()] == [False]
 
 
@@ -325,17 +325,17 @@ async def test_a_status_is_never_longer_than_the_api_server_takes(door):
 @pytest.mark.parametrize("at", ["before", "between"])
 async def test_a_stop_while_it_is_extended_is_no_stop_undone(door, monkeypatch, at):
     """What was looked at before an await is old: saved, it would let run what stops, on GPUs that go to others."""
-    world, book = door.world, door.world.book
+    world, registry = door.world, door.world.registry
     door.cluster.apply("train")
     await door.rounds()
     lease = await world.up("ada", template="pytorch", lifetime="8h")
     assert lease.id == "uidtrain"
     await door.rounds()
-    stored, save = book.stored, book.save
+    stored, save = registry.stored, registry.save
 
     async def stop():
         monkeypatch.undo()
-        await act(world.parts, Person("ada", lease.key.owner), book.get(lease.id), "stop", "its page")
+        await act(world.parts, Person("ada", lease.key.owner), registry.get(lease.id), "stop", "its page")
 
     async def stops_before(which):
         await stored(which)
@@ -346,9 +346,9 @@ async def test_a_stop_while_it_is_extended_is_no_stop_undone(door, monkeypatch, 
         await stop()
 
     if at == "before":
-        monkeypatch.setattr(book, "stored", stops_before)
+        monkeypatch.setattr(registry, "stored", stops_before)
     else:
-        monkeypatch.setattr(book, "save", stops_after)
+        monkeypatch.setattr(registry, "save", stops_after)
     door.cluster.apply("train", lifetime="10h")
     with contextlib.suppress(Killed):
         await door.operator.round()

@@ -6,10 +6,10 @@ import logging
 import pytest
 from service_world import SECRET
 
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.api.base import Person
-from gpuspawner.service.leases.adoption import lease_variables
+from gpuspawner.service.engine.lease_documents import lease_variables
 from gpuspawner.service.workspaces.actions import act
 
 
@@ -27,7 +27,7 @@ async def test_a_workspace_that_the_hub_forgot_is_ended_after_two_looks_five_min
     assert world.now_of(lease).phase is Phase.RUNNING
     await world.go_on(20, step=5)
     ended = world.now_of(lease)
-    assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, Reason.ORPHANED, "gpuspawner")
+    assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, ExitReason.ORPHANED, "gpuspawner")
     assert not world.backend.running
     assert world.did(lease)[-1] == "stop"
     assert world.hub.calls == []
@@ -58,7 +58,7 @@ async def test_a_hub_that_was_started_again_begins_the_five_minutes_anew(world, 
     await world.go_on(200, step=5)
     assert world.now_of(lease).phase is Phase.RUNNING, "each of two processes missed it for less than that"
     await world.go_on(120, step=5)
-    assert world.now_of(lease).reason is Reason.ORPHANED
+    assert world.now_of(lease).reason is ExitReason.ORPHANED
 
 
 async def test_an_orphan_is_looked_up_once_more_before_it_is_ended(world):
@@ -87,12 +87,12 @@ async def test_promise_3_a_stop_during_that_last_look_stands(world):
     async def slow(*_):
         looks[world.clock.now()] += 1
         if looks[world.clock.now()] == 2:  # the first is each round's own
-            await act(world.parts, Person("alice", lease.key.owner), world.book.get(lease.id), "stop", "its page")
+            await act(world.parts, Person("alice", lease.key.owner), world.registry.get(lease.id), "stop", "its page")
 
     world.hub.server = slow
     await world.go_on(120, step=5)
     assert max(looks.values()) > 1
-    assert (world.now_of(lease).phase, world.now_of(lease).reason) == (Phase.ENDED, Reason.STOPPED)
+    assert (world.now_of(lease).phase, world.now_of(lease).reason) == (Phase.ENDED, ExitReason.STOPPED)
 
 
 @pytest.mark.parametrize("what", ["the service restarts", "the hub does not answer", "the list is not complete"])
@@ -119,7 +119,7 @@ async def test_many_orphans_at_once_are_an_alert_and_nothing_is_ended(make_world
         world.shows(lease, 50)
     caplog.set_level(logging.CRITICAL)
     await world.go_on(400, step=20)
-    assert sum(world.now_of(lease).reason is Reason.ORPHANED for lease in leases) == ended
+    assert sum(world.now_of(lease).reason is ExitReason.ORPHANED for lease in leases) == ended
     assert bool(world.parts.reconciler.orphans.alert) == (ended == 0)
 
 

@@ -5,7 +5,7 @@ from tornado.web import HTTPError
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.leases.output import BYTES, KEPT_SECONDS
+from gpuspawner.core.leases.reports import BYTES, KEPT_SECONDS
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.workspaces.actions import act
 from gpuspawner.service.workspaces.presenter import lease_view
@@ -79,5 +79,5 @@ async def test_what_is_shared_while_its_workspace_ends_does_not_bring_it_back(wo
 
     monkeypatch.setattr(world.parts.store, "write", ended_meanwhile)
     await act(world.parts, person(lease), stopping, "share", "its page")
-    assert (ends, world.phase(lease), world.book.get(lease.id)) == ([share], Phase.ENDED, None)
+    assert (ends, world.phase(lease), world.registry.get(lease.id)) == ([share], Phase.ENDED, None)
     assert world.did(lease)[-1] == "shared"

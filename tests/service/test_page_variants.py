@@ -8,12 +8,12 @@ from page_world import CATALOG, NOW, Browser, in_grace, reclaimed, running, wait
 from variants import sample, variants
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.core.administration import Message, Restriction
+from gpuspawner.core.administration import Announcement, Restriction
 from gpuspawner.core.leases.events import Answered
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.queue.preemption import Preemption
-from gpuspawner.core.rules import Account, QuotaGrant, What
-from gpuspawner.core.schedules import Wish
+from gpuspawner.core.rules import Account, LimitedResource, QuotaGrant
+from gpuspawner.core.schedules import Schedule
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.personal import TokenRow
 from gpuspawner.service.web import base
@@ -71,7 +71,7 @@ def test_pages_of_a_workspace_answer_for_every_variant_of_a_lease(world, phase):
         name = f"x{number}"
         lease = replace(variant, id=name, key=replace(variant.key, server=name))
         if lease.live:
-            world.call(world.parts.book._leases.put, lease)
+            world.call(world.parts.registry._leases.put, lease)
         made.append((label, lease))
     world.parts.store.save([lease for _, lease in made])
     for label, lease in made:
@@ -86,7 +86,7 @@ def test_the_page_of_quotas_answers_for_every_variant_of_a_claim(world):
     for made in (CLAIM, replace(CLAIM, account=None, external="A <cluster>"), of_user):
         for label, claim in variants(made, skip=IDS | {"kind", "count"}):
             world.parts.store.preemptions.save([claim])
-            look(world, browsers, [("admin", "quotas")], failing, label)
+            look(world, browsers, [("admin", "console/quotas")], failing, label)
     assert failing == []
 
 
@@ -94,11 +94,11 @@ def test_the_pages_of_quotas_answer_for_every_variant_of_a_grant(world):
     browsers, failing = browsers_of(world), []
     of_team = Account("vision", "")
     grant = QuotaGrant(
-        "one", of_team, What.GPUS, Fraction(2), NOW - 60, NOW + 3600, why="why", by="admin", made_at=NOW - 60
+        "one", of_team, LimitedResource.GPUS, Fraction(2), NOW - 60, NOW + 3600, why="why", by="admin", made_at=NOW - 60
     )
     for label, row in variants(grant, skip={"id", "what", "amount", "since", "until", "kind"}):
         world.parts.allocator.accounting._grants = [row]
-        look(world, browsers, [("admin", "quotas"), ("alice", "quota")], failing, label)
+        look(world, browsers, [("admin", "console/quotas"), ("alice", "quota")], failing, label)
     assert failing == []
 
 
@@ -110,19 +110,19 @@ def test_the_console_answers_for_every_variant_of_a_restriction(world):
         world.parts.restrictions._live = (one,)
         world.parts.store.restrictions.save([one], [LINE])
         pages = [("admin", "console"), ("admin", "console/gpus"), ("alice", "workspaces/one")]
-        pages += [("admin", "console/restrictions"), ("admin", "console/audit"), ("admin", "console/use")]
+        pages += [("admin", "console/restrictions"), ("admin", "console/audit"), ("admin", "console/usage")]
         look(world, browsers, pages, failing, label)
     assert failing == []
 
 
 def test_pages_answer_for_every_variant_of_a_message_a_wish_and_a_token(world):
     browsers, failing = browsers_of(world), []
-    message = replace(sample(Message), id="one", until=NOW + 600, made_at=NOW - 60)
+    message = replace(sample(Announcement), id="one", until=NOW + 600, made_at=NOW - 60)
     for label, one in variants(message, skip={"id"}):
         world.parts.store.announcements.save(one, [LINE])
         world.call(world.parts.announcements.load)
-        look(world, browsers, [("admin", "messages"), ("alice", "inbox"), ("alice", "")], failing, label)
-    wish = Wish("one", "alice", "", {"template": "pytorch"}, 480, (0, 1), NOW)
+        look(world, browsers, [("admin", "console/restrictions"), ("alice", "inbox"), ("alice", "")], failing, label)
+    wish = Schedule("one", "alice", "", {"template": "pytorch"}, 480, (0, 1), NOW)
     for label, one in variants(wish, skip={"id", "minute", "days", "options"}):
         world.parts.store.schedules.delete(ALICE, "one", LINE)
         world.parts.store.schedules.add(ALICE, one, 9, LINE)
@@ -139,5 +139,5 @@ def test_no_template_is_left_out(world, rendered):
     browsers = browsers_of(world)
     for page in ("reference", "login-code", "nothing", "console/act/drain"):  # these show what comes from no model
         browsers["admin"].get(world.home + page)
-    pages = {name for name in base._TEMPLATES if not name.startswith("_") and name not in {"base.html", "console.html"}}
+    pages = {name for name in base._TEMPLATES if not name.startswith("_") and name not in {"base.html", "admin.html"}}
     assert pages - rendered == set()

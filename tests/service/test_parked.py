@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from gpuspawner.core.errors import RequestRefused, Unavailable
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.workspaces.actions import act
@@ -69,7 +69,7 @@ async def test_a_grant_that_is_withdrawn_while_the_hub_is_asked_for_the_name_sta
     name_of = world.hub.name_of
 
     async def slow(*who):
-        await act(world.parts, Person("alice", lease.key.owner), world.book.get(lease.id), "stop", "its page")
+        await act(world.parts, Person("alice", lease.key.owner), world.registry.get(lease.id), "stop", "its page")
         return await name_of(*who)
 
     world.hub.name_of = slow
@@ -117,14 +117,14 @@ async def test_a_grant_s_start_does_not_wait_for_the_start_before_it(world):
         await world.parts.scheduler.observe(world.clock.now())
         await world.parts.reconciler.round()
         for _ in range(5):
-            await world.book.settled()
+            await world.registry.settled()
             await asyncio.sleep(0)
     assert len(started) == 2  # the second after the lapse and its back-off
     await world.parts.reconciler.close()
 
 
 def waits(world):
-    found = (s for family in world.book.start_times.collect() for s in family.samples)
+    found = (s for family in world.registry.start_times.collect() for s in family.samples)
     return {
         s.name: s.value for s in found if s.name in {"gpuspawner_queue_wait_seconds_" + x for x in ("sum", "count")}
     }
@@ -182,7 +182,7 @@ async def test_who_left_the_group_is_not_started_when_their_turn_comes(make_worl
     await world.round()
     await world.round()
     ended = world.now_of(bob)
-    assert (ended.phase, ended.reason) == (Phase.ENDED, Reason.NOT_ALLOWED)
+    assert (ended.phase, ended.reason) == (Phase.ENDED, ExitReason.NOT_ALLOWED)
     assert ended.message == "You are no longer in leads. Press Start to ask anew, for another team or template."
     assert [call for call in world.hub.calls if call[:2] == ("start", "bob")] == []
 

@@ -6,10 +6,10 @@ from fractions import Fraction
 import pytest
 
 from gpuspawner.core.leases.lease import WAITING, Phase
-from gpuspawner.core.rules import Limit, Quota, Rules, Team, What, Whom
+from gpuspawner.core.rules import Limit, LimitedResource, Quota, QuotaScope, Rules, Team
 from gpuspawner.service.workspaces.presenter import lease_view
 
-EACH = Quota("each-user", Whom.EACH_USER, limits=(Limit(What.GPUS, soft=Fraction(1)),))
+EACH = Quota("each-user", QuotaScope.EACH_USER, limits=(Limit(LimitedResource.GPUS, soft=Fraction(1)),))
 
 
 @pytest.fixture

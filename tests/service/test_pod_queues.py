@@ -7,7 +7,7 @@ from gpuspawner.core.leases.lease import Phase
 from gpuspawner.schedulers.base import Capabilities
 from gpuspawner.service.workspaces.presenter import lease_view
 
-WAITS = "it waits in Volcano's queue all. No node has enough of it free now."
+WAITS = "it waits in Volcano's queue all. No node has enough free resources now."
 
 
 @pytest.fixture

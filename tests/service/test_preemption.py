@@ -7,7 +7,7 @@ from service_world import a_catalog
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.idle.policies import Mode
-from gpuspawner.core.leases.endings import End, Reason
+from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.workspaces.actions import act
@@ -31,7 +31,7 @@ async def gone(world, lease, outcome="died"):
 
 
 def waiting(world, lease):
-    return next((x for x in world.book if x.key == lease.key), None)
+    return next((x for x in world.registry if x.key == lease.key), None)
 
 
 async def test_its_user_is_told_while_it_still_runs_by_when_and_what_follows(world):
@@ -73,7 +73,7 @@ async def test_an_end_that_the_cluster_takes_back_is_told_no_more_and_is_no_late
     assert lease_view(world.parts, spared)["warning"] is None
     assert [did for did in world.did(alice) if did in {"disrupted", "spared"}] == ["disrupted", "spared"]
     await gone(world, alice)
-    assert world.now_of(alice).reason is Reason.FAILED
+    assert world.now_of(alice).reason is ExitReason.FAILED
     assert waiting(world, alice) is None
 
 
@@ -93,7 +93,12 @@ async def test_it_goes_back_to_its_place_in_the_queue_and_starts_by_itself(world
     await disrupted(world, alice)
     await gone(world, alice)
     ended = world.now_of(alice)
-    assert (ended.phase, ended.reason, ended.ended_by, ended.message) == (Phase.ENDED, Reason.PREEMPTED, "cluster", WHY)
+    assert (ended.phase, ended.reason, ended.ended_by, ended.message) == (
+        Phase.ENDED,
+        ExitReason.PREEMPTED,
+        "cluster",
+        WHY,
+    )
     back = waiting(world, alice)
     assert (back.asked_at, back.request, back.options) == (alice.asked_at, alice.request, alice.options)
     assert (back.phase, world.now_of(bob).phase) == (Phase.RESERVED, Phase.QUEUED), (
@@ -110,7 +115,7 @@ async def test_what_vanishes_without_a_word_was_preempted_too_where_that_was_see
     world.backend.vanish(alice.id)
     world.hub.forget("alice")
     await world.go_on(20, step=2)
-    assert world.now_of(alice).reason is Reason.PREEMPTED
+    assert world.now_of(alice).reason is ExitReason.PREEMPTED
     assert waiting(world, alice) is not None
 
 
@@ -118,7 +123,7 @@ async def test_the_spawner_may_say_so_where_nobody_saw_it_coming(world):
     alice = await world.up("alice")
     await world.hub_stops(alice, "preempted", "Its node is gone.")
     await world.round()
-    assert (world.now_of(alice).reason, world.now_of(alice).message) == (Reason.PREEMPTED, "Its node is gone.")
+    assert (world.now_of(alice).reason, world.now_of(alice).message) == (ExitReason.PREEMPTED, "Its node is gone.")
     assert waiting(world, alice) is not None
 
 
@@ -126,7 +131,7 @@ async def test_who_stops_it_meanwhile_has_stopped_it(world):
     alice = await world.up("alice")
     await disrupted(world, alice)
     await gone(world, alice, "stopped")
-    assert world.now_of(alice).reason is Reason.STOPPED
+    assert world.now_of(alice).reason is ExitReason.STOPPED
     assert waiting(world, alice) is None
 
 
@@ -136,7 +141,7 @@ async def test_a_policy_may_let_it_end(make_world):
     told = await disrupted(world, alice)
     assert "starts again" not in lease_view(world.parts, told)["warning"]["text"]
     await gone(world, alice)
-    assert world.now_of(alice).reason is Reason.PREEMPTED
+    assert world.now_of(alice).reason is ExitReason.PREEMPTED
     assert waiting(world, alice) is None
 
 
@@ -150,10 +155,10 @@ async def test_no_crash_loses_it_between_its_end_and_its_place(world):
     assert waiting(world, alice).asked_at == alice.asked_at
 
 
-@pytest.mark.parametrize("reason", [Reason.STOPPED, Reason.FAILED, Reason.IDLE, Reason.EXPIRED])
+@pytest.mark.parametrize("reason", [ExitReason.STOPPED, ExitReason.FAILED, ExitReason.IDLE, ExitReason.EXPIRED])
 async def test_no_other_end_comes_back(world, reason):
     alice = await world.up("alice")
-    await world.parts.reclaimer.mark(alice.id, End(reason, "somebody", "Because."))
+    await world.parts.reclaimer.mark(alice.id, Exit(reason, "somebody", "Because."))
     world.hub.forget("alice")
     world.backend.vanish(alice.id)
     await world.round()
@@ -227,7 +232,7 @@ async def test_promise_3_its_user_moves_it_and_it_starts_again_at_its_old_place(
     await world.round()
     await world.round()
     ended, back = world.now_of(alice), waiting(world, alice)
-    assert (ended.reason, ended.ended_by) == (Reason.MOVED, "alice")
+    assert (ended.reason, ended.ended_by) == (ExitReason.MOVED, "alice")
     assert "GPU-1 was reported unhealthy" in ended.message
     assert (back.asked_at, back.request, back.options) == (alice.asked_at, alice.request, alice.options)
     assert (back.phase, world.now_of(bob).phase) == (Phase.RESERVED, Phase.QUEUED), "before who asked later"
@@ -282,5 +287,5 @@ async def test_what_the_catalog_offers_no_more_ends_instead_of_waiting_for_ever(
     told = await disrupted(world, alice, ends_in_seconds=30.0)
     assert "starts again by itself" not in lease_view(world.parts, told)["warning"]["text"]
     await gone(world, alice)
-    assert world.now_of(alice).reason is Reason.PREEMPTED
+    assert world.now_of(alice).reason is ExitReason.PREEMPTED
     assert waiting(world, alice) is None

@@ -7,14 +7,14 @@ import pytest
 from service_world import Killed, Life
 
 from gpuspawner.core.errors import Conflict, Unavailable
-from gpuspawner.core.leases.endings import Reason, withdrawn
+from gpuspawner.core.leases.exits import ExitReason, withdrawn
 from gpuspawner.core.leases.lease import WAITING, Phase
-from gpuspawner.core.queue.preemption import State
+from gpuspawner.core.queue.preemption import PreemptionState
 from gpuspawner.core.rules import Account
+from gpuspawner.service.engine import preemptions
+from gpuspawner.service.engine.preemptions import new_claim
 from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.preemption.claims import present_claim
-from gpuspawner.service.rules import preemptions
-from gpuspawner.service.rules.preemptions import new_claim
 from gpuspawner.service.workspaces.presenter import lease_view
 
 PROTECTED, NOTICE = 1800.0, 300.0
@@ -35,7 +35,7 @@ async def old(world, user, **options):
 
 
 def back_of(world, lease):
-    return next((x for x in world.book if x.key == lease.key and x.id != lease.id), None)
+    return next((x for x in world.registry if x.key == lease.key and x.id != lease.id), None)
 
 
 def end_of_stop(world, lease):
@@ -60,14 +60,18 @@ async def test_a_victim_is_warned_ended_at_the_time_said_and_waits_again(world):
     assert world.phase(alice) is Phase.RUNNING
     await world.go_on(20, step=5)
     ended, back = world.now_of(alice), back_of(world, alice)
-    assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, Reason.MADE_ROOM, "root")
+    assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, ExitReason.MADE_ROOM, "root")
     assert ended.message == "Training job train-77 needs 2 A100 80 GB. Your files are untouched."
     assert (back.phase, back.asked_at, back.request) == (Phase.PARKED, alice.asked_at, alice.request)
     assert back.waiting_since > world.clock.now() - 20
     held = await world.parts.preemptions.get(made.id)
-    assert held.state is State.HELD
+    assert held.state is PreemptionState.HELD
     offer = world.parts.queue.offer("a100")
-    assert (offer.free, offer.note, offer.held) == (0, "2 kept for a stronger claim", "2 kept for a stronger claim")
+    assert (offer.free, offer.note, offer.held) == (
+        0,
+        "2 reserved for a request ahead",
+        "2 reserved for a request ahead",
+    )
     told = lease_view(world.parts, world.now_of(back))["queue"]
     assert told["sentence"].startswith("What is free is kept for a stronger claim. You are ")
     assert world.phase(bob) in WAITING, "what was freed for another is not theirs"
@@ -87,7 +91,9 @@ async def test_what_is_claimed_or_given_up_is_granted_to_those_who_wait_in_their
     alice, bob = await old(world, "alice", count=2), await world.start("bob", count=2)
     made = await world.parts.preemptions.make(a_claim(world, 2))
     await world.go_on(NOTICE + 10, step=5)
-    assert (await world.parts.preemptions.claimed(await world.parts.preemptions.get(made.id))).state is State.CLAIMED
+    assert (
+        await world.parts.preemptions.claimed(await world.parts.preemptions.get(made.id))
+    ).state is PreemptionState.CLAIMED
     await world.round()
     assert [back_of(world, alice).phase, world.phase(bob)].count(Phase.RESERVED) == 1
 
@@ -103,7 +109,7 @@ async def test_what_a_claimant_outside_uses_by_now_is_granted_to_nobody_once_it_
     with pytest.raises(Unavailable):
         await world.parts.preemptions.claimed(held)
     world.backend.unreachable = ""
-    assert (await world.parts.preemptions.claimed(held)).state is State.CLAIMED
+    assert (await world.parts.preemptions.claimed(held)).state is PreemptionState.CLAIMED
     assert (back_of(world, alice).phase, world.phase(bob)) == (Phase.PARKED, Phase.PARKED)
 
 
@@ -112,7 +118,7 @@ async def test_who_gives_up_spares_the_warned_who_are_told_so(world):
     made = await world.parts.preemptions.make(a_claim(world, 2))
     assert world.now_of(alice).notice is not None
     over = await world.parts.preemptions.give_up(made)
-    assert (over.state, over.over_at) == (State.GIVEN_UP, world.clock.now())
+    assert (over.state, over.over_at) == (PreemptionState.GIVEN_UP, world.clock.now())
     spared = world.now_of(alice)
     assert (spared.notice, lease_view(world.parts, spared)["warning"]) == (None, None)
     await world.go_on(NOTICE + 60, step=20)
@@ -176,8 +182,8 @@ async def test_what_it_would_end_is_told_and_not_done(world):
 
 async def test_a_hundred_thousand_gpus_are_refused_after_a_few_looks(world, monkeypatch):
     await old(world, "alice")
-    looks, plan = [], preemptions.plan
-    monkeypatch.setattr(preemptions, "plan", lambda *seen: looks.append(seen) or plan(*seen))
+    looks, plan = [], preemptions.plan_preemption
+    monkeypatch.setattr(preemptions, "plan_preemption", lambda *seen: looks.append(seen) or plan(*seen))
     with pytest.raises(Conflict, match="100000 A100 80 GB asked; at most 2 can be freed now"):
         await world.parts.preemptions.make(a_claim(world, 100_000, one_node=False))
     assert len(looks) < 20
@@ -204,7 +210,7 @@ async def test_while_the_list_of_gpus_is_away_no_other_workspace_is_chosen(world
     await world.hide_gpus()
     with pytest.raises(Unavailable, match="not seen at this moment"):
         await world.parts.preemptions.make(a_claim(world))
-    await world.book.save(replace(world.now_of(warned), notice=None))  # it may not end for the claim any more
+    await world.registry.save(replace(world.now_of(warned), notice=None))  # it may not end for the claim any more
     world.clock.advance(preemptions.LOOK_SECONDS)
     await world.sample()
     assert [world.now_of(lease).notice for lease in (warned, other)] == [None, None]
@@ -221,9 +227,9 @@ async def test_what_nobody_claims_lapses_and_goes_to_the_queue(world):
     made = await world.parts.preemptions.make(a_claim(world, 2, hold_until=until))
     await world.go_on(590, step=10)
     held = await world.parts.preemptions.get(made.id)
-    assert (held.state, back_of(world, alice).phase) == (State.HELD, Phase.PARKED)
+    assert (held.state, back_of(world, alice).phase) == (PreemptionState.HELD, Phase.PARKED)
     await world.go_on(20, step=5)
-    assert (await world.parts.preemptions.get(made.id)).state is State.LAPSED
+    assert (await world.parts.preemptions.get(made.id)).state is PreemptionState.LAPSED
     assert back_of(world, alice).phase is Phase.RESERVED
 
 
@@ -249,7 +255,7 @@ async def test_the_gpus_of_a_user_are_granted_to_their_request_and_to_nobody_s_b
     hers = await world.start("carol", count=2)
     assert hers.phase is Phase.RESERVED
     await world.sample()
-    assert (await world.parts.preemptions.get(made.id)).state is State.CLAIMED
+    assert (await world.parts.preemptions.get(made.id)).state is PreemptionState.CLAIMED
 
 
 async def test_an_end_that_came_by_itself_spares_the_others(world):
@@ -268,7 +274,10 @@ async def test_a_server_that_is_another_by_then_is_not_ended(world):
     await world.round()
     again = await world.start("alice", count=2)
     await world.go_on(NOTICE + 10, step=5)
-    assert ((await world.parts.preemptions.get(made.id)).state, world.phase(again)) == (State.HELD, Phase.PARKED)
+    assert ((await world.parts.preemptions.get(made.id)).state, world.phase(again)) == (
+        PreemptionState.HELD,
+        Phase.PARKED,
+    )
 
 
 async def test_while_the_hub_does_not_answer_nobody_is_ended(world):
@@ -279,7 +288,7 @@ async def test_while_the_hub_does_not_answer_nobody_is_ended(world):
     assert world.phase(alice) is Phase.RUNNING
     world.hub.unreachable = ""
     await world.go_on(30, step=5)
-    assert world.now_of(alice).reason is Reason.MADE_ROOM
+    assert world.now_of(alice).reason is ExitReason.MADE_ROOM
 
 
 async def test_a_policy_may_let_it_end(make_world):
@@ -288,14 +297,14 @@ async def test_a_policy_may_let_it_end(make_world):
     await world.parts.preemptions.make(a_claim(world, 2))
     assert "Start it again when you need it." in lease_view(world.parts, world.now_of(alice))["warning"]["text"]
     await world.go_on(NOTICE + 10, step=5)
-    assert (world.now_of(alice).reason, back_of(world, alice)) == (Reason.MADE_ROOM, None)
+    assert (world.now_of(alice).reason, back_of(world, alice)) == (ExitReason.MADE_ROOM, None)
 
 
 async def test_they_are_told_by_mail_what_the_page_says(make_world):
     world = make_world(notify_users="json://127.0.0.1/{user}")
     told = []
     alice = await old(world, "alice", count=2)
-    world.book.told = lambda lease, line: told.append(message_of(world.parts, lease, line))
+    world.registry.told = lambda lease, line: told.append(message_of(world.parts, lease, line))
     made = await world.parts.preemptions.make(a_claim(world, 2))
     await world.parts.preemptions.give_up(made)
     warned, spared = (x for x in told if x)
@@ -323,15 +332,15 @@ async def test_promise_2_no_crash_between_warning_and_end_loses_or_doubles_anyth
     assert len(world.parts.preemptions.live) == 1
     await world.go_on(NOTICE + 90, step=30)
     ended, back = world.now_of(alice), back_of(world, alice)
-    assert (ended.reason, back.asked_at, back.phase) == (Reason.MADE_ROOM, alice.asked_at, Phase.PARKED)
+    assert (ended.reason, back.asked_at, back.phase) == (ExitReason.MADE_ROOM, alice.asked_at, Phase.PARKED)
     assert world.did(alice).count("warned of claim") == 1
-    assert world.parts.preemptions.live[0].state is State.HELD
+    assert world.parts.preemptions.live[0].state is PreemptionState.HELD
 
 
 async def test_a_notice_whose_claim_is_gone_is_taken_back(world):
     alice = await old(world, "alice", count=2)
     made = await world.parts.preemptions.make(a_claim(world, 2))
-    world.parts.store.preemptions.save([replace(made, state=State.GIVEN_UP)])
+    world.parts.store.preemptions.save([replace(made, state=PreemptionState.GIVEN_UP)])
     world.boot()
     await world.round()
     await world.sample()
@@ -346,8 +355,8 @@ async def test_a_kind_that_left_the_catalog_leaves_its_claims_as_they_stand(worl
     world.boot()
     await world.round()
     await world.go_on(NOTICE + 10, step=5)
-    assert world.now_of(alice).reason is Reason.MADE_ROOM
-    assert world.parts.preemptions.live[0].state is State.HELD
+    assert world.now_of(alice).reason is ExitReason.MADE_ROOM
+    assert world.parts.preemptions.live[0].state is PreemptionState.HELD
 
 
 async def test_a_clock_that_went_back_between_two_services_moves_a_claim_with_its_workspaces(world):

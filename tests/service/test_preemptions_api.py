@@ -5,7 +5,7 @@ import requests
 from page_world import NOW, api, running
 
 from gpuspawner.schedulers.base import Capabilities
-from gpuspawner.service.tell.metrics.scraped import keep
+from gpuspawner.service.metrics.api import keep
 
 EXTERNAL = {"kind": "a100", "external": "Training job train-77"}
 

@@ -8,8 +8,8 @@ from page_world import NOW, api
 
 from gpuspawner.core.authentication import sign_ticket
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.service.engine.hub import HubClient
 from gpuspawner.service.forgetting import forget
-from gpuspawner.service.observe.hub import Hub
 from gpuspawner.service.start.presets import MAX_PRESETS
 
 NIGHTLY = {"template": "pytorch", "gpu": "a100", "count": "4", "substitutes": ["t4"], "tools": ["nlp"]}
@@ -105,6 +105,6 @@ def test_who_was_passed_over_as_another_was_deleted_keeps_theirs(world, monkeypa
         following = {"offset": first + 200} if first + 200 < len(listed) else None
         return {"items": items, "_pagination": {"next": following}}
 
-    monkeypatch.setattr(Hub, "_fetch", fetch)
+    monkeypatch.setattr(HubClient, "_fetch", fetch)
     world.call(forget, world.parts)
     assert world.call(world.parts.store.presets.owners, "hub-1") == {"alice born"}

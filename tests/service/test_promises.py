@@ -9,9 +9,9 @@ import pytest
 from service_world import GRACE, IDLE_FOR, SECRET, a_catalog
 
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.leases.endings import End, Reason
+from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.leases.adoption import lease_variables
+from gpuspawner.service.engine.lease_documents import lease_variables
 from gpuspawner.service.workspaces.presenter import lease_view
 
 
@@ -27,7 +27,7 @@ async def test_promise_1_a_gpu_goes_from_one_lease_to_the_next_only_after_its_en
     first = await world.up("alice")
     second = await world.start("bob")
     assert second.phase is Phase.QUEUED
-    await world.parts.reclaimer.mark(first.id, End(Reason.STOPPED, "alice", "enough"))
+    await world.parts.reclaimer.mark(first.id, Exit(ExitReason.STOPPED, "alice", "enough"))
     world.backend.unkillable.add(first.id)
     await world.go_on(60, step=10)
     await world.allocator.hear(second.id, 1)
@@ -51,15 +51,15 @@ async def test_promise_1_a_shared_gpu_is_granted_up_to_its_slices(make_world):
 async def test_promise_1_nothing_is_granted_before_gpus_and_processes_were_seen(world):
     lease = await world.start("alice")
     await world.allocator.give()
-    assert world.book.get(lease.id).phase is Phase.QUEUED
+    assert world.registry.get(lease.id).phase is Phase.QUEUED
     await world.parts.reconciler.round()
-    assert world.book.get(lease.id).phase is Phase.QUEUED, "the GPUs were not seen yet"
+    assert world.registry.get(lease.id).phase is Phase.QUEUED, "the GPUs were not seen yet"
     world.backend.complete = False
     await world.round()
-    assert world.book.get(lease.id).phase is Phase.QUEUED, "not all GPUs were seen"
+    assert world.registry.get(lease.id).phase is Phase.QUEUED, "not all GPUs were seen"
     world.backend.complete = True
     await world.round()
-    assert world.book.get(lease.id).phase is Phase.RESERVED
+    assert world.registry.get(lease.id).phase is Phase.RESERVED
 
 
 async def test_promise_1_a_process_that_outlived_the_store_keeps_its_gpu(make_world):
@@ -69,11 +69,11 @@ async def test_promise_1_a_process_that_outlived_the_store_keeps_its_gpu(make_wo
     other.backend.run("of another hub", 1, {**variables, "GPUSPAWNER_HUB_ID": "hub-2"})
     lease = await other.start("bob")
     await other.go_on(30, step=1)
-    assert lease_view(other.parts, other.book.get(lease.id))["queue"]["place"] == 1
-    assert other.allocator.observed.others == world.book.of_key(world.key("alice")).slots
+    assert lease_view(other.parts, other.registry.get(lease.id))["queue"]["place"] == 1
+    assert other.allocator.observed.others == world.registry.of_key(world.key("alice")).slots
     other.backend.vanish("of another hub")
     await other.round()
-    assert other.book.get(lease.id).phase is Phase.RESERVED
+    assert other.registry.get(lease.id).phase is Phase.RESERVED
 
 
 async def test_promise_1_what_a_start_left_behind_uses_its_gpu_until_it_ended(make_world):
@@ -85,7 +85,7 @@ async def test_promise_1_what_a_start_left_behind_uses_its_gpu_until_it_ended(ma
     world.backend.unkillable.add(lease.id)
     changed = await world.start("alice", gpu="half")
     await world.round()
-    changed = world.book.get(changed.id)
+    changed = world.registry.get(changed.id)
     bob = await world.start("bob")
     assert gpus_of(changed) != gpus_of(lease)
     assert [slot.gpu for slot in world.allocator.observed.others] == gpus_of(lease)
@@ -93,7 +93,7 @@ async def test_promise_1_what_a_start_left_behind_uses_its_gpu_until_it_ended(ma
     world.backend.unkillable.clear()
     assert await world.acknowledge(changed) is not None
     await world.round()
-    assert gpus_of(world.book.get(bob.id)) == gpus_of(lease)
+    assert gpus_of(world.registry.get(bob.id)) == gpus_of(lease)
 
 
 async def test_promise_1_a_gpu_given_back_unseen_is_granted_only_after_the_next_look(make_world):
@@ -104,10 +104,10 @@ async def test_promise_1_a_gpu_given_back_unseen_is_granted_only_after_the_next_
     bob = await world.start("bob")
     await world.start("alice", gpu="half")  # gives the GPU back; the process on it was never seen
     await world.allocator.give()
-    assert world.book.get(bob.id).phase is Phase.QUEUED
+    assert world.registry.get(bob.id).phase is Phase.QUEUED
     world.backend.unkillable.add(lease.id)
     await world.round()
-    assert world.book.get(bob.id).phase is Phase.QUEUED
+    assert world.registry.get(bob.id).phase is Phase.QUEUED
 
 
 # 2. Nothing is lost.
@@ -118,14 +118,14 @@ async def test_promise_2_a_lease_its_deadline_place_streak_and_readings_survive_
     running = await world.up("alice")
     first, second = await world.start("bob", gpu="half"), await world.start("carol")
     await world.go_on(240)
-    running = await world.parts.lifecycle.extend(world.book.get(running.id), "alice")
+    running = await world.parts.lifecycle.extend(world.registry.get(running.id), "alice")
     readings = world.parts.store.readings.of_lease(running.id)
-    before = {lease.id: lease for lease in world.book}
+    before = {lease.id: lease for lease in world.registry}
     world.boot()
-    assert {x.id: replace(x, heard_at=before[x.id].heard_at) for x in world.book} == before
-    assert world.book.get(running.id).streak.idle_seconds == 180.0
+    assert {x.id: replace(x, heard_at=before[x.id].heard_at) for x in world.registry} == before
+    assert world.registry.get(running.id).streak.idle_seconds == 180.0
     assert world.parts.store.readings.of_lease(running.id) == readings
-    places = [lease_view(world.parts, world.book.get(x.id))["queue"]["place"] for x in (first, second)]
+    places = [lease_view(world.parts, world.registry.get(x.id))["queue"]["place"] for x in (first, second)]
     assert places == [1, 2]
 
 
@@ -201,14 +201,14 @@ async def test_promise_2_what_was_starting_and_is_offered_no_more_ends_when_it_c
 async def test_promise_2_a_restart_in_the_grace_leaves_time_to_object_and_still_reclaims(world):
     lease = await world.up("alice")
     await world.go_on(IDLE_FOR + 60 + GRACE - 60)
-    assert world.book.get(lease.id).phase is Phase.RECLAIMING
+    assert world.registry.get(lease.id).phase is Phase.RECLAIMING
     world.boot()
     await world.round()
-    assert world.book.get(lease.id).streak.grace_left_seconds == GRACE  # two samples and a minute
+    assert world.registry.get(lease.id).streak.grace_left_seconds == GRACE  # two samples and a minute
     await world.go_on(GRACE - 60)
-    assert world.book.get(lease.id).phase is Phase.RECLAIMING
+    assert world.registry.get(lease.id).phase is Phase.RECLAIMING
     await world.go_on(120)
-    assert world.now_of(lease).reason is Reason.IDLE
+    assert world.now_of(lease).reason is ExitReason.IDLE
 
 
 async def test_promise_2_leases_are_rebuilt_from_what_runs_when_the_store_is_lost(make_world):
@@ -220,7 +220,7 @@ async def test_promise_2_leases_are_rebuilt_from_what_runs_when_the_store_is_los
     new.boot()
     await new.round()
     await new.round()
-    rebuilt = new.book.get(lease.id)
+    rebuilt = new.registry.get(lease.id)
     assert (rebuilt.phase, rebuilt.attempt, rebuilt.key, rebuilt.slots) == (
         Phase.RUNNING,
         lease.attempt,
@@ -235,13 +235,13 @@ async def test_promise_2_leases_are_rebuilt_from_what_runs_when_the_store_is_los
 async def test_promise_2_a_server_without_a_lease_is_adopted_and_ends_with_its_server(world):
     world.hub.put("alice", ready=True)
     await world.round()
-    lease = world.book.of_key(world.key("alice"))
+    lease = world.registry.of_key(world.key("alice"))
     assert (lease.phase, lease.adopted, lease.deadline_at, lease.slots) == (Phase.RUNNING, True, None, ())
     await world.go_on(86400, step=3600)
-    assert world.book.get(lease.id).phase is Phase.RUNNING
+    assert world.registry.get(lease.id).phase is Phase.RUNNING
     world.hub.forget("alice")
     await world.go_on(20, step=2)
-    assert world.now_of(lease).reason is Reason.STOPPED
+    assert world.now_of(lease).reason is ExitReason.STOPPED
     assert world.hub.calls == []
 
 
@@ -251,7 +251,7 @@ async def test_promise_2_a_lease_without_a_server_is_released(world):
     world.backend.vanish(lease.id)
     await world.go_on(20, step=2)
     ended = world.now_of(lease)
-    assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, Reason.FAILED, "hub")
+    assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, ExitReason.FAILED, "hub")
     assert "Your files are untouched" in ended.message
 
 
@@ -262,7 +262,7 @@ async def test_promise_3_a_stop_records_who_why_and_the_readings_behind_it(world
     lease = await world.up("alice")
     await world.go_on(900)
     ended = world.now_of(lease)
-    assert (ended.reason, ended.ended_by) == (Reason.IDLE, "gpuspawner")
+    assert (ended.reason, ended.ended_by) == (ExitReason.IDLE, "gpuspawner")
     assert "highest 0 %" in ended.message
     assert world.did(lease) == ["asked", "granted", "running", "warned", "stop"]
     assert world.hub.calls == [("stop", "alice", lease.server_started)]
@@ -306,10 +306,10 @@ async def test_promise_6_nobody_overtakes_within_a_pool(make_world):
     alice = await world.up("alice")
     large, small = await world.start("bob", count=2), await world.start("carol")
     await world.round()
-    assert [world.book.get(x.id).phase for x in (large, small)] == [Phase.QUEUED] * 2
+    assert [world.registry.get(x.id).phase for x in (large, small)] == [Phase.QUEUED] * 2
     await world.hub_stops(alice)
     await world.go_on(2, step=1)
-    assert [world.book.get(x.id).phase for x in (large, small)] == [Phase.RESERVED, Phase.QUEUED]
+    assert [world.registry.get(x.id).phase for x in (large, small)] == [Phase.RESERVED, Phase.QUEUED]
 
 
 async def test_promise_6_who_needs_no_gpu_starts_meanwhile(make_world):
@@ -327,7 +327,7 @@ async def test_promise_8_a_hard_quota_refuses_with_both_quantities(make_world):
     await world.up("alice")
     with pytest.raises(RequestRefused, match="GPUs: 2 asked; allowed: 2 per user, of which you use or wait for 1"):
         await world.start("alice", "second", count=2)
-    assert [lease.key.server for lease in world.book] == [""]
+    assert [lease.key.server for lease in world.registry] == [""]
 
 
 async def test_promise_10_more_than_the_fleet_has_is_refused_not_queued(world):
@@ -336,4 +336,4 @@ async def test_promise_10_more_than_the_fleet_has_is_refused_not_queued(world):
         await world.start("alice", count=3)
     with pytest.raises(RequestRefused, match="CPU cores: '99' asked"):
         await world.start("alice", cpu="99")
-    assert list(world.book) == []
+    assert list(world.registry) == []

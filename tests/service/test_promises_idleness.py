@@ -5,7 +5,7 @@ from service_world import GRACE, IDLE_FOR, POLICY, a_catalog
 
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.errors import Conflict, Unavailable
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.workspaces.presenter import lease_view
 
@@ -28,9 +28,9 @@ async def test_promise_4_a_gpu_that_can_t_be_read_is_not_idle(world, percent):
     lease = await world.up("alice", count=2)
     world.shows(lease, {lease.slots[0].gpu: 0, lease.slots[1].gpu: percent})
     await world.go_on(LONG)
-    assert world.book.get(lease.id).phase is Phase.RUNNING
-    assert "GPU 1" in world.book.get(lease.id).streak.because
-    assert world.book.get(lease.id).streak.idle_seconds == 0
+    assert world.registry.get(lease.id).phase is Phase.RUNNING
+    assert "GPU 1" in world.registry.get(lease.id).streak.because
+    assert world.registry.get(lease.id).streak.idle_seconds == 0
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ async def test_promise_4_a_probe_that_failed_is_not_idle(world, problem, cut):
     text = probe_text({lease.slots[0].gpu: 0})
     world.shows(lease, 0, problem=problem, text=text[: int(len(text) * cut)])
     await world.go_on(LONG)
-    assert world.book.get(lease.id).phase is Phase.RUNNING
+    assert world.registry.get(lease.id).phase is Phase.RUNNING
     assert {row.kind for row in world.parts.store.readings.of_lease(lease.id)} == {"unknown"}
 
 
@@ -56,8 +56,8 @@ async def test_promise_4_a_missing_nvidia_smi_is_not_idle(world):
     text = probe_text({}).replace("reading 0", "reading 127\nsmi sh: nvidia-smi: not found")
     world.shows(lease, 0, text=text)
     await world.go_on(LONG)
-    assert world.book.get(lease.id).phase is Phase.RUNNING
-    assert "nvidia-smi is not there" in world.book.get(lease.id).streak.because
+    assert world.registry.get(lease.id).phase is Phase.RUNNING
+    assert "nvidia-smi is not there" in world.registry.get(lease.id).streak.because
 
 
 async def test_promise_4_only_known_minutes_count_and_a_gap_does_not(world):
@@ -65,15 +65,15 @@ async def test_promise_4_only_known_minutes_count_and_a_gap_does_not(world):
     await world.go_on(180)
     world.clock.advance(7200)  # nobody looked
     await world.go_on(60)
-    assert world.book.get(lease.id).phase is Phase.RUNNING
-    assert world.book.get(lease.id).streak.idle_seconds <= 180 + 90
+    assert world.registry.get(lease.id).phase is Phase.RUNNING
+    assert world.registry.get(lease.id).streak.idle_seconds <= 180 + 90
 
 
 async def test_promise_4_one_busy_gpu_of_several_is_enough(world):
     lease = await world.up("alice", count=2)
     world.shows(lease, {lease.slots[0].gpu: 0, lease.slots[1].gpu: 50})
     await world.go_on(LONG)
-    assert world.book.get(lease.id).phase is Phase.RUNNING
+    assert world.registry.get(lease.id).phase is Phase.RUNNING
 
 
 @pytest.mark.parametrize("foreign", [True, False])
@@ -93,32 +93,32 @@ async def test_promise_4_a_stranger_on_a_shared_gpu_may_be_the_workspace_s_own(w
 async def test_promise_5_idle_people_are_warned_and_one_keep_is_enough(world):
     lease = await world.up("alice")
     await world.go_on(IDLE_FOR + 60)
-    warning = lease_view(world.parts, world.book.get(lease.id))["warning"]
+    warning = lease_view(world.parts, world.registry.get(lease.id))["warning"]
     assert warning["kind"] == "idle"
     assert warning["actions"] == ["keep", "without-gpu"]
     assert warning["text"].startswith("GPU 0 has done nothing for 5 min (highest 0 %). This workspace ends at ")
     assert GRACE - 60 <= warning["ends_at"] - world.clock.now() <= GRACE
-    await world.parts.lifecycle.keep(world.book.get(lease.id), "alice")
+    await world.parts.lifecycle.keep(world.registry.get(lease.id), "alice")
     await world.go_on(3600)
-    assert world.book.get(lease.id).phase is Phase.RUNNING
-    assert world.book.get(lease.id).keeps_used == 1
+    assert world.registry.get(lease.id).phase is Phase.RUNNING
+    assert world.registry.get(lease.id).keeps_used == 1
 
 
 async def test_promise_5_keep_has_the_policy_s_bounds_and_says_so(world):
     lease = await world.up("alice")
     keep = world.parts.lifecycle.keep
     for _ in range(2):
-        await keep(world.book.get(lease.id), "alice")
+        await keep(world.registry.get(lease.id), "alice")
         world.clock.advance(3600)
     with pytest.raises(Conflict, match="2 of 2 are used"):
-        await keep(world.book.get(lease.id), "alice")
+        await keep(world.registry.get(lease.id), "alice")
 
 
 async def test_promise_5_a_second_click_uses_up_no_second_keep(world):
     lease = await world.up("alice")
     once = await world.parts.lifecycle.keep(lease, "alice")
     world.clock.advance(60)
-    assert await world.parts.lifecycle.keep(world.book.get(lease.id), "alice") == once
+    assert await world.parts.lifecycle.keep(world.registry.get(lease.id), "alice") == once
 
 
 async def test_promise_5_nobody_is_stopped_for_idleness_without_the_whole_grace(world):
@@ -136,7 +136,7 @@ async def test_promise_5_a_coming_end_is_told_at_every_threshold_once(world):
     await world.go_on(7200 + 120)
     warned = [(action, why) for _, action, why in world.audit(lease) if action == "warned"]
     assert warned == [("warned", "ends in 30 min"), ("warned", "ends in 10 min")]
-    assert world.now_of(lease).reason is Reason.EXPIRED
+    assert world.now_of(lease).reason is ExitReason.EXPIRED
 
 
 async def test_promise_5_a_deadline_that_passed_unseen_moves_once_to_give_notice(world):
@@ -144,11 +144,11 @@ async def test_promise_5_a_deadline_that_passed_unseen_moves_once_to_give_notice
     world.shows(lease, 50)
     world.clock.advance(9000)
     await world.sample()
-    assert world.book.get(lease.id).deadline_at == world.clock.now() + 600
+    assert world.registry.get(lease.id).deadline_at == world.clock.now() + 600
     await world.go_on(540)
-    assert world.book.get(lease.id).phase is Phase.RUNNING
+    assert world.registry.get(lease.id).phase is Phase.RUNNING
     await world.go_on(180)
-    assert world.now_of(lease).reason is Reason.EXPIRED
+    assert world.now_of(lease).reason is ExitReason.EXPIRED
 
 
 @pytest.mark.parametrize("mode", ["observe", "warn"])
@@ -156,17 +156,17 @@ async def test_promise_5_without_enforcement_nothing_is_stopped_for_idleness(mak
     world = make_world(policy={"mode": mode})
     lease = await world.up("alice")
     await world.go_on(LONG)
-    assert world.book.get(lease.id).phase is Phase.RUNNING
+    assert world.registry.get(lease.id).phase is Phase.RUNNING
     actions = {"observe": ["would warn", "would stop"], "warn": ["warned", "would stop"]}[mode]
     assert world.did(lease)[3:] == actions
-    assert (lease_view(world.parts, world.book.get(lease.id))["warning"] is not None) == (mode == "warn")
+    assert (lease_view(world.parts, world.registry.get(lease.id))["warning"] is not None) == (mode == "warn")
 
 
 async def in_its_last_minute(world):
     lease = await world.up("alice")
     world.shows(lease, 0)
     await world.go_on(IDLE_FOR + 120)
-    while world.book.get(lease.id).streak.grace_left_seconds > 60:
+    while world.registry.get(lease.id).streak.grace_left_seconds > 60:
         await world.go_on(5, step=5)
     assert world.phase(lease) is Phase.RECLAIMING
     return lease
@@ -176,7 +176,7 @@ async def still_to_be_kept(world, lease):
     """Whether enough of the grace is left to object, and Keep works."""
     await world.go_on(GRACE - 60, step=5)
     assert world.phase(lease) is Phase.RECLAIMING
-    return (await world.parts.lifecycle.keep(world.book.get(lease.id), "alice")).phase is Phase.RUNNING
+    return (await world.parts.lifecycle.keep(world.registry.get(lease.id), "alice")).phase is Phase.RUNNING
 
 
 async def test_a_grace_goes_on_under_the_policy_of_now_alone(world):
@@ -209,7 +209,7 @@ async def test_promise_5_a_grace_in_which_the_store_was_away_leaves_time_to_obje
     save, world.parts.store.save = world.parts.store.save, refuse
     await world.go_on(600, step=5)
     with pytest.raises(Unavailable):
-        await world.parts.lifecycle.keep(world.book.get(lease.id), "alice")
+        await world.parts.lifecycle.keep(world.registry.get(lease.id), "alice")
     world.parts.store.save = save
     assert await still_to_be_kept(world, lease)
 
@@ -234,4 +234,4 @@ async def test_a_hub_that_is_away_for_seconds_now_and_then_keeps_nothing(world):
         await world.go_on(15, step=5)
         world.hub.unreachable = ""
         await world.go_on(15, step=5)
-    assert world.now_of(lease).reason is Reason.IDLE
+    assert world.now_of(lease).reason is ExitReason.IDLE

@@ -6,7 +6,7 @@ import page_world
 import pytest
 
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.workspaces.presenter import lease_view
@@ -87,7 +87,7 @@ async def test_after_a_day_it_ends_with_the_reason(world, quota):
     assert world.phase(lease) is Phase.PARKED
     await world.go_on(20, step=5)
     ended = world.now_of(lease)
-    assert (ended.phase, ended.reason) == (Phase.ENDED, Reason.FAILED)
+    assert (ended.phase, ended.reason) == (Phase.ENDED, ExitReason.FAILED)
     assert "It waited 24 h and could not start: GPUs: 2 asked; allowed: 1 by the cluster's quota" in ended.message
 
 

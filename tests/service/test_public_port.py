@@ -20,7 +20,7 @@ from service_world import open_door
 from tornado.testing import bind_unused_port
 
 from gpuspawner.backends.fake import fake_gpus
-from gpuspawner.core.authentication import Asked, new_nonce, request_headers, sign_ticket
+from gpuspawner.core.authentication import RequestTarget, new_nonce, request_headers, sign_ticket
 from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.service import connections
 from gpuspawner.service.api.base import is_spawner
@@ -149,7 +149,7 @@ def test_large_bodies_of_nobody_are_not_held(service, port):
 
 def as_spawner(target="/", method="GET"):
     """The lines by which a request, without a body, is the hub's spawner's."""
-    headers = request_headers(b"s" * 32, new_nonce(), NOW, Asked(method, target), b"")
+    headers = request_headers(b"s" * 32, new_nonce(), NOW, RequestTarget(method, target), b"")
     return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
 
 

@@ -10,7 +10,7 @@ from page_world import CATALOG, NOW, Browser, api, running, waiting
 from gpuspawner.catalog import load_catalog
 from gpuspawner.cli.main import main
 from gpuspawner.core.leases.lease import Key
-from gpuspawner.core.queue.decisions import Held
+from gpuspawner.core.queue.decisions import BlockingRule
 from gpuspawner.service.workspaces.idleness import explained
 from gpuspawner.service.workspaces.records import held_back_view
 
@@ -94,9 +94,9 @@ def test_explain_page_and_api_name_the_rule_that_holds_a_request_back(world, que
 
 
 def test_a_rule_of_anothers_queue_is_named_as_its_owners_and_says_nothing_of_our_waiting_time(world):
-    lease = next(lease for lease in world.parts.book if lease.id == "mine")
+    lease = next(lease for lease in world.parts.registry if lease.id == "mine")
     view = api(world, "alice", "workspaces/mine").json()
-    view["queue"]["held_back"] = held_back_view(lease, Held("quota", "Vision has all its GPUs."), "Slurm")
+    view["queue"]["held_back"] = held_back_view(lease, BlockingRule("quota", "Vision has all its GPUs."), "Slurm")
     assert explained(lease, view, None)[-2:] == ["Vision has all its GPUs.", "Held back by Slurm, by its rule quota."]
-    ours = held_back_view(lease, Held("quota vision", "Vision has all its GPUs."), "Slurm")
+    ours = held_back_view(lease, BlockingRule("quota vision", "Vision has all its GPUs."), "Slurm")
     assert (ours["entry"], ours["owner"]) == ("vision", None), "a quota of the catalog's is ours there too"

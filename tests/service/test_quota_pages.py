@@ -9,7 +9,7 @@ import pytest
 from page_world import CATALOG, NOW, Browser, api, running, waiting
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Rate
 
@@ -100,63 +100,68 @@ def test_what_is_waited_for_is_told_beside_what_is_used(world):
 def test_who_is_bound_by_nothing_is_told_so(make_web_world):
     world = make_web_world()
     assert "No quota bounds you" in Browser(world, "alice").look("quota").text
-    admin = text_of(Browser(world, "admin").look("quotas").text)
-    for empty in (
-        "The catalog has no quotas",
-        "No grant is in force",
-        "Nobody claims GPUs",
-        "Nothing was used this month",
-    ):
+    admin = text_of(Browser(world, "admin").look("console/quotas").text)
+    for empty in ("The catalog has no quotas", "Nobody has extra quota now.", "No request has priority"):
         assert empty in admin
 
 
-@pytest.mark.parametrize(
-    "path", ["quotas", "quotas/grants", "quotas/grants/x/take-back", "quotas/corrections", "quotas/claims/x/give-up"]
-)
+@pytest.mark.parametrize("path", ["act/grant", "act/take-back", "act/correct", "claims/x/give-up"])
 def test_promise_9_only_administrators_see_and_do_it(world, path):
     browser = Browser(world, "alice")
-    assert "Quotas and grants" not in browser.home.text
-    assert "Only administrators" in browser.look("quotas", 403).text
-    if path != "quotas":
-        browser.submit(path, 403, **GRANT)
+    assert "console/" not in browser.home.text
+    assert "for administrators" in browser.look("console/quotas", 403).text
+    browser.submit(f"console/{path}", 403, **GRANT)
     assert grants(world) == []
 
 
-def test_administrators_see_each_entry_by_who_uses_it(world):
-    page = Browser(world, "admin").look("quotas").text
-    each = section(page, "rule-each-user")
-    assert "alice GPUs at once 2 over the share 1 4 2" in each
-    assert "bob GPUs at once 0 1 1 4 3" in each
-    assert "team Vision GPUs at once 2 8 6" in section(page, "rule-vision")
-    assert "team speech GPUs at once 0 8 8" in section(page, "rule-speech")
-    assert "Vision 2.0 4.20" in section(page, "used")
+def quota_rows(world):
+    """Used, reserved, waiting and left of each limit and budget on the page, by its team or user and its quota."""
+    rows = re.findall(
+        r'<tr data-key="[^"]*">(.*?)</tr>', Browser(world, "admin").look("console/quotas").text, re.DOTALL
+    )
+    cells = [[text_of(cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL)] for row in rows]
+    return {(whose, quota): rest[:4] for whose, quota, *rest in cells}
 
 
-def test_a_grant_is_given_by_form_listed_in_force_at_once_and_taken_back_with_a_reason(world):
+def test_administrators_see_what_is_used_and_left_of_each_quota(world):
+    rows = quota_rows(world)
+    assert rows["alice", "4 GPUs at once"] == ["2", "", "", "2"]
+    assert rows["alice", "40 GPU h a week"] == ["2", "14", "", "24"]
+    assert rows["bob", "4 GPUs at once"] == ["0", "", "1", "3"]
+    assert rows["Team Vision", "8 GPUs at once"] == ["2", "", "", "6"]
+    assert rows["Team Vision", "500 a month"] == ["4.2", "29.4", "", "466.4"]
+    assert rows["Everybody", "64 GiB memory at once"] == ["8", "", "", "56"]
+    page = text_of(Browser(world, "admin").look("console/quotas").text)
+    assert "Each user may have 1 GPU at once, and up to 4 while free" in page
+
+
+def test_extra_quota_is_given_in_force_at_once_listed_and_taken_back_with_a_reason(world):
     browser = Browser(world, "admin")
-    page = browser.submit("quotas/grants", **GRANT).text
+    page = browser.submit("console/act/grant", **GRANT, back="console/quotas").text
     (grant,) = grants(world)
     assert (grant["user"], grant["amount"], grant["limit"], grant["why"], grant["by"]) == (
         "alice", 2, "gpus", "The paper", "admin",
     )  # fmt: skip
-    assert "2 GPUs more for alice until" in section(page, "grants")
-    assert "alice GPUs at once 2 3 6 4" in section(page, "rule-each-user")
-    refused = browser.submit(f"quotas/grants/{grant['id']}/take-back", 400).text
-    assert f'id="take-{grant["id"]}-why-error">Say why.' in refused
+    assert "alice: 2 GPUs until" in section(page, "extra")
+    assert quota_rows(world)["alice", "6 GPUs at once"][3] == "4"
+    dialog = browser.look(f"console/act/take-back?grant={grant['id']}").text
+    assert "2 GPUs more for alice until" in dialog
+    taken = {"grant": grant["id"], "back": "console/extra-quota"}
+    assert 'id="act-why-wrong"' in browser.submit("console/act/take-back", 400, **taken).text
     assert grants(world)[0]["state"] == "in force"
-    page = browser.submit(f"quotas/grants/{grant['id']}/take-back", why="Done").text
+    page = browser.submit("console/act/take-back", why="Done", **taken).text
     assert grants(world)[0]["state"] == "taken back"
-    assert "Taken back by admin" in section(page, "grants")
-    assert "has taken it back already" in browser.submit(f"quotas/grants/{grant['id']}/take-back", 409, why="x").text
-    browser.submit("quotas/grants/none/take-back", 404, why="x")
+    assert "Taken back" in page
+    assert "has taken it back already" in browser.submit("console/act/take-back", 409, why="x", **taken).text
+    browser.submit("console/act/take-back", 404, why="x", grant="none")
 
 
 @pytest.mark.parametrize(
     ("wrong", "field", "told"),
     [
         ({"until": "yesterday"}, "until", "'yesterday' is no time. Allowed: a day (Friday"),
-        ({"number": "many"}, "amount", "'many GPUs' is no amount. Allowed: a number"),
-        ({"number": "-2"}, "amount", "adds nothing"),
+        ({"number": "many"}, "number", "'many GPUs' is no amount. Allowed: a number"),
+        ({"number": "-2"}, "number", "adds nothing"),
         ({"user": "", "team": ""}, "user", "Say for whom it is. Allowed: user, team or everybody."),
         ({"team": "chess"}, "team", "Name a team of the catalog. Allowed: "),
         ({"why": ""}, "why", "Say why."),
@@ -165,66 +170,62 @@ def test_a_grant_is_given_by_form_listed_in_force_at_once_and_taken_back_with_a_
 )
 def test_what_is_wrong_is_told_beside_its_field_and_what_was_typed_stays(world, wrong, field, told):
     typed = {**GRANT, "since": "today", **wrong}
-    page = Browser(world, "admin").submit("quotas/grants", 400, **typed).text
-    error = re.search(rf'id="grant-{field}-error">(.*?)</p>', page)[1]
+    page = Browser(world, "admin").submit("console/act/grant", 400, **typed).text
+    error = re.search(rf'id="act-{field}-wrong">(.*?)</p>', page)[1]
     assert told in html.unescape(error)
     for name in ("user", "number", "until", "why", "since"):
         assert f'name="{name}" value="{html.escape(typed[name], quote=False)}"' in page
-    control = "number" if field == "amount" else field
-    assert re.search(rf'id="grant-{control}"[^>]*aria-invalid="true"[^>]*aria-describedby="grant-{field}-error ', page)
-    assert "Nothing was done." in page
+    assert re.search(rf'id="act-{field}"[^>]*aria-invalid="true"[^>]*aria-describedby="act-{field}-wrong ', page)
+    assert "Nothing was changed." in page
     assert grants(world) == []
 
 
 def test_memory_and_a_kind_are_granted_by_the_forms_units(world):
     browser = Browser(world, "admin")
-    browser.submit("quotas/grants", **{**GRANT, "user": "", "everybody": "1", "number": "16", "unit": "GiB"})
-    browser.submit("quotas/grants", **{**GRANT, "user": "", "team": "vision", "unit": "a100"})
+    browser.submit("console/act/grant", **{**GRANT, "user": "", "everybody": "1", "number": "16", "unit": "GiB"})
+    browser.submit("console/act/grant", **{**GRANT, "user": "", "team": "vision", "unit": "a100"})
     assert [(one["limit"], one["kind"], one["amount"]) for one in grants(world)] == [
         ("types", "a100", 2), ("memory", None, 16 * 2**30),
     ]  # fmt: skip
 
 
-def test_use_is_corrected_with_a_reason(world):
+def test_charges_are_corrected_with_a_reason(world):
     browser = Browser(world, "admin")
     typed = {"user": "carol", "number": "+3", "unit": "GPU h", "why": "Ran elsewhere"}
-    page = browser.submit("quotas/corrections", **typed).text
-    assert "carol GPU h a week 3 0 20 40 37" in section(page, "rule-each-user")
-    refused = browser.submit("quotas/corrections", 400, **{**typed, "number": "0"}).text
-    assert 'id="correct-amount-error"' in refused
+    browser.submit("console/act/correct", **typed)
+    assert quota_rows(world)["carol", "40 GPU h a week"] == ["3", "0", "", "37"]
+    refused = browser.submit("console/act/correct", 400, **{**typed, "number": "0"}).text
+    assert 'id="act-number-wrong"' in refused
     assert 'name="number" value="0"' in refused
 
 
-def test_a_stronger_claim_is_listed_with_whom_it_ends_and_given_up(world):
+def test_a_request_with_priority_is_listed_with_what_it_stops_and_given_up(world):
     world.save(running("more", "bob", gpus=(2, 3), server="more"))
     claim = {"kind": "a100", "count": 2, "external": "train-77"}
     assert api(world, "admin", "preemptions", "POST", claim).status_code == 201
     browser = Browser(world, "admin")
-    claims = section(browser.look("quotas").text, "claims")
+    claims = section(browser.look("console/quotas").text, "claims")
     assert "2 A100 80 GB for train-77 1 workspace ends for it at" in claims
     name = api(world, "admin", "preemptions").json()["preemptions"][0]["id"]
-    page = browser.submit(f"quotas/claims/{name}/give-up").text
-    assert "Claims that are over (1)" in section(page, "claims")
-    browser.submit("quotas/claims/none/give-up", 404)
+    page = browser.submit(f"console/claims/{name}/give-up").text
+    assert "Earlier ones (1)" in section(page, "claims")
+    browser.submit(f"console/claims/{name}/give-up")  # a second click
+    browser.submit("console/claims/none/give-up", 404)
 
 
-def test_looking_at_an_address_of_a_form_only_shows_the_page(world):
+def test_a_form_without_the_token_of_its_page_does_nothing(world):
     browser = Browser(world, "admin")
-    assert "Entries of the catalog" in browser.look("quotas/grants").text
-    response = browser.post(f"{world.home}quotas/grants", data=GRANT)
-    assert (response.status_code, grants(world)) == (403, [])  # without the page's token
+    response = browser.post(f"{world.home}console/act/grant", data=GRANT)
+    assert (response.status_code, grants(world)) == (403, [])
 
 
 def test_who_had_a_name_before_is_told_apart_from_who_has_it_now(world):
     before = running("gone", "bob", gpus=(3,), minutes=30, rate=Rate(Fraction(1), Fraction("2.1")))
     before = replace(before, key=replace(before.key, user_created="bob long ago"))
     world.save(before)
-    stops = replace(before, phase=Phase.STOPPING, phase_since=NOW, reason=Reason.STOPPED, ended_by="bob")
+    stops = replace(before, phase=Phase.STOPPING, phase_since=NOW, reason=ExitReason.STOPPED, ended_by="bob")
     world.save(stops)
     world.save(replace(stops, phase=Phase.ENDED, ended_at=NOW))
     world.save(running("bobs", "bob", gpus=(3,), rate=Rate(Fraction(1), Fraction("2.1"))))
-    page = Browser(world, "admin").look("quotas").text
-    found = re.findall(r"\b(bob(?: \(before\))?) GPU h a week", section(page, "rule-each-user"))
+    found = [whose.lower() for whose, quota in quota_rows(world) if quota == "40 GPU h a week" and "ob" in whose]
     assert sorted(found) == ["bob", "bob (before)"]
-    used = re.findall(r"\b(bob(?: \(before\))?) [\d.]+", section(page, "used"))
-    assert sorted(used) == ["bob", "bob (before)"], "nor is anybody listed twice in the use of the month"

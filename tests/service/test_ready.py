@@ -9,10 +9,10 @@ from test_arrivals import MINUTE, reads
 from gpuspawner.core.calendar import Window
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.policies import LifecyclePolicy
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Owner, Phase
 from gpuspawner.core.rules import Hours
-from gpuspawner.core.schedules import FIRST_START_SECONDS, QUICKER_SHARE, Wish, parse_days, parse_time
+from gpuspawner.core.schedules import FIRST_START_SECONDS, QUICKER_SHARE, Schedule, parse_time_of_day, parse_weekdays
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.forgetting import forget
 from gpuspawner.service.notifications.messages import message_of
@@ -38,7 +38,7 @@ def owner(world, user="bob"):
 
 async def wish(world, at="8:30", on="daily", user="bob", **options):
     key = Key(*owner(world, user), "")
-    time = parse_time(at), parse_days(on)
+    time = parse_time_of_day(at), parse_weekdays(on)
     return await schedules.add_schedule(world.parts, key, user, options, time, "the API")
 
 
@@ -64,7 +64,7 @@ async def rounds(world, minutes, *, until_asked=False):
 
 
 def lease_of(world, user="bob"):
-    return next((lease for lease in world.book if lease.user == user), None)
+    return next((lease for lease in world.registry if lease.user == user), None)
 
 
 async def comes_up(world):
@@ -118,7 +118,7 @@ async def missed(world, is_over):
 
 
 async def test_who_does_not_come_gives_it_back_and_after_three_days_it_pauses_and_says_so(world):
-    up, told = await missed(world, lambda lease: lease.reason is Reason.NOBODY_CAME)
+    up, told = await missed(world, lambda lease: lease.reason is ExitReason.NOBODY_CAME)
     (line,) = [
         x for x in await world.parts.store.read(world.parts.store.audit_log.latest) if x.event.name == "ready paused"
     ]
@@ -174,7 +174,7 @@ async def test_a_service_that_dies_between_asks_once_and_what_cannot_be_is_told(
     world.boot()
     await world.round()
     await ready_round(world.parts)
-    assert [one.id for one in world.book if one.user == "bob"] == [lease.id]
+    assert [one.id for one in world.registry if one.user == "bob"] == [lease.id]
     assert [one["lease"] for one in await listed(world)] == [lease.id]
     other = await wish(world, at="8:35")
     await comes_up(world)
@@ -214,7 +214,7 @@ async def test_wishes_of_who_is_deleted_are_forgotten_and_ask_for_nothing(world)
     store = world.parts.store
     assert await store.read(store.schedules.of, before) == []
     ((_, left),) = await store.read(store.schedules.of_hub, world.hub_id)
-    assert isinstance(left, Wish)
+    assert isinstance(left, Schedule)
     assert left.user == "carol"
 
 

@@ -47,7 +47,7 @@ def test_a_terminal_lists_makes_resumes_and_removes_ones_own(world, cli):  # noq
     lines = world.call(world.parts.store.audit_log.latest)
     assert [line.event.name for line in lines] == ["ready removed", "ready resumed", "ready resumed", "ready wished"]
     assert {line.actor for line in lines} == {"alice"}
-    assert list(world.parts.book) == []
+    assert list(world.parts.registry) == []
 
 
 def test_a_second_click_on_have_it_ready_makes_no_second_one(world):

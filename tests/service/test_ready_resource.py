@@ -32,7 +32,7 @@ async def minutes(door, count):
 
 
 def leases(door):
-    return [lease for lease in door.world.book if lease.user == "ada"]
+    return [lease for lease in door.world.registry if lease.user == "ada"]
 
 
 async def test_it_is_scheduled_then_asked_for_in_time_and_told_and_scheduled_again(door):

@@ -6,16 +6,16 @@ import pytest
 from service_world import GRACE, IDLE_FOR, Killed, Life
 
 from gpuspawner.core.errors import Conflict, Superseded
-from gpuspawner.core.leases.endings import End, Reason
+from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.leases.lifecycle import Lifecycle
+from gpuspawner.service.engine.lifecycle import Lifecycle
 
 
 async def in_grace(world, left_seconds=0.0):
     """A workspace whose next idle sample ends its grace."""
     lease = await world.up("alice")
     await world.go_on(IDLE_FOR + 60 + GRACE - 60)
-    lease = world.book.get(lease.id)
+    lease = world.registry.get(lease.id)
     assert (lease.phase, lease.streak.grace_left_seconds) == (Phase.RECLAIMING, 60.0)
     return lease
 
@@ -31,7 +31,7 @@ async def test_promise_3_what_is_idle_to_the_last_sample_is_stopped(world):
     lease = await in_grace(world)
     await reclaim(world)
     assert world.hub.calls == [("stop", "alice", lease.server_started)]
-    assert world.now_of(lease).reason is Reason.IDLE
+    assert world.now_of(lease).reason is ExitReason.IDLE
 
 
 async def test_promise_3_a_new_busy_sample_saves_it(world):
@@ -48,13 +48,13 @@ async def test_promise_3_what_changes_between_verdict_and_stop_saves_it(world, m
     reclaim_now = Lifecycle.reclaim
 
     async def meanwhile(lifecycle, judged):
-        current = world.book.get(lease.id)
+        current = world.registry.get(lease.id)
         if what == "keep":
             await lifecycle.keep(current, "alice")
         elif what == "newer sample":
-            await world.book.save(type(current)(**{**vars(current), "sampled_at": world.clock.now() + 1}))
+            await world.registry.save(type(current)(**{**vars(current), "sampled_at": world.clock.now() + 1}))
         else:
-            await world.book.save(type(current)(**{**vars(current), "server_started": "later"}))
+            await world.registry.save(type(current)(**{**vars(current), "server_started": "later"}))
         await reclaim_now(lifecycle, judged)
 
     monkeypatch.setattr(Lifecycle, "reclaim", meanwhile)
@@ -68,7 +68,7 @@ async def test_promise_3_an_extension_saves_it_from_expiry(world):
     lease = await world.up("alice", lifetime="2h")
     world.shows(lease, 50)
     await world.go_on(7200 - 60)
-    await world.parts.lifecycle.extend(world.book.get(lease.id), "alice")
+    await world.parts.lifecycle.extend(world.registry.get(lease.id), "alice")
     await world.go_on(120)
     assert (world.now_of(lease).phase, world.hub.calls) == (Phase.RUNNING, [])
 
@@ -77,19 +77,19 @@ async def test_promise_3_nothing_is_stopped_that_ends_already_or_is_not_meant_an
     lease = await world.up("alice")
     mark = world.parts.reclaimer.mark
     with pytest.raises(Conflict):
-        mark(lease.id, End(Reason.IDLE, "gpuspawner", "why"), lambda _: False)
-    await mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
+        mark(lease.id, Exit(ExitReason.IDLE, "gpuspawner", "why"), lambda _: False)
+    await mark(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
     with pytest.raises(Conflict):
-        mark(lease.id, End(Reason.IDLE, "gpuspawner", "why"))
+        mark(lease.id, Exit(ExitReason.IDLE, "gpuspawner", "why"))
     with pytest.raises(Conflict):
-        mark("unknown", End(Reason.IDLE, "gpuspawner", "why"))
-    assert world.now_of(lease).reason is Reason.STOPPED
+        mark("unknown", Exit(ExitReason.IDLE, "gpuspawner", "why"))
+    assert world.now_of(lease).reason is ExitReason.STOPPED
 
 
 async def test_promise_3_never_another_server_of_the_same_name(world):
     """It was stopped and started anew while the stop was on its way: the new one is somebody's work."""
     lease = await world.up("alice")
-    await world.parts.reclaimer.mark(lease.id, End(Reason.IDLE, "gpuspawner", "why"))
+    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.IDLE, "gpuspawner", "why"))
     world.clock.advance(5)
     world.hub.put("alice")
     await world.round()
@@ -99,7 +99,7 @@ async def test_promise_3_never_another_server_of_the_same_name(world):
 
 async def test_promise_3_never_the_server_of_another_user_of_the_same_name(world):
     lease = await world.up("alice")
-    await world.parts.reclaimer.mark(lease.id, End(Reason.IDLE, "gpuspawner", "why"))
+    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.IDLE, "gpuspawner", "why"))
     server = world.hub.listed["alice", ""]
     world.hub.listed["alice", ""] = type(server)(**{**vars(server), "user_created": "alice born again"})
     await world.round()
@@ -110,7 +110,7 @@ async def test_promise_3_a_cancelled_start_s_stop_is_not_repeated_on_the_next_st
     await world.round()
     lease = await world.acknowledge(await world.start("alice"))
     world.hub.stops_slowly = True
-    await world.parts.reclaimer.mark(lease.id, End(Reason.CANCELLED, "alice", "not now"))
+    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.CANCELLED, "alice", "not now"))
     await world.round()
     assert len(world.hub.calls) == 1
     world.clock.advance(60)
@@ -130,7 +130,7 @@ async def test_promise_3_a_stop_is_sent_again_only_after_a_while(world):
 
     server = world.hub.listed["alice", ""]
     world.hub.stop = ignored
-    await world.parts.reclaimer.mark(lease.id, End(Reason.IDLE, "gpuspawner", "why"))
+    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.IDLE, "gpuspawner", "why"))
     await world.go_on(9, step=1)
     assert len(world.hub.calls) == 1
     await world.go_on(3, step=1)
@@ -140,7 +140,7 @@ async def test_promise_3_a_stop_is_sent_again_only_after_a_while(world):
 async def test_promise_3_a_service_that_was_replaced_stops_nothing(world):
     lease = await world.up("alice")
     old = world.parts
-    await old.reclaimer.mark(lease.id, End(Reason.IDLE, "gpuspawner", "why"))
+    await old.reclaimer.mark(lease.id, Exit(ExitReason.IDLE, "gpuspawner", "why"))
     world.parts = None
     world.boot()  # raises the epoch; the old service does not know it yet
     with pytest.raises(Superseded):
@@ -156,7 +156,7 @@ async def test_promise_3_a_service_that_was_replaced_stops_nothing(world):
 
 async def test_nothing_ends_while_the_hub_does_not_answer(world):
     lease = await world.up("alice")
-    await world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
+    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
     world.hub.unreachable = "The hub does not answer."
     await world.go_on(60, step=5)
     assert world.now_of(lease).phase is Phase.STOPPING
@@ -171,14 +171,14 @@ async def test_a_waiting_lease_is_withdrawn_at_once(make_world):
     world = make_world(gpus=1)
     await world.up("alice")
     waiting = await world.start("bob")
-    await world.parts.reclaimer.mark(waiting.id, End(Reason.CANCELLED, "bob", "The request was withdrawn."))
+    await world.parts.reclaimer.mark(waiting.id, Exit(ExitReason.CANCELLED, "bob", "The request was withdrawn."))
     assert world.now_of(waiting).phase is Phase.ENDED
     assert not await world.speaks(waiting)
 
 
 async def test_two_steps_of_one_stop_never_run_at_once(world):
     lease = await world.up("alice")
-    await world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
+    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
     await asyncio.gather(*(world.parts.reclaimer.drive(lease.id) for _ in range(3)))
     assert len(world.hub.calls) == 1
 
@@ -192,7 +192,7 @@ async def test_promise_3_a_service_killed_at_any_step_of_a_reclaim_has_it_carrie
     # A restart in the grace leaves time to object: the kill comes at the sample after that.
     world.boot(life := Life())
     await world.round()
-    while world.book.get(lease.id).streak.grace_left_seconds > 60:
+    while world.registry.get(lease.id).streak.grace_left_seconds > 60:
         await world.go_on(61)
     world.clock.advance(61)
     life.left, life.half = effects, half
@@ -202,10 +202,10 @@ async def test_promise_3_a_service_killed_at_any_step_of_a_reclaim_has_it_carrie
     assert life.over
     world.boot()
     await world.round()
-    if world.book.get(lease.id) is not None:
+    if world.registry.get(lease.id) is not None:
         await world.go_on(GRACE + 120)
     ended = world.now_of(lease)
-    assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, Reason.IDLE, "gpuspawner")
+    assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, ExitReason.IDLE, "gpuspawner")
     assert ("alice", "") not in world.hub.listed
     assert not world.backend.running
     assert set(world.hub.calls) == {("stop", "alice", lease.server_started)}
@@ -218,6 +218,6 @@ async def test_a_killed_service_does_nothing_more(world):
     lease = await world.up("alice")
     world.life.left = 0
     with pytest.raises(Killed):
-        await world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
+        await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
     world.boot()
-    assert world.book.get(lease.id).phase is Phase.RUNNING
+    assert world.registry.get(lease.id).phase is Phase.RUNNING

@@ -7,10 +7,10 @@ import pytest
 from service_world import SECRET
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.leases.endings import End, Reason, vanished
+from gpuspawner.core.leases.exits import Exit, ExitReason, vanished
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.leases.adoption import lease_variables
-from gpuspawner.service.observe.hub_view import HUB_AWAY_SECONDS, QUESTIONS_AT_ONCE
+from gpuspawner.service.engine.hub_view import HUB_AWAY_SECONDS, QUESTIONS_AT_ONCE
+from gpuspawner.service.engine.lease_documents import lease_variables
 
 
 async def starting(world, user="alice", server=""):
@@ -39,7 +39,7 @@ async def test_a_start_without_heartbeat_and_process_parks_backs_off_and_the_thi
     await world.go_on(5, step=5)
     assert waits == [60.0, 120.0]
     ended = world.now_of(lease)
-    assert (ended.phase, ended.reason) == (Phase.ENDED, Reason.FAILED)
+    assert (ended.phase, ended.reason) == (Phase.ENDED, ExitReason.FAILED)
     assert "3 tries" in ended.message
 
 
@@ -106,10 +106,10 @@ async def test_what_an_earlier_start_left_does_not_keep_its_own_lease_waiting(ma
     lease = await world.create(await world.start("alice"))
     await world.round()
     changed = await world.start("alice", memory="1GiB")
-    assert world.book.get(changed.id).phase is Phase.QUEUED
+    assert world.registry.get(changed.id).phase is Phase.QUEUED
     await world.go_on(2, step=1)
     assert not world.backend.running
-    assert world.book.get(lease.id).phase is Phase.RESERVED
+    assert world.registry.get(lease.id).phase is Phase.RESERVED
 
 
 async def test_running_is_the_server_s_own_attempt_answering(world):
@@ -156,11 +156,11 @@ async def test_a_lease_does_not_take_a_newer_server_for_its_own_that_was_started
     ended = world.now_of(lease)
     assert (ended.phase, ended.reason, ended.message) == (
         Phase.ENDED,
-        Reason.ORPHANED,
+        ExitReason.ORPHANED,
         vanished(disruption="", newer_server=True, adopted=False).message,
     )
     assert world.hub.calls == [], "the newer server is left alone"
-    adopted = world.book.of_key(lease.key)
+    adopted = world.registry.of_key(lease.key)
     assert (adopted.phase, adopted.adopted, adopted.deadline_at, adopted.slots) == (Phase.RUNNING, True, None, ())
 
 
@@ -190,7 +190,7 @@ async def test_a_waiter_that_is_not_heard_parks_and_one_that_is_stays(make_world
     for _ in range(7):
         await world.allocator.hear(heard.id, 1)
         await world.go_on(5, step=5)
-    assert [world.book.get(x.id).phase for x in (silent, heard)] == [Phase.PARKED, Phase.QUEUED]
+    assert [world.registry.get(x.id).phase for x in (silent, heard)] == [Phase.PARKED, Phase.QUEUED]
 
 
 async def test_one_lease_s_trouble_does_not_hold_up_the_others(world):
@@ -216,7 +216,7 @@ async def test_one_lease_s_trouble_does_not_hold_up_the_others(world):
 
 async def test_a_step_that_fails_is_logged_and_taken_again(world, caplog):
     lease = await world.up("alice")
-    await world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
+    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
     stop, tries = world.hub.stop, []
 
     async def fails_once(user, name):
@@ -260,10 +260,10 @@ async def test_no_round_waits_for_the_hub_and_one_that_is_away_is_asked_once_not
     world.backend.running[warned.id, 1] = replace(world.backend.running[warned.id, 1], disruption="Its node goes.")
     await world.hub_stops(ends)
     await asyncio.wait_for(world.parts.reconciler.round(), 5)
-    assert world.book.get(warned.id).disruption, "its user is warned"
+    assert world.registry.get(warned.id).disruption, "its user is warned"
     for _ in range(5):
         await asyncio.sleep(0)
-        await world.book.settled()
+        await world.registry.settled()
     assert world.now_of(waits).phase is Phase.RESERVED, "the next in line has its GPUs"
     assert len(asked) == QUESTIONS_AT_ONCE
     never.set()
@@ -321,7 +321,7 @@ async def test_an_end_that_turns_out_false_is_corrected(world):
     now = world.now_of(lease)
     assert (now.phase, now.request, now.attempt, now.slots) == (Phase.RUNNING, lease.request, 3, lease.slots)
     assert (now.reason, now.message, now.ended_at) == (None, "", None)
-    assert [x.id for x in world.book] == [lease.id], "nothing is adopted as unknown"
+    assert [x.id for x in world.registry] == [lease.id], "nothing is adopted as unknown"
 
 
 async def test_a_server_started_after_a_failed_end_is_not_taken_for_its_start(world):
@@ -332,7 +332,7 @@ async def test_a_server_started_after_a_failed_end_is_not_taken_for_its_start(wo
     world.hub.put("alice", ready=True)
     await world.go_on(15, step=5)
     assert world.phase(lease) is Phase.ENDED
-    assert [x.adopted and not x.request.template for x in world.book] == [True]
+    assert [x.adopted and not x.request.template for x in world.registry] == [True]
 
 
 async def test_what_runs_for_a_start_that_was_given_up_is_not_ended_once_its_server_answers(world):

@@ -7,23 +7,23 @@ from pathlib import Path
 import pytest
 
 from gpuspawner.core.errors import Conflict, Gone, Unavailable
-from gpuspawner.core.leases import lease as leases
-from gpuspawner.core.leases.endings import CANCELLED, UNKNOWN, End, Reason
+from gpuspawner.core.leases import transitions
+from gpuspawner.core.leases.exits import CANCELLED, UNKNOWN, Exit, ExitReason
 from gpuspawner.core.leases.lease import JOINABLE, UP, WAITING, Phase
-from gpuspawner.core.leases.release import MESSAGE_CHARACTERS, UNHEARD, Release
-from gpuspawner.service.leases.stoppers import AHEAD_SECONDS, LATE_SECONDS
-from gpuspawner.service.observe.late_releases import hear_late
+from gpuspawner.core.leases.reports import MESSAGE_CHARACTERS, RELEASE_SPOOL, ReleaseReport
+from gpuspawner.service.engine.recovery import read_release_spool
+from gpuspawner.service.engine.stop_actors import AHEAD_SECONDS, LATE_SECONDS
 from gpuspawner.service.workspaces.presenter import lease_view
 from gpuspawner.service.workspaces.story import ended_view
 from gpuspawner.spawner.unheard import leave
 
 OUTCOMES = {
-    "cancelled": (Reason.CANCELLED, "alice"),
-    "failed": (Reason.FAILED, "hub"),
-    "stopped": (Reason.STOPPED, "hub"),
-    "died": (Reason.FAILED, "hub"),
-    "quit": (Reason.STOPPED, "its own server"),
-    "shutdown": (Reason.STOPPED, "hub shutdown"),
+    "cancelled": (ExitReason.CANCELLED, "alice"),
+    "failed": (ExitReason.FAILED, "hub"),
+    "stopped": (ExitReason.STOPPED, "hub"),
+    "died": (ExitReason.FAILED, "hub"),
+    "quit": (ExitReason.STOPPED, "its own server"),
+    "shutdown": (ExitReason.STOPPED, "hub shutdown"),
 }
 LIVE = [phase for phase in Phase if phase is not Phase.ENDED]
 
@@ -33,10 +33,10 @@ async def in_phase(world, phase):
     if phase in UP | {Phase.STOPPING}:
         lease = await world.up("alice")
         if phase is Phase.RECLAIMING:
-            await world.book.save(leases.begin_grace(lease, world.clock.now()))
+            await world.registry.save(transitions.begin_grace(lease, world.clock.now()))
         elif phase is Phase.STOPPING:
-            await world.parts.reclaimer.mark(lease.id, End(Reason.IDLE, "gpuspawner", "idle"))
-        return world.book.get(lease.id)
+            await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.IDLE, "gpuspawner", "idle"))
+        return world.registry.get(lease.id)
     if phase in WAITING:
         world.backend.complete = False
     await world.round()
@@ -45,7 +45,7 @@ async def in_phase(world, phase):
         await world.allocator.park(lease.id, 1)
     elif phase is Phase.STARTING:
         await world.create(lease)
-    lease = world.book.get(lease.id)
+    lease = world.registry.get(lease.id)
     assert lease.phase is phase
     return lease
 
@@ -59,9 +59,9 @@ async def test_an_outcome_ends_a_lease_with_its_reason(world, phase, outcome):
     assert released.phase is (Phase.ENDED if phase in WAITING | {Phase.RESERVED} else Phase.STOPPING)
     reason, by = OUTCOMES[outcome]
     if outcome == "stopped" and phase not in UP:
-        reason, by = Reason.FAILED, "hub"  # the hub's own time for a start was over
+        reason, by = ExitReason.FAILED, "hub"  # the hub's own time for a start was over
     if phase is Phase.STOPPING:
-        reason, by = Reason.IDLE, "gpuspawner"  # the first reason stands
+        reason, by = ExitReason.IDLE, "gpuspawner"  # the first reason stands
     assert (released.reason, released.ended_by) == (reason, by)
     assert released.message == ("idle" if phase is Phase.STOPPING else "because")
     await world.go_on(2, step=1)
@@ -74,7 +74,7 @@ async def test_an_outcome_ends_a_lease_with_its_reason(world, phase, outcome):
 @pytest.mark.parametrize("phase", LIVE)
 async def test_an_older_attempt_s_outcome_is_ignored(world, phase):
     lease = await in_phase(world, phase)
-    await world.book.save(newer := replace(lease, attempt=2))
+    await world.registry.save(newer := replace(lease, attempt=2))
     for outcome in OUTCOMES:
         await world.allocator.release(lease.id, 1, outcome, "old")
         assert world.now_of(lease) == newer, outcome
@@ -109,12 +109,12 @@ async def test_a_start_cancelled_later_than_that_is_cancelled(world, phase):
     lease = await in_phase(world, phase)
     world.allocator.observed._stops[lease.key] = world.clock.now() - 5.1
     await world.hub_stops(lease, "cancelled")
-    assert world.now_of(lease).reason is Reason.CANCELLED
+    assert world.now_of(lease).reason is ExitReason.CANCELLED
 
 
 async def test_a_stop_of_ours_is_remembered_for_its_key(world):
     lease = await world.up("alice")
-    await world.parts.reclaimer.mark(lease.id, End(Reason.STOPPED, "alice", "enough"))
+    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
     await world.round()
     assert world.allocator.observed._stops == {lease.key: world.clock.now()}
 
@@ -128,7 +128,7 @@ async def test_a_new_start_waits_for_the_end_of_what_still_runs(world, phase):
         await world.start("alice")
     await world.go_on(2, step=1)
     assert not world.backend.running
-    assert world.now_of(lease).reason is (Reason.IDLE if phase is Phase.STOPPING else Reason.ORPHANED)
+    assert world.now_of(lease).reason is (ExitReason.IDLE if phase is Phase.STOPPING else ExitReason.ORPHANED)
     again = await world.ask("alice")
     assert (again.phase, again.id != lease.id) == (Phase.RESERVED, True)
     assert world.hub.calls == []
@@ -141,7 +141,7 @@ async def test_a_repeated_message_of_the_start_that_made_it_does_not_end_a_runni
     await world.round()
     with pytest.raises(Conflict):
         await world.ask("alice", start_id="once")
-    assert world.book.get(lease.id).phase is Phase.RUNNING
+    assert world.registry.get(lease.id).phase is Phase.RUNNING
 
 
 async def test_a_start_repeated_after_a_time_out_is_the_same_lease_and_attempt(world):
@@ -176,7 +176,7 @@ async def test_a_parked_place_that_is_heard_again_is_attended(make_world):
     lease = await world.start("bob")
     await world.allocator.park(lease.id, 1)
     assert (await world.allocator.hear(lease.id, 1)).phase is Phase.QUEUED
-    assert not world.book.get(lease.id).unattended
+    assert not world.registry.get(lease.id).unattended
 
 
 async def test_what_an_earlier_start_left_is_ended_before_the_next_creates_anything(world):
@@ -185,7 +185,7 @@ async def test_what_an_earlier_start_left_is_ended_before_the_next_creates_anyth
     again = await world.ask("alice")
     world.backend.unkillable.add(lease.id)
     assert await world.acknowledge(again) is None
-    assert world.book.get(lease.id).phase is Phase.RESERVED
+    assert world.registry.get(lease.id).phase is Phase.RESERVED
     world.backend.unkillable.clear()
     assert (await world.create(again)).phase is Phase.STARTING
     assert set(world.backend.running) == {(lease.id, 2)}
@@ -220,25 +220,25 @@ async def test_one_user_starting_many_workspaces_leaves_room_and_reads_why_the_n
 
 async def test_what_was_left_beside_the_data_is_noted_once(world, tmp_path):
     lease = await world.up("alice")
-    leave(tmp_path, Release(lease.id, lease.attempt, "shutdown"))
-    leave(tmp_path, Release(lease.id, lease.attempt, "stopped", "told later: it changes nothing"))
-    assert {file.stat().st_mode & 0o777 for file in (tmp_path / UNHEARD).iterdir()} == {0o600}
-    assert (tmp_path / UNHEARD).stat().st_mode & 0o777 == 0o700
-    await hear_late(tmp_path, world.allocator)
+    leave(tmp_path, ReleaseReport(lease.id, lease.attempt, "shutdown"))
+    leave(tmp_path, ReleaseReport(lease.id, lease.attempt, "stopped", "told later: it changes nothing"))
+    assert {file.stat().st_mode & 0o777 for file in (tmp_path / RELEASE_SPOOL).iterdir()} == {0o600}
+    assert (tmp_path / RELEASE_SPOOL).stat().st_mode & 0o777 == 0o700
+    await read_release_spool(tmp_path, world.allocator)
     assert world.now_of(lease).message == "It was stopped because the hub was shut down. Your files are untouched."
     assert world.did(lease).count("stop") == 1
-    assert list((tmp_path / UNHEARD).iterdir()) == []
+    assert list((tmp_path / RELEASE_SPOOL).iterdir()) == []
 
 
 async def test_what_was_left_stays_while_the_store_is_away(world, tmp_path, monkeypatch):
     lease = await world.up("alice")
-    leave(tmp_path, Release(lease.id, lease.attempt, "stopped"))
+    leave(tmp_path, ReleaseReport(lease.id, lease.attempt, "stopped"))
     with monkeypatch.context() as away:
         away.setattr(world.parts.store, "save", lambda *_: (_ for _ in ()).throw(Unavailable("The store is away.")))
         with pytest.raises(Unavailable):
-            await hear_late(tmp_path, world.allocator)
-    await hear_late(tmp_path, world.allocator)
-    assert world.now_of(lease).reason is Reason.STOPPED
+            await read_release_spool(tmp_path, world.allocator)
+    await read_release_spool(tmp_path, world.allocator)
+    assert world.now_of(lease).reason is ExitReason.STOPPED
 
 
 @pytest.mark.parametrize(
@@ -248,27 +248,27 @@ async def test_what_was_left_stays_while_the_store_is_away(world, tmp_path, monk
      '{"lease": "a", "attempt": true, "outcome": "died"}'],
 )  # fmt: skip
 async def test_what_says_nothing_is_removed(world, tmp_path, text, caplog):
-    (tmp_path / UNHEARD).mkdir()
-    (tmp_path / UNHEARD / "some.json").write_text(text, encoding="utf-8", errors="surrogateescape")
-    await hear_late(tmp_path, world.allocator)
+    (tmp_path / RELEASE_SPOOL).mkdir()
+    (tmp_path / RELEASE_SPOOL / "some.json").write_text(text, encoding="utf-8", errors="surrogateescape")
+    await read_release_spool(tmp_path, world.allocator)
     assert "says nothing of a workspace's end" in caplog.text
-    assert list((tmp_path / UNHEARD).iterdir()) == []
+    assert list((tmp_path / RELEASE_SPOOL).iterdir()) == []
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("nowhere")])
 async def test_what_is_no_file_keeps_nothing_from_being_heard(world, tmp_path, make):
     lease = await world.up("alice")
-    (tmp_path / UNHEARD).mkdir()
-    make(tmp_path / UNHEARD / "0.json")
-    leave(tmp_path, Release(lease.id, lease.attempt, "stopped"))
-    await hear_late(tmp_path, world.allocator)
-    assert world.now_of(lease).reason is Reason.STOPPED
+    (tmp_path / RELEASE_SPOOL).mkdir()
+    make(tmp_path / RELEASE_SPOOL / "0.json")
+    leave(tmp_path, ReleaseReport(lease.id, lease.attempt, "stopped"))
+    await read_release_spool(tmp_path, world.allocator)
+    assert world.now_of(lease).reason is ExitReason.STOPPED
 
 
 async def test_what_cannot_be_read_keeps_nothing_else_from_being_heard(world, tmp_path, monkeypatch, caplog):
     lease = await world.up("alice")
     for outcome in ("died", "stopped"):
-        leave(tmp_path, Release(lease.id, lease.attempt, outcome))
+        leave(tmp_path, ReleaseReport(lease.id, lease.attempt, outcome))
     opened, refused = Path.open, []
 
     def refuse_the_first(path, *arguments, **named):
@@ -278,10 +278,10 @@ async def test_what_cannot_be_read_keeps_nothing_else_from_being_heard(world, tm
         return opened(path, *arguments, **named)
 
     monkeypatch.setattr(Path, "open", refuse_the_first)
-    await hear_late(tmp_path, world.allocator)
+    await read_release_spool(tmp_path, world.allocator)
     assert world.now_of(lease).phase is Phase.STOPPING
     assert "can't be read: [Errno 13]" in caplog.text
-    assert list((tmp_path / UNHEARD).iterdir()) == refused
+    assert list((tmp_path / RELEASE_SPOOL).iterdir()) == refused
 
 
 @pytest.mark.parametrize("heard", ["by HTTP", "late"])
@@ -290,8 +290,8 @@ async def test_a_message_that_no_store_can_hold_is_kept_as_far_as_it_can(world, 
     lease = await world.up("alice")
     message = "no such folder: /home/\udcff\0" + "x" * 3000
     if heard == "late":
-        leave(tmp_path, Release(lease.id, lease.attempt, "failed", message))
-        await hear_late(tmp_path, world.allocator)
+        leave(tmp_path, ReleaseReport(lease.id, lease.attempt, "failed", message))
+        await read_release_spool(tmp_path, world.allocator)
     else:
         await world.allocator.release(lease.id, lease.attempt, "failed", message)
     assert world.now_of(lease).message.startswith("no such folder: /home/??xxx")
@@ -320,7 +320,7 @@ async def test_a_stop_on_the_hub_s_pages_names_who_sent_it(world, by, named):
         assert (ended.ended_by, ended.message) == ("hub", UNKNOWN)
         return
     assert (ended.reason, ended.ended_by, ended.message) == (
-        Reason.STOPPED,
+        ExitReason.STOPPED,
         by,
         f"It was stopped by {by}, from the hub.",
     )
@@ -346,7 +346,7 @@ async def test_a_name_outlives_an_end_that_could_not_be_stored(world, monkeypatc
 
 async def test_a_name_is_given_to_no_other_end(world):
     lease = await world.up("alice")
-    await world.parts.reclaimer.mark(lease.id, End(Reason.IDLE, "gpuspawner", "idle"))
+    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.IDLE, "gpuspawner", "idle"))
     idle = world.now_of(lease)
     await world.allocator.stoppers.name(lease.key, "the service gpu")
     assert world.now_of(lease) == idle
@@ -361,7 +361,7 @@ async def test_a_name_is_not_kept_for_the_next_server_of_a_lease_that_returned(w
     lease = await world.up("alice")
     await world.allocator.stoppers.name(lease.key, "root")
     again = replace(world.now_of(lease), attempt=lease.attempt + 1)
-    await world.parts.book.save(again)
+    await world.parts.registry.save(again)
     await world.hub_stops(again)
     assert world.now_of(lease).message == UNKNOWN
 

@@ -13,7 +13,7 @@ from service_world import GRACE, IDLE_FOR, POLICY
 from gpuspawner.catalog.watched_file import CatalogFile
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.rules.reload import Reload
+from gpuspawner.service.rules.catalog_reload import CatalogReload
 
 GPUS = {
     "a100": {"title": "A100 80 GB", "match": "*A100*", "memory": "80GiB"},
@@ -52,7 +52,7 @@ def world(make_world, path):
 
 def reload_of(world):
     parts = world.parts
-    return Reload(parts.in_force, parts.scheduler, parts.allocator, parts.lifecycle, parts.book, parts.clock)
+    return CatalogReload(parts.in_force, parts.scheduler, parts.allocator, parts.lifecycle, parts.registry, parts.clock)
 
 
 def audited(world):
@@ -109,8 +109,8 @@ async def test_who_waits_for_what_is_offered_no_more_is_told_and_who_may_have_le
 async def test_a_team_that_left_the_catalog_ends_no_wait(world, path):
     await world.up("ada", count=2)
     waits = await world.start("bob", gpu="a100", count=1)
-    reload, charged = reload_of(world), world.book.get(waits.id)
-    await world.book.save(replace(charged, request=replace(charged.request, team="vision")))
+    reload, charged = reload_of(world), world.registry.get(waits.id)
+    await world.registry.save(replace(charged, request=replace(charged.request, team="vision")))
     write(path, pytorch={**PYTORCH, "title": "New"})
     assert await reload.look()
     assert world.phase(waits) is Phase.QUEUED
@@ -123,7 +123,7 @@ async def test_schedulers_serve_the_kinds_of_now(world, path):
     assert list(world.parts.scheduler.kinds) == ["a100", "half", "third"]
     assert (await world.start("alice", gpu="third")).phase is not Phase.ENDED
     await world.round()
-    (slot,) = world.book.of_key(world.key("alice")).slots
+    (slot,) = world.registry.of_key(world.key("alice")).slots
     assert slot.share * 3 == 1
 
 
@@ -163,15 +163,15 @@ async def test_what_was_promised_at_the_grant_stays(world, path):
     reload = reload_of(world)
     write(path, policy={"keep": {"times": 0, "each": "5m"}, "extend": {"each": "5m", "total": "5m"}})
     assert await reload.look()
-    kept = await world.parts.lifecycle.keep(world.book.get(lease.id), "alice")
+    kept = await world.parts.lifecycle.keep(world.registry.get(lease.id), "alice")
     assert kept.kept_until - world.clock.now() == 3600, "an hour, as it was granted"
-    extended = await world.parts.lifecycle.extend(world.book.get(lease.id), "alice")
+    extended = await world.parts.lifecycle.extend(world.registry.get(lease.id), "alice")
     assert extended.deadline_at - lease.deadline_at == 3600
     later = await world.up("bob")
-    moved = await world.parts.lifecycle.extend(world.book.get(later.id), "bob")
+    moved = await world.parts.lifecycle.extend(world.registry.get(later.id), "bob")
     assert moved.deadline_at - later.deadline_at == 300
     world.boot()
-    assert world.book.get(lease.id).terms == lease.terms, "and over a restart"
+    assert world.registry.get(lease.id).terms == lease.terms, "and over a restart"
 
 
 async def test_promise_2_what_could_not_be_stored_follows_at_the_next_look(world, path):

@@ -1,6 +1,9 @@
 """Sampling: what is stored, what it is judged by, and that one bad probe is one workspace's trouble."""
 
 import asyncio
+import contextlib
+import logging
+import sqlite3
 import threading
 
 import pytest
@@ -10,7 +13,7 @@ from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.units import show_bytes
-from gpuspawner.service.observe import sampler
+from gpuspawner.service.engine import sampler
 from gpuspawner.service.workspaces.presenter import warnings_of
 
 
@@ -100,7 +103,7 @@ async def stored(world):
     for _ in range(2):
         for _ in range(20):
             await asyncio.sleep(0)
-        await world.book.settled()
+        await world.registry.settled()
 
 
 async def test_a_hanging_probe_delays_no_other_workspace(world):
@@ -165,6 +168,23 @@ async def test_a_probe_that_raises_judges_nothing_and_kills_no_other(world, capl
     assert bad.id in caplog.text
 
 
+async def test_a_locked_database_is_logged_once_for_all_workspaces(world, caplog):
+    leases = [await world.up("alice"), await world.up("bob")]
+    path = world.parts.store._engine.url.database
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        for _ in range(3):
+            world.clock.advance(60)
+            world.parts.sampler.start_due()
+            await world.settle()
+        other.execute("ROLLBACK")
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(warnings) == 1, warnings
+    assert "The service's database has not answered since" in warnings[0]
+    await world.go_on(60)
+    assert None not in {world.now_of(lease).sampled_at for lease in leases}
+
+
 async def test_no_more_probes_run_at_once_than_allowed(make_world):
     world = make_world(gpus=6, probes_at_once=2)
     leases = [await world.up(user) for user in "abcdef"]
@@ -186,7 +206,7 @@ async def test_no_more_probes_run_at_once_than_allowed(make_world):
 async def test_a_sample_that_can_t_be_stored_changes_nothing_and_the_next_one_counts(world):
     lease = await world.up("alice")
     await world.go_on(120)
-    before, save = world.book.get(lease.id), world.parts.store.save
+    before, save = world.registry.get(lease.id), world.parts.store.save
 
     def away(*_arguments, **_named):
         raise Unavailable("The store does not answer.")
@@ -194,11 +214,11 @@ async def test_a_sample_that_can_t_be_stored_changes_nothing_and_the_next_one_co
     world.parts.store.save = away
     world.clock.advance(60)
     await world.sample()
-    assert world.book.get(lease.id) == before
+    assert world.registry.get(lease.id) == before
     world.parts.store.save = save
     world.clock.advance(60)
     await world.sample()
-    after = world.book.get(lease.id)
+    after = world.registry.get(lease.id)
     assert after.sampled_at == world.clock.now()
     assert before.streak.idle_seconds < after.streak.idle_seconds <= before.streak.idle_seconds + 90
 
@@ -241,7 +261,7 @@ async def test_a_kept_workspace_is_measured_but_not_judged(world):
     await world.parts.lifecycle.keep(lease, "alice")
     await world.go_on(3000)
     assert len(world.parts.store.readings.of_lease(lease.id)) == 50
-    assert (world.book.get(lease.id).streak.idle_seconds, world.did(lease)[-1]) == (0.0, "kept")
+    assert (world.registry.get(lease.id).streak.idle_seconds, world.did(lease)[-1]) == (0.0, "kept")
     await world.go_on(1500)
     assert world.now_of(lease).phase is Phase.ENDED
 
@@ -257,7 +277,7 @@ async def test_a_program_that_was_killed_for_memory_is_told_on_its_page_and_once
         await world.go_on(60)
 
     def warned():
-        return [one["kind"] for one in warnings_of(world.parts, world.book.get(lease.id))]
+        return [one["kind"] for one in warnings_of(world.parts, world.registry.get(lease.id))]
 
     await reads(0)
     assert "memory" not in warned()
@@ -265,7 +285,7 @@ async def test_a_program_that_was_killed_for_memory_is_told_on_its_page_and_once
         await reads(kills)
         assert "memory" in warned()
     assert world.did(lease).count("killed for memory") == 1
-    (text,) = (one["text"] for one in warnings_of(world.parts, world.book.get(lease.id)) if one["kind"] == "memory")
+    (text,) = (one["text"] for one in warnings_of(world.parts, world.registry.get(lease.id)) if one["kind"] == "memory")
     assert show_bytes(lease.request.memory_bytes) in text
     await world.go_on(3700)
     assert "memory" not in warned()

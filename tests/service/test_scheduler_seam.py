@@ -18,7 +18,7 @@ from service_world import World
 
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.gpus.fleet import Slot
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
 from gpuspawner.core.queue.snapshot import claim_of
 from gpuspawner.schedulers.base import Answer, Grant, Preempted
@@ -38,7 +38,7 @@ class LateWorld(World):
         await super().settle()
         for _ in range(5):
             await asyncio.sleep(0)
-        await self.book.settled()
+        await self.registry.settled()
 
     def asked(self):
         return super().asked() if self.late.gate.is_set() else []
@@ -246,7 +246,7 @@ async def test_what_the_scheduler_refuses_ends_with_its_words(world):
     world.late.mode = "well"
     await world.round()
     ended = world.now_of(lease)
-    assert (ended.phase, ended.reason) == (Phase.ENDED, Reason.FAILED)
+    assert (ended.phase, ended.reason) == (Phase.ENDED, ExitReason.FAILED)
     assert ended.message == "Its scheduler refused it: Your project is closed. Press Start to ask anew."
 
 
@@ -278,7 +278,7 @@ class Seam(RuleBasedStateMachine):
         self.loop.run_until_complete(act())
 
     def of(self, user):
-        return self.world.book.of_key(self.world.key(user))
+        return self.world.registry.of_key(self.world.key(user))
 
     @rule(user=WHO, gpu=st.sampled_from(["a100", "half"]), count=st.integers(1, 2))
     def a_user_asks(self, user, gpu, count):
@@ -336,7 +336,7 @@ class Seam(RuleBasedStateMachine):
 
     @invariant()
     def a_grant_is_of_what_is_asked_now(self):
-        for lease in self.world.book:
+        for lease in self.world.registry:
             if lease.phase in HOLDING and lease.phase is not Phase.STOPPING:
                 assert len(lease.slots) == lease.request.count
                 assert {slot.share for slot in lease.slots} == {Fraction(1, 2 if lease.request.gpu == "half" else 1)}
@@ -350,14 +350,14 @@ class Seam(RuleBasedStateMachine):
         world = self.world
         world.late.mode, world.late.held_seconds = "well", None
         world.late.gate.set()
-        waiting = {lease.id for lease in world.book if lease.phase in WAITING}
+        waiting = {lease.id for lease in world.registry if lease.phase in WAITING}
         for _ in range(20):
             self.time_passes(301)
-            for lease in world.book:
+            for lease in world.registry:
                 if lease.phase not in WAITING:
                     waiting.discard(lease.id)
                     self.a_start_ends(lease.user, "failed")
-        assert not waiting & {lease.id for lease in world.book}
+        assert not waiting & {lease.id for lease in world.registry}
         self.run(world.parts.allocator.syncs.close)
         world.crash()
         self.loop.close()

@@ -8,10 +8,10 @@ from lease_builders import A100, GIB, T4, a_lease, a_request, slots
 
 from gpuspawner.backends.base import Running
 from gpuspawner.core.gpus.fleet import DeviceClaim, Group, Slot
-from gpuspawner.core.gpus.placement import also_given
+from gpuspawner.core.gpus.placement import interchangeable_kinds
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.rules import Limit, Quota, Rate, What, Whom
-from gpuspawner.service.leases.seating import corrected, seated
+from gpuspawner.core.rules import Limit, LimitedResource, Quota, QuotaScope, Rate
+from gpuspawner.service.engine.observed_state import assign_slots, corrected_leases
 
 
 def claimed(kind, **changes):
@@ -21,7 +21,7 @@ def claimed(kind, **changes):
 
 OWN, OTHER = claimed(A100), claimed(T4, memory_bytes=80 * GIB)
 LEASE = a_lease(request=a_request(substitutes=("t4",)))
-OF_T4 = Quota("few", Whom.EVERYBODY, limits=(Limit(What.KIND, "t4", hard=Fraction(1)),))
+OF_T4 = Quota("few", QuotaScope.EVERYBODY, limits=(Limit(LimitedResource.KIND, "t4", hard=Fraction(1)),))
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ OF_T4 = Quota("few", Whom.EVERYBODY, limits=(Limit(What.KIND, "t4", hard=Fractio
 )
 def test_a_cluster_may_give_instead_what_the_user_takes_and_the_grant_has_room_for(own, other, lease, quotas, given):
     kinds = {"a100": own, "t4": other}
-    assert [kind.name for kind in also_given(lease, kinds, quotas)] == given
+    assert [kind.name for kind in interchangeable_kinds(lease, kinds, quotas)] == given
 
 
 GRANTED, GAVE = Group("one", OWN.resource), Group("two", OTHER.resource)
@@ -51,7 +51,7 @@ def followed(request, given=((GAVE, 1),), pools=POOLS, **changes):
     held = slots(GRANTED.gpu(0))
     lease = a_lease(phase=Phase.STARTING, held=held, request=request, rate=Rate(Fraction(1)), **changes)
     running = Running("one", lease.attempt, given=given)
-    return corrected(seated([running], [lease]), [lease], pools)
+    return corrected_leases(assign_slots([running], [lease]), [lease], pools)
 
 
 def test_a_lease_is_of_the_kind_that_was_given():

@@ -12,14 +12,14 @@ from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import Autoscale
 from gpuspawner.core.idle.policies import ActivityPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
 from gpuspawner.core.idle.verdicts import SampleKind, Streak, explain
-from gpuspawner.core.leases.endings import ENDINGS, Reason
+from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.outages import HUB, Outage
-from gpuspawner.core.queue.decisions import KeptFree
-from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.decisions import ReservedForOthers
+from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.quotas.usage import check_quotas
-from gpuspawner.core.rules import Limit, Quota, Rules, What, Whom
+from gpuspawner.core.rules import Limit, LimitedResource, Quota, QuotaScope, Rules
 from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.waiting.presenter import (
@@ -41,7 +41,7 @@ NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
 
 
 def test_before_start_the_place_is_the_one_that_it_would_give():
-    words = waits(Place(1, 1, None, None), a_request(), CATALOG, offer(), asked_for=False)
+    words = waits(QueuePosition(1, 1, None, None), a_request(), CATALOG, offer(), asked_for=False)
     assert words == (
         "All 4 A100 80 GB are in use. You would be 1st in line; how long it takes is not known. "
         "Once you have pressed Start, you can close this page."
@@ -50,7 +50,7 @@ def test_before_start_the_place_is_the_one_that_it_would_give():
 
 def test_a_quota_of_the_cluster_that_is_waited_for_is_named():
     short = "The cluster's quota team leaves 1 GiB memory of 64 GiB memory, and this needs 8 GiB memory."
-    words = waits(Place(2, 3, None, None), a_request(), CATALOG, offer(free=3), short)
+    words = waits(QueuePosition(2, 3, None, None), a_request(), CATALOG, offer(free=3), short)
     assert words == (
         f"{short} You are 2nd in line; it starts by itself as soon as it can. "
         "You can close this page; your place stays."
@@ -88,7 +88,7 @@ def offer(free=0, total=4, kind="a100", *, simulated=False, away=0):
 )
 def test_gpus_that_nobody_uses_are_not_said_to_be_in_use(offered, autoscale, begin):
     kinds = {**CATALOG.gpus, "a100": replace(CATALOG.gpus["a100"], autoscale=autoscale)}
-    words = waits(Place(1, 1, None, None), a_request(), replace(CATALOG, gpus=kinds), offered)
+    words = waits(QueuePosition(1, 1, None, None), a_request(), replace(CATALOG, gpus=kinds), offered)
     assert words.startswith(f"{begin}. You are 1st in line; ")
 
 
@@ -168,7 +168,7 @@ def test_when_idleness_ends_it_is_said_before_it_starts(request_, policy, senten
     [
         (
             a_request(),
-            Place(2, 2, 1500.0, 1500.0),
+            QueuePosition(2, 2, 1500.0, 1500.0),
             offer(),
             (
                 "All 4 A100 80 GB are in use. You are 2nd in line; about 25 min, less if a workspace ends early, "
@@ -177,7 +177,7 @@ def test_when_idleness_ends_it_is_said_before_it_starts(request_, policy, senten
         ),
         (
             a_request(count=4),
-            Place(1, 1, 2400.0, 1200.0),
+            QueuePosition(1, 1, 2400.0, 1200.0),
             offer(free=2),
             (
                 "2 of 4 A100 80 GB are free, and you ask for 4. You are 1st in line; about 20 min, 40 min "
@@ -187,7 +187,7 @@ def test_when_idleness_ends_it_is_said_before_it_starts(request_, policy, senten
         ),
         (
             a_request(),
-            Place(1, 1, None, None),
+            QueuePosition(1, 1, None, None),
             offer(simulated=True),
             (
                 "All 4 simulated A100 80 GB are in use. You are 1st in line; how long it takes is not known. "
@@ -196,7 +196,7 @@ def test_when_idleness_ends_it_is_said_before_it_starts(request_, policy, senten
         ),
         (
             a_request(),
-            Place(11, 12, None, None),
+            QueuePosition(11, 12, None, None),
             offer(),
             (
                 "All 4 A100 80 GB are in use. You are 11th in line; how long it takes is not known. "
@@ -205,19 +205,19 @@ def test_when_idleness_ends_it_is_said_before_it_starts(request_, policy, senten
         ),
         (
             a_request(),
-            Place(1, 1, None, None),
+            QueuePosition(1, 1, None, None),
             offer(free=None, total=None),
             "The A100 80 GB can't be counted at this moment. You are 1st in line; your place stays.",
         ),
         (
             a_request(gpu="gone"),
-            Place(1, 1, None, None),
+            QueuePosition(1, 1, None, None),
             None,
             "The gone can't be counted at this moment. You are 1st in line; your place stays.",
         ),
         (
             a_request(gpu=None),
-            Place(3, 3, 0.0, 0.0),
+            QueuePosition(3, 3, 0.0, 0.0),
             None,
             "Many workspaces start at this moment. You are 3rd in line; it starts by itself.",
         ),
@@ -228,7 +228,9 @@ def test_sentence_2_a_place_in_the_queue(request_, place, offered, sentence):
 
 
 def test_sentence_4_a_hard_quota():
-    rules = Rules(quotas=(Quota("each", Whom.EACH_USER, limits=(Limit(What.GPUS, hard=Fraction(4)),)),))
+    rules = Rules(
+        quotas=(Quota("each", QuotaScope.EACH_USER, limits=(Limit(LimitedResource.GPUS, hard=Fraction(4)),)),)
+    )
     held = a_lease("held", Phase.RUNNING, request=a_request(count=2))
     seen = Snapshot(NOW, KINDS, (held,), rules=rules)
     with pytest.raises(RequestRefused) as refused:
@@ -319,7 +321,7 @@ MORE = "more if somebody extends or goes first"
     ],
 )
 def test_a_wait_is_rounded_to_what_can_be_known(place, words):
-    assert wait_range(Place(1, 1, *place)) == words
+    assert wait_range(QueuePosition(1, 1, *place)) == words
 
 
 @pytest.mark.parametrize(
@@ -351,13 +353,13 @@ def test_every_phase_and_every_reason_has_words():
         Phase.RUNNING: "Running without a GPU",
     }.items():
         assert phase_words(a_lease(phase=phase, request=without), CATALOG) == told
-    assert set(ENDINGS) == set(Reason)
+    assert set(EXIT_KINDS) == set(ExitReason)
     assert gpus_asked(a_request(gpu=None), CATALOG) == "no GPU"
 
 
 async def test_a_place_that_backs_off_or_whose_hub_is_away_says_so(world):
     parked = a_lease(phase=Phase.PARKED, not_before=world.clock.now() + 60)
-    await world.book.save(parked)
+    await world.registry.save(parked)
     world.allocator.observed.hub_answers = True
     assert "tried again in 1 min" in lease_view(world.parts, parked)["queue"]["sentence"]
     waiting = replace(parked, not_before=0.0)
@@ -370,14 +372,14 @@ async def test_a_place_that_backs_off_or_whose_hub_is_away_says_so(world):
     ("kept", "words"),
     [
         (
-            KeptFree(2, 4, NOON + 3600 + 180),
+            ReservedForOthers(2, 4, NOON + 3600 + 180),
             "kept for the 4 GPUs that go first; a workspace that ends before {} may start now: shorten yours to 1 h",
         ),
         (
-            KeptFree(1, 1, NOON + 1200),
+            ReservedForOthers(1, 1, NOON + 1200),
             "kept for the GPU that goes first; a workspace that ends before {} may start now",
         ),
-        (KeptFree(2, 4, None), "kept for the 4 GPUs that go first, and it is not known when these start"),
+        (ReservedForOthers(2, 4, None), "kept for the 4 GPUs that go first, and it is not known when these start"),
         (None, ""),
     ],
 )
@@ -386,7 +388,7 @@ def test_why_free_gpus_are_not_given_and_what_would_start_now_is_said(kept, word
     found = kept_free_words(kept, a_request(), CATALOG, NOON)
     assert found.replace(", and none of this template is that short", "") == words.format(until)
     sentence = waits(
-        Place(2, 2, 2400.0, 1200.0), a_request(), CATALOG, offer(free=2), kept=found, reach="A message comes."
+        QueuePosition(2, 2, 2400.0, 1200.0), a_request(), CATALOG, offer(free=2), kept=found, reach="A message comes."
     )
     assert sentence.startswith(f"2 of 4 A100 80 GB are free{', ' if words else ''}{found}. You are 2nd in line; ")
     assert sentence.endswith("You can close this page; your place stays. A message comes.")

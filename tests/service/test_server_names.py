@@ -47,4 +47,4 @@ def test_every_entry_refuses_a_name_that_the_hub_would_not_take(world, path):
     assert refused.status_code == 400
     assert words.startswith("Name: 'weird name!' asked; allowed: at most 30 lower-case letters, digits and ")
     assert words.endswith("a letter first, no hyphen last. Choose another name, or leave it out.")
-    assert list(world.parts.book) == []
+    assert list(world.parts.registry) == []

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from service_world import Killed, Life, World
 
 from gpuspawner.core.errors import Conflict, Gone, GpuspawnerError, RequestRefused
-from gpuspawner.core.leases.endings import End, Reason
+from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import UP, WAITING, Phase
 
 USERS = ["alice", "bob", "carol"]
@@ -244,12 +244,12 @@ class Service(RuleBasedStateMachine):
 
     @rule(user=WHO, action=st.sampled_from(["keep", "extend", "stop"]))
     def a_user_acts(self, user, action):
-        lease = self.world.book.of_key(self.world.key(user))
+        lease = self.world.registry.of_key(self.world.key(user))
         if lease is None:
             return
         with contextlib.suppress(Conflict):
             if action == "stop":
-                self.run(self.marked(lease, End(Reason.STOPPED, user, "enough")))
+                self.run(self.marked(lease, Exit(ExitReason.STOPPED, user, "enough")))
             else:
                 self.run(getattr(self.world.parts.lifecycle, action)(lease, user))
 
@@ -264,9 +264,9 @@ class Service(RuleBasedStateMachine):
 
     @rule()
     def the_service_is_killed_between_steps(self):
-        before = {lease.id: lease for lease in self.world.book}
+        before = {lease.id: lease for lease in self.world.registry}
         self.world.boot()
-        for lease in self.world.book:
+        for lease in self.world.registry:
             was = before.pop(lease.id)
             phase = Phase.PARKED if was.phase is Phase.QUEUED else was.phase  # until its waiter is heard again
             assert (lease.phase, lease.slots, lease.asked_at, lease.deadline_at, lease.attempt) == (
@@ -300,11 +300,11 @@ class Service(RuleBasedStateMachine):
             self.check_end(ended)
         self.known = set(live)
         assert len({lease.key for lease in live.values()}) == len(live)
-        assert {x.id: x.phase for x in self.world.book} == {x.id: x.phase for x in live.values()}
+        assert {x.id: x.phase for x in self.world.registry} == {x.id: x.phase for x in live.values()}
 
     @invariant()
     def promise_6_a_place_is_lost_only_to_a_larger_request(self):
-        now = {x.id: (x.asked_at, x.request) for x in self.world.book}
+        now = {x.id: (x.asked_at, x.request) for x in self.world.registry}
         for lease_id, (asked_at, request) in now.items():
             if lease_id in self.asked and request.keeps_place_of(self.asked[lease_id][1]):
                 assert asked_at == self.asked[lease_id][0]
@@ -312,7 +312,7 @@ class Service(RuleBasedStateMachine):
 
     @invariant()
     def a_running_workspace_has_a_deadline_and_its_gpus(self):
-        for lease in self.world.book:
+        for lease in self.world.registry:
             if lease.phase in UP and not lease.adopted:
                 assert lease.deadline_at is not None
             if lease.phase in UP:
@@ -320,7 +320,7 @@ class Service(RuleBasedStateMachine):
 
     def check_end(self, lease):
         """Promises 4 and 5, of a workspace that was stopped for idleness."""
-        if lease.reason is not Reason.IDLE:
+        if lease.reason is not ExitReason.IDLE:
             return
         audit = self.world.parts.store.audit_log.latest(lease.id)
         stopped = next(x.at for x in audit if x.event.action == "stop")
@@ -343,10 +343,10 @@ class Service(RuleBasedStateMachine):
                 server = world.hub.listed.get((user, ""))
                 if server is not None and server.ready:
                     self.a_user_stops_in_the_hub(user)
-            if not (list(world.book) or world.hub.listed or world.backend.running):
+            if not (list(world.registry) or world.hub.listed or world.backend.running):
                 break
             if world.parts.reconciler.orphans.alert:  # so many are left to the administrator, who ends them
-                for lease_id in {lease_id for lease_id, _ in world.backend.running} - {x.id for x in world.book}:
+                for lease_id in {lease_id for lease_id, _ in world.backend.running} - {x.id for x in world.registry}:
                     world.backend.vanish(lease_id)
             self.the_hub_s_starts_go_on(creates=True)
             for user in USERS:
@@ -357,7 +357,7 @@ class Service(RuleBasedStateMachine):
                 self.a_server_answers(user)
             self.promise_1_no_gpu_is_used_beyond_its_whole()
             self.run(world.go_on(20, step=10))
-        left = {lease.user: lease.phase for lease in world.book}
+        left = {lease.user: lease.phase for lease in world.registry}
         still = (left, list(world.hub.listed), list(world.backend.running))
         assert still == ({}, [], []), still
         self.run(world.round())

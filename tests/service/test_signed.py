@@ -6,7 +6,14 @@ import pytest
 import requests
 from page_world import PREFIX, spawner
 
-from gpuspawner.core.authentication import NONCE, TIME, WINDOW_SECONDS, Asked, new_nonce, request_headers
+from gpuspawner.core.authentication import (
+    NONCE_HEADER,
+    TIME_HEADER,
+    WINDOW_SECONDS,
+    RequestTarget,
+    new_nonce,
+    request_headers,
+)
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.service.api.signed import REPLAYED, SignedRequests
 from gpuspawner.spawner.client import LeaseClient
@@ -27,7 +34,7 @@ def send(world, headers):
 
 def signed(world, ahead_seconds=0.0):
     at = world.clock.wall() + ahead_seconds
-    return request_headers(world.parts.secret, new_nonce(), at, Asked("POST", TARGET), BODY)
+    return request_headers(world.parts.secret, new_nonce(), at, RequestTarget("POST", TARGET), BODY)
 
 
 def test_a_call_that_was_served_is_not_served_again(web_world):
@@ -48,7 +55,7 @@ def test_a_call_that_was_recorded_is_too_old_once_its_nonce_is_forgotten(web_wor
     assert len(web_world.parts.signed_requests._expires_at) < 5
 
 
-@pytest.mark.parametrize("name", [NONCE, TIME])
+@pytest.mark.parametrize("name", [NONCE_HEADER, TIME_HEADER])
 def test_neither_nonce_nor_time_of_a_recorded_call_can_be_changed(web_world, name):
     other = signed(web_world, 5)[name]
     assert send(web_world, {**signed(web_world), name: other})[0] == 403
@@ -73,4 +80,4 @@ async def test_clocks_that_differ_by_less_than_the_window_are_no_hindrance(web_w
 
 
 def test_a_call_without_a_time_is_refused():
-    assert "does not say when" in SignedRequests().refuse({NONCE: "x", TIME: ""}, 0.0)
+    assert "does not say when" in SignedRequests().refuse({NONCE_HEADER: "x", TIME_HEADER: ""}, 0.0)

@@ -9,9 +9,9 @@ from service_world import POLICY, a_catalog
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.observe.hub import _server
+from gpuspawner.service.engine.hub import _server
 from gpuspawner.service.store.recordings import not_recorded, recorded
 from gpuspawner.service.workspaces.presenter import lease_view
 from gpuspawner.service.workspaces.records import reading_view
@@ -63,7 +63,7 @@ async def test_a_busy_kernel_holds_an_idle_gpu_for_its_budget_and_is_named(make_
     assert idle["because"].endswith("kernel train.ipynb busy (no longer counts)"), "spent, and said so"
     assert idle["idle_seconds"] == 120.0
     await world.go_on(10 * 60)
-    assert world.now_of(lease).reason is Reason.IDLE
+    assert world.now_of(lease).reason is ExitReason.IDLE
 
 
 async def test_it_is_kept_with_the_readings_of_an_end_and_judged_again_from_them(make_world):
@@ -72,7 +72,7 @@ async def test_it_is_kept_with_the_readings_of_an_end_and_judged_again_from_them
     workspace = Workspace(world, lease)
     workspace.busy = "train.ipynb"
     await world.go_on(30 * 60)
-    assert world.now_of(lease).reason is Reason.IDLE
+    assert world.now_of(lease).reason is ExitReason.IDLE
     rows = world.parts.store.readings.of_lease(lease.id)
     assert all(row.kept for row in rows)
     assert rows[0].soft == {"kernel": {"active": True, "words": "kernel train.ipynb busy"}}
@@ -92,7 +92,7 @@ async def test_kernels_that_cannot_be_read_are_unknown_only_while_they_count(mak
         words = view(world, lease)["idle"]["words"]
         assert "the state of its kernels can't be read (no Jupyter server with gpuspawner's extension" in words
     await world.go_on(seconds_held + 4 * 60)
-    assert world.now_of(lease).reason is Reason.IDLE
+    assert world.now_of(lease).reason is ExitReason.IDLE
 
 
 async def test_a_workspace_without_a_gpu_is_stopped_after_time_without_activity_and_is_told_first(make_world):
@@ -107,7 +107,7 @@ async def test_a_workspace_without_a_gpu_is_stopped_after_time_without_activity_
     assert seen["warning"]["actions"] == ["keep"]
     await world.go_on(4 * 60)
     ended = world.now_of(lease)
-    assert ended.reason is Reason.IDLE
+    assert ended.reason is ExitReason.IDLE
     assert "no activity at the hub for" in ended.message
     rows = world.parts.store.readings.of_lease(lease.id)
     assert {(row.gpu, row.kept) for row in rows} == {("", True)}
@@ -162,7 +162,7 @@ async def test_a_server_that_ran_before_gpuspawner_did_is_not_judged(make_world)
     world = make_world(policy=ACTIVITY)
     world.hub.put("carol", ready=True)
     await world.round()
-    (lease,) = list(world.book)
+    (lease,) = list(world.registry)
     await world.go_on(60 * 60)
     assert world.now_of(lease).phase is Phase.RUNNING
     assert view(world, lease)["idle"] is None
@@ -186,7 +186,7 @@ async def test_a_restart_keeps_the_countdown_of_a_workspace_without_a_gpu(make_w
     world.boot()
     await asyncio.sleep(0)
     await world.go_on(5 * 60)
-    assert world.now_of(lease).reason is Reason.IDLE
+    assert world.now_of(lease).reason is ExitReason.IDLE
 
 
 async def test_a_wall_clock_that_went_back_makes_no_use_at_the_hub_unseen(make_world):

@@ -12,9 +12,9 @@ from lease_builders import a_lease
 from store_builders import FULL_LEASE, NOW, line, reading
 
 from gpuspawner.core.errors import Superseded, Unavailable
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Owner, Phase
-from gpuspawner.service.leases.book import Book
+from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.store import Store
 from gpuspawner.service.store.databases import PATIENCE_SECONDS
 
@@ -103,13 +103,13 @@ LOCKED = r"database is locked|Another service is writing"
 
 
 async def test_a_locked_database_is_unavailable_and_nothing_is_remembered(store, database):
-    book = Book(store)
-    await book.save(a_lease())
+    registry = LeaseRegistry(store)
+    await registry.save(a_lease())
     with database.connected(), pytest.raises(Unavailable, match=LOCKED):
-        await book.save(replace(a_lease(), phase=Phase.PARKED), audit=[line()])
-    assert book.get("one") == a_lease()
+        await registry.save(replace(a_lease(), phase=Phase.PARKED), audit=[line()])
+    assert registry.get("one") == a_lease()
     assert store.leases.get("one") == a_lease()
-    await book.save(replace(a_lease(), phase=Phase.PARKED))
+    await registry.save(replace(a_lease(), phase=Phase.PARKED))
     assert store.leases.get("one").phase is Phase.PARKED
 
 
@@ -215,7 +215,12 @@ def test_texts_are_kept_and_ordered_alike_however_long_and_in_whatever_language(
 
 
 def test_what_ended_is_sorted_by_user_reason_and_end(store):
-    ends = [("bob", Reason.IDLE, 3), ("anna", Reason.STOPPED, 1), ("bob", Reason.EXPIRED, 2), ("anna", Reason.IDLE, 4)]
+    ends = [
+        ("bob", ExitReason.IDLE, 3),
+        ("anna", ExitReason.STOPPED, 1),
+        ("bob", ExitReason.EXPIRED, 2),
+        ("anna", ExitReason.IDLE, 4),
+    ]
     store.save(
         [
             a_lease(f"{at}", Phase.ENDED, user=user, reason=reason, ended_by="x", ended_at=NOW + at)

@@ -9,11 +9,12 @@ import sqlalchemy as sa
 from lease_builders import a_lease
 from store_builders import FULL_LEASE, NOW
 
-from gpuspawner.core.administration import Measure, Message, Restriction, Whom
+from gpuspawner.core.administration import Announcement, AnnouncementAudience, Restriction, RestrictionKind
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.events import Stopped
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.leases.book import Book
+from gpuspawner.core.outages import DATABASE
+from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.store import AuditLine, Store
 from gpuspawner.service.store.audit_log import AuditFilter
 from gpuspawner.service.store.personal import Preset
@@ -35,14 +36,14 @@ def store(path):
 
 
 async def test_a_full_disk_is_unavailable_and_nothing_is_remembered(store):
-    book = Book(store)
-    await book.save(a_lease())
+    registry = LeaseRegistry(store)
+    await registry.save(a_lease())
     with store._engine.connect() as connection:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
         connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
     with pytest.raises(Unavailable, match="full"):
-        await book.save(replace(a_lease(), options={"much": "x" * 100_000}))
-    assert book.get("one") == a_lease()
+        await registry.save(replace(a_lease(), options={"much": "x" * 100_000}))
+    assert registry.get("one") == a_lease()
     assert store.leases.get("one") == a_lease()
 
 
@@ -135,8 +136,10 @@ def test_a_damaged_preset_announcement_or_restriction_that_is_over_holds_up_nobo
     owner = FULL_LEASE.key.owner
     for name in ("whole", "damaged"):
         store.presets.save(owner, Preset(name, {"gpu": "a100"}, NOW), 9)
-        store.announcements.save(Message(name, Whom.ALL, "", frozenset(), "Hello", "root", NOW, NOW + 9), [])
-        store.restrictions.save([Restriction(name, Measure.PAUSE, "a100", "x", "root", NOW, lifted_at=NOW + 1)])
+        store.announcements.save(
+            Announcement(name, AnnouncementAudience.ALL, "", frozenset(), "Hello", "root", NOW, NOW + 9), []
+        )
+        store.restrictions.save([Restriction(name, RestrictionKind.PAUSE, "a100", "x", "root", NOW, lifted_at=NOW + 1)])
     with sqlite3.connect(path) as raw:
         for table, column, key in (
             ("presets", "options", "name"),
@@ -154,3 +157,38 @@ def test_a_damaged_preset_announcement_or_restriction_that_is_over_holds_up_nobo
         raw.execute("UPDATE restrictions SET lifted_at = NULL WHERE id = 'damaged'")
     with pytest.raises(Unavailable, match="The store holds what can't be read"):
         store.restrictions.in_force(NOW + 2)
+
+
+async def test_a_file_that_vanishes_is_an_outage_until_it_is_back(store, path, tmp_path, caplog):
+    registry = LeaseRegistry(store)
+    await registry.save(a_lease())
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    for file in tmp_path.glob("service.sqlite*"):
+        file.rename(gone / file.name)
+    for step in (store.try_to_write, store.leases.live, store.check_epoch):
+        store._written_at = 0.0
+        with pytest.raises(Unavailable, match=r"its file .*/service.sqlite is gone: No such file or directory"):
+            step()
+    with pytest.raises(Unavailable):
+        await registry.save(replace(a_lease(), options={"much": "x"}))
+    assert store.outage.part == DATABASE
+    assert caplog.text.count("is gone") == 1
+    for file in gone.iterdir():
+        file.rename(tmp_path / file.name)
+    await registry.save(replace(a_lease(), options={"much": "y"}))
+    assert (store.outage, store.leases.get("one").options) == (None, {"much": "y"})
+
+
+async def test_an_older_file_in_the_place_of_the_store_is_not_served_from(store, path):
+    await LeaseRegistry(store).save(a_lease())
+    with sqlite3.connect(path) as now, sqlite3.connect(path.with_suffix(".copy")) as copy:
+        now.backup(copy)
+    await LeaseRegistry(store).save(replace(a_lease("two")))
+    for file in path.parent.glob("service.sqlite*"):
+        file.unlink()
+    path.with_suffix(".copy").rename(path)
+    with pytest.raises(Unavailable, match="is another one by now"):
+        store.check_epoch()
+    with pytest.raises(Unavailable, match="The database is older than what this service wrote"):
+        store.check_epoch()

@@ -10,10 +10,10 @@ from gpuspawner.backends.fake import fake_gpus
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Slot
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.engine.hub import GROUPS_KNOWN_SECONDS
 from gpuspawner.service.notifications.messages import message_of
-from gpuspawner.service.observe.members import STANDS_SECONDS
 
 CATALOG = {
     **PLAIN,
@@ -88,7 +88,7 @@ def test_a_change_in_the_hub_holds_for_the_next_request(world):
     acquire(world, status=400, template="node")
     world.groups["alice"] = {"leads"}
     assert acquire(world, template="node")["lease"]["request"]["template"] == "node", "at once"
-    world.clock.at += STANDS_SECONDS
+    world.clock.at += GROUPS_KNOWN_SECONDS
     check(world, template="node")
 
 
@@ -96,7 +96,7 @@ def test_while_the_hub_does_not_say_who_is_in_which_group_nothing_is_guessed(wor
     check(world)
     world.created["alice"] = "error"
     assert "hub" in acquire(world, status=503)["error"]["message"]
-    world.clock.at += STANDS_SECONDS
+    world.clock.at += GROUPS_KNOWN_SECONDS
     check(world, status=503)
     shown = [offer["kind"] for offer in api(world, "alice", "offers").json()["offers"]]
     assert shown == ["a100", "t4", "h100"], "what everybody may have is shown"
@@ -126,7 +126,7 @@ def test_the_team_is_the_one_that_is_named_else_the_last_one_else_the_only_one(w
     assert root["teams"] == [{"name": "vision", "title": "Vision lab"}, {"name": "speech", "title": "speech"}]
     assert root["team"] == "speech"
     world.groups["bob"] = {"vision", "other"}
-    world.clock.at += STANDS_SECONDS
+    world.clock.at += GROUPS_KNOWN_SECONDS
     assert check(world, "bob", server="two")["team"] == "vision", "the last one is not theirs any more"
     assert check(world, "admin")["team"] is None, "who is in no team is charged to none"
 
@@ -152,7 +152,7 @@ def test_a_membership_that_is_lost_while_waiting_ends_the_request_when_it_comes_
         answer = spawner(world, f"leases/{name}/acknowledge?attempt={attempt}").json()
     assert answer["error"]["message"].startswith(f"You are no longer in {group}.")
     ended = world.lease(name)
-    assert (ended.phase, ended.reason, ended.seen_by_user) == (Phase.ENDED, Reason.NOT_ALLOWED, False)
+    assert (ended.phase, ended.reason, ended.seen_by_user) == (Phase.ENDED, ExitReason.NOT_ALLOWED, False)
     assert "no longer in" in Browser(world, "alice").home.text, "its user is told"
 
 
@@ -334,7 +334,7 @@ def test_what_a_cheaper_substitute_would_do_for_is_not_refused(make_web_world):
 def test_the_workspace_reads_which_gpu_it_got_and_which_was_asked_for(world):
     given = acquire(world, substitutes="h100")
     lease, attempt = given["lease"], given["attempt"]
-    world.call(world.parts.book.save, replace(world.lease(lease["id"]), given="h100"))
+    world.call(world.parts.registry.save, replace(world.lease(lease["id"]), given="h100"))
     answer = spawner(world, f"leases/{lease['id']}/acknowledge?attempt={attempt}").json()
     environment = answer["patch"]["environment"]
     assert (environment["GPUSPAWNER_GPU_KIND"], environment["GPUSPAWNER_GPU_ASKED"]) == ("h100", "a100")

@@ -9,7 +9,7 @@ from service_world import a_catalog
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.core.gpus.fleet import Autoscale, DeviceClaim, Fleet, Gpu, GpuKind, Group
 from gpuspawner.service.app import Options, Service
-from gpuspawner.service.observe.unmatched import unmatched, unmeasured
+from gpuspawner.service.engine.gpu_states import find_unmatched_kinds, find_unmeasured_kinds
 from gpuspawner.service.settings import Settings
 
 A100 = GpuKind("a100", "A100", 80, match="*A100*")
@@ -32,7 +32,7 @@ def gpus(pool, model, count=2, note=""):
     ],
 )
 def test_a_kind_without_a_gpu_is_told_with_what_was_seen_and_what_to_write(seen, told):
-    sentences = unmatched([A100, HALF], Fleet(seen, complete=True))
+    sentences = find_unmatched_kinds([A100, HALF], Fleet(seen, complete=True))
     assert len(sentences) == bool(told)
     if told:
         assert sentences[0].startswith("No GPU matches the kind a100 (match: *A100*). ")
@@ -40,16 +40,16 @@ def test_a_kind_without_a_gpu_is_told_with_what_was_seen_and_what_to_write(seen,
 
 
 def test_nothing_is_told_before_all_is_seen_nor_of_nodes_that_are_started_when_needed():
-    assert unmatched([A100], Fleet()) == ()
+    assert find_unmatched_kinds([A100], Fleet()) == ()
     coming = replace(A100, autoscale=Autoscale(8, 8, 300.0))
-    assert unmatched([coming], Fleet((), complete=True)) == ()
+    assert find_unmatched_kinds([coming], Fleet((), complete=True)) == ()
 
 
 def test_gpus_of_vendors_that_are_not_known_are_told():
     kinds = [A100, GpuKind("mi300", "MI300", 192, match="*MI300*"), GpuKind("max", "Max", 48)]
     resources = {"a100": "nvidia.com/gpu", "mi300": "amd.com/gpu", "max": "example.com/other"}
     fleet = Fleet(tuple(Gpu(name, name, "n", 0, name, 1, group=Group("n", r)) for name, r in resources.items()))
-    (told,) = unmeasured(kinds, fleet)
+    (told,) = find_unmeasured_kinds(kinds, fleet)
     assert told.startswith("GPUs of the kind max: Whose GPUs example.com/other counts is not known")
 
 
@@ -80,7 +80,7 @@ async def test_the_service_logs_it_once_at_its_first_complete_view(tmp_path, mon
 def test_a_kind_that_no_device_serves_is_told_with_its_class_and_selectors():
     claim = DeviceClaim("gpu.nvidia.com", ("device.driver == 'gpu.nvidia.com'",))
     kind = GpuKind("h100", "H100", 80 * 2**30, resource=claim.counted_as("h100"), claim=claim)
-    (sentence,) = unmatched([kind], Fleet(complete=True))
+    (sentence,) = find_unmatched_kinds([kind], Fleet(complete=True))
     assert sentence.startswith(
         "No GPU matches the kind h100 (no device of a ResourceSlice meets the class gpu.nvidia.com and "
         "device.driver == 'gpu.nvidia.com'). "

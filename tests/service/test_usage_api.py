@@ -9,9 +9,9 @@ from page_world import CATALOG, NOW, api, running
 from gpuspawner.catalog import load_catalog
 from gpuspawner.cli.main import main
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.leases import endings
-from gpuspawner.core.leases.lease import end
-from gpuspawner.core.quotas.budgets import Asker
+from gpuspawner.core.leases import exits
+from gpuspawner.core.leases.transitions import end
+from gpuspawner.core.quotas.limits import Requester
 from gpuspawner.core.rules import LatestEnd, Rate
 
 HOUR = 3600.0
@@ -37,7 +37,7 @@ def runs(world, lease_id="runs", user="alice", minutes=60, **changes):
 
 def ended(world, lease_id="ended", user="alice", minutes=120, **changes):
     lease = runs(world, lease_id, user, minutes, **changes)
-    world.call(world.parts.allocator.finish, lease, endings.stopped_by(user, "a test"))
+    world.call(world.parts.allocator.finish, lease, exits.stopped_by(user, "a test"))
     world.save(end(world.lease(lease_id), NOW))
 
 
@@ -131,9 +131,9 @@ def test_a_workspace_that_ends_while_its_use_is_read_counts_once(world, monkeypa
 
     async def read_after_the_end(step, *arguments):
         if step == world.parts.store.ledger.sums:
-            lease = world.parts.book.get("runs")
-            world.parts.allocator.finish(lease, endings.stopped_by("alice", "a test"))
-            await world.parts.book.save(end(world.parts.book.get("runs"), NOW))
+            lease = world.parts.registry.get("runs")
+            world.parts.allocator.finish(lease, exits.stopped_by("alice", "a test"))
+            await world.parts.registry.save(end(world.parts.registry.get("runs"), NOW))
         return await read(step, *arguments)
 
     monkeypatch.setattr(world.parts.store, "read", read_after_the_end)
@@ -287,9 +287,11 @@ def test_a_correction_is_a_line_of_its_own(world):
     assert (row["charged_gpu_hours"], row["credited_gpu_hours"], row["cost"]) == (7, 3, 25)
     line = world.call(world.parts.store.audit_log.latest)[1]
     assert (line.event.action, line.event.why) == ("usage corrected", "3 GPU h credited to alice: a broken image")
-    used = world.call(lambda: world.parts.allocator.bounds.balances().of(Asker("alice", "alice born")))[0].used
+    used = world.call(lambda: world.parts.allocator.bounds.balances().of(Requester("alice", "alice born")))[0].used
     world.call(world.parts.allocator.accounting.load)
-    assert world.call(lambda: world.parts.allocator.bounds.balances().of(Asker("alice", "alice born")))[0].used == used
+    assert (
+        world.call(lambda: world.parts.allocator.bounds.balances().of(Requester("alice", "alice born")))[0].used == used
+    )
     assert "a user of the hub" in refused(world, "usage/corrections", team="vision", amount="1 h", why="x")
     assert "is no use" in refused(world, "usage/corrections", user="alice", amount="4 GPUs", why="x")
 
@@ -329,37 +331,41 @@ def test_the_command_line_says_the_same(world, cli):
 
 
 def test_grants_are_given_listed_and_taken_back(world, cli):
-    code, out, _ = cli("admin", "grant", "alice", "4 GPUs", "--until", "Friday", "--why", "a paper")
+    code, out, _ = cli("admin", "grant", "alice", "4 GPUs", "--until", "Friday", "--reason", "a paper")
     (made,) = ask(world, "quota-grants", "admin")["grants"]
     assert (code, out) == (0, f"4 GPUs more for alice until Sat 16 Jan 00:00 (grant {made['id'][:8]}): in force.\n")
-    code, out, _ = cli("admin", "grant", "--team", "vision", "+20 h", "--until", "this month", "--why", "y", "--json")
+    code, out, _ = cli(
+        "admin", "grant", "--team", "vision", "+20 h", "--until", "this month", "--reason", "y", "--json"
+    )
     assert (code, json.loads(out)["team"], json.loads(out)["amount"]) == (0, "vision", 20)
     code, out, _ = cli("admin", "grant", "--list")
     assert (code, len(out.splitlines()), out.splitlines()[0].split()[0]) == (0, 3, "ID")
     assert json.loads(cli("admin", "grant", "--list", "--json")[1]) == ask(world, "quota-grants", "admin")
-    code, out, _ = cli("admin", "grant", "--take-back", made["id"][:8], "--why", "done")
+    code, out, _ = cli("admin", "grant", "--take-back", made["id"][:8], "--reason", "done")
     assert (code, out.rstrip().rpartition(": ")[2]) == (0, "taken back.")
-    assert cli("admin", "grant", "--take-back", made["id"][:8], "--why", "done")[0] == 2
-    code, _, err = cli("admin", "grant", "--take-back", "zzz", "--why", "done")
+    assert cli("admin", "grant", "--take-back", made["id"][:8], "--reason", "done")[0] == 2
+    code, _, err = cli("admin", "grant", "--take-back", "zzz", "--reason", "done")
     assert (code, err) == (2, "No grant has an ID that begins with 'zzz'. See gpuspawner admin grant --list.\n")
     code, _, err = cli("admin", "grant", "alice", "4 GPUs", "--until", "Friday")
     assert (code, "Say why." in err) == (2, True)
-    code, _, err = cli("admin", "grant", "alice", "4 GPUs", "--until", "Friday", "--why", "x", name="bob")
+    code, _, err = cli("admin", "grant", "alice", "4 GPUs", "--until", "Friday", "--reason", "x", name="bob")
     assert (code, "Only administrators" in err) == (2, True)
-    code, out, _ = cli("admin", "correct", "alice", "-3 GPU h", "--why", "a broken image")
+    code, out, _ = cli("admin", "correct", "alice", "-3 GPU h", "--reason", "a broken image")
     assert (code, out) == (0, f"3 GPU h credited to alice.\n{COST_STAYS} {TEAM_STAYS}\n")
-    code, out, _ = cli("admin", "grant", "--everybody", "2 GPUs", "--until", "3d", "--why", "x")
+    code, out, _ = cli("admin", "grant", "--everybody", "2 GPUs", "--until", "3d", "--reason", "x")
     assert "No entry of quotas bounds this for everybody" in out
     assert "Granted: 20 GPU h more for team vision" in cli("quota", name="alice")[1]
 
 
 def test_what_is_taken_back_and_corrected_is_told_as_json_too(world, cli):
-    made = json.loads(cli("admin", "grant", "alice", "4 GPUs", "--until", "Friday", "--why", "a paper", "--json")[1])
-    code, out, _ = cli("admin", "grant", "--take-back", made["id"], "--why", "done", "--json")
+    made = json.loads(cli("admin", "grant", "alice", "4 GPUs", "--until", "Friday", "--reason", "a paper", "--json")[1])
+    code, out, _ = cli("admin", "grant", "--take-back", made["id"], "--reason", "done", "--json")
     told = json.loads(out)
     assert (code, told) == (0, ask(world, "quota-grants", "admin")["grants"][0])
     assert (told["state"], told["taken_back"]["by"], told["taken_back"]["why"]) == ("taken back", "admin", "done")
-    code, out, _ = cli("admin", "correct", "alice", "+10 cost", "--team", "vision", "--why", "ran elsewhere", "--json")
+    code, out, _ = cli(
+        "admin", "correct", "alice", "+10 cost", "--team", "vision", "--reason", "ran elsewhere", "--json"
+    )
     told = json.loads(out)
     assert (code, told["user"], told["team"], told["limit"], told["amount"]) == (0, "alice", "vision", "cost", 10)
 
@@ -381,7 +387,7 @@ def test_a_service_that_is_away_is_told(monkeypatch, capsys):
         ["quota"],
         ["usage"],
         ["admin", "grant", "--list"],
-        ["admin", "grant", "--take-back", "a", "--why", "x"],
+        ["admin", "grant", "--take-back", "a", "--reason", "x"],
     ):
         assert main([*command, "--url", "http://127.0.0.1:9/services/gpu"]) == 3
         assert "No GPU service answers" in capsys.readouterr()[1]

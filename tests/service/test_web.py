@@ -11,7 +11,7 @@ from page_world import NOW, Browser
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Group, Slot
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 
 
@@ -59,8 +59,8 @@ def test_a_home_is_whole_where_somebody_comes_while_another_page_reads_the_store
 
     async def slow(function, *arguments):
         found = await read(function, *arguments)
-        if function == store.leases.ended and world.parts.book.get("carols") is None:
-            await world.parts.book.save(page_world.waiting("carols", user="carol", asked_at=NOW - 10))
+        if function == store.leases.ended and world.parts.registry.get("carols") is None:
+            await world.parts.registry.save(page_world.waiting("carols", user="carol", asked_at=NOW - 10))
         return found
 
     world.call(monkeypatch.setattr, store, "read", slow)
@@ -149,7 +149,7 @@ def test_keep_extend_and_stop_by_form(world):
     assert world.lease("mine").deadline_at == before + 4 * 3600
     alice.submit("workspaces/mine/stop")
     lease = world.lease("mine")
-    assert (lease.phase, lease.reason, lease.ended_by) == (Phase.STOPPING, Reason.STOPPED, "alice")
+    assert (lease.phase, lease.reason, lease.ended_by) == (Phase.STOPPING, ExitReason.STOPPED, "alice")
     assert world.servers == {}
 
 
@@ -162,7 +162,7 @@ def test_a_workspace_on_a_gpu_that_failed_offers_to_move_it_with_one_click(world
     assert 'action="/services/gpu/workspaces/mine/move"' in text
     alice.submit("workspaces/mine/move")
     lease = world.lease("mine")
-    assert (lease.phase, lease.reason, lease.ended_by) == (Phase.STOPPING, Reason.MOVED, "alice")
+    assert (lease.phase, lease.reason, lease.ended_by) == (Phase.STOPPING, ExitReason.MOVED, "alice")
     assert "It was moved to other GPUs" in alice.look("workspaces/mine").text
     again = alice.submit("workspaces/mine/move")  # from another tab
     assert 'role="alert"' not in again.text
@@ -172,7 +172,7 @@ def test_a_workspace_on_a_gpu_that_failed_offers_to_move_it_with_one_click(world
 
 
 def test_a_move_of_what_stops_for_another_reason_says_that_it_stops(world):
-    stopping = {"phase": Phase.STOPPING, "reason": Reason.STOPPED, "ended_by": "alice", "message": "Stopped."}
+    stopping = {"phase": Phase.STOPPING, "reason": ExitReason.STOPPED, "ended_by": "alice", "message": "Stopped."}
     world.save(page_world.running("mine", unhealthy=("GPU-0",), **stopping))
     assert "This workspace is stopping already." in Browser(world, "alice").submit("workspaces/mine/move", 409).text
 
@@ -214,7 +214,7 @@ def test_a_waiting_workspace_shows_its_place_and_can_be_withdrawn(world):
     assert "Place 1 of 1" in text
     alice.submit("workspaces/mine/stop")
     lease = world.lease("mine")
-    assert (lease.phase, lease.reason) == (Phase.ENDED, Reason.CANCELLED)
+    assert (lease.phase, lease.reason) == (Phase.ENDED, ExitReason.CANCELLED)
     text = alice.look("workspaces/mine").text
     assert "Nothing: it had not started." in text
 
@@ -267,7 +267,7 @@ def test_the_page_of_an_end_leads_to_the_workspace_that_came_after_it(world, pha
     alice = Browser(world, "alice")
     world.save(page_world.running("other", server="other", gpus=(1,)))
     assert "Start again</a>" in alice.look("workspaces/gone").text
-    world.save(page_world.running("next", phase=phase, reason=None if words else Reason.STOPPED))
+    world.save(page_world.running("next", phase=phase, reason=None if words else ExitReason.STOPPED))
     text = alice.look("workspaces/gone").text
     assert (f'{words} <a href="/services/gpu/workspaces/next">Its page</a>' in text) == bool(words)
     assert ("Start again</a>" in text) == ("Both open the form" in text) == (not words)
@@ -276,7 +276,7 @@ def test_the_page_of_an_end_leads_to_the_workspace_that_came_after_it(world, pha
 
 def test_readings_thinned_since_are_not_drawn_as_gaps(world):
     at = NOW - 3 * 86400
-    lease = page_world.reclaimed("gone", at=at, reason=Reason.STOPPED, ended_by="alice", message="It was stopped.")
+    lease = page_world.reclaimed("gone", at=at, reason=ExitReason.STOPPED, ended_by="alice", message="It was stopped.")
     world.save(lease, page_world.reclaimed_audit(at), page_world.readings(lease, [1] * 10, until=at))
     text = Browser(world, "alice").look("workspaces/gone").text
     assert "only the highest of every ten minutes are kept" in text
@@ -361,7 +361,7 @@ def test_home_tells_of_each_stopped_server_and_how_to_start_it_again(world):
 
 @pytest.mark.parametrize(("name", "who"), [("alice", "You"), ("admin", "alice")])
 def test_what_its_user_restarted_was_not_stopped(world, name, who):
-    world.save(page_world.reclaimed("gone", reason=Reason.CHANGED, ended_by="alice"))
+    world.save(page_world.reclaimed("gone", reason=ExitReason.CHANGED, ended_by="alice"))
     text = Browser(world, name).look("workspaces/gone").text
     assert f"<h1>{who} restarted this workspace without a GPU" in text
     assert "Why it was stopped" not in text

@@ -5,26 +5,26 @@ import re
 from dataclasses import replace
 from datetime import datetime, timezone
 from fractions import Fraction
-from pathlib import Path
 
 import page_world
 import pytest
 import requests
+from harness import pages
 from page_world import NOW
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases import events
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.rules import Notice, Rate
-from gpuspawner.service.rules.accounts import STATES
-from gpuspawner.service.tell.metrics import people
-from gpuspawner.service.tell.metrics.collector import ServiceCollector
-from gpuspawner.service.tell.metrics.scraped import keep
+from gpuspawner.core.rules import EndNotice, Rate
+from gpuspawner.service.metrics import per_user as people
+from gpuspawner.service.metrics.api import keep
+from gpuspawner.service.metrics.collector import ServiceCollector
+from gpuspawner.service.rules.accounting import STATES
 
-OPERATING = (Path(__file__).parents[2] / "docs" / "operating.md").read_text()
+METRICS_PAGE = pages.page("reference/metrics")
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def test_the_document_tells_every_metric_with_its_labels_and_no_other(world):
     lease = page_world.running("idles", streak=page_world.idle_streak(12), sampled_at=NOW - 70)
     told = {
         name: set(re.split(r",\s*", labels)) - {""}
-        for row in re.findall(r"^\| (`gpuspawner_.*?) \|", OPERATING, re.MULTILINE)
+        for row in re.findall(r"^\| (`gpuspawner_.*?) \|", METRICS_PAGE, re.MULTILINE)
         for name, labels in re.findall(r"`(\w+)(?:\{(.*?)\})?`", row)
     }
     world.parts.allocator.accounting.user_gpu_seconds["alice", "a100", "active"] += 60
@@ -192,7 +192,7 @@ def test_counters_go_on_after_a_restart_and_never_fall_also_after_a_crash(make_w
     first.save(page_world.running("gone"))
     first.save(page_world.reclaimed("gone"))
     first.parts.sampler.counts["idle"] += 5
-    first.parts.book.start_times._waits.observe(7)
+    first.parts.registry.start_times._waits.observe(7)
     found = metrics(first, "admin")
     first.parts.sampler.counts["idle"] += 100  # counted, and nobody was told yet: the crash loses it
     next_one = page_world.World(tmp_path, monkeypatch)
@@ -230,9 +230,9 @@ def test_what_came_of_warnings_is_counted_by_reason(world):
     for lease in (kept, taken, gone):
         world.save(lease)
     world.save(replace(kept, phase=Phase.RUNNING, keeps_used=1, kept_until=NOW + 7200))
-    world.save(replace(taken, phase=Phase.STOPPING, reason=Reason.IDLE))
-    world.save(replace(gone, phase=Phase.STOPPING, reason=Reason.STOPPED))
-    told = page_world.running("claimed", "bob", gpus=(3,), notice=Notice("claim-1", NOW + 60, "train-77", "admin"))
+    world.save(replace(taken, phase=Phase.STOPPING, reason=ExitReason.IDLE))
+    world.save(replace(gone, phase=Phase.STOPPING, reason=ExitReason.STOPPED))
+    told = page_world.running("claimed", "bob", gpus=(3,), notice=EndNotice("claim-1", NOW + 60, "train-77", "admin"))
     world.save(told)
     world.save(replace(told, notice=None))
     found = {key[1:]: n for key, n in metrics(world, "admin").items() if key[0] == "gpuspawner_warnings_total" and n}
@@ -243,8 +243,10 @@ async def test_what_ran_otherwise_and_what_the_scheduler_did_not_do_is_counted(m
     world = make_world()
     lease = await world.up("alice")
     placed = world.allocator.line(lease, "gpuspawner", events.Placed(("GPU-x",)))
-    await world.book.save(lease, audit=[placed, world.allocator.line(lease, "gpuspawner", events.Adopted("no lease"))])
-    assert dict(world.book.mismatches) == {"elsewhere": 1, "unknown": 1}
+    await world.registry.save(
+        lease, audit=[placed, world.allocator.line(lease, "gpuspawner", events.Adopted("no lease"))]
+    )
+    assert dict(world.registry.mismatches) == {"elsewhere": 1, "unknown": 1}
     world.allocator.syncs.errors["no answer"] += 2
     told = {one.name: one.samples for one in ServiceCollector(world.parts).collect()}
     errors = {sample.labels["reason"]: sample.value for sample in told["gpuspawner_scheduler_errors"]}

@@ -6,8 +6,8 @@ import itertools
 import pytest
 
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.service.engine.executor import MOST_PAUSE_SECONDS, KeyedExecutor
 from gpuspawner.service.fake import HandClock
-from gpuspawner.service.observe.work_queue import MOST_PAUSE_SECONDS, WorkQueue
 
 
 class Steps:
@@ -41,7 +41,7 @@ def steps():
 
 
 async def test_one_task_of_a_key_at_a_time_and_so_many_at_once_in_the_order_they_were_offered(clock, steps):
-    queue = WorkQueue(2, clock.now)
+    queue = KeyedExecutor(2, clock.now)
     for _ in range(3):
         for key in "abc":
             queue.offer(key, steps.of(key))
@@ -60,7 +60,7 @@ async def test_one_task_of_a_key_at_a_time_and_so_many_at_once_in_the_order_they
 
 
 async def test_a_key_that_fails_pauses_twice_as_long_each_time_and_holds_up_no_other(clock, caplog):
-    queue, tried = WorkQueue(1, clock.now), []
+    queue, tried = KeyedExecutor(1, clock.now), []
 
     async def fails():
         tried.append(clock.now())
@@ -85,7 +85,7 @@ async def test_a_key_that_fails_pauses_twice_as_long_each_time_and_holds_up_no_o
 
 
 async def test_a_key_that_succeeds_pauses_no_more(clock):
-    queue, outcomes, tried = WorkQueue(1, clock.now), [True, False, True], []
+    queue, outcomes, tried = KeyedExecutor(1, clock.now), [True, False, True], []
 
     async def step():
         tried.append(clock.now())
@@ -100,7 +100,7 @@ async def test_a_key_that_succeeds_pauses_no_more(clock):
 
 
 async def test_close_cancels_what_is_under_way_and_begins_nothing_more(clock, steps):
-    queue = WorkQueue(1, clock.now)
+    queue = KeyedExecutor(1, clock.now)
     queue.offer("a", steps.of("a"))
     queue.offer("b", steps.of("b"))
     await settle()

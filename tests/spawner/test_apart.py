@@ -10,8 +10,8 @@ import pytest
 from harness.command_lines import read_command
 from traitlets.config import Config
 
-from gpuspawner.core.authentication import hub_id_of, hub_token
-from gpuspawner.service.start_up import ServeOptions, StartError, read_own_start
+from gpuspawner.core.authentication import derive_hub_id, derive_hub_token
+from gpuspawner.service.serve_options import ServeOptions, StartError, read_own_start
 from gpuspawner.spawner import configure
 
 CATALOG = {"version": 1, "templates": {"cpu": {"title": "No GPU"}}}
@@ -52,8 +52,8 @@ def test_promise_2_hub_and_service_that_share_a_secret_alone_know_each_other(tmp
     told = started(tmp_path, f"--hub={HUB}/", f"--secret-file={secret_file}", f"--service-url={URL}", "--listen=:9470")
     options = told.options
     assert options.secret.hex() == SECRET == Path(spawner.gpu_secret_file).read_text().strip()
-    assert options.hub_id == spawner.gpu_hub_id == hub_id_of(options.secret)
-    assert options.hub_api_token == service["api_token"] == hub_token(options.secret) != SECRET
+    assert options.hub_id == spawner.gpu_hub_id == derive_hub_id(options.secret)
+    assert options.hub_api_token == service["api_token"] == derive_hub_token(options.secret) != SECRET
     assert (options.service_url, options.listen, options.prefix) == (URL, "http://0.0.0.0:9470", "/services/gpu/")
     assert (options.hub_api_url, options.stands_by, options.hub_pid) == (HUB, True, None)
     assert SECRET not in json.dumps(service)

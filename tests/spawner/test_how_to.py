@@ -1,20 +1,18 @@
 """What the how-to pages have hubs configure, in both forms: the hub starts with it, and the pod has what they say."""
 
 import copy
-import re
-from pathlib import Path
 
 import pytest
 import yaml
+from harness import pages
 from traitlets.config import Config
 
-HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
 HOME = {"home": {"name": "home", "persistentVolumeClaim": {"claimName": "{pvc_name}"}}}
 AT_HOME = {"home": {"name": "home", "mountPath": "/home/jovyan"}}
 
 
 def shown(page, kind, number=0):
-    return re.findall(rf"^```{kind}\n(.*?)^```$", (HOW_TO / f"{page}.md").read_text(), re.DOTALL | re.MULTILINE)[number]
+    return pages.blocks(pages.page(f"how-to/administrators/{page}"), kind)[number]
 
 
 def by_python(page, number=0):

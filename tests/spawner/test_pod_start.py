@@ -210,9 +210,9 @@ def test_a_node_that_starts_for_it_is_told_with_its_time():
         (pod(node=None, conditions=()), ""),
         (
             unscheduled("0/3 nodes are unavailable: 3 Insufficient nvidia.com/gpu."),
-            " No node has enough of it free now.",
+            " No node has enough free resources now.",
         ),
-        (unscheduled("pod group is not ready, 1 Pending, 1 minAvailable"), " Its turn has not come yet."),
+        (unscheduled("pod group is not ready, 1 Pending, 1 minAvailable"), " Its pod group is not ready yet."),
     ],
     ids=["not looked at", "no room", "not its turn"],
 )

@@ -7,14 +7,14 @@ import sys
 import time
 
 import pytest
-from workspace_server import REPOSITORY
+from harness import pages
 
 pytest.importorskip("torch")
 
 
 def test_it_saves_before_the_end_that_is_announced_and_goes_on_from_there(tmp_path):
-    text = (REPOSITORY / "docs" / "how-to" / "your-own.md").read_text()
-    program = "# train.py" + text.partition("```python\n# train.py")[2].partition("```")[0]
+    shown = pages.blocks(pages.page("how-to/users/save-before-the-end"), "python")
+    program = next(one for one in shown if one.startswith("# train.py"))
     notice = tmp_path / ".gpuspawner" / "notice.json"
     notice.parent.mkdir()
     notice.write_text(json.dumps({"ends_at": time.time() + 50, "kind": "idle", "words": "It ends."}))
@@ -26,5 +26,5 @@ def test_it_saves_before_the_end_that_is_announced_and_goes_on_from_there(tmp_pa
 
     assert train().startswith("saved at step 100, ")
     resumed, saved = train().splitlines()
-    assert resumed == "goes on from step 100"
+    assert resumed == "continues at step 100"
     assert saved.startswith("saved at step 200, ")

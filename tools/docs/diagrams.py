@@ -34,7 +34,7 @@ def main(mermaid: str) -> int:
     """Draw each that is not drawn yet, and remove those of blocks that are no more."""
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 - of the tests alone
 
-    blocks = {file_of(page, one): one for page in sorted(DOCS.glob("*.md")) for one in BLOCK.findall(page.read_text())}
+    blocks = {file_of(page, one): one for page in sorted(DOCS.rglob("*.md")) for one in BLOCK.findall(page.read_text())}
     DRAWN.mkdir(exist_ok=True)
     for old in set(DRAWN.glob("*.svg")) - set(blocks):
         old.unlink()

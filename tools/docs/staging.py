@@ -15,7 +15,15 @@ from tools.docs.reference import PAGES
 from tools.install import ROOT
 
 DOCS = ROOT / "docs"
-FROM_ROOT = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "SECURITY.md": "security.md"}
+FROM_ROOT = {
+    "CHANGELOG.md": "changelog.md",
+    "CODE_OF_CONDUCT.md": "code-of-conduct.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "RELEASE.md": "release.md",
+    "SECURITY.md": "security.md",
+    "tests/README.md": "tests.md",
+    "tests/cluster/README.md": "tests-cluster.md",
+}
 """The repository's own pages, and how the site calls them."""
 FILES = Path("files")
 """Where the site has copies of the repository's files that pages link to."""

@@ -9,11 +9,12 @@ from typing import Any
 from gpuspawner.adoption.doctor.findings import Answer, Finding, bad, good, unknown
 from gpuspawner.backends.kubernetes.fleet import gpus_of_node
 from gpuspawner.backends.kubernetes.kinds import cluster_kinds
+from gpuspawner.backends.kubernetes.names import HUB_LABEL
 from gpuspawner.backends.kubernetes.reading.models import model_of
 from gpuspawner.backends.kubernetes.reading.objects import to_node, to_pod
 from gpuspawner.catalog import Cluster
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind
-from gpuspawner.service.observe.unmatched import unmatched
+from gpuspawner.service.engine.gpu_states import find_unmatched_kinds
 
 MANIFEST = "kubernetes-service-rbac.yaml"
 PRIORITY_CLASS = "gpu-workspace"
@@ -114,6 +115,26 @@ def reached(answer: Answer, remedy: str = WAY_HERE) -> Finding:
     return bad("API server", words, remedy)
 
 
+def namespace_there(name: str, answer: Answer) -> Iterable[Finding]:
+    """Yield a fault if there is no such namespace. An account that may not read namespaces is told nothing of it."""
+    if answer.status == 404:  # noqa: PLR2004 - HTTP's own
+        words = f"There is no namespace {name}."
+        yield bad(
+            "namespace", words, "Name the workspaces' namespace by --namespace: kubectl get namespaces lists all."
+        )
+
+
+def one_hub(namespace: str, pods: Iterable[Mapping[str, Any]]) -> Iterable[Finding]:
+    """Yield a fault if workspaces of several hubs run in the namespace."""
+    hubs = {str((pod["metadata"].get("labels") or {}).get(HUB_LABEL, "")) for pod in pods} - {""}
+    if len(hubs) > 1:
+        words = (
+            f"Workspaces of {len(hubs)} hubs run in namespace {namespace}. No right and no admission policy keeps the "
+            "service of one from the workspaces of another."
+        )
+        yield bad("one hub", words, "Give each hub a namespace of its own.")
+
+
 def devices(nodes: Iterable[Mapping[str, Any]], claimed: frozenset[str] = frozenset()) -> Iterable[Finding]:
     """Yield faults of device plugins and labels. A GPU without a model has no kind by match.
 
@@ -177,7 +198,7 @@ def kinds_there(kinds: Mapping[str, GpuKind], nodes: Iterable[Mapping[str, Any]]
 def of_fleet(kinds: Mapping[str, GpuKind], fleet: Fleet) -> Iterable[Finding]:
     """Yield each kind of the catalog that no GPU is; what a share divides need not be there whole."""
     divided = {kind.of for kind in kinds.values()}
-    missing = unmatched([kind for kind in kinds.values() if kind.name not in divided], fleet)
+    missing = find_unmatched_kinds([kind for kind in kinds.values() if kind.name not in divided], fleet)
     found = [bad("catalog", sentence.partition(". ")[0] + ".", sentence.partition(". ")[2]) for sentence in missing]
     return found or [good("catalog", f"Each of the catalog's {len(kinds)} GPU kinds is there.")]
 

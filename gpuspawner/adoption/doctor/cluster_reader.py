@@ -183,7 +183,8 @@ async def _judged(cluster: Cluster, settings: ClusterSettings, catalog: Catalog 
     answers = {
         one: await cluster.ask(REVIEWS, cluster_checks.review_of(one, namespace)) for one in cluster_checks.RIGHTS
     }
-    found = [*cluster_checks.rights(answers, namespace)]
+    there = await cluster.ask(f"/api/v1/namespaces/{namespace}")
+    found = [*cluster_checks.namespace_there(settings.namespace, there), *cluster_checks.rights(answers, namespace)]
     found += await _owner(cluster, settings.namespace, _of_home(catalog))
     own = {name: kind for name, kind in catalog.gpus.items() if not kind.cluster} if catalog else {}
     claimed, slices = {name: kind for name, kind in own.items() if kind.claim}, None
@@ -201,6 +202,7 @@ async def _judged(cluster: Cluster, settings: ClusterSettings, catalog: Catalog 
     pods = await cluster.list(f"/api/v1/namespaces/{namespace}/pods?labelSelector={quote(HUB_LABEL, safe='')}")
     running = [pod for pod in (pods.body if pods.ok else ()) if pod["status"].get("phase") == "Running"]
     found += cluster_checks.unhealthy_of_pods(running)
+    found += cluster_checks.one_hub(settings.namespace, running)
     labels = running[0]["metadata"].get("labels") or {} if running else WORKSPACE
     policies = await cluster.list(f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies")
     found.append(cluster_checks.network(policies, labels, port))

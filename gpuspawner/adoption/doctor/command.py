@@ -22,12 +22,13 @@ from gpuspawner.adoption.doctor.scheduler_checks import of_scheduler
 from gpuspawner.adoption.running_hub import running_hubs
 from gpuspawner.backends.local import nvidia
 from gpuspawner.backends.local.mig import MigDevice
+from gpuspawner.backends.ports import holder_of, is_own_address
 from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.cli import base
 from gpuspawner.cli.client import read_token
 from gpuspawner.cli.errors import INVALID, InvalidError, RefusedError
 from gpuspawner.cli.output import print_json, say
-from gpuspawner.core.authentication import hub_token
+from gpuspawner.core.authentication import derive_hub_token
 from gpuspawner.core.errors import CatalogError, Unavailable
 from gpuspawner.core.gpus.fleet import Fleet
 
@@ -93,7 +94,7 @@ def _token(arguments: DoctorOptions) -> str:
         return read_token(Path(arguments.token_file))
     if arguments.secret_file:
         try:
-            return hub_token(bytes.fromhex(Path(arguments.secret_file).read_text(encoding="ascii").strip()))
+            return derive_hub_token(bytes.fromhex(Path(arguments.secret_file).read_text(encoding="ascii").strip()))
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not of 64 hexadecimal digits"
             raise RefusedError(f"{arguments.secret_file} cannot be read as a secret: {reason}.") from error
@@ -109,7 +110,7 @@ def _examined(arguments: DoctorOptions, token: str) -> Iterator[Finding]:
         yield hub_checks.scopes(person)
         yield hub_checks.cullers(answered(f"{url}/services", token))
         yield hub_checks.clock("The hub", hub)
-    yield from hub_checks.restarts(running_hubs())
+    yield from hub_checks.restarts(running_hubs(), _process_at(url))
     service = arguments.service.rstrip("/")
     ready = answered(f"{service}/readyz")
     yield hub_checks.service_ready(service, ready)
@@ -143,6 +144,16 @@ def _examined(arguments: DoctorOptions, token: str) -> Iterator[Finding]:
     findings, kubernetes = asyncio.run(examined(arguments, catalog))
     yield from findings
     yield from hub_checks.versions(__version__, hub, version, kubernetes)
+
+
+def _process_at(url: str) -> int | None:
+    """Return the process of this machine that listens at an address, or None."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or 80
+    except ValueError:  # it is no address
+        return None
+    return holder_of(port).pid if is_own_address(host) else None
 
 
 def _of_monitors(service: str, token: str, catalog: Catalog | None) -> Iterator[Finding]:

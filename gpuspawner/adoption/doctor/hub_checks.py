@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gpuspawner.adoption.doctor.findings import Answer, Finding, bad, good, unknown
-from gpuspawner.adoption.running_hub import REMEDY as RESTART_REMEDY
-from gpuspawner.adoption.running_hub import RunningHub, warning_of
+from gpuspawner.adoption.running_hub import RunningHub, remedy_of, warning_of
 from gpuspawner.spawner.hub.cullers import CULLER, REMEDY
 from gpuspawner.spawner.hub.roles import SERVICE_SCOPES
 from gpuspawner.spawner.hub.service import SERVICE
@@ -90,14 +89,17 @@ def _culls(name: str, model: Any) -> bool:
     return any(CULLER.search(word) for word in (name, *words, *(told.get("roles") or ())))
 
 
-def restarts(hubs: Iterable[RunningHub]) -> Iterable[Finding]:
-    """Yield whether a restart ends the servers of each hub that runs on this machine."""
-    for hub in hubs:
+def restarts(hubs: Iterable[RunningHub], pid: int | None) -> Iterable[Finding]:
+    """Yield whether a restart ends the servers of the examined hub, whose process is ``pid``.
+
+    Other hubs of this machine are not examined. None: the hub's process can't be seen from here.
+    """
+    for hub in (one for one in hubs if one.pid == pid):
         if hub.ends_servers is False:
             yield good("restart", f"{hub.words} leaves its servers running when it stops.")
         else:
-            judged = unknown if hub.ends_servers is None else bad
-            yield judged("restart", warning_of(hub), RESTART_REMEDY)
+            by_choice = hub.ends_servers is None or hub.is_set
+            yield (unknown if by_choice else bad)("restart", warning_of(hub), remedy_of(hub))
 
 
 def clock(whose: str, answer: Answer) -> Finding:

@@ -8,8 +8,7 @@ from typing import Any
 from gpuspawner.adoption.doctor.cluster_checks import rights_to
 from gpuspawner.adoption.doctor.findings import Answer, Finding, bad, good, unknown
 from gpuspawner.schedulers.kueue.cluster import NOT_FOUND
-from gpuspawner.schedulers.kueue.fits import why_gated
-from gpuspawner.schedulers.kueue.objects import GROUP, VERSION, Queue
+from gpuspawner.schedulers.kueue.models import GROUP, VERSION, Queue, explain_gate
 
 CHECK = "Kueue"
 MANIFEST = "kubernetes-kueue-rbac.yaml"
@@ -120,7 +119,7 @@ def pods(answer: Answer, namespace: str) -> Finding:
     if not answer.ok:
         words = f"Whether Kueue holds back the pods of namespace {namespace} was not tried ({_why(answer)})."
         return unknown("pods", words, "Ask as an account that may create pods there, as the hub's: --as.")
-    why, _, remedy = why_gated(answer.body, namespace).partition(". ")
+    why, _, remedy = explain_gate(answer.body, namespace).partition(". ")
     return bad("pods", f"{why}.", remedy) if why else good("pods", f"Kueue leaves the pods of {namespace} alone.")
 
 

@@ -8,9 +8,8 @@ from urllib.parse import quote
 from gpuspawner.adoption.doctor import cluster_checks, kueue_checks
 from gpuspawner.adoption.doctor.findings import Answer, Finding, bad
 from gpuspawner.catalog import KueueQueues
-from gpuspawner.schedulers.kueue.cluster import API, NOT_FOUND, PLACES
-from gpuspawner.schedulers.kueue.fits import DRY_RUN, trial, why_unfit
-from gpuspawner.schedulers.kueue.objects import GROUP, spec_of, to_queue
+from gpuspawner.schedulers.kueue.cluster import API, NOT_FOUND, POSITIONS
+from gpuspawner.schedulers.kueue.models import DRY_RUN, GROUP, explain_unusable, spec_of, to_queue, trial_pod
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
@@ -28,7 +27,7 @@ async def judged(cluster: Asked, workspaces: str, queues: KueueQueues) -> list[F
     group = await cluster.ask(f"/apis/{GROUP}")
     if not group.ok and group.status != NOT_FOUND:
         return [kueue_checks.not_told(group)]
-    if why := why_unfit(group.body if group.ok else None):
+    if why := explain_unusable(group.body if group.ok else None):
         return [bad(kueue_checks.CHECK, why, kueue_checks.UPGRADE)]
     found = [*kueue_checks.served(await cluster.ask(API), await cluster.ask(f"/openapi/v3{API}"))]
     namespace = quote(queues.namespace or workspaces, safe="")
@@ -41,11 +40,11 @@ async def judged(cluster: Asked, workspaces: str, queues: KueueQueues) -> list[F
     if queues.priority_class:
         answer = await cluster.ask(f"{API}/workloadpriorityclasses/{quote(queues.priority_class)}")
         found.append(kueue_checks.priority_class(queues.priority_class, answer))
-    path = f"{PLACES}/namespaces/{namespace}/localqueues/{quote(queues.queue)}/pendingworkloads?limit=1"
+    path = f"{POSITIONS}/namespaces/{namespace}/localqueues/{quote(queues.queue)}/pendingworkloads?limit=1"
     found.append(kueue_checks.places(await cluster.ask(path)))
     query = "&".join(f"{name}={value}" for name, value in DRY_RUN.items())
     path = f"/api/v1/namespaces/{quote(workspaces, safe='')}/pods?{query}"
-    found.append(kueue_checks.pods(await cluster.ask(path, trial()), workspaces))
+    found.append(kueue_checks.pods(await cluster.ask(path, trial_pod()), workspaces))
     return found
 
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from gpuspawner.adoption.doctor.cluster_checks import Right, rights_to
 from gpuspawner.adoption.doctor.findings import Answer, Finding, bad, good, unknown
-from gpuspawner.schedulers.pod_queues.groups import NOT_FOUND
-from gpuspawner.schedulers.pod_queues.systems import System
+from gpuspawner.schedulers.pod_queues import NOT_FOUND, PodQueueSystem
 
 MANIFEST = "kubernetes-podgroups-rbac.yaml"
 QUEUES: Mapping[str, str] = {
@@ -17,13 +16,13 @@ QUEUES: Mapping[str, str] = {
 """Where the queues of each are, of all namespaces: by the source of Volcano 1.15.1, and KAI's of March 2026."""
 
 
-def rights_of(system: System) -> tuple[Right, ...]:
+def rights_of(system: PodQueueSystem) -> tuple[Right, ...]:
     """Return the rights of MANIFEST that are about one of them."""
     group = system.group_version.partition("/")[0]
     return (*rights_to("podgroups", "list watch", "a workspace's pod alone tells why it waits", group=group),)
 
 
-def served(system: System, kinds: Answer) -> Finding:
+def served(system: PodQueueSystem, kinds: Answer) -> Finding:
     """Judge whether the cluster serves the PodGroups in which it says why a pod waits."""
     names = {one.get("name") for one in kinds.body.get("resources") or ()} if kinds.ok else set()
     if "podgroups" in names:
@@ -35,7 +34,7 @@ def served(system: System, kinds: Answer) -> Finding:
     return bad(system.title, words, f"Install {system.title}, or take it out of the catalog's scheduler.")
 
 
-def queue(system: System, name: str, answer: Answer) -> Finding:
+def queue(system: PodQueueSystem, name: str, answer: Answer) -> Finding:
     """Judge a queue that workspaces wait in. Volcano alone says whether it is open."""
     check = f"queue {name}"
     if answer.status == NOT_FOUND:

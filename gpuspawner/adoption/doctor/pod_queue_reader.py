@@ -8,7 +8,7 @@ from gpuspawner.adoption.doctor import cluster_checks, pod_queue_checks
 from gpuspawner.adoption.doctor.findings import Finding, State
 from gpuspawner.adoption.doctor.kueue_reader import REVIEWS, Asked
 from gpuspawner.catalog import PodQueues
-from gpuspawner.schedulers.pod_queues.systems import SYSTEMS
+from gpuspawner.schedulers.pod_queues import SYSTEMS
 
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 

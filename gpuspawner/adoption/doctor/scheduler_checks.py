@@ -9,8 +9,8 @@ from gpuspawner import __version__
 from gpuspawner.adoption.doctor.findings import Finding, bad, good
 from gpuspawner.catalog import Catalog, HttpSchedulerAddress
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.schedulers.base import Unfit
-from gpuspawner.schedulers.http.client import Client, TurnedDown
+from gpuspawner.schedulers.base import UnusableScheduler
+from gpuspawner.schedulers.http.client import RequestRejected, SchedulerClient
 
 CHECK = "scheduler"
 
@@ -20,11 +20,11 @@ def of_scheduler(catalog: Catalog | None) -> Iterable[Finding]:
     if catalog is None or not isinstance(catalog.scheduler, HttpSchedulerAddress):
         return
     try:
-        told = asyncio.run(Client(catalog.scheduler, "doctor").capabilities())
-    except Unfit as error:
-        remedy = "docs/schedulers.md says what gpuspawner needs of it."
+        told = asyncio.run(SchedulerClient(catalog.scheduler, "doctor").capabilities())
+    except UnusableScheduler as error:
+        remedy = "docs/how-to/administrators/external-scheduler.md says what gpuspawner needs."
         yield bad(CHECK, str(error), remedy)
-    except (Unavailable, TurnedDown) as error:
+    except (Unavailable, RequestRejected) as error:
         remedy = "Does it run? Look at url and token_file of the catalog's scheduler; a network policy may bar it."
         yield bad(CHECK, str(error), remedy)
     else:

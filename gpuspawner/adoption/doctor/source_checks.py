@@ -15,10 +15,10 @@ from gpuspawner.catalog.models import MONITOR
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.readings import Measure
 from gpuspawner.service.clock import SteadyClock
-from gpuspawner.service.observe.dcgm import ask
-from gpuspawner.service.observe.dcgm_values import JITTER, SOURCE, Series, missing_activity, read
+from gpuspawner.service.engine.dcgm import ask
+from gpuspawner.service.engine.dcgm_values import JITTER, SOURCE, Series, missing_activity, read
 
-PAGE = "docs/idleness.md says how."
+PAGE = "docs/how-to/administrators/dcgm.md says how."
 INSTALL = "Install gpuspawner[workspace], which brings nvidia-ml-py, into the image."
 NAMES_SHOWN = 5
 

@@ -19,7 +19,7 @@ from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.view import Believes, ClusterView, believe_all
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Group, Slot
-from gpuspawner.core.quotas.namespaces import Room
+from gpuspawner.core.quotas.namespaces import NamespaceBounds
 from gpuspawner.core.units import show_duration
 
 NOT_FOUND, CONFLICT = 404, 409
@@ -68,7 +68,9 @@ class KubernetesBackend:
     async def fleet(self) -> Fleet:
         """Return the GPUs of all nodes. Raises Unavailable while they are not seen as they are now."""
         self._gpus = await self._view.gpus()
-        return Fleet(self._gpus, complete=True, age_seconds=self._view.age_seconds, beside=self._view.beside)
+        return Fleet(
+            self._gpus, complete=True, age_seconds=self._view.age_seconds, host_resources=self._view.host_resources
+        )
 
     async def workspaces(self) -> tuple[Running, ...]:
         """Return the pods of workspaces, until they are gone. Those of other hubs hold foreign GPUs, and no others.
@@ -149,7 +151,7 @@ class KubernetesBackend:
         """Return the pods of one lease as they were last seen."""
         return self._view.of_lease(lease_id)
 
-    def room(self) -> Room:
+    def room(self) -> NamespaceBounds:
         """Return what quotas and limits of the workspaces' namespace say, as they were last seen."""
         return self._view.room()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 import urllib.request
 from collections.abc import Awaitable, Callable
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 import aiohttp
 from kubernetes_asyncio import config
 from kubernetes_asyncio.client import ApiClient, Configuration
+from kubernetes_asyncio.config.incluster_config import SERVICE_HOST_ENV_NAME as SERVICE_HOST
 
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.errors import Unavailable
@@ -30,6 +32,11 @@ RENEW_SECONDS = 60.0
 """Between two looks whether a token must be renewed: kubernetes_asyncio's own figure, which does so within a pod alone.
 A kubeconfig's command is run again five minutes before its token's end.
 """
+
+
+NO_KUBECONFIG = (
+    "How to reach the cluster is not known: there is no kubeconfig ($KUBECONFIG, ~/.kube/config), and this is no pod."
+)
 
 
 @dataclass(frozen=True)
@@ -133,6 +140,8 @@ async def _nothing() -> None:
 
 
 def _not_known(settings: ClusterSettings, error: Exception) -> Unavailable:
+    if not settings.kubeconfig and SERVICE_HOST not in os.environ:
+        return Unavailable(NO_KUBECONFIG)
     source = f"the kubeconfig {settings.kubeconfig}" if settings.kubeconfig else "the pod's service account"
     is_none = settings.kubeconfig and isinstance(error, TypeError | AttributeError | KeyError)
     words = "it is no kubeconfig" if is_none else str(error).rstrip(".") or type(error).__name__

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from gpuspawner.backends.kubernetes.kinds import kind_of
 from gpuspawner.backends.kubernetes.reading.models import ZONE, Model
 from gpuspawner.backends.kubernetes.reading.objects import Node, Pod, Taint
-from gpuspawner.core.gpus.fleet import Beside, Gpu, GpuKind, Group
+from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Group, HostResources
 from gpuspawner.core.gpus.vendors import SPOT, TAINTS
 
 
@@ -61,15 +61,15 @@ def gpus_of_node(
     return tuple(gpus)
 
 
-def beside_on_node(node: Node, pods: Iterable[Pod], hub: str) -> Beside | None:
+def beside_on_node(node: Node, pods: Iterable[Pod], hub: str) -> HostResources | None:
     """Return the CPU and memory that a node has for leases with GPUs, None where it does not tell.
 
     Of other pods only those are known that ask for GPUs, and workspaces: the node may have less.
     """
     if not (node.cpu and node.memory_bytes):
         return None
-    others = [pod.beside for pod in pods if not pod.ended and not (pod.hub == hub and pod.requests)]
-    return Beside(node.cpu - sum(x.cpu for x in others), node.memory_bytes - sum(x.memory for x in others))
+    others = [pod.host_resources for pod in pods if not pod.ended and not (pod.hub == hub and pod.requests)]
+    return HostResources(node.cpu - sum(x.cpu for x in others), node.memory_bytes - sum(x.memory for x in others))
 
 
 def why_not(node: Node, tolerations: Iterable[Toleration]) -> str:

@@ -19,9 +19,9 @@ from gpuspawner.backends.kubernetes.reading.objects import Node, Pod, to_node, t
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.watches import Watch
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.fleet import Beside, Gpu, GpuKind, NodeName
+from gpuspawner.core.gpus.fleet import Gpu, GpuKind, HostResources, NodeName
 from gpuspawner.core.outages import API_SERVER, ETCD
-from gpuspawner.core.quotas.namespaces import NamespaceLimit, NamespaceQuota, NodeSize, Room
+from gpuspawner.core.quotas.namespaces import NamespaceBounds, NamespaceLimit, NamespaceQuota, NodeSize
 
 log = logging.getLogger("gpuspawner.kubernetes")
 
@@ -58,7 +58,7 @@ class ClusterView:
         self._gpus: tuple[Gpu, ...] | None = None
         self._size_of: dict[str, NodeSize] = {}
         self._sizes: frozenset[NodeSize] = frozenset()
-        self._beside: dict[NodeName, Beside] = {}
+        self._beside: dict[NodeName, HostResources] = {}
         self._pods_on: dict[str, dict[str, Pod]] = {}
         self._dirty: set[str] = set()
         self._own: dict[str, Pod] = {}
@@ -83,6 +83,8 @@ class ClusterView:
         self.devices = DeviceView(api, settings, self._kinds, self._dirty.add)
         self._told: dict[Watch[Any], str] = {}
         self._answered_at = time.monotonic()
+        self._server_answers = False
+        """Whether the API server answered when it was asked last for something that needs no database."""
         self._no_answer = ""
         """Why the last question for data was not answered."""
 
@@ -111,7 +113,7 @@ class ClusterView:
         return self._gpus
 
     @property
-    def beside(self) -> Mapping[NodeName, Beside]:
+    def host_resources(self) -> Mapping[NodeName, HostResources]:
         """What nodes have beside their GPUs, as they were last counted by :meth:`gpus`."""
         return dict(self._beside)
 
@@ -155,12 +157,12 @@ class ClusterView:
         node = self._node_names.get(name)
         return self.devices.node(node) if node else None
 
-    def room(self) -> Room:
+    def room(self) -> NamespaceBounds:
         """Return the rules of the workspaces' namespace: those that may not be seen are not in it."""
         counted = (p.lease for p in self._own.values() if p.namespace == self._settings.namespace and not p.ended)
         limits = (one for rules in self._limits.objects.values() for one in rules)
         quotas = (one for rules in self._quotas.objects.values() for one in rules)
-        return Room(
+        return NamespaceBounds(
             tuple(sorted(limits, key=lambda x: (x.name, x.resource))),
             tuple(sorted(quotas, key=lambda x: (x.name, x.resource, x.hard))),
             frozenset(counted),
@@ -203,7 +205,7 @@ class ClusterView:
             if device_watch.complete:
                 self._check_heard(device_watch)
         if self.age_seconds > self._settings.stale_seconds:
-            part = API_SERVER if self._nodes.lost_seconds else ETCD
+            part = ETCD if self._server_answers and not self._nodes.lost_seconds else API_SERVER
             raise Unavailable(f"{part} does not answer: {self._no_answer or 'no answer came'}.", part)
 
     def _check_heard(self, watch: Watch[Any]) -> None:
@@ -214,18 +216,25 @@ class ClusterView:
         """Ask for one node again and again: while the API server's database is away, its watches stay open, silent."""
         patience_seconds = self._settings.stale_seconds
         while True:
-            try:
-                # Not `wait_for`: before Python 3.12 it may forget that this task was cancelled.
-                await self._api.get("/api/v1/nodes", {"limit": "1"}, patience_seconds)
-            except ApiRefused as error:  # a refusal is an answer
-                self._no_answer = str(error) if error.status >= SERVER_ERRORS else ""
-            except Unavailable as error:
-                self._no_answer = str(error).removeprefix(f"{API_SERVER} does not answer: ").rstrip(".")
-            else:
-                self._no_answer = ""
+            # The version needs no database. A server that is frozen keeps its watches open too.
+            self._no_answer = await self._unanswered("/version", {}, patience_seconds / 2)
+            self._server_answers = not self._no_answer
+            if self._server_answers:
+                self._no_answer = await self._unanswered("/api/v1/nodes", {"limit": "1"}, patience_seconds)
             if not self._no_answer:
                 self._answered_at = time.monotonic()
             await asyncio.sleep(patience_seconds / 4)
+
+    async def _unanswered(self, path: str, query: Mapping[str, str], seconds: float) -> str:
+        """Ask the API server. Return why it did not answer, or "". A refusal is an answer, its own failure is not."""
+        try:
+            # Not `wait_for`: before Python 3.12 it may forget that this task was cancelled.
+            await self._api.get(path, query, seconds)
+        except ApiRefused as error:
+            return str(error) if error.status >= SERVER_ERRORS else ""
+        except Unavailable as error:
+            return str(error).removeprefix(f"{API_SERVER} does not answer: ").rstrip(".") or "no answer came"
+        return ""
 
     async def _first_look(self) -> None:
         await self._nodes.answered.wait()
@@ -362,8 +371,8 @@ class ClusterView:
         if gpus and node:
             self._gpus_of[name] = gpus
             self._size_of[name] = NodeSize(frozenset(gpu.pool for gpu in gpus), node.cpu, node.memory_bytes)
-            if (beside := beside_on_node(node, pods, self._hub)) is not None:
-                self._beside[NodeName("", name)] = beside
+            if (host_resources := beside_on_node(node, pods, self._hub)) is not None:
+                self._beside[NodeName("", name)] = host_resources
         else:
             self._gpus_of.pop(name, None)
             self._size_of.pop(name, None)

@@ -18,15 +18,15 @@ COLUMNS = (
     Column("MADE", ("made_at", "now"), show_time),
     Column("WHY", ("why",)),
 )
-why_option = click.option("--why", "--reason", "why", metavar="TEXT", help="The reason, which is stored.")
+reason_option = click.option("--reason", "why", metavar="TEXT", help="The reason, which is stored.")
 
 
 @base.command(
     "grant",
     examples="""\
-gpuspawner admin grant alice "4 GPUs" --until Friday --why "deadline of the paper"
-gpuspawner admin grant --team vision "+20 GPU h" --until "this month" --why "lost a node on Monday"
-gpuspawner admin grant --take-back 3f2a --why "no longer needed\"""",
+gpuspawner admin grant alice "4 GPUs" --until Friday --reason "deadline of the paper"
+gpuspawner admin grant --team vision "+20 GPU h" --until "this month" --reason "lost a node on Monday"
+gpuspawner admin grant --take-back 3f2a --reason "no longer needed\"""",
 )
 @click.argument("user", required=False, default="")
 @click.argument("amount", required=False)
@@ -36,7 +36,7 @@ gpuspawner admin grant --take-back 3f2a --why "no longer needed\"""",
 @click.option("--until", metavar="TIME", help="End, for example Friday, 2026-12-24, this month or 3d.")
 @click.option("--take-back", metavar="ID", help="Take back the grant whose ID begins so.")
 @click.option("--list", "listed", is_flag=True, help="List the grants, the newest first.")
-@why_option
+@reason_option
 @base.session_options
 def grant(
     session: Session,
@@ -71,13 +71,13 @@ def grant(
 
 @base.command(
     "correct",
-    examples='gpuspawner admin correct alice "-3 GPU h" --why "node-7 was away on Monday"',
+    examples='gpuspawner admin correct alice "-3 GPU h" --reason "node-7 was away on Monday"',
     context_settings={"ignore_unknown_options": True},  # an amount begins with -
 )
 @click.argument("user")
 @click.argument("amount")
 @click.option("--team", metavar="TEAM", default="", help="The team that is charged.")
-@why_option
+@reason_option
 @base.session_options
 def correct(session: Session, user: str, amount: str, team: str, why: str | None) -> None:
     """Correct the usage that a user is charged.

@@ -54,7 +54,7 @@ def report(session: Session, by: str, month: str | None, since: str | None, unti
     if as_csv and session.as_json:
         raise click.UsageError("Write either --json or --csv.")
     first, last = (since, until) if month is None else _days_of(month, since or until)
-    page, query = f"{session.url.rstrip('/')}/console/use", query_of(by=by, since=first, until=last)
+    page, query = f"{session.url.rstrip('/')}/console/usage", query_of(by=by, since=first, until=last)
     token = read_token(url=session.url)
     if as_csv:
         say_lines(fetch(f"{page}.csv{query}", token).decode(errors="replace").replace("\r\n", "\n"))

@@ -26,6 +26,7 @@ from gpuspawner.cli.output import Column, escape, print_table, say, short_id, sh
 
 F = TypeVar("F", bound=Callable[..., Any])
 LIFT_ID = "Lift the one with this ID, or of this user, team, GPU kind or USER/SERVER."
+NOUNS = {"reserve": "reservation", "exempt": "exemption"} | {x: x for x in ("drain", "quarantine", "pause")}
 COLUMNS = (
     Column("ID", ("id",), short_id),
     Column("WHAT", ("title",)),
@@ -170,7 +171,7 @@ def _run(
         return 0
     if lift is not None:
         lifted = _lift(session, what, lift, options["reason"], by_target="user" not in target)
-        session.show(lifted, lambda one: say(f"Lifted: {one['title']}."))
+        session.show(lifted, lambda one: say(f"Ended the {NOUNS[what]} of {one['on']}."))
         return 0
     given = {"what": what, **target, **{name: options[name] for name in ("reason", "until", "begins")}}
     body = {name: value for name, value in given.items() if value is not None and value != ""}
@@ -201,8 +202,8 @@ def _lift(session: Session, what: str, wanted: str, reason: str, *, by_target: b
 
 def _names_of(one: dict[str, Any]) -> set[str]:
     """Return the names of a restriction: its target, its user or team, a workspace as USER/SERVER, its title."""
-    user, colon, server = one["for"].partition(": ")
-    workspace = f"{user}/{'-' if server == 'default workspace' else server}" if colon else ""
+    user, slash, server = one["for"].partition(" / ")
+    workspace = f"{user}/{'-' if server == 'default workspace' else server}" if slash else ""
     return {one["target"], one["for"], workspace, one["title"]} - {""}
 
 

@@ -23,10 +23,11 @@ from gpuspawner.cli.errors import InvalidError
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.resources.resource import Resource
 from gpuspawner.core.resources.showing import shown
+from gpuspawner.core.text_fields import LOG_FORMATS
 from gpuspawner.service.health import ROUTES, Health
-from gpuspawner.service.log import FORMS, TEXT, begin_log
+from gpuspawner.service.log import TEXT, begin_log
 from gpuspawner.service.operator.operator import AT_ONCE, ROUND_SECONDS
-from gpuspawner.service.start_up import SERVICE, StartError, check_address, read_listen, read_mapping, secret_in
+from gpuspawner.service.serve_options import SERVICE, StartError, check_address, read_listen, read_mapping, secret_in
 from gpuspawner.spawner.client import LeaseClient
 
 log = logging.getLogger("gpuspawner")
@@ -53,7 +54,7 @@ cluster.yaml, the same for this process and for the service:
 @click.option("--listen", metavar="ADDRESS:PORT", default="127.0.0.1:9471", show_default=True, help="Where it listens.")
 @click.option(
     "--log-format",
-    type=click.Choice(FORMS),
+    type=click.Choice(LOG_FORMATS),
     default=TEXT,
     show_default=True,
     help="Text, or one JSON object for each line.",

@@ -9,10 +9,11 @@ import click
 from gpuspawner.cli import base
 from gpuspawner.cli.errors import InvalidError
 from gpuspawner.core.errors import CatalogError, NoPort
+from gpuspawner.core.text_fields import LOG_FORMATS
 from gpuspawner.service.backend_choice import BackendError
-from gpuspawner.service.log import FORMS
+from gpuspawner.service.serve_options import ServeOptions, StartError
 from gpuspawner.service.settings import SettingsError
-from gpuspawner.service.start_up import ServeOptions, StartError, run_service
+from gpuspawner.service.start_up import run_service
 
 CLUSTER_HELP = """\
 YAML: the cluster's settings that configure() otherwise finds in the hub's configuration: namespace, where workspaces
@@ -41,7 +42,7 @@ gpuspawner server serve --catalog /etc/gpuspawner/catalog.yaml --data /var/lib/g
 @click.option("--fast", metavar="N", type=click.FloatRange(1, 3600), help="Divide every time of the catalog by N.")
 @click.option(
     "--log-format",
-    type=click.Choice(FORMS),
+    type=click.Choice(LOG_FORMATS),
     help="Text, or one JSON object for each line. Default: the setting log_format, which is text.",
 )
 @click.option("--hub", metavar="URL", help="The hub's API, for example http://127.0.0.1:8081/hub/api.")

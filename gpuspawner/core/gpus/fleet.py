@@ -45,7 +45,7 @@ class Group(NamedTuple):
 
     def gpu(self, index: int) -> str:
         """Return the name of one of them."""
-        return f"{node_in(self.cluster, self.node)}/{self.resource}/{index}"
+        return f"{qualified_node_name(self.cluster, self.node)}/{self.resource}/{index}"
 
     @property
     def is_coming(self) -> bool:
@@ -58,34 +58,34 @@ class Group(NamedTuple):
         return self.node.removeprefix(_COMING).rpartition("-")[0] if self.is_coming else ""
 
 
-def node_in(cluster: str, node: str) -> str:
+def qualified_node_name(cluster: str, node: str) -> str:
     """Return what a node is called among those of several clusters; ``cluster`` "" is the hub's own."""
     return f"{cluster}:{node}" if cluster else node
 
 
-def nodes_of(cluster: str, nodes: Iterable[str]) -> set[str]:
+def nodes_of_cluster(cluster: str, nodes: Iterable[str]) -> set[str]:
     """Return those of these nodes that are a cluster's, as it calls them itself."""
     parts = (node.rpartition(":") for node in nodes)
     return {name for where, _, name in parts if where == cluster}
 
 
-def name_in(cluster: str, kind: str) -> str:
+def kind_in_cluster(cluster: str, kind: str) -> str:
     """Return what the kind that the catalog calls so is called in a cluster that is not the first to have it."""
     return f"{kind}@{cluster}"
 
 
-def written_name(kind: str) -> str:
+def catalog_kind_name(kind: str) -> str:
     """Return what the catalog calls a kind, whichever cluster has it."""
     return kind.partition("@")[0]
 
 
-def coming_group(kind: str, number: int, resource: str) -> Group:
+def coming_node_group(kind: str, number: int, resource: str) -> Group:
     """Return the group of a node that is coming, the ``number``-th that is started for a kind."""
     return Group(f"{_COMING}{kind}-{number}", resource)
 
 
 @lru_cache(maxsize=65536)
-def group_of(gpu: str) -> Group | None:
+def group_of_gpu(gpu: str) -> Group | None:
     """Return the group of a GPU, None where it has a name of its own."""
     where, _, rest = gpu.partition("/")
     resource, slash, _index = rest.rpartition("/")
@@ -93,7 +93,7 @@ def group_of(gpu: str) -> Group | None:
     return Group(node, resource, cluster) if slash else None
 
 
-def mig_part(*names: str) -> Fraction:
+def mig_fraction(*names: str) -> Fraction:
     """Return how much of a GPU a MIG device is by its compute slices, as its profile in a name says; 1 for others.
 
     Names are a resource (``nvidia.com/mig-1g.10gb``), or a product (``NVIDIA H100 80GB HBM3 MIG 3g.40gb``).
@@ -273,7 +273,7 @@ class Gpu:
         return self.group is not None and self.group.is_coming
 
     @property
-    def node_there(self) -> str:
+    def node_in_cluster(self) -> str:
         """The node that it is on, as its own cluster calls that."""
         return self.group.node if self.group else self.node
 
@@ -290,14 +290,14 @@ class NodeName(NamedTuple):
     node: str
 
 
-class Beside(NamedTuple):
+class HostResources(NamedTuple):
     """Host resources of a node or a request: CPU in thousandths of a core, and memory in bytes."""
 
     cpu: int = 0
     memory: int = 0
 
 
-NOTHING = Beside()
+NO_HOST_RESOURCES = HostResources()
 
 
 class PoolCount(NamedTuple):
@@ -307,8 +307,8 @@ class PoolCount(NamedTuple):
     the most healthy GPUs of one node. It includes foreign GPUs, because they come back at some time.
     """
 
-    there: int
-    away: int
+    present: int
+    unavailable: int
     on_one_node: int
 
 
@@ -325,7 +325,7 @@ class Fleet:
     observed_at: float = 0.0
     age_seconds: float = 0.0
     """How long before it was read the backend's own source had answered."""
-    beside: Mapping[NodeName, Beside] = field(default_factory=dict)
+    host_resources: Mapping[NodeName, HostResources] = field(default_factory=dict)
     outage: Outage | None = None
     """Why none of this is renewed now."""
     outages: Mapping[str, Outage] = field(default_factory=dict)
@@ -354,7 +354,7 @@ class Fleet:
         return gpu.node if gpu else ""
 
     @cached_property
-    def of_pool(self) -> Mapping[str, Sequence[Gpu]]:
+    def gpus_by_pool(self) -> Mapping[str, Sequence[Gpu]]:
         """The GPUs of each pool."""
         found: dict[str, list[Gpu]] = {}
         for gpu in self.gpus:
@@ -364,7 +364,7 @@ class Fleet:
     @cached_property
     def counts(self) -> Mapping[str, PoolCount]:
         """How many GPUs each pool has: counted once, as a busy service tells it many times between two looks."""
-        return {pool: _counted(gpus) for pool, gpus in self.of_pool.items()}
+        return {pool: _counted(gpus) for pool, gpus in self.gpus_by_pool.items()}
 
     @cached_property
     def simulated_pools(self) -> frozenset[str]:
@@ -388,7 +388,7 @@ class Slot:
     @property
     def group(self) -> Group | None:
         """The group of its GPU, None where that has a name of its own."""
-        return group_of(self.gpu)
+        return group_of_gpu(self.gpu)
 
     @property
     def is_coming(self) -> bool:
@@ -396,13 +396,13 @@ class Slot:
         return self.group is not None and self.group.is_coming
 
 
-USED_UP = "others on the same GPU may use up its memory"
+SHARED_MEMORY_NOTE = "others on the same GPU may use up its memory"
 
 
-def memory_words(kind: GpuKind) -> Iterator[str]:
+def describe_memory(kind: GpuKind) -> Iterator[str]:
     """Yield how much memory a GPU of a kind has, and whether that is its own."""
     if kind.own_memory_bytes or not kind.is_shared:
         yield f"{show_bytes(kind.memory_bytes)} each"
     else:
         yield f"{show_bytes(kind.memory_bytes)} each is not enforced"
-        yield USED_UP
+        yield SHARED_MEMORY_NOTE

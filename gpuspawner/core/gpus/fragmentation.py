@@ -20,7 +20,7 @@ from math import inf
 from typing import NamedTuple, TypeVar
 
 STRANDED_WEIGHT = 0.35
-"""How much stranded GPU counts beside fragments: 0.25 to 1 were alike on a public trace (docs/placement.md)."""
+"""Weight of stranded GPUs beside fragments. 0.25 to 1 were alike on a public trace (docs/explanation/placement.md)."""
 WANTED_WEIGHT = 0.17
 """How much it costs to take what others ask for by name; half of the weight above did best there."""
 
@@ -32,7 +32,7 @@ _K = TypeVar("_K")
 _V = TypeVar("_V")
 
 
-class Ask(NamedTuple):
+class ResourceRequest(NamedTuple):
     """Something asked for: a share of each of so many GPUs of one node, of one of these pools, and CPU and memory.
 
     Shares are floats: they are compared and added up for scores, never given. Without ``gpus`` it takes none.
@@ -45,7 +45,7 @@ class Ask(NamedTuple):
     memory: int = 0
 
 
-class Look(NamedTuple):
+class NodeState(NamedTuple):
     """What a placement sees of a node: what is free of each GPU of a pool, sorted, and the CPU and memory free.
 
     ``cpu`` (in thousandths of a core) and ``memory`` (in bytes) are None where nobody knows.
@@ -56,11 +56,11 @@ class Look(NamedTuple):
     cpu: int | None = None
     memory: int | None = None
 
-    def holds(self, ask: Ask) -> bool:
+    def holds(self, ask: ResourceRequest) -> bool:
         """Whether CPU and memory are enough, as far as is known."""
         return (self.cpu is None or self.cpu >= ask.cpu) and (self.memory is None or self.memory >= ask.memory)
 
-    def fits(self, ask: Ask) -> bool:
+    def fits(self, ask: ResourceRequest) -> bool:
         """Whether all of it is there; CPU and memory as far as is known."""
         if not self.holds(ask):
             return False
@@ -70,7 +70,7 @@ class Look(NamedTuple):
         """Return how many GPUs have so much free."""
         return sum(one >= share for one in self.free)
 
-    def without(self, ask: Ask, taken: Sequence[float]) -> Look:
+    def without(self, ask: ResourceRequest, taken: Sequence[float]) -> NodeState:
         """Return what is left once ``ask`` is placed on GPUs of which so much was free."""
         free = list(self.free)
         for one in taken:
@@ -78,10 +78,10 @@ class Look(NamedTuple):
             free.append(round(one - ask.share, 9))
         cpu = None if self.cpu is None else max(0, self.cpu - ask.cpu)
         memory = None if self.memory is None else max(0, self.memory - ask.memory)
-        return Look(self.pool, tuple(sorted(free)), cpu, memory)
+        return NodeState(self.pool, tuple(sorted(free)), cpu, memory)
 
 
-class Growth(NamedTuple):
+class PlacementCost(NamedTuple):
     """What a placement on a node would cost, as an amount of GPU, and what is free of the GPUs that it would take."""
 
     cost: float
@@ -93,23 +93,22 @@ class Demand:
 
     def __init__(
         self,
-        asks: Mapping[Ask, float],
+        asks: Mapping[ResourceRequest, float],
         gpus: Mapping[str, int],
         *,
         stranded: float = STRANDED_WEIGHT,
         wanted: float = WANTED_WEIGHT,
     ) -> None:
-        """``asks`` is how often each came; ``gpus`` how many GPUs there are of each pool."""
         of_gpus = {ask: often for ask, often in asks.items() if ask.gpus and often > 0}
         self._all, self._gpus, self._stranded = sum(of_gpus.values()), gpus, stranded
         self._by_pool = {
             pool: _OfPool([(ask, often) for ask, often in of_gpus.items() if pool in ask.pools]) for pool in gpus
         }
         self._price = {pool: wanted * self._wanted(pool, of_gpus) for pool in gpus}
-        self._waste: dict[Look, float] = {}
-        self._growth: dict[tuple[Look, Ask], Growth] = {}
+        self._waste: dict[NodeState, float] = {}
+        self._growth: dict[tuple[NodeState, ResourceRequest], PlacementCost] = {}
 
-    def growth(self, look: Look, ask: Ask) -> Growth:
+    def growth(self, look: NodeState, ask: ResourceRequest) -> PlacementCost:
         """Return what it costs to place an ask on a node that fits, on those GPUs that cost the least.
 
         Of GPUs that cost the same, those of which the most is in use are taken: shares stay together.
@@ -120,7 +119,7 @@ class Demand:
             _remember(self._growth, (look, ask), found)
         return found
 
-    def waste(self, look: Look) -> float:
+    def waste(self, look: NodeState) -> float:
         """Return how much of what is free of a node's GPUs is fragments or stranded, by weight."""
         found = self._waste.get(look)
         if found is None:
@@ -129,21 +128,22 @@ class Demand:
             _remember(self._waste, look, found)
         return found
 
-    def _least(self, look: Look, ask: Ask) -> Growth:
+    def _least(self, look: NodeState, ask: ResourceRequest) -> PlacementCost:
         fitting = [one for one in look.free if one >= ask.share] if ask.gpus else []
         options = sorted({(one,) for one in fitting}) if ask.gpus == 1 else [tuple(fitting[: ask.gpus])]
         before, price = self.waste(look), self._price.get(look.pool, 0.0) * ask.share * ask.gpus
         if not self._all:
-            return Growth(0.0, options[0])
+            return PlacementCost(0.0, options[0])
         costs = ((self.waste(look.without(ask, taken)) - before + price, taken) for taken in options)
-        return min((Growth(round(cost, 9), taken) for cost, taken in costs), key=lambda one: (one.cost, one.taken))
+        return min(
+            (PlacementCost(round(cost, 9), taken) for cost, taken in costs), key=lambda one: (one.cost, one.taken)
+        )
 
-    def _waste_of(self, look: Look, of_pool: _OfPool) -> float:
+    def _waste_of(self, look: NodeState, of_pool: _OfPool) -> float:
         fragments = sum(look.free) - of_pool.usable(look) / self._all
         return fragments + self._stranded * of_pool.stranded(look)
 
-    def _wanted(self, pool: str, asks: Mapping[Ask, float]) -> float:
-        """Return which part of a pool those would fill who name it, were all of the fleet asked for."""
+    def _wanted(self, pool: str, asks: Mapping[ResourceRequest, float]) -> float:
         all_asked = sum(often * ask.share * ask.gpus for ask, often in asks.items())
         found = 0.0
         for ask, often in asks.items():
@@ -156,7 +156,7 @@ class Demand:
 class _OfPool:
     """The asks that one pool can serve, in tables."""
 
-    def __init__(self, asks: Sequence[tuple[Ask, float]]) -> None:
+    def __init__(self, asks: Sequence[tuple[ResourceRequest, float]]) -> None:
         self._single = [(ask, often) for ask, often in asks if ask.gpus == 1]
         self._several = [(ask, often) for ask, often in asks if ask.gpus > 1]
         self._shares = sorted({ask.share for ask, _ in self._single})
@@ -165,7 +165,7 @@ class _OfPool:
         self._often: dict[tuple[int, int, int], float] = {}
         self._for_one = _for_one_gpu(asks)
 
-    def usable(self, look: Look) -> float:
+    def usable(self, look: NodeState) -> float:
         """Return the free GPU that each ask could use, times how often it comes, summed up."""
         found = sum(one * self._often_at(one, look) for one in look.free if one)
         for ask, often in self._several:
@@ -173,7 +173,7 @@ class _OfPool:
                 found += often * sum(one for one in look.free if one >= ask.share)
         return found
 
-    def stranded(self, look: Look) -> float:
+    def stranded(self, look: NodeState) -> float:
         """Return how much of the free GPU would be left, were each ask alone to take all CPU or memory."""
         free = sum(look.free)
         if not free or (look.cpu is None and look.memory is None):
@@ -187,7 +187,7 @@ class _OfPool:
                 found += weight * left
         return found
 
-    def _often_at(self, free: float, look: Look) -> float:
+    def _often_at(self, free: float, look: NodeState) -> float:
         """Return how often one share is asked for that a GPU with so much free could serve beside this CPU and memory.
 
         All values between two that are asked for are alike.
@@ -202,8 +202,7 @@ class _OfPool:
         return self._often[at]
 
 
-def _for_one_gpu(asks: Iterable[tuple[Ask, float]]) -> list[tuple[float, float, float]]:
-    """Return the CPU and memory that asks take for each whole GPU, and what part of all the GPU asked for is theirs."""
+def _for_one_gpu(asks: Iterable[tuple[ResourceRequest, float]]) -> list[tuple[float, float, float]]:
     found: dict[tuple[float, float], float] = {}
     for ask, often in asks:
         gpu = ask.share * ask.gpus

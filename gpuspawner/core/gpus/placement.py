@@ -10,8 +10,18 @@ from itertools import takewhile
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuspawner.core.gpus.fleet import NOTHING, Beside, Fleet, Gpu, GpuKind, Kinds, NodeName, PoolCount, Slot
-from gpuspawner.core.gpus.fragmentation import Ask, Demand, Look
+from gpuspawner.core.gpus.fleet import (
+    NO_HOST_RESOURCES,
+    Fleet,
+    Gpu,
+    GpuKind,
+    HostResources,
+    Kinds,
+    NodeName,
+    PoolCount,
+    Slot,
+)
+from gpuspawner.core.gpus.fragmentation import Demand, NodeState, ResourceRequest
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.rules import Quota
@@ -22,7 +32,7 @@ if TYPE_CHECKING:  # it imports this module
 # --- placement
 
 
-class Rank(NamedTuple):
+class NodeRank(NamedTuple):
     """The rank of a node that fits, by the rules of :func:`place`: the least is taken."""
 
     tried_at: int
@@ -34,9 +44,9 @@ class Rank(NamedTuple):
     node: NodeName = NodeName("", "")
 
 
-NONE_THERE = PoolCount(0, 0, 0)
+NO_GPUS = PoolCount(0, 0, 0)
 
-UNKNOWN = Demand({}, {})
+UNKNOWN_DEMAND = Demand({}, {})
 """Nothing is known of what others will ask for."""
 
 
@@ -51,7 +61,7 @@ def used_shares(leases: Iterable[Lease], others: Iterable[Slot] = ()) -> dict[st
     return used
 
 
-def left_over(seen: Iterable[tuple[str, Slot]], leases: Iterable[Lease]) -> tuple[Slot, ...]:
+def unleased_slots(seen: Iterable[tuple[str, Slot]], leases: Iterable[Lease]) -> tuple[Slot, ...]:
     """Return what runs on GPUs that its lease does not hold, or not any more: it uses them all the same.
 
     ``seen`` is what runs: lease id and slot. Leases and processes are joined by both, so that nothing counts twice.
@@ -62,40 +72,40 @@ def left_over(seen: Iterable[tuple[str, Slot]], leases: Iterable[Lease]) -> tupl
     return tuple(slot for _, slot in sorted(left, key=lambda x: (x[0], x[1].gpu, x[1].share)))
 
 
-def grantable(gpu: Gpu) -> bool:
+def is_grantable(gpu: Gpu) -> bool:
     """Whether a device may be given at all."""
     return gpu.healthy and not gpu.foreign and not gpu.closed
 
 
-def beside_of(request: Request) -> Beside:
+def host_resources_of(request: Request) -> HostResources:
     """Return the CPU and memory that a request is guaranteed, by which nodes are filled."""
-    return Beside(math.ceil(round(1000 * request.guaranteed_cpu_cores, 3)), request.guaranteed_memory_bytes)
+    return HostResources(math.ceil(round(1000 * request.guaranteed_cpu_cores, 3)), request.guaranteed_memory_bytes)
 
 
-def beside_left(fleet: Fleet, leases: Iterable[Lease]) -> dict[NodeName, Beside]:
+def host_resources_left(fleet: Fleet, leases: Iterable[Lease]) -> dict[NodeName, HostResources]:
     """Return the CPU and memory that leases leave of the nodes on which they hold GPUs, where they are known."""
-    left = dict(fleet.beside)
+    left = dict(fleet.host_resources)
     if not left:
         return left
     for lease in leases:
         gpu = fleet.by_id.get(lease.slots[0].gpu) if lease.slots and lease.phase in HOLDING else None
         if gpu is not None and (has := left.get(gpu.on)) is not None:
-            takes = beside_of(lease.request)
-            left[gpu.on] = Beside(has.cpu - takes.cpu, has.memory - takes.memory)
+            takes = host_resources_of(lease.request)
+            left[gpu.on] = HostResources(has.cpu - takes.cpu, has.memory - takes.memory)
     return left
 
 
-def ask_of(kind: GpuKind, count: int, beside: Beside = NOTHING) -> Ask:
+def resource_request(kind: GpuKind, count: int, host_resources: HostResources = NO_HOST_RESOURCES) -> ResourceRequest:
     """Return what so many of a kind are, for scores."""
-    return Ask(frozenset({kind.pool}), float(kind.share), count, *beside)
+    return ResourceRequest(frozenset({kind.pool}), float(kind.share), count, *host_resources)
 
 
-def demand_of(requests: Iterable[Request], kinds: Mapping[str, GpuKind], fleet: Fleet) -> Demand:
+def sample_demand(requests: Iterable[Request], kinds: Mapping[str, GpuKind], fleet: Fleet) -> Demand:
     """Return the demand that these requests are a sample of."""
-    asks: Counter[Ask] = Counter()
+    asks: Counter[ResourceRequest] = Counter()
     for request in requests:
         if (kind := kinds.get(request.gpu or "")) is not None:
-            ask = ask_of(kind, request.count, beside_of(request))
+            ask = resource_request(kind, request.count, host_resources_of(request))
             others = (kinds[name].pool for name in request.substitutes if name in kinds)
             asks[ask._replace(pools=ask.pools.union(others))] += 1
     return Demand(asks, Counter(gpu.pool for gpu in fleet.gpus))
@@ -108,9 +118,9 @@ def place(
     used: Mapping[str, Fraction],
     tried: Sequence[str] = (),
     *,
-    needs: Beside = NOTHING,
-    left: Mapping[NodeName, Beside] = MappingProxyType({}),
-    demand: Demand = UNKNOWN,
+    needs: HostResources = NO_HOST_RESOURCES,
+    left: Mapping[NodeName, HostResources] = MappingProxyType({}),
+    demand: Demand = UNKNOWN_DEMAND,
 ) -> tuple[Slot, ...] | None:
     """Return ``count`` slots of ``kind`` on distinct devices of one node, or None where they do not fit.
 
@@ -132,35 +142,37 @@ def place(
     pool, share = kind.pool, kind.share
     on: dict[NodeName, list[Gpu]] = {}
     for gpu in fleet.gpus:  # of tens of thousands, few are in use: only for those is anything computed
-        if gpu.pool == pool and grantable(gpu) and (gpu.id not in used or used[gpu.id] < 1):
+        if gpu.pool == pool and is_grantable(gpu) and (gpu.id not in used or used[gpu.id] < 1):
             on.setdefault(gpu.on, []).append(gpu)
-    ask = ask_of(kind, count, needs)
+    ask = resource_request(kind, count, needs)
     last_tried = {node: at for at, node in enumerate(tried, 1)}
     ranks = (
-        rank_of(look_of(pool, gpus, used, left.get(node)), ask, demand, last_tried.get(node.node, 0), gpus[0].is_coming)
+        rank_node(
+            node_state(pool, gpus, used, left.get(node)), ask, demand, last_tried.get(node.node, 0), gpus[0].is_coming
+        )
         for node, gpus in on.items()
     )
     best = min((rank._replace(node=node) for node, rank in zip(on, ranks, strict=True) if rank), default=None)
     if best is None:
         return None
-    return tuple(Slot(gpu.id, share) for gpu in devices(on[best.node], used, best.taken))
+    return tuple(Slot(gpu.id, share) for gpu in choose_devices(on[best.node], used, best.taken))
 
 
-def rank_of(look: Look, ask: Ask, demand: Demand, tried_at: int, comes: bool) -> Rank | None:
+def rank_node(look: NodeState, ask: ResourceRequest, demand: Demand, tried_at: int, comes: bool) -> NodeRank | None:
     """Return the rank of a node that looks so, None where too few of its GPUs have room."""
     if (room := look.room(ask.share)) < ask.gpus:
         return None
     growth = demand.growth(look, ask)
-    return Rank(tried_at, not look.holds(ask), comes, growth.cost, growth.taken, room)
+    return NodeRank(tried_at, not look.holds(ask), comes, growth.cost, growth.taken, room)
 
 
-def look_of(pool: str, gpus: Iterable[Gpu], used: Mapping[str, Fraction], left: Beside | None) -> Look:
+def node_state(pool: str, gpus: Iterable[Gpu], used: Mapping[str, Fraction], left: HostResources | None) -> NodeState:
     """Return what a placement sees of the GPUs of one pool on a node."""
-    free = sorted(free_of(gpu, used) for gpu in gpus)
-    return Look(pool, tuple(free)) if left is None else Look(pool, tuple(free), left.cpu, left.memory)
+    free = sorted(free_share(gpu, used) for gpu in gpus)
+    return NodeState(pool, tuple(free)) if left is None else NodeState(pool, tuple(free), left.cpu, left.memory)
 
 
-def free_of(gpu: Gpu, used: Mapping[str, Fraction]) -> float:
+def free_share(gpu: Gpu, used: Mapping[str, Fraction]) -> float:
     """Return the free share of a device, from 0 to 1. Equal fractions give equal floats, smaller ones never larger.
 
     More than a whole device may be in use: what is reserved on one counts beside what is used now.
@@ -169,11 +181,11 @@ def free_of(gpu: Gpu, used: Mapping[str, Fraction]) -> float:
     return 1.0 if share is None else max(0, share.denominator - share.numerator) / share.denominator
 
 
-def devices(gpus: Iterable[Gpu], used: Mapping[str, Fraction], taken: Sequence[float]) -> list[Gpu]:
+def choose_devices(gpus: Iterable[Gpu], used: Mapping[str, Fraction], taken: Sequence[float]) -> list[Gpu]:
     """Return the devices of a node of which so much is free: of equal ones the first."""
     wanted, found = Counter(taken), []
-    for gpu in sorted(gpus, key=lambda gpu: (free_of(gpu, used), gpu.index, gpu.id)):
-        if wanted[free := free_of(gpu, used)] > 0:
+    for gpu in sorted(gpus, key=lambda gpu: (free_share(gpu, used), gpu.index, gpu.id)):
+        if wanted[free := free_share(gpu, used)] > 0:
             wanted[free] -= 1
             found.append(gpu)
     return found
@@ -184,15 +196,15 @@ def largest_fit(kind: GpuKind, fleet: Fleet) -> int:
 
     GPUs that strangers use count: they come back, though nobody knows when.
     """
-    return fleet.counts.get(kind.pool, NONE_THERE).on_one_node
+    return fleet.counts.get(kind.pool, NO_GPUS).on_one_node
 
 
 def count_free(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> int:
     """Return how many units of ``kind`` are free now: slices of a shared device count each, what is coming does not."""
     free, share = 0, kind.share
-    for gpu in fleet.of_pool.get(kind.pool, ()):
+    for gpu in fleet.gpus_by_pool.get(kind.pool, ()):
         taken = used.get(gpu.id)
-        if (taken is not None and taken.numerator >= taken.denominator) or not grantable(gpu) or gpu.is_coming:
+        if (taken is not None and taken.numerator >= taken.denominator) or not is_grantable(gpu) or gpu.is_coming:
             continue  # fractions are slow: only of GPUs that are shared anything is computed
         free += kind.shares if taken is None else int((1 - taken) // share)
     return free
@@ -200,18 +212,18 @@ def count_free(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> int
 
 def count_all(kind: GpuKind, fleet: Fleet) -> int:
     """Return how many units of ``kind`` the fleet has, without what is coming."""
-    return kind.shares * fleet.counts.get(kind.pool, NONE_THERE).there
+    return kind.shares * fleet.counts.get(kind.pool, NO_GPUS).present
 
 
-def count_away(kind: GpuKind, fleet: Fleet) -> int:
+def count_unavailable(kind: GpuKind, fleet: Fleet) -> int:
     """Return how many units of ``kind`` may not be given, whoever holds them: unhealthy, or closed."""
-    return kind.shares * fleet.counts.get(kind.pool, NONE_THERE).away
+    return kind.shares * fleet.counts.get(kind.pool, NO_GPUS).unavailable
 
 
 # --- kinds
 
 
-def kinds_of(request: Request, kinds: Kinds) -> tuple[GpuKind, ...]:
+def accepted_kinds(request: Request, kinds: Kinds) -> tuple[GpuKind, ...]:
     """Return the kinds that a request takes, in the order of its wishes; those that left the catalog are left out."""
     if request.gpu is None:
         return ()
@@ -219,17 +231,17 @@ def kinds_of(request: Request, kinds: Kinds) -> tuple[GpuKind, ...]:
         return (kinds[request.gpu],) if request.gpu in kinds else ()
     found = dict.fromkeys((request.gpu, *request.substitutes))
     known = (kinds[name] for name in found if name in kinds)
-    return tuple(kind for kind in known if kind.name == request.gpu or is_enough(kind, request))
+    return tuple(kind for kind in known if kind.name == request.gpu or meets_needs(kind, request))
 
 
-def is_enough(kind: GpuKind, request: Request) -> bool:
+def meets_needs(kind: GpuKind, request: Request) -> bool:
     """Whether GPUs of a kind have the memory, for themselves, and the compute capability that a request needs."""
     return kind.own_memory_bytes >= request.needs_memory_bytes and (
         not request.needs_compute or _version(kind.compute) >= _version(request.needs_compute)
     )
 
 
-def also_given(lease: Lease, kinds: Kinds, quotas: Iterable[Quota]) -> tuple[GpuKind, ...]:
+def interchangeable_kinds(lease: Lease, kinds: Kinds, quotas: Iterable[Quota]) -> tuple[GpuKind, ...]:
     """Return the kinds that the cluster may give a granted lease, where its own was taken a moment before.
 
     They are claimed as the granted one is, in the same cluster, and its user takes them. They count and cost no more,
@@ -241,7 +253,7 @@ def also_given(lease: Lease, kinds: Kinds, quotas: Iterable[Quota]) -> tuple[Gpu
     named = {limit.kind for quota in quotas for limit in quota.limits if limit.kind}
     return tuple(
         kind
-        for kind in kinds_of(lease.request, kinds)
+        for kind in accepted_kinds(lease.request, kinds)
         if kind.claim is not None
         and kind.cluster == own.cluster
         and kind.name not in named | {own.name}
@@ -251,7 +263,6 @@ def also_given(lease: Lease, kinds: Kinds, quotas: Iterable[Quota]) -> tuple[Gpu
 
 
 def _version(compute: str) -> tuple[int, ...]:
-    """Return a compute capability to compare: 9.0 before 10.0. Unknown is less than any."""
     return tuple(int(part) for part in takewhile(str.isdigit, compute.split(".")))
 
 
@@ -266,10 +277,10 @@ def pools_of(claim: Claim | Lease, kinds: Kinds) -> tuple[str | None, ...]:
     own = pool_of(claim, kinds)
     if not claim.request.substitutes:
         return (own,)
-    return (own, *dict.fromkeys(kind.pool for kind in kinds_of(claim.request, kinds) if kind.pool != own))
+    return (own, *dict.fromkeys(kind.pool for kind in accepted_kinds(claim.request, kinds) if kind.pool != own))
 
 
-def others_wait_for(lease: Lease, leases: Iterable[Lease], kinds: Kinds) -> bool:
+def is_wanted_by_others(lease: Lease, leases: Iterable[Lease], kinds: Kinds) -> bool:
     """Whether somebody else waits for GPUs of the pool that a lease holds."""
     kind = kinds.get(lease.kind or "")
     if kind is None:
@@ -278,7 +289,7 @@ def others_wait_for(lease: Lease, leases: Iterable[Lease], kinds: Kinds) -> bool
     return any(kind.pool in pools_of(one, kinds) for one in waiting)
 
 
-def counts_of(kind: GpuKind | None) -> Fraction:
+def quota_weight(kind: GpuKind | None) -> Fraction:
     """Return how much one GPU of a kind counts in quotas and GPU hours; 1 where the kind left the catalog."""
     if kind is None:
         return Fraction(1)

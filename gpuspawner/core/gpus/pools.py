@@ -13,25 +13,33 @@ from fractions import Fraction
 from types import MappingProxyType
 
 from gpuspawner.core.gpus.fleet import (
-    NOTHING,
+    NO_HOST_RESOURCES,
     Autoscale,
-    Beside,
     Fleet,
     Gpu,
     GpuKind,
     Group,
+    HostResources,
     NodeName,
     Slot,
-    coming_group,
+    coming_node_group,
 )
-from gpuspawner.core.gpus.fragmentation import Demand, Look
-from gpuspawner.core.gpus.placement import UNKNOWN, Rank, ask_of, devices, grantable, look_of, rank_of
+from gpuspawner.core.gpus.fragmentation import Demand, NodeState
+from gpuspawner.core.gpus.placement import (
+    UNKNOWN_DEMAND,
+    NodeRank,
+    choose_devices,
+    is_grantable,
+    node_state,
+    rank_node,
+    resource_request,
+)
 from gpuspawner.core.leases.lease import HOLDING, Lease
 
 # --- pools
 
 
-_Alike = tuple[bool, Look]
+_Alike = tuple[bool, NodeState]
 """Whether a node is coming, and how it looks."""
 
 
@@ -65,10 +73,9 @@ class Pools:
         self,
         fleet: Fleet,
         used: Mapping[str, Fraction],
-        left: Mapping[NodeName, Beside] = MappingProxyType({}),
-        demand: Demand = UNKNOWN,
+        left: Mapping[NodeName, HostResources] = MappingProxyType({}),
+        demand: Demand = UNKNOWN_DEMAND,
     ) -> None:
-        """Sort the GPUs by pool and node; ``left`` and ``demand`` are as in ``placement.place``."""
         self.complete, self.demand = fleet.complete, demand
         self.used = dict(used)
         self._left = dict(left)
@@ -91,20 +98,20 @@ class Pools:
                     del self._where[gpu.id]
             pool.sizes[len(gone)] -= 1
             pool.show(node, None)
-        of_pool: dict[str, list[Gpu]] = {}
+        gpus_by_pool: dict[str, list[Gpu]] = {}
         for gpu in gpus:
-            if grantable(gpu):
+            if is_grantable(gpu):
                 self._where[gpu.id] = (gpu.pool, node)
-                of_pool.setdefault(gpu.pool, []).append(gpu)
-        if of_pool:
-            self._pools_on[node] = list(of_pool)
-        for name, own in of_pool.items():
+                gpus_by_pool.setdefault(gpu.pool, []).append(gpu)
+        if gpus_by_pool:
+            self._pools_on[node] = list(gpus_by_pool)
+        for name, own in gpus_by_pool.items():
             pool = self._pools.setdefault(name, _Pool())
             pool.gpus[node] = own
             pool.sizes[len(own)] += 1
         self._look_at(node)
 
-    def put_left(self, node: NodeName, left: Beside | None) -> None:
+    def put_left(self, node: NodeName, left: HostResources | None) -> None:
         """Take this for the CPU and memory left of a node from now on, None where nobody knows."""
         if left is None:
             self._left.pop(node, None)
@@ -117,14 +124,13 @@ class Pools:
         return max(+self._pools[pool].sizes, default=0) if pool in self else 0
 
     def __contains__(self, pool: str) -> bool:
-        """Whether there is a pool that has, or had, GPUs which may be given."""
         return pool in self._pools
 
     def nodes(self, pool: str) -> Collection[NodeName]:
         """Return the nodes of a pool that have GPUs which may be given."""
         return self._pools[pool].gpus.keys() if pool in self else ()
 
-    def looks(self, pool: str) -> Iterable[tuple[Look, Sequence[NodeName]]]:
+    def looks(self, pool: str) -> Iterable[tuple[NodeState, Sequence[NodeName]]]:
         """Yield how nodes of a pool look that have some free, and which look so."""
         if pool in self:
             yield from ((look, nodes) for (_, look), nodes in self._pools[pool].alike.items())
@@ -141,19 +147,19 @@ class Pools:
         """Return the pool and the node of a GPU; None where it may not be given."""
         return self._where.get(gpu)
 
-    def left(self, node: NodeName) -> Beside | None:
+    def left(self, node: NodeName) -> HostResources | None:
         """Return the CPU and memory left of a node, None where nobody knows."""
         return self._left.get(node)
 
-    def take(self, slots: Iterable[Slot], needs: Beside = NOTHING) -> None:
+    def take(self, slots: Iterable[Slot], needs: HostResources = NO_HOST_RESOURCES) -> None:
         """Note that these are in use, and what is needed beside them."""
         self._change(slots, 1, needs)
 
-    def give(self, slots: Iterable[Slot], needs: Beside = NOTHING) -> None:
+    def give(self, slots: Iterable[Slot], needs: HostResources = NO_HOST_RESOURCES) -> None:
         """Note that these are not in use any more, nor what was needed beside them."""
         self._change(slots, -1, needs)
 
-    def _change(self, slots: Iterable[Slot], sign: int, needs: Beside) -> None:
+    def _change(self, slots: Iterable[Slot], sign: int, needs: HostResources) -> None:
         touched: dict[NodeName, None] = {}
         for slot in slots:
             used, share = self.used.get(slot.gpu), slot.share
@@ -167,14 +173,14 @@ class Pools:
                 touched[where[1]] = None
         for node in touched:
             if (left := self._left.get(node)) is not None:
-                self._left[node] = Beside(left.cpu - sign * needs.cpu, left.memory - sign * needs.memory)
+                self._left[node] = HostResources(left.cpu - sign * needs.cpu, left.memory - sign * needs.memory)
             self._look_at(node)
 
     def _look_at(self, node: NodeName) -> None:
         for name in self._pools_on.get(node, ()):
             pool = self._pools[name]
             gpus = pool.gpus[node]
-            look = gpus[0].is_coming, look_of(name, gpus, self.used, self._left.get(node))
+            look = gpus[0].is_coming, node_state(name, gpus, self.used, self._left.get(node))
             if look != pool.look.get(node):
                 pool.show(node, look)
 
@@ -184,26 +190,26 @@ class Pools:
         count: int,
         tried: Sequence[str] = (),
         kept: Mapping[str, Fraction] | None = None,
-        needs: Beside = NOTHING,
+        needs: HostResources = NO_HOST_RESOURCES,
     ) -> tuple[Slot, ...] | None:
         """Return where so many would be placed, as ``placement.place``; ``kept`` is in use beside what is."""
         pool, kept = self._pools.get(kind.pool), kept or {}
         if pool is None or not self.complete:
             return None
-        ask, last_tried = ask_of(kind, count, needs), {node: at for at, node in enumerate(tried, 1)}
+        ask, last_tried = resource_request(kind, count, needs), {node: at for at, node in enumerate(tried, 1)}
         special = {where[1] for gpu in kept if (where := self._where.get(gpu)) and where[0] == kind.pool}
         if last_tried:
             special |= {node for node in pool.gpus if node.node in last_tried}
-        best: Rank | None = None
+        best: NodeRank | None = None
         for node in special:
             used, gpus = self._used_with(kept, pool.gpus[node]), pool.gpus[node]
-            look = look_of(kind.pool, gpus, used, self._left.get(node))
-            rank = rank_of(look, ask, self.demand, last_tried.get(node.node, 0), gpus[0].is_coming)
+            look = node_state(kind.pool, gpus, used, self._left.get(node))
+            rank = rank_node(look, ask, self.demand, last_tried.get(node.node, 0), gpus[0].is_coming)
             best = _least(best, rank, node)
         for (comes, look), nodes in pool.alike.items():
             if len(look.free) < count or look.free[-count] < ask.share:
                 continue
-            rank = rank_of(look, ask, self.demand, 0, comes)
+            rank = rank_node(look, ask, self.demand, 0, comes)
             if rank is None or (best is not None and rank > best):
                 continue
             if (first := next((node for node in nodes if node not in special), None)) is not None:
@@ -211,7 +217,7 @@ class Pools:
         if best is None:
             return None
         gpus = pool.gpus[best.node]
-        return tuple(Slot(gpu.id, kind.share) for gpu in devices(gpus, self._used_with(kept, gpus), best.taken))
+        return tuple(Slot(gpu.id, kind.share) for gpu in choose_devices(gpus, self._used_with(kept, gpus), best.taken))
 
     def _used_with(self, kept: Mapping[str, Fraction], gpus: Iterable[Gpu]) -> dict[str, Fraction]:
         found: dict[str, Fraction] = {}
@@ -224,7 +230,7 @@ class Pools:
         return found
 
 
-def _least(best: Rank | None, rank: Rank | None, node: NodeName) -> Rank | None:
+def _least(best: NodeRank | None, rank: NodeRank | None, node: NodeName) -> NodeRank | None:
     if rank is None:
         return best
     rank = rank._replace(node=node)
@@ -235,7 +241,7 @@ def _least(best: Rank | None, rank: Rank | None, node: NodeName) -> Rank | None:
 
 
 @dataclass(frozen=True)
-class Occupant:
+class GpuHolder:
     """What was seen to hold GPUs: ``given`` counts them by group, None where it holds exactly its ``slots``.
 
     ``slots`` are those it is known by: what its lease holds or, without one, what it says.
@@ -245,7 +251,7 @@ class Occupant:
     given: Mapping[Group, int] | None = None
 
 
-def seats(occupants: Iterable[Occupant], reserved: Iterable[Slot] = ()) -> list[tuple[Slot, ...]]:
+def assign_counted_slots(occupants: Iterable[GpuHolder], reserved: Iterable[Slot] = ()) -> list[tuple[Slot, ...]]:
     """Return the slots of each occupant, as many of each group as it was given.
 
     1. It keeps those of its own slots that are of these groups, as many as it was given.
@@ -269,7 +275,7 @@ def seats(occupants: Iterable[Occupant], reserved: Iterable[Slot] = ()) -> list[
     return [tuple(slots) for slots in kept]
 
 
-def _kept_slots(occupant: Occupant) -> list[Slot]:
+def _kept_slots(occupant: GpuHolder) -> list[Slot]:
     if occupant.given is None:
         return list(occupant.slots)
     left = dict(occupant.given)
@@ -281,13 +287,13 @@ def _kept_slots(occupant: Occupant) -> list[Slot]:
     return kept
 
 
-def resource_of(kind: GpuKind, fleet: Fleet) -> str:
+def counting_resource(kind: GpuKind, fleet: Fleet) -> str:
     """Return the resource that counts a kind's GPUs; "" where none does, as on one machine."""
-    groups = (gpu.group for gpu in fleet.of_pool.get(kind.pool, ()))
+    groups = (gpu.group for gpu in fleet.gpus_by_pool.get(kind.pool, ()))
     return kind.resource or next((group.resource for group in groups if group is not None), "")
 
 
-def unmarked(fleet: Fleet, held: Collection[str]) -> Fleet:
+def move_marks_to_free_gpus(fleet: Fleet, held: Collection[str]) -> Fleet:
     """Return the fleet with the marks of each group (foreign, unhealthy) on GPUs that nobody holds, where there are.
 
     Somebody else's GPU is any of its group: were it one that a lease holds, the group would look to have one more free.
@@ -323,7 +329,7 @@ def _with_mark_of(marked: Gpu, gpu: Gpu) -> Gpu:
 
 
 WHOLE_GPU = "nvidia.com/gpu"
-PATIENCE = 2.0
+NODE_WAIT_FACTOR = 2.0
 """A node that takes this many times as long as the catalog says is not coming now. Arbitrary: as clouds vary."""
 
 
@@ -349,13 +355,13 @@ def coming_gpus(kinds: Iterable[GpuKind], there: Sequence[Gpu], leases: Iterable
     return tuple(found)
 
 
-def patience_seconds(kind: GpuKind | None) -> float:
+def node_wait_seconds(kind: GpuKind | None) -> float:
     """Return how long a pod of this kind is left waiting for a node, 0 where none is ever started for it."""
-    return 0.0 if kind is None or kind.autoscale is None else PATIENCE * kind.autoscale.start_seconds
+    return 0.0 if kind is None or kind.autoscale is None else NODE_WAIT_FACTOR * kind.autoscale.start_seconds
 
 
 def _groups(kind: GpuKind, nodes: int, held: Collection[Group]) -> list[Group]:
-    fresh = (coming_group(kind.name, number, kind.resource or WHOLE_GPU) for number in range(nodes))
+    fresh = (coming_node_group(kind.name, number, kind.resource or WHOLE_GPU) for number in range(nodes))
     return [*sorted(held), *(group for group in fresh if group not in held)][:nodes]
 
 

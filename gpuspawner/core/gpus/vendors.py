@@ -111,7 +111,7 @@ def is_gpu_resource(name: str, named: frozenset[str] = frozenset()) -> bool:
     return name in _GPUS or name.startswith(_SLICES) or name in named
 
 
-def reaches_gpus(name: str, named: frozenset[str] = frozenset()) -> bool:
+def exposes_gpus(name: str, named: frozenset[str] = frozenset()) -> bool:
     """Whether whoever is given a resource reaches GPUs: all that count GPUs, and others of the vendors besides."""
     return name in named or _REACHING.fullmatch(name) is not None
 
@@ -125,7 +125,7 @@ def vendor_of(resource: str) -> Vendor | None:
     return next((vendor for name, vendor in _BY_DOMAIN.items() if domain == name or domain.endswith(f".{name}")), None)
 
 
-def how_measured(resource: str) -> str:
+def measurement_note(resource: str) -> str:
     """Return how the GPUs that a resource counts are measured, in a sentence; "" where there is nothing to say."""
     vendor = vendor_of(resource)
     if not resource or (vendor and vendor.tried):

@@ -118,7 +118,6 @@ def _unknown(sample: Sample, policy: IdlePolicy) -> str:
 
 
 def _gpus(sample: Sample, readings: Sequence[GpuReading], policy: IdlePolicy) -> Iterator[GpuEvidence]:
-    """Yield what is known of every leased GPU, and of those that were seen without being leased."""
     leased = tuple(dict.fromkeys(sample.leased))  # two shares of one device are one device
 
     def is_any(one: SourceReading) -> bool:
@@ -148,7 +147,6 @@ def _not_once(own: Sequence[GpuReading]) -> str:
 def _intervals(
     reading: GpuReading, told: Sequence[SourceReading], name: str, sample: Sample, policy: IdlePolicy
 ) -> tuple[Interval, ...]:
-    """Return what each source says of a GPU, the strongest first."""
     # A process that has ended since the sample before may have held it.
     ended_cores = sample.cpu_cores if sample.ended_cpu_cores is None else sample.ended_cpu_cores
     is_held = not reading.is_unheld or (ended_cores or 0.0) > policy.held_bound_cores
@@ -158,7 +156,6 @@ def _intervals(
 
 
 def _by_source(one: SourceReading, name: str, policy: IdlePolicy, *, is_held: bool) -> Interval:
-    """Judge a reading of a source: work of the workspace's own, of nobody, or of a device that others use too."""
     words = f"{name}{one.engine and f' ({one.engine})'} at {one.percent:.3g} % by {one.source.value}"
     state, saw_work = GpuState.IDLE, _is_work(one, policy)
     if saw_work:
@@ -179,8 +176,6 @@ def _is_work(one: SourceReading, policy: IdlePolicy) -> bool:
 
 
 def _by_probe(reading: GpuReading, name: str, sample: Sample, policy: IdlePolicy, *, is_held: bool) -> Interval:
-    """Judge the readings of ``nvidia-smi``: of the whole device, where others use it too."""
-
     def found(state: GpuState, words: str, coverage: float = 0.0, *, saw_work: bool = False) -> Interval:
         return Interval(reading.gpu, sample.interval_seconds, 0.0, state, Source.PROBE, coverage, words, saw_work)
 
@@ -265,15 +260,15 @@ def _joined(reading: GpuReading, intervals: tuple[Interval, ...], policy: IdlePo
 # --- soft evidence
 
 
-HUB = "hub"
+HUB_EVIDENCE = "hub"
 """The evidence that is the hub's own: traffic through its proxy, and what the server reports to it."""
-TITLES = {
+SOFT_EVIDENCE_TITLES = {
     CPU: "the workspace's CPU use",
     "kernel": "the state of its kernels",
     "terminal": "the use of its terminals",
     "ssh": "its SSH sessions",
     "editor": "its VS Code windows",
-    HUB: "the hub's record of its activity",
+    HUB_EVIDENCE: "the hub's record of its activity",
 }
 """How each is called where it can't be read."""
 
@@ -285,13 +280,13 @@ def soft_readings(sample: Sample, policy: IdlePolicy) -> tuple[SoftReading, ...]
     return tuple(read.get(name, SoftReading(name, None)) for name in names)
 
 
-def hub_reading(hub_idle_seconds: float | None, since_busy_seconds: float) -> SoftReading:
+def judge_hub_activity(hub_idle_seconds: float | None, since_busy_seconds: float) -> SoftReading:
     """Judge the hub's record. It comes minutes late: it counts if it is newer than the last use that is known."""
     if hub_idle_seconds is None:
-        return SoftReading(HUB, None)
+        return SoftReading(HUB_EVIDENCE, None)
     active = hub_idle_seconds < since_busy_seconds
     words = "the hub saw activity" if active else f"no activity at the hub for {show_duration(round(hub_idle_seconds))}"
-    return SoftReading(HUB, active, words)
+    return SoftReading(HUB_EVIDENCE, active, words)
 
 
 def show_cores(cores: float) -> str:
@@ -299,10 +294,10 @@ def show_cores(cores: float) -> str:
     return f"{round(cores, 2):g} cores"
 
 
-def unreadable(reading: SoftReading) -> str:
+def describe_unreadable(reading: SoftReading) -> str:
     """Return in words that this evidence can't be read, and why."""
     why = f" ({reading.words})" if reading.words else ""
-    return f"{TITLES[reading.name]} can't be read{why}"
+    return f"{SOFT_EVIDENCE_TITLES[reading.name]} can't be read{why}"
 
 
 def _cpu(sample: Sample, policy: IdlePolicy) -> SoftReading:

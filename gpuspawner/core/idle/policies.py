@@ -10,7 +10,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.calendar import Opening, Window, opening
+from gpuspawner.core.calendar import Opening, Window, find_opening
 from gpuspawner.core.fields import Internal, Stored, choice_reader, list_reader, section, whole_number_reader
 from gpuspawner.core.idle.readings import CPU, SOFT_EVIDENCE
 from gpuspawner.core.number_fields import (
@@ -235,7 +235,7 @@ MINUTE_SECONDS = 60
 Policies = Mapping[str, LifecyclePolicy]
 
 
-class ByHours(NamedTuple):
+class EffectivePolicy(NamedTuple):
     """The policy that judges now ``instead_of`` the one that was asked for, "" for itself.
 
     ``until`` is when hours change that next, in seconds since the epoch; None where none do.
@@ -246,14 +246,14 @@ class ByHours(NamedTuple):
     until: float | None = None
 
 
-def by_hours(name: str, policies: Policies, rules: Rules, now: float) -> ByHours:
+def effective_policy(name: str, policies: Policies, rules: Rules, now: float) -> EffectivePolicy:
     """Return the policy that judges now what was asked for by the one called ``name``.
 
     The default one stands for one that left the catalog. Of several hours that are open, the first written counts.
     """
     own = policies.get(name) or policies["default"]
     changes: list[float] = []
-    found: ByHours | None = None
+    found: EffectivePolicy | None = None
     for hours in rules.hours:
         if hours.instead_of != own.name:
             continue
@@ -263,18 +263,17 @@ def by_hours(name: str, policies: Policies, rules: Rules, now: float) -> ByHours
         is_open = one.covers(now)
         changes.append(one.ends_at if is_open else one.opens_at)
         if is_open:
-            found = ByHours(policies[hours.policy], own.name)
+            found = EffectivePolicy(policies[hours.policy], own.name)
             break
     until = min(changes, default=None)
-    return (found or ByHours(own))._replace(until=until if until is not None and isfinite(until) else None)
+    return (found or EffectivePolicy(own))._replace(until=until if until is not None and isfinite(until) else None)
 
 
-def policy_for(lease: Lease, policies: Policies, rules: Rules, now: float) -> LifecyclePolicy:
+def policy_of_lease(lease: Lease, policies: Policies, rules: Rules, now: float) -> LifecyclePolicy:
     """Return the policy of a lease: as it is now, but for what stays as it was granted."""
-    return by_hours(lease.request.policy, policies, rules, now).policy.with_terms(lease.terms)
+    return effective_policy(lease.request.policy, policies, rules, now).policy.with_terms(lease.terms)
 
 
 @lru_cache(maxsize=1024)
 def _opening(window: Window, minute: int, zone: str) -> Opening | None:
-    """Return what every lease asks in every tick: it is the same for a minute."""
-    return opening(window, minute * MINUTE_SECONDS, ZoneInfo(zone))
+    return find_opening(window, minute * MINUTE_SECONDS, ZoneInfo(zone))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from gpuspawner.core.idle.evidence import Evidence, hub_reading, unreadable
+from gpuspawner.core.idle.evidence import Evidence, describe_unreadable, judge_hub_activity
 from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import PROBED, GpuState, SoftReading
 
@@ -116,12 +116,12 @@ def judge(streak: Streak, evidence: Evidence, policy: IdlePolicy, mode: Mode) ->
     """
     kind, because = classify(streak, evidence, policy)
     after = _added(streak, evidence, kind, because, policy)
-    if not grace_stands(after, policy, mode):
+    if not is_grace_valid(after, policy, mode):
         after = replace(after, mode=mode, countdown_seconds=None)
     if streak.grace_left_seconds is not None and after.countdown_seconds is None:
         return after, Verdict.END_GRACE
     if kind is SampleKind.IDLE:
-        return _with_grace(after, credit_of(evidence, policy), policy)
+        return _with_grace(after, credited_seconds(evidence, policy), policy)
     return after, _in_grace(after)
 
 
@@ -134,11 +134,11 @@ def classify(streak: Streak, evidence: Evidence, policy: IdlePolicy) -> tuple[Sa
     4. Unknown, within the soft budget: soft evidence could not be read.
     5. Idle.
     """
-    since_busy_seconds = streak.since_busy_seconds + credit_of(evidence, policy)
+    since_busy_seconds = streak.since_busy_seconds + credited_seconds(evidence, policy)
     by_activity = policy.by_activity and not evidence.gpus
     soft = evidence.soft
     if by_activity and not evidence.problem:
-        soft = (*soft, hub_reading(evidence.hub_idle_seconds, since_busy_seconds))
+        soft = (*soft, judge_hub_activity(evidence.hub_idle_seconds, since_busy_seconds))
     active = [one.words for one in soft if one.active]
     if busy := [gpu.words for gpu in evidence.busy] or (active if by_activity else []):
         return SampleKind.BUSY, ", ".join(busy)
@@ -151,25 +151,23 @@ def classify(streak: Streak, evidence: Evidence, policy: IdlePolicy) -> tuple[Sa
     counts = by_activity or since_busy_seconds <= policy.soft_seconds
     if counts and (active or evidence.may_work(GpuState.IDLE)):
         return SampleKind.SOFT, ", ".join([*active, *idle])
-    if counts and (unread := [unreadable(one) for one in soft if one.active is None]):
+    if counts and (unread := [describe_unreadable(one) for one in soft if one.active is None]):
         return SampleKind.UNKNOWN, ", ".join(unread)
     return SampleKind.IDLE, ", ".join([*idle, *_told(soft, by_activity=by_activity, counts=counts)])
 
 
 def _told(soft: tuple[SoftReading, ...], *, by_activity: bool, counts: bool) -> list[str]:
-    """Return in words what else was read of an idle workspace."""
     if not counts:
         return [f"{one.words} (no longer counts)" for one in soft if one.active]
     return [one.words for one in soft if one.words and (by_activity or one.name != "cpu")]
 
 
-def grace_stands(streak: Streak, policy: IdlePolicy, mode: Mode) -> bool:
+def is_grace_valid(streak: Streak, policy: IdlePolicy, mode: Mode) -> bool:
     """Return whether a grace that began would begin under this policy too: a catalog may have changed since."""
     return mode is streak.mode and streak.idle_seconds >= policy.for_seconds
 
 
 def _with_grace(streak: Streak, credit_seconds: float, policy: IdlePolicy) -> tuple[Streak, Verdict]:
-    """Begin the grace, or let it pass, after an idle sample."""
     left_seconds = streak.countdown_seconds
     if left_seconds is None:
         if streak.idle_seconds < max(policy.for_seconds, policy.coverage * streak.observed_seconds):
@@ -188,16 +186,15 @@ def _in_grace(streak: Streak) -> Verdict:
     return Verdict.NONE if streak.grace_left_seconds is None else Verdict.GRACE
 
 
-def credit_of(evidence: Evidence, policy: IdlePolicy) -> float:
+def credited_seconds(evidence: Evidence, policy: IdlePolicy) -> float:
     """Return the time that a sample stands for: what lies further back was not seen."""
     return min(evidence.interval_seconds, LONGEST_CREDIT * policy.sample_seconds)
 
 
 def _added(streak: Streak, evidence: Evidence, kind: SampleKind, because: str, policy: IdlePolicy) -> Streak:
-    """Return the timeline with a sample added, its grace untouched unless the idle time is set to 0."""
     unknown_before = dict(streak.unknown_since)
     # A gap that was not seen, or a clock that jumped, spends no budget.
-    since_busy_seconds = streak.since_busy_seconds + credit_of(evidence, policy)
+    since_busy_seconds = streak.since_busy_seconds + credited_seconds(evidence, policy)
     gap_seconds = streak.longest_gap_seconds
     if kind is SampleKind.BUSY:
         gap_seconds = max(gap_seconds, since_busy_seconds)
@@ -218,7 +215,7 @@ def _added(streak: Streak, evidence: Evidence, kind: SampleKind, because: str, p
     )
     is_use = kind in {SampleKind.BUSY, SampleKind.SOFT} or evidence.may_work(GpuState.UNKNOWN)
     if is_use or unknown_seconds > LONGEST_UNKNOWN * policy.sample_seconds:
-        return kept(after)
+        return reset_idle_time(after)
     if kind is SampleKind.IDLE:
         return _with_idle(after, evidence, policy)
     observed_seconds = streak.observed_seconds + evidence.interval_seconds if streak.idle_seconds else 0.0
@@ -226,8 +223,7 @@ def _added(streak: Streak, evidence: Evidence, kind: SampleKind, because: str, p
 
 
 def _with_idle(streak: Streak, evidence: Evidence, policy: IdlePolicy) -> Streak:
-    """Return the timeline with an idle sample added. Idle time that is hopelessly uncovered begins anew."""
-    credit_seconds = credit_of(evidence, policy)
+    credit_seconds = credited_seconds(evidence, policy)
     idle_seconds = streak.idle_seconds + credit_seconds
     observed_seconds = streak.observed_seconds + evidence.interval_seconds
     peaks = [peak for peak in (streak.peak_percent, evidence.peak_percent) if peak is not None]
@@ -260,7 +256,7 @@ def _closer_seconds(streak: Streak, evidence: Evidence, policy: IdlePolicy) -> f
     return policy.grace_seconds + pause_seconds
 
 
-def kept(streak: Streak) -> Streak:
+def reset_idle_time(streak: Streak) -> Streak:
     """Return the timeline after Keep: no idle time, and out of grace.
 
     While the Keep lasts, each sample is judged as ever (busy ones renew the budget, unknown ones are told), its
@@ -269,7 +265,7 @@ def kept(streak: Streak) -> Streak:
     return replace(streak, idle_seconds=0.0, observed_seconds=0.0, peak_percent=None, countdown_seconds=None)
 
 
-def after_restart(streak: Streak, policy: IdlePolicy) -> Streak:
+def resume_streak(streak: Streak, policy: IdlePolicy) -> Streak:
     """Return a stored timeline as a restarted service goes on with it.
 
     Of a grace that will be carried out, at least two samples and a minute remain, at most the whole grace. A service
@@ -299,7 +295,7 @@ def next_sample_seconds(streak: Streak, policy: IdlePolicy) -> float:
     return min(policy.sample_seconds, max(policy.sample_seconds / CLOSER, CLOSEST_SECONDS))
 
 
-class State(str, Enum):
+class IdleState(str, Enum):
     """How idle a workspace is, as pages and the command line show it."""
 
     UNMEASURED = "unmeasured"
@@ -321,7 +317,7 @@ class Explanation:
         soft_left_seconds: what is left of the soft budget.
     """
 
-    state: State
+    state: IdleState
     idle_seconds: float
     for_seconds: float
     because: str
@@ -334,9 +330,9 @@ class Explanation:
 
 def explain(streak: Streak, policy: IdlePolicy) -> Explanation:
     """Say where a workspace stands."""
-    state = State.UNMEASURED if streak.kind is None else State(streak.kind.value)
+    state = IdleState.UNMEASURED if streak.kind is None else IdleState(streak.kind.value)
     if streak.grace_left_seconds is not None:
-        state = State.GRACE if streak.kind is SampleKind.IDLE else State.GRACE_PAUSED
+        state = IdleState.GRACE if streak.kind is SampleKind.IDLE else IdleState.GRACE_PAUSED
     return Explanation(
         state=state,
         idle_seconds=streak.idle_seconds,
@@ -357,7 +353,7 @@ OPENED = "opened in a browser"
 
 
 @dataclass(frozen=True)
-class Sign:
+class ArrivalSign:
     """What one sample says of whether somebody has come; ``came`` None: it is not known. ``words`` say why."""
 
     came: bool | None
@@ -396,7 +392,7 @@ class Arrival:
         return max(0.0, left)
 
 
-class Turn(str, Enum):
+class ArrivalStep(str, Enum):
     """What follows from a sample."""
 
     WAITS = "waits"
@@ -410,28 +406,28 @@ class Turn(str, Enum):
     """The time has passed and nothing is given back for it: idle time counts from here on."""
 
 
-def sign_of(evidence: Evidence) -> Sign:
+def arrival_sign(evidence: Evidence) -> ArrivalSign:
     """Return what a sample says of whether somebody has come.
 
     A page that was loaded, an SSH session, a kernel or a terminal in use, a VS Code window, or a GPU in use is
     somebody. Nobody is there only where all of these are known.
     """
     if evidence.problem:
-        return Sign(None, evidence.problem)
+        return ArrivalSign(None, evidence.problem)
     if evidence.opened:
-        return Sign(came=True, words=OPENED)
+        return ArrivalSign(came=True, words=OPENED)
     if active := [one.words for one in evidence.probed if one.active]:
-        return Sign(came=True, words=", ".join(active))
+        return ArrivalSign(came=True, words=", ".join(active))
     if evidence.busy:
-        return Sign(came=True, words=", ".join(gpu.words for gpu in evidence.busy))
+        return ArrivalSign(came=True, words=", ".join(gpu.words for gpu in evidence.busy))
     unread = {one.name for one in evidence.probed if one.active is False} != set(PROBED)
     gpus_known = evidence.gpus and all(gpu.state is GpuState.IDLE and not gpu.may_work for gpu in evidence.gpus)
-    return Sign(None) if evidence.opened is None or unread or not gpus_known else Sign(came=False)
+    return ArrivalSign(None) if evidence.opened is None or unread or not gpus_known else ArrivalSign(came=False)
 
 
-def wait_on(
-    arrival: Arrival, sign: Sign, credit_seconds: float, policy: IdlePolicy, mode: Mode
-) -> tuple[Arrival, Turn]:
+def advance_arrival(
+    arrival: Arrival, sign: ArrivalSign, credit_seconds: float, policy: IdlePolicy, mode: Mode
+) -> tuple[Arrival, ArrivalStep]:
     """Add one sample, and say what follows.
 
     Args:
@@ -442,7 +438,7 @@ def wait_on(
         mode: whether anything is told and given back.
     """
     if sign.came:
-        return arrival, Turn.CAME
+        return arrival, ArrivalStep.CAME
     after = replace(
         arrival,
         passed_seconds=arrival.passed_seconds + credit_seconds,
@@ -450,14 +446,14 @@ def wait_on(
     )
     known = after.is_known(policy)
     if after.passed_seconds >= after.claim_seconds and (not known or mode is not Mode.ENFORCE):
-        return after, Turn.OVER
+        return after, ArrivalStep.OVER
     if sign.came is None or not known or mode is Mode.OBSERVE or not after.absent_seconds:
-        return after, Turn.WAITS
+        return after, ArrivalStep.WAITS
     if after.warned_after_seconds is None:
         if after.passed_seconds < after.claim_seconds - after.notice_seconds:
-            return after, Turn.WAITS
-        return replace(after, warned_after_seconds=after.passed_seconds), Turn.WARN
-    return after, Turn.WAITS if after.left_seconds else Turn.NOBODY_CAME
+            return after, ArrivalStep.WAITS
+        return replace(after, warned_after_seconds=after.passed_seconds), ArrivalStep.WARN
+    return after, ArrivalStep.WAITS if after.left_seconds else ArrivalStep.NOBODY_CAME
 
 
 def resume_arrival(arrival: Arrival, policy: IdlePolicy) -> Arrival:

@@ -14,7 +14,7 @@ from typing import ClassVar
 from gpuspawner.core.units import show_bytes, show_duration
 
 
-class Told(Enum):
+class Audience(Enum):
     """Who gets a message of an event, by mail or chat, beside what the pages show."""
 
     NOBODY = "nobody"
@@ -35,7 +35,7 @@ class Event:
 
     name: ClassVar[str]
     words: ClassVar[str]
-    told: ClassVar[Told] = Told.NOBODY
+    told: ClassVar[Audience] = Audience.NOBODY
     marked: ClassVar[bool] = False
     ends_grace: ClassVar[bool] = False
 
@@ -54,7 +54,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Text(Event):
+class TextEvent(Event):
     """An event that is told by one text."""
 
     text: str = ""
@@ -64,7 +64,7 @@ class Text(Event):
 
 
 @dataclass(frozen=True)
-class Given(Event):
+class GpuEvent(Event):
     """An event about GPUs."""
 
     gpus: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class Given(Event):
 
 
 @dataclass(frozen=True)
-class Ruled(Event):
+class RuleEvent(Event):
     """An event that a rule brings, told by one text."""
 
     rule: str = ""
@@ -84,25 +84,25 @@ class Ruled(Event):
         return self.text
 
 
-class Asked(Text):
+class Asked(TextEvent):
     """A request was made; ``text`` is its template, GPUs and lifetime."""
 
     name, words = "asked", "Asked for"
 
 
-class Granted(Given):
+class Granted(GpuEvent):
     """GPUs were granted."""
 
-    name, words, told = "granted", "Granted", Told.USER
+    name, words, told = "granted", "Granted", Audience.USER
 
 
-class Placed(Given):
+class Placed(GpuEvent):
     """Other GPUs than those granted were given."""
 
     name, words = "placed", "Placed"
 
 
-class Allocated(Given):
+class Allocated(GpuEvent):
     """Which GPUs those are that its slots only count, by UUID."""
 
     name, words = "allocated", "Allocated"
@@ -115,7 +115,7 @@ class Started(Event):
     name, words = "running", "It runs"
 
 
-class Requeued(Text):
+class Requeued(TextEvent):
     """What was granted could not be had: back to the queue."""
 
     name, words = "requeued", "Requeued"
@@ -144,16 +144,16 @@ class Returned(Event):
         return f"{self.lease} was {self.reason}"
 
 
-class Adopted(Text):
+class Adopted(TextEvent):
     """Something that ran already got a lease."""
 
     name, words = "adopted", "Taken over from the hub"
 
 
-class CannotStart(Text):
+class CannotStart(TextEvent):
     """A waiting request can't start as things are."""
 
-    name, words, told = "can't start now", "Can't start as things are", Told.USER
+    name, words, told = "can't start now", "Can't start as things are", Audience.USER
 
 
 @dataclass(frozen=True)
@@ -163,13 +163,13 @@ class CanStart(Event):
     name, words = "can start again", "Can start again"
 
 
-class HeldBackBy(Ruled):
+class HeldBackBy(RuleEvent):
     """A rule holds a waiting request back: ``rule`` as of ``core.rules.HeldBack``, ``text`` its sentence."""
 
     name, words = "held back", "Held back"
 
 
-class LetGo(Text):
+class LetGo(TextEvent):
     """No rule holds it back any more; ``text`` is which did."""
 
     name, words = "let go", "Held back no more"
@@ -181,7 +181,7 @@ class Substituted(Event):
 
     asked: str = ""
     given: str = ""
-    name, words, told = "substituted", "Another GPU was given", Told.USER
+    name, words, told = "substituted", "Another GPU was given", Audience.USER
 
     def _why(self) -> str:
         return f"{self.given} instead of {self.asked}"
@@ -198,34 +198,34 @@ class Consented(Event):
         return ", ".join(self.kinds) or "none but the one asked for"
 
 
-class WarnedOfClaim(Text):
+class WarnedOfClaim(TextEvent):
     """A stronger claim needs its GPUs; ``text`` says for whom and when it ends."""
 
-    name, words, told, marked = "warned of claim", "Warned", Told.USER, True
+    name, words, told, marked = "warned of claim", "Warned", Audience.USER, True
 
 
-class ClaimGone(Text):
+class ClaimGone(TextEvent):
     """No stronger claim needs its GPUs any more."""
 
-    name, words, told = "claim gone", "Left running", Told.USER
+    name, words, told = "claim gone", "Left running", Audience.USER
 
 
-class Bounded(Ruled):
+class Bounded(RuleEvent):
     """Its end is bounded by a rule, as of ``core.rules.LatestEnd``."""
 
     name, words = "bounded", "Ends earlier"
 
 
-class ReachesInto(Text):
+class ReachesInto(TextEvent):
     """It runs into a time for which its GPUs are held for a class; ``text`` is which. Nothing ends it for that."""
 
-    name, words, told, marked = "reaches into", "Asked to make room for a class", Told.USER, True
+    name, words, told, marked = "reaches into", "Asked to make room for a class", Audience.USER, True
 
 
-class WarnedIdle(Text):
+class WarnedIdle(TextEvent):
     """It was idle, and its grace period begins; ``text`` is what was measured."""
 
-    name, words, told, marked = "warned", "Warned", Told.USER, True
+    name, words, told, marked = "warned", "Warned", Audience.USER, True
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ class WarnedOfEnd(Event):
     """Its time is over in ``seconds``."""
 
     seconds: float = 0.0
-    name, words, told, marked = "warned of end", "Warned", Told.USER, True
+    name, words, told, marked = "warned of end", "Warned", Audience.USER, True
 
     @property
     def action(self) -> str:
@@ -244,37 +244,37 @@ class WarnedOfEnd(Event):
         return f"ends in {show_duration(self.seconds)}"
 
 
-class WarnedNobodyCame(Text):
+class WarnedNobodyCame(TextEvent):
     """It came while its user was away, and half of the time to come to it has passed; ``text`` says until when."""
 
-    name, words, told, marked = "warned nobody came", "Warned", Told.USER, True
+    name, words, told, marked = "warned nobody came", "Warned", Audience.USER, True
 
 
-class Came(Text):
+class Came(TextEvent):
     """Somebody came to it; ``text`` is what was seen of them."""
 
     name, words, marked = "came", "Claimed", True
 
 
-class NobodyCameYet(Text):
+class NobodyCameYet(TextEvent):
     """Nobody came in time, or nobody knows, and nothing is given back for it: idle time counts from here on."""
 
     name, words, marked = "nobody came yet", "Nobody came yet", True
 
 
-class GraceEnded(Text):
+class GraceEnded(TextEvent):
     """It is used again, or no longer judged; ``text`` is why."""
 
     name, words, marked, ends_grace = "grace ended", "No longer idle", True, True
 
 
-class WouldWarn(Text):
+class WouldWarn(TextEvent):
     """A policy that only records would have warned."""
 
     name, words, marked = "would warn", "Would have warned (this policy only records)", True
 
 
-class WouldStop(Text):
+class WouldStop(TextEvent):
     """A policy that only records or warns would have stopped it."""
 
     name, words, marked = "would stop", "Would have stopped (this policy only records or warns)", True
@@ -297,7 +297,7 @@ class Extended(Event):
 
     seconds: float = 0.0
     reason: str = ""
-    name, words, told, marked = "extended", "Extended", Told.USER, True
+    name, words, told, marked = "extended", "Extended", Audience.USER, True
 
     def _why(self) -> str:
         return f"by {show_duration(self.seconds)}{f': {self.reason}' if self.reason else ''}"
@@ -309,22 +309,22 @@ class Stopped(Event):
 
     reason: str = ""
     message: str = ""
-    name, words, told, marked, ends_grace = "stop", "Stop", Told.USER, True, True
+    name, words, told, marked, ends_grace = "stop", "Stop", Audience.USER, True, True
 
     def _why(self) -> str:
         return self.message
 
 
-class StopperNamed(Text):
+class StopperNamed(TextEvent):
     """Who stopped it, told after its end."""
 
-    name, words, told = "stopper", "Who stopped it", Told.USER
+    name, words, told = "stopper", "Who stopped it", Audience.USER
 
 
-class Disrupted(Text):
+class Disrupted(TextEvent):
     """The cluster is about to end it."""
 
-    name, words, told = "disrupted", "To be ended by the cluster", Told.USER
+    name, words, told = "disrupted", "To be ended by the cluster", Audience.USER
 
 
 @dataclass(frozen=True)
@@ -355,7 +355,7 @@ class KilledForMemory(Event):
 
     count: int = 0
     memory_bytes: int = 0
-    name, words, told = "killed for memory", "A program was killed for want of memory", Told.USER
+    name, words, told = "killed for memory", "A program was killed for want of memory", Audience.USER
 
     def _why(self) -> str:
         programs = "1 program" if self.count == 1 else f"{self.count} programs"
@@ -369,43 +369,43 @@ class OutputShared(Event):
     name, words = "shared", "Its last output was shared with administrators"
 
 
-class Disputed(Text):
+class Disputed(TextEvent):
     """Its user calls its end wrong; ``text`` is what they wrote."""
 
-    name, words, told = "disputed", "Called wrong", Told.ADMINISTRATORS
+    name, words, told = "disputed", "Called wrong", Audience.ADMINISTRATORS
 
 
-class Answered(Text):
+class Answered(TextEvent):
     """An administrator answers that; ``text`` is the answer."""
 
-    name, words, told = "answered", "Answered", Told.USER
+    name, words, told = "answered", "Answered", Audience.USER
 
 
-class QuotaGranted(Text):
+class QuotaGranted(TextEvent):
     """An administrator adds to a quota or a budget for a time; ``text`` says what, for whom and why."""
 
     name, words = "quota granted", "Granted more"
 
 
-class QuotaTakenBack(Text):
+class QuotaTakenBack(TextEvent):
     """An administrator takes that back."""
 
     name, words = "quota taken back", "Took a grant back"
 
 
-class SignedIn(Text):
+class SignedIn(TextEvent):
     """A user let a machine's command line act for them."""
 
     name, words = "signed in", "Let the command line act"
 
 
-class SignedOut(Text):
+class SignedOut(TextEvent):
     """A user ended a token of the command line."""
 
     name, words = "signed out", "Ended a token of the command line"
 
 
-class UsageCorrected(Text):
+class UsageCorrected(TextEvent):
     """An administrator corrects what was charged."""
 
     name, words = "usage corrected", "Corrected the use"

@@ -12,15 +12,15 @@ from fractions import Fraction
 from math import inf
 from typing import NamedTuple
 
-from gpuspawner.core.gpus.fleet import NOTHING, Beside, Gpu, GpuKind, NodeName, Slot
-from gpuspawner.core.gpus.placement import beside_of
+from gpuspawner.core.gpus.fleet import NO_HOST_RESOURCES, Gpu, GpuKind, HostResources, NodeName, Slot
+from gpuspawner.core.gpus.placement import host_resources_of
 from gpuspawner.core.gpus.pools import Pools
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.rules import Account, LatestEnd
 from gpuspawner.core.units import show_time
 
-BACKFILL, KEPT, HOLD = "backfill", "stronger claim", "hold"
+BACKFILL, PREEMPTION, HOLD = "backfill", "stronger claim", "hold"
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,13 @@ class Reservation:
 
     slots: tuple[Slot, ...]
     at: float | None
-    whom: frozenset[str]
+    claim_ids: frozenset[str]
     rule: str = BACKFILL
     words: str = ""
     end: LatestEnd | None = None
 
 
-class Ending(NamedTuple):
+class ExpectedRelease(NamedTuple):
     """GPUs that come free at a time, and the request whose host resources come free with them."""
 
     at: float
@@ -54,7 +54,7 @@ class Fit(NamedTuple):
     latest_end: LatestEnd | None = None
 
 
-def kept_for_others(seen: Snapshot, claims: Iterable[Claim]) -> tuple[Reservation, ...]:
+def preemption_reservations(seen: Snapshot, claims: Iterable[Claim]) -> tuple[Reservation, ...]:
     """Return the GPUs that are kept for preemptions as reservations."""
     waiting = tuple(claims)
     return tuple(
@@ -62,7 +62,7 @@ def kept_for_others(seen: Snapshot, claims: Iterable[Claim]) -> tuple[Reservatio
             kept.slots,
             seen.now,
             frozenset(x.id for x in waiting if _is_account_of(kept.account, x)),
-            KEPT,
+            PREEMPTION,
             "What is free is kept for a stronger claim.",
         )
         for kept in seen.kept
@@ -75,11 +75,11 @@ def _is_account_of(account: Account | None, claim: Claim) -> bool:
     return account.team in {"", claim.request.team} and account.user_created in {"", claim.user_created}
 
 
-Unfit = tuple[str, int, Beside, frozenset[int]]
+Unfit = tuple[str, int, HostResources, frozenset[int]]
 """A kind, a number of GPUs, host resources, and the numbers of the reservations that do not apply."""
 
 
-def fit(
+def find_fit(
     claim: Claim, kind: GpuKind, pools: Pools, reservations: Iterable[Reservation], now: float,
     known: set[Unfit],
 ) -> Fit | None:  # fmt: skip
@@ -88,12 +88,12 @@ def fit(
     GPUs that are not reserved come first, then GPUs that others need no sooner than the request ends. ``known`` holds
     the requests that did not fit earlier in the pass. Nothing comes free during a pass.
     """
-    count, until, needs = claim.request.count, now + claim.request.lifetime_seconds, beside_of(claim.request)
+    count, until, needs = claim.request.count, now + claim.request.lifetime_seconds, host_resources_of(claim.request)
     reservations = list(reservations)
     free_of = frozenset(
         number
         for number, one in enumerate(reservations)
-        if claim.id in one.whom or (one.at is not None and _least_end(claim, one, now) <= one.at)
+        if claim.id in one.claim_ids or (one.at is not None and _least_end(claim, one, now) <= one.at)
     )
     if (kind.name, count, needs, free_of) in known:
         return None
@@ -106,8 +106,8 @@ def fit(
 def _fit(
     claim: Claim, kind: GpuKind, pools: Pools, reservations: Iterable[Reservation], until: float, now: float
 ) -> Fit | None:
-    count, needs = claim.request.count, beside_of(claim.request)
-    others = [one for one in reservations if claim.id not in one.whom]
+    count, needs = claim.request.count, host_resources_of(claim.request)
+    others = [one for one in reservations if claim.id not in one.claim_ids]
     slots = pools.find(kind, count, claim.tried_nodes, _shares(others), needs)
     if slots is not None:
         return Fit(slots)
@@ -120,30 +120,30 @@ def _fit(
     return None
 
 
-def kept_from(claim: Claim, kind: GpuKind, pools: Pools, reservations: Iterable[Reservation]) -> Reservation | None:
+def blocking_reservation(
+    claim: Claim, kind: GpuKind, pools: Pools, reservations: Iterable[Reservation]
+) -> Reservation | None:
     """Return the preemption or hold that keeps free GPUs from a request, or None if too few GPUs are free."""
-    others = [one for one in reservations if claim.id not in one.whom]
+    others = [one for one in reservations if claim.id not in one.claim_ids]
     kept = [one for one in others if one.rule != BACKFILL]
     if not kept:
         return None
     shares = _shares(one for one in others if one.rule == BACKFILL)
-    slots = pools.find(kind, claim.request.count, claim.tried_nodes, shares, beside_of(claim.request))
+    slots = pools.find(kind, claim.request.count, claim.tried_nodes, shares, host_resources_of(claim.request))
     given = {slot.gpu for slot in slots or ()}
     return next((one for one in kept if given & {slot.gpu for slot in one.slots}), None)
 
 
 def _least_end(claim: Claim, reservation: Reservation, now: float) -> float:
-    """Return the earliest end of a request whose end a reservation may bound."""
     request = claim.request
     least = request.least_lifetime_seconds or request.lifetime_seconds
     return now + (least if reservation.rule == HOLD else request.lifetime_seconds)
 
 
 def _bound(slots: Iterable[Slot], passed: Iterable[Reservation], until: float, now: float) -> LatestEnd | None:
-    """Return the bound on the end of a request with these GPUs, or None if it ends before a hold by itself."""
     given = {slot.gpu for slot in slots}
     bounds = [
-        one.end or bound_of(one.at, now)
+        one.end or backfill_end(one.at, now)
         for one in passed
         if one.at is not None
         and given & {slot.gpu for slot in one.slots}
@@ -152,21 +152,21 @@ def _bound(slots: Iterable[Slot], passed: Iterable[Reservation], until: float, n
     return min(bounds, key=lambda one: one.at, default=None)
 
 
-def bound_of(at: float, now: float) -> LatestEnd:
+def backfill_end(at: float, now: float) -> LatestEnd:
     """Return the bound on the end of a request that passes one that goes first."""
     words = f"ends by {show_time(at, now)}, when another request, which goes first, gets its place"
     return LatestEnd(at, BACKFILL, words)
 
 
 def reserve(
-    claim: Claim, kinds: Iterable[GpuKind], pools: Pools, endings: Callable[[str], Iterable[Ending]],
+    claim: Claim, kinds: Iterable[GpuKind], pools: Pools, endings: Callable[[str], Iterable[ExpectedRelease]],
     reservations: Iterable[Reservation],
 ) -> tuple[GpuKind, Reservation] | None:  # fmt: skip
     """Return the kind with which a request starts first, and the GPUs to reserve for it.
 
     ``endings`` returns the ends in a pool, the earliest first. The result is None if no node is large enough.
     """
-    others = _shares(one for one in reservations if claim.id not in one.whom)
+    others = _shares(one for one in reservations if claim.id not in one.claim_ids)
     found: list[tuple[float, int, GpuKind, tuple[Slot, ...]]] = []
     for number, kind in enumerate(kinds):
         first = _Freeing(kind, claim.request, pools, others).first(endings(kind.pool))
@@ -182,13 +182,13 @@ class _Freeing:
     """The GPUs that come free for a request by node, while leases end."""
 
     def __init__(self, kind: GpuKind, request: Request, pools: Pools, others: Mapping[str, Fraction]) -> None:
-        self._kind, self._count, self._needs = kind, request.count, beside_of(request)
+        self._kind, self._count, self._needs = kind, request.count, host_resources_of(request)
         self._pools, self._others = pools, others
         self._freed: dict[str, Fraction] = {}
         self._free_on: dict[NodeName, dict[str, Gpu]] = {}
-        self._given_back: dict[NodeName, Beside] = {}
+        self._given_back: dict[NodeName, HostResources] = {}
 
-    def first(self, endings: Iterable[Ending]) -> tuple[float, tuple[Slot, ...]] | None:
+    def first(self, endings: Iterable[ExpectedRelease]) -> tuple[float, tuple[Slot, ...]] | None:
         """Return when a node first has enough GPUs, and these GPUs; of the node that lacks least if no end is known.
 
         A node with enough CPU and memory is preferred, even if it comes later. GPUs that are in use now are reserved
@@ -207,8 +207,7 @@ class _Freeing:
                 lacking = found
         return lacking or self._lacks_least()
 
-    def _end(self, ending: Ending) -> Iterable[NodeName]:
-        """End a lease. Return the nodes of the pool on which GPUs came free."""
+    def _end(self, ending: ExpectedRelease) -> Iterable[NodeName]:
         touched: dict[NodeName, list[Gpu]] = {}
         for slot in ending.slots:
             self._freed[slot.gpu] = self._freed[slot.gpu] + slot.share if slot.gpu in self._freed else slot.share
@@ -217,8 +216,8 @@ class _Freeing:
                 touched.setdefault(where[1], [])
         for number, node in enumerate(touched):
             if number == 0 and self._pools.left(node) is not None:
-                has, more = self._given_back.get(node, NOTHING), beside_of(ending.request)
-                self._given_back[node] = Beside(has.cpu + more.cpu, has.memory + more.memory)
+                has, more = self._given_back.get(node, NO_HOST_RESOURCES), host_resources_of(ending.request)
+                self._given_back[node] = HostResources(has.cpu + more.cpu, has.memory + more.memory)
             gpus = self._pools.gpus(self._kind.pool, node)
             self._free_on[node] = {gpu.id: gpu for gpu in gpus if self._is_free(gpu)}
         return touched
@@ -233,7 +232,7 @@ class _Freeing:
         return used + (kept or _NONE) + self._kind.share <= 1
 
     def _holds(self, node: NodeName) -> bool:
-        left, more = self._pools.left(node), self._given_back.get(node, NOTHING)
+        left, more = self._pools.left(node), self._given_back.get(node, NO_HOST_RESOURCES)
         return left is None or (
             left.cpu + more.cpu >= self._needs.cpu and left.memory + more.memory >= self._needs.memory
         )

@@ -14,9 +14,9 @@ from math import ceil, inf
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.calendar import Opening, opening
+from gpuspawner.core.calendar import Opening, find_opening
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Slot
-from gpuspawner.core.gpus.placement import count_free, grantable
+from gpuspawner.core.gpus.placement import count_free, is_grantable
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease
 from gpuspawner.core.queue.backfill import HOLD, Reservation
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, end_at
@@ -24,7 +24,7 @@ from gpuspawner.core.rules import Account, ClassHold, LatestEnd
 from gpuspawner.core.units import show_time
 
 
-class Asker(NamedTuple):
+class HoldUser(NamedTuple):
     """A user (``user_created`` as in ``lease.Owner``) with their classes and teams."""
 
     user_created: str
@@ -75,7 +75,7 @@ def classes_of(holds: Iterable[ClassHold], groups: Collection[str]) -> tuple[str
     return tuple(sorted({hold.group for hold in holds} & set(groups)))
 
 
-def may_use(asker: Asker, hold: ClassHold) -> bool:
+def may_use(asker: HoldUser, hold: ClassHold) -> bool:
     """Return whether a user may use the GPUs of a hold: as member of the class, or named by an administrator."""
     if hold.account is None:
         return hold.group in asker.classes
@@ -83,25 +83,25 @@ def may_use(asker: Asker, hold: ClassHold) -> bool:
     return hold.account.user_created in {"", asker.user_created} and (not team or team in asker.teams)
 
 
-def asker_of(one: Claim | Lease) -> Asker:
+def hold_user_of(one: Claim | Lease) -> HoldUser:
     """Return the user of a request, with the classes of when it was made."""
     created = one.user_created if isinstance(one, Claim) else one.key.user_created
-    return Asker(created, one.request.classes, (one.request.team,))
+    return HoldUser(created, one.request.classes, (one.request.team,))
 
 
 def is_member(one: Claim | Lease, hold: ClassHold) -> bool:
     """Return whether a request may use the GPUs of a hold."""
-    return hold.group in one.request.classes if hold.account is None else may_use(asker_of(one), hold)
+    return hold.group in one.request.classes if hold.account is None else may_use(hold_user_of(one), hold)
 
 
-def held_gpus(seen: Snapshot) -> tuple[HeldGpus, ...]:
+def class_hold_gpus(seen: Snapshot) -> tuple[HeldGpus, ...]:
     """Return the GPUs of every hold for its present or else its next opening, in the order of the rules.
 
     A GPU belongs to one hold at a time.
     """
     found: list[HeldGpus] = []
     for hold in seen.rules.holds:
-        when, kind = next_opening(hold, seen), seen.kinds.get(hold.kind)
+        when, kind = hold_opening(hold, seen), seen.kinds.get(hold.kind)
         if when is None or kind is None:
             continue
         others = {slot.gpu for x in found if _overlap(x.opening, when) for slot in x.slots}
@@ -113,24 +113,24 @@ def held_gpus(seen: Snapshot) -> tuple[HeldGpus, ...]:
     return tuple(found)
 
 
-def held_now(seen: Snapshot) -> tuple[HeldGpus, ...]:
+def current_hold_gpus(seen: Snapshot) -> tuple[HeldGpus, ...]:
     """Return the GPUs of every hold that has begun."""
-    return tuple(one for one in held_gpus(seen) if one.opening.opens_at <= seen.now)
+    return tuple(one for one in class_hold_gpus(seen) if one.opening.opens_at <= seen.now)
 
 
-def begun(seen: Snapshot) -> tuple[ClassHold, ...]:
+def active_holds(seen: Snapshot) -> tuple[ClassHold, ...]:
     """Return the holds that have begun, without a look at the GPUs."""
-    openings = ((hold, next_opening(hold, seen)) for hold in seen.rules.holds)
+    openings = ((hold, hold_opening(hold, seen)) for hold in seen.rules.holds)
     return tuple(hold for hold, when in openings if when is not None and when.opens_at <= seen.now)
 
 
-def free_of(held: HeldGpus, kind: GpuKind, seen: Snapshot) -> int:
+def count_free_in_hold(held: HeldGpus, kind: GpuKind, seen: Snapshot) -> int:
     """Return the number of free GPUs of a kind in a hold."""
     gpus = tuple(seen.fleet.by_id[slot.gpu] for slot in held.slots)
     return count_free(kind, replace(seen.fleet, gpus=gpus), seen.used)
 
 
-def kept_for_classes(
+def class_hold_reservations(
     seen: Snapshot, claims: Iterable[Claim], held: Iterable[HeldGpus] | None = None
 ) -> tuple[Reservation, ...]:
     """Return the GPUs of class holds as reservations. Others may use them until a hold begins.
@@ -147,25 +147,25 @@ def kept_for_classes(
             one.words(now),
             one.bound(now),
         )
-        for one in (held_gpus(seen) if held is None else held)
+        for one in (class_hold_gpus(seen) if held is None else held)
     )
 
 
-def next_opening(hold: ClassHold, seen: Snapshot) -> Opening | None:
+def hold_opening(hold: ClassHold, seen: Snapshot) -> Opening | None:
     """Return the present or else the next opening of a hold, or None if it has ended."""
     if hold.window is None:
         always = Opening(hold.since, inf if hold.until is None else hold.until)
         return always if seen.now < always.ends_at else None
-    found = opening(hold.window, seen.now, ZoneInfo(seen.rules.timezone))
+    found = find_opening(hold.window, seen.now, ZoneInfo(seen.rules.timezone))
     if found is None or hold.until is None:
         return found
     return Opening(found.opens_at, min(found.ends_at, hold.until)) if found.opens_at < hold.until else None
 
 
-def reaching_into(seen: Snapshot) -> Mapping[str, HeldGpus]:
+def leases_reaching_into_holds(seen: Snapshot) -> Mapping[str, HeldGpus]:
     """Return the running workspaces that would still use a hold's GPUs when it begins, by lease id."""
     found: dict[str, HeldGpus] = {}
-    for held in held_gpus(seen):
+    for held in class_hold_gpus(seen):
         gpus = {slot.gpu for slot in held.slots}
         for lease in seen.leases:
             if lease.phase not in UP or is_member(lease, held.hold) or not any(x.gpu in gpus for x in lease.slots):
@@ -178,11 +178,10 @@ def reaching_into(seen: Snapshot) -> Mapping[str, HeldGpus]:
 def extension_bound(lease: Lease, until: float, seen: Snapshot) -> HeldGpus | None:
     """Return the hold that would lack GPUs if a lease were extended until then, or None."""
     later = tuple(replace(x, deadline_at=until) if x.id == lease.id else x for x in seen.leases)
-    return reaching_into(replace(seen, leases=later)).get(lease.id)
+    return leases_reaching_into_holds(replace(seen, leases=later)).get(lease.id)
 
 
 def _free_at(hold: ClassHold, seen: Snapshot) -> dict[str, float]:
-    """Return when each GPU in use is free for a hold, as far as it is known: -inf for the GPU of a member."""
     free_at: dict[str, float] = {}
     for lease in seen.leases:
         if lease.phase in HOLDING:
@@ -193,14 +192,14 @@ def _free_at(hold: ClassHold, seen: Snapshot) -> dict[str, float]:
     return {**free_at, **{slot.gpu: inf for slot in seen.others if free_at.get(slot.gpu) != -inf}}
 
 
-def members_gpus(hold: ClassHold, seen: Snapshot) -> frozenset[str]:
+def gpus_of_members(hold: ClassHold, seen: Snapshot) -> frozenset[str]:
     """Return the ids of the GPUs that members use."""
     theirs = (x for x in seen.leases if x.phase in HOLDING and is_member(x, hold))
     return frozenset(slot.gpu for lease in theirs for slot in lease.slots)
 
 
 def _may_be_held(gpu: Gpu) -> bool:
-    return grantable(gpu) and not gpu.is_coming
+    return is_grantable(gpu) and not gpu.is_coming
 
 
 def _overlap(one: Opening, other: Opening) -> bool:

@@ -15,7 +15,7 @@ GPUs and gets them a moment later.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -23,36 +23,36 @@ from heapq import merge
 from math import inf
 from typing import NamedTuple, Protocol
 
-from gpuspawner.core.gpus.fleet import Beside, GpuKind, Slot
-from gpuspawner.core.gpus.placement import beside_of, kinds_of, place, used_shares
+from gpuspawner.core.gpus.fleet import GpuKind, HostResources, Slot
+from gpuspawner.core.gpus.placement import accepted_kinds, host_resources_of, place, used_shares
 from gpuspawner.core.leases.lease import Lease, Phase
 from gpuspawner.core.queue.backfill import (
     BACKFILL,
-    Ending,
+    ExpectedRelease,
     Fit,
     Reservation,
     Unfit,
-    bound_of,
-    fit,
-    kept_for_others,
-    kept_from,
+    backfill_end,
+    blocking_reservation,
+    find_fit,
+    preemption_reservations,
     reserve,
 )
-from gpuspawner.core.queue.class_holds import HeldGpus, kept_for_classes
-from gpuspawner.core.queue.fair_share import Uses
+from gpuspawner.core.queue.class_holds import HeldGpus, class_hold_reservations
+from gpuspawner.core.queue.fair_share import FairShareUsage
 from gpuspawner.core.queue.index import Index
-from gpuspawner.core.queue.order import Line, Standing
+from gpuspawner.core.queue.order import QueueLine, QueueOrder
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
-from gpuspawner.core.quotas.budgets import Balances, Purse
-from gpuspawner.core.quotas.limits import Amount, Bucket, behind_words
-from gpuspawner.core.quotas.usage import Bar, Tally
+from gpuspawner.core.quotas.budgets import BudgetBalances, ClaimBudgets
+from gpuspawner.core.quotas.limits import Amount, LimitKey, behind_other_sentence
+from gpuspawner.core.quotas.usage import QuotaBlock, QuotaTally
 from gpuspawner.core.rules import LatestEnd
 
 PAUSED = "paused"
 """The rule that holds a request back while an administrator pauses grants."""
 
 
-class Given(NamedTuple):
+class Grant(NamedTuple):
     """A grant to make now. ``kind`` is the granted kind, None without a GPU. ``latest_end`` bounds its end."""
 
     claim: Claim
@@ -66,7 +66,7 @@ class Given(NamedTuple):
         return self.kind if self.kind and self.kind != self.claim.request.gpu else ""
 
 
-class Held(NamedTuple):
+class BlockingRule(NamedTuple):
     """Which rule holds a request back, and the sentence for its user."""
 
     rule: str
@@ -77,15 +77,15 @@ class Held(NamedTuple):
 class Decision:
     """The grants to make now in order, the requests that a rule holds back by lease id, and the reservations."""
 
-    grants: tuple[Given, ...] = ()
-    held_back: Mapping[str, Held] = field(default_factory=dict)
+    grants: tuple[Grant, ...] = ()
+    held_back: Mapping[str, BlockingRule] = field(default_factory=dict)
     reservations: tuple[Reservation, ...] = ()
 
 
-class PlaceLimits(Protocol):
+class ClusterLimits(Protocol):
     """Limits of the cluster besides GPUs, for example of a namespace. They hold back whole pools."""
 
-    def held_back(self, claim: Claim, slots: Sequence[Slot]) -> Held | None:
+    def held_back(self, claim: Claim, slots: Sequence[Slot]) -> BlockingRule | None:
         """Return the limit that leaves too little for a request on these GPUs, or None."""
         ...
 
@@ -109,8 +109,8 @@ def _comes(slots: Iterable[Slot]) -> bool:
 
 
 def decide(
-    seen: Snapshot, limits: PlaceLimits | None = None, also: Claim | None = None, index: Index | None = None,
-    balances: Balances | None = None, held: Iterable[HeldGpus] | None = None,
+    seen: Snapshot, limits: ClusterLimits | None = None, also: Claim | None = None, index: Index | None = None,
+    balances: BudgetBalances | None = None, held: Iterable[HeldGpus] | None = None,
 ) -> Decision:  # fmt: skip
     """Return the grants to make now, the requests that a rule holds back, and the reservations.
 
@@ -128,47 +128,47 @@ def decide(
     if not seen.processes_known:
         return Decision()
     index = index or Index(seen)
-    with index.waiting.and_of(also):
-        if not index.claims:
-            return Decision(reservations=kept_for_others(seen, ()))
-        return _Pass(seen, index, limits, Purse(seen, balances), held).run()
+    claims = index.claims if also is None else {**index.claims, also.id: also}
+    if not claims:
+        return Decision(reservations=preemption_reservations(seen, ()))
+    return _Pass(seen, index, claims.values(), limits, ClaimBudgets(seen, balances), held).run()
 
 
 class _Pass:
     """One pass over the waiting requests."""
 
     def __init__(
-        self, seen: Snapshot, index: Index, limits: PlaceLimits | None, purse: Purse, held: Iterable[HeldGpus] | None
-    ) -> None:
+        self, seen: Snapshot, index: Index, claims: Collection[Claim], limits: ClusterLimits | None,
+        budgets: ClaimBudgets, held: Iterable[HeldGpus] | None,
+    ) -> None:  # fmt: skip
         self._seen, self._index, self._limits = seen, index, limits
-        self._pools, self._waiting = index.pools, index.waiting
-        self._taken: list[tuple[tuple[Slot, ...], Beside]] = []
+        self._pools, self._claims = index.pools, claims
+        self._taken: list[tuple[tuple[Slot, ...], HostResources]] = []
         """GPUs and host resources that this pass takes from the pools, and gives back at its end."""
-        self._tally, self._uses = Tally(seen, index.holdings), Uses(seen, index.charges)
-        self._standing = Standing(seen, self._tally, self._uses)
-        self._purse = purse
+        self._tally, self._uses = QuotaTally(seen, index.holdings), FairShareUsage(seen, index.charges)
+        self._standing = QueueOrder(seen, self._tally, self._uses)
+        self._budgets = budgets
         self._starts = starts_under_way(index.starts.values())
         self._under_way = self._starts.total()
-        self._grants: list[Given] = []
-        self._held: dict[str, Held] = {}
-        claims = self._waiting.claims.values()
-        self._reservations = [*kept_for_others(seen, claims), *kept_for_classes(seen, claims, held)]
+        self._grants: list[Grant] = []
+        self._held: dict[str, BlockingRule] = {}
+        self._reservations = [*preemption_reservations(seen, claims), *class_hold_reservations(seen, claims, held)]
         self._keeps = bool(self._reservations)
         """Whether the rules reserve GPUs for somebody."""
         self._reserved: set[str] = set()
         """Pools in which a request has reserved GPUs."""
-        self._closed: dict[str, Held] = {}
+        self._closed: dict[str, BlockingRule] = {}
         """Pools in which a limit of the cluster has held a request back."""
-        self._first_in: dict[Bucket, Bar] = {}
+        self._first_in: dict[LimitKey, QuotaBlock] = {}
         """The quota violation of the first request that a limit holds back."""
-        self._promised: dict[Bucket, tuple[Amount, float]] = {}
+        self._promised: dict[LimitKey, tuple[Amount, float]] = {}
         """The amount of a limit that requests with reserved GPUs will need, and when."""
         self._unfit: set[Unfit] = set()
         """Requests that did not fit earlier in this pass."""
         self._largest = lru_cache(maxsize=None)(self._pools.largest)
 
     def run(self) -> Decision:
-        line = Line(self._waiting.lined, self._standing)
+        line = QueueLine(self._claims, self._standing)
         try:
             while (claim := line.pop()) is not None:
                 if self._seen.may_grant(claim):
@@ -182,9 +182,9 @@ class _Pass:
         if claim.request.gpu is None:
             self._serve_without_gpu(claim)
             return
-        held: Held | None = None
+        held: BlockingRule | None = None
         fitting: list[GpuKind] = []
-        for kind in kinds_of(claim.request, self._seen.kinds):
+        for kind in accepted_kinds(claim.request, self._seen.kinds):
             if self._is_away(kind):
                 continue  # somebody else may use by now what was free; pages tell of the outage
             if (paused := self._paused(kind)) or claim.request.count > self._largest(kind.pool):
@@ -211,23 +211,22 @@ class _Pass:
             self._note_kept_from(claim, fitting)
         self._reserve(claim, fitting)
 
-    def _paused(self, kind: GpuKind | None) -> Held | None:
+    def _paused(self, kind: GpuKind | None) -> BlockingRule | None:
         words = self._seen.paused_words(kind.name if kind else None)
-        return Held(PAUSED, words) if words else None
+        return BlockingRule(PAUSED, words) if words else None
 
     def _is_away(self, kind: GpuKind | None) -> bool:
-        """Return whether an outage hides the present state of a kind's GPUs. One failed look is enough."""
         return self._seen.fleet.outage_of_kind(kind) is not None
 
     def _fit(self, claim: Claim, kind: GpuKind) -> Fit | None:
         if not self._pools.has_free(kind.pool):
             return None  # most of a long line find nothing left
-        return fit(claim, kind, self._pools, self._reservations, self._seen.now, self._unfit)
+        return find_fit(claim, kind, self._pools, self._reservations, self._seen.now, self._unfit)
 
     def _note_kept_from(self, claim: Claim, fitting: Iterable[GpuKind]) -> None:
-        kept = (kept_from(claim, kind, self._pools, self._reservations) for kind in fitting)
+        kept = (blocking_reservation(claim, kind, self._pools, self._reservations) for kind in fitting)
         if (first := next((one for one in kept if one is not None), None)) is not None:
-            self._held[claim.id] = Held(first.rule, first.words)
+            self._held[claim.id] = BlockingRule(first.rule, first.words)
 
     def _serve_without_gpu(self, claim: Claim) -> None:
         if self._is_away(None):
@@ -248,53 +247,51 @@ class _Pass:
             self._under_way += not _comes(found.slots)
             bounds = [one for one in (found.latest_end, self._until_promised(claim, kind)) if one is not None]
             end = min(bounds, key=lambda one: one.at) if bounds else None
-            self._grants.append(Given(claim, found.slots, kind.name if kind else None, end))
-        self._pools.take(found.slots, beside_of(claim.request))
-        self._taken.append((found.slots, beside_of(claim.request)))
+            self._grants.append(Grant(claim, found.slots, kind.name if kind else None, end))
+        self._pools.take(found.slots, host_resources_of(claim.request))
+        self._taken.append((found.slots, host_resources_of(claim.request)))
         self._tally.take(claim, kind)
-        self._purse.take(claim, kind)
+        self._budgets.take(claim, kind)
         self._uses.charge(claim, kind)
         if self._limits is not None:
             self._limits.take(claim, found.slots)
 
-    def _barred(self, claim: Claim, kind: GpuKind | None) -> Held | None:
-        """Return the quota or budget that holds a request back, by its use or for a request that goes first."""
-        if (over := self._purse.held_back(claim, kind)) is not None:
-            return Held(*over)
+    def _barred(self, claim: Claim, kind: GpuKind | None) -> BlockingRule | None:
+        if (over := self._budgets.held_back(claim, kind)) is not None:
+            return BlockingRule(*over)
         bar = self._tally.bar(claim, kind)
         if bar is not None:
-            self._first_in.setdefault(bar.bucket, bar)
-            return Held(bar.rule, bar.words)
+            self._first_in.setdefault(bar.limit_key, bar)
+            return BlockingRule(bar.rule, bar.words)
         end = self._seen.now + claim.request.lifetime_seconds
         for bound, asked in self._tally.takes(claim, kind) if self._first_in or self._promised else ():
             rule = f"quota {bound.entry.name}"
-            first = self._first_in.get(bound.bucket)
-            promised, needed_at = self._promised.get(bound.bucket, (0, inf))
-            if first is not None and end > first.frees_at:
-                return Held(rule, behind_words(rule))
+            first = self._first_in.get(bound.limit_key)
+            promised, needed_at = self._promised.get(bound.limit_key, (0, inf))
+            if first is not None and end > first.clears_at:
+                return BlockingRule(rule, behind_other_sentence(rule))
             if bound.hard is not None and end > needed_at and not self._tally.leaves(bound, asked + promised):
-                return Held(rule, behind_words(rule))
+                return BlockingRule(rule, behind_other_sentence(rule))
         return None
 
     def _until_promised(self, claim: Claim, kind: GpuKind | None) -> LatestEnd | None:
-        """Return the bound on the end of a request that passes another one under the same limit."""
         found = inf
         for bound, asked in self._tally.takes(claim, kind):
-            if (first := self._first_in.get(bound.bucket)) is not None:
-                found = min(found, first.frees_at)
-            promised, needed_at = self._promised.get(bound.bucket, (0, inf))
+            if (first := self._first_in.get(bound.limit_key)) is not None:
+                found = min(found, first.clears_at)
+            promised, needed_at = self._promised.get(bound.limit_key, (0, inf))
             if bound.hard is not None and not self._tally.leaves(bound, asked + promised):
                 found = min(found, needed_at)
-        return None if found == inf else bound_of(found, self._seen.now)
+        return None if found == inf else backfill_end(found, self._seen.now)
 
-    def _over_the_place(self, claim: Claim, kind: GpuKind | None, slots: Sequence[Slot]) -> Held | None:
+    def _over_the_place(self, claim: Claim, kind: GpuKind | None, slots: Sequence[Slot]) -> BlockingRule | None:
         pool = kind.pool if kind else ""
         held = None if self._limits is None else self._limits.held_back(claim, slots)
         if held is not None:
             self._closed.setdefault(pool, held)
             return held
         first = self._closed.get(pool)
-        return None if first is None else Held(first.rule, behind_words(first.rule))
+        return None if first is None else BlockingRule(first.rule, behind_other_sentence(first.rule))
 
     def _reserve(self, claim: Claim, kinds: Sequence[GpuKind]) -> None:
         open_to = [kind for kind in kinds if kind.pool not in self._reserved]
@@ -304,14 +301,16 @@ class _Pass:
         if found is None:
             return
         kind, reservation = found
-        self._reservations.append(replace(reservation, whom=reservation.whom | self._kept_now_for(reservation)))
+        self._reservations.append(
+            replace(reservation, claim_ids=reservation.claim_ids | self._kept_now_for(reservation))
+        )
         self._reserved.add(kind.pool)
         needed_at = inf if reservation.at is None else reservation.at
         for bound, asked in self._tally.takes(claim, kind):
             if bound.hard is None:
                 continue
-            promised, at = self._promised.get(bound.bucket, (0, inf))
-            self._promised[bound.bucket] = promised + asked, min(at, needed_at)
+            promised, at = self._promised.get(bound.limit_key, (0, inf))
+            self._promised[bound.limit_key] = promised + asked, min(at, needed_at)
 
     def _kept_now_for(self, reservation: Reservation) -> frozenset[str]:
         """Return the requests that a class hold or a preemption keeps the same GPUs for. They keep their right to them.
@@ -320,21 +319,26 @@ class _Pass:
         """
         gpus = {slot.gpu for slot in reservation.slots}
         kept = (x for x in self._reservations if x.rule != BACKFILL and x.at is not None and x.at <= self._seen.now)
-        return frozenset(name for one in kept if gpus & {slot.gpu for slot in one.slots} for name in one.whom)
+        return frozenset(name for one in kept if gpus & {slot.gpu for slot in one.slots} for name in one.claim_ids)
 
-    def _endings(self, pool: str) -> Iterable[Ending]:
-        """Return when GPUs of a pool come free: those of leases and of the grants of this pass."""
+    def _endings(self, pool: str) -> Iterable[ExpectedRelease]:
         now, ends = self._seen.now, self._index.ends.get(pool)
-        of_leases = (Ending(at, x.slots, x.request) for at, _, x in (ends.coming(now) if ends is not None else ()))
-        new = (Ending(now + x.claim.request.lifetime_seconds, x.slots, x.claim.request) for x in self._grants if x.kind)
+        of_leases = (
+            ExpectedRelease(at, x.slots, x.request) for at, _, x in (ends.coming(now) if ends is not None else ())
+        )
+        new = (
+            ExpectedRelease(now + x.claim.request.lifetime_seconds, x.slots, x.claim.request)
+            for x in self._grants
+            if x.kind
+        )
         return merge(of_leases, sorted(new, key=_at), key=_at)
 
 
-def _at(ending: Ending) -> float:
+def _at(ending: ExpectedRelease) -> float:
     return ending.at
 
 
-class KeptFree(NamedTuple):
+class ReservedForOthers(NamedTuple):
     """``free`` GPUs that are reserved for a request that goes first and asks for ``first`` GPUs.
 
     A workspace that ends before ``until`` (seconds since the epoch) may use them now. ``until`` is None if it is not
@@ -346,7 +350,7 @@ class KeptFree(NamedTuple):
     until: float | None
 
 
-def kept_free(claim: Claim, seen: Snapshot, reservations: Iterable[Reservation]) -> KeptFree | None:
+def reserved_for_others(claim: Claim, seen: Snapshot, reservations: Iterable[Reservation]) -> ReservedForOthers | None:
     """Return the free GPUs that are kept from a request, or None if it gets them or could not use them.
 
     Args:
@@ -355,7 +359,7 @@ def kept_free(claim: Claim, seen: Snapshot, reservations: Iterable[Reservation])
         reservations: the reservations of the decision.
     """
     kind = seen.kinds.get(claim.request.gpu or "")
-    others = [one for one in reservations if claim.id not in one.whom]
+    others = [one for one in reservations if claim.id not in one.claim_ids]
     first = next((one for one in others if kind is not None and _keeps_free(one, kind, seen)), None)
     if kind is None or first is None:
         return None
@@ -363,21 +367,21 @@ def kept_free(claim: Claim, seen: Snapshot, reservations: Iterable[Reservation])
     if _fits(claim, kind, seen, [*rest, *first.slots]) or not _fits(claim, kind, seen, rest):
         return None
     free = sum(seen.used.get(slot.gpu, Fraction(0)) + slot.share <= 1 for slot in first.slots)
-    return KeptFree(free, len(first.slots), first.at)
+    return ReservedForOthers(free, len(first.slots), first.at)
 
 
 def _keeps_free(one: Reservation, kind: GpuKind, seen: Snapshot) -> bool:
-    """Return whether a reservation contains free GPUs of a kind."""
     if one.rule != BACKFILL:
         return False
-    gpus = seen.gpus_as_held.by_id
+    gpus = seen.placement_fleet.by_id
     mine = (slot for slot in one.slots if slot.gpu in gpus and gpus[slot.gpu].pool == kind.pool)
     return any(seen.used.get(slot.gpu, Fraction(0)) + kind.share <= 1 for slot in mine)
 
 
 def _fits(claim: Claim, kind: GpuKind, seen: Snapshot, kept: Iterable[Slot]) -> bool:
     used: Mapping[str, Fraction] = used_shares((), [*kept, *(Slot(gpu, share) for gpu, share in seen.used.items())])
-    needs, left = beside_of(claim.request), seen.beside_left
+    needs, left = host_resources_of(claim.request), seen.host_resources_left
     return (
-        place(kind, claim.request.count, seen.gpus_as_held, used, claim.tried_nodes, needs=needs, left=left) is not None
+        place(kind, claim.request.count, seen.placement_fleet, used, claim.tried_nodes, needs=needs, left=left)
+        is not None
     )

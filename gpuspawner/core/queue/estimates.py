@@ -11,12 +11,12 @@ from math import ceil, floor, inf
 from typing import NamedTuple
 
 from gpuspawner.core.gpus.placement import pools_of
-from gpuspawner.core.queue.fair_share import Uses
-from gpuspawner.core.queue.forecasts import MOST_FORECAST, EndOf, RunTimes, Start, forecast, forecast_each
+from gpuspawner.core.queue.fair_share import FairShareUsage
+from gpuspawner.core.queue.forecasts import MOST_FORECAST, EndOf, PredictedStart, RunTimes, forecast, forecast_each
 from gpuspawner.core.queue.index import Index
-from gpuspawner.core.queue.order import Rank, Standing, goes_after
+from gpuspawner.core.queue.order import QueueOrder, QueueRank, explain_order
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, end_at
-from gpuspawner.core.quotas.usage import Tally
+from gpuspawner.core.quotas.usage import QuotaTally
 
 # --- ranges
 
@@ -31,7 +31,7 @@ RANGE_EACH_SIDE = 0.05
 
 
 @dataclass(frozen=True)
-class Outcome:
+class EstimateOutcome:
     """An estimate and the actual wait, in seconds from when the estimate was made.
 
     ``likely_seconds`` and ``latest_seconds`` are as computed. ``from_seconds`` and ``to_seconds`` are the range shown.
@@ -49,8 +49,8 @@ class Outcome:
         return self.from_seconds <= self.actual_seconds <= self.to_seconds
 
 
-def range_of(
-    likely_seconds: float, latest_seconds: float, past: Sequence[Outcome], each_side: float = RANGE_EACH_SIDE
+def shown_range(
+    likely_seconds: float, latest_seconds: float, past: Sequence[EstimateOutcome], each_side: float = RANGE_EACH_SIDE
 ) -> tuple[float, float]:
     """Return the range to show for an estimate, so that it covers the errors of the past.
 
@@ -67,7 +67,7 @@ def range_of(
     return begin, max(begin, low, end)
 
 
-def right_words(past: Sequence[Outcome]) -> str:
+def accuracy_text(past: Sequence[EstimateOutcome]) -> str:
     """Return how often ranges were right: ``right 7 times in 10 so far``, or "" with few past estimates."""
     if len(past) < LEAST_ERRORS:
         return ""
@@ -179,7 +179,6 @@ def _asked_at(claim: Claim) -> float:
 
 
 def _moved(claim: Claim, at: float) -> Claim:
-    """Return a request that is made at another time."""
     return claim._replace(
         id=f"later {claim.id}",
         asked_at=at,
@@ -236,7 +235,7 @@ class Precedence(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Place:
+class QueuePosition:
     """A queue position: ``number`` counts from 1 among ``of`` requests for the same pool. None is not known.
 
     A request for several kinds has a position in the line for each. This is the best one. ``kind`` is the kind that it
@@ -257,9 +256,9 @@ class Place:
     """Sentences of the scheduler that owns the queue, if that is not gpuspawner."""
 
 
-def queue_places(
+def queue_positions(
     seen: Snapshot, also: Claim | None = None, index: Index | None = None, run_times: RunTimes | None = None
-) -> dict[str, Place]:
+) -> dict[str, QueuePosition]:
     """Return the position and the estimated wait of each request by lease id.
 
     Args:
@@ -273,7 +272,7 @@ def queue_places(
     claims += [] if also is None else [also]
     if not claims:
         return {}
-    standing = Standing(seen, Tally(seen, index.holdings), Uses(seen, index.charges))
+    standing = QueueOrder(seen, QuotaTally(seen, index.holdings), FairShareUsage(seen, index.charges))
     ranks = {claim.id: standing.rank(claim) for claim in claims}
     claims.sort(key=lambda claim: ranks[claim.id])
     first = _first_in_line(claims, seen)
@@ -282,7 +281,7 @@ def queue_places(
     likely = likely or [latest]
     why = _why_behind(claims, seen, standing)
     pace: dict[str | None, float] = {}  # seconds for each place in the line of a pool, by the last one forecast
-    covered, places = {claim.id for claim in first}, dict[str, Place]()
+    covered, places = {claim.id for claim in first}, dict[str, QueuePosition]()
     for claim, number, of, pool in _numbered(_in_order(claims, latest), seen):
         unchanged, wait = _wait(claim.id, latest, seen.now), _likely_wait(claim.id, latest, likely, seen.now)
         if wait is not None:
@@ -291,28 +290,25 @@ def queue_places(
             wait = pace[pool] * number
         kind = likely[0][claim.id].kind if claim.id in likely[0] else ""
         precedence = _precedence(ranks[claim.id], standing.overdue_at(claim))
-        places[claim.id] = Place(number, of, unchanged, wait, kind, why.get(claim.id, ""), precedence)
+        places[claim.id] = QueuePosition(number, of, unchanged, wait, kind, why.get(claim.id, ""), precedence)
     return places
 
 
 def _first_in_line(claims: Sequence[Claim], seen: Snapshot) -> list[Claim]:
-    """Return the requests to forecast, the first ones of the line of each pool; ``claims`` in their order."""
     numbers = {claim.id: number for claim, number, *_ in _numbered(claims, seen)}
     return sorted(claims, key=lambda claim: numbers[claim.id])[:MOST_FORECAST]
 
 
-def _in_order(claims: Iterable[Claim], latest: Mapping[str, Start]) -> list[Claim]:
-    """Return the requests in the order of their starts, those without a predicted start last."""
+def _in_order(claims: Iterable[Claim], latest: Mapping[str, PredictedStart]) -> list[Claim]:
     by_id = {claim.id: claim for claim in claims}
     return [*(by_id[name] for name in latest), *(claim for name, claim in by_id.items() if name not in latest)]
 
 
-def _precedence(rank: Rank, overdue_at: float) -> Precedence:
-    return Precedence(-rank.against_priority, not rank.not_overdue, not rank.beyond_share, overdue_at)
+def _precedence(rank: QueueRank, overdue_at: float) -> Precedence:
+    return Precedence(-rank.negated_priority, not rank.not_overdue, not rank.beyond_share, overdue_at)
 
 
 def _draws(run_times: RunTimes, index: Index) -> list[EndOf]:
-    """Return predictions of the ends of workspaces, one for each draw. None if likely ends are the latest ones."""
     if not run_times.is_known:
         counts_grace = any(ends.counts_grace for ends in index.ends.values())
         return [partial(run_times.end_at, draw=0)] if counts_grace else []
@@ -320,14 +316,13 @@ def _draws(run_times: RunTimes, index: Index) -> list[EndOf]:
     return [partial(run_times.end_at, draw=draw) for draw in range(draws)]
 
 
-def _wait(name: str, starts: Mapping[str, Start], now: float) -> float | None:
+def _wait(name: str, starts: Mapping[str, PredictedStart], now: float) -> float | None:
     return starts[name].at - now if name in starts else None
 
 
 def _likely_wait(
-    name: str, latest: Mapping[str, Start], likely: Sequence[Mapping[str, Start]], now: float
+    name: str, latest: Mapping[str, PredictedStart], likely: Sequence[Mapping[str, PredictedStart]], now: float
 ) -> float | None:
-    """Return the median wait of the draws, but never more than if no workspace ends early."""
     waits = sorted(inf if (wait := _wait(name, one, now)) is None else wait for one in likely)
     longest, median = _wait(name, latest, now), waits[len(waits) // 2]
     if longest is not None:
@@ -335,14 +330,13 @@ def _likely_wait(
     return None if median == inf else median
 
 
-def _why_behind(claims: Iterable[Claim], seen: Snapshot, standing: Standing) -> dict[str, str]:
-    """Return why each request stands behind the one before it in a line. ``claims`` are in their order."""
+def _why_behind(claims: Iterable[Claim], seen: Snapshot, standing: QueueOrder) -> dict[str, str]:
     last: dict[str | None, Claim] = {}
     why: dict[str, str] = {}
     for claim in claims:
         for pool in pools_of(claim, seen.kinds):
             if pool is not None and pool in last and claim.id not in why:
-                why[claim.id] = goes_after(claim, last[pool], standing, seen)
+                why[claim.id] = explain_order(claim, last[pool], standing, seen)
             last[pool] = claim
     return why
 

@@ -19,13 +19,21 @@ from math import inf
 from typing import NamedTuple
 
 from gpuspawner.core.gpus.fleet import GpuKind, Kinds
-from gpuspawner.core.gpus.placement import counts_of
+from gpuspawner.core.gpus.placement import quota_weight
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease, Phase
 from gpuspawner.core.queue.preemption import Preemption, victims
 from gpuspawner.core.queue.snapshot import LEAST_WAIT_SECONDS, Claim, Snapshot, end_at
-from gpuspawner.core.quotas.ledger import HALF_LIFE_SECONDS, decayed_of, rate_of
-from gpuspawner.core.quotas.limits import Bound, Bucket, Who, accounts_of, amount, bounds_of, who_of
-from gpuspawner.core.rules import Account, What, Whom
+from gpuspawner.core.quotas.ledger import HALF_LIFE_SECONDS, decayed_gpu_seconds_of, rate_of
+from gpuspawner.core.quotas.limits import (
+    EffectiveLimit,
+    LimitKey,
+    Requester,
+    accounts_of,
+    effective_limits,
+    requested_amount,
+    requester_of,
+)
+from gpuspawner.core.rules import Account, LimitedResource, QuotaScope
 
 # --- usage
 
@@ -47,7 +55,7 @@ def charge_of(lease: Lease, kinds: Kinds, now: float) -> float:
         return charge_of(replace(lease, rate=rate), kinds, now)
     gpus, end = float(lease.rate.gpus), end_at(lease, now)
     left = 0.0 if end == inf or lease.phase is Phase.STOPPING else end - now
-    return (decayed_of(lease, now) + gpus * left) if gpus else 0.0
+    return (decayed_gpu_seconds_of(lease, now) + gpus * left) if gpus else 0.0
 
 
 @dataclass
@@ -66,11 +74,10 @@ class _Sum:
     leases: int = 0
 
 
-class Charges:
+class LeaseCharges:
     """The charges of live leases by account, kept as sums that give the charge at any time."""
 
     def __init__(self, kinds: Kinds) -> None:
-        """Count nothing yet."""
         self._kinds = kinds
         self._sums: dict[Account, _Sum] = {}
         self._counted: dict[str, tuple[int, int, int]] = {}
@@ -140,7 +147,6 @@ class Charges:
         return found
 
     def _parts(self, lease: Lease, now: float) -> tuple[int, int, int] | None:
-        """Return the terms of a lease in the sums of its accounts, or None if the sums cannot cover it."""
         since, end = lease.running_at, lease.deadline_at
         if lease.phase not in UP or lease.rate is None or lease.lost or since is None or end is None:
             return None
@@ -153,7 +159,6 @@ class Charges:
 
 @lru_cache(maxsize=4)
 def _at(now: float) -> tuple[int, int, float]:
-    """Return a time in units of 2**-40 s, its number of whole half-lives, and the decay over the rest."""
     weeks, part = divmod(now / HALF_LIFE_SECONDS, 1.0)
     return round(now * _ONE), int(weeks), math.pow(2.0, -part)
 
@@ -162,11 +167,10 @@ def _shift(number: int, bits: int) -> int:
     return number << bits if bits >= 0 else number >> -bits
 
 
-class Uses:
+class FairShareUsage:
     """The use of teams and users, live leases included. A pass adds its grants."""
 
-    def __init__(self, seen: Snapshot, charges: Charges | None = None) -> None:
-        """Use the leases of a snapshot and the accounts of ended ones. ``charges`` are those of its leases, if kept."""
+    def __init__(self, seen: Snapshot, charges: LeaseCharges | None = None) -> None:
         self._seen, self._rules = seen, seen.rules
         self._charges, self._used = charges, seen.accounts.decayed_gpu_seconds
         self._granted: dict[Account, float] = {}
@@ -180,7 +184,7 @@ class Uses:
         known = self._known.get(account)
         if known is None:
             if self._charges is None:
-                self._charges = charges_of(self._seen)
+                self._charges = lease_charges(self._seen)
             used = self._used.get(account, 0.0) if self._used else 0.0
             known = self._known[account] = used + self._charges.of(account, self._seen.now)
         return known + self._granted[account] if account in self._granted else known
@@ -209,7 +213,7 @@ class Uses:
         if kind is not None:
             what = kind.name, claim.request.count
             if what not in self._gpus:
-                self._gpus[what] = float(counts_of(kind) * claim.request.count)
+                self._gpus[what] = float(quota_weight(kind) * claim.request.count)
             seconds = self._gpus[what] * claim.request.lifetime_seconds
             self._teams.pop(claim.request.team, None)
             for team in (claim.request.team, ""):
@@ -218,9 +222,9 @@ class Uses:
                 self._granted[account] = self._granted.get(account, 0.0) + seconds
 
 
-def charges_of(seen: Snapshot) -> Charges:
+def lease_charges(seen: Snapshot) -> LeaseCharges:
     """Return the charges of the leases of a snapshot."""
-    charges = Charges(seen.kinds)
+    charges = LeaseCharges(seen.kinds)
     for lease in seen.leases:
         if lease.phase in HOLDING:
             charges.add(lease, seen.now)
@@ -230,27 +234,26 @@ def charges_of(seen: Snapshot) -> Charges:
 # --- preemption by fair share
 
 
-NOTHING = Fraction(0)
+NO_USAGE = Fraction(0)
 BEYOND_ALL = Fraction(10**9)
 """Use divided by share, for a user who uses something and has a share of 0."""
-OF_SHARE = frozenset({What.GPUS, What.KIND})
+SHARED_RESOURCES = frozenset({LimitedResource.GPUS, LimitedResource.KIND})
 
 
-class Wish(NamedTuple):
+class RoomRequest(NamedTuple):
     """A request that has waited long enough, and the ids of the workspaces that may be ended for it."""
 
     claim: Claim
-    givers: frozenset[str]
+    candidates: frozenset[str]
 
 
-class Standings:
+class ShareUsage:
     """Use divided by share, by user and team."""
 
     def __init__(self, seen: Snapshot) -> None:
-        """Count the leases that hold GPUs, without those under notice: their GPUs come free already."""
         self._seen = seen
-        self._bounds: dict[Who, tuple[Bound, ...]] = {}
-        self._held: dict[Bucket, Fraction] = {}
+        self._bounds: dict[Requester, tuple[EffectiveLimit, ...]] = {}
+        self._held: dict[LimitKey, Fraction] = {}
         for lease in seen.leases:
             if lease.phase in HOLDING and lease.notice is None:
                 self._add(lease, 1)
@@ -267,35 +270,35 @@ class Standings:
         """Remove a lease."""
         self._add(lease, -1)
 
-    def _most(self, takes: Iterable[tuple[Bound, Fraction]], *, with_it: bool) -> Fraction | None:
+    def _most(self, takes: Iterable[tuple[EffectiveLimit, Fraction]], *, with_it: bool) -> Fraction | None:
         found = []
         for bound, asked in takes:
-            held = self._held.get(bound.bucket, NOTHING) + (asked if with_it else NOTHING)
-            found.append(held / bound.soft if bound.soft else BEYOND_ALL if held else NOTHING)
+            held = self._held.get(bound.limit_key, NO_USAGE) + (asked if with_it else NO_USAGE)
+            found.append(held / bound.soft if bound.soft else BEYOND_ALL if held else NO_USAGE)
         return max(found, default=None)
 
-    def _takes(self, one: Claim | Lease) -> list[tuple[Bound, Fraction]]:
+    def _takes(self, one: Claim | Lease) -> list[tuple[EffectiveLimit, Fraction]]:
         kind = self._seen.kinds.get((one.kind if isinstance(one, Lease) else one.request.gpu) or "")
-        who = who_of(one)
+        who = requester_of(one)
         if who not in self._bounds:
-            found = bounds_of(who, self._seen.rules, self._seen.quota_grants, self._seen.now)
+            found = effective_limits(who, self._seen.rules, self._seen.quota_grants, self._seen.now)
             self._bounds[who] = tuple(x for x in found if x.soft is not None and _is_share(x))
-        takes = ((bound, amount(bound.limit, one.request, kind)) for bound in self._bounds[who])
+        takes = ((bound, requested_amount(bound.limit, one.request, kind)) for bound in self._bounds[who])
         return [(bound, Fraction(much)) for bound, much in takes if much]
 
     def _add(self, lease: Lease, sign: int) -> None:
         for bound, much in self._takes(lease):
-            self._held[bound.bucket] = self._held.get(bound.bucket, NOTHING) + sign * much
+            self._held[bound.limit_key] = self._held.get(bound.limit_key, NO_USAGE) + sign * much
 
 
 def over_share(seen: Snapshot) -> frozenset[str]:
     """Return the ids of the leases whose user or team is over the soft share."""
-    standings = Standings(seen)
+    standings = ShareUsage(seen)
     used = ((lease.id, standings.used(lease)) for lease in seen.leases if lease.phase in HOLDING)
     return frozenset(name for name, part in used if part is not None and part > 1)
 
 
-def wishes(seen: Snapshot, waited_for: Iterable[str]) -> Iterable[Wish]:
+def room_requests(seen: Snapshot, waited_for: Iterable[str]) -> Iterable[RoomRequest]:
     """Yield the requests that may claim GPUs now, by the time at which they were made.
 
     Args:
@@ -316,28 +319,27 @@ def wishes(seen: Snapshot, waited_for: Iterable[str]) -> Iterable[Wish]:
             continue
         if claim.not_before > seen.now or not (claim.attended or seen.hub_answers):
             continue
-        if givers := _givers(claim, seen):
-            yield Wish(claim, givers)
+        if candidates := _givers(claim, seen):
+            yield RoomRequest(claim, candidates)
 
 
-def account_of(claim: Claim) -> Account:
+def claim_account(claim: Claim) -> Account:
     """Return the account of a request: its user in its team."""
     return Account(claim.request.team, claim.user_created)
 
 
-def givers_to(asks: Preemption, seen: Snapshot) -> frozenset[str]:
+def further_candidates(asks: Preemption, seen: Snapshot) -> frozenset[str]:
     """Return the ids of further workspaces that may be ended for a preemption that is under way."""
     claim = next((one for one in seen.claims if one.id == asks.lease), None)
     return frozenset() if claim is None else _givers(claim, seen)
 
 
 def _givers(claim: Claim, seen: Snapshot) -> frozenset[str]:
-    """Return the ids of workspaces that may be ended, each as long as its user or team is still over the share."""
-    standings, found = Standings(seen), []
+    standings, found = ShareUsage(seen), []
     part = standings.with_claim(claim)
     if part is None or part > 1:
         return frozenset()
-    kind, count, account = claim.request.gpu or "", claim.request.count, account_of(claim)
+    kind, count, account = claim.request.gpu or "", claim.request.count, claim_account(claim)
     asks = Preemption("", "", kind, count, account, "", "", seen.now)
     for lease in victims(asks, seen, over_share(seen)):
         used = standings.used(lease)
@@ -347,5 +349,5 @@ def _givers(claim: Claim, seen: Snapshot) -> frozenset[str]:
     return frozenset(found)
 
 
-def _is_share(bound: Bound) -> bool:
-    return bound.limit.what in OF_SHARE and bound.entry.whom is not Whom.EVERYBODY
+def _is_share(bound: EffectiveLimit) -> bool:
+    return bound.limit.what in SHARED_RESOURCES and bound.entry.whom is not QuotaScope.EVERYBODY

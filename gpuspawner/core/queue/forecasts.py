@@ -17,15 +17,15 @@ from math import inf, log2, nextafter
 from typing import NamedTuple
 
 from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.gpus.placement import kinds_of
+from gpuspawner.core.gpus.placement import accepted_kinds
 from gpuspawner.core.leases.lease import HOLDING, UP, Key, Lease, Phase
-from gpuspawner.core.queue.class_holds import HeldGpus, held_gpus
-from gpuspawner.core.queue.decisions import Given, decide
+from gpuspawner.core.queue.class_holds import HeldGpus, class_hold_gpus
+from gpuspawner.core.queue.decisions import Grant, decide
 from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.order import policy_of
 from gpuspawner.core.queue.snapshot import LEAST_WAIT_SECONDS, NO_LIMIT, Claim, LiveLeases, Snapshot, end_at
-from gpuspawner.core.quotas.budgets import Balances, Purse
-from gpuspawner.core.quotas.ledger import HALF_LIFE_SECONDS, decayed_of, rate_of
+from gpuspawner.core.quotas.budgets import BudgetBalances, ClaimBudgets
+from gpuspawner.core.quotas.ledger import HALF_LIFE_SECONDS, decayed_gpu_seconds_of, rate_of
 from gpuspawner.core.quotas.limits import accounts_of
 from gpuspawner.core.rules import Accounts
 
@@ -60,7 +60,6 @@ class RunTimes:
     """The run times of past workspaces."""
 
     def __init__(self, runs: Iterable[PastRun] = ()) -> None:
-        """Learn from these runs, the oldest first."""
         self._runs: deque[PastRun] = deque()
         self._seconds: dict[object, list[float]] = {}
         """Run times in ascending order: of all, of each user, and of each length of lifetime."""
@@ -99,7 +98,6 @@ class RunTimes:
         return latest if seconds is None else min(latest, max(since + seconds, now + LEAST_WAIT_SECONDS))
 
     def _drawn(self, lease: Lease, age_seconds: float, draw: int) -> float | None:
-        """Return a run time of more than ``age_seconds``; None if no past workspace ran for longer."""
         *own, everybody = (
             (seconds, bisect_right(seconds, age_seconds))
             for group in _groups(lease.key.user_created, lease.request.lifetime_seconds)
@@ -113,7 +111,6 @@ class RunTimes:
 
 
 def _groups(user_created: str, lifetime_seconds: float) -> tuple[object, ...]:
-    """Return the groups of runs that a run belongs to, the closest first: its user, its lifetime to the half, all."""
     length = round(2 * log2(lifetime_seconds)) if 0 < lifetime_seconds < inf else None
     return (user_created, ("lifetime", length), None)
 
@@ -123,7 +120,6 @@ def _one_of(seconds: list[float], first: int, fraction: float) -> float | None:
 
 
 def _fraction(name: str) -> float:
-    """Return a number from 0 to 1 that looks random and is the same for each name. A checksum is not random enough."""
     return int.from_bytes(blake2b(name.encode(), digest_size=4).digest(), "big") / 2**32
 
 
@@ -141,7 +137,7 @@ EndOf = Callable[[Lease, float], float]
 """Returns the predicted end of a lease, in seconds since the epoch, as it is predicted at the given time."""
 
 
-class Start(NamedTuple):
+class PredictedStart(NamedTuple):
     """The predicted start of a request: its time in seconds since the epoch, and the GPU kind ("" for no GPU)."""
 
     at: float
@@ -151,7 +147,7 @@ class Start(NamedTuple):
 def forecast(
     seen: Snapshot, index: Index, claims: Sequence[Claim], end_of: EndOf, later: Sequence[Claim] = (),
     horizon_seconds: float = inf,
-) -> dict[str, Start]:  # fmt: skip
+) -> dict[str, PredictedStart]:  # fmt: skip
     """Return the predicted start of each request by lease id, in the order of the starts.
 
     Args:
@@ -176,7 +172,7 @@ def forecast(
 
 def forecast_each(
     seen: Snapshot, index: Index, claims: Sequence[Claim], ends: Sequence[EndOf]
-) -> list[dict[str, Start]]:
+) -> list[dict[str, PredictedStart]]:
     """Return a forecast for each prediction of the ends. The index is restored once, after the last one."""
     runs = [_Forecast(seen, claims, end_of) for end_of in ends]
     try:
@@ -195,7 +191,7 @@ class _Forecast:
             seen, most_starts=NO_LIMIT, most_starts_each=NO_LIMIT, hub_answers=True, processes_known=True
         )
         self._end_of = end_of
-        self.starts: dict[str, Start] = {}
+        self.starts: dict[str, PredictedStart] = {}
         holding = [_as_running(lease, seen) for lease in seen.leases if lease.phase in HOLDING]
         self._leases = LiveLeases([*holding, *(_lease_of(claim, seen.now) for claim in claims)])
         self._ends = [(at, lease.id) for lease in holding if (at := end_of(lease, seen.now)) < inf]
@@ -205,7 +201,7 @@ class _Forecast:
         self._changes = sorted(_changes(seen, claims), reverse=True)
         self._used = dict(seen.accounts.decayed_gpu_seconds)
         """The use of ended workspaces for the fair share, in GPU seconds as they count now."""
-        self._balances = Balances(seen.now, holding, seen.rules, seen.accounts, seen.quota_grants)
+        self._balances = BudgetBalances(seen.now, holding, seen.rules, seen.accounts, seen.quota_grants)
         """Budgets by what runs now and in the forecast. A workspace that has ended in it stays, up to its end.
 
         So its use counts in the period in which it falls, and the charges of the present period in no other.
@@ -224,7 +220,6 @@ class _Forecast:
             self._end_until(at)
 
     def _next(self, at: float, steps: int) -> float:
-        """Return the next moment at which the decision may change."""
         following = min(self._ends[0][0] if self._ends else inf, self._changes[-1] if self._changes else inf)
         if following < inf and steps >= MOST_EXACT_STEPS:
             following = max(following, at + COARSE_STEP * (at - self._seen.now))
@@ -237,17 +232,16 @@ class _Forecast:
         return replace(self._seen, now=at, leases=self._leases.seen(), kept=kept, accounts=accounts)
 
     def _held_at(self, then: Snapshot) -> tuple[HeldGpus, ...]:
-        """Return the GPUs of class holds. They are chosen when a hold begins or ends, which is often enough."""
         if then.now >= self._held_until:
-            self._held = held_gpus(then)
+            self._held = class_hold_gpus(then)
             edges = (at for held in self._held for at in held.opening if at > then.now)
             self._held_until = min(edges, default=inf)
         return self._held
 
-    def _start(self, given: Given, at: float) -> None:
+    def _start(self, given: Grant, at: float) -> None:
         claim, lease = given.claim, self._leases.get(given.claim.id)
         assert lease is not None, "only a request that waits is granted"
-        self.starts[claim.id] = Start(at, given.kind or "")
+        self.starts[claim.id] = PredictedStart(at, given.kind or "")
         bound = inf if given.latest_end is None else given.latest_end.at
         running = replace(
             lease, phase=Phase.RUNNING, slots=given.slots, given=given.substitute, granted_at=at, running_at=at,
@@ -260,14 +254,13 @@ class _Forecast:
         heappush(self._ends, (max(self._end_of(running, at), at + LEAST_WAIT_SECONDS), claim.id))
 
     def _end_until(self, at: float) -> None:
-        """End the workspaces whose predicted end has passed. Their use still counts in the fair share."""
         while self._changes and self._changes[-1] <= at:
             self._changes.pop()
         while self._ends and self._ends[0][0] <= at < inf:
             end, name = heappop(self._ends)
             lease = self._leases.get(name)
             assert lease is not None, "a workspace ends once"
-            used = decayed_of(lease, end) / _decay(self._seen.now, end)
+            used = decayed_gpu_seconds_of(lease, end) / _decay(self._seen.now, end)
             for account in accounts_of(lease.key.user_created, lease.request.team):
                 self._used[account] = self._used.get(account, 0.0) + used
             self._balances.remove(lease)
@@ -276,7 +269,6 @@ class _Forecast:
 
 
 def _as_running(lease: Lease, seen: Snapshot) -> Lease:
-    """Return a lease that holds something as if it ran. A workspace that starts runs from now on."""
     rate = lease.rate or rate_of(seen.kinds.get(lease.kind or ""), lease.request.count)
     if lease.phase is Phase.STOPPING or lease.phase in UP:
         return lease if lease.rate is not None else replace(lease, rate=rate)
@@ -284,7 +276,6 @@ def _as_running(lease: Lease, seen: Snapshot) -> Lease:
 
 
 def _lease_of(claim: Claim, now: float) -> Lease:
-    """Return a waiting lease for a claim. The time that it has waited continues from now on."""
     waited = claim.waited_seconds(now)
     return Lease(
         claim.id, Key("", claim.user_created, claim.id), claim.user, claim.request, {}, claim.asked_at,
@@ -294,15 +285,14 @@ def _lease_of(claim: Claim, now: float) -> Lease:
 
 
 def _changes(seen: Snapshot, claims: Iterable[Claim]) -> set[float]:
-    """Return the moments after now at which a decision may change without the end of a workspace."""
-    purse, found = Purse(seen), set[float]()
+    purse, found = ClaimBudgets(seen), set[float]()
     for claim in claims:
-        kinds: Sequence[GpuKind | None] = kinds_of(claim.request, seen.kinds) or (None,)
+        kinds: Sequence[GpuKind | None] = accepted_kinds(claim.request, seen.kinds) or (None,)
         until_overdue = policy_of(claim, seen).queue.longest_wait_seconds - claim.waited_seconds(seen.now)
         found |= {claim.not_before, purse.opens_at(claim, kinds), nextafter(seen.now + until_overdue, inf)}
     found |= {kept.until for kept in seen.kept}
     found |= {at for grant in seen.quota_grants for at in (grant.since, grant.until)}
-    found |= {at for held in held_gpus(seen) for at in (held.opening.opens_at, held.opening.ends_at)}
+    found |= {at for held in class_hold_gpus(seen) for at in (held.opening.opens_at, held.opening.ends_at)}
     return {at for at in found if seen.now < at < inf}
 
 

@@ -7,143 +7,21 @@ has seen the last alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from heapq import heappop, heappush
-from math import inf
+from collections.abc import Collection, Iterable, Sequence
 from operator import attrgetter
 from typing import TypeVar
 
-from gpuspawner.core.gpus.fleet import NOTHING, Beside, Fleet, Gpu, Kinds, NodeName, Slot
-from gpuspawner.core.gpus.placement import beside_of, kinds_of
-from gpuspawner.core.gpus.pools import Pools, coming_gpus, is_marked, unmarked
-from gpuspawner.core.idle.policies import LifecyclePolicy
+from gpuspawner.core.gpus.fleet import NO_HOST_RESOURCES, Fleet, Gpu, HostResources, Kinds, NodeName, Slot
+from gpuspawner.core.gpus.placement import host_resources_of
+from gpuspawner.core.gpus.pools import Pools, coming_gpus, is_marked, move_marks_to_free_gpus
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Lease, Phase
-from gpuspawner.core.queue.fair_share import Charges, Uses
-from gpuspawner.core.queue.order import Lined, Standing
-from gpuspawner.core.queue.snapshot import Claim, Ends, Snapshot, changed, claim_of
-from gpuspawner.core.quotas.budgets import Balances
-from gpuspawner.core.quotas.limits import Amount, Bound, Bucket
-from gpuspawner.core.quotas.usage import Holdings, Tally
+from gpuspawner.core.queue.fair_share import LeaseCharges
+from gpuspawner.core.queue.snapshot import Claim, LeaseEnds, Snapshot, changed_leases, claim_of
+from gpuspawner.core.quotas.budgets import BudgetBalances
+from gpuspawner.core.quotas.usage import QuotaUsage
 from gpuspawner.core.rules import Accounts, QuotaGrant, Rules
 
-# --- waiting requests
-
-
-_SOON_SECONDS = 1.0
-"""A request is checked this many seconds before it becomes overdue, because sums of times are rounded."""
-
-
-@dataclass
-class _Takers:
-    """The requests that count towards one limit, by id, and the most that one of them takes."""
-
-    bound: Bound
-    most: Amount = 0
-    claims: dict[str, Claim] = field(default_factory=dict)
-
-    def matters(self, before: Amount, now: Amount) -> bool:
-        """Return whether a request may have passed the guaranteed share, in either direction."""
-        soft = self.bound.soft
-        return soft is not None and min(before, now) < soft < max(before, now) + self.most
-
-
-class Waiting:
-    """The waiting requests, in the order before a pass."""
-
-    def __init__(self, kinds: Kinds, holdings: Holdings) -> None:
-        """Begin with no request. ``holdings`` are those of the same index."""
-        self.claims: dict[str, Claim] = {}
-        self.lined = Lined()
-        self._takers: dict[Bucket, _Takers] = {}
-        self._kinds, self._holdings = kinds, holdings
-        self._anew: set[str] = set()
-        self._due: list[tuple[float, str]] = []
-        """A heap of the times at which requests become overdue. An entry counts if it equals the one in ``_due_at``."""
-        self._due_at: dict[str, float] = {}
-        self._standing: Standing | None = None
-        self._policies: Mapping[str, LifecyclePolicy] = {}
-        self._now = -inf
-
-    def add(self, claim: Claim) -> None:
-        """Add a request. It is ordered by the next ``see``."""
-        self.claims[claim.id] = claim
-        self._anew.add(claim.id)
-        for bound, asked in self._takes(claim):
-            takers = self._takers.setdefault(bound.bucket, _Takers(bound))
-            takers.claims[claim.id], takers.most = claim, max(takers.most, asked)
-
-    def remove(self, name: str) -> None:
-        """Remove a request."""
-        claim = self.claims.pop(name)
-        self.lined.remove(claim)
-        self._anew.discard(name)
-        self._due_at.pop(name, None)
-        for bound, _ in self._takes(claim):
-            takers = self._takers.get(bound.bucket)
-            if takers is not None and takers.claims.pop(name, None) is not None and not takers.claims:
-                del self._takers[bound.bucket]
-
-    def see(self, seen: Snapshot, standing: Standing) -> None:
-        """Order the requests by another snapshot, in which nothing is granted yet."""
-        if seen.policies != self._policies or seen.now < self._now:
-            self._anew.update(self.claims)
-        self._policies, self._now, self._standing = seen.policies, seen.now, standing
-        while self._due and self._due[0][0] < seen.now + _SOON_SECONDS:
-            at, name = heappop(self._due)
-            if self._due_at.get(name) == at:
-                del self._due_at[name]
-                self._anew.add(name)
-        for bucket, before in self._holdings.changed.items():
-            takers = self._takers.get(bucket)
-            if takers is not None and takers.matters(before, standing.tally.total(bucket)):
-                self._anew.update(takers.claims)
-        self._holdings.changed.clear()
-        self._judge()
-
-    @contextmanager
-    def and_of(self, also: Claim | None) -> Iterator[None]:
-        """Include one more request for a while. It replaces the request with its id."""
-        if also is None:
-            yield
-            return
-        before = self.claims.get(also.id)
-        self._put(before, also)
-        try:
-            yield
-        finally:
-            self._put(also, before)
-
-    def _put(self, before: Claim | None, after: Claim | None) -> None:
-        if before is not None:
-            self.remove(before.id)
-        if after is not None:
-            self.add(after)
-        self._judge()
-
-    def _judge(self) -> None:
-        standing = self._standing
-        assert standing is not None, "a snapshot was seen"
-        for name in self._anew:
-            claim = self.claims[name]
-            self.lined.add(claim, standing)
-            if not standing.is_overdue(claim) and (at := standing.overdue_at(claim)) < inf:
-                if self._due_at.get(name) != at:
-                    heappush(self._due, (at, name))
-                self._due_at[name] = at
-        self._anew.clear()
-
-    def _takes(self, claim: Claim) -> Iterable[tuple[Bound, Amount]]:
-        """Yield each limit that a request counts towards, with the amount, for each kind that it accepts."""
-        for kind in (self._kinds.get(claim.request.gpu or ""), *kinds_of(claim.request, self._kinds)):
-            yield from self._holdings.takes(claim, kind)
-
-
-# --- index
-
-
-NOWHERE = ""
+NO_POOL = ""
 """The pool of leases without a GPU in the fleet."""
 _AT_ONCE = 512
 KEPT_SECONDS = 1.0
@@ -161,16 +39,15 @@ class Index:
     """Data derived from the leases and GPUs of the last snapshot. A pass that changes ``pools`` restores them."""
 
     def __init__(self, seen: Snapshot) -> None:
-        """Derive the data of a snapshot."""
         self._begin(seen)
         self.see(seen)
 
     def _begin(self, seen: Snapshot) -> None:
-        self._known_by = known_by_of(seen)
+        self._known_by = index_basis(seen)
         self._leases: Collection[Lease] = ()
         self._gpus: tuple[Gpu, ...] = ()
         self._others: tuple[Slot, ...] = ()
-        self._beside, self._taken = Fleet().beside, dict[NodeName, Beside]()
+        self._beside, self._taken = Fleet().host_resources, dict[NodeName, HostResources]()
         self._gpu: dict[str, Gpu] = {}
         self._on: dict[NodeName, dict[str, Gpu]] = {}
         self._marked: set[NodeName] = set()
@@ -182,26 +59,22 @@ class Index:
         self._scaled = [kind for kind in seen.kinds.values() if kind.autoscale is not None]
         self._coming: set[NodeName] | None = None
         self.pools = Pools(Fleet(), {})
-        self.holdings = Holdings(*self._known_by, seen.now)
-        self.charges = Charges(seen.kinds)
-        self.ends: dict[str, Ends] = {}
+        self.holdings = QuotaUsage(*self._known_by, seen.now)
+        self.charges = LeaseCharges(seen.kinds)
+        self.ends: dict[str, LeaseEnds] = {}
         """The ends by pool. Leases without a GPU are under NOWHERE."""
-        self.waiting = Waiting(seen.kinds, self.holdings)
+        self.claims: dict[str, Claim] = {}
+        """The waiting requests by lease id."""
         self.starts: dict[str, Lease] = {}
         """The leases that are granted and do not run yet."""
         self.ended: list[Lease] = []
         """The leases of the previous snapshot that held something and are gone."""
 
-    @property
-    def claims(self) -> Mapping[str, Claim]:
-        """The waiting requests by lease id."""
-        return self.waiting.claims
-
     def see(self, seen: Snapshot) -> None:
         """Take in a snapshot."""
-        if known_by_of(seen) != self._known_by:
+        if index_basis(seen) != self._known_by:
             self._begin(seen)
-        gone, come = changes(self._gpus, seen.fleet.gpus)
+        gone, come = changed_items(self._gpus, seen.fleet.gpus)
         if self._move(gone, come):  # of a lease's GPUs some came or went
             self._begin(seen)
             gone, come = [], list(seen.fleet.gpus)
@@ -217,15 +90,13 @@ class Index:
         self._take_in_beside(seen)
         for node in self._again:
             gpus = sorted(self._on.get(node, {}).values(), key=lambda gpu: (gpu.index, gpu.id))
-            self.pools.put_node(node, unmarked(Fleet(tuple(gpus)), self.pools.used).gpus)
+            self.pools.put_node(node, move_marks_to_free_gpus(Fleet(tuple(gpus)), self.pools.used).gpus)
         self._again.clear()
         if self._scaled and (gone or come or unseen != self._unseen or self._coming is None):
             self._let_come()
         self.charges.go_to(seen.now)
-        self.waiting.see(seen, Standing(seen, Tally(seen, self.holdings), Uses(seen, self.charges)))
 
     def _move(self, gone: Iterable[Gpu], come: Iterable[Gpu]) -> bool:
-        """Update the GPUs. Return whether a GPU in use has changed or is gone."""
         before = {gpu.id: gpu for gpu in gone}
         for gpu in before.values():
             self._on[gpu.on].pop(gpu.id)
@@ -244,7 +115,7 @@ class Index:
         return any(name in self.pools.used for name in before)
 
     def _take_in_leases(self, seen: Snapshot) -> None:
-        gone, come = changes(*changed(self._leases, seen.leases))
+        gone, come = changed_items(*changed_leases(self._leases, seen.leases))
         self._leases = seen.leases
         new = {lease.id: lease for lease in come}
         self.ended = [lease for lease in gone if lease.phase in HOLDING and lease.id not in new]
@@ -260,13 +131,13 @@ class Index:
     def _add(self, lease: Lease, seen: Snapshot) -> None:
         self.holdings.add(lease)
         if lease.phase in WAITING:
-            self.waiting.add(claim_of(lease))
+            self.claims[lease.id] = claim_of(lease)
         elif lease.phase in HOLDING:
             self._use(lease.slots, 1)
             self._need(lease, 1)
             self.charges.add(lease, seen.now)
             for pool in self._pools_of(lease):
-                self.ends.setdefault(pool, Ends()).add(lease)
+                self.ends.setdefault(pool, LeaseEnds()).add(lease)
             if lease.phase in {Phase.RESERVED, Phase.STARTING}:
                 self.starts[lease.id] = lease
             if any(slot.gpu not in self._gpu for slot in lease.slots):
@@ -274,7 +145,7 @@ class Index:
 
     def _remove(self, lease: Lease) -> None:
         if lease.phase in WAITING:
-            self.waiting.remove(lease.id)
+            del self.claims[lease.id]
         self.holdings.remove(lease)
         if lease.phase in HOLDING:
             self._use(lease.slots, -1)
@@ -286,7 +157,7 @@ class Index:
             self._unseen.pop(lease.id, None)
 
     def _pools_of(self, lease: Lease) -> set[str]:
-        return {gpu.pool for slot in lease.slots if (gpu := self._gpu.get(slot.gpu)) is not None} or {NOWHERE}
+        return {gpu.pool for slot in lease.slots if (gpu := self._gpu.get(slot.gpu)) is not None} or {NO_POOL}
 
     def _use(self, slots: Iterable[Slot], sign: int) -> None:
         if sign > 0:
@@ -300,21 +171,21 @@ class Index:
     def _need(self, lease: Lease, sign: int) -> None:
         gpu = self._gpu.get(lease.slots[0].gpu) if lease.slots else None
         if gpu is not None:
-            taken, needs = self._taken.get(gpu.on, NOTHING), beside_of(lease.request)
-            self._taken[gpu.on] = Beside(taken.cpu + sign * needs.cpu, taken.memory + sign * needs.memory)
+            taken, needs = self._taken.get(gpu.on, NO_HOST_RESOURCES), host_resources_of(lease.request)
+            self._taken[gpu.on] = HostResources(taken.cpu + sign * needs.cpu, taken.memory + sign * needs.memory)
             if gpu.on in self._beside:
                 self._leave(gpu.on)
 
     def _take_in_beside(self, seen: Snapshot) -> None:
-        before, self._beside = self._beside, seen.fleet.beside
+        before, self._beside = self._beside, seen.fleet.host_resources
         if before is not self._beside and before != self._beside:
             for node in before.keys() | self._beside.keys():
                 if before.get(node) != self._beside.get(node):
                     self._leave(node)
 
     def _leave(self, node: NodeName) -> None:
-        has, taken = self._beside.get(node), self._taken.get(node, NOTHING)
-        left = None if has is None else Beside(has.cpu - taken.cpu, has.memory - taken.memory)
+        has, taken = self._beside.get(node), self._taken.get(node, NO_HOST_RESOURCES)
+        left = None if has is None else HostResources(has.cpu - taken.cpu, has.memory - taken.memory)
         self.pools.put_left(node, left)
 
     def _let_come(self) -> None:
@@ -328,13 +199,13 @@ class Index:
         self._coming = set(on)
 
 
-def known_by_of(seen: Snapshot) -> tuple[Kinds, Rules, tuple[QuotaGrant, ...]]:
+def index_basis(seen: Snapshot) -> tuple[Kinds, Rules, tuple[QuotaGrant, ...]]:
     """Return the rules that all derived data depends on."""
     grants = tuple(one for one in seen.quota_grants if one.since <= seen.now < one.until)
     return seen.kinds, seen.rules, grants
 
 
-def changes(before: Sequence[_T], after: Sequence[_T]) -> tuple[list[_T], list[_T]]:
+def changed_items(before: Sequence[_T], after: Sequence[_T]) -> tuple[list[_T], list[_T]]:
     """Return the items that are gone and the items that have come. A changed item is in both lists.
 
     Tuples are compared by identity first, and some hundreds at a time. Where one of another name stands in the place of
@@ -380,21 +251,20 @@ def _by_name(before: Sequence[_T], after: Sequence[_T], gone: list[_T], come: li
     return gone, come
 
 
-class KeptHoldings:
+class QuotaUsageCache:
     """The use of quotas by leases, kept from one snapshot to the next."""
 
     def __init__(self) -> None:
-        """Know nothing yet."""
         self._known_by: object = None
         self._leases: Collection[Lease] = ()
-        self._holdings: Holdings | None = None
+        self._holdings: QuotaUsage | None = None
 
-    def of(self, seen: Snapshot) -> Holdings:
+    def of(self, seen: Snapshot) -> QuotaUsage:
         """Return the use of quotas in a snapshot."""
-        known_by = known_by_of(seen)
+        known_by = index_basis(seen)
         if self._holdings is None or known_by != self._known_by:
-            self._holdings, self._known_by, self._leases = Holdings(*known_by, seen.now), known_by, ()
-        gone, come = changes(*changed(self._leases, seen.leases))
+            self._holdings, self._known_by, self._leases = QuotaUsage(*known_by, seen.now), known_by, ()
+        gone, come = changed_items(*changed_leases(self._leases, seen.leases))
         self._leases = seen.leases
         for lease in gone:
             self._holdings.remove(lease)
@@ -403,28 +273,27 @@ class KeptHoldings:
         return self._holdings
 
 
-class KeptBalances:
+class BudgetBalancesCache:
     """Budget balances, kept from one question to the next. Only changed leases are counted again."""
 
     def __init__(self) -> None:
-        """Know nothing yet."""
         self._known_by: tuple[object, ...] = ()
         self._leases: Collection[Lease] = ()
-        self._balances: Balances | None = None
+        self._balances: BudgetBalances | None = None
         self._of: object = None
         """Keeps the objects alive whose identity is compared."""
 
     def of(
         self, now: float, leases: Collection[Lease], rules: Rules, accounts: Accounts, grants: tuple[QuotaGrant, ...]
-    ) -> Balances:
+    ) -> BudgetBalances:
         """Return the balances, at most ``KEPT_SECONDS`` old, with all changes of leases since."""
         known_by = (id(rules), id(accounts.charged), grants)
         kept = self._balances
         if kept is None or known_by != self._known_by or not 0 <= now - kept.now < KEPT_SECONDS:
-            kept = self._balances = Balances(now, (), rules, accounts, grants)
+            kept = self._balances = BudgetBalances(now, (), rules, accounts, grants)
             self._known_by, self._leases, self._of = known_by, (), (rules, accounts)
         if kept.bind:
-            gone, come = changes(*changed(self._leases, leases))
+            gone, come = changed_items(*changed_leases(self._leases, leases))
             self._leases = leases
             for lease in gone:
                 kept.remove(lease)

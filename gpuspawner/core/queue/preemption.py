@@ -27,10 +27,10 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from gpuspawner.core.gpus.fleet import Gpu, NodeName, Slot
-from gpuspawner.core.gpus.placement import beside_of, grantable, used_shares
-from gpuspawner.core.idle.policies import policy_for
+from gpuspawner.core.gpus.placement import host_resources_of, is_grantable, used_shares
+from gpuspawner.core.idle.policies import policy_of_lease
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease, Phase
-from gpuspawner.core.queue.snapshot import KeptGpus, Snapshot
+from gpuspawner.core.queue.snapshot import PreemptedGpus, Snapshot
 from gpuspawner.core.rules import Account, Rules
 
 SPARED_SECONDS = 86400.0
@@ -40,7 +40,7 @@ HOLD_SECONDS = 1800.0
 ALL_NODES = NodeName("", "")
 
 
-class State(str, Enum):
+class PreemptionState(str, Enum):
     """The state of a stronger claim. The first two are live."""
 
     COMING = "coming"
@@ -85,7 +85,7 @@ class Preemption:
     one_node: bool = True
     ends_at: float | None = None
     hold_until: float | None = None
-    state: State = State.COMING
+    state: PreemptionState = PreemptionState.COMING
     slots: tuple[Slot, ...] = ()
     free_at: float | None = None
     over_at: float | None = None
@@ -96,7 +96,7 @@ class Preemption:
     @property
     def live(self) -> bool:
         """Whether it still keeps GPUs, or waits for them."""
-        return self.state in {State.COMING, State.HELD}
+        return self.state in {PreemptionState.COMING, PreemptionState.HELD}
 
     @property
     def kept_until(self) -> float:
@@ -113,28 +113,30 @@ class Preemption:
 
     def is_for(self, lease: Lease) -> bool:
         """Return whether a workspace belongs to the account that gets the GPUs."""
-        return self.account is not None and is_of(lease, self.account)
+        return self.account is not None and is_charged_to(lease, self.account)
 
 
-def is_of(lease: Lease, account: Account) -> bool:
+def is_charged_to(lease: Lease, account: Account) -> bool:
     """Whether a lease is charged to an account: a user's, a team's, or a user's within a team."""
     of_user = account.user_created in {"", lease.key.user_created}
     return of_user and account.team in {"", lease.request.team} and account != Account()
 
 
-def kept_for(preemption: Preemption) -> KeptGpus:
+def preempted_gpus(preemption: Preemption) -> PreemptedGpus:
     """Return the GPUs that a preemption keeps from others."""
-    return KeptGpus(preemption.id, preemption.slots, preemption.account, preemption.kept_until)
+    return PreemptedGpus(preemption.id, preemption.slots, preemption.account, preemption.kept_until)
 
 
-class Plan(NamedTuple):
+class PreemptionPlan(NamedTuple):
     """The GPUs that a preemption takes, and the workspaces that end for it in their order."""
 
     slots: tuple[Slot, ...]
     victims: tuple[Lease, ...]
 
 
-def plan(claim: Preemption, seen: Snapshot, over: Container[str], only: Container[str] | None = None) -> Plan | None:
+def plan_preemption(
+    claim: Preemption, seen: Snapshot, over: Container[str], only: Container[str] | None = None
+) -> PreemptionPlan | None:
     """Return the cheapest plan that covers a preemption, or None if no plan does.
 
     Args:
@@ -144,13 +146,13 @@ def plan(claim: Preemption, seen: Snapshot, over: Container[str], only: Containe
         only: the leases, by id, that may be ended; None for all that run and are not protected.
     """
     kind, own = seen.kinds[claim.kind], {slot.gpu for slot in claim.slots}
-    gpus = [x for x in seen.gpus_as_held.gpus if x.pool == kind.pool and _may_be_had(x, own)]
+    gpus = [x for x in seen.placement_fleet.gpus if x.pool == kind.pool and _may_be_had(x, own)]
     left = _left(claim, seen, gpus, own)
     ranked = victims(claim, seen, over, only)
     groups: dict[NodeName, list[Gpu]] = {}
     for gpu in gpus:
         groups.setdefault(gpu.on if claim.one_node else ALL_NODES, []).append(gpu)
-    found: list[tuple[tuple[object, ...], Plan]] = []
+    found: list[tuple[tuple[object, ...], PreemptionPlan]] = []
     for name, group in groups.items():
         cover = _cheapest(claim.count, kind.share, {gpu.id: left[gpu.id] for gpu in group}, ranked)
         if cover is None:
@@ -159,7 +161,7 @@ def plan(claim: Preemption, seen: Snapshot, over: Container[str], only: Containe
         mine = sum(slot.gpu in own for slot in taken)
         ranks, ended = tuple(sorted(cover.ranks, reverse=True)), tuple(ranked[rank] for rank in cover.ranks)
         lacks = claim.one_node and _lacks(claim, group[0].on, ended, seen)
-        found.append(((lacks, ranks, -mine, cover.usable, name), Plan(taken, ended)))
+        found.append(((lacks, ranks, -mine, cover.usable, name), PreemptionPlan(taken, ended)))
     return min(found, key=lambda one: one[0])[1] if found else None
 
 
@@ -194,7 +196,7 @@ def victims(
 
 def is_protected(lease: Lease, seen: Snapshot) -> bool:
     """Whether a workspace runs for less than its policy protects it."""
-    policy = policy_for(lease, seen.policies, seen.rules, seen.now)
+    policy = policy_of_lease(lease, seen.policies, seen.rules, seen.now)
     return lease.running_at is None or seen.now - lease.running_at < policy.preemption.protected_seconds
 
 
@@ -204,13 +206,13 @@ def priority_of(lease: Lease, rules: Rules) -> int:
     return lease.request.priority + (team.priority if team else 0)
 
 
-def notice_ends_at(told: Iterable[Lease], seen: Snapshot, needed_at: float | None) -> float:
+def notice_end(told: Iterable[Lease], seen: Snapshot, needed_at: float | None) -> float:
     """Return when workspaces end that are told now: all at once, none before its notice is over."""
-    notices = (policy_for(lease, seen.policies, seen.rules, seen.now).preemption.notice_seconds for lease in told)
+    notices = (policy_of_lease(lease, seen.policies, seen.rules, seen.now).preemption.notice_seconds for lease in told)
     return max(seen.now + max(notices, default=0.0), needed_at or 0.0)
 
 
-def advanced(claim: Preemption, seen: Snapshot) -> Preemption:
+def advance_preemption(claim: Preemption, seen: Snapshot) -> Preemption:
     """Return a live claim as it stands: what its account was granted, whether its GPUs are free, whether it lapsed.
 
     Free GPUs belong to the claim, even if somebody outside begins to use them before the claim says so.
@@ -220,13 +222,13 @@ def advanced(claim: Preemption, seen: Snapshot) -> Preemption:
     rest = tuple(slot for slot in claim.slots if slot.gpu not in granted)
     claim = replace(claim, slots=rest, count=claim.count - (len(claim.slots) - len(rest)))
     if not claim.count:
-        return replace(claim, state=State.CLAIMED, over_at=seen.now)
+        return replace(claim, state=PreemptionState.CLAIMED, over_at=seen.now)
     used = used_shares(seen.leases)  # a user outside gpuspawner may use them by now
     free = len(rest) == claim.count and all(used.get(slot.gpu, 0) + slot.share <= 1 for slot in rest)
-    if free and claim.state is State.COMING:
-        claim = replace(claim, state=State.HELD, free_at=seen.now)
+    if free and claim.state is PreemptionState.COMING:
+        claim = replace(claim, state=PreemptionState.HELD, free_at=seen.now)
     if claim.kept_until <= seen.now:
-        return replace(claim, state=State.LAPSED, over_at=seen.now)
+        return replace(claim, state=PreemptionState.LAPSED, over_at=seen.now)
     return claim
 
 
@@ -243,17 +245,16 @@ def _lacks(claim: Preemption, node: NodeName, ended: Iterable[Lease], seen: Snap
 
     The needs of a claim from outside are not known.
     """
-    left = seen.beside_left.get(node)
+    left = seen.host_resources_left.get(node)
     request = next((lease.request for lease in seen.leases if claim.lease and lease.id == claim.lease), None)
     if left is None or request is None:
         return False
-    needs, back = beside_of(request), [beside_of(lease.request) for lease in ended]
+    needs, back = host_resources_of(request), [host_resources_of(lease.request) for lease in ended]
     return left.cpu + sum(x.cpu for x in back) < needs.cpu or left.memory + sum(x.memory for x in back) < needs.memory
 
 
 def _may_be_had(gpu: Gpu, own: Container[str]) -> bool:
-    """Return whether a GPU may be taken. One of its own may be, even if somebody outside uses it by now."""
-    return grantable(gpu) and not gpu.is_coming if gpu.id not in own else gpu.healthy and not gpu.closed
+    return is_grantable(gpu) and not gpu.is_coming if gpu.id not in own else gpu.healthy and not gpu.closed
 
 
 def _left(claim: Preemption, seen: Snapshot, gpus: Iterable[Gpu], own: Container[str]) -> dict[str, Fraction]:
@@ -318,7 +319,6 @@ def _slots(
     left: Mapping[str, Fraction],
     own: Container[str],
 ) -> tuple[Slot, ...]:
-    """Return the GPUs to set aside: those that are already; free ones; the most used; then node, index, id."""
     usable = [gpu for gpu in group if cover.left[gpu.id] >= share]
     usable.sort(key=lambda x: (x.id not in own, left[x.id] < share, left[x.id], x.node, x.index, x.id))
     return tuple(Slot(gpu.id, share) for gpu in usable[:count])

@@ -15,14 +15,14 @@ from itertools import chain
 from math import inf
 from typing import NamedTuple
 
-from gpuspawner.core.gpus.fleet import Beside, Fleet, Kinds, NodeName, Slot
+from gpuspawner.core.gpus.fleet import Fleet, HostResources, Kinds, NodeName, Slot
 from gpuspawner.core.gpus.fragmentation import Demand
-from gpuspawner.core.gpus.placement import UNKNOWN, beside_left, used_shares
-from gpuspawner.core.gpus.pools import coming_gpus, unmarked
+from gpuspawner.core.gpus.placement import UNKNOWN_DEMAND, host_resources_left, used_shares
+from gpuspawner.core.gpus.pools import coming_gpus, move_marks_to_free_gpus
 from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.quotas.namespaces import Room
+from gpuspawner.core.quotas.namespaces import NamespaceBounds
 from gpuspawner.core.rules import Account, Accounts, QuotaGrant, Rules
 
 # --- ends
@@ -49,11 +49,10 @@ def end_at(lease: Lease, now: float, *, use_grace: bool = False) -> float:
     return max(at, now + LEAST_WAIT_SECONDS)
 
 
-class Ends:
+class LeaseEnds:
     """The coming ends of leases, the earliest first."""
 
     def __init__(self) -> None:
-        """Begin with no lease."""
         self._running: list[tuple[float, str, Lease]] = []
         self._others: dict[str, Lease] = {}
 
@@ -72,11 +71,9 @@ class Ends:
             del self._running[bisect_left(self._running, (lease.deadline_at, lease.id), key=_by)]
 
     def __len__(self) -> int:
-        """Return the number of leases whose end may be known."""
         return len(self._running) + len(self._others)
 
     def __iter__(self) -> Iterator[Lease]:
-        """Iterate over all leases in no order."""
         yield from (lease for _, _, lease in self._running)
         yield from self._others.values()
 
@@ -105,38 +102,34 @@ def _by(one: tuple[float, str, Lease] | tuple[float, str]) -> tuple[float, str]:
 # --- live leases
 
 
-AT_ONCE = 256
+CHUNK_LEASES = 256
 """Maximum number of leases in a chunk: about the number of chunks in a large cluster."""
 
 
-class Leases(Collection[Lease]):
+class LeaseView(Collection[Lease]):
     """The leases at one instant. Two views that share a chunk hold the same leases in it."""
 
     def __init__(self, chunks: Mapping[int, tuple[Lease, ...]]) -> None:
-        """Hold chunks by number. A number is never used again."""
         self.chunks = chunks
 
     def __iter__(self) -> Iterator[Lease]:
-        """Iterate over all leases in the order in which they came."""
         return chain.from_iterable(self.chunks.values())
 
     def __len__(self) -> int:
-        """Return the number of leases."""
         return sum(map(len, self.chunks.values()))
 
     def __contains__(self, one: object) -> bool:
-        """Return whether a lease is in the view."""
         return any(one in some for some in self.chunks.values())
 
 
-def changed(before: Collection[Lease], after: Collection[Lease]) -> tuple[list[Lease], list[Lease]]:
+def changed_leases(before: Collection[Lease], after: Collection[Lease]) -> tuple[list[Lease], list[Lease]]:
     """Return the leases of each that are not in a chunk of both."""
     old, new = _chunks(before), _chunks(after)
     return _without(old, new), _without(new, old)
 
 
 def _chunks(leases: Collection[Lease]) -> Mapping[int, Collection[Lease]]:
-    return leases.chunks if isinstance(leases, Leases) else {0: leases}
+    return leases.chunks if isinstance(leases, LeaseView) else {0: leases}
 
 
 def _without(some: Mapping[int, Collection[Lease]], others: Mapping[int, Collection[Lease]]) -> list[Lease]:
@@ -147,7 +140,6 @@ class LiveLeases:
     """Leases by id, in the order in which they came."""
 
     def __init__(self, leases: Iterable[Lease] = ()) -> None:
-        """Hold these leases."""
         self._number: dict[str, int] = {}
         self._chunks: dict[int, dict[str, Lease]] = {}
         self._seen: dict[int, tuple[Lease, ...]] = {}
@@ -158,7 +150,6 @@ class LiveLeases:
             self.put(lease)
 
     def __iter__(self) -> Iterator[Lease]:
-        """Iterate over the leases."""
         return iter(self.seen())
 
     def get(self, name: str) -> Lease | None:
@@ -170,7 +161,7 @@ class LiveLeases:
         """Add a lease. It replaces the lease with its id."""
         number = self._number.get(lease.id)
         if number is None:
-            number = self._number[lease.id] = self._came // AT_ONCE
+            number = self._number[lease.id] = self._came // CHUNK_LEASES
             self._came += 1
         self._chunks.setdefault(number, {})[lease.id] = lease
         self._changed.add(number)
@@ -181,7 +172,7 @@ class LiveLeases:
             del self._chunks[number][name]
             self._changed.add(number)
 
-    def seen(self) -> Leases:
+    def seen(self) -> LeaseView:
         """Return a view of the leases as they are now."""
         for number in self._changed:
             if some := self._chunks[number]:
@@ -190,7 +181,7 @@ class LiveLeases:
                 del self._chunks[number]
                 self._seen.pop(number, None)
         self._changed.clear()
-        return Leases(dict(self._seen))
+        return LeaseView(dict(self._seen))
 
 
 # --- snapshot
@@ -202,7 +193,7 @@ ALL_KINDS = ""
 
 
 @dataclass(frozen=True)
-class KeptGpus:
+class PreemptedGpus:
     """GPUs that were freed for a preemption. Nobody else is granted them before ``until``.
 
     ``account`` is the account that they are kept for. It is None for a claim by the API from outside.
@@ -303,7 +294,7 @@ class Snapshot:
     leases: Collection[Lease] = ()
     fleet: Fleet = field(default_factory=Fleet)
     others: tuple[Slot, ...] = ()
-    room: Room = field(default_factory=Room)
+    room: NamespaceBounds = field(default_factory=NamespaceBounds)
     hub_answers: bool = True
     processes_known: bool = True
     most_starts: int = NO_LIMIT
@@ -312,8 +303,8 @@ class Snapshot:
     policies: Mapping[str, LifecyclePolicy] = field(default_factory=dict)
     accounts: Accounts = field(default_factory=Accounts)
     quota_grants: tuple[QuotaGrant, ...] = ()
-    kept: tuple[KeptGpus, ...] = ()
-    demand: Demand = UNKNOWN
+    kept: tuple[PreemptedGpus, ...] = ()
+    demand: Demand = UNKNOWN_DEMAND
     paused: Mapping[str, str] = field(default_factory=dict)
     fast: float = 1.0
 
@@ -334,9 +325,9 @@ class Snapshot:
         return used_shares(self.leases, self.others)
 
     @cached_property
-    def beside_left(self) -> Mapping[NodeName, Beside]:
+    def host_resources_left(self) -> Mapping[NodeName, HostResources]:
         """The CPU and memory that leases leave of nodes, where they are known."""
-        return beside_left(self.fleet, self.leases)
+        return host_resources_left(self.fleet, self.leases)
 
     @cached_property
     def claims(self) -> tuple[Claim, ...]:
@@ -345,8 +336,8 @@ class Snapshot:
         return tuple(sorted(waiting, key=lambda claim: (claim.asked_at, claim.id)))
 
     @cached_property
-    def gpus_as_held(self) -> Fleet:
+    def placement_fleet(self) -> Fleet:
         """The fleet with the nodes that an autoscaler may add. Counted marks apply to GPUs that no lease holds."""
-        seen = unmarked(self.fleet, self.used)
+        seen = move_marks_to_free_gpus(self.fleet, self.used)
         coming = coming_gpus(self.kinds.values(), seen.gpus, self.leases)
         return replace(seen, gpus=(*seen.gpus, *coming)) if coming else seen

@@ -17,19 +17,19 @@ from itertools import pairwise
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.calendar import HOUR_MS, Per, Span, day_of, milliseconds, period_of, split
+from gpuspawner.core.calendar import HOUR_MS, Per, TimeSpan, date_of, milliseconds, period_of, split_by_period
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.quotas.limits import accounts_of
-from gpuspawner.core.rules import Account, QuotaGrant, Rate, Used, What
+from gpuspawner.core.rules import Account, BudgetUnit, LimitedResource, QuotaGrant, Rate
 from gpuspawner.core.units import LONGEST, BadValue, OutOfRange, parse_bytes, show_bytes
 
 HALF_LIFE_SECONDS = 7 * 86400.0
 """Use counts half as much in the order after a week."""
 
 
-class Charge(Enum):
+class LedgerKind(Enum):
     """What a line of the ledger is for."""
 
     USE = "use"
@@ -40,7 +40,7 @@ class Charge(Enum):
 
 
 @dataclass(frozen=True)
-class Line:
+class LedgerLine:
     """One line of the ledger. What is given back has negative ``milliseconds``.
 
     Args:
@@ -66,7 +66,7 @@ class Line:
     hub: str
     user: str
     kind: str
-    what: Charge
+    what: LedgerKind
     day: str
     start_ms: int
     end_ms: int
@@ -75,11 +75,11 @@ class Line:
     by: str
     why: str = ""
 
-    def amount(self, used: Used) -> Fraction:
+    def amount(self, used: BudgetUnit) -> Fraction:
         """Return what it charges, in GPU hours or money."""
-        return amount(self.milliseconds, self.rate, used)
+        return charged_amount(self.milliseconds, self.rate, used)
 
-    def within(self, period: Span) -> int:
+    def within(self, period: TimeSpan) -> int:
         """Return how many of its milliseconds count in a period."""
         if self.end_ms == self.start_ms:
             return self.milliseconds if period.start_ms <= self.start_ms < period.end_ms else 0
@@ -87,14 +87,14 @@ class Line:
         return sign * period.overlap(self.start_ms, self.end_ms)
 
 
-def amount(number_ms: int, rate: Rate, used: Used) -> Fraction:
+def charged_amount(number_ms: int, rate: Rate, used: BudgetUnit) -> Fraction:
     """Return what so many milliseconds take, in GPU hours or money."""
-    return per_hour(rate, used) * number_ms / HOUR_MS
+    return amount_per_hour(rate, used) * number_ms / HOUR_MS
 
 
-def per_hour(rate: Rate, used: Used) -> Fraction:
+def amount_per_hour(rate: Rate, used: BudgetUnit) -> Fraction:
     """Return what an hour takes, in GPU hours or money."""
-    return rate.gpus if used is Used.GPU_HOURS else rate.price_per_hour
+    return rate.gpus if used is BudgetUnit.GPU_HOURS else rate.price_per_hour
 
 
 def rate_of(kind: GpuKind | None, count: int) -> Rate:
@@ -106,7 +106,7 @@ def rate_of(kind: GpuKind | None, count: int) -> Rate:
     return Rate(count * each, count * price)
 
 
-class Gap(NamedTuple):
+class UnchargedTime(NamedTuple):
     """Time of a workspace that is not charged, or only in part: ``share`` of its rate is given back."""
 
     start_ms: int
@@ -115,7 +115,7 @@ class Gap(NamedTuple):
     why: str
 
 
-def gaps_of(lease: Lease, until_ms: int) -> list[Gap]:
+def uncharged_times(lease: Lease, until_ms: int) -> list[UnchargedTime]:
     """Return the time that the platform lost of what a lease has run until a moment: apart, in order.
 
     Where two reasons overlap, the one of which more is given back counts.
@@ -124,7 +124,7 @@ def gaps_of(lease: Lease, until_ms: int) -> list[Gap]:
         return []
     since_ms = milliseconds(lease.running_at)
     lost = [
-        Gap(
+        UnchargedTime(
             max(since_ms, milliseconds(one.since)),
             until_ms if one.until is None else min(until_ms, milliseconds(one.until)),
             one.share,
@@ -133,7 +133,7 @@ def gaps_of(lease: Lease, until_ms: int) -> list[Gap]:
         for one in lease.lost
     ]
     edges = sorted({edge for one in lost for edge in (one.start_ms, one.end_ms)})
-    found: list[Gap] = []
+    found: list[UnchargedTime] = []
     for start_ms, end_ms in pairwise(edges):
         over = [one for one in lost if one.start_ms <= start_ms and end_ms <= one.end_ms]
         if not over:
@@ -142,31 +142,33 @@ def gaps_of(lease: Lease, until_ms: int) -> list[Gap]:
         if found and (found[-1].end_ms, found[-1][2:]) == (start_ms, most[2:]):
             found[-1] = found[-1]._replace(end_ms=end_ms)
         else:
-            found.append(Gap(start_ms, end_ms, most.share, most.why))
+            found.append(UnchargedTime(start_ms, end_ms, most.share, most.why))
     return found
 
 
-def held_ms(lease: Lease, until_ms: int, within: Span | None = None) -> Fraction | int:
+def charged_ms(lease: Lease, until_ms: int, within: TimeSpan | None = None) -> Fraction | int:
     """Return for how long a lease is charged that ran until a moment, less what was lost; ``within`` a period."""
     if lease.running_at is None:
         return 0
     since_ms = milliseconds(lease.running_at)
-    period = within or Span(since_ms, until_ms)
+    period = within or TimeSpan(since_ms, until_ms)
     if not lease.lost:
         return period.overlap(since_ms, until_ms)
-    lost = sum((one.share * period.overlap(one.start_ms, one.end_ms) for one in gaps_of(lease, until_ms)), Fraction(0))
+    lost = sum(
+        (one.share * period.overlap(one.start_ms, one.end_ms) for one in uncharged_times(lease, until_ms)), Fraction(0)
+    )
     return period.overlap(since_ms, until_ms) - lost
 
 
-def lines_of_end(before: Lease, after: Lease, zone: ZoneInfo) -> list[Line]:
+def ledger_lines_of_end(before: Lease, after: Lease, zone: ZoneInfo) -> list[LedgerLine]:
     """Return the lines of a workspace that stops running by a step; none of any other step.
 
     They belong in the transaction that stores the step: so each is written once, whenever the service is killed.
     """
-    return lines_until(before, after.phase_since, zone) if after.phase not in UP else []
+    return ledger_lines_until(before, after.phase_since, zone) if after.phase not in UP else []
 
 
-def lines_until(lease: Lease, now: float, zone: ZoneInfo) -> list[Line]:
+def ledger_lines_until(lease: Lease, now: float, zone: ZoneInfo) -> list[LedgerLine]:
     """Return the lines of a workspace that runs, if it ended now: of each day of the zone, its use, and what was lost.
 
     None where it takes nothing of budgets.
@@ -176,12 +178,15 @@ def lines_until(lease: Lease, now: float, zone: ZoneInfo) -> list[Line]:
     start_ms = milliseconds(lease.running_at)
     end_ms = max(start_ms, milliseconds(now))
     over_ms = _overrun_since_ms(lease, start_ms, end_ms)
-    parts = [(Charge.USE, start_ms, over_ms, lease.rate, ""), (Charge.OVERRUN, over_ms, end_ms, lease.rate, WAITED)]
-    for gap in gaps_of(lease, end_ms):
+    parts = [
+        (LedgerKind.USE, start_ms, over_ms, lease.rate, ""),
+        (LedgerKind.OVERRUN, over_ms, end_ms, lease.rate, OVERRUN_REASON),
+    ]
+    for gap in uncharged_times(lease, end_ms):
         given_back = Rate(lease.rate.gpus * gap.share, lease.rate.price_per_hour * gap.share)
-        parts.append((Charge.REFUND, gap.start_ms, gap.end_ms, given_back, gap.why))
+        parts.append((LedgerKind.REFUND, gap.start_ms, gap.end_ms, given_back, gap.why))
     return [
-        Line(
+        LedgerLine(
             now,
             lease.id,
             Account(lease.request.team, lease.key.user_created),
@@ -189,46 +194,48 @@ def lines_until(lease: Lease, now: float, zone: ZoneInfo) -> list[Line]:
             lease.user,
             lease.kind or "",
             what,
-            day_of(part.start_ms, zone),
+            date_of(part.start_ms, zone),
             part.start_ms,
             part.end_ms,
-            (-1 if what is Charge.REFUND else 1) * (part.end_ms - part.start_ms),
+            (-1 if what is LedgerKind.REFUND else 1) * (part.end_ms - part.start_ms),
             rate,
-            SERVICE,
+            LEDGER_AUTHOR,
             why,
         )
         for what, from_ms, until_ms, rate, why in parts
-        for part, _ in split(from_ms, until_ms, Per.DAY, zone)
+        for part, _ in split_by_period(from_ms, until_ms, Per.DAY, zone)
     ]
 
 
 def _overrun_since_ms(lease: Lease, start_ms: int, end_ms: int) -> int:
     bound = lease.latest_end
-    if bound is None or bound.rule != BUDGET or lease.deadline_at is None or lease.deadline_at <= bound.at:
+    if bound is None or bound.rule != BUDGET_RULE or lease.deadline_at is None or lease.deadline_at <= bound.at:
         return end_ms  # it ended in time, but for the moment that an end takes
     return max(start_ms, min(end_ms, milliseconds(bound.at)))
 
 
-def charged_by(lines: Iterable[Line], now: float, zone: ZoneInfo) -> dict[tuple[Account, Used, Per], Fraction]:
+def sum_charges(
+    lines: Iterable[LedgerLine], now: float, zone: ZoneInfo
+) -> dict[tuple[Account, BudgetUnit, Per], Fraction]:
     """Return what lines charge each account in the present day, week and month, in GPU hours and money."""
     periods = {per: period_of(milliseconds(now), per, zone) for per in Per}
-    sums: dict[tuple[Account, Used, Per], Fraction] = defaultdict(Fraction)
+    sums: dict[tuple[Account, BudgetUnit, Per], Fraction] = defaultdict(Fraction)
     for line in lines:
         for per, period in periods.items():
             number_ms = line.within(period)
             if not number_ms:
                 continue
             for account in accounts_of(line.account.user_created, line.account.team):
-                for used in Used:
-                    sums[account, used, per] += amount(number_ms, line.rate, used)
+                for used in BudgetUnit:
+                    sums[account, used, per] += charged_amount(number_ms, line.rate, used)
     return sums
 
 
-SERVICE = "gpuspawner"
+LEDGER_AUTHOR = "gpuspawner"
 """Who writes the lines of an end."""
-BUDGET = "budget"
+BUDGET_RULE = "budget"
 """The rule of a :class:`LatestEnd` that a budget sets."""
-WAITED = "The warning of its end was waited for."
+OVERRUN_REASON = "The warning of its end was waited for."
 
 
 def decayed_seconds(start: float, end: float, now: float) -> float:
@@ -240,12 +247,12 @@ def _faded(ago_seconds: float) -> float:
     return math.pow(2.0, -ago_seconds / HALF_LIFE_SECONDS)
 
 
-def decayed_gpu_seconds(lines: Iterable[Line], now: float) -> float:
+def decayed_gpu_seconds(lines: Iterable[LedgerLine], now: float) -> float:
     """Return the use that lines charge, as it counts in the order now."""
     return sum(map(float, _decayed(lines, now)))
 
 
-def _decayed(lines: Iterable[Line], now: float) -> Iterator[float]:
+def _decayed(lines: Iterable[LedgerLine], now: float) -> Iterator[float]:
     for line in lines:
         gpus = float(line.rate.gpus)
         if line.end_ms == line.start_ms:
@@ -255,13 +262,14 @@ def _decayed(lines: Iterable[Line], now: float) -> Iterator[float]:
             yield sign * gpus * decayed_seconds(line.start_ms / 1000, line.end_ms / 1000, now)
 
 
-def decayed_of(lease: Lease, now: float) -> float:
+def decayed_gpu_seconds_of(lease: Lease, now: float) -> float:
     """Return the use of a lease that runs, as it counts in the order now; what is set aside comes on top."""
     if lease.phase not in UP or lease.running_at is None or lease.rate is None:
         return 0.0
     now_ms = milliseconds(now)
     lost = sum(
-        float(x.share) * decayed_seconds(x.start_ms / 1000, x.end_ms / 1000, now) for x in gaps_of(lease, now_ms)
+        float(x.share) * decayed_seconds(x.start_ms / 1000, x.end_ms / 1000, now)
+        for x in uncharged_times(lease, now_ms)
     )
     return float(lease.rate.gpus) * (decayed_seconds(lease.running_at, now, now) - lost)
 
@@ -269,26 +277,28 @@ def decayed_of(lease: Lease, now: float) -> float:
 # --- amounts as people write them
 
 
-_UNITS: dict[str, What | Used] = {
-    **dict.fromkeys(("gpu", "gpus"), What.GPUS),
-    **dict.fromkeys(("workspace", "workspaces"), What.WORKSPACES),
-    **dict.fromkeys(("cpu", "cpus", "core", "cores"), What.CPU),
-    **dict.fromkeys(("h", "hour", "hours", "gpu h", "gpu hour", "gpu hours", "gpuh"), Used.GPU_HOURS),
-    **dict.fromkeys(("cost", "money"), Used.COST),
+_UNITS: dict[str, LimitedResource | BudgetUnit] = {
+    **dict.fromkeys(("gpu", "gpus"), LimitedResource.GPUS),
+    **dict.fromkeys(("workspace", "workspaces"), LimitedResource.WORKSPACES),
+    **dict.fromkeys(("cpu", "cpus", "core", "cores"), LimitedResource.CPU),
+    **dict.fromkeys(("h", "hour", "hours", "gpu h", "gpu hour", "gpu hours", "gpuh"), BudgetUnit.GPU_HOURS),
+    **dict.fromkeys(("cost", "money"), BudgetUnit.COST),
 }
 _AMOUNT = re.compile(r"([+-]?) ?([0-9]{1,9}(?:\.[0-9]{1,3})?) ?(.+)")
-RIGHT = "write a number and what it is of, such as 4 GPUs, +20 GPU h, 2 h100, 3 workspaces, 16 CPU, 64GiB or 100 cost"
+AMOUNT_HELP = (
+    "write a number and what it is of, such as 4 GPUs, +20 GPU h, 2 h100, 3 workspaces, 16 CPU, 64GiB or 100 cost"
+)
 
 
-class Amount(NamedTuple):
+class QuotaAmount(NamedTuple):
     """So much of something. ``kind`` names the kind of GPU where ``what`` is KIND."""
 
-    what: What | Used
+    what: LimitedResource | BudgetUnit
     kind: str
     number: Fraction
 
 
-def parse_grant(value: object, kinds: Collection[str]) -> Amount:
+def parse_grant_amount(value: object, kinds: Collection[str]) -> QuotaAmount:
     """Read what a grant adds.
 
     Raises:
@@ -300,65 +310,65 @@ def parse_grant(value: object, kinds: Collection[str]) -> Amount:
     except BadValue:
         size = 0
     if size:
-        return Amount(What.MEMORY, "", Fraction(size))
+        return QuotaAmount(LimitedResource.MEMORY, "", Fraction(size))
     found = _read(value, kinds)
     if found.number <= 0:
-        raise OutOfRange(f"{quoted(value)} adds nothing", RIGHT)
+        raise OutOfRange(f"{quoted(value)} adds nothing", AMOUNT_HELP)
     return found
 
 
-def parse_correction(value: object) -> Amount:
+def parse_correction(value: object) -> QuotaAmount:
     """Read what a correction charges, in GPU hours or money; with a minus, gives back.
 
     Raises:
         BadValue: anything else, or nothing.
     """
     found = _read(value, ())
-    if not isinstance(found.what, Used) or not found.number:
+    if not isinstance(found.what, BudgetUnit) or not found.number:
         raise BadValue(
             f"{quoted(value)} is no use", "write GPU hours or cost, such as -3 GPU h, +2.5 GPU h or -10 cost"
         )
     return found
 
 
-def _read(value: object, kinds: Collection[str]) -> Amount:
+def _read(value: object, kinds: Collection[str]) -> QuotaAmount:
     parts = _AMOUNT.fullmatch(_text(value))
     if parts is None:
-        raise BadValue(f"{quoted(value)} is no amount", RIGHT)
+        raise BadValue(f"{quoted(value)} is no amount", AMOUNT_HELP)
     sign, number, unit = parts.groups()
     much = Fraction(number) * (-1 if sign == "-" else 1)
     if (what := _UNITS.get(" ".join(unit.lower().split()))) is not None:
-        return Amount(what, "", much)
+        return QuotaAmount(what, "", much)
     if unit.strip() in kinds:
-        return Amount(What.KIND, unit.strip(), much)
+        return QuotaAmount(LimitedResource.KIND, unit.strip(), much)
     known = f"; the catalog's kinds are {', '.join(kinds)}" if kinds else ""
-    raise BadValue(f"{quoted(unit)} can't be counted", f"{RIGHT}{known}")
+    raise BadValue(f"{quoted(unit)} can't be counted", f"{AMOUNT_HELP}{known}")
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or len(value) > LONGEST:
-        raise BadValue(f"{quoted(value)} is no amount", RIGHT)
+        raise BadValue(f"{quoted(value)} is no amount", AMOUNT_HELP)
     return value.strip()
 
 
-def amount_text(amount: Amount) -> str:
+def show_grant_amount(amount: QuotaAmount) -> str:
     """Return an amount as people read it: ``4 GPUs``, ``2 h100``, ``20 GPU h``."""
     what, kind, number = amount
-    if what is What.MEMORY:
+    if what is LimitedResource.MEMORY:
         return show_bytes(int(number))
     text = f"{float(number):.3f}".rstrip("0").rstrip(".")
     one = number == 1
     names = {
-        What.GPUS: "GPU" if one else "GPUs",
-        What.KIND: kind,
-        What.WORKSPACES: "workspace" if one else "workspaces",
-        What.CPU: "CPU core" if one else "CPU cores",
-        Used.GPU_HOURS: "GPU h",
-        Used.COST: "of cost",
+        LimitedResource.GPUS: "GPU" if one else "GPUs",
+        LimitedResource.KIND: kind,
+        LimitedResource.WORKSPACES: "workspace" if one else "workspaces",
+        LimitedResource.CPU: "CPU core" if one else "CPU cores",
+        BudgetUnit.GPU_HOURS: "GPU h",
+        BudgetUnit.COST: "of cost",
     }
     return f"{text} {names[what]}"
 
 
-def grant_text(grant: QuotaGrant) -> str:
+def show_grant(grant: QuotaGrant) -> str:
     """Return the amount of a grant as people read it."""
-    return amount_text(Amount(grant.what, grant.kind, grant.amount))
+    return show_grant_amount(QuotaAmount(grant.what, grant.kind, grant.amount))

@@ -8,18 +8,18 @@ from math import floor, inf
 from typing import NamedTuple
 
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.gpus.fleet import GpuKind, Kinds, written_name
-from gpuspawner.core.gpus.placement import counts_of
+from gpuspawner.core.gpus.fleet import GpuKind, Kinds, catalog_kind_name
+from gpuspawner.core.gpus.placement import quota_weight
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.snapshot import Claim
-from gpuspawner.core.rules import Account, Limit, Quota, QuotaGrant, Rules, Used, What, Whom
+from gpuspawner.core.rules import Account, BudgetUnit, Limit, LimitedResource, Quota, QuotaGrant, QuotaScope, Rules
 from gpuspawner.core.units import ordinal, show_bytes, show_cpu, show_time
 
 # --- entries in force
 
 
-_OF_USERS = (Whom.USER, Whom.EACH_OF_TEAM, Whom.EACH_USER)
+_OF_USERS = (QuotaScope.USER, QuotaScope.EACH_OF_TEAM, QuotaScope.EACH_USER)
 """The most specific first."""
 
 
@@ -35,32 +35,32 @@ def entries_in_force(quotas: Iterable[Quota], user: str, team: str) -> tuple[Quo
 
 
 def _binds(entry: Quota, user: str, team: str) -> bool:
-    if entry.whom is Whom.USER:
+    if entry.whom is QuotaScope.USER:
         return entry.subject == user
-    return entry.whom in {Whom.EACH_USER, Whom.EVERYBODY} or entry.subject == team
+    return entry.whom in {QuotaScope.EACH_USER, QuotaScope.EVERYBODY} or entry.subject == team
 
 
-def account_of(entry: Quota, user_created: str, team: str) -> Account:
+def counted_account(entry: Quota, user_created: str, team: str) -> Account:
     """Return whose use an entry counts, for one whom it binds.
 
     An entry for each user of a team counts what they have charged to that team; others for users count all of theirs
     that no other entry binds (:func:`bound_elsewhere`).
     """
-    if entry.whom is Whom.EVERYBODY:
+    if entry.whom is QuotaScope.EVERYBODY:
         return Account()
-    if entry.whom is Whom.TEAM:
+    if entry.whom is QuotaScope.TEAM:
         return Account(team=team)
-    return Account(team if entry.whom is Whom.EACH_OF_TEAM else "", user_created)
+    return Account(team if entry.whom is QuotaScope.EACH_OF_TEAM else "", user_created)
 
 
-def bound_elsewhere(quotas: Iterable[Quota], entry: Quota, user_created: str) -> tuple[Account, ...]:
+def accounts_bound_elsewhere(quotas: Iterable[Quota], entry: Quota, user_created: str) -> tuple[Account, ...]:
     """Return whose use the account of an entry holds, and the entry does not count: another is in force for it.
 
     What somebody charges to a team that has an entry for each of its users does not count in that for each user.
     """
-    if entry.whom is not Whom.EACH_USER:
+    if entry.whom is not QuotaScope.EACH_USER:
         return ()
-    teams = {one.subject for one in quotas if one.whom is Whom.EACH_OF_TEAM}
+    teams = {one.subject for one in quotas if one.whom is QuotaScope.EACH_OF_TEAM}
     return tuple(Account(team, user_created) for team in sorted(teams))
 
 
@@ -69,7 +69,9 @@ def accounts_of(user_created: str, team: str) -> tuple[Account, ...]:
     return tuple({Account(which, who): None for which in (team, "") for who in (user_created, "")})
 
 
-def granted(grants: Sequence[QuotaGrant], account: Account, what: What | Used, at: float, kind: str = "") -> Fraction:
+def granted_amount(
+    grants: Sequence[QuotaGrant], account: Account, what: LimitedResource | BudgetUnit, at: float, kind: str = ""
+) -> Fraction:
     """Return how much grants add, at a time, to the limits or budgets of an account.
 
     A grant to a user raises the entries for users that bind them, whichever team they charge; one to a user in a team
@@ -94,34 +96,34 @@ def _raises(grant: Account, account: Account) -> bool:
 # --- limits
 
 
-SHARED_SUBJECTS = frozenset({Whom.TEAM, Whom.EVERYBODY})
+SHARED_SUBJECTS = frozenset({QuotaScope.TEAM, QuotaScope.EVERYBODY})
 Amount = Fraction | int
 """How much of a limit. Whole numbers are ints: fractions are slow where thousands are added."""
 
 
-class Who(NamedTuple):
+class Requester(NamedTuple):
     """Whose a lease or a claim is: the user's name, their ``created``, and the team that it is charged to."""
 
     user: str
     user_created: str
-    team: str
+    team: str = ""
 
 
-class Bucket(NamedTuple):
+class LimitKey(NamedTuple):
     """One limit of an entry, and whose use it counts."""
 
     entry: str
     account: Account
-    what: What
+    what: LimitedResource
     kind: str
 
 
-class Bound(NamedTuple):
+class EffectiveLimit(NamedTuple):
     """One limit of an entry that is in force for somebody; ``soft`` and ``hard`` with what was granted on top."""
 
     entry: Quota
     limit: Limit
-    bucket: Bucket
+    limit_key: LimitKey
     soft: Amount | None
     hard: Amount | None
 
@@ -131,21 +133,25 @@ class Bound(NamedTuple):
         return self.entry.whom in SHARED_SUBJECTS
 
 
-def who_of(one: Claim | Lease) -> Who:
+def requester_of(one: Claim | Lease) -> Requester:
     """Return whose a lease or a claim is."""
     created = one.user_created if isinstance(one, Claim) else one.key.user_created
-    return Who(one.user or one.request.user, created, one.request.team)
+    return Requester(one.user or one.request.user, created, one.request.team)
 
 
-def bounds_of(who: Who, rules: Rules, grants: Sequence[QuotaGrant], now: float) -> tuple[Bound, ...]:
+def effective_limits(
+    who: Requester, rules: Rules, grants: Sequence[QuotaGrant], now: float
+) -> tuple[EffectiveLimit, ...]:
     """Return the limits in force for somebody."""
     found = []
     for entry in entries_in_force(rules.quotas, who.user, who.team):
-        account = account_of(entry, who.user_created, who.team)
+        account = counted_account(entry, who.user_created, who.team)
         for limit in entry.limits:
-            more = granted(grants, account, limit.what, now, limit.kind)
+            more = granted_amount(grants, account, limit.what, now, limit.kind)
             soft, hard = (None if x is None else _short(x + more) for x in (limit.soft, limit.hard))
-            found.append(Bound(entry, limit, Bucket(entry.name, account, limit.what, limit.kind), soft, hard))
+            found.append(
+                EffectiveLimit(entry, limit, LimitKey(entry.name, account, limit.what, limit.kind), soft, hard)
+            )
     return tuple(found)
 
 
@@ -153,38 +159,38 @@ def _short(amount: Fraction) -> Amount:
     return amount.numerator if amount.denominator == 1 else amount
 
 
-def amount(limit: Limit, request: Request, kind: GpuKind | None) -> Amount:
+def requested_amount(limit: Limit, request: Request, kind: GpuKind | None) -> Amount:
     """Return how much of a limit a request takes with GPUs of this kind; None where its kind left the catalog."""
-    if limit.what is What.WORKSPACES:
+    if limit.what is LimitedResource.WORKSPACES:
         return 1
-    if limit.what is What.CPU:
+    if limit.what is LimitedResource.CPU:
         return _short(Fraction(str(request.cpu_cores)))
-    if limit.what is What.MEMORY:
+    if limit.what is LimitedResource.MEMORY:
         return request.memory_bytes
-    if limit.what is What.KIND:
-        return request.count if limit.kind == written_name(kind.name if kind else request.gpu or "") else 0
+    if limit.what is LimitedResource.KIND:
+        return request.count if limit.kind == catalog_kind_name(kind.name if kind else request.gpu or "") else 0
     if kind is None or (kind.counts is None and kind.shares == 1):
         return request.count
-    return _short(counts_of(kind) * request.count)
+    return _short(quota_weight(kind) * request.count)
 
 
 # --- sentences
 
 
-OF_GPUS = frozenset({What.GPUS, What.KIND})
-WHOSE = {
-    Whom.EACH_USER: "per user",
-    Whom.EACH_OF_TEAM: "for each user of team {}",
-    Whom.USER: "for {}",
-    Whom.TEAM: "for team {}",
-    Whom.EVERYBODY: "for everybody together",
+GPU_RESOURCES = frozenset({LimitedResource.GPUS, LimitedResource.KIND})
+LIMIT_SCOPES = {
+    QuotaScope.EACH_USER: "per user",
+    QuotaScope.EACH_OF_TEAM: "for each user of team {}",
+    QuotaScope.USER: "for {}",
+    QuotaScope.TEAM: "for team {}",
+    QuotaScope.EVERYBODY: "for everybody together",
 }
-HOLDERS = {Whom.TEAM: "team {} has", Whom.EVERYBODY: "all workspaces together have"}
+SHARED_HOLDERS = {QuotaScope.TEAM: "team {} has", QuotaScope.EVERYBODY: "all workspaces together have"}
 
-LINES = {Whom.TEAM: "team {}: ", Whom.EVERYBODY: "all together: "}
+SHARED_PREFIXES = {QuotaScope.TEAM: "team {}: ", QuotaScope.EVERYBODY: "all together: "}
 
 
-class Use(NamedTuple):
+class LimitUsage(NamedTuple):
     """How a limit is used at an instant.
 
     ``own`` is what the asker has of it, ``others`` what others hold, ``next_end`` when the first of these ends.
@@ -197,28 +203,29 @@ class Use(NamedTuple):
     now: float = 0.0
 
 
-def number(amount: Amount) -> str:
+def format_number(amount: Amount) -> str:
     """Return ``4`` or ``0.5``."""
     return f"{float(amount):.4g}" if amount.denominator > 1 else str(amount.numerator)
 
 
 def show_amount(limit: Limit, amount: Amount, kinds: Kinds) -> str:
     """Return ``4 GPUs``, ``2 A100 80 GB``, ``1 workspace``, ``8 CPU`` or ``64 GiB memory``."""
-    if limit.what is What.CPU:
+    if limit.what is LimitedResource.CPU:
         return f"{_plain(limit, amount)} CPU"
-    if limit.what is What.MEMORY:
+    if limit.what is LimitedResource.MEMORY:
         return f"{_plain(limit, amount)} memory"
-    if limit.what is What.KIND:
-        return f"{number(amount)} {kinds[limit.kind].title_anywhere if limit.kind in kinds else limit.kind}"
-    unit = "workspace" if limit.what is What.WORKSPACES else "GPU"
-    return f"{number(amount)} {unit}{'' if amount == 1 else 's'}"
+    if limit.what is LimitedResource.KIND:
+        title = kinds[limit.kind].title_anywhere if limit.kind in kinds else limit.kind
+        return f"{format_number(amount)} {title}"
+    unit = "workspace" if limit.what is LimitedResource.WORKSPACES else "GPU"
+    return f"{format_number(amount)} {unit}{'' if amount == 1 else 's'}"
 
 
-def refusal(bound: Bound, use: Use, count: int, kinds: Kinds, contact: str) -> RequestRefused:
+def quota_refusal(bound: EffectiveLimit, use: LimitUsage, count: int, kinds: Kinds, contact: str) -> RequestRefused:
     """Return the refusal of what is beyond a hard limit; ``count`` GPUs were asked for, which count ``use.asked``."""
     limit, hard = bound.limit, bound.hard or 0
-    whose, has = WHOSE[bound.entry.whom].format(bound.entry.subject), use.own + use.others
-    if bound.entry.whom in HOLDERS:
+    whose, has = LIMIT_SCOPES[bound.entry.whom].format(bound.entry.subject), use.own + use.others
+    if bound.entry.whom in SHARED_HOLDERS:
         of_which = f"of which {_plain(limit, has)} {'is' if has == 1 else 'are'} in use"
     else:
         of_which = f"of which you use or wait for {_plain(limit, has)}"
@@ -233,18 +240,18 @@ def refusal(bound: Bound, use: Use, count: int, kinds: Kinds, contact: str) -> R
         steps.append("ask an administrator to raise the quota")
     told = ", or ".join(steps)
     raising = f" Raising it: {contact}." if contact else ""
-    field = "count" if limit.what in OF_GPUS else limit.what.value
+    field = "count" if limit.what in GPU_RESOURCES else limit.what.value
     allowed = f"{_bare(limit, hard, kinds)} {whose}, {of_which}"
     remedy = f"{told[:1].upper()}{told[1:]}.{raising}"
     return RequestRefused(field, _bare(limit, use.asked, kinds), allowed, remedy, status=403)
 
 
-def held_back_words(bound: Bound, use: Use, count: int, kinds: Kinds, contact: str) -> str:
+def quota_wait_sentence(bound: EffectiveLimit, use: LimitUsage, count: int, kinds: Kinds, contact: str) -> str:
     """Return the sentence of a request that others of a limit, or its user's own workspaces, leave no room for."""
     limit, hard, held = bound.limit, bound.hard or 0, use.own + use.others
-    holder = HOLDERS.get(bound.entry.whom, "you have").format(bound.entry.subject)
+    holder = SHARED_HOLDERS.get(bound.entry.whom, "you have").format(bound.entry.subject)
     less = _less(limit, max(0, hard - held), use.asked, count, kinds)
-    other = "a colleague" if bound.entry.whom in HOLDERS else "another of your workspaces"
+    other = "a colleague" if bound.entry.whom in SHARED_HOLDERS else "another of your workspaces"
     until = "" if use.next_end == inf else f" (next end {show_time(use.next_end, use.now)})"
     step = f"wait until {other} stops{until}"
     step = f"{less}, or {step}" if less else step
@@ -255,27 +262,26 @@ def held_back_words(bound: Bound, use: Use, count: int, kinds: Kinds, contact: s
     return f"{asked} {step[:1].upper()}{step[1:]}.{raising}"
 
 
-def behind_words(rule: str) -> str:
+def behind_other_sentence(rule: str) -> str:
     """Return the sentence of a request that lets another of the same rule go first."""
     return f"Another request, which goes first, waits for what the {rule} leaves."
 
 
-def share_words(bound: Bound, use: Use, kinds: Kinds) -> str:
+def share_sentence(bound: EffectiveLimit, use: LimitUsage, kinds: Kinds) -> str:
     """Return the sentence of what goes beyond a soft limit: ``This is your 3rd GPU; your share is 2.``."""
     limit, soft, held = bound.limit, bound.soft or 0, use.own + use.others
-    if bound.entry.whom in HOLDERS:
-        holder = f"team {bound.entry.subject}" if bound.entry.whom is Whom.TEAM else "all together"
-        return (
-            f"With this {holder} would have {show_amount(limit, held + use.asked, kinds)}; the share is {number(soft)}."
-        )
-    if limit.what is What.GPUS and use.asked == 1 and held.denominator == 1:
-        return f"This is your {ordinal(int(held) + 1)} GPU; your share is {number(soft)}."
+    if bound.entry.whom in SHARED_HOLDERS:
+        holder = f"team {bound.entry.subject}" if bound.entry.whom is QuotaScope.TEAM else "all together"
+        total = show_amount(limit, held + use.asked, kinds)
+        return f"With this {holder} would have {total}; the share is {format_number(soft)}."
+    if limit.what is LimitedResource.GPUS and use.asked == 1 and held.denominator == 1:
+        return f"This is your {ordinal(int(held) + 1)} GPU; your share is {format_number(soft)}."
     return (
         f"With this you would have {show_amount(limit, held + use.asked, kinds)}; your share is {_plain(limit, soft)}."
     )
 
 
-def line_words(bound: Bound, held: Amount, waiting: Amount, kinds: Kinds) -> str:
+def limit_line(bound: EffectiveLimit, held: Amount, waiting: Amount, kinds: Kinds) -> str:
     """Return what is held of a limit, as a form shows it: ``1 of 2 GPUs (up to 4 while free), 3 waited for``.
 
     A limit for users is told to its user, who knows whose it is.
@@ -287,29 +293,26 @@ def line_words(bound: Bound, held: Amount, waiting: Amount, kinds: Kinds) -> str
     more = " (more while free)" if hard is None else ""
     if soft is not None and hard is not None and hard > soft:
         more = f" (up to {_plain(limit, hard)} while free)"
-    whose = LINES.get(bound.entry.whom, "").format(bound.entry.subject)
-    in_team = f" for team {bound.entry.subject}" if bound.entry.whom is Whom.EACH_OF_TEAM else ""
+    whose = SHARED_PREFIXES.get(bound.entry.whom, "").format(bound.entry.subject)
+    in_team = f" for team {bound.entry.subject}" if bound.entry.whom is QuotaScope.EACH_OF_TEAM else ""
     line = f"{whose}{_plain(limit, held)} of {show_amount(limit, most, kinds)}{in_team}{more}"
     return f"{line}, {_plain(limit, waiting)} waited for" if waiting else line
 
 
 def _plain(limit: Limit, amount: Amount) -> str:
-    """Return an amount without its unit, memory with it."""
-    if limit.what is What.MEMORY:
+    if limit.what is LimitedResource.MEMORY:
         return show_bytes(float(amount)) if amount else "none"
-    return show_cpu(float(amount)) if limit.what is What.CPU and amount else number(amount)
+    return show_cpu(float(amount)) if limit.what is LimitedResource.CPU and amount else format_number(amount)
 
 
 def _bare(limit: Limit, amount: Amount, kinds: Kinds) -> str:
-    """Return an amount in a refusal, which begins with ``GPUs:`` where they are counted."""
-    return number(amount) if limit.what is What.GPUS else show_amount(limit, amount, kinds)
+    return format_number(amount) if limit.what is LimitedResource.GPUS else show_amount(limit, amount, kinds)
 
 
 def _less(limit: Limit, left: Amount, asked: Amount, count: int, kinds: Kinds) -> str:
-    """Return what could be asked for instead, "" where nothing could."""
-    if limit.what is What.WORKSPACES:
+    if limit.what is LimitedResource.WORKSPACES:
         return ""
-    if limit.what in OF_GPUS:
+    if limit.what in GPU_RESOURCES:
         left = floor(Fraction(left) * count / asked)  # whole GPUs of the kind that is asked for
-        return f"ask for {number(left)}" if left >= 1 else ""
+        return f"ask for {format_number(left)}" if left >= 1 else ""
     return f"ask for {show_amount(limit, left, kinds)}" if left >= 1 else ""

@@ -17,9 +17,9 @@ from gpuspawner.core.units import show_bytes, show_cpu
 
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
 LIMITS_CPU, LIMITS_MEMORY = "limits.cpu", "limits.memory"
-ASKED = {CPU: LIMITS_CPU, MEMORY: LIMITS_MEMORY}
+LIMIT_OF_REQUEST = {CPU: LIMITS_CPU, MEMORY: LIMITS_MEMORY}
 """Of what is guaranteed, the resource that counts all that was asked."""
-OF_ALL = frozenset({CPU, MEMORY, LIMITS_CPU, LIMITS_MEMORY, PODS})
+COMMON_RESOURCES = frozenset({CPU, MEMORY, LIMITS_CPU, LIMITS_MEMORY, PODS})
 """What every workspace takes."""
 
 Amounts = Mapping[str, int]
@@ -63,7 +63,7 @@ class NodeSize:
 
 
 @dataclass(frozen=True)
-class Room:
+class NamespaceBounds:
     """Limits, quotas and the sizes of nodes at one instant.
 
     ``counted`` are the ids of leases whose pods the quotas count already.
@@ -74,21 +74,21 @@ class Room:
     counted: frozenset[str] = frozenset()
     nodes: frozenset[NodeSize] = frozenset()
 
-    def of(self, cluster: str) -> Room:
+    def of(self, cluster: str) -> NamespaceBounds:
         """Return what binds in one cluster; "" is the hub's own."""
         limits = tuple(one for one in self.limits if one.cluster == cluster)
         return replace(self, limits=limits, quotas=tuple(one for one in self.quotas if one.cluster == cluster))
 
 
 @dataclass(frozen=True)
-class Left:
+class QuotaRemainder:
     """What a quota leaves."""
 
     quota: NamespaceQuota
     left: int
 
 
-def demand(request: Request, gpus: Amounts) -> dict[str, int]:
+def pod_amounts(request: Request, gpus: Amounts) -> dict[str, int]:
     """Return what the pod of a request takes, its GPUs counted by the resource that the cluster counts them by."""
     return {
         CPU: math.ceil(round(1000 * request.guaranteed_cpu_cores, 3)),
@@ -100,7 +100,7 @@ def demand(request: Request, gpus: Amounts) -> dict[str, int]:
     }
 
 
-def check_room(asked: Amounts, room: Room) -> None:
+def check_namespace(asked: Amounts, room: NamespaceBounds) -> None:
     """Raise RequestRefused for what can never be had, however empty the namespace is.
 
     What others use of a quota comes back: that is waited for, and not refused.
@@ -129,11 +129,11 @@ def check_nodes(asked: Amounts, pool: str, nodes: Iterable[NodeSize]) -> None:
         raise _too_large(asked, CPU, most, "")
     most = max(node.memory for node in fitting if node.cpu >= asked[CPU])
     if asked[MEMORY] > most:
-        beside = f" beside {shown(CPU, asked[CPU])}" if most < max(node.memory for node in fitting) else ""
+        beside = f" beside {show_resource(CPU, asked[CPU])}" if most < max(node.memory for node in fitting) else ""
         raise _too_large(asked, MEMORY, most, beside)
 
 
-def quotas_left(room: Room, held: Mapping[str, Amounts]) -> tuple[Left, ...]:
+def remaining_quotas(room: NamespaceBounds, held: Mapping[str, Amounts]) -> tuple[QuotaRemainder, ...]:
     """Return what each quota leaves, beside what leases hold: ``held`` is by lease id.
 
     A lease whose pod is not there yet comes on top of what the quota counts. What leases hold is never counted for
@@ -143,34 +143,34 @@ def quotas_left(room: Room, held: Mapping[str, Amounts]) -> tuple[Left, ...]:
     for quota in room.quotas:
         of_leases = sum(amounts.get(quota.resource, 0) for amounts in held.values())
         coming = sum(x.get(quota.resource, 0) for lease, x in held.items() if lease not in room.counted)
-        found.append(Left(quota, max(0, quota.hard - max(of_leases, quota.used + coming))))
+        found.append(QuotaRemainder(quota, max(0, quota.hard - max(of_leases, quota.used + coming))))
     return tuple(found)
 
 
-def lacking(asked: Amounts, left: Iterable[Left]) -> Left | None:
+def find_lacking_quota(asked: Amounts, left: Iterable[QuotaRemainder]) -> QuotaRemainder | None:
     """Return the first quota that leaves less than is asked, None where all leave enough."""
     return next((one for one in left if asked.get(one.quota.resource, 0) > one.left), None)
 
 
-def taken(left: Iterable[Left], asked: Amounts) -> tuple[Left, ...]:
+def quotas_after_grant(left: Iterable[QuotaRemainder], asked: Amounts) -> tuple[QuotaRemainder, ...]:
     """Return what is left once this, which fits, is granted too."""
-    return tuple(Left(one.quota, one.left - asked.get(one.quota.resource, 0)) for one in left)
+    return tuple(QuotaRemainder(one.quota, one.left - asked.get(one.quota.resource, 0)) for one in left)
 
 
-def lacking_words(one: Left, asked: Amounts) -> str:
+def lacking_quota_sentence(one: QuotaRemainder, asked: Amounts) -> str:
     """Return in a sentence which quota leaves too little, with both quantities."""
     resource = one.quota.resource
-    left, hard, wanted = (shown(resource, x) for x in (one.left, one.quota.hard, asked[resource]))
+    left, hard, wanted = (show_resource(resource, x) for x in (one.left, one.quota.hard, asked[resource]))
     return f"The cluster's quota {one.quota.name} leaves {left} of {hard}, and this needs {wanted}."
 
 
-def full_words(left: Iterable[Left]) -> str:
+def full_quota_text(left: Iterable[QuotaRemainder]) -> str:
     """Return in a few words which quota leaves nothing at all, "" where none is so full."""
     full = next((one.quota for one in left if one.left == 0), None)
-    return "" if full is None else f"the cluster's quota {full.name} is full: {shown(full.resource, full.hard)}"
+    return "" if full is None else f"the cluster's quota {full.name} is full: {show_resource(full.resource, full.hard)}"
 
 
-def shown(resource: str, amount: int) -> str:
+def show_resource(resource: str, amount: int) -> str:
     """Return an amount as people read it: ``8 GiB memory``, ``2 CPU``, ``1 workspace``, ``4 nvidia.com/gpu``."""
     if resource in {MEMORY, LIMITS_MEMORY}:
         return f"{show_bytes(amount)} memory"
@@ -182,28 +182,26 @@ def shown(resource: str, amount: int) -> str:
 
 
 def _refused(asked: Amounts, resource: str, bound: str, possible: int) -> RequestRefused:
-    """Return the refusal of what is beyond ``bound``, which has a place for the amount that is possible."""
-    field = resource.removeprefix("limits.") if resource in OF_ALL else "count"
+    field = resource.removeprefix("limits.") if resource in COMMON_RESOURCES else "count"
     whole, could = _in_their_terms(asked, resource, possible)
-    ask = f"Ask for {shown(resource, could)}" if possible else "Ask an administrator to raise it"
+    ask = f"Ask for {show_resource(resource, could)}" if possible else "Ask an administrator to raise it"
     remedy = f"{ask}, or ask an administrator to change it." if possible else f"{ask}."
     limit = bound.format(_guaranteed(asked, resource, possible))
-    return RequestRefused(field, shown(resource, whole), limit, remedy, status=403)
+    return RequestRefused(field, show_resource(resource, whole), limit, remedy, status=403)
 
 
 def _too_large(asked: Amounts, resource: str, most: int, beside: str) -> RequestRefused:
     bound = f"at most {_guaranteed(asked, resource, most)}{beside} on any node with such GPUs"
     whole, could = _in_their_terms(asked, resource, most)
-    remedy = f"Ask for less than {shown(resource, could)}: the node needs some itself."
-    return RequestRefused(resource, shown(resource, whole), bound, remedy, status=403)
+    remedy = f"Ask for less than {show_resource(resource, could)}: the node needs some itself."
+    return RequestRefused(resource, show_resource(resource, whole), bound, remedy, status=403)
 
 
 def _in_their_terms(asked: Amounts, resource: str, bound: int) -> tuple[int, int]:
-    """Return what was asked, and what could be at a bound, where only a part of it is guaranteed."""
-    whole = asked.get(ASKED.get(resource, resource), asked[resource])
+    whole = asked.get(LIMIT_OF_REQUEST.get(resource, resource), asked[resource])
     return whole, bound * whole // asked[resource]
 
 
 def _guaranteed(asked: Amounts, resource: str, amount: int) -> str:
-    in_part = asked.get(ASKED.get(resource, resource), asked[resource]) != asked[resource]
-    return f"{shown(resource, amount)} guaranteed" if in_part else shown(resource, amount)
+    in_part = asked.get(LIMIT_OF_REQUEST.get(resource, resource), asked[resource]) != asked[resource]
+    return f"{show_resource(resource, amount)} guaranteed" if in_part else show_resource(resource, amount)

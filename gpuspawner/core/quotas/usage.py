@@ -6,42 +6,42 @@ also what waits, of a team's or everybody's only what is held. Where others have
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import GpuKind, Kinds
-from gpuspawner.core.gpus.placement import kinds_of
+from gpuspawner.core.gpus.placement import accepted_kinds
 from gpuspawner.core.leases.lease import HOLDING, Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, end_at
 from gpuspawner.core.quotas.limits import (
     Amount,
-    Bound,
-    Bucket,
-    Use,
-    Who,
-    amount,
-    bounds_of,
-    held_back_words,
-    refusal,
-    share_words,
-    who_of,
+    EffectiveLimit,
+    LimitKey,
+    LimitUsage,
+    Requester,
+    effective_limits,
+    quota_refusal,
+    quota_wait_sentence,
+    requested_amount,
+    requester_of,
+    share_sentence,
 )
 from gpuspawner.core.rules import QuotaGrant, Rules
 
 
-class Taken(NamedTuple):
+class LimitTotals(NamedTuple):
     """What is taken of a limit: ``held``, and what its user waits for, which counts for limits of users alone."""
 
-    bound: Bound
+    bound: EffectiveLimit
     held: Amount
     waiting: Amount
 
 
-class Bar(NamedTuple):
+class QuotaBlock(NamedTuple):
     """What holds a request back: ``rule`` names it, ``words`` is the sentence for its user.
 
     Nobody else who takes of ``bucket`` passes, unless it is given back by ``frees_at``, when enough is free.
@@ -49,8 +49,8 @@ class Bar(NamedTuple):
 
     rule: str
     words: str
-    bucket: Bucket
-    frees_at: float
+    limit_key: LimitKey
+    clears_at: float
 
 
 @dataclass
@@ -88,24 +88,21 @@ class _Taken:
 
 
 _NONE = _Taken()
-Takes = Sequence[tuple[Bound, Amount]]
+Takes = Sequence[tuple[EffectiveLimit, Amount]]
 """Limits, and how much is taken of each."""
 
 
-class Holdings:
+class QuotaUsage:
     """What leases hold of each limit, and what waits for those of users."""
 
     def __init__(self, kinds: Kinds, rules: Rules, grants: Sequence[QuotaGrant], now: float) -> None:
-        """Count nothing yet, by the limits that hold ``now``."""
-        self.held: dict[Bucket, _Taken] = {}
-        self.waiting: dict[Bucket, _Taken] = {}
+        self.held: dict[LimitKey, _Taken] = {}
+        self.waiting: dict[LimitKey, _Taken] = {}
         self.counts = any(quota.limits for quota in rules.quotas)
         """Whether there is anything to count."""
         self._kinds, self._rules, self._grants, self._now = kinds, rules, grants, now
-        self._bounds: dict[Who, tuple[Bound, ...]] = {}
-        self.changed: dict[Bucket, Amount] = {}
-        """What was held of the limits that changed since somebody cleared this."""
-        self._taken_of: dict[str, list[tuple[Bucket, _Taken]]] = {}
+        self._bounds: dict[Requester, tuple[EffectiveLimit, ...]] = {}
+        self._taken_of: dict[str, list[_Taken]] = {}
         self._takes: dict[str, tuple[Request, dict[str, Takes]]] = {}
         """What each lease takes as it asks, by kind."""
 
@@ -116,21 +113,17 @@ class Holdings:
         kind, holds = self._kinds.get(lease.kind or ""), lease.phase in HOLDING
         taken_of = self._taken_of[lease.id] = []
         self._takes[lease.id] = lease.request, {}
-        for bound in self.bounds(who_of(lease)):
-            much = amount(bound.limit, lease.request, kind)
+        for bound in self.bounds(requester_of(lease)):
+            much = requested_amount(bound.limit, lease.request, kind)
             if much and (holds or not bound.of_all):
-                taken = (self.held if holds else self.waiting).setdefault(bound.bucket, _Taken())
-                if holds:
-                    self.changed.setdefault(bound.bucket, taken.total)
+                taken = (self.held if holds else self.waiting).setdefault(bound.limit_key, _Taken())
                 taken.add(lease, much)
-                taken_of.append((bound.bucket, taken))
+                taken_of.append(taken)
 
     def remove(self, lease: Lease) -> None:
         """Count a lease no more."""
         self._takes.pop(lease.id, None)
-        for bucket, taken in self._taken_of.pop(lease.id, ()):
-            if taken is self.held.get(bucket):
-                self.changed.setdefault(bucket, taken.total)
+        for taken in self._taken_of.pop(lease.id, ()):
             taken.remove(lease)
 
     def takes(self, claim: Claim, kind: GpuKind | None) -> Takes:
@@ -142,157 +135,141 @@ class Holdings:
             known = {}
         name = kind.name if kind else ""
         if name not in known:
-            found = ((bound, amount(bound.limit, claim.request, kind)) for bound in self.bounds(who_of(claim)))
+            found = (
+                (bound, requested_amount(bound.limit, claim.request, kind))
+                for bound in self.bounds(requester_of(claim))
+            )
             known[name] = [(bound, asked) for bound, asked in found if asked]
         return known[name]
 
-    def bounds(self, who: Who) -> tuple[Bound, ...]:
+    def bounds(self, who: Requester) -> tuple[EffectiveLimit, ...]:
         """Return the limits in force for somebody."""
         if not self.counts:
             return ()
         if who not in self._bounds:
-            self._bounds[who] = bounds_of(who, self._rules, self._grants, self._now)
+            self._bounds[who] = effective_limits(who, self._rules, self._grants, self._now)
         return self._bounds[who]
 
 
-def holdings_of(seen: Snapshot) -> Holdings:
+def quota_usage_of(seen: Snapshot) -> QuotaUsage:
     """Return what the leases of a snapshot hold and wait for."""
-    holdings = Holdings(seen.kinds, seen.rules, seen.quota_grants, seen.now)
+    holdings = QuotaUsage(seen.kinds, seen.rules, seen.quota_grants, seen.now)
     for lease in seen.leases if holdings.counts else ():
         holdings.add(lease)
     return holdings
 
 
-class Tally:
+class QuotaTally:
     """What is taken of each limit: by leases, and by what a pass grants, which it adds."""
 
-    def __init__(self, seen: Snapshot, holdings: Holdings | None = None) -> None:
-        """Take the leases of a snapshot. ``holdings`` are those of its leases, where they are kept."""
+    def __init__(self, seen: Snapshot, holdings: QuotaUsage | None = None) -> None:
         self._seen = seen
-        self._all = holdings_of(seen) if holdings is None else holdings
+        self._all = quota_usage_of(seen) if holdings is None else holdings
         self._held, self._waiting = self._all.held, self._all.waiting
         self.counts = self._all.counts
         """Whether there is anything to count."""
-        self._more: dict[Bucket, Amount] = {}
+        self._more: dict[LimitKey, Amount] = {}
         """What a pass granted, less what it gave back."""
-        self._granted: dict[str, list[tuple[Bucket, Amount]]] = {}
-        self._ends: dict[Bucket, list[tuple[float, Amount]]] = {}
+        self._ends: dict[LimitKey, list[tuple[float, Amount]]] = {}
 
-    @property
-    def granted_of(self) -> Collection[Bucket]:
-        """The limits of which a pass granted something, or gave something back."""
-        return self._more.keys()
-
-    def bounds(self, who: Who) -> tuple[Bound, ...]:
+    def bounds(self, who: Requester) -> tuple[EffectiveLimit, ...]:
         """Return the limits in force for somebody."""
         return self._all.bounds(who)
 
-    def total(self, bucket: Bucket) -> Amount:
+    def total(self, limit_key: LimitKey) -> Amount:
         """Return what is held of a limit, with what a pass granted."""
-        more = self._more.get(bucket, 0) if self._more else 0
-        return self._held.get(bucket, _NONE).total + more
+        more = self._more.get(limit_key, 0) if self._more else 0
+        return self._held.get(limit_key, _NONE).total + more
 
-    def uses(self, who: Who) -> list[Taken]:
+    def uses(self, who: Requester) -> list[LimitTotals]:
         """Return the limits in force for somebody, and what is taken of each."""
         waiting = self._waiting
         return [
-            Taken(bound, self.total(bound.bucket), waiting.get(bound.bucket, _NONE).total) for bound in self.bounds(who)
+            LimitTotals(bound, self.total(bound.limit_key), waiting.get(bound.limit_key, _NONE).total)
+            for bound in self.bounds(who)
         ]
 
     def takes(self, claim: Claim, kind: GpuKind | None) -> Takes:
         """Return of which limits a claim takes, and how much."""
         return self._all.takes(claim, kind)
 
-    def bar(self, claim: Claim, kind: GpuKind | None) -> Bar | None:
+    def bar(self, claim: Claim, kind: GpuKind | None) -> QuotaBlock | None:
         """Return the hard limit that leaves too little for a claim now; None where all leave enough."""
         for bound, asked in self.takes(claim, kind):
-            held = self.total(bound.bucket)
+            held = self.total(bound.limit_key)
             if bound.hard is not None and not self.leaves(bound, asked):
-                seen, next_end = self._seen, self._frees_at(bound.bucket, 0)
-                use = Use(asked, held, next_end=next_end, now=seen.now)
-                words = held_back_words(bound, use, claim.request.count, seen.kinds, seen.rules.contact)
+                seen, next_end = self._seen, self._frees_at(bound.limit_key, 0)
+                use = LimitUsage(asked, held, next_end=next_end, now=seen.now)
+                words = quota_wait_sentence(bound, use, claim.request.count, seen.kinds, seen.rules.contact)
                 short = held + asked - bound.hard
-                return Bar(f"quota {bound.entry.name}", words, bound.bucket, self._frees_at(bound.bucket, short))
+                return QuotaBlock(
+                    f"quota {bound.entry.name}", words, bound.limit_key, self._frees_at(bound.limit_key, short)
+                )
         return None
 
-    def leaves(self, bound: Bound, much: Amount) -> bool:
+    def leaves(self, bound: EffectiveLimit, much: Amount) -> bool:
         """Whether a hard limit leaves so much."""
-        return bound.hard is None or self.total(bound.bucket) + much <= bound.hard
+        return bound.hard is None or self.total(bound.limit_key) + much <= bound.hard
 
     def is_guaranteed(self, claim: Claim, kind: GpuKind | None) -> bool:
         """Whether a claim stays within the soft limits that bind it. Where there are none, nothing is guaranteed."""
         if any(self._is_beyond(bound, asked) for bound, asked in self.takes(claim, kind)):
             return False
-        return any(bound.soft is not None for bound in self.bounds(who_of(claim)))
+        return any(bound.soft is not None for bound in self.bounds(requester_of(claim)))
 
     def share_words(self, claim: Claim, kind: GpuKind | None) -> str:
         """Return in a sentence which soft limit a claim goes beyond; "" for none."""
         for bound, asked in self.takes(claim, kind):
             if self._is_beyond(bound, asked):
-                held = self.total(bound.bucket)
-                return share_words(bound, Use(asked, held), self._seen.kinds)
+                held = self.total(bound.limit_key)
+                return share_sentence(bound, LimitUsage(asked, held), self._seen.kinds)
         return ""
 
-    def _is_beyond(self, bound: Bound, asked: Amount) -> bool:
-        return bound.soft is not None and asked > 0 and self.total(bound.bucket) + asked > bound.soft
+    def _is_beyond(self, bound: EffectiveLimit, asked: Amount) -> bool:
+        return bound.soft is not None and asked > 0 and self.total(bound.limit_key) + asked > bound.soft
 
     def refuse(self, claim: Claim, kind: GpuKind | None) -> RequestRefused | None:
         """Return the refusal of a request that its user's own workspaces leave no room for, or that may not wait."""
         for bound, asked in self.takes(claim, kind):
             if bound.hard is None:
                 continue
-            held = self._held.get(bound.bucket, _NONE)
-            own, others = held.own(claim) + self._waiting.get(bound.bucket, _NONE).own(claim), held.others(claim)
+            held = self._held.get(bound.limit_key, _NONE)
+            own, others = held.own(claim) + self._waiting.get(bound.limit_key, _NONE).own(claim), held.others(claim)
             refused_now = not bound.entry.full_waits and own + others + asked > bound.hard
             if own + asked <= bound.hard and not refused_now:
                 continue
             if own + asked > bound.hard:
                 others = 0  # whatever they do, it can't be had
-            ends = self._frees_at(bound.bucket, 0) if others else inf
-            use, seen = Use(asked, own, others, ends, self._seen.now), self._seen
-            return refusal(bound, use, claim.request.count, seen.kinds, seen.rules.contact)
+            ends = self._frees_at(bound.limit_key, 0) if others else inf
+            use, seen = LimitUsage(asked, own, others, ends, self._seen.now), self._seen
+            return quota_refusal(bound, use, claim.request.count, seen.kinds, seen.rules.contact)
         return None
 
     def take(self, claim: Claim, kind: GpuKind | None) -> None:
         """Count what is granted in this pass, in place of what the lease with its id holds."""
-        granted = self._granted.setdefault(claim.id, [])
         for bound, asked in self.takes(claim, kind):
-            had = self._held.get(bound.bucket, _NONE).of.get(claim.id)
+            had = self._held.get(bound.limit_key, _NONE).of.get(claim.id)
             much = asked if had is None else asked - had[0]
-            self._more[bound.bucket] = self._more.get(bound.bucket, 0) + much
-            granted.append((bound.bucket, much))
+            self._more[bound.limit_key] = self._more.get(bound.limit_key, 0) + much
 
-    def give(self, one: Claim | Lease) -> list[Bucket]:
-        """Count no more what a lease holds, or a claim was granted; return of which buckets that was."""
-        if not self.counts:
-            return []
-        freed = self._granted.pop(one.id, [])
-        if isinstance(one, Lease):
-            taken = ((x.bucket, self._held.get(x.bucket, _NONE).of.get(one.id)) for x in self.bounds(who_of(one)))
-            freed = [(bucket, much[0]) for bucket, much in taken if much is not None]
-        for bucket, much in freed:
-            self._more[bucket] = self._more.get(bucket, 0) - much
-        return [bucket for bucket, _ in freed]
-
-    def _frees_at(self, bucket: Bucket, short: Amount) -> float:
-        """Return when so much more of a limit is free by the ends that are known; infinite where nothing tells."""
-        if bucket not in self._ends:
+    def _frees_at(self, limit_key: LimitKey, short: Amount) -> float:
+        if limit_key not in self._ends:
             now = self._seen.now
-            ends = sorted((end_at(x, now), much) for much, x in self._held.get(bucket, _NONE).of.values())
-            self._ends[bucket] = ends
-        for at, much in self._ends[bucket]:
+            ends = sorted((end_at(x, now), much) for much, x in self._held.get(limit_key, _NONE).of.values())
+            self._ends[limit_key] = ends
+        for at, much in self._ends[limit_key]:
             short -= much
             if short <= 0:
                 return at
         return inf
 
 
-def check_quotas(claim: Claim, seen: Snapshot, holdings: Holdings | None = None) -> None:
+def check_quotas(claim: Claim, seen: Snapshot, holdings: QuotaUsage | None = None) -> None:
     """Raise RequestRefused where a request can't be had for its user's quotas, with any kind of GPU that it takes.
 
     ``holdings`` are those of the snapshot, where they are kept.
     """
-    tally = Tally(seen, holdings)
-    refused = [tally.refuse(claim, kind) for kind in kinds_of(claim.request, seen.kinds) or (None,)]
+    tally = QuotaTally(seen, holdings)
+    refused = [tally.refuse(claim, kind) for kind in accepted_kinds(claim.request, seen.kinds) or (None,)]
     if all(refused) and refused[0] is not None:
         raise refused[0]

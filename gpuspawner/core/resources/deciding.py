@@ -8,8 +8,8 @@ from enum import Enum
 
 from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.core.resources.resource import ENDED, LIFETIME, REFUSED, Resource
-from gpuspawner.core.schedules import lease_of
-from gpuspawner.core.units import BadValue, read_duration
+from gpuspawner.core.schedules import lease_id_of_schedule
+from gpuspawner.core.units import BadValue, parse_form_duration
 
 
 class Do(Enum):
@@ -89,7 +89,7 @@ def _bound(resources: Collection[Resource], live: Mapping[str, Lease]) -> dict[s
 def _wished(resource: Resource, live: Mapping[str, Lease]) -> tuple[str, ...]:
     """Return by which leases it may be ready now."""
     times = {lease.ready_at for lease in live.values() if lease.ready_at is not None} if resource.ready_at else ()
-    return tuple(lease_of(resource.own_lease, at) for at in times)
+    return tuple(lease_id_of_schedule(resource.own_lease, at) for at in times)
 
 
 def _next(
@@ -149,6 +149,6 @@ def has_seconds(lease: Lease) -> float:
 def wanted_seconds(written: object) -> float | None:
     """Return the lifetime that is written; None where it is none."""
     try:
-        return read_duration(written)
+        return parse_form_duration(written)
     except BadValue:
         return None

@@ -1,5 +1,4 @@
-"""The adapter to a batch scheduler that owns queue, quota and priority, by the contract of docs/scheduler.openapi.yaml.
+"""Optional: an external batch scheduler that owns queue, quota and priority.
 
-Belongs here: telling it what is claimed, hearing what stands, and making of that what the seam answers.
-Never here: who goes before whom; leases' phases.
+It speaks the contract of docs/scheduler.openapi.yaml.
 """

@@ -1,9 +1,13 @@
-"""Talks to the scheduler: each question bounded in time and size, the token read from its file each time."""
+"""HTTP requests to the scheduler, limited in time and size, and the check of its callbacks' signatures."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import json
+import re
+from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,33 +21,32 @@ from tornado.tcpclient import TCPClient
 
 from gpuspawner.catalog import HttpSchedulerAddress
 from gpuspawner.core.errors import GpuspawnerError, Unavailable
-from gpuspawner.schedulers.base import Unfit
-from gpuspawner.schedulers.http.answers import Capabilities, Claims, Error, Offers, State, StockList
+from gpuspawner.schedulers.base import UnusableScheduler
+from gpuspawner.schedulers.http.models import Capabilities, Claims, Offers, Problem, State, StockList
 
 T = TypeVar("T", bound=BaseModel)
 
-LONGEST_ANSWER_BYTES = 16 * 1024 * 1024
-"""Arbitrary: ten thousand claims' states."""
-LONGEST_TOKEN_BYTES = 8192
-AT_ONCE = 16
-"""So many questions are under way. Arbitrary: enough for a few hundred claims in a second, and no flood."""
+MAX_ANSWER_BYTES = 16 * 1024 * 1024
+"""Arbitrary: the states of ten thousand claims."""
+MAX_TOKEN_BYTES = 8192
+MAX_CONCURRENT = 16
+"""Requests at the same time. Arbitrary: a few hundred claims in a second."""
 CONTRACT = "1"
-"""The version of the contract that this speaks: its first number."""
-LEAST_HOLD_SECONDS = 40.0
-"""A grant is reserved for 30 s, and its taking told within ten."""
+"""Major version of the contract."""
+MIN_HOLD_SECONDS = 40.0
+"""A grant is reserved for 30 s, and its confirmation takes up to 10 s."""
 
 
-class TurnedDown(GpuspawnerError):
-    """The scheduler refused one request, with a code for programs and words for people."""
+class RequestRejected(GpuspawnerError):
+    """The scheduler refused one request, with a code for programs and a sentence for people."""
 
     def __init__(self, status: int, code: str, words: str) -> None:
-        """Keep all three."""
         super().__init__(words)
         self.status, self.code, self.words = status, code, words
 
 
 class _Connections(TCPClient):
-    """Closes what it opened, too: a question that is given up would leave its connection to the scheduler."""
+    """Also closes its connections: a cancelled request would leave its connection open."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,84 +54,82 @@ class _Connections(TCPClient):
         self._closed = False
 
     async def connect(self, *where: Any, **how: Any) -> IOStream:
-        """Open a connection."""
         stream = await super().connect(*where, **how)
-        if self._closed:  # it was given up meanwhile
+        if self._closed:  # The request was cancelled meanwhile.
             stream.close()
         self._opened.append(stream)
         return stream
 
     def close(self) -> None:
-        """Close all of them."""
         self._closed = True
         for stream in self._opened:
             stream.close()
         super().close()
 
 
-class Client:
-    """The contract's requests. Each raises Unavailable where no answer comes, or none that the contract knows."""
+class SchedulerClient:
+    """The contract's requests. Each raises Unavailable without an answer, or with one outside of the contract."""
 
     def __init__(self, address: HttpSchedulerAddress, hub_id: str) -> None:
-        """Ask nothing yet. ``hub_id`` names our claims."""
+        """``hub_id`` is part of the path of our claims."""
         self.address = address
         self.name = "The scheduler"
-        """What pages call it; its own name once it told that."""
+        """The name on pages: the scheduler's own name, once it reported one."""
         self._hub = f"/v1/hubs/{quote(hub_id, safe='')}"
-        self._turns, self._forms = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(AT_ONCE // 2)
+        self._turns, self._offer_turns = asyncio.Semaphore(MAX_CONCURRENT), asyncio.Semaphore(MAX_CONCURRENT // 2)
 
     async def capabilities(self) -> Capabilities:
-        """Ask what it is. Raises Unfit where it is none that can be used."""
-        told = await self._ask(Capabilities, "GET", "/v1/capabilities")
-        self.name = told.name
-        if why := unfit(told):
-            raise Unfit(why)
-        return told
+        """Fetch the scheduler's abilities. Raises UnusableScheduler."""
+        found = await self._request(Capabilities, "GET", "/v1/capabilities")
+        self.name = found.name
+        if why := explain_unusable(found):
+            raise UnusableScheduler(why)
+        return found
 
     async def stock(self) -> StockList:
-        """Ask what there is of each kind."""
-        return await self._ask(StockList, "GET", "/v1/stock")
+        """Return the GPUs of each kind."""
+        return await self._request(StockList, "GET", "/v1/stock")
 
     async def offers(self, claim: Mapping[str, Any]) -> Offers:
-        """Ask what a claim would get. Raises TurnedDown. Many open forms take half the turns at most from claims."""
-        async with self._forms:
-            return await self._ask(Offers, "POST", "/v1/offers", claim)
+        """Preview a claim. Open forms use at most half of the requests. Raises RequestRejected."""
+        async with self._offer_turns:
+            return await self._request(Offers, "POST", "/v1/offers", claim)
 
     async def claims(self, cursor: str | None, wait_seconds: float = 0.0) -> Claims:
-        """Ask what changed since a cursor, or without one, for all. Raises TurnedDown (410) for an unknown cursor."""
+        """Return changes since a cursor, or all claims. Raises RequestRejected (410) for an unknown cursor."""
         query = {} if cursor is None else {"cursor": cursor, "wait_seconds": f"{wait_seconds:g}"}
         path = f"{self._hub}/claims{'?' if query else ''}{urlencode(query)}"
-        return await self._ask(Claims, "GET", path, more_seconds=wait_seconds)
+        return await self._request(Claims, "GET", path, more_seconds=wait_seconds)
 
     async def claim(self, name: str, claim: Mapping[str, Any], key: str) -> State:
-        """Say what a workspace wants. Raises TurnedDown."""
-        return await self._ask(State, "PUT", self._of(name), claim, {"Idempotency-Key": key})
+        """Create or change a claim. Raises RequestRejected."""
+        return await self._request(State, "PUT", self._path(name), claim, {"Idempotency-Key": key})
 
     async def release(self, name: str) -> None:
-        """Release a claim; one that is not there is none the less."""
-        await self._fetch("DELETE", self._of(name))
+        """Release a claim, which may be gone already."""
+        await self._fetch("DELETE", self._path(name))
 
     async def extend(self, name: str, until: str) -> State:
-        """Ask whether it may run until then. Raises TurnedDown."""
-        return await self._ask(State, "POST", f"{self._of(name)}/extend", {"until": until})
+        """Ask to run a workspace until then. Raises RequestRejected."""
+        return await self._request(State, "POST", f"{self._path(name)}/extend", {"until": until})
 
     async def acknowledge(self, name: str) -> State:
-        """Say that its user was told of a preemption. Raises TurnedDown."""
-        return await self._ask(State, "POST", f"{self._of(name)}/preemption/acknowledge")
+        """Confirm that the user was told of a preemption. Raises RequestRejected."""
+        return await self._request(State, "POST", f"{self._path(name)}/preemption/acknowledge")
 
     async def callback(self, url: str) -> None:
-        """Say where changes are to be sent. Raises TurnedDown."""
+        """Register the address for changes. Raises RequestRejected."""
         await self._fetch("PUT", f"{self._hub}/callback", {"url": url})
 
     async def token(self) -> str:
-        """Return the token as its file has it now; "" for none."""
+        """Return the current token from its file, "" without a file."""
         path = self.address.token_file
-        return await asyncio.to_thread(_token, path) if path else ""
+        return await asyncio.to_thread(_read_token, path) if path else ""
 
-    def _of(self, name: str) -> str:
+    def _path(self, name: str) -> str:
         return f"{self._hub}/claims/{quote(name, safe='')}"
 
-    async def _ask(
+    async def _request(
         self,
         shape: type[T],
         method: str,
@@ -144,7 +145,7 @@ class Client:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or "the answer"
             raise Unavailable(
-                f"{self.name} answered {method} {path} not as agreed: {where}: {first['msg']}."
+                f"{self.name} answered {method} {path} outside of the contract: {where}: {first['msg']}."
             ) from error
 
     async def _fetch(
@@ -156,7 +157,7 @@ class Client:
         more_seconds: float = 0.0,
     ) -> HTTPResponse:
         token, limit = await self.token(), self.address.timeout_seconds
-        asked = HTTPRequest(
+        request = HTTPRequest(
             self.address.url + path,
             method=method,
             body=None if body is None and method != "POST" else json.dumps(body or {}) if body is not None else "",
@@ -170,63 +171,104 @@ class Client:
             connect_timeout=limit,
             follow_redirects=False,
         )
-        size: dict[str, Any] = {"max_body_size": LONGEST_ANSWER_BYTES, "max_buffer_size": LONGEST_ANSWER_BYTES}
-        if more_seconds:  # a question that waits must not take a turn from those that do not
-            return await self._fetched(asked, size)
+        size: dict[str, Any] = {"max_body_size": MAX_ANSWER_BYTES, "max_buffer_size": MAX_ANSWER_BYTES}
+        if more_seconds:  # A long poll must not take a turn from other requests.
+            return await self._send(request, size)
         async with self._turns:
-            return await self._fetched(asked, size)
+            return await self._send(request, size)
 
-    async def _fetched(self, asked: HTTPRequest, size: Mapping[str, Any]) -> HTTPResponse:
+    async def _send(self, request: HTTPRequest, size: Mapping[str, Any]) -> HTTPResponse:
         client = SimpleAsyncHTTPClient(force_instance=True, **size)
         client.tcp_client = _Connections()
-        answer = client.fetch(asked)
-        answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may be there to hear it
+        answer = client.fetch(request)
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may never be awaited
         try:
             return await asyncio.shield(answer)
         except HTTPClientError as error:
-            raise self._refusal(error) from None  # what it came from holds the token
+            raise self._to_error(error) from None  # The original error contains the token.
         except (OSError, ValueError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise Unavailable(f"{self.name} does not answer at {self.address.url} ({reason}).") from None
         finally:
             client.close()
 
-    def _refusal(self, error: HTTPClientError) -> GpuspawnerError:
-        told: Error | None = None
+    def _to_error(self, error: HTTPClientError) -> GpuspawnerError:
+        problem: Problem | None = None
         if error.response is not None and error.response.body:
             try:
-                told = Error.model_validate_json(error.response.body)
+                problem = Problem.model_validate_json(error.response.body)
             except ValidationError:
-                told = None
-        if told is not None and error.code in {400, 404, 409, 410, 422}:
-            return TurnedDown(error.code, told.error, told.words)
-        words = f" It says: {told.words}" if told is not None else ""
-        if error.code == 599:  # noqa: PLR2004 - tornado's own, of a time-out or a cut connection
+                problem = None
+        if problem is not None and error.code in {400, 404, 409, 410, 422}:
+            return RequestRejected(error.code, problem.error, problem.words)
+        words = f" It says: {problem.words}" if problem is not None else ""
+        if error.code == 599:  # noqa: PLR2004 - Tornado's own code for a timeout or a cut connection
             return Unavailable(f"{self.name} does not answer at {self.address.url} ({error.message}).")
         return Unavailable(f"{self.name} answered {error.code} at {self.address.url}.{words}")
 
 
-def unfit(told: Capabilities) -> str:
-    """Return why a scheduler can't be used, in sentences; "" where it can."""
-    if told.contract.partition(".")[0] != CONTRACT:
+def explain_unusable(found: Capabilities) -> str:
+    """Return why a scheduler cannot be used, in sentences. "" if it can."""
+    if found.contract.partition(".")[0] != CONTRACT:
         return (
-            f"{told.name} {told.version} speaks the contract {told.contract}, and gpuspawner {CONTRACT}.x: nothing is "
-            "granted. Use a version of it that speaks ours (docs/scheduler.openapi.yaml)."
+            f"{found.name} {found.version} speaks the contract {found.contract}, and gpuspawner {CONTRACT}.x. Nothing "
+            "is granted. Use a version that speaks ours (docs/scheduler.openapi.yaml)."
         )
-    if told.hold_seconds < LEAST_HOLD_SECONDS:
+    if found.hold_seconds < MIN_HOLD_SECONDS:
         return (
-            f"{told.name} {told.version} holds a grant for {told.hold_seconds:g} s, and a start needs "
-            f"{LEAST_HOLD_SECONDS:g} s to take it: nothing is granted. Have it hold grants for longer."
+            f"{found.name} {found.version} holds a grant for {found.hold_seconds:g} s, but a start needs "
+            f"{MIN_HOLD_SECONDS:g} s to take it. Nothing is granted. Configure it to hold grants for longer."
         )
     return ""
 
 
-def _token(path: str) -> str:
+def _read_token(path: str) -> str:
     try:
         with Path(path).open(encoding="utf-8") as file:
-            token = file.read(LONGEST_TOKEN_BYTES).strip()
+            token = file.read(MAX_TOKEN_BYTES).strip()
     except (OSError, ValueError) as error:
         raise Unavailable(f"The scheduler's token can't be read from {path} ({type(error).__name__}).") from None
     if not token or not token.isascii() or not token.isprintable():
-        raise Unavailable(f"What stands in {path} is no token.")
+        raise Unavailable(f"{path} contains no valid token.")
     return token
+
+
+MAX_AGE_SECONDS = 300.0
+"""Callbacks signed longer ago, or this far in the future, are refused."""
+MAX_DELIVERIES = 10_000
+"""Callbacks within five minutes. Arbitrary: 33 in a second."""
+
+_SIGNATURE = re.compile(r"t=([0-9]{1,12}),v1=([0-9a-f]{64})")
+_DELIVERY = re.compile(r"[!-~]{8,100}")
+
+
+def signature(token: str, at: int, body: bytes) -> str:
+    """Return the ``X-Signature`` of a body, signed at a time in seconds since the epoch."""
+    digest = hmac.new(token.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()
+    return f"t={at},v1={digest}"
+
+
+class CallbackVerifier:
+    """Checks callbacks, and remembers those of the last minutes so that none counts twice."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, float] = OrderedDict()
+
+    def why_refused(self, token: str, signed: str, delivery: str, body: bytes, now: float) -> str:
+        """Return why a callback is refused, in a sentence. "" if it is accepted, which happens once."""
+        found = _SIGNATURE.fullmatch(signed)
+        if not token or found is None or not _DELIVERY.fullmatch(delivery):
+            return "Send X-Signature (t=SECONDS,v1=HEX) and X-Delivery (8 to 100 characters)."
+        if not hmac.compare_digest(signature(token, int(found[1]), body), signed):
+            return "The signature does not match this body and the shared token."
+        if abs(now - int(found[1])) > MAX_AGE_SECONDS:
+            return f"It was signed more than {MAX_AGE_SECONDS:g} s ago, or the two clocks differ by that much."
+        while self._known and next(iter(self._known.values())) < now - 2 * MAX_AGE_SECONDS:
+            self._known.popitem(last=False)
+        names = delivery, signed  # The delivery's name is not signed: a replay may use another one.
+        if any(name in self._known for name in names):
+            return "This delivery was received before."
+        if len(self._known) >= len(names) * MAX_DELIVERIES:
+            return f"More than {MAX_DELIVERIES} deliveries came within {2 * MAX_AGE_SECONDS:g} s."
+        self._known.update(dict.fromkeys(names, now))
+        return ""

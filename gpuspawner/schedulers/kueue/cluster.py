@@ -1,4 +1,4 @@
-"""Kueue's side as the API server has it: our Workloads, followed and written; queues and places, asked for."""
+"""Kueue's objects at the API server: our Workloads, watched and written, and queues and positions."""
 
 from __future__ import annotations
 
@@ -15,114 +15,118 @@ from gpuspawner.backends.kubernetes.names import HUB_LABEL
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.watches import Watch
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.schedulers.base import Unfit
-from gpuspawner.schedulers.kueue import fits
-from gpuspawner.schedulers.kueue.objects import (
+from gpuspawner.schedulers.base import UnusableScheduler
+from gpuspawner.schedulers.kueue.models import (
+    DRY_RUN,
     GROUP,
     VERSION,
     Flavor,
     Json,
     Pending,
     Queue,
+    Verb,
     Workload,
+    Write,
+    explain_gate,
+    explain_unusable,
     spec_of,
     to_flavor,
     to_queue,
+    trial_pod,
 )
-from gpuspawner.schedulers.kueue.steps import Verb, Write
 
 log = logging.getLogger("gpuspawner.scheduler")
 
 API = f"/apis/{GROUP}/{VERSION}"
-PLACES = f"/apis/visibility.{GROUP}/{VERSION}"
+POSITIONS = f"/apis/visibility.{GROUP}/{VERSION}"
 NOT_FOUND, CONFLICT = 404, 409
-AT_ONCE = 16
-"""Writes under way. Arbitrary: Kueue's webhooks answer each of them."""
-QUEUES_SECONDS = 10.0
-"""For so long what queues and flavors are is taken for the same: administrators change them by the week."""
-PLACES_SECONDS = 2.0
-"""So often it is asked where who stands: each question lists the whole queue."""
-FIRST_SECONDS = 10.0
-"""So long the first look at the Workloads may take."""
+MAX_CONCURRENT = 16
+"""Writes at the same time. Arbitrary: Kueue's webhooks answer each of them."""
+QUEUE_SECONDS = 10.0
+"""How long a read queue stays valid. Administrators change queues by the week."""
+POSITION_SECONDS = 2.0
+"""How long read positions stay valid. Each request lists the whole queue."""
+FIRST_LIST_SECONDS = 10.0
+"""How long the first list of Workloads may take."""
 
 T = TypeVar("T")
 
 
 class KueueCluster:
-    """The objects of Kueue in one namespace, of one hub."""
+    """Reads and writes the objects of Kueue in one namespace, for one hub."""
 
     def __init__(self, api: Api, settings: ClusterSettings, namespace: str, hub: str) -> None:
-        """Ask nothing yet."""
         self._api, self._settings, self.namespace = api, settings, namespace
         self._path = f"{API}/namespaces/{namespace}/workloads"
         self.changed: Callable[[], None] = lambda: None
-        """Called whenever a Workload changed."""
+        """Called when a Workload changed."""
         self._watch: Watch[Json] = Watch(
-            api, self._path, {"labelSelector": f"{HUB_LABEL}={hub}"}, lambda one: one, self._heard, settings
+            api, self._path, {"labelSelector": f"{HUB_LABEL}={hub}"}, lambda one: one, self._on_change, settings
         )
         self._following: asyncio.Task[None] | None = None
-        self._kept: dict[str, tuple[float, Any]] = {}
-        """What was asked lately, and until when it is taken for the same."""
-        self.places_away = ""
-        """Why it is not known who stands where, in a sentence; "" where it is."""
+        self._cache: dict[str, tuple[float, Any]] = {}
+        """Recent answers, with the time until which they are valid."""
+        self.positions_unknown = ""
+        """A sentence if Kueue does not report positions."""
 
-    def _heard(self, _before: Json | None, _after: Json | None) -> None:
+    def _on_change(self, _before: Json | None, _after: Json | None) -> None:
         self.changed()
 
-    async def meet(self) -> None:
-        """See that Kueue is there, and leaves workspaces' pods alone. Raises Unfit, or Unavailable: nobody answers."""
+    async def connect(self) -> None:
+        """Check that Kueue exists and does not manage workspaces' pods. Raises UnusableScheduler, Unavailable."""
         try:
-            told = await self._one(f"/apis/{GROUP}")
+            group = await self._get(f"/apis/{GROUP}")
         except Unavailable as error:
             raise Unavailable(f"The cluster does not tell whether it has Kueue: {error}") from error
-        if why := fits.why_unfit(told):
-            raise Unfit(why)
-        if not self._settings.all_namespaces:  # else it is only known at each start in which one its pod is
-            await self._try_a_pod(self._settings.namespace)
+        if why := explain_unusable(group):
+            raise UnusableScheduler(why)
+        if not self._settings.all_namespaces:  # Otherwise the namespace of a pod is known at its start only.
+            await self._check_namespace(self._settings.namespace)
 
-    async def _try_a_pod(self, namespace: str) -> None:
-        """Raise Unfit where Kueue would hold back a workspace's pod; an account that may make none can't tell."""
+    async def _check_namespace(self, namespace: str) -> None:
+        """Raise UnusableScheduler if Kueue manages pods of the namespace. The check needs the right to create pods."""
         path = f"/api/v1/namespaces/{namespace}/pods"
         try:
-            made = await self._api.write("POST", path, fits.trial(), fits.DRY_RUN)
+            made = await self._api.write("POST", path, trial_pod(), DRY_RUN)
         except ApiRefused as error:
             log.info(
-                "whether Kueue holds back pods of %s was not tried (`gpuspawner server doctor` does): %s",
+                "Could not check whether Kueue manages pods of %s (`gpuspawner server doctor` does): %s",
                 namespace,
                 error,
             )
             return
-        if why := fits.why_gated(made, namespace):
-            raise Unfit(why)
+        if why := explain_gate(made, namespace):
+            raise UnusableScheduler(why)
 
     async def workloads(self) -> dict[str, Workload]:
-        """Return the Workloads of this hub, by name. Raises Unavailable while they are not seen as they are now."""
+        """Return the Workloads of this hub, by name. Raises Unavailable while the watch is not current."""
         if self._following is None:
             self._following = asyncio.create_task(self._watch.run())
         if not self._watch.complete:
             try:
-                await asyncio.wait_for(self._watch.answered.wait(), FIRST_SECONDS)
+                await asyncio.wait_for(self._watch.answered.wait(), FIRST_LIST_SECONDS)
             except asyncio.TimeoutError:
-                raise Unavailable("Kueue's Workloads have not been seen yet: the API server does not answer.") from None
+                raise Unavailable("Kueue's Workloads are unknown: the API server does not answer.") from None
         if self._watch.refused or not self._watch.complete:
             why = self._watch.refused or "the API server does not answer"
-            raise Unavailable(f"Kueue's Workloads can't be seen in {self.namespace}: {why}.")
+            raise Unavailable(f"Kueue's Workloads are unknown in {self.namespace}: {why}.")
         if self._watch.lost_seconds > self._settings.stale_seconds:
-            raise Unavailable("Kueue's Workloads are not seen now: the API server does not answer.")
+            raise Unavailable("Kueue's Workloads are unknown: the API server does not answer.")
         return {one["metadata"]["name"]: Workload(one) for one in self._watch.objects.values()}
 
     async def write(self, writes: Iterable[Write]) -> dict[str, str]:
-        """Write all, new ones in their order; what another changed meanwhile is left for the next look.
+        """Write all, new objects in their order. A write that conflicts with another change is skipped.
 
-        Return why some were refused, by the name of the Workload.
+        Returns:
+            Why writes were refused, by the name of the Workload.
 
         Raises:
-            Unavailable: no answer.
+            Unavailable: The API server does not answer.
         """
-        turns, failed, refused = asyncio.Semaphore(AT_ONCE), list[Unavailable](), dict[str, str]()
+        turns, failed, refused = asyncio.Semaphore(MAX_CONCURRENT), list[Unavailable](), dict[str, str]()
 
         async def one(write: Write) -> None:
-            async with turns:  # else all would have begun before the first fails
+            async with turns:  # Otherwise all would have begun before the first fails.
                 if failed:
                     return
                 try:
@@ -139,7 +143,7 @@ class KueueCluster:
         for write in writes:
             (made if write.verb is Verb.CREATE else changed).append(write)
         for write in made:
-            await one(write)  # one after the other: Kueue goes by when they were made
+            await one(write)  # One after the other, because Kueue orders by creation.
         await asyncio.gather(*map(one, changed))
         if failed:
             raise failed[0]
@@ -154,15 +158,15 @@ class KueueCluster:
             objects.pop(metadata["uid"], None)
             return
         if write.verb is Verb.CREATE:
-            now = await self._made(at, write.body)
+            now = await self._create(at, write.body)
         else:
             now = await self._api.write("PUT", f"{at}/status" if write.verb is Verb.STATUS else at, write.body)
         uid = now["metadata"]["uid"]
-        if uid not in objects or _version(objects[uid]) < _version(now):  # the watch may have said what came after it
+        if uid not in objects or _version(objects[uid]) < _version(now):  # The watch may have a newer version.
             objects[uid] = now
 
-    async def _made(self, at: str, body: Json) -> Json:
-        """Make a Workload. One that is there and not seen has lost the label by which it is: it gets that again."""
+    async def _create(self, at: str, body: Json) -> Json:
+        """Create a Workload. If it exists without our label, add the label."""
         try:
             return await self._api.write("POST", self._path, body)
         except ApiRefused as error:
@@ -178,26 +182,26 @@ class KueueCluster:
         return await self._api.write("PUT", at, {**found[0], "metadata": {**metadata, "labels": labels}})
 
     async def queue(self, name: str, *, as_now: bool = False) -> Queue:
-        """Return a LocalQueue with what is behind it; what is left of its quota is ``as_now``. Raises Unavailable."""
+        """Return a LocalQueue with its ClusterQueue. ``as_now`` reads the remaining quota again. Raises Unavailable."""
         if as_now:
-            self._kept.pop(f"queue {name}", None)
-        return await self._lately(f"queue {name}", QUEUES_SECONDS, partial(self._ask_queue, name))
+            self._cache.pop(f"queue {name}", None)
+        return await self._cached(f"queue {name}", QUEUE_SECONDS, partial(self._read_queue, name))
 
-    async def _ask_queue(self, name: str) -> Queue:
-        local = await self._one(f"{API}/namespaces/{self.namespace}/localqueues/{quote(name)}")
+    async def _read_queue(self, name: str) -> Queue:
+        local = await self._get(f"{API}/namespaces/{self.namespace}/localqueues/{quote(name)}")
         behind = None if local is None else spec_of(local).get("clusterQueue")
-        cluster = await self._one(f"{API}/clusterqueues/{quote(behind)}") if behind else None
+        cluster = await self._get(f"{API}/clusterqueues/{quote(behind)}") if behind else None
         spec = {} if cluster is None else spec_of(cluster)
         names = dict.fromkeys(
             one["name"] for group in spec.get("resourceGroups") or () for one in group.get("flavors") or ()
         )
         flavors = {one: flavor for one in names if (flavor := await self._flavor(one)) is not None}
         rules = (spec.get("admissionChecksStrategy") or {}).get("admissionChecks") or ()
-        checks = [await self._one(f"{API}/admissionchecks/{quote(rule['name'])}") for rule in rules]
+        checks = [await self._get(f"{API}/admissionchecks/{quote(rule['name'])}") for rule in rules]
         return to_queue(name, local, cluster, flavors, [one for one in checks if one is not None])
 
     async def _flavor(self, name: str) -> Flavor | None:
-        one = await self._one(f"{API}/resourceflavors/{quote(name)}")
+        one = await self._get(f"{API}/resourceflavors/{quote(name)}")
         if one is None:
             return None
         labels = (one.get("spec") or {}).get("nodeLabels") or {}
@@ -208,74 +212,73 @@ class KueueCluster:
         query = {"labelSelector": ",".join(f"{k}={v}" for k, v in labels.items()), "limit": str(self._settings.page)}
         found = set[str]()
         while True:
-            page = await self._asked("/api/v1/nodes", query)
+            page = await self._list("/api/v1/nodes", query)
             found |= {one["metadata"]["name"] for one in page.get("items") or ()}
             if not (more := page["metadata"].get("continue")):
                 return frozenset(found)
             query["continue"] = more
 
     async def priority(self, name: str) -> int:
-        """Return the value of a WorkloadPriorityClass; 0 of one that is not there. Raises Unavailable."""
+        """Return the value of a WorkloadPriorityClass, 0 if it does not exist. Raises Unavailable."""
 
-        async def ask() -> int:
-            one = await self._one(f"{API}/workloadpriorityclasses/{quote(name)}")
+        async def read() -> int:
+            one = await self._get(f"{API}/workloadpriorityclasses/{quote(name)}")
             return 0 if one is None else int(one.get("value") or 0)
 
-        return await self._lately(f"priority {name}", QUEUES_SECONDS, ask)
+        return await self._cached(f"priority {name}", QUEUE_SECONDS, read)
 
     async def pending(self, queue: str, *, as_now: bool = False) -> dict[str, Pending]:
-        """Return who waits in a LocalQueue, by the name of the Workload; none where Kueue does not tell."""
-        what = f"places {queue}"
+        """Return the waiting Workloads of a LocalQueue by name. {} if Kueue does not report positions."""
+        key = f"positions {queue}"
         if as_now:
-            self._kept.pop(what, None)
+            self._cache.pop(key, None)
         try:
-            found = await self._lately(what, PLACES_SECONDS, partial(self._ask_pending, queue))
+            found = await self._cached(key, POSITION_SECONDS, partial(self._read_pending, queue))
         except (ApiRefused, Unavailable) as error:
-            log.debug("where Workloads of %s stand is not known: %s", queue, error)
-            self.places_away = "Kueue does not tell places now."
+            log.debug("Positions of Workloads of %s are unknown: %s", queue, error)
+            self.positions_unknown = "Kueue does not report positions now."
             return {}
-        self.places_away = ""
+        self.positions_unknown = ""
         return found
 
-    async def _ask_pending(self, queue: str) -> dict[str, Pending]:
-        path = f"{PLACES}/namespaces/{self.namespace}/localqueues/{quote(queue)}/pendingworkloads"
-        told = await self._api.get(path, {"limit": "1000"})
+    async def _read_pending(self, queue: str) -> dict[str, Pending]:
+        path = f"{POSITIONS}/namespaces/{self.namespace}/localqueues/{quote(queue)}/pendingworkloads"
+        answer = await self._api.get(path, {"limit": "1000"})
         return {
             one["metadata"]["name"]: Pending(int(one.get("positionInClusterQueue") or 0) + 1, one.get("priority") or 0)
-            for one in told.get("items") or ()
+            for one in answer.get("items") or ()
         }
 
     async def close(self) -> None:
-        """Follow no more."""
+        """Stop to watch."""
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
 
-    async def _lately(self, what: str, seconds: float, ask: Callable[[], Awaitable[T]]) -> T:
-        """Return what was asked lately, or ask."""
-        until, known = self._kept.get(what, (0.0, None))
+    async def _cached(self, key: str, seconds: float, read: Callable[[], Awaitable[T]]) -> T:
+        until, known = self._cache.get(key, (0.0, None))
         if time.monotonic() < until:
             return known  # type: ignore[no-any-return]
-        found = await ask()
-        self._kept[what] = time.monotonic() + seconds, found
+        found = await read()
+        self._cache[key] = time.monotonic() + seconds, found
         return found
 
-    async def _one(self, path: str) -> Json | None:
-        """Return one object, None where there is none. Raises Unavailable."""
+    async def _get(self, path: str) -> Json | None:
+        """Return an object, None if it does not exist. Raises Unavailable."""
         try:
             return await self._api.get(path)
         except ApiRefused as error:
             if error.status == NOT_FOUND:
                 return None
-            raise Unavailable(f"Kueue's objects can't be seen: {error}.") from error
+            raise Unavailable(f"Kueue's objects cannot be read: {error}.") from error
 
-    async def _asked(self, path: str, query: Mapping[str, str]) -> Json:
+    async def _list(self, path: str, query: Mapping[str, str]) -> Json:
         try:
             return await self._api.get(path, query)
         except ApiRefused as error:
-            raise Unavailable(f"Kueue's objects can't be seen: {error}.") from error
+            raise Unavailable(f"Kueue's objects cannot be read: {error}.") from error
 
 
 def _version(one: Json) -> int:
-    """Return the version of an object: Kubernetes 1.35 and newer says that they may be compared."""
+    """Return the version of an object. Versions are comparable in Kubernetes 1.35 and newer."""
     return int(one["metadata"].get("resourceVersion") or 0)

@@ -1,217 +1,405 @@
-"""Kueue as the seam has it: it owns queue, quota and borrowing; our Workloads stand in it, one for each place."""
+"""The adapter of Kueue: makes Workloads of leases, and grants what Kueue admits.
+
+``next_write`` returns at most one write for each lease and sync, and each write is safe to repeat. No controller of
+Kueue owns our Workloads, so only we release the quota of an evicted one, once nothing of it runs.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from fractions import Fraction
 from typing import Any
 
 from gpuspawner.catalog import KueueQueues
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.gpus.placement import kinds_of
+from gpuspawner.core.gpus.placement import accepted_kinds
 from gpuspawner.core.idle.policies import Terms
-from gpuspawner.core.leases.lease import UP, WAITING, Lease
+from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
-from gpuspawner.schedulers.base import SCHEDULER, Answer, Capabilities, Grant, Preempted, Preview, Refusal
-from gpuspawner.schedulers.base import Scheduler as Seam
-from gpuspawner.schedulers.kueue import asks, gives, steps
+from gpuspawner.schedulers.base import (
+    SCHEDULER,
+    Answer,
+    Capabilities,
+    DelegatingScheduler,
+    Grant,
+    Preempted,
+    Preview,
+    Refusal,
+    Scheduler,
+)
 from gpuspawner.schedulers.kueue.cluster import KueueCluster
-from gpuspawner.schedulers.kueue.objects import VERSION, Pending, Queue, Workload
-from gpuspawner.schedulers.own_queue import without_gpus
-from gpuspawner.schedulers.passing_on import PassingOn
+from gpuspawner.schedulers.kueue.models import VERSION, Json, Pending, Queue, Verb, Workload, Write
+from gpuspawner.schedulers.kueue.workloads import (
+    FAILURES,
+    HELD,
+    POD_SET_DIGEST,
+    REVISION,
+    TITLE,
+    WHOLE_GPU,
+    WorkloadRequest,
+    allowed_flavors,
+    excluded_flavors,
+    failures,
+    held_by,
+    labels_of,
+    name_of,
+    place_on_flavor,
+    pod_fields,
+    pod_set,
+    pools_by_node,
+    queue_of,
+    resource_of,
+    to_place,
+    why_evicted,
+)
+from gpuspawner.schedulers.own_queue import use_slots, without_gpu_claims
+
+REQUEUE_AT_ONCE = frozenset({"Preempted", "NodeFailures"})
+"""Evictions after which a job waits again at once, as Kueue's own controllers do. After others, Kueue decides when."""
+MAX_MESSAGE_LENGTH = 1000
 
 
-class KueueScheduler(PassingOn):
-    """Makes Workloads of leases, and grants what Kueue admits; ``mine`` sees the GPUs, and grants what takes none."""
+@dataclass(frozen=True)
+class SyncTime:
+    """Time of a sync: ``now`` in seconds of the service's clock, ``wall`` in the format of Kubernetes."""
+
+    now: float
+    wall: str
+    hub_answers: bool = True
+
+
+def next_write(lease: Lease, workload: Workload | None, wanted: WorkloadRequest, at: SyncTime) -> Write | None:
+    """Return the next write for a lease, None if nothing must be written."""
+    if workload is None:
+        return Write(Verb.CREATE, wanted.body(active=not _is_suspended(lease, at)))
+    if workload.going:
+        return None
+    if workload.holds("Finished"):  # Another client finished it. It can never be admitted again.
+        return Write(Verb.DELETE, workload.body)
+    if lease.phase in WAITING:
+        return _write_waiting(lease, workload, wanted, at)
+    return _write_holding(lease, workload, wanted, at)
+
+
+def finish_write(workload: Workload, at: SyncTime) -> Write | None:
+    """Return the write that finishes a Workload without a lease, for Kueue's accounting, and then deletes it."""
+    if workload.going:
+        return None
+    if workload.holds("Finished"):
+        return Write(Verb.DELETE, workload.body)
+    done = _with_condition(workload.status, workload, "Finished", "True", "Succeeded", "The workspace has ended.", at)
+    return Write(Verb.STATUS, {**workload.body, "status": done})
+
+
+def _is_suspended(lease: Lease, at: SyncTime) -> bool:
+    """Return whether nothing may be granted now: the lease backs off, or its hub does not answer."""
+    return lease.not_before > at.now or (lease.phase is Phase.PARKED and not at.hub_answers)
+
+
+def _write_waiting(lease: Lease, workload: Workload, wanted: WorkloadRequest, at: SyncTime) -> Write | None:
+    """Return the next write for a waiting lease. Quota that an earlier attempt used is released."""
+    same = workload.annotations.get(POD_SET_DIGEST) == wanted.digest
+    if workload.evicted:
+        return Write(Verb.STATUS, {**workload.body, "status": _cleared(workload, at)})
+    if workload.reserved:
+        if same and HELD not in workload.annotations and not _is_suspended(lease, at):
+            if workload.annotations.get(REVISION) == wanted.revision:
+                return None
+            return _replaced(workload, labels=wanted.labels, annotations=wanted.annotations(workload.annotations))
+        annotations = _count_failure(lease, workload, wanted.resource)
+        return _replaced(workload, annotations=annotations, active=False) if workload.active else None
+    active = not _is_suspended(lease, at)
+    annotations = {k: v for k, v in wanted.annotations(workload.annotations).items() if k != HELD}
+    spec = wanted.spec(active=active)
+    unchanged = (
+        same
+        and workload.active is active
+        and HELD not in workload.annotations
+        and workload.annotations.get(REVISION) == wanted.revision
+        and workload.spec.get("priority") == wanted.priority
+        and wanted.labels.items() <= (workload.body["metadata"].get("labels") or {}).items()
+    )
+    return None if unchanged else _replaced(workload, labels=wanted.labels, annotations=annotations, spec=spec)
+
+
+def _write_holding(lease: Lease, workload: Workload, wanted: WorkloadRequest, at: SyncTime) -> Write | None:
+    """Record the attempt that took the admission, and report whether its pod is ready."""
+    held = str(lease.attempt)
+    if workload.annotations.get(HELD) != held:
+        annotations = {**workload.annotations, HELD: held, REVISION: wanted.revision}
+        return _replaced(workload, labels=wanted.labels, annotations=annotations)
+    if not workload.active and not workload.reserved:  # created again while suspended
+        return _replaced(workload, active=True)
+    ready = lease.phase in UP
+    if not workload.reserved or lease.phase is Phase.STOPPING or workload.holds("PodsReady") is ready:
+        return None
+    reason, message = ("Started", "The workspace runs.") if ready else ("WaitForStart", "The workspace starts.")
+    status = _with_condition(workload.status, workload, "PodsReady", _value(is_so=ready), reason, message, at)
+    return Write(Verb.STATUS, {**workload.body, "status": status})
+
+
+def _count_failure(lease: Lease, workload: Workload, resource: str) -> dict[str, str]:
+    """Return the annotations, with one more failure of the flavor if an earlier attempt's pod found no node."""
+    annotations, flavor = dict(workload.annotations), workload.flavor_of(resource)
+    held = annotations.get(HELD, "")
+    if flavor and held in map(str, range(1, lease.attempt)):
+        counted = failures(annotations)
+        counted[flavor] = counted.get(flavor, 0) + 1
+        annotations[FAILURES] = json.dumps(counted, sort_keys=True)
+    return annotations
+
+
+def _replaced(
+    workload: Workload,
+    *,
+    active: bool | None = None,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    spec: Mapping[str, Any] | None = None,
+) -> Write:
+    body, metadata = workload.body, dict(workload.body["metadata"])
+    if labels is not None:
+        metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
+    if annotations is not None:
+        metadata["annotations"] = dict(annotations)
+    written = dict(workload.spec if spec is None else spec)
+    if active is not None:
+        written["active"] = active
+    return Write(Verb.REPLACE, {**body, "metadata": metadata, "spec": written})
+
+
+def _cleared(workload: Workload, at: SyncTime) -> Json:
+    """Return the status that releases an evicted Workload's quota, as Kueue's own controllers write it for jobs."""
+    evicted = workload.conditions["Evicted"]
+    reason, message = str(evicted["reason"]), str(evicted.get("message") or "")
+    status = {k: v for k, v in workload.status.items() if k != "admission"}
+    status = _with_condition(status, workload, "QuotaReserved", "False", "Pending", message, at)
+    no_quota = "The workload has no reservation"
+    status = _with_condition(status, workload, "Admitted", "False", "NoReservation", no_quota, at)
+    status = _with_condition(status, workload, "PodsReady", "False", "WaitForStart", "The workspace waits.", at)
+    return _with_condition(status, workload, "Requeued", _value(is_so=reason in REQUEUE_AT_ONCE), reason, message, at)
+
+
+def _value(*, is_so: bool) -> str:
+    return "True" if is_so else "False"
+
+
+def _with_condition(
+    status: Json, workload: Workload, kind: str, value: str, reason: str, message: str, at: SyncTime
+) -> Json:
+    """Return a status with a condition. Its time changes only with its value."""
+    conditions = list(status.get("conditions") or ())
+    before = next((one for one in conditions if one["type"] == kind), None)
+    if before is None and value == "False" and kind in {"Admitted", "PodsReady"}:
+        return status
+    since = before["lastTransitionTime"] if before is not None and before["status"] == value else at.wall
+    one = {
+        "type": kind,
+        "status": value,
+        "reason": reason,
+        "message": message[:MAX_MESSAGE_LENGTH],
+        "lastTransitionTime": since,
+        "observedGeneration": workload.body["metadata"].get("generation", 1),
+    }
+    return {**status, "conditions": [*(x for x in conditions if x["type"] != kind), one]}
+
+
+class KueueScheduler(DelegatingScheduler):
+    """Asks Kueue. Our own queue observes the GPUs and serves workspaces without one."""
 
     def __init__(
         self,
         cluster: KueueCluster,
-        mine: Seam,
+        own_queue: Scheduler,
         queues: KueueQueues,
         hub: str,
         tolerations: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """Ask nothing yet. ``tolerations`` are those of workspaces' pods."""
-        super().__init__(mine)
+        """``tolerations`` are those of workspaces' pods."""
+        super().__init__(own_queue)
         self._cluster, self._queues, self._hub = cluster, queues, hub
         self._tolerations = tolerations
         self._workloads: dict[str, Workload] = {}
-        self._of: dict[str, Queue] = {}
-        self._named: dict[str, str] = {}
+        self._queue_by_name: dict[str, Queue] = {}
+        self._workload_names: dict[str, str] = {}
         """The names of Workloads, by lease id."""
-        self._on: dict[str, dict[str, set[str]]] = {}
-        self._as_of, self._stood = 0.0, object()
-        self._met = False
+        self._pools: dict[str, dict[str, set[str]]] = {}
+        self._as_of, self._last_state = 0.0, object()
+        self._connected = False
         self._refused: dict[str, str] = {}
-        """Why Workloads can't be as they should, by their names."""
+        """Why Kueue refused writes, by the name of the Workload."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What Kueue can."""
+        """Kueue's abilities."""
         return Capabilities(
             name="kueue",
             owns_queue=True,
             preemption_notice_seconds=Terms().notice_seconds,
             substitutes=True,
             answers_at_once=False,
-            title=gives.TITLE,
+            title=TITLE,
             version=VERSION,
         )
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """Why the GPUs are not seen, and what Kueue does not tell."""
-        told = (self._cluster.places_away, *(f"Kueue refuses: {why}" for why in [*self._refused.values()][:1]))
-        return (*super().unseen, *(words for words in told if words))
+        """Sentences about GPUs that cannot be observed, and about what Kueue does not report or refuses."""
+        words = (self._cluster.positions_unknown, *(f"Kueue refuses: {why}" for why in [*self._refused.values()][:1]))
+        return (*super().unseen, *(sentence for sentence in words if sentence))
 
     def patch(
         self,
         lease: Lease,
         off: Collection[str] = (),
-        instead: Sequence[GpuKind] = (),  # noqa: ARG002 - which kind it gives, that scheduler decides
+        instead: Sequence[GpuKind] = (),  # noqa: ARG002 - Kueue chooses the kind
     ) -> dict[str, Any]:
-        """Return what makes the cluster give a pod its GPUs, on the nodes of the flavors that it was admitted with.
+        """Return the patch that gives a pod its GPUs on the nodes of its flavors.
 
-        Raises Unavailable while that is not known: before the first answer after a restart.
+        Raises:
+            Unavailable: Kueue has not answered since the service's start.
         """
-        patch, workload = self._mine.patch(lease, off), self._workloads.get(asks.name_of(lease))
+        patch, workload = self._own_queue.patch(lease, off), self._workloads.get(name_of(lease))
         if not patch.get("pod"):
             return patch
-        queue = self._of.get(asks.queue_of(lease.request, self._queues))
+        queue = self._queue_by_name.get(queue_of(lease.request, self._queues))
         if queue is None:
-            raise Unavailable(f"{gives.TITLE} has not told yet on which nodes it may run.")
+            raise Unavailable(f"{TITLE} has not yet reported the nodes of this workspace.")
         if workload is None:
             return patch
         flavors = [flavor for name in workload.flavors() if (flavor := queue.flavor(name)) is not None]
-        beside = gives.beside(workload, flavors)
-        return {**patch, "pod": {**patch["pod"], "beside": beside}} if beside else patch
+        fields = pod_fields(workload, flavors)
+        return {**patch, "pod": {**patch["pod"], "beside": fields}} if fields else patch
 
-    def listen(self, told: Callable[[], None]) -> None:
-        """Have ``told`` called whenever a Workload changed."""
-        self._cluster.changed = told
+    def listen(self, notify: Callable[[], None]) -> None:
+        """Call ``notify`` when a Workload changed."""
+        self._cluster.changed = notify
 
     async def close(self) -> None:
-        """Follow no more."""
+        """Stop all background tasks."""
         await self._cluster.close()
 
-    async def meet(self) -> None:
-        """See that Kueue is there, and of a version that fits, once. Raises Unavailable: the words say why."""
-        if not self._met:
-            await self._cluster.meet()
-            self._met = True
-
-    async def extend(self, lease: Lease, until: float) -> None:
-        """Allow it: Kueue bounds no time."""
+    async def connect(self) -> None:
+        """Check once that a usable Kueue exists. Raises Unavailable with the reason."""
+        if not self._connected:
+            await self._cluster.connect()
+            self._connected = True
 
     async def offers(self, seen: Snapshot, claim: Claim) -> Preview:
-        """Return what is known before the request is made: Kueue has no dry run."""
+        """Preview a claim from the queue's state. Kueue has no dry run."""
         if claim.request.gpu is None:
-            return await self._mine.offers(without_gpus(seen), claim)
-        queue = await self._cluster.queue(asks.queue_of(claim.request, self._queues), as_now=True)
+            return await self._own_queue.offers(without_gpu_claims(seen), claim)
+        queue = await self._cluster.queue(queue_of(claim.request, self._queues), as_now=True)
         if queue.why_refused:
-            return Preview(Place(None, None, None, None, says=queue.why_refused))
+            return Preview(QueuePosition(None, None, None, None, says=queue.why_refused))
         where = f"the cluster's queue {queue.cluster_queue or queue.name}"
         if queue.stopped:
-            return Preview(Place(None, None, None, None, says=f"{where} is on hold: nothing new starts from it."))
+            return Preview(
+                QueuePosition(None, None, None, None, says=f"{where} is on hold. Nothing new starts from it.")
+            )
         pending = await self._cluster.pending(queue.name, as_now=True)
         priority = await self._priority(claim.request)
-        before = [one.place for one in pending.values() if one.priority >= priority]
-        mine = pending.get(self._named.get(claim.id, ""))
-        place = mine.place if mine is not None else max(before, default=0) + 1
-        says = f"{gives.TITLE} decides when it starts, in {where}, and may take back what is borrowed, with notice."
-        if not before and (kind := self._starts_now(seen, claim, queue)) is not None:
-            return Preview(Place(1, 1, 0.0, 0.0, kind), kind="" if kind == claim.request.gpu else kind, says=says)
-        known = None if self._cluster.places_away else place
-        return Preview(Place(known, None, None, None, says=says))
+        before = [one.position for one in pending.values() if one.priority >= priority]
+        own = pending.get(self._workload_names.get(claim.id, ""))
+        position = own.position if own is not None else max(before, default=0) + 1
+        says = f"{TITLE} decides when it starts, in {where}, and may reclaim borrowed GPUs, with notice."
+        if not before and (kind := self._find_free_kind(seen, claim, queue)) is not None:
+            return Preview(
+                QueuePosition(1, 1, 0.0, 0.0, kind), kind="" if kind == claim.request.gpu else kind, says=says
+            )
+        known = None if self._cluster.positions_unknown else position
+        return Preview(QueuePosition(known, None, None, None, says=says))
 
-    def _starts_now(self, seen: Snapshot, claim: Claim, queue: Queue) -> str | None:
-        """Return the kind that it would be given at once of its queue's own quota, None for none."""
-        kinds = kinds_of(claim.request, seen.kinds)
+    def _find_free_kind(self, seen: Snapshot, claim: Claim, queue: Queue) -> str | None:
+        """Return the kind that its queue's own quota would grant at once, else None."""
+        kinds = accepted_kinds(claim.request, seen.kinds)
         if not kinds:
             return None
-        resource, on = asks.resource_of(kinds[0], seen.fleet), asks.pools_on(seen.fleet)
-        for flavor in asks.consented(queue.flavors.get(resource, ()), kinds, on.get(resource, {})):
+        resource, pools = resource_of(kinds[0], seen.fleet), pools_by_node(seen.fleet)
+        for flavor in allowed_flavors(queue.flavors.get(resource, ()), kinds, pools.get(resource, {})):
             if queue.left.get((flavor.name, resource), 0) >= claim.request.count:
-                given = gives.given(None, claim, kinds, flavor, seen, seen.used)
-                return None if given is None else given[0].name
+                placed = place_on_flavor(None, claim, kinds, flavor, seen, seen.used)
+                return None if placed is None else placed[0].name
         return None
 
     async def _priority(self, request: Request) -> int:
-        klass = self._queues.priority_class
-        return await self._cluster.priority(klass) if klass else request.priority
+        priority_class = self._queues.priority_class
+        return await self._cluster.priority(priority_class) if priority_class else request.priority
 
     async def sync(self, seen: Snapshot) -> Answer:
-        """Make its side equal to the leases, and return what stands. Raises Unavailable where it does not answer."""
-        await self.meet()
-        told = [x for x in seen.leases if x.live and x.request.gpu is not None and not x.unasked]
-        leases = {asks.name_of(x): x for x in sorted(told, key=lambda x: (x.asked_at, x.id))}
-        names = sorted({asks.queue_of(lease.request, self._queues) for lease in leases.values()})
-        self._named = {lease.id: name for name, lease in leases.items()}
+        """Send all claims and return their state. Raises Unavailable if Kueue does not answer."""
+        await self.connect()
+        claimed = [x for x in seen.leases if x.live and x.request.gpu is not None and not x.unasked]
+        leases = {name_of(x): x for x in sorted(claimed, key=lambda x: (x.asked_at, x.id))}
+        names = sorted({queue_of(lease.request, self._queues) for lease in leases.values()})
+        self._workload_names = {lease.id: name for name, lease in leases.items()}
         queues = {name: await self._cluster.queue(name) for name in names}
-        self._of, self._workloads = queues, await self._cluster.workloads()  # patches are made of both
-        at = steps.Moment(seen.now, _wall(), seen.hub_answers)
-        self._on = asks.pools_on(seen.fleet)
+        self._queue_by_name, self._workloads = queues, await self._cluster.workloads()  # patches need both
+        at = SyncTime(seen.now, _wall(), seen.hub_answers)
+        self._pools = pools_by_node(seen.fleet)
         written = [await self._write_of(lease, seen, at) for lease in leases.values()]
         gone = [one for name, one in self._workloads.items() if name not in leases]
-        writes = [one for one in (*written, *(steps.finishing(x, at) for x in gone)) if one is not None]
+        writes = [one for one in (*written, *(finish_write(x, at) for x in gone)) if one is not None]
         self._refused = await self._cluster.write(writes) if writes else {}
         if writes:
             self._workloads = await self._cluster.workloads()
         return await self._answer(seen, leases, written=bool(writes))
 
-    async def _write_of(self, lease: Lease, seen: Snapshot, at: steps.Moment) -> steps.Write | None:
-        queue = self._of[asks.queue_of(lease.request, self._queues)]
+    async def _write_of(self, lease: Lease, seen: Snapshot, at: SyncTime) -> Write | None:
+        queue = self._queue_by_name[queue_of(lease.request, self._queues)]
         if lease.phase in WAITING and queue.why_refused:
             return None
-        name = asks.name_of(lease)
+        name = name_of(lease)
         workload = self._workloads.get(name)
-        return steps.next_write(lease, workload, await self._wanted(lease, seen, queue, workload), at)
+        return next_write(lease, workload, await self._wanted(lease, seen, queue, workload), at)
 
-    async def _wanted(self, lease: Lease, seen: Snapshot, queue: Queue, workload: Workload | None) -> asks.Wanted:
-        request, kinds = lease.request, kinds_of(lease.request, seen.kinds)
-        resource = asks.resource_of(kinds[0], seen.fleet) if kinds else asks.WHOLE_GPU
-        flavors = asks.consented(queue.flavors.get(resource, ()), kinds, self._on.get(resource, {}))
-        out = frozenset[str]() if workload is None else asks.left_out(workload.annotations)
-        allowed = [one for one in flavors if one.name not in out] or flavors
-        return asks.Wanted(
-            asks.name_of(lease),
+    async def _wanted(self, lease: Lease, seen: Snapshot, queue: Queue, workload: Workload | None) -> WorkloadRequest:
+        request, kinds = lease.request, accepted_kinds(lease.request, seen.kinds)
+        resource = resource_of(kinds[0], seen.fleet) if kinds else WHOLE_GPU
+        flavors = allowed_flavors(queue.flavors.get(resource, ()), kinds, self._pools.get(resource, {}))
+        excluded = frozenset[str]() if workload is None else excluded_flavors(workload.annotations)
+        allowed = [one for one in flavors if one.name not in excluded] or flavors
+        return WorkloadRequest(
+            name_of(lease),
             queue.name,
             resource,
-            asks.pod_set(request, resource, queue, allowed, self._tolerations),
+            pod_set(request, resource, queue, allowed, self._tolerations),
             await self._priority(request),
             self._queues.priority_class,
-            asks.labels_of(lease, self._hub),
+            labels_of(lease, self._hub),
             claim_of(lease).revision,
         )
 
     async def _answer(self, seen: Snapshot, leases: Mapping[str, Lease], *, written: bool) -> Answer:
-        without = await self._mine.sync(without_gpus(seen))
+        without = await self._own_queue.sync(without_gpu_claims(seen))
         waiting = {name: lease for name, lease in leases.items() if lease.phase in WAITING}
-        queue_of = {name: self._of[asks.queue_of(lease.request, self._queues)] for name, lease in waiting.items()}
-        stands = dict[str, Pending]()
-        for local in sorted({one.name for one in queue_of.values() if one.cluster_queue}):
-            stands |= await self._cluster.pending(local, as_now=written)
-        grants = self._grants(seen, waiting, queue_of)
+        queues = {name: self._queue_by_name[queue_of(lease.request, self._queues)] for name, lease in waiting.items()}
+        pending = dict[str, Pending]()
+        for local in sorted({one.name for one in queues.values() if one.cluster_queue}):
+            pending |= await self._cluster.pending(local, as_now=written)
+        grants = self._grants(seen, waiting, queues)
         granted = {grant.claim.id for grant in grants}
-        places, held, refused = dict[str, Place](), dict[str, Any](), list[Refusal]()
+        places, held, refused = dict[str, QueuePosition](), dict[str, Any](), list[Refusal]()
         for name, lease in waiting.items():
-            workload, queue = self._workloads.get(name), queue_of[name]
+            workload, queue = self._workloads.get(name), queues[name]
             if queue.why_refused:
                 refused.append(Refusal(claim_of(lease), queue.why_refused))
             elif lease.id not in granted:
-                told = f"Kueue refuses: {self._refused[name]}" if name in self._refused else self._cluster.places_away
-                places[lease.id] = gives.place_of(workload, queue, stands.get(name), told)
-                if workload is not None and not workload.reserved and (by := gives.held_by(workload, queue)):
+                unknown = f"Kueue refuses: {self._refused[name]}" if name in self._refused else ""
+                places[lease.id] = to_place(
+                    workload, queue, pending.get(name), unknown or self._cluster.positions_unknown
+                )
+                if workload is not None and not workload.reserved and (by := held_by(workload, queue)):
                     held[lease.id] = by
         preempted = tuple(self._preempted(seen, leases))
-        stood = (places, held, granted, preempted)
-        if stood != self._stood:
-            self._stood, self._as_of = stood, max(seen.now, self._as_of)
+        state = (places, held, granted, preempted)
+        if state != self._last_state:
+            self._last_state, self._as_of = state, max(seen.now, self._as_of)
         return Answer(
             self._as_of,
             lambda: [*without.grants(), *grants],
@@ -221,48 +409,47 @@ class KueueScheduler(PassingOn):
             preempted=preempted,
         )
 
-    def _grants(self, seen: Snapshot, waiting: Mapping[str, Lease], queue_of: Mapping[str, Queue]) -> list[Grant]:
-        """Return the grants of what was admitted, as it asks now, on GPUs that are free on its flavor's nodes."""
+    def _grants(self, seen: Snapshot, waiting: Mapping[str, Lease], queues: Mapping[str, Queue]) -> list[Grant]:
+        """Return grants of admitted Workloads, on free GPUs of their flavor's nodes."""
         found, used = list[Grant](), dict(seen.used)
         for name, lease in sorted(waiting.items(), key=lambda x: (x[1].asked_at, x[1].id)):
             workload, claim = self._workloads.get(name), claim_of(lease)
-            if workload is None or not self._counts(workload, claim, seen):
+            if workload is None or not self._is_current(workload, claim, seen):
                 continue
-            kinds = kinds_of(claim.request, seen.kinds)
-            resource = asks.resource_of(kinds[0], seen.fleet) if kinds else ""
-            flavor = queue_of[name].flavor(workload.flavor_of(resource))
-            given = gives.given(workload, claim, kinds, flavor, seen, used)
-            if given is None:
+            kinds = accepted_kinds(claim.request, seen.kinds)
+            resource = resource_of(kinds[0], seen.fleet) if kinds else ""
+            flavor = queues[name].flavor(workload.flavor_of(resource))
+            placed = place_on_flavor(workload, claim, kinds, flavor, seen, used)
+            if placed is None:
                 continue
-            kind, slots = given
+            kind, slots = placed
             found.append(Grant(claim, slots, kind="" if kind.name == claim.request.gpu else kind.name))
-            for slot in slots:
-                used[slot.gpu] = used.get(slot.gpu, Fraction(0)) + slot.share
+            use_slots(used, slots)
         return found
 
-    def _counts(self, workload: Workload, claim: Claim, seen: Snapshot) -> bool:
-        """Whether an admission is for what a claim asks now."""
+    def _is_current(self, workload: Workload, claim: Claim, seen: Snapshot) -> bool:
+        """Return whether an admission is for the claim's current revision."""
         return (
             workload.admitted
             and workload.active
             and not workload.going
-            and asks.HELD not in workload.annotations
-            and workload.annotations.get(asks.REVISION) == claim.revision
+            and HELD not in workload.annotations
+            and workload.annotations.get(REVISION) == claim.revision
             and claim.not_before <= seen.now
         )
 
     def _preempted(self, seen: Snapshot, leases: Mapping[str, Lease]) -> Iterable[Preempted]:
-        """Yield what Kueue evicted, each with its policy's notice from when it was first seen: that is ours to give."""
+        """Yield evicted workspaces, each with its policy's notice from when the eviction was first observed."""
         for name, lease in leases.items():
             workload = self._workloads.get(name)
             if lease.phase not in UP or workload is None or not workload.evicted:
                 continue
             notice = lease.notice
-            told = notice is not None and notice.preemption == SCHEDULER
-            at = notice.at if told and notice is not None else seen.now + (lease.terms or Terms()).notice_seconds
-            yield Preempted(lease.id, at, gives.why_evicted(workload))
+            is_known = notice is not None and notice.preemption == SCHEDULER
+            at = notice.at if is_known and notice is not None else seen.now + (lease.terms or Terms()).notice_seconds
+            yield Preempted(lease.id, at, why_evicted(workload))
 
 
 def _wall() -> str:
-    """Return the present as Kubernetes writes it."""
+    """Return the current time in the format of Kubernetes."""
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

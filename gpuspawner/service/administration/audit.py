@@ -1,58 +1,90 @@
-"""The audit: its filters, its entries, and its endpoint. Page, API, CSV and JSON show the same entries."""
+"""The audit log: its filters, entries and endpoint. Page, API, CSV and JSON show the same entries."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
 
-from gpuspawner.core.action_events import ActRefused
-from gpuspawner.core.calendar import day_begins, day_ends, parse_day
+from gpuspawner.core.action_events import ActionRefused
+from gpuspawner.core.calendar import day_end, day_start, parse_day
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.leases.stored_events import EVENTS, fields_of
 from gpuspawner.service.administration.models import AuditEntry, AuditPage, AuditQuery
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.audit_log import AuditFilter, NumberedLine
-from gpuspawner.service.tell.console.listing import Column, Filter, Table, read_wanted
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
+from gpuspawner.service.web.lists import Column, Filter, Table, parse_list_state
 from gpuspawner.service.web.parsing import refused_as
 from gpuspawner.service.web.permissions import Permission
 
 router = Router()
 
 WHAT = tuple(sorted((name, f"{kind.words} ({name})") for name, kind in EVENTS.items()))
-BY = (("people", "people"), ("parts", "gpuspawner, hub and cluster"))
+BY = (("people", "People"), ("parts", "gpuspawner, hub and cluster"))
 CURSOR = "before"
 AUDIT = Table(
     "audit",
     (
-        Column("at", "When", "time"),
-        Column("actor", "Who"),
+        Column("at", "Time", "time"),
+        Column("actor", "Done by"),
         Column("where", "From"),
         Column("what", "What"),
-        Column("user", "Whose"),
-        Column("target", "To what", "link"),
-        Column("outcome", "Outcome"),
-        Column("why", "Why", "words"),
+        Column("user", "User"),
+        Column("target", "On"),
+        Column("outcome", "Result"),
+        Column("why", "Reason", "words"),
     ),
     (
-        Filter("by", "By", BY),
-        Filter("who", "Who"),
-        Filter("what", "What", WHAT),
-        Filter("user", "Whose"),
-        Filter("target", "Workspace, node, GPU"),
-        Filter("since", "From day", of="date"),
-        Filter("until", "To day", of="date"),
+        Filter("who", "Done by"),
+        Filter("user", "User"),
+        Filter("target", "Workspace, node or GPU"),
+        Filter("by", "Anybody", BY),
+        Filter("what", "Any action", WHAT),
+        Filter("since", "From", input_type="date"),
+        Filter("until", "to", input_type="date"),
     ),
     others=(CURSOR,),
 )
+EVENT_ICONS = {
+    "stop": ("stop", "gs-warn"),
+    "stopper": ("stop", "gs-warn"),
+    "running": ("play", ""),
+    "asked": ("plus", ""),
+    "granted": ("check", "gs-good"),
+    "extended": ("extend", ""),
+    "kept": ("pause", "gs-good"),
+    "warned": ("bell", "gs-warn"),
+    "warned of claim": ("bell", "gs-warn"),
+    "warned of end": ("bell", "gs-warn"),
+    "warned nobody came": ("bell", "gs-warn"),
+    "end announced": ("bell", "gs-warn"),
+    "disputed": ("flag", "gs-bad"),
+    "answered": ("mail", ""),
+    "refused": ("x", "gs-bad"),
+    "quota granted": ("gift", "gs-good"),
+    "quota taken back": ("gift", ""),
+    "usage corrected": ("edit", ""),
+    "drained": ("wrench", ""),
+    "quarantined": ("ban", "gs-bad"),
+    "grants paused": ("pause", ""),
+    "gpus reserved": ("calendar", ""),
+    "exempted": ("exempt", ""),
+    "lifted": ("check", "gs-good"),
+    "catalog changed": ("code", ""),
+    "message sent": ("bell", ""),
+    "message withdrawn": ("bell", ""),
+    "signed in": ("key", ""),
+    "signed out": ("key", ""),
+}
+"""Icon and class of an event in the audit log, by its name."""
 
 
 @router.get("/api/v1/admin/audit", Permission.ADMINISTER)
 async def list_audit(actor: Actor, *, query: AuditQuery) -> AuditPage:
     """Answer lines, the newest first, and as ``next`` the ``before`` of those that follow."""
     given = {name: [str(value)] for name, value in query.model_dump(exclude={"limit"}).items() if value}
-    wanted = read_wanted(AUDIT, given)
+    wanted = parse_list_state(AUDIT, given)
     filters, before = parse_filters(actor.state, wanted.filters), parse_cursor(wanted.kept.get(CURSOR, ""))
     entries, following = await find_entries(actor.state, filters, before, query.limit)
     return AuditPage(audit=entries, next=following, now=actor.now)
@@ -72,8 +104,8 @@ def parse_filters(state: Parts, filters: Mapping[str, str]) -> AuditFilter:
         (what,) if what else (),
         filters.get("user", ""),
         filters.get("target", ""),
-        day_begins(days["since"], zone) if "since" in days else None,
-        day_ends(days["until"], zone) if "until" in days else None,
+        day_start(days["since"], zone) if "since" in days else None,
+        day_end(days["until"], zone) if "until" in days else None,
         None if by is None else by == "people",
     )
 
@@ -111,6 +143,6 @@ def present_entry(prefix: str, one: NumberedLine) -> AuditEntry:
         target=line.target or line.lease,
         page=f"{prefix}workspaces/{line.lease}" if line.lease else "",
         why=line.event.why,
-        outcome="refused" if isinstance(line.event, ActRefused) else "done",
+        outcome="refused" if isinstance(line.event, ActionRefused) else "done",
         fields=fields_of(line.event),
     )

@@ -11,10 +11,11 @@ from typing import Literal
 
 from gpuspawner.core import action_events
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.leases import endings, events
-from gpuspawner.core.leases.coming_back import stops_to_start_again
+from gpuspawner.core.gpus.placement import is_grantable
+from gpuspawner.core.leases import events, exits
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
-from gpuspawner.core.rules import Notice
+from gpuspawner.core.leases.transitions import stops_to_start_again
+from gpuspawner.core.rules import EndNotice
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.service.administration.models import BulkResult, ExtendInput, StopInput
 from gpuspawner.service.administration.restrictions import lease_title, present_affected
@@ -95,18 +96,18 @@ def _plan_stop(actor: Actor, lease: Lease, reason: str, *, now: bool) -> Plan:
     if not lease.live:
         raise Conflict("It has ended already.")
     if lease.phase is Phase.STOPPING:
-        how = endings.stopped_by(by, where, reason)
+        how = exits.stopped_by(by, where, reason)
         words = "It stops, and does not start again." if stops_to_start_again(lease) else "It stops already."
         return Plan(lease, words, None, lambda: actor.state.reclaimer.end_for_good(lease, how))
     if lease.phase in WAITING:
-        withdrawn = endings.withdrawn(by, where, reason)
+        withdrawn = exits.withdrawn(by, where, reason)
         return Plan(lease, "Its request is withdrawn.", None, lambda: _end(actor.state, lease, withdrawn))
-    how = endings.stopped_by(by, where, reason)
+    how = exits.stopped_by(by, where, reason)
     if lease.phase not in UP:
         return Plan(lease, "Its start is stopped.", None, lambda: _end(actor.state, lease, how))
     if now:
         return Plan(lease, f"It ends now. {LOST}", actor.now, lambda: _end(actor.state, lease, how))
-    return _plan_notice(actor, lease, reason, moves=False)
+    return _plan_notice(actor, lease, reason)
 
 
 def _plan_move(actor: Actor, lease: Lease, reason: str, *, now: bool) -> Plan:
@@ -116,35 +117,56 @@ def _plan_move(actor: Actor, lease: Lease, reason: str, *, now: bool) -> Plan:
         raise Conflict("It was started without the GPU service, which could not start it again. Stop it instead.")
     if why := actor.state.allocator.offered_no_more(lease):
         raise Conflict(f"It would not start again: {why} Stop it instead.")
+    target = _move_target(actor.state, lease)
     if not now:
-        return _plan_notice(actor, lease, reason, moves=True)
-    how = endings.moved_by(actor.person.name, actor.origin, reason)
+        return _plan_notice(actor, lease, reason, target)
+    how = exits.moved_by(actor.person.name, actor.origin, reason)
 
     async def move() -> None:
-        await actor.state.book.save(_placed_elsewhere(actor.state, actor.state.book.get(lease.id) or lease))
+        await actor.state.registry.save(_placed_elsewhere(actor.state, actor.state.registry.get(lease.id) or lease))
         await _end(actor.state, lease, how)
 
-    words = f"It ends now, and starts again by itself elsewhere, at its old place. {LOST}"
+    words = f"It ends now, and starts again by itself at its old queue position, {target}. {LOST}"
     return Plan(lease, words, actor.now, move)
 
 
-def _plan_notice(actor: Actor, lease: Lease, reason: str, *, moves: bool) -> Plan:
-    """Plan an end after the notice of its policy."""
+def _move_target(state: Parts, lease: Lease) -> str:
+    """Return where a moved workspace starts again.
+
+    Raises:
+        Conflict: only its present GPUs could be granted to it.
+    """
+    fleet = state.allocator.observed.fleet
+    own = {slot.gpu for slot in lease.slots}
+    held = [gpu for gpu in fleet.gpus if gpu.id in own]
+    if not any(is_grantable(gpu) for gpu in held):
+        return "elsewhere"
+    pools, nodes = {gpu.pool for gpu in held}, {gpu.node for gpu in held}
+    others = [gpu for gpu in fleet.gpus if gpu.pool in pools and gpu.id not in own and is_grantable(gpu)]
+    if any(gpu.node not in nodes for gpu in others):
+        return "on another node if one has room, else perhaps on the same GPUs"
+    if others:
+        return "perhaps on the same GPUs, since no other node has this kind. Quarantine a GPU to exclude it"
+    raise Conflict("It would get the same GPUs again: no other GPU of this kind can be granted. Stop it instead.")
+
+
+def _plan_notice(actor: Actor, lease: Lease, reason: str, target: str = "") -> Plan:
+    """Plan an end after the notice of its policy. ``target`` is where it starts again, "" if it does not."""
     now = actor.now
     at = now + policy_of(actor.state.catalog, lease, now).preemption.notice_seconds
     if lease.notice is not None and lease.notice.at <= at:
         raise Conflict(f"It ends at {show_time(lease.notice.at, now)} already. End it now, or leave it.")
     ends = f"It ends at {show_time(at, now)}, in {show_duration(at - now)}"
-    then = ", and starts again by itself elsewhere, at its old place" if moves else ""
+    then = f", and starts again by itself at its old queue position, {target}" if target else ""
 
     async def announce() -> None:
-        newest = actor.state.book.get(lease.id)
+        newest = actor.state.registry.get(lease.id)
         if newest is None or newest.phase not in UP:
             return  # it ended meanwhile
-        notice = Notice("", at, reason, actor.person.name, actor.origin, moves)
-        told = replace(_placed_elsewhere(actor.state, newest) if moves else newest, notice=notice)
+        notice = EndNotice("", at, reason, actor.person.name, actor.origin, bool(target))
+        told = replace(_placed_elsewhere(actor.state, newest) if target else newest, notice=notice)
         line = actor.audit_entry_of(told, action_events.EndAnnounced(f"{ends}{then}: {reason}"))
-        await actor.state.book.save(told, audit=[line])
+        await actor.state.registry.save(told, audit=[line])
 
     return Plan(lease, f"{ends}{then}. {LOST}", at, announce)
 
@@ -173,7 +195,7 @@ def _plan_extension(actor: Actor, lease: Lease, until: float, reason: str, exten
 
     async def extend() -> None:
         await actor.state.allocator.scheduler.extend(lease, until)
-        newest = actor.state.book.get(lease.id)
+        newest = actor.state.registry.get(lease.id)
         if newest is None or newest.phase not in UP or newest.deadline_at is None or newest.deadline_at >= until:
             return  # it ended meanwhile, or runs as long by now
         more = until - newest.deadline_at
@@ -188,13 +210,13 @@ def _plan_extension(actor: Actor, lease: Lease, until: float, reason: str, exten
             warned_seconds=(),
             latest_end=latest,
         )
-        await actor.state.book.save(longer, audit=[actor.audit_entry_of(longer, events.Extended(more, reason))])
+        await actor.state.registry.save(longer, audit=[actor.audit_entry_of(longer, events.Extended(more, reason))])
 
     return Plan(lease, f"It runs until {show_time(until, now)}, {show_duration(seconds)} longer.", until, extend)
 
 
-async def _end(state: Parts, lease: Lease, how: endings.End) -> None:
-    newest = state.book.get(lease.id)
+async def _end(state: Parts, lease: Lease, how: exits.Exit) -> None:
+    newest = state.registry.get(lease.id)
     if newest is None or newest.phase is Phase.STOPPING:
         return  # it ended meanwhile
     await state.reclaimer.mark(lease.id, how)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
 
-from gpuspawner.core.administration import Measure
+from gpuspawner.core.administration import RestrictionKind
 from gpuspawner.core.calendar import parse_from
 from gpuspawner.service.api.rest.models import Answer, Body, Query
 from gpuspawner.service.web.inputs import InputContext, ParsedText, ReasonText, Until, allows, refused
 
 MAX_WORKSPACES = 200
 """The most workspaces of one act. Arbitrary: a list shows as many."""
-MEASURES = tuple(measure.value for measure in Measure)
-NEEDS_END = frozenset({Measure.RESERVE, Measure.EXEMPT})
+MEASURES = tuple(measure.value for measure in RestrictionKind)
+NEEDS_END = frozenset({RestrictionKind.RESERVE, RestrictionKind.EXEMPT})
 Measures = Literal["drain", "quarantine", "pause", "reserve", "exempt"]
 RestrictionState = Literal["in force", "to come", "over", "lifted"]
 Outcome = Literal["done", "refused"]
@@ -125,6 +126,16 @@ class Lifted(Answer):
     reason: str
 
 
+EFFECTS: Mapping[str, str] = {
+    "drain": "No new workspace starts there",
+    "quarantine": "No new workspace gets it",
+    "pause": "No waiting request gets one",
+    "reserve": "Nobody else gets them",
+    "exempt": "No idle stops",
+}
+"""The effect of each measure, as a list shows it."""
+
+
 class Restriction(Answer):
     """One restriction; ``title`` is what it does, in words."""
 
@@ -142,6 +153,28 @@ class Restriction(Answer):
     until: float | None
     lifted: Lifted | None
     state: RestrictionState
+    on: str
+    """Its target, as people read it."""
+
+    @property
+    def effect(self) -> str:
+        """Its effect, as a list shows it."""
+        return EFFECTS[self.what]
+
+    @property
+    def ended_by(self) -> str:
+        """The administrator who ended it, "" if nobody did."""
+        return self.lifted.by if self.lifted else ""
+
+    @property
+    def ended_at(self) -> float | None:
+        """The time at which an administrator ended it."""
+        return self.lifted.at if self.lifted else None
+
+    @property
+    def ended_reason(self) -> str:
+        """The reason why an administrator ended it."""
+        return self.lifted.reason if self.lifted else ""
 
 
 class RestrictionResult(Answer):

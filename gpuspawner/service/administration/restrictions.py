@@ -11,14 +11,13 @@ from tornado.web import HTTPError
 
 from gpuspawner.catalog import teams_of
 from gpuspawner.core import action_events
-from gpuspawner.core.administration import EVERYBODY, Measure, Restriction, hold_of
+from gpuspawner.core.administration import EVERYBODY, Restriction, RestrictionKind, reservation_hold
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.core.gpus.placement import count_all
-from gpuspawner.core.idle.verdicts import kept as without_idle_time
-from gpuspawner.core.leases import events
-from gpuspawner.core.leases import lease as leases
+from gpuspawner.core.idle.verdicts import reset_idle_time as without_idle_time
+from gpuspawner.core.leases import events, transitions
 from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease, Phase
-from gpuspawner.core.queue.class_holds import held_gpus, members_gpus
+from gpuspawner.core.queue.class_holds import class_hold_gpus, gpus_of_members
 from gpuspawner.core.rules import Account
 from gpuspawner.core.units import show_time
 from gpuspawner.service.administration import models
@@ -29,7 +28,7 @@ from gpuspawner.service.administration.models import (
     RestrictionInput,
     RestrictionResult,
 )
-from gpuspawner.service.leases.book import all_stored
+from gpuspawner.service.engine.registry import all_stored
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.waiting.presenter import gpu_title
 from gpuspawner.service.web.actor import Actor
@@ -39,25 +38,25 @@ from gpuspawner.service.web.permissions import Permission
 router = Router()
 
 LISTED = 200
-FIELDS: Mapping[Measure, tuple[str, ...]] = {
-    Measure.DRAIN: ("node",),
-    Measure.QUARANTINE: ("gpu",),
-    Measure.PAUSE: ("kind",),
-    Measure.RESERVE: ("kind", "count", "user", "team"),
-    Measure.EXEMPT: ("ids", "user"),
+FIELDS: Mapping[RestrictionKind, tuple[str, ...]] = {
+    RestrictionKind.DRAIN: ("node",),
+    RestrictionKind.QUARANTINE: ("gpu",),
+    RestrictionKind.PAUSE: ("kind",),
+    RestrictionKind.RESERVE: ("kind", "count", "user", "team"),
+    RestrictionKind.EXEMPT: ("ids", "user"),
 }
 """The fields that each measure takes in addition to COMMON_FIELDS."""
 COMMON_FIELDS = ("what", "reason", "begins", "until", "dry_run")
-EVENTS: Mapping[Measure, type[events.Text]] = {
-    Measure.DRAIN: action_events.Drained,
-    Measure.QUARANTINE: action_events.Quarantined,
-    Measure.PAUSE: action_events.GrantsPaused,
-    Measure.RESERVE: action_events.GpusReserved,
-    Measure.EXEMPT: action_events.Exempted,
+EVENTS: Mapping[RestrictionKind, type[events.TextEvent]] = {
+    RestrictionKind.DRAIN: action_events.Drained,
+    RestrictionKind.QUARANTINE: action_events.Quarantined,
+    RestrictionKind.PAUSE: action_events.GrantsPaused,
+    RestrictionKind.RESERVE: action_events.GpusReserved,
+    RestrictionKind.EXEMPT: action_events.Exempted,
 }
 NAMES_SHOWN = 12
 """The most names in a refusal. Arbitrary: what a person reads."""
-CLOSES = frozenset({Measure.DRAIN, Measure.QUARANTINE})
+CLOSES = frozenset({RestrictionKind.DRAIN, RestrictionKind.QUARANTINE})
 
 
 # Presenter
@@ -69,14 +68,28 @@ def title_of(state: Parts, one: Restriction) -> str:
     begins = f" from {show_time(one.begins_at, now)}" if one.begins_at > now else ""
     until = "" if one.until is None else f" until {show_time(one.until, now)}"
     kind, are = gpu_title(one.target, state.catalog), "is" if one.count == 1 else "are"
+    exempt = f"{one.whom} is" if one.target else f"Workspaces of {one.whom} are"
     effect = {
-        Measure.DRAIN: f"Nothing new starts on {one.target}",
-        Measure.QUARANTINE: f"The GPU {one.whom or one.target} is given to nobody new",
-        Measure.PAUSE: f"No {kind} is given" if one.target else "Nothing is given to anybody",
-        Measure.RESERVE: f"{one.count} {kind} {are} reserved for {one.account.called(one.whom)}",
-        Measure.EXEMPT: f"{one.whom if one.target else f'What {one.whom} runs'} is not judged as idle",
+        RestrictionKind.DRAIN: f"No new workspace starts on {one.target}",
+        RestrictionKind.QUARANTINE: f"No new workspace gets the GPU {one.whom or one.target}",
+        RestrictionKind.PAUSE: f"No workspace gets {kind}" if one.target else "No new workspace starts",
+        RestrictionKind.RESERVE: f"{one.count} {kind} {are} reserved for {one.account.called(one.whom)}",
+        RestrictionKind.EXEMPT: f"{exempt} not stopped as idle",
     }
     return f"{effect[one.measure]}{begins}{until}"
+
+
+def target_of(state: Parts, one: Restriction) -> str:
+    """Return the target of a restriction, as people read it."""
+    kind = gpu_title(one.target, state.catalog)
+    targets = {
+        RestrictionKind.DRAIN: one.target,
+        RestrictionKind.QUARANTINE: one.whom or one.target,
+        RestrictionKind.PAUSE: kind if one.target else "All GPUs",
+        RestrictionKind.RESERVE: f"{one.count} {kind} for {one.account.called(one.whom)}",
+        RestrictionKind.EXEMPT: one.whom if one.target else f"All workspaces of {one.whom}",
+    }
+    return targets[one.measure]
 
 
 def present_restriction(state: Parts, one: Restriction) -> models.Restriction:
@@ -98,6 +111,7 @@ def present_restriction(state: Parts, one: Restriction) -> models.Restriction:
         until=one.until,
         lifted=lifted,
         state=_state(one, state.clock.now()),
+        on=target_of(state, one),
     )
 
 
@@ -109,7 +123,7 @@ def _state(one: Restriction, now: float) -> models.RestrictionState:
 
 def lease_title(lease: Lease) -> str:
     """Return the name of a workspace for administrators."""
-    return f"{lease.user}: {lease.key.server or 'default workspace'}"
+    return f"{lease.user} / {lease.key.server or 'default workspace'}"
 
 
 def present_affected(state: Parts, lease: Lease, words: str, ends_at: float | None) -> models.Affected:
@@ -122,12 +136,12 @@ def present_affected(state: Parts, lease: Lease, words: str, ends_at: float | No
 
 def _reserved_words(state: Parts, one: Restriction) -> str:
     """Return in sentences which GPUs a reservation would keep free; "" for every other restriction."""
-    if one.measure is not Measure.RESERVE:
+    if one.measure is not RestrictionKind.RESERVE:
         return ""
-    seen, hold = state.allocator.observed.snapshot(), hold_of(one)
+    seen, hold = state.allocator.observed.snapshot(), reservation_hold(one)
     with_it = replace(seen, rules=replace(seen.rules, holds=(*seen.rules.holds, hold)))
-    slots = [slot for held in held_gpus(with_it) if held.hold == hold for slot in held.slots]
-    theirs, used = members_gpus(hold, seen), {*seen.used, *(slot.gpu for slot in seen.others)}
+    slots = [slot for held in class_hold_gpus(with_it) if held.hold == hold for slot in held.slots]
+    theirs, used = gpus_of_members(hold, seen), {*seen.used, *(slot.gpu for slot in seen.others)}
     counted = sum(slot.gpu in theirs for slot in slots)
     free = sum(slot.gpu not in used for slot in slots)
     whom, kind = one.account.called(one.whom), gpu_title(one.target, state.catalog)
@@ -156,7 +170,7 @@ async def list_restrictions(actor: Actor, *, query: PastQuery) -> models.Restric
 @router.post("/api/v1/admin/restrictions", Permission.ADMINISTER, status=201, other_status=200, audit_field="what")
 async def make_restriction(actor: Actor, *, body: RestrictionInput) -> tuple[RestrictionResult, int]:
     """Drain, quarantine, pause, reserve or exempt, and answer whom it concerns; ``dry_run`` does nothing."""
-    state, measure = actor.state, Measure(body.what)
+    state, measure = actor.state, RestrictionKind(body.what)
     targets, ended = await _targets(actor, measure, body)
     made = [
         Restriction(
@@ -218,20 +232,20 @@ class Target:
     whom: str = ""
 
 
-async def _targets(actor: Actor, measure: Measure, body: RestrictionInput) -> tuple[list[Target], list[Lease]]:
+async def _targets(actor: Actor, measure: RestrictionKind, body: RestrictionInput) -> tuple[list[Target], list[Lease]]:
     """Return the targets, and the workspaces that have ended and need no exemption."""
     for name in body.model_fields_set:
         if name not in {*COMMON_FIELDS, *FIELDS[measure]}:
             known = ", ".join(FIELDS[measure])
             raise RequestRefused(quoted(name), f"a field that {measure.value} does not take", known, "Leave it out.")
     scheduler = actor.state.scheduler
-    if measure is Measure.DRAIN:
+    if measure is RestrictionKind.DRAIN:
         return [Target(_known("node", body.node, sorted({gpu.node for gpu in scheduler.fleet.gpus})))], []
-    if measure is Measure.QUARANTINE:
+    if measure is RestrictionKind.QUARANTINE:
         return [_gpu_target(actor.state, body.gpu)], []
-    if measure is Measure.PAUSE:
+    if measure is RestrictionKind.PAUSE:
         return [Target(_known("kind", body.kind, list(scheduler.kinds)) if body.kind else "")], []
-    if measure is Measure.RESERVE:
+    if measure is RestrictionKind.RESERVE:
         kind = _known("kind", body.kind, list(scheduler.kinds))
         account, whom = await _account(actor, body)
         return [Target(kind, _count(actor.state, kind, body.count), account, whom)], []
@@ -301,7 +315,7 @@ def _require_new(state: Parts, one: Restriction) -> None:
 
 def _affected(state: Parts, one: Restriction) -> list[models.Affected]:
     """Return the workspaces that it concerns now, with the effect on each."""
-    found = ((lease, _effect_words(state, one, lease)) for lease in state.book)
+    found = ((lease, _effect_words(state, one, lease)) for lease in state.registry)
     named = sorted(((x, words) for x, words in found if words), key=lambda pair: (pair[0].user, pair[0].id))
     return [present_affected(state, x, words, x.deadline_at) for x, words in named]
 
@@ -313,7 +327,7 @@ def _effect_words(state: Parts, one: Restriction, lease: Lease) -> str:
             return "It goes on. Its user is told, and offered a move."
         waits = lease.phase is Phase.RESERVED and one.is_in_force(state.clock.now())
         return "It waits again, at its old place." if waits else "It goes on."
-    if one.measure is Measure.PAUSE and lease.phase in WAITING:
+    if one.measure is RestrictionKind.PAUSE and lease.phase in WAITING:
         return "It waits until grants go on." if one.target in {"", lease.request.gpu} else ""
     return "It is not judged as idle meanwhile." if one.spares(lease) and lease.phase in UP else ""
 
@@ -333,21 +347,23 @@ async def _carry_out(actor: Actor, made: Sequence[Restriction]) -> None:
     ]
     await state.restrictions.add(made, entries)
     for one, text in zip(made, words, strict=True):
-        await all_stored([_apply_to(actor, one, lease, text) for lease in state.book])
+        await all_stored([_apply_to(actor, one, lease, text) for lease in state.registry])
     await state.allocator.give()
 
 
 def _apply_to(actor: Actor, one: Restriction, lease: Lease, words: str) -> asyncio.Future[None] | None:
     """Tell the user on closed GPUs, requeue what was granted there, and end the grace of an exempt workspace."""
-    book, now = actor.state.book, actor.now
+    registry, now = actor.state.registry, actor.now
     if one.measure in CLOSES and _is_on(actor.state, one, lease):
         if lease.phase in UP:
-            return book.save(lease, audit=[actor.audit_entry_of(lease, action_events.GpuClosed(words))])
+            return registry.save(lease, audit=[actor.audit_entry_of(lease, action_events.GpuClosed(words))])
         if lease.phase is Phase.RESERVED and one.is_in_force(now):  # nothing of it was created yet
-            return book.save(leases.lapse(lease, now), audit=[actor.audit_entry_of(lease, events.Requeued(words))])
+            return registry.save(
+                transitions.lapse(lease, now), audit=[actor.audit_entry_of(lease, events.Requeued(words))]
+            )
     elif one.spares(lease) and one.is_in_force(now) and lease.phase is Phase.RECLAIMING:
-        kept = leases.end_grace(replace(lease, streak=without_idle_time(lease.streak)), now)
-        return book.save(kept, audit=[actor.audit_entry_of(kept, events.GraceEnded(words))])
+        kept = transitions.end_grace(replace(lease, streak=without_idle_time(lease.streak)), now)
+        return registry.save(kept, audit=[actor.audit_entry_of(kept, events.GraceEnded(words))])
     return None
 
 

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 
 from tornado.web import HTTPError
 
-from gpuspawner.core.action_events import MessageSent, MessageWithdrawn
-from gpuspawner.core.administration import Message, Whom, several
+from gpuspawner.core.action_events import AnnouncementSent, AnnouncementWithdrawn
+from gpuspawner.core.administration import Announcement, AnnouncementAudience, summarize_names
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.units import show_time
-from gpuspawner.service.administration.models import BulkResult
 from gpuspawner.service.announcements import models
 from gpuspawner.service.announcements.models import InboxQuery, MessageInput, MessageUsersInput, PastQuery, ReadInput
 from gpuspawner.service.announcements.presenter import present_inbox, present_message
+from gpuspawner.service.engine.hub import HubUser
 from gpuspawner.service.notifications.sender import Message as Mail
-from gpuspawner.service.observe.hub import HubUser
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.outbox import OutboxRow
 from gpuspawner.service.web.actor import Actor
@@ -46,7 +45,7 @@ async def mark_read(actor: Actor, *, body: ReadInput) -> models.Inbox:
     elif wanted:
         await state.inboxes.mark(person.owner, [one.id for one in wanted])
     for lease_id in dict.fromkeys(one.lease for one in wanted if one.ends):
-        lease = await state.book.find(lease_id)
+        lease = await state.registry.find(lease_id)
         if lease is not None and person.owns(lease):
             await act(state, person, lease, "seen", "their inbox")
     return present_inbox(state, await state.inboxes.of(person.owner, person.name), unread=True)
@@ -73,48 +72,40 @@ async def withdraw_message(actor: Actor, message: str) -> models.Message:
     one = actor.state.announcements.get(message)
     if one is None:
         raise HTTPError(404, reason=f"There is no message with the id {message[:40]}.")
-    user = "" if one.whom is Whom.USERS else one.name
-    entry = actor.audit_entry(MessageWithdrawn(f"to {one.to_words}: {one.text}"), user)
+    user = "" if one.whom is AnnouncementAudience.USERS else one.name
+    entry = actor.audit_entry(AnnouncementWithdrawn(f"to {one.to_words}: {one.text}"), user)
     return present_message(await actor.state.announcements.withdraw(one, actor.person.name, [entry]), actor.now)
 
 
-async def _message_users(actor: Actor, *, body: MessageUsersInput) -> BulkResult:
+async def _message_users(actor: Actor, *, body: MessageUsersInput) -> models.Sent:
     """Send the users of workspaces a message. With ``dry_run`` answer the recipients, and send nothing."""
     users = list(dict.fromkeys(lease.user for lease in await actor.find_leases(body.ids)))
-    whom, name = (Whom.USER, users[0]) if len(users) == 1 else (Whom.USERS, several(users))
-    sent = await _send(actor, whom, name, users, body)
-    people = f"{sent.reaches} {'person' if sent.reaches == 1 else 'people'}: {sent.to_words}"
-    mail = "by mail, too" if sent.mailed else "not by mail: none is set up"
-    words = f"It reaches {people}, until {sent.until_words}; {mail}."
-    return BulkResult(
-        action="message",
-        dry_run=body.dry_run,
-        now=actor.now,
-        reason="",
-        words=f"{words} Nothing was sent yet." if body.dry_run else words,
-        affected=[],
-        refused=[],
+    whom, name = (
+        (AnnouncementAudience.USER, users[0])
+        if len(users) == 1
+        else (AnnouncementAudience.USERS, summarize_names(users))
     )
+    return await _send(actor, whom, name, users, body)
 
 
 message_users = Endpoint("post", "", _message_users, Permission.SEND_MESSAGES, audit="message")
-"""The act of a dialog of the console. It has no path of the API."""
+"""The act of a dialog. It has no path of the API."""
 
 
 async def _send(
-    actor: Actor, whom: Whom, name: str, users: Sequence[str], body: MessageInput | MessageUsersInput
+    actor: Actor, whom: AnnouncementAudience, name: str, users: Sequence[str], body: MessageInput | MessageUsersInput
 ) -> models.Sent:
     """Send an announcement. With ``dry_run`` only return it. Mail is sent after the answer."""
     state, now = actor.state, actor.now
     reached = await _find_recipients(state, whom, users)
-    recipients = frozenset() if whom is Whom.ALL else frozenset(one.created for one in reached)
+    recipients = frozenset() if whom is AnnouncementAudience.ALL else frozenset(one.created for one in reached)
     new_id = "" if body.dry_run else uuid.uuid4().hex
-    one = Message(new_id, whom, name, recipients, body.text, actor.person.name, now, body.until)
+    one = Announcement(new_id, whom, name, recipients, body.text, actor.person.name, now, body.until)
     mailed = len(reached) if state.settings.notify_users else 0
     sent = models.Sent(**vars(present_message(one, now)), reaches=len(reached), mailed=mailed, dry_run=body.dry_run)
     if not body.dry_run:
-        event = MessageSent(f"to {one.to_words} until {show_time(one.until, now)}: {one.text}")
-        named = [user.name for user in reached] if whom is Whom.USERS else [name]
+        event = AnnouncementSent(f"to {one.to_words} until {show_time(one.until, now)}: {one.text}")
+        named = [user.name for user in reached] if whom is AnnouncementAudience.USERS else [name]
         actor.store_answer(sent)
         audit = [actor.audit_entry(event, user) for user in named]
         await state.announcements.add(one, audit, _mails(state, one, reached))
@@ -122,22 +113,22 @@ async def _send(
     return sent
 
 
-async def _find_recipients(state: Parts, whom: Whom, names: Sequence[str]) -> list[HubUser]:
+async def _find_recipients(state: Parts, whom: AnnouncementAudience, names: Sequence[str]) -> list[HubUser]:
     """Return the recipients of an announcement. Raises RequestRefused if the hub has no such user."""
     users = await state.hub.all_users()
-    if whom in {Whom.USER, Whom.USERS}:
+    if whom in {AnnouncementAudience.USER, AnnouncementAudience.USERS}:
         users = [one for one in users if one.name in names]
-    elif whom is Whom.GROUP:
+    elif whom is AnnouncementAudience.GROUP:
         users = [one for one in users if names[0] in one.groups]
     if not users:
-        limit = "groups of the hub with somebody in them" if whom is Whom.GROUP else "users of the hub"
+        limit = "groups of the hub with somebody in them" if whom is AnnouncementAudience.GROUP else "users of the hub"
         raise RequestRefused("to", quoted(f"{whom.value}:{', '.join(names)}"), limit, "Name one as the hub does.")
     return users
 
 
-def _mails(state: Parts, one: Message, reached: Sequence[HubUser]) -> list[OutboxRow]:
+def _mails(state: Parts, one: Announcement, reached: Sequence[HubUser]) -> list[OutboxRow]:
     """Return the mails of an announcement, one for each recipient."""
     until = show_time(one.until, one.made_at)
     text = f"{one.text}\n\n{one.by}, for everybody concerned until {until}.\n\n{state.public_url}/inbox\n"
-    mails = [Mail("", user.name, "message", f"Message from {one.by}", text) for user in reached]
+    mails = [Mail("", user.name, "message", f"Announcement from {one.by}", text) for user in reached]
     return [row for mail in mails for row in state.notifier.rows_of(mail)]

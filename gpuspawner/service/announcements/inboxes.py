@@ -6,17 +6,25 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from gpuspawner.core.administration import KEPT_SECONDS, Marks, Message, Notice, Step, in_order, notices_of
+from gpuspawner.core.administration import (
+    NOTICE_KEPT_SECONDS,
+    Announcement,
+    LeaseStep,
+    Notice,
+    ReadMarks,
+    merge_notices,
+    notices_of,
+)
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import NOBODY, Owner
-from gpuspawner.core.quotas.ledger import grant_text
+from gpuspawner.core.quotas.ledger import show_grant
 from gpuspawner.core.rules import QuotaGrant
 from gpuspawner.core.units import show_time
 from gpuspawner.service.announcements.announcements import Announcements
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.book import Book
-from gpuspawner.service.observe.members import Members
-from gpuspawner.service.rules.accounts import Accounting
+from gpuspawner.service.engine.hub import GroupMembers
+from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.rules.accounting import Accounting
 from gpuspawner.service.store import Store
 
 MOST_KEPT = 2000
@@ -28,7 +36,7 @@ class Inbox:
     """The notices of one person, the newest first, and the unread announcements that pages show now."""
 
     notices: tuple[Notice, ...] = ()
-    messages: tuple[Message, ...] = ()
+    messages: tuple[Announcement, ...] = ()
 
     @property
     def unread(self) -> int:
@@ -42,18 +50,18 @@ class Inboxes:
     def __init__(
         self,
         store: Store,
-        book: Book,
+        registry: LeaseRegistry,
         announcements: Announcements,
         accounting: Accounting,
-        members: Members,
+        members: GroupMembers,
         clock: Clock,
     ) -> None:
         """Start without any inbox."""
-        self._store, self._book, self._accounting, self._clock = store, book, accounting, clock
+        self._store, self._registry, self._accounting, self._clock = store, registry, accounting, clock
         self._announcements = announcements
         self._members = members
         self._marked: Counter[Owner] = Counter()
-        self._read: dict[Owner, tuple[tuple[int, int], list[Step], Marks]] = {}
+        self._read: dict[Owner, tuple[tuple[int, int], list[LeaseStep], ReadMarks]] = {}
 
     async def of(self, owner: Owner, user: str = "") -> Inbox:
         """Return a person's; that of nobody is empty. ``user`` is their name, for what is granted to their teams."""
@@ -62,15 +70,15 @@ class Inboxes:
         now = self._clock.now()
         steps, marks = await self._stored(owner, now)
         messages = self._announcements.told_to(owner.user_created)
-        grants = [one for one in self._accounting.all_grants() if one.made_at >= now - KEPT_SECONDS]
+        grants = [one for one in self._accounting.all_grants() if one.made_at >= now - NOTICE_KEPT_SECONDS]
         groups = await self._groups(owner, user) if any(_is_of_team(one) for one in grants) else frozenset()
         granted = [x for one in grants if _concerns(one, owner, groups) for x in self._of_grant(one, marks)]
-        notices = in_order(notices_of(steps, marks), [one.notice(marks) for one in messages], granted)
-        notices = tuple(one for one in notices if one.at >= now - KEPT_SECONDS)
+        notices = merge_notices(notices_of(steps, marks), [one.notice(marks) for one in messages], granted)
+        notices = tuple(one for one in notices if one.at >= now - NOTICE_KEPT_SECONDS)
         shown = [one for one in messages if one.is_shown(now) and one.notice(marks).unread]
         return Inbox(notices, tuple(shown))
 
-    async def messages_of(self, owner: Owner) -> tuple[Message, ...]:
+    async def messages_of(self, owner: Owner) -> tuple[Announcement, ...]:
         """Return the unread announcements that a person sees now. Without announcements the store is not read."""
         shown = self._announcements.shown_to(owner.user_created)
         if owner == NOBODY or not shown:
@@ -88,8 +96,8 @@ class Inboxes:
         await self._store.write(self._store.inbox.mark_all, owner, self._clock.now())
         self._marked[owner] += 1
 
-    async def _stored(self, owner: Owner, now: float) -> tuple[list[Step], Marks]:
-        version = (self._book.saves[owner], self._marked[owner])
+    async def _stored(self, owner: Owner, now: float) -> tuple[list[LeaseStep], ReadMarks]:
+        version = (self._registry.saves[owner], self._marked[owner])
         known = self._read.get(owner)
         if known is None or known[0] != version:
             known = (version, *await self._store.read(self._store.inbox.notices, owner, now))
@@ -105,8 +113,8 @@ class Inboxes:
         except Unavailable:
             return frozenset()
 
-    def _of_grant(self, grant: QuotaGrant, marks: Marks) -> Iterator[Notice]:
-        amount, team, has_user = grant_text(grant), grant.account.team, bool(grant.account.user_created)
+    def _of_grant(self, grant: QuotaGrant, marks: ReadMarks) -> Iterator[Notice]:
+        amount, team, has_user = show_grant(grant), grant.account.team, bool(grant.account.user_created)
         made, gone = f"g{grant.id}", f"t{grant.id}"
         whose = "You were" if has_user else f"Your team {team} was" if team else "Everybody was"
         yield Notice(

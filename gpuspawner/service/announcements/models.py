@@ -6,13 +6,17 @@ from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from gpuspawner.core.administration import Whom, parse_text, parse_to
-from gpuspawner.service.administration.models import WorkspaceIds
+from gpuspawner.core.administration import (
+    AnnouncementAudience,
+    parse_announcement,
+    parse_audience,
+)
+from gpuspawner.service.administration.models import Affected, WorkspaceIds
 from gpuspawner.service.api.rest.models import Answer, Body, Query
 from gpuspawner.service.web.inputs import ParsedText, Until, refused
 
 MAX_IDS = 500
-Text = Annotated[str, ParsedText(parse_text)]
+Text = Annotated[str, ParsedText(parse_announcement)]
 """Plain text of at most 500 characters."""
 
 
@@ -81,7 +85,7 @@ class PastQuery(Query):
 class MessageInput(Body):
     """An announcement: its recipients, its text, and the end of the time in which pages show it."""
 
-    to: Annotated[tuple[Whom, str], ParsedText(parse_to)]
+    to: Annotated[tuple[AnnouncementAudience, str], ParsedText(parse_audience)]
     """``all``, ``user:NAME`` or ``group:NAME``."""
     text: Text
     until: Until
@@ -122,6 +126,20 @@ class Sent(Message):
     reaches: int
     mailed: int
     dry_run: bool
+
+    @property
+    def words(self) -> str:
+        """The preview in sentences."""
+        people = "1 person" if self.reaches == 1 else f"{self.reaches} people"
+        mail = "Each gets it by email, too." if self.mailed else "No email is sent, because none is set up."
+        return f"{people} will read it until {self.until_words}: {self.to_words}. {mail}"
+
+    @property
+    def affected(self) -> list[Affected]:
+        """The workspaces that it changes: none."""
+        return []
+
+    refused = affected
 
 
 class MessageList(Answer):

@@ -1,22 +1,19 @@
-"""The pages Inbox, and for administrators Messages."""
+"""The page Inbox, and the form that ends an announcement."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
-from tornado.web import HTTPError
-
-from gpuspawner.core.administration import LONGEST_CHARACTERS
-from gpuspawner.core.errors import Conflict, RequestRefused
-from gpuspawner.service.announcements.api import mark_read, send_message, withdraw_message
-from gpuspawner.service.announcements.models import Sent
-from gpuspawner.service.announcements.presenter import present_inbox, present_message
+from gpuspawner.core.errors import Conflict
+from gpuspawner.service.announcements.api import mark_read, withdraw_message
+from gpuspawner.service.announcements.presenter import present_inbox
 from gpuspawner.service.web.actor import Actor
+from gpuspawner.service.web.admin_page import AdminPage
 from gpuspawner.service.web.base import PageHandler
 
-ORIGIN = "the page Messages"
+ORIGIN = "the Inbox"
 OURS = re.compile(r"[\w/.-]*")
 """A page of ours, below the prefix."""
 
@@ -49,79 +46,27 @@ class ReadPage(PageHandler):
         self.redirect(f"{self.parts.prefix.rstrip('/')}/{page}", status=303)
 
 
-class MessagesPage(PageHandler):
-    """GET: the announcements. POST: send one, after a look at how many people it reaches."""
+class WithdrawPage(AdminPage):
+    """POST: end an announcement."""
 
-    async def prepare(self) -> None:
-        """Authenticate the reader. Raises 403 unless they are an administrator."""
-        await super().prepare()
-        if self.person is not None and not self.person.admin:
-            raise HTTPError(403, reason="Only administrators (scope custom:gpu:admin) send messages.")
+    tab = "restrictions"
 
-    async def get(self) -> None:
-        """Answer the page."""
-        self.show()
-
-    async def post(self) -> None:
-        """With ``step`` look, show the recipients and ask. With send, send it."""
-        typed = {name: self.get_body_argument(name, "") for name in ("whom", "name", "text", "until")}
-        to = typed["whom"] if typed["whom"] == "all" else f"{typed['whom']}:{typed['name']}"
-        look = self.get_body_argument("step", "") != "send"
-        body = {"to": to, "text": typed["text"], "until": typed["until"], "dry_run": look}
-        try:
-            sent, _ = await send_message.act(Actor(self.parts, self.viewer(), ORIGIN), values=body)
-        except RequestRefused as error:
-            field = "name" if error.field == "to" else error.field
-            self.show(error.status, typed=typed, errors={field: str(error)})
-            return
-        if look:
-            self.show(typed=typed, asked=sent)
-        else:
-            self.redirect(f"{self.parts.prefix.rstrip('/')}/messages", status=303)
-
-    def show(
-        self,
-        status: int = 200,
-        *,
-        typed: Mapping[str, str] | None = None,
-        errors: Mapping[str, str] | None = None,
-        asked: Sent | None = None,
-        problem: str = "",
-    ) -> None:
-        """Answer the page. ``asked`` is the announcement that one more click sends."""
-        now = self.parts.clock.now()
-        self.render_page(
-            "messages.html",
-            status,
-            sent=[present_message(one, now) for one in self.parts.announcements.all()],
-            typed=typed or {"whom": "all", "name": "", "text": "", "until": ""},
-            errors=errors or {},
-            asked=asked,
-            problem=problem,
-            longest=LONGEST_CHARACTERS,
-        )
-
-
-class WithdrawPage(MessagesPage):
-    """POST: take a message from the pages."""
-
-    async def post(self, name: str = "") -> None:
-        """Withdraw it and return."""
-        try:
-            await withdraw_message.act(Actor(self.parts, self.viewer(), ORIGIN), name)
-        except Conflict as error:
-            self.show(409, problem=str(error))
-        else:
-            self.redirect(f"{self.parts.prefix.rstrip('/')}/messages", status=303)
-
-    async def get(self, _name: str = "") -> None:
+    async def get(self, _name: str) -> None:
         """Go to the page. A form was sent to this address."""
-        self.redirect(f"{self.parts.prefix.rstrip('/')}/messages")
+        self._go()
+
+    async def post(self, name: str) -> None:
+        """End it and go back. An announcement that has ended already stays as it is."""
+        with suppress(Conflict):
+            await withdraw_message.act(Actor(self.parts, self.viewer(), "the console"), name)
+        self._go()
+
+    def _go(self) -> None:
+        self.redirect(f"{self.parts.prefix.rstrip('/')}/console/restrictions", status=303)
 
 
 ROUTES: list[Any] = [
     (r"/inbox", InboxPage),
     (r"/inbox/read", ReadPage),
-    (r"/messages", MessagesPage),
-    (r"/messages/([^/]+)/withdraw", WithdrawPage),
+    (r"/console/announcements/([^/]+)/withdraw", WithdrawPage),
 ]

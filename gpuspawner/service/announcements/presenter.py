@@ -13,7 +13,7 @@ MAX_LISTED = 200
 """The most notices of a list. Arbitrary: more than anybody reads."""
 
 
-def present_message(one: administration.Message, now: float) -> models.Message:
+def present_message(one: administration.Announcement, now: float) -> models.Message:
     """Return an announcement as administrators see it."""
     return models.Message(
         id=one.id,
@@ -30,7 +30,7 @@ def present_message(one: administration.Message, now: float) -> models.Message:
     )
 
 
-def present_shown(one: administration.Message, now: float) -> models.Shown:
+def present_shown(one: administration.Announcement, now: float) -> models.Shown:
     """Return an announcement as its readers see it. Its ``id`` is that of its notice."""
     return models.Shown(
         id=f"m{one.id}",

@@ -15,22 +15,22 @@ from tornado.web import HTTPError, RequestHandler
 
 from gpuspawner.catalog import AllRefused, Catalog, teams_of, visible, what_is_wrong
 from gpuspawner.core.authentication import (
-    DIGEST,
-    NONCE,
-    PROOF,
+    DIGEST_HEADER,
+    NONCE_HEADER,
+    PROOF_HEADER,
     SCHEME,
-    TIME,
-    Asked,
-    is_same,
+    TIME_HEADER,
+    RequestTarget,
+    proofs_match,
     prove_answer,
     prove_request,
-    ticket_holder,
+    read_ticket,
 )
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Superseded, Unavailable, quoted
 from gpuspawner.core.leases.lease import NOBODY, Lease, Owner
-from gpuspawner.core.queue.class_holds import Asker
+from gpuspawner.core.queue.class_holds import HoldUser
+from gpuspawner.service.engine.allocator import WORKSPACE_TOKEN_PREFIX, hash_token
 from gpuspawner.service.hub_sign_in import HubOAuth, HubOAuthenticated
-from gpuspawner.service.leases.allocator import WORKSPACE_TOKEN_PREFIX, hash_token
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.sign_in.tokens import TOKEN_PREFIX, holder_of_token
 
@@ -55,9 +55,9 @@ def authorization(headers: HTTPHeaders) -> tuple[str, str]:
 def is_spawner(secret: bytes, headers: HTTPHeaders) -> bool:
     """Whether a request's headers prove that it comes from the hub's spawner."""
     scheme, proof = authorization(headers)
-    nonce = headers.get(NONCE, "")
-    due = prove_request(secret, nonce, headers.get(TIME, ""), headers.get(DIGEST, ""))
-    return scheme == SCHEME and bool(nonce) and is_same(proof, due)
+    nonce = headers.get(NONCE_HEADER, "")
+    due = prove_request(secret, nonce, headers.get(TIME_HEADER, ""), headers.get(DIGEST_HEADER, ""))
+    return scheme == SCHEME and bool(nonce) and proofs_match(proof, due)
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         """Return who asks: by a page's ticket, a workspace's token, a hub token, or the service's cookie."""
         scheme, credential = self._authorization()
         if scheme == "ticket":
-            holder = ticket_holder(self.parts.secret, credential, self.parts.clock.wall())
+            holder = read_ticket(self.parts.secret, credential, self.parts.clock.wall())
             if holder is None or (holder.form and not self.serves_forms):
                 return None
             if self._acts() and not await self.parts.known.has(holder.user, holder.created):
@@ -129,7 +129,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
             return Person(holder.user, self._owner(holder.created))
         if scheme in {"token", "bearer"} and credential.startswith(WORKSPACE_TOKEN_PREFIX):
             hashed = hash_token(credential)
-            found = (x for x in self.parts.book if x.token_hash and hmac.compare_digest(x.token_hash, hashed))
+            found = (x for x in self.parts.registry if x.token_hash and hmac.compare_digest(x.token_hash, hashed))
             lease = next(found, None)
             return Person(lease.user, lease.key.owner, lease=lease.id) if lease is not None else None
         if scheme in {"token", "bearer"} and credential.startswith(TOKEN_PREFIX):
@@ -215,10 +215,10 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         except Unavailable:
             return frozenset()
 
-    async def asker(self) -> Asker:
+    async def asker(self) -> HoldUser:
         """Return who asks, as far as GPUs are held for some."""
         groups = await self.groups_shown()
-        return Asker(self.must().owner.user_created, groups, teams_of(self.parts.catalog.rules, groups))
+        return HoldUser(self.must().owner.user_created, groups, teams_of(self.parts.catalog.rules, groups))
 
     async def offered(self) -> Catalog:
         """Return what of the catalog is shown to who asks: to administrators all of it."""
@@ -228,7 +228,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
     async def own(self, lease_id: str) -> Lease:
         """Return the lease that this person may see and act on. To others it does not exist."""
         person = self.must()
-        lease = await self.parts.book.find(lease_id)
+        lease = await self.parts.registry.find(lease_id)
         may = lease is not None and (person.admin or person.owns(lease))
         if lease is None or not may or person.lease not in {None, lease_id}:
             raise HTTPError(404, reason=f"You have no workspace with the id {lease_id[:40]}.")
@@ -283,10 +283,10 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         self.set_status(status)
         self.set_header("Content-Type", "application/json")
         self.set_header("Gpuspawner-Timezone", self.parts.catalog.rules.timezone)
-        nonce = self.request.headers.get(NONCE, "")
+        nonce = self.request.headers.get(NONCE_HEADER, "")
         if nonce:
-            asked = Asked(str(self.request.method), str(self.request.uri))
-            self.set_header(PROOF, prove_answer(self.parts.secret, nonce, asked, status, text.encode()))
+            asked = RequestTarget(str(self.request.method), str(self.request.uri))
+            self.set_header(PROOF_HEADER, prove_answer(self.parts.secret, nonce, asked, status, text.encode()))
         self.finish(text)
 
     def error_of(self, error: BaseException | None) -> tuple[int, dict[str, Any]]:
@@ -327,7 +327,7 @@ def _all_of(error: RequestRefused) -> dict[str, Any]:
     """Return what is told of all that is wrong with options, beside the first."""
     if not isinstance(error, AllRefused):
         return {}
-    fields = [{"field": one.field, "words": one.beside} for one in error.refused]
+    fields = [{"field": one.field, "words": one.details} for one in error.refused]
     return {"sentence": what_is_wrong(error.refused), "fields": fields, "understood": error.understood}
 
 

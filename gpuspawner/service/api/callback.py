@@ -37,7 +37,7 @@ class Changed(RequestHandler):
         if why:
             self.refuse(401, "unauthorized", why)
             return
-        scheduler.hear()
+        scheduler.receive_callback()
         self.set_status(204)
 
     def refuse(self, status: int, code: str, words: str) -> None:

@@ -32,7 +32,7 @@ def version_of(parts: Parts, person: Person) -> tuple[str, str]:
 
     Administrators see everybody's workspaces, so that for them all of it is shared.
     """
-    saves, shared = parts.book.saves, str(parts.queue.version)
+    saves, shared = parts.registry.saves, str(parts.queue.version)
     if person.admin:
         shared = f"{shared}-{saves.total()}"
     return f"{parts.store.epoch}-{saves[person.owner]}", shared

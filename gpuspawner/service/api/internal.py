@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tornado.web import HTTPError
 
-from gpuspawner.core.authentication import DIGEST, digest
+from gpuspawner.core.authentication import DIGEST_HEADER, digest
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.placement import also_given
+from gpuspawner.core.gpus.placement import interchangeable_kinds
 from gpuspawner.core.leases.lease import WAITING, Key, Lease
-from gpuspawner.core.leases.release import OUTCOMES
+from gpuspawner.core.leases.reports import OUTCOMES
 from gpuspawner.service.api.base import ApiHandler, is_spawner
-from gpuspawner.service.leases.adoption import lease_variables
-from gpuspawner.service.leases.allocator import Ask
+from gpuspawner.service.engine.allocator import StartRequest
+from gpuspawner.service.engine.lease_documents import lease_variables
 from gpuspawner.service.workspaces.notice_file import notice_variables
 from gpuspawner.service.workspaces.presenter import lease_view
 
@@ -71,7 +71,7 @@ class SpawnerHandler(ApiHandler):
         """Check the proof of the request, which its headers bring, and that it is for this request."""
         request = self.request
         asked = digest(str(request.method), str(request.uri), request.body)
-        if not is_spawner(self.parts.secret, request.headers) or request.headers[DIGEST] != asked:
+        if not is_spawner(self.parts.secret, request.headers) or request.headers[DIGEST_HEADER] != asked:
             raise HTTPError(403, reason="Only the hub's spawner may ask this.")
         if why := self.parts.signed_requests.refuse(request.headers, self.parts.clock.wall()):
             raise HTTPError(403, reason=why)
@@ -117,7 +117,7 @@ class Acquire(SpawnerHandler):
         groups = await self.parts.members.now(body.user, body.key().owner)
         asking = self.parts.allocator.asking
         request = await asking.request_of(body.key(), body.user, body.options, groups, start_id=body.start_id)
-        ask = Ask(body.key(), body.user, request, body.options, body.start_id, body.boot_id, body.by)
+        ask = StartRequest(body.key(), body.user, request, body.options, body.start_id, body.boot_id, body.by)
         self.answer(self.view(await self.parts.allocator.acquire(ask)))
 
 
@@ -135,7 +135,7 @@ class Wait(SpawnerHandler):
             if str(self.parts.queue.place(lease).number or "") != known:
                 break
             left_seconds = until - self.parts.clock.now()
-            await self.parts.book.wait_for_change(min(left_seconds, self.parts.queue.due_seconds(lease)))
+            await self.parts.registry.wait_for_change(min(left_seconds, self.parts.queue.due_seconds(lease)))
             lease = await allocator.current(lease_id, attempt)
         self.answer(self.view(lease))
 
@@ -158,7 +158,7 @@ class Acknowledge(SpawnerHandler):
         await allocator.asking.must_be_allowed(await allocator.current(lease_id, attempt), groups)
         lease, token = await allocator.acknowledge(lease_id, attempt)
         catalog = self.parts.catalog
-        instead = also_given(lease, catalog.gpus, catalog.rules.quotas)
+        instead = interchangeable_kinds(lease, catalog.gpus, catalog.rules.quotas)
         patch = self.parts.scheduler.patch(lease, self.parts.restrictions.drained(), instead)
         variables = {
             **patch.get("environment", {}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from gpuspawner.core.authentication import NONCE, TIME, WINDOW_SECONDS
+from gpuspawner.core.authentication import NONCE_HEADER, TIME_HEADER, WINDOW_SECONDS
 from gpuspawner.core.units import show_duration
 
 log = logging.getLogger("gpuspawner.api")
@@ -30,7 +30,7 @@ class SignedRequests:
     def refuse(self, headers: Mapping[str, str], now: float) -> str:
         """Return why a request with a right proof is not served, "" where it is. Its nonce is used up then."""
         try:
-            signed_at = int(headers.get(TIME, ""))
+            signed_at = int(headers.get(TIME_HEADER, ""))
         except ValueError:
             return "The request does not say when it was signed. Is the hub's version of gpuspawner the same?"
         if abs(now - signed_at) > WINDOW_SECONDS + 1:  # the header has whole seconds
@@ -40,10 +40,10 @@ class SignedRequests:
                 log.error("a call of the hub is refused: %s", why)
             return why
         self._forget(now)
-        if headers[NONCE] in self._expires_at:
+        if headers[NONCE_HEADER] in self._expires_at:
             log.warning("a signed call of the hub came a second time, and is refused")
             return REPLAYED
-        self._expires_at[headers[NONCE]] = signed_at + WINDOW_SECONDS + 1
+        self._expires_at[headers[NONCE_HEADER]] = signed_at + WINDOW_SECONDS + 1
         return ""
 
     def _forget(self, now: float) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from gpuspawner.core import action_events
-from gpuspawner.core.action_events import ReadyPaused
+from gpuspawner.core.action_events import ScheduleSuspended
 from gpuspawner.core.leases import events
-from gpuspawner.core.leases.endings import ENDINGS, HUB, Reason
-from gpuspawner.core.leases.events import Told
+from gpuspawner.core.leases.events import Audience
+from gpuspawner.core.leases.exits import EXIT_KINDS, HUB, ExitReason
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.notifications.sender import Message
 from gpuspawner.service.parts import Parts
@@ -28,11 +28,11 @@ def message_of(parts: Parts, lease: Lease, line: AuditLine) -> Message | None:
     A step is stored once, and a warning is a step once for each deadline and threshold: so is its message.
     """
     event = line.event
-    told = None if event.told is Told.NOBODY else _TEXTS[type(event)](parts, lease, line)
+    told = None if event.told is Audience.NOBODY else _TEXTS[type(event)](parts, lease, line)
     if told is None:
         return None
     page = f"{parts.public_url}/workspaces/{lease.id}"
-    to_admins = event.told is Told.ADMINISTRATORS
+    to_admins = event.told is Audience.ADMINISTRATORS
     return Message(lease.id, lease.user, told.kind, told.title, f"{told.text}\n\n{page}\n", to_admins=to_admins)
 
 
@@ -98,15 +98,15 @@ def _claim_gone(_parts: Parts, _lease: Lease, line: AuditLine) -> _Told | None:
     return _Told("claim gone", "Your workspace goes on", f"{line.event.why} It goes on as before.")
 
 
-_BY_PEOPLE = frozenset({Reason.STOPPED, Reason.MOVED, Reason.CANCELLED})
+_BY_PEOPLE = frozenset({ExitReason.STOPPED, ExitReason.MOVED, ExitReason.CANCELLED})
 
 
 def _end(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
     if lease.reason is None:
         return None
     by_another = lease.reason in _BY_PEOPLE and lease.ended_by not in {lease.user, HUB}
-    unseen = lease.reason is Reason.FAILED and (lease.unattended or lease.unwatched)
-    if not ENDINGS[lease.reason].by_others and not by_another and not unseen:
+    unseen = lease.reason is ExitReason.FAILED and (lease.unattended or lease.unwatched)
+    if not EXIT_KINDS[lease.reason].by_others and not by_another and not unseen:
         return None
     then = f" {return_words(parts, lease)}." if parts.allocator.returns(lease) else ""
     why = lease_view(parts, lease)["end"]["why"]
@@ -168,6 +168,6 @@ _TEXTS: Mapping[type[events.Event], Callable[[Parts, Lease, AuditLine], _Told | 
     events.CannotStart: _cannot_start,
     events.Disputed: _disputed,
     events.Answered: _answered,
-    ReadyPaused: _ready_paused,
+    ScheduleSuspended: _ready_paused,
 }
 """Of every event that somebody may be told."""

@@ -22,7 +22,7 @@ from urllib.parse import quote
 from gpuspawner.core.errors import Unavailable, quoted
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.ending import cancelled
-from gpuspawner.service.observe.hub import Hub
+from gpuspawner.service.engine.hub import HubClient
 from gpuspawner.service.settings import Settings, SettingsError
 from gpuspawner.service.store import Store
 from gpuspawner.service.store.outbox import OutboxRow
@@ -117,7 +117,7 @@ class Notifier:
     A message is sent again only if the service is killed between the sending and the storing of that.
     """
 
-    def __init__(self, hub: Hub, settings: Settings, store: Store, clock: Clock) -> None:
+    def __init__(self, hub: HubClient, settings: Settings, store: Store, clock: Clock) -> None:
         """Send nothing where no target is set. ``hub`` knows mail addresses."""
         self._hub, self._settings, self._store, self._clock = hub, settings, store, clock
         self._addressed: dict[str, bool] = {}

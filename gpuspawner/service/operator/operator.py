@@ -15,8 +15,8 @@ from gpuspawner.core.leases.lease import UP, Key, Lease
 from gpuspawner.core.resources.deciding import Do, Step, decide, has_seconds, wanted_seconds
 from gpuspawner.core.resources.resource import ENDED, LIFETIME, REFUSED, SCHEDULED, WAITS, Resource
 from gpuspawner.core.units import show_duration
-from gpuspawner.service.leases.allocator import Ask
-from gpuspawner.service.observe.work_queue import WorkQueue
+from gpuspawner.service.engine.allocator import StartRequest
+from gpuspawner.service.engine.executor import KeyedExecutor
 from gpuspawner.service.operator import telling, wishing
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.server_names import read_server
@@ -44,7 +44,7 @@ class Operator:
     def __init__(self, parts: Parts, resources: Resources) -> None:
         """Act on ``resources``. Nothing is looked at yet."""
         self._parts, self._resources = parts, resources
-        self._acts = WorkQueue(AT_ONCE, parts.clock.now)
+        self._acts = KeyedExecutor(AT_ONCE, parts.clock.now)
         self._refuses, self._looked_at = "", float("-inf")
         self._said = ""
         self._failing_since: float | None = None
@@ -96,7 +96,7 @@ class Operator:
         await self._look_for_policy()
         self._say(self._refuses)
         going = any(one.deleting for one in resources) and await self._resources.going()
-        decided = decide(resources, self._parts.book, accepts=self._refuses, going=going)
+        decided = decide(resources, self._parts.registry, accepts=self._refuses, going=going)
         for step in decided.steps:
             if self._has_work(step):
                 self._acts.offer(("request", step.resource.uid), partial(self._take, step))
@@ -155,11 +155,11 @@ class Operator:
             await self._resources.tell(resource, await wishing.kept(self._parts, resource, WHERE))
         elif step.do in {Do.RELEASE, Do.FORGET, Do.DELETE}:
             await self._let_go(step.do, resource)
-        elif step.lease is not None and (lease := self._parts.book.get(step.lease.id)) is not None:
+        elif step.lease is not None and (lease := self._parts.registry.get(step.lease.id)) is not None:
             await self._act(step.do, resource, lease)
 
     async def _tell_end(self, resource: Resource, now: float) -> None:
-        found = await self._parts.book.find(resource.told_lease)
+        found = await self._parts.registry.find(resource.told_lease)
         if found is None:
             told = telling.forgotten(resource, now)
         elif found.live:
@@ -177,22 +177,24 @@ class Operator:
 
     async def _act(self, do: Do, resource: Resource, lease: Lease) -> None:
         """Take a step about a workspace that lives, once that is stored: as it is after each ``await``."""
-        book = self._parts.book
-        await book.stored(lease.id)
+        registry = self._parts.registry
+        await registry.stored(lease.id)
         if do is Do.EXTEND:
-            await self._extend(resource, book.get(lease.id) or lease)
+            await self._extend(resource, registry.get(lease.id) or lease)
         elif do is not Do.STOP:
-            await self._resources.tell(resource, telling.status_of(self._parts, resource, book.get(lease.id) or lease))
+            await self._resources.tell(
+                resource, telling.status_of(self._parts, resource, registry.get(lease.id) or lease)
+            )
         elif await self._resources.going():  # as it is now: nothing stops for it
             await self._resources.release(resource)
-        elif (newest := book.get(lease.id)) is not None:
+        elif (newest := registry.get(lease.id)) is not None:
             await stop(self._parts, newest.user, newest, WHERE)
 
     async def _start(self, resource: Resource) -> None:
         """Ask for its workspace, as a program does by the API. What cannot be is told, and not tried again."""
         parts, (user, server) = self._parts, resource.place
         await self._must_accept()
-        ended = await parts.book.find(resource.own_lease)
+        ended = await parts.registry.find(resource.own_lease)
         if ended is not None:  # it was asked for, and nothing of that was told
             await self._resources.tell(resource, telling.status_of(parts, resource, ended))
             return
@@ -213,10 +215,10 @@ class Operator:
         parts, user, options = self._parts, resource.place[0], resource.options
         groups = await parts.members.now(user, key.owner)
         request = await parts.allocator.asking.request_of(key, user, options, groups)
-        if parts.book.of_key(key) is not None:
+        if parts.registry.of_key(key) is not None:
             raise Conflict(f"{user} has a workspace of this name already.")
         name, start = resource.own_lease, uuid.uuid4().hex
-        ask = Ask(key, user, request, options, start, "", unattended=True, where=WHERE, lease_id=name)
+        ask = StartRequest(key, user, request, options, start, "", unattended=True, where=WHERE, lease_id=name)
         return await parts.allocator.acquire(ask)
 
     async def _extend(self, resource: Resource, lease: Lease) -> None:
@@ -228,7 +230,7 @@ class Operator:
             why = f"A lifetime can only be raised while its workspace runs, and it has {show_duration(has)} already."
         try:
             for _ in range(0 if why else MOST_EXTENSIONS):
-                newest = self._parts.book.get(lease.id)  # what was saved may have changed: it would be undone
+                newest = self._parts.registry.get(lease.id)  # what was saved may have changed: it would be undone
                 if newest is None or wanted is None or has_seconds(newest) >= wanted or newest.phase not in UP:
                     break
                 lease = await self._parts.lifecycle.extend(newest, newest.user, WHERE)
@@ -239,7 +241,7 @@ class Operator:
         new = telling.condition(resource, LIFETIME, now, so=not why, reason=done, message=said)
         others = [one for one in resource.status.get("conditions") or () if one.get("type") != LIFETIME]
         told = replace(resource, status={**resource.status, "conditions": [*others, new]})
-        newest = self._parts.book.get(lease.id) or lease
+        newest = self._parts.registry.get(lease.id) or lease
         await self._resources.tell(resource, telling.status_of(self._parts, told, newest))
 
     async def _why_no_lifetime(self, resource: Resource, lease: Lease) -> str:
@@ -255,9 +257,9 @@ class Operator:
 
     async def _make(self, lease: Lease) -> None:
         """Give a workspace that was asked for elsewhere its request."""
-        if self._parts.book.get(lease.id) is None or await self._resources.going():
+        if self._parts.registry.get(lease.id) is None or await self._resources.going():
             return
-        await self._parts.book.stored(lease.id)
+        await self._parts.registry.stored(lease.id)
         await self._resources.make(f"{MADE}{lease.id[:12]}", lease.id, spec_of(lease))
 
 

@@ -10,7 +10,7 @@ from gpuspawner.catalog import all_words
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.lease import Key, Owner
 from gpuspawner.core.resources.resource import Resource
-from gpuspawner.core.schedules import parse_days, parse_time
+from gpuspawner.core.schedules import parse_time_of_day, parse_weekdays
 from gpuspawner.service.operator import telling
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.server_names import read_server
@@ -39,8 +39,8 @@ async def kept(parts: Parts, resource: Resource, where: str) -> dict[str, Any]:
         found = [after]
     if not found:
         try:
-            minute = refused_as("at", parse_time, resource.ready_at.get("time"))
-            days = refused_as("on", parse_days, resource.ready_at.get("days", "weekdays"))
+            minute = refused_as("at", parse_time_of_day, resource.ready_at.get("time"))
+            days = refused_as("on", parse_weekdays, resource.ready_at.get("days", "weekdays"))
             key = Key(*owner, await read_server(parts, user, server))
             found = [await add_schedule(parts, key, user, options, (minute, days), where, name)]
         except RequestRefused as error:

@@ -11,15 +11,15 @@ from tornado.web import HTTPError
 from gpuspawner.core import action_events
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.gpus.placement import used_shares
-from gpuspawner.core.leases.events import Text
+from gpuspawner.core.leases.events import TextEvent
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease
 from gpuspawner.core.queue.preemption import Preemption
 from gpuspawner.core.rules import Account
 from gpuspawner.core.units import show_bytes, show_duration
 from gpuspawner.service.api.rest import Answer, Body
+from gpuspawner.service.engine.preemptions import new_claim, whom_of
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.preemption.words import state_words
-from gpuspawner.service.rules.preemptions import new_claim, whom_of
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.waiting.presenter import gpu_title
 from gpuspawner.service.web.actor import Actor
@@ -156,7 +156,7 @@ def present_claim(
     state: Parts, claim: Preemption, victims: Sequence[Lease] | None = None, *, dry_run: bool = False
 ) -> Claim:
     """Return a claim. ``victims`` are the workspaces that it ends, None for those that are warned of it."""
-    now, used, known = state.clock.now(), used_shares(state.book), state.scheduler.fleet.by_id
+    now, used, known = state.clock.now(), used_shares(state.registry), state.scheduler.fleet.by_id
     ends = state.preemptions.under_notice(claim) if victims is None else victims
     keeps_from_all = state.scheduler.capabilities_of(claim.kind).keeps_from_all
     return Claim(
@@ -318,6 +318,6 @@ async def _find(actor: Actor, claim_id: str) -> Preemption:
     return found
 
 
-def _audit_entry(actor: Actor, claim: Preemption, event: type[Text]) -> AuditLine:
+def _audit_entry(actor: Actor, claim: Preemption, event: type[TextEvent]) -> AuditLine:
     gpus = f"{claim.asked} {gpu_title(claim.kind, actor.state.catalog)}"
     return actor.audit_entry(event(f"{gpus} for {whom_of(claim)}"), claim.user, claim.kind)

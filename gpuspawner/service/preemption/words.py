@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.queue.preemption import Preemption, State
-from gpuspawner.core.rules import LatestEnd, Notice
+from gpuspawner.core.queue.preemption import Preemption, PreemptionState
+from gpuspawner.core.rules import EndNotice, LatestEnd
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.service.waiting.presenter import gpu_title
 
@@ -21,7 +21,7 @@ def why_words(claim: Preemption, catalog: Catalog) -> str:
     return f"{who} needs {gpus}."
 
 
-def notice_words(notice: Notice, now: float, *, returns: str, mail: bool) -> str:
+def notice_words(notice: EndNotice, now: float, *, returns: str, mail: bool) -> str:
     """Return the warning before a workspace ends for a claim, or by an administrator.
 
     ``returns`` is how the workspace comes back, without a full stop, "" if it does not.
@@ -49,15 +49,15 @@ def reaches_into_words(hold: LatestEnd, ends_at: float | None, now: float) -> st
 
 def state_words(claim: Preemption, coming: int, now: float) -> str:
     """Return the state of a claim in a sentence. ``coming`` is the number of workspaces that end for it."""
-    if claim.state is State.COMING:
+    if claim.state is PreemptionState.COMING:
         if not coming or claim.ends_at is None:
             return "Its GPUs come free soon."
         who = "1 workspace ends" if coming == 1 else f"{coming} workspaces end"
         return f"{who} for it at {show_time(claim.ends_at, now)}."
-    if claim.state is State.HELD:
+    if claim.state is PreemptionState.HELD:
         return f"Its GPUs are free and kept for it until {show_time(claim.kept_until, now)}."
     return {
-        State.CLAIMED: "Its GPUs were claimed.",
-        State.GIVEN_UP: "It was given up.",
-        State.LAPSED: "Nobody claimed its GPUs in time: they went to the queue.",
+        PreemptionState.CLAIMED: "Its GPUs were claimed.",
+        PreemptionState.GIVEN_UP: "It was given up.",
+        PreemptionState.LAPSED: "Nobody claimed its GPUs in time: they went to the queue.",
     }[claim.state]

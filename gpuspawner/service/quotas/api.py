@@ -9,15 +9,15 @@ from dataclasses import replace
 from tornado.web import HTTPError
 
 from gpuspawner.catalog import teams_of
-from gpuspawner.core.calendar import HOUR_MS, day_of, milliseconds, parse_day
+from gpuspawner.core.calendar import HOUR_MS, date_of, milliseconds, parse_day
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable, quoted
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.lease import Owner
-from gpuspawner.core.quotas.ledger import Amount, Charge, Line, amount_text
-from gpuspawner.core.rules import Account, QuotaGrant, Rate, Used
+from gpuspawner.core.quotas.ledger import LedgerKind, LedgerLine, QuotaAmount, show_grant_amount
+from gpuspawner.core.rules import Account, BudgetUnit, QuotaGrant, Rate
 from gpuspawner.service.api.rest import PageQuery
 from gpuspawner.service.api.rest.paging import page
-from gpuspawner.service.leases.allocator import Allocator
+from gpuspawner.service.engine.allocator import Allocator
 from gpuspawner.service.quotas import models
 from gpuspawner.service.quotas.models import Correction, CorrectionInput, Grant, GrantInput, ReasonInput
 from gpuspawner.service.quotas.presenter import present_grant, present_quota, present_usage
@@ -51,7 +51,7 @@ async def get_usage(actor: Actor, *, query: models.UsageQuery) -> models.Usage:
         actor.require(Permission.SEE_ALL_USAGE)
     if query.by not in GROUPS:
         raise RequestRefused("by", quoted(query.by), ", ".join(GROUPS), "Choose one of them.")
-    today = day_of(milliseconds(actor.now), actor.state.accounting.zone)
+    today = date_of(milliseconds(actor.now), actor.state.accounting.zone)
     since = _day(actor, "since", query.since or f"{today[:-2]}01")
     until = _day(actor, "until", query.until or today)
     if since > until:
@@ -122,13 +122,14 @@ async def correct_usage(actor: Actor, *, body: CorrectionInput) -> Correction:
     account = await _account(actor, user, body.team)
     what, number = body.amount.what, abs(body.amount.number)
     sign = -1 if body.amount.number < 0 else 1
-    rate = Rate(gpus=number) if what is Used.GPU_HOURS else Rate(price_per_hour=number)
+    rate = Rate(gpus=number) if what is BudgetUnit.GPU_HOURS else Rate(price_per_hour=number)
     at_ms = milliseconds(now)
-    line = Line(
-        now, "", account, state.hub_id, user, "", Charge.CORRECTION, day_of(at_ms, state.accounting.zone), at_ms, at_ms,
+    line = LedgerLine(
+        now, "", account, state.hub_id, user, "", LedgerKind.CORRECTION, date_of(at_ms, state.accounting.zone), at_ms,
+        at_ms,
         sign * HOUR_MS, rate, by, body.why,
     )  # fmt: skip
-    words = f"{amount_text(Amount(what, '', number))} {'credited to' if sign < 0 else 'charged to'} {user}"
+    words = f"{show_grant_amount(QuotaAmount(what, '', number))} {'credited to' if sign < 0 else 'charged to'} {user}"
     shown = Correction(
         user=user,
         team=account.team or None,
@@ -149,7 +150,7 @@ async def correct_usage(actor: Actor, *, body: CorrectionInput) -> Correction:
 async def _uncorrected_note(actor: Actor, account: Account, user: str, what: object) -> str:
     """Return in sentences which amounts a correction does not change, though one might expect it."""
     catalog, sentences = actor.state.catalog, list[str]()
-    if what is Used.GPU_HOURS and any(kind.price_per_hour is not None for kind in catalog.gpus.values()):
+    if what is BudgetUnit.GPU_HOURS and any(kind.price_per_hour is not None for kind in catalog.gpus.values()):
         sentences.append("The cost stays as it was: correct it by an amount of cost.")
     if not account.team:
         groups = await actor.state.members.lately(user, Owner(actor.state.hub_id, account.user_created))

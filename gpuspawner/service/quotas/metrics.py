@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from gpuspawner.core.quotas.budgets import Asker
-from gpuspawner.core.quotas.limits import Amount, Who, who_of
-from gpuspawner.core.quotas.usage import Tally
-from gpuspawner.core.rules import Whom
+from gpuspawner.core.quotas.limits import Amount, Requester, requester_of
+from gpuspawner.core.quotas.usage import QuotaTally
+from gpuspawner.core.rules import QuotaScope
 from gpuspawner.service.parts import Parts
 
 
@@ -21,7 +20,7 @@ def used_ratios(parts: Parts) -> dict[tuple[str, str], float]:
     """
     if not parts.catalog.rules.quotas:
         return {}
-    tally, balances = Tally(parts.allocator.observed.snapshot()), parts.allocator.bounds.balances()
+    tally, balances = QuotaTally(parts.allocator.observed.snapshot()), parts.allocator.bounds.balances()
     found: dict[tuple[str, str], Fraction] = {}
 
     def note(entry: str, limit: str, used: Amount, most: Amount | None) -> None:
@@ -32,20 +31,20 @@ def used_ratios(parts: Parts) -> dict[tuple[str, str], float]:
         for bound, held, _ in tally.uses(who):
             limit = bound.limit.kind or bound.limit.what.value
             note(bound.entry.name, limit, held, bound.soft if bound.hard is None else bound.hard)
-        for one in balances.of(Asker(*who)) if balances.bind else ():
+        for one in balances.of(Requester(*who)) if balances.bind else ():
             limit = f"{one.budget.what.value}/{one.budget.per.value}"
-            note(one.entry.name, limit, one.used + one.set_aside, one.soft if one.hard is None else one.hard)
+            note(one.entry.name, limit, one.used + one.reserved, one.soft if one.hard is None else one.hard)
     return {key: float(ratio) for key, ratio in found.items()}
 
 
-def _whos(parts: Parts) -> Iterator[Who]:
+def _whos(parts: Parts) -> Iterator[Requester]:
     """Yield all whose use may be in an entry: each has at least one to be counted by."""
-    yield from map(who_of, parts.book)
-    yield Who("", "", "")
+    yield from map(requester_of, parts.registry)
+    yield Requester("", "", "")
     for entry in parts.catalog.rules.quotas:
-        yield Who(entry.subject if entry.whom is Whom.USER else "", "", "")
-        if entry.whom not in {Whom.USER, Whom.EACH_USER, Whom.EVERYBODY}:
-            yield Who("", "", entry.subject)
+        yield Requester(entry.subject if entry.whom is QuotaScope.USER else "", "", "")
+        if entry.whom not in {QuotaScope.USER, QuotaScope.EACH_USER, QuotaScope.EVERYBODY}:
+            yield Requester("", "", entry.subject)
     for account, _, _ in parts.allocator.accounting.accounts.charged:
         if account.user_created:
-            yield Who("", account.user_created, account.team)
+            yield Requester("", account.user_created, account.team)

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from pydantic import Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
 
-from gpuspawner.core.quotas.ledger import Amount, parse_correction, parse_grant
+from gpuspawner.core.quotas.ledger import QuotaAmount, parse_correction, parse_grant_amount
 from gpuspawner.service.api.rest import Answer, Body, Query
-from gpuspawner.service.quotas.standing import part_of, rule_id, tag_of
+from gpuspawner.service.quotas.standing import bar_parts, part_of, rule_id, share_percent, tag_of
 from gpuspawner.service.web.inputs import (
     MAX_NAME_LETTERS,
     NAME,
@@ -20,9 +20,9 @@ from gpuspawner.service.web.inputs import (
     refused,
 )
 
-GrantAmount = Annotated[Amount, ParsedText(parse_grant, ("kinds",))]
+GrantAmount = Annotated[QuotaAmount, ParsedText(parse_grant_amount, ("kinds",))]
 """``4 GPUs``, ``+20 GPU h`` or ``2 h100``."""
-CorrectionAmount = Annotated[Amount, ParsedText(parse_correction)]
+CorrectionAmount = Annotated[QuotaAmount, ParsedText(parse_correction)]
 """``-3 GPU h``, which credits, or ``+10 cost``."""
 
 
@@ -89,6 +89,23 @@ class Bound(Answer):
     def tag(self) -> str:
         """``full``, ``over the share`` or ""."""
         return tag_of(self)
+
+    @property
+    def bar_parts(self) -> list[tuple[float, str]]:
+        """The used and the reserved percentage, each with its class in the style sheet."""
+        return bar_parts(self, self.used)
+
+    @property
+    def share_percent(self) -> float | None:
+        """The place of the share on a bar, in percent."""
+        return share_percent(self)
+
+    @property
+    def title(self) -> str:
+        """What it limits, as somebody else than its user reads it: ``Team Vision, GPU h a month``."""
+        whose = self.whose.removeprefix("you").strip()
+        whose = whose[:1].upper() + whose[1:]
+        return f"{whose}: {self.what}" if whose else self.what[:1].upper() + self.what[1:]
 
     def text(self, name: str) -> str:
         """Return an amount or a time as people read it, "" for none, and for no waiting requests."""

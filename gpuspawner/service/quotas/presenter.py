@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.calendar import day_of, milliseconds, show_moment
+from gpuspawner.core.calendar import date_of, milliseconds, show_moment
 from gpuspawner.core.leases.lease import Owner
-from gpuspawner.core.quotas.budgets import Asker, Balance, Balances, amount_words, shown, used_words
-from gpuspawner.core.quotas.ledger import Charge, Line, amount, grant_text, lines_until
-from gpuspawner.core.quotas.limits import Amount, Who, account_of, entries_in_force, line_words
-from gpuspawner.core.quotas.usage import Taken, Tally
-from gpuspawner.core.rules import Account, Limit, Quota, QuotaGrant, Rate, Used, What, Whom
+from gpuspawner.core.quotas.budgets import BudgetBalance, BudgetBalances, budget_amount_text, budget_text, decimal_text
+from gpuspawner.core.quotas.ledger import LedgerKind, LedgerLine, charged_amount, ledger_lines_until, show_grant
+from gpuspawner.core.quotas.limits import Amount, Requester, counted_account, entries_in_force, limit_line
+from gpuspawner.core.quotas.usage import LimitTotals, QuotaTally
+from gpuspawner.core.rules import Account, BudgetUnit, Limit, LimitedResource, Quota, QuotaGrant, QuotaScope, Rate
 from gpuspawner.core.units import show_bytes
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas import models
@@ -26,7 +26,7 @@ Names = Mapping[str, str]
 
 def present_quota(state: Parts, name: str, owner: Owner, teams: Sequence[str]) -> models.Quota:
     """Return every limit and budget that binds a user, for each team that their usage may be charged to."""
-    limits, budgets = present_bounds(state, [Who(name, owner.user_created, team) for team in teams or ("",)])
+    limits, budgets = present_bounds(state, [Requester(name, owner.user_created, team) for team in teams or ("",)])
     accounts = {Account(team, created) for team in ("", *teams) for created in ("", owner.user_created)}
     now = state.clock.now()
     grants = [one for one in state.accounting.all_grants() if one.is_live(now) and one.account in accounts]
@@ -42,10 +42,10 @@ def present_quota(state: Parts, name: str, owner: Owner, teams: Sequence[str]) -
     )
 
 
-def present_bounds(state: Parts, users: Sequence[Who]) -> tuple[list[models.Limit], list[models.Budget]]:
+def present_bounds(state: Parts, users: Sequence[Requester]) -> tuple[list[models.Limit], list[models.Budget]]:
     """Return all limits and budgets that bind the requests of these users, each once."""
-    tally, balances = Tally(state.allocator.observed.snapshot()), state.allocator.bounds.balances()
-    taken = {one.bound.bucket: one for user in users for one in tally.uses(user)}
+    tally, balances = QuotaTally(state.allocator.observed.snapshot()), state.allocator.bounds.balances()
+    taken = {one.bound.limit_key: one for user in users for one in tally.uses(user)}
     limits = [present_limit(one, limit_standing(one, state.catalog), state.catalog) for one in taken.values()]
     budgets = [
         present_budget(one, budget_standing(one, state.catalog, balances.now), state, balances.now)
@@ -54,19 +54,19 @@ def present_bounds(state: Parts, users: Sequence[Who]) -> tuple[list[models.Limi
     return [one for one in limits if one.words], budgets
 
 
-def _each_balance(balances: Balances, users: Iterable[Who]) -> Iterable[Balance]:
-    found = (one for user in users for one in balances.of(Asker(*user)))
+def _each_balance(balances: BudgetBalances, users: Iterable[Requester]) -> Iterable[BudgetBalance]:
+    found = (one for user in users for one in balances.of(Requester(*user)))
     return {(one.entry.name, one.account, one.budget): one for one in found}.values()
 
 
 def present_standing(state: Parts, standing: Standing, now: float) -> models.AnyBound:
     """Return a limit or budget with its sentences."""
-    if isinstance(standing.source, Balance):
+    if isinstance(standing.source, BudgetBalance):
         return present_budget(standing.source, standing, state, now)
     return present_limit(standing.source, standing, state.catalog)
 
 
-def present_limit(taken: Taken, standing: Standing, catalog: Catalog) -> models.Limit:
+def present_limit(taken: LimitTotals, standing: Standing, catalog: Catalog) -> models.Limit:
     """Return a limit with its sentences."""
     bound, held, waiting = taken
     limit = bound.limit
@@ -88,7 +88,7 @@ def present_limit(taken: Taken, standing: Standing, catalog: Catalog) -> models.
             waiting=text(standing.waiting),
             left=text(standing.left),
         ),
-        words=line_words(bound, held, waiting, catalog.gpus),
+        words=limit_line(bound, held, waiting, catalog.gpus),
         soft=standing.soft,
         hard=standing.hard,
         used=standing.used,
@@ -97,7 +97,7 @@ def present_limit(taken: Taken, standing: Standing, catalog: Catalog) -> models.
     )
 
 
-def present_budget(balance: Balance, standing: Standing, state: Parts, now: float) -> models.Budget:
+def present_budget(balance: BudgetBalance, standing: Standing, state: Parts, now: float) -> models.Budget:
     """Return a budget with its sentences: when it resets, and until when it lasts."""
     what, renews, until = balance.budget.what, balance.renews(now), standing.lasts_until
     lasts = None if until is None else show_moment(until, now, balance.zone)
@@ -133,12 +133,12 @@ def present_budget(balance: Balance, standing: Standing, state: Parts, now: floa
     )
 
 
-def _budget_words(balance: Balance, lasts: str | None, now: float, contact: str) -> str:
-    reserved = f", {used_words(balance.set_aside, balance)} set aside for what runs" if balance.set_aside else ""
+def _budget_words(balance: BudgetBalance, lasts: str | None, now: float, contact: str) -> str:
+    reserved = f", {budget_amount_text(balance.reserved, balance)} set aside for what runs" if balance.reserved else ""
     if balance.hard is None:
         share = balance.soft or Fraction(0)
-        return f"{shown(balance.used)} used of a share of {amount_words(balance, now, share)}{reserved}"
-    used = f"{used_words(balance.used, balance)} used of {amount_words(balance, now)}{reserved}"
+        return f"{decimal_text(balance.used)} used of a share of {budget_text(balance, now, share)}{reserved}"
+    used = f"{budget_amount_text(balance.used, balance)} used of {budget_text(balance, now)}{reserved}"
     words = f"{used}; renews {balance.renews(now)}"
     if lasts is not None:
         words += f"; at the present use they last until {lasts}"
@@ -147,13 +147,13 @@ def _budget_words(balance: Balance, lasts: str | None, now: float, contact: str)
     return words
 
 
-def _budget_amount_text(what: Used, number: float) -> str:
-    return f"{number:.2f}" if what is Used.COST else f"{number:.1f}".removesuffix(".0")
+def _budget_amount_text(what: BudgetUnit, number: float) -> str:
+    return f"{number:.2f}" if what is BudgetUnit.COST else f"{number:.1f}".removesuffix(".0")
 
 
 def limit_amount_text(limit: Limit, number: Amount | float) -> str:
     """Return an amount as people read it, memory with its unit."""
-    if limit.what is What.MEMORY:
+    if limit.what is LimitedResource.MEMORY:
         return show_bytes(float(number))
     return f"{float(number):.3f}".rstrip("0").rstrip(".")
 
@@ -184,7 +184,7 @@ def present_grant(state: Parts, grant: QuotaGrant) -> models.Grant:
         made_at=grant.made_at,
         now=now,
         taken_back=taken_back,
-        words=f"{grant_text(grant)} more for {grantee(grant)} until {until}",
+        words=f"{show_grant(grant)} more for {grantee(grant)} until {until}",
         note="" if _raises_a_bound(state, grant) else _NO_EFFECT.format(grantee(grant)),
     )
 
@@ -205,16 +205,16 @@ def _raises_a_bound(state: Parts, grant: QuotaGrant) -> bool:
     teams = {account.team} if account.team else {"", *rules.teams, *(entry.subject for entry in rules.quotas)}
     for team in teams:
         for entry in entries_in_force(rules.quotas, grant.user, team):
-            of_user = entry.whom not in {Whom.TEAM, Whom.EVERYBODY}
+            of_user = entry.whom not in {QuotaScope.TEAM, QuotaScope.EVERYBODY}
             if of_user is not bool(account.user_created) or not _bounds(entry, grant):
                 continue
-            if account_of(entry, account.user_created, team) == account or (of_user and not account.team):
+            if counted_account(entry, account.user_created, team) == account or (of_user and not account.team):
                 return True
     return False
 
 
 def _bounds(entry: Quota, grant: QuotaGrant) -> bool:
-    if isinstance(grant.what, What):
+    if isinstance(grant.what, LimitedResource):
         return any((limit.what, limit.kind) == (grant.what, grant.kind) for limit in entry.limits)
     return any(budget.what is grant.what for budget in entry.budgets)
 
@@ -225,15 +225,15 @@ def _bounds(entry: Quota, grant: QuotaGrant) -> bool:
 @dataclass
 class _Usage:
     user: str = ""
-    charged: dict[Used, Fraction] = field(default_factory=lambda: defaultdict(Fraction))
+    charged: dict[BudgetUnit, Fraction] = field(default_factory=lambda: defaultdict(Fraction))
     credited: Fraction = Fraction(0)
 
-    def add(self, user: str, what: Charge, milliseconds: int, rate: Rate) -> None:
+    def add(self, user: str, what: LedgerKind, milliseconds: int, rate: Rate) -> None:
         self.user = user or self.user
-        for used in Used:
-            self.charged[used] += amount(milliseconds, rate, used)
-        if what is Charge.REFUND or (what is Charge.CORRECTION and milliseconds < 0):
-            self.credited -= amount(milliseconds, rate, Used.GPU_HOURS)
+        for used in BudgetUnit:
+            self.charged[used] += charged_amount(milliseconds, rate, used)
+        if what is LedgerKind.REFUND or (what is LedgerKind.CORRECTION and milliseconds < 0):
+            self.credited -= charged_amount(milliseconds, rate, BudgetUnit.GPU_HOURS)
 
 
 async def present_usage(state: Parts, by: str, since: str, until: str, owner: Owner | None) -> models.Usage:
@@ -272,7 +272,7 @@ async def present_usage_this_month(
 
     ``names`` are the names of users by their ``created``, for usage by user.
     """
-    today = day_of(milliseconds(state.clock.now()), state.accounting.zone)
+    today = date_of(milliseconds(state.clock.now()), state.accounting.zone)
     usage = await present_usage(state, by, f"{today[:-2]}01", today, owner)
     titles: dict[str, Names] = {
         "kind": {name: kind.title for name, kind in state.catalog.gpus.items()},
@@ -283,13 +283,13 @@ async def present_usage_this_month(
     return usage.model_copy(update={"rows": rows})
 
 
-def _running(state: Parts, owner: Owner | None) -> Iterable[Line]:
-    for lease in state.book:
+def _running(state: Parts, owner: Owner | None) -> Iterable[LedgerLine]:
+    for lease in state.registry:
         if owner is None or lease.key.owner == owner:
-            yield from lines_until(lease, state.clock.now(), state.accounting.zone)
+            yield from ledger_lines_until(lease, state.clock.now(), state.accounting.zone)
 
 
-def _key(line: Line, by: str) -> str:
+def _key(line: LedgerLine, by: str) -> str:
     named = {"user": line.account.user_created, "team": line.account.team, "kind": line.kind, "day": line.day}
     return named[by]
 
@@ -299,7 +299,7 @@ def _usage_row(by: str, key: str, used: _Usage, *, priced: bool) -> models.Usage
     return models.UsageRow(
         key=key,
         name=names[by],
-        charged_gpu_hours=float(used.charged[Used.GPU_HOURS]),
+        charged_gpu_hours=float(used.charged[BudgetUnit.GPU_HOURS]),
         credited_gpu_hours=float(used.credited),
-        cost=float(used.charged[Used.COST]) if priced else None,
+        cost=float(used.charged[BudgetUnit.COST]) if priced else None,
     )

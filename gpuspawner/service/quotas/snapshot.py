@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpuspawner.catalog.visibility import team_title
-from gpuspawner.core.quotas.budgets import Asker, Balances
-from gpuspawner.core.quotas.limits import Who
-from gpuspawner.core.quotas.usage import Tally
-from gpuspawner.core.rules import Quota, Whom
+from gpuspawner.core.quotas.budgets import BudgetBalances
+from gpuspawner.core.quotas.limits import Requester
+from gpuspawner.core.quotas.usage import QuotaTally
+from gpuspawner.core.rules import Quota, QuotaScope
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.quotas.models import AnyBound
-from gpuspawner.service.quotas.presenter import present_standing
-from gpuspawner.service.quotas.standing import NEAR_SHARE, Standing, budget_standing, limit_standing, part_of
+from gpuspawner.service.quotas.standing import Standing, budget_standing, limit_standing
 from gpuspawner.service.waiting.queue_snapshot import let_others
 
 USERS_AT_A_TIME = 20
@@ -27,21 +25,21 @@ class QuotaSnapshot:
     """All limits and budgets at one instant. ``names`` are the names of users by their ``created``."""
 
     state: Parts
-    tally: Tally
-    balances: Balances
+    tally: QuotaTally
+    balances: BudgetBalances
     names: dict[str, str]
 
     @classmethod
     async def take(cls, state: Parts) -> QuotaSnapshot:
         """Return the present snapshot."""
         names = await names_of(state)
-        return cls(state, Tally(state.allocator.observed.snapshot()), state.allocator.bounds.balances(), names)
+        return cls(state, QuotaTally(state.allocator.observed.snapshot()), state.allocator.bounds.balances(), names)
 
-    def standings(self, entry: Quota, asker: Asker, whose: str) -> list[Standing]:
+    def standings(self, entry: Quota, asker: Requester, whose: str) -> list[Standing]:
         """Return the limits and budgets of an entry for one user or team."""
         catalog, now = self.state.catalog, self.balances.now
         user = "" if asker.user.endswith(FORMER) else asker.user
-        uses = self.tally.uses(Who(asker.user, asker.user_created, asker.team))
+        uses = self.tally.uses(Requester(asker.user, asker.user_created, asker.team))
         limits = [limit_standing(one, catalog, whose, user) for one in uses if one.bound.entry is entry]
         balances = [one for one in self.balances.of(asker) if one.entry is entry]
         return [*limits, *(budget_standing(one, catalog, now, whose, user) for one in balances)]
@@ -56,38 +54,39 @@ class QuotaSnapshot:
                 found += self.standings(entry, asker, whose)
         return found
 
-    def counted(self, entry: Quota) -> Iterator[tuple[Asker, str]]:
+    def counted(self, entry: Quota) -> Iterator[tuple[Requester, str]]:
         """Yield each user or team that an entry counts, with their name."""
         state, names = self.state, self.names
-        if entry.whom is Whom.EVERYBODY:
-            yield Asker("", "", ""), "everybody"
-        elif entry.whom is Whom.TEAM:
-            yield Asker("", "", entry.subject), f"team {team_title(state.catalog, entry.subject)}"
-        elif entry.whom is Whom.USER:
+        if entry.whom is QuotaScope.EVERYBODY:
+            yield Requester("", "", ""), "everybody"
+        elif entry.whom is QuotaScope.TEAM:
+            yield Requester("", "", entry.subject), f"team {team_title(state.catalog, entry.subject)}"
+        elif entry.whom is QuotaScope.USER:
             created = next((created for created, name in names.items() if name == entry.subject), "")
-            yield Asker(entry.subject, created, ""), entry.subject
+            yield Requester(entry.subject, created, ""), entry.subject
         else:
-            team = entry.subject if entry.whom is Whom.EACH_OF_TEAM else ""
+            team = entry.subject if entry.whom is QuotaScope.EACH_OF_TEAM else ""
             charged = state.accounting.accounts.charged
             users = {account.user_created for (account, _, _), much in charged.items() if much and account.team == team}
-            users |= {lease.key.user_created for lease in state.book if not team or lease.request.team == team}
+            users |= {lease.key.user_created for lease in state.registry if not team or lease.request.team == team}
             for created in sorted(users & names.keys(), key=names.__getitem__):
-                yield Asker(names[created], created, team), names[created]
+                yield Requester(names[created], created, team), names[created]
 
 
-async def bounds_near_their_end(state: Parts, count: int) -> list[AnyBound]:
-    """Return the limits and budgets that are nearly used up, or run out before they reset. The fullest come first."""
-    snapshot = await QuotaSnapshot.take(state)
-    found = [(part_of(one) or 0.0, one) for one in await snapshot.all_standings()]
-    near = [one for one in found if one[0] >= NEAR_SHARE or one[1].lasts_until is not None]
-    near.sort(key=lambda one: -one[0])
-    return [present_standing(state, one, snapshot.balances.now) for _, one in near[:count]]
+async def standings_of_all(state: Parts) -> list[Standing]:
+    """Return the limits and budgets of everybody. With thousands of them they are some seconds old."""
+
+    async def make() -> list[Standing]:
+        snapshot = await QuotaSnapshot.take(state)
+        return await snapshot.all_standings()
+
+    return await state.queue.seldom_beside("standings", make)
 
 
 async def names_of(state: Parts) -> dict[str, str]:
     """Return the names of all users who have or had something, by their ``created``."""
     used = await state.store.read(state.store.usage_sums.latest_names)
-    live = {lease.key.user_created: lease.user for lease in state.book}
+    live = {lease.key.user_created: lease.user for lease in state.registry}
     now = {name: created for created, name in sorted({**used, **live}.items())} | {v: k for k, v in live.items()}
     former = {created: f"{name}{FORMER}" for created, name in used.items() if now[name] != created}
     return {**used, **live, **former}

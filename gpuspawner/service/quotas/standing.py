@@ -7,10 +7,10 @@ from typing import Protocol
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.visibility import team_title
-from gpuspawner.core.quotas.budgets import Balance
+from gpuspawner.core.quotas.budgets import BudgetBalance
 from gpuspawner.core.quotas.limits import Amount
-from gpuspawner.core.quotas.usage import Taken
-from gpuspawner.core.rules import Account, Limit, Quota, Used, What, Whom
+from gpuspawner.core.quotas.usage import LimitTotals
+from gpuspawner.core.rules import Account, BudgetUnit, Limit, LimitedResource, Quota, QuotaScope
 from gpuspawner.service.waiting.presenter import gpu_title
 
 FULL, OVER, NEAR = "full", "over the share", "over 80 %"
@@ -46,6 +46,24 @@ def part_of(one: Fullness) -> float | None:
     return None if percent is None else min(1.0, percent / 100)
 
 
+def bar_parts(one: Fullness, used: float) -> list[tuple[float, str]]:
+    """Return the used and the reserved percentage of a bar, each with its class in the style sheet."""
+    bound = one.soft if one.hard is None else one.hard
+    if not bound:
+        return []
+    used_percent = min(100.0, 100 * used / bound)
+    reserved_percent = min(100.0 - used_percent, 100 * (one.taken - used) / bound)
+    parts = ((used_percent, "gpu"), (reserved_percent, "asked"))
+    return [(round(percent, 1), kind) for percent, kind in parts if percent > 0]
+
+
+def share_percent(one: Fullness) -> float | None:
+    """Return where the share is on a bar, in percent, None without a share below the limit."""
+    if one.soft is None or not one.hard:
+        return None
+    return round(min(100.0, 100 * one.soft / one.hard), 1)
+
+
 def tag_of(one: Fullness) -> str:
     """Return FULL or OVER, else ""."""
     if one.hard is not None and one.taken >= one.hard:
@@ -74,7 +92,7 @@ class Standing:
         user: the name of the user that it counts, "" for others.
     """
 
-    source: Taken | Balance
+    source: LimitTotals | BudgetBalance
     entry: str
     whose: str
     limit: str
@@ -94,14 +112,20 @@ class Standing:
         """The amount that is used or reserved."""
         return self.used + (self.set_aside or 0.0)
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether a whole team or everybody uses it together."""
+        entry = self.source.entry if isinstance(self.source, BudgetBalance) else self.source.bound.entry
+        return entry.whom in {QuotaScope.TEAM, QuotaScope.EVERYBODY}
 
-def limit_standing(taken: Taken, catalog: Catalog, whose: str = "", user: str = "") -> Standing:
+
+def limit_standing(taken: LimitTotals, catalog: Catalog, whose: str = "", user: str = "") -> Standing:
     """Return the standing of a limit. ``whose`` is "" for the reader's own."""
     bound, held, waiting = taken
     return Standing(
         taken,
         bound.entry.name,
-        whose or whose_words(bound.entry, bound.bucket.account, catalog),
+        whose or whose_words(bound.entry, bound.limit_key.account, catalog),
         bound.limit.what.value,
         f"{unit_of(bound.limit, catalog)} at once",
         _number(bound.soft),
@@ -113,7 +137,7 @@ def limit_standing(taken: Taken, catalog: Catalog, whose: str = "", user: str = 
     )
 
 
-def budget_standing(balance: Balance, catalog: Catalog, now: float, whose: str = "", user: str = "") -> Standing:
+def budget_standing(balance: BudgetBalance, catalog: Catalog, now: float, whose: str = "", user: str = "") -> Standing:
     """Return the standing of a budget. ``whose`` is "" for the reader's own."""
     what = balance.budget.what
     return Standing(
@@ -121,12 +145,12 @@ def budget_standing(balance: Balance, catalog: Catalog, now: float, whose: str =
         balance.entry.name,
         whose or whose_words(balance.entry, balance.account, catalog),
         what.value,
-        f"{'cost' if what is Used.COST else 'GPU h'} a {balance.budget.per.value}",
+        f"{'cost' if what is BudgetUnit.COST else 'GPU h'} a {balance.budget.per.value}",
         _number(balance.soft),
         _number(balance.hard),
         float(balance.used),
         _number(balance.left),
-        set_aside=float(balance.set_aside),
+        set_aside=float(balance.reserved),
         lasts_until=balance.lasts_until(now),
         renews_at=balance.period.end,
         user=user,
@@ -144,23 +168,23 @@ def rule_id(entry: str) -> str:
 
 def whose_words(entry: Quota, account: Account, catalog: Catalog) -> str:
     """Return the user or team that an entry counts: ``you``, ``you in Vision``, ``team Vision``, ``everybody``."""
-    if entry.whom is Whom.EVERYBODY:
+    if entry.whom is QuotaScope.EVERYBODY:
         return "everybody"
     title = team_title(catalog, account.team)
-    if entry.whom is Whom.TEAM:
+    if entry.whom is QuotaScope.TEAM:
         return f"team {title}"
     return f"you in {title}" if title else "you"
 
 
 def unit_of(limit: Limit, catalog: Catalog, number: Amount | None = None) -> str:
     """Return the unit of a limit, as it is read after a number."""
-    if limit.what is What.KIND:
+    if limit.what is LimitedResource.KIND:
         return gpu_title(limit.kind, catalog)
     one = number == 1
     names = {
-        What.GPUS: "GPU" if one else "GPUs",
-        What.WORKSPACES: "workspace" if one else "workspaces",
-        What.CPU: "CPU core" if one else "CPU cores",
-        What.MEMORY: "memory",
+        LimitedResource.GPUS: "GPU" if one else "GPUs",
+        LimitedResource.WORKSPACES: "workspace" if one else "workspaces",
+        LimitedResource.CPU: "CPU core" if one else "CPU cores",
+        LimitedResource.MEMORY: "memory",
     }
     return names[limit.what]

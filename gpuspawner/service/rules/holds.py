@@ -8,14 +8,14 @@ from dataclasses import replace
 
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.lease import UP, Lease
-from gpuspawner.core.leases.lifetime import LEAST_NOTICE_SECONDS
-from gpuspawner.core.queue.class_holds import HeldGpus, extension_bound, reaching_into
+from gpuspawner.core.leases.lifetimes import LEAST_NOTICE_SECONDS
+from gpuspawner.core.queue.class_holds import HeldGpus, extension_bound, leases_reaching_into_holds
 from gpuspawner.core.rules import LatestEnd
 from gpuspawner.core.units import show_time
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.allocator import Allocator
-from gpuspawner.service.leases.book import Book
-from gpuspawner.service.leases.steps import step_each
+from gpuspawner.service.engine.allocator import Allocator
+from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.failures import step_each
 from gpuspawner.service.rules.policies import policy_of
 
 LOOK_SECONDS = 30.0
@@ -25,9 +25,9 @@ LOOK_SECONDS = 30.0
 class Holds:
     """What follows from the holds of the catalog for what runs."""
 
-    def __init__(self, book: Book, allocator: Allocator, clock: Clock) -> None:
+    def __init__(self, registry: LeaseRegistry, allocator: Allocator, clock: Clock) -> None:
         """Look at nothing yet."""
-        self._book, self._allocator, self._clock = book, allocator, clock
+        self._registry, self._allocator, self._clock = registry, allocator, clock
         self._looked_at = -math.inf
 
     async def look(self) -> None:
@@ -37,18 +37,18 @@ class Holds:
             return
         self._looked_at = now
         seen = self._allocator.observed.snapshot()
-        reaching = reaching_into(seen) if seen.rules.holds else {}
+        reaching = leases_reaching_into_holds(seen) if seen.rules.holds else {}
 
         def look_at(lease: Lease) -> asyncio.Future[None] | None:
             held = reaching.get(lease.id)
             if held is not None and lease.phase in UP and self._is_time(lease, held):
                 return self._tell(lease, held)
             if held is None and lease.reaches_into is not None:
-                return self._book.save(replace(lease, reaches_into=None))
+                return self._registry.save(replace(lease, reaches_into=None))
             return None
 
         step = "looking who runs into a class"
-        if (away := await step_each(step, self._book, look_at, self._book.failures)) is not None:
+        if (away := await step_each(step, self._registry, look_at, self._registry.failures)) is not None:
             raise away
 
     def bound_of(self, lease: Lease, until: float) -> LatestEnd | None:
@@ -71,4 +71,6 @@ class Holds:
             return None
         hold = replace(held.bound(self._clock.now()), words=held.words(self._clock.now()))
         told = replace(lease, reaches_into=hold)
-        return self._book.save(told, audit=[self._allocator.line(told, "gpuspawner", events.ReachesInto(hold.words))])
+        return self._registry.save(
+            told, audit=[self._allocator.line(told, "gpuspawner", events.ReachesInto(hold.words))]
+        )

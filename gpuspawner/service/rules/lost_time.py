@@ -12,11 +12,11 @@ from fractions import Fraction
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import UP, Lease
-from gpuspawner.core.rules import Lost
+from gpuspawner.core.rules import LostInterval
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.book import Book
-from gpuspawner.service.leases.steps import step_each
+from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.failures import step_each
 
 AWAY_SECONDS = 60.0
 """A service that is away for less hinders nobody for long."""
@@ -29,16 +29,16 @@ NODE = "Its node did not answer."
 class LostTime:
     """Notes it as it begins and ends."""
 
-    def __init__(self, book: Book, scheduler: Scheduler, clock: Clock) -> None:
+    def __init__(self, registry: LeaseRegistry, scheduler: Scheduler, clock: Clock) -> None:
         """Look at nothing yet."""
-        self._book, self._scheduler, self._clock = book, scheduler, clock
+        self._registry, self._scheduler, self._clock = registry, scheduler, clock
         self._noted_at: float | None = None
         self._looked_at: float | None = None
         self._unstored_since: float | None = None
 
     async def resume(self) -> None:
         """After a restart: note how long no service was there."""
-        noted_at, now = await self._book.store.read(self._book.store.last_alive_at), self._clock.now()
+        noted_at, now = await self._registry.store.read(self._registry.store.last_alive_at), self._clock.now()
         if noted_at is not None:
             await self._away(noted_at, now)
         await self._note(now)
@@ -67,24 +67,24 @@ class LostTime:
 
         def note(lease: Lease) -> asyncio.Future[None] | None:
             after = self._seen(lease, now)
-            return None if after is lease else self._book.save(after)
+            return None if after is lease else self._registry.save(after)
 
-        if (away := await step_each("noting lost time", self._charged(), note, self._book.failures)) is not None:
+        if (away := await step_each("noting lost time", self._charged(), note, self._registry.failures)) is not None:
             raise away
 
     async def _note(self, now: float) -> None:
-        await self._book.store.write(self._book.store.note_alive, now)
+        await self._registry.store.write(self._registry.store.note_alive, now)
         self._noted_at = now
 
     async def _away(self, since: float, until: float) -> None:
         if until - since <= AWAY_SECONDS:
             return
-        lost = Lost(since, until, AWAY)
+        lost = LostInterval(since, until, AWAY)
         if changed := [replace(lease, lost=(*lease.lost, lost)) for lease in self._charged()]:
-            await self._book.save(*changed)
+            await self._registry.save(*changed)
 
     def _charged(self) -> list[Lease]:
-        return [lease for lease in self._book if lease.phase in UP and lease.rate is not None]
+        return [lease for lease in self._registry if lease.phase in UP and lease.rate is not None]
 
     def _seen(self, lease: Lease, now: float) -> Lease:
         """Return a lease with what is lost of it now; itself where nothing changed."""
@@ -96,7 +96,7 @@ class LostTime:
             replace(one, until=now) if one.until is None and (one.why, one.share) not in due else one
             for one in lease.lost
         )
-        begun = (Lost(now, None, why, share) for why, share in sorted(due - going_on))
+        begun = (LostInterval(now, None, why, share) for why, share in sorted(due - going_on))
         return replace(lease, lost=(*kept, *begun))
 
     @staticmethod

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from gpuspawner.backends.base import Running
 from gpuspawner.core.leases.events import Allocated, Disrupted, Event, Health, Spared
-from gpuspawner.core.leases.lease import Lease, disrupt
+from gpuspawner.core.leases.lease import Lease
+from gpuspawner.core.leases.transitions import disrupt
 from gpuspawner.service.store import AuditLine
 
 SOONER_SECONDS = 10.0

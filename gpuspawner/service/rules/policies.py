@@ -5,18 +5,25 @@ from __future__ import annotations
 import hashlib
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.idle.policies import ByHours, IdlePolicy, LifecyclePolicy, Mode, by_hours, policy_for
+from gpuspawner.core.idle.policies import (
+    EffectivePolicy,
+    IdlePolicy,
+    LifecyclePolicy,
+    Mode,
+    effective_policy,
+    policy_of_lease,
+)
 from gpuspawner.core.leases.lease import Lease
 
 
 def policy_of(catalog: Catalog, lease: Lease, now: float) -> LifecyclePolicy:
     """Return the policy of a lease, with the terms that it was granted on; the default one where its own is gone."""
-    return policy_for(lease, catalog.policies, catalog.rules, now)
+    return policy_of_lease(lease, catalog.policies, catalog.rules, now)
 
 
-def policy_now(catalog: Catalog, name: str, now: float) -> ByHours:
+def policy_now(catalog: Catalog, name: str, now: float) -> EffectivePolicy:
     """Return the policy that judges now what is asked for by the one called so, and until when."""
-    return by_hours(name, catalog.policies, catalog.rules, now)
+    return effective_policy(name, catalog.policies, catalog.rules, now)
 
 
 def idle_policy_of(catalog: Catalog, lease: Lease, now: float) -> IdlePolicy | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.administration import Measure, Restriction, exemption_of, holds_of, with_closed
+from gpuspawner.core.administration import Restriction, RestrictionKind, close_gpus, exemption_of, reservation_holds
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.leases.lease import Lease
@@ -86,18 +86,18 @@ class Restrictions:
         """Return the fleet with the GPUs closed that nobody new is given."""
         now = self.in_force()
         if self._fleet is None or self._fleet[0] is not fleet or self._fleet[1] is not now:
-            self._fleet = fleet, now, with_closed(fleet, now)
+            self._fleet = fleet, now, close_gpus(fleet, now)
         return self._fleet[2]
 
     def drained(self) -> frozenset[str]:
         """Return the nodes, by name, on which nothing new is started."""
-        return frozenset(one.target for one in self.in_force() if one.measure is Measure.DRAIN)
+        return frozenset(one.target for one in self.in_force() if one.measure is RestrictionKind.DRAIN)
 
     def ruled(self, rules: Rules) -> Rules:
         """Return the catalog's rules with the GPUs that administrators reserve, now or later."""
         now = self.live()
         if self._rules is None or self._rules[0] is not rules or self._rules[1] is not now:
-            holds = holds_of(now)
+            holds = reservation_holds(now)
             self._rules = rules, now, replace(rules, holds=(*rules.holds, *holds)) if holds else rules
         return self._rules[2]
 
@@ -117,7 +117,7 @@ class Restrictions:
 
 
 def _pauses(one: Restriction) -> bool:
-    return one.measure is Measure.PAUSE
+    return one.measure is RestrictionKind.PAUSE
 
 
 def paused_words(one: Restriction, catalog: Catalog, now: float) -> str:

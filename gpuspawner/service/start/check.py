@@ -9,9 +9,9 @@ from gpuspawner.catalog import Catalog, understood, visible
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.class_holds import asker_of
+from gpuspawner.core.queue.class_holds import hold_user_of
 from gpuspawner.core.queue.snapshot import Claim
-from gpuspawner.core.quotas.limits import who_of
+from gpuspawner.core.quotas.limits import requester_of
 from gpuspawner.core.rules import LatestEnd
 from gpuspawner.schedulers.base import Preview
 from gpuspawner.service.api.base import ApiHandler
@@ -54,7 +54,7 @@ class Check(ApiHandler):
         groups = await self.groups()
         request = await parts.allocator.asking.resolve(body, person.name, person.owner, groups)
         now = parts.clock.now()
-        mine = parts.book.of_key(key)
+        mine = parts.registry.of_key(key)
         if mine is not None and mine.phase in UP | {Phase.STARTING}:
             raise Conflict("This workspace has been started already: you find it on the hub's page Home.")
         parts.allocator.check(request, key)
@@ -62,7 +62,7 @@ class Check(ApiHandler):
         keeps = mine is not None and mine.phase in WAITING and request.keeps_place_of(mine.request)
         asked_at = mine.asked_at if mine is not None and keeps else now
         claim = Claim("" if mine is None else mine.id, person.owner.user_created, request, asked_at, user=person.name)
-        offer = parts.queue.offer(request.gpu, asker_of(claim))
+        offer = parts.queue.offer(request.gpu, hold_user_of(claim))
         would = await parts.queue.offers_for(claim)
         if would.kind:  # another rate, by which budgets last for another time
             bound = parts.allocator.bounds.check(request, key, would.kind)
@@ -103,7 +103,7 @@ class Check(ApiHandler):
                 "understood": understood(request, body),
                 "cost": cost_view(parts, request, key, kind, ends_at - now),
                 "substitutes": [substitute_view(parts.catalog, request, x, alone, others[x]) for x in others],
-                "quota": [one.as_json() for bounds in present_bounds(parts, [who_of(claim)]) for one in bounds],
+                "quota": [one.as_json() for bounds in present_bounds(parts, [requester_of(claim)]) for one in bounds],
             }
         )
 
@@ -121,7 +121,7 @@ class Check(ApiHandler):
         catalog, request = self.parts.catalog, claim.request
         policy, instead_of, until = policy_now(catalog, request.policy, now)
         given = replace(request, gpu=would.kind) if would.kind else request
-        offer = self.parts.queue.offer(given.gpu, asker_of(claim))
+        offer = self.parts.queue.offer(given.gpu, hold_user_of(claim))
         sentence = starts_now(given, catalog, offer, now, would.node_seconds, bound)
         sentence = " ".join([sentence, *_besides(catalog, request, would, ends_at)])
         if stops := stops_when_idle(request, policy):

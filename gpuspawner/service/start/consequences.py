@@ -8,11 +8,12 @@ from typing import Any
 
 from gpuspawner.catalog import Catalog, Cluster
 from gpuspawner.core.calendar import HOUR_MS, milliseconds
-from gpuspawner.core.gpus.fleet import GpuKind, written_name
+from gpuspawner.core.gpus.fleet import GpuKind, catalog_kind_name
 from gpuspawner.core.leases.lease import Key
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.quotas.budgets import Asker, Balance, amount_words, used_words
-from gpuspawner.core.quotas.ledger import per_hour
+from gpuspawner.core.quotas.budgets import BudgetBalance, budget_amount_text, budget_text
+from gpuspawner.core.quotas.ledger import amount_per_hour
+from gpuspawner.core.quotas.limits import Requester
 from gpuspawner.core.rules import Rate
 from gpuspawner.core.units import show_duration, show_money
 from gpuspawner.service.parts import Parts
@@ -26,9 +27,9 @@ def cost_view(parts: Parts, request: Request, key: Key, kind: str | None, second
     """
     found, now = parts.catalog.gpus.get(kind or ""), parts.clock.now()
     rate = parts.allocator.bounds.rate(kind, request.count)
-    mine = parts.book.of_key(key)
+    mine = parts.registry.of_key(key)
     balances = parts.allocator.bounds.balances("" if mine is None else mine.id)
-    asker = Asker(request.user, key.user_created, request.team)
+    asker = Requester(request.user, key.user_created, request.team)
     left = list(_left(balances.of(asker), rate, now, seconds))
     currency = parts.catalog.rules.currency
     if found is None or found.price_per_hour is None:
@@ -39,16 +40,16 @@ def cost_view(parts: Parts, request: Request, key: Key, kind: str | None, second
     return {"amount": amount, "currency": currency or None, "words": [f"{whole}: {an_hour} an hour.", *left]}
 
 
-def _left(balances: list[Balance], rate: Rate, now: float, seconds: float) -> Iterator[str]:
+def _left(balances: list[BudgetBalance], rate: Rate, now: float, seconds: float) -> Iterator[str]:
     """Yield for each bound what it leaves; where the start goes on in the next period, of the present one alone."""
     for balance in balances:
-        takes = per_hour(rate, balance.budget.what)
+        takes = amount_per_hour(rate, balance.budget.what)
         if balance.left is None or not takes:
             continue
         now_ms = milliseconds(now)
         here_ms = min(milliseconds(now + seconds), balance.period.end_ms) - now_ms
         left = max(Fraction(0), balance.left - takes * here_ms / HOUR_MS)
-        yield f"Leaves {used_words(left, balance)} of {amount_words(balance, now)}."
+        yield f"Leaves {budget_amount_text(left, balance)} of {budget_text(balance, now)}."
 
 
 def where_words(
@@ -71,7 +72,7 @@ def where_words(
     words = [f"In {own.where}{', where its data is' if its_data else ''}"]
     for name, starts in seconds.items():
         other = catalog.gpus[name]
-        if written_name(name) != written_name(kind) or name == kind:
+        if catalog_kind_name(name) != catalog_kind_name(kind) or name == kind:
             continue
         brings = [*filter(None, (_starts(alone_seconds, starts), _costs(own, other)))]
         if brings:

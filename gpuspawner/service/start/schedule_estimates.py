@@ -9,7 +9,7 @@ from gpuspawner.catalog import all_words, template_of
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.queue.snapshot import Claim
-from gpuspawner.core.schedules import Decision, Wish, decide
+from gpuspawner.core.schedules import Schedule, ScheduleDecision, decide_schedule
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_now
 from gpuspawner.service.start.check import wait_seconds
@@ -23,7 +23,7 @@ class Estimate:
     refused: str = ""
 
 
-async def estimate(parts: Parts, owner: Owner, wish: Wish) -> Estimate:
+async def estimate(parts: Parts, owner: Owner, wish: Schedule) -> Estimate:
     """Return how long it would wait if it were asked for now. It takes as long as a look at the form."""
     try:
         groups = await parts.members.now(wish.user, owner)
@@ -39,7 +39,7 @@ async def estimate(parts: Parts, owner: Owner, wish: Wish) -> Estimate:
     return Estimate(waits)
 
 
-def decided(parts: Parts, wish: Wish, seconds: float | None) -> Decision:
+def decided(parts: Parts, wish: Schedule, seconds: float | None) -> ScheduleDecision:
     """Return what follows for a wish now, by the catalog's clock, closed days and hours, if it would wait so long."""
     catalog, zone = parts.catalog, parts.allocator.accounting.zone
     try:
@@ -51,4 +51,4 @@ def decided(parts: Parts, wish: Wish, seconds: float | None) -> Decision:
         is_holiday = datetime.fromtimestamp(at, zone).date() in catalog.rules.closed
         return is_holiday or not policy_now(catalog, policy, at).policy.ready_at
 
-    return decide(wish, seconds, parts.clock.now(), zone, is_closed)
+    return decide_schedule(wish, seconds, parts.clock.now(), zone, is_closed)

@@ -8,22 +8,22 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from gpuspawner.core.action_events import ReadyPaused
+from gpuspawner.core.action_events import ScheduleSuspended
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Superseded, Unavailable
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import UP, Key, Lease, Owner
 from gpuspawner.core.schedules import (
     LEAST_LEAD_SECONDS,
     MOST_LEAD_SECONDS,
     MOST_MISSED,
-    Do,
-    Wish,
-    came_of,
-    lead_of,
-    lease_of,
-    started,
+    Schedule,
+    ScheduleStep,
+    after_outcome,
+    after_start,
+    lead_seconds_of,
+    lease_id_of_schedule,
 )
-from gpuspawner.service.leases.allocator import Ask
+from gpuspawner.service.engine.allocator import StartRequest
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.start.schedule_estimates import decided, estimate
 
@@ -38,7 +38,7 @@ WHERE = "a standing wish"
 
 class _Near(NamedTuple):
     owner: Owner
-    wish: Wish
+    wish: Schedule
     at: float
 
 
@@ -68,31 +68,31 @@ async def ready_round(parts: Parts) -> None:
             log.exception("what %s wishes to be ready was not asked for", one.wish.user)
 
 
-def _start_lead(wish: Wish) -> float:
+def _start_lead(wish: Schedule) -> float:
     """Return how long before its time it is asked for where nobody waits."""
-    return lead_of(0.0, wish.start_seconds)
+    return lead_seconds_of(0.0, wish.start_seconds)
 
 
-async def _seen(parts: Parts, owner: Owner, wish: Wish) -> Wish | None:
+async def _seen(parts: Parts, owner: Owner, wish: Schedule) -> Schedule | None:
     """Return a wish as it is once it is noted whether its user came to what was asked for; None: it was removed."""
     if not wish.lease:
         return wish
-    lease = await parts.book.find(wish.lease)
+    lease = await parts.registry.find(wish.lease)
     if lease is not None and lease.live and (lease.phase not in UP or lease.arrival is not None):
         return wish
     took_seconds, came = _start_seconds(lease), _came(lease)
 
-    def seen(now: Wish) -> Wish:
-        return came_of(started(now, took_seconds) if took_seconds else now, came=came)
+    def seen(now: Schedule) -> Schedule:
+        return after_outcome(after_start(now, took_seconds) if took_seconds else now, came=came)
 
     after = await parts.store.write(parts.store.schedules.change, owner, wish.id, seen)
     if after is None:
         return None
     if lease is not None and after.missed >= MOST_MISSED:
-        line = parts.allocator.line(lease, "gpuspawner", ReadyPaused(f"{wish.words}: {_paused(after)}"))
-        async with parts.book.of_ended:
-            newest = await parts.book.find(lease.id)
-            await parts.book.save(newest or lease, audit=[line])
+        line = parts.allocator.line(lease, "gpuspawner", ScheduleSuspended(f"{wish.words}: {_paused(after)}"))
+        async with parts.registry.of_ended:
+            newest = await parts.registry.find(lease.id)
+            await parts.registry.save(newest or lease, audit=[line])
     return after
 
 
@@ -105,12 +105,12 @@ def _start_seconds(lease: Lease | None) -> float:
 
 def _came(lease: Lease | None) -> bool | None:
     """Return whether its user came: also where that is not known of what ran, so that it pauses by no guess."""
-    if lease is not None and (lease.unclaimed or lease.reason is Reason.NOBODY_CAME):
+    if lease is not None and (lease.unclaimed or lease.reason is ExitReason.NOBODY_CAME):
         return False
     return True if lease is not None and lease.running_at is not None and lease.arrival is None else None
 
 
-def _paused(wish: Wish) -> str:
+def _paused(wish: Schedule) -> str:
     return f"on {wish.missed} days in a row nobody came. It is asked for no more until you resume it."
 
 
@@ -120,7 +120,7 @@ async def _is_due(parts: Parts, one: _Near) -> bool:
     What would be refused is not: it may be right by its time, and is told then.
     """
     found = await estimate(parts, one.owner, one.wish)
-    return not found.refused and decided(parts, one.wish, found.seconds).do is Do.ASK
+    return not found.refused and decided(parts, one.wish, found.seconds).do is ScheduleStep.ASK
 
 
 async def _ask(parts: Parts, one: _Near) -> None:
@@ -133,8 +133,8 @@ async def _ask(parts: Parts, one: _Near) -> None:
     user = await parts.hub.name_of(owner.user_created, wish.user)
     if user is None:
         return  # it is forgotten with its user
-    name = lease_of(wish.id, at)
-    said, lease = "", await parts.book.find(name)
+    name = lease_id_of_schedule(wish.id, at)
+    said, lease = "", await parts.registry.find(name)
     if lease is None:
         try:
             lease = await _asked(parts, Key(*owner, wish.server), user, wish, name, at)
@@ -145,11 +145,11 @@ async def _ask(parts: Parts, one: _Near) -> None:
     log.info("%s of %s: %s", wish.id, user, said or "asked for")
 
 
-async def _asked(parts: Parts, key: Key, user: str, wish: Wish, name: str, at: float) -> Lease:
+async def _asked(parts: Parts, key: Key, user: str, wish: Schedule, name: str, at: float) -> Lease:
     groups, options = await parts.members.now(user, key.owner), dict(wish.options)
     request = await parts.allocator.asking.request_of(key, user, options, groups)
-    if parts.book.of_key(key) is not None:  # nothing is awaited from here to its lease
+    if parts.registry.of_key(key) is not None:  # nothing is awaited from here to its lease
         raise Conflict("You had a workspace of this name already.")
     start = uuid.uuid4().hex
-    ask = Ask(key, user, request, options, start, "", unattended=True, where=WHERE, lease_id=name, ready_at=at)
+    ask = StartRequest(key, user, request, options, start, "", unattended=True, where=WHERE, lease_id=name, ready_at=at)
     return await parts.allocator.acquire(ask)

@@ -19,7 +19,7 @@ from gpuspawner.core.calendar import WEEKDAYS
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.events import Event
 from gpuspawner.core.leases.lease import Key, Owner
-from gpuspawner.core.schedules import Do, Wish, parse_days, parse_time
+from gpuspawner.core.schedules import Schedule, ScheduleStep, parse_time_of_day, parse_weekdays
 from gpuspawner.service.api.rest.models import Answer, Body
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.server_names import read_server
@@ -40,9 +40,9 @@ router = Router()
 # Models
 
 
-TimeOfDay = Annotated[int, ParsedText(parse_time)]
+TimeOfDay = Annotated[int, ParsedText(parse_time_of_day)]
 """Minutes since midnight, written as ``8:00``."""
-Days = Annotated[tuple[int, ...], ParsedText(parse_days)]
+Days = Annotated[tuple[int, ...], ParsedText(parse_weekdays)]
 """Days of the week from 0 for Monday, written as ``weekdays`` or ``mon, wed``."""
 
 
@@ -112,11 +112,11 @@ class Removed(Answer):
 # Presenter
 
 
-async def present_schedule(state: Parts, owner: Owner, one: Wish) -> Ready:
+async def present_schedule(state: Parts, owner: Owner, one: Schedule) -> Ready:
     """Return a user's schedule."""
     found = await estimate(state, owner, one)
     decision = decided(state, one, found.seconds)
-    is_refused = found.refused and decision.do is not Do.PAUSE
+    is_refused = found.refused and decision.do is not ScheduleStep.PAUSE
     refusal = f" As things are it would be refused: {found.refused}" if is_refused else ""
     return Ready(
         id=one.id,
@@ -127,7 +127,7 @@ async def present_schedule(state: Parts, owner: Owner, one: Wish) -> Ready:
         days=[WEEKDAYS[day] for day in one.days],
         next_at=decision.at,
         asked_for_at=decision.begins,
-        paused=decision.do is Do.PAUSE,
+        paused=decision.do is ScheduleStep.PAUSE,
         missed_days=one.missed,
         sentence=f"{decision.sentence}{refusal}",
         lease=one.lease or None,
@@ -190,15 +190,15 @@ def _missing(name: str) -> HTTPError:
     return HTTPError(404, reason=f"You have none with the id {name[:40]}. See gpuspawner schedule.")
 
 
-def _changed(one: Wish, body: ScheduleChange) -> tuple[Wish, Event]:
+def _changed(one: Schedule, body: ScheduleChange) -> tuple[Schedule, Event]:
     minute = one.minute if body.at is None else body.at
     days = one.days if body.on is None else body.on
     after = replace(one, paused=one.paused if body.paused is None else body.paused, minute=minute, days=days)
     if body.paused is None:
-        return after, action_events.ReadyWished(after.words)
+        return after, action_events.ScheduleAdded(after.words)
     if body.paused:
-        return after, action_events.ReadyHalted(after.words)
-    return replace(after, missed=0, said=""), action_events.ReadyResumed(after.words)
+        return after, action_events.SchedulePaused(after.words)
+    return replace(after, missed=0, said=""), action_events.ScheduleResumed(after.words)
 
 
 # For custom resources too
@@ -212,7 +212,7 @@ async def add_schedule(
     time: tuple[int, tuple[int, ...]],
     origin: str,
     name: str = "",
-) -> Wish:
+) -> Schedule:
     """Store a schedule for a workspace.
 
     Args:
@@ -230,8 +230,8 @@ async def add_schedule(
     groups = await state.members.now(user, key.owner)
     await state.allocator.asking.resolve(dict(options), user, key.owner, groups)  # wrong options are refused now
     minute, days = time
-    one = Wish(name or uuid.uuid4().hex, user, key.server, dict(options), minute, days, state.clock.now())
-    entry = AuditLine(state.clock.now(), "", user, user, action_events.ReadyWished(one.words), origin, one.id)
+    one = Schedule(name or uuid.uuid4().hex, user, key.server, dict(options), minute, days, state.clock.now())
+    entry = AuditLine(state.clock.now(), "", user, user, action_events.ScheduleAdded(one.words), origin, one.id)
     add_once = partial(state.store.schedules.add, once=not name)
     made = await state.store.write(add_once, key.owner, one, MAX_SCHEDULES, entry)
     if made is None:
@@ -242,5 +242,5 @@ async def add_schedule(
 
 async def delete_schedule(state: Parts, owner: Owner, user: str, name: str, origin: str) -> bool:
     """Delete a user's schedule by its id. Return whether it existed."""
-    entry = AuditLine(state.clock.now(), "", user, user, action_events.ReadyRemoved(), origin, name[:40])
+    entry = AuditLine(state.clock.now(), "", user, user, action_events.ScheduleRemoved(), origin, name[:40])
     return await state.store.write(state.store.schedules.delete, owner, name, entry)

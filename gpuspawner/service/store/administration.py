@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from pydantic import TypeAdapter
 
-from gpuspawner.core.administration import Message, Restriction, Whom
+from gpuspawner.core.administration import Announcement, AnnouncementAudience, Restriction
 from gpuspawner.core.queue.preemption import Preemption
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.audit_log import AuditLine, write_audit
@@ -64,7 +64,7 @@ class Preemptions(StoredDocuments[Preemption]):
 class Announcements(StoredRows):
     """Messages of administrators to users."""
 
-    def save(self, one: Message, audit: Iterable[AuditLine], outbox: Iterable[OutboxRow] = ()) -> None:
+    def save(self, one: Announcement, audit: Iterable[AuditLine], outbox: Iterable[OutboxRow] = ()) -> None:
         """Write an announcement, in place of what was stored of it, with audit entries and the mails that it sends."""
         t = tables.announcements
         row = {**asdict(one), "whom": one.whom.value, "recipients": sorted(one.recipients)}
@@ -74,7 +74,7 @@ class Announcements(StoredRows):
             write_audit(connection, audit)
             write_outbox(connection, outbox)
 
-    def made_since(self, at: float) -> list[Message]:
+    def made_since(self, at: float) -> list[Announcement]:
         """Return the announcements that were made since, newest first."""
         t = tables.announcements
         query = sa.select(t).where(t.c.made_at >= at).order_by(t.c.made_at.desc(), t.c.id)
@@ -88,6 +88,6 @@ class Announcements(StoredRows):
         self._delete(t, (t.c.made_at < before) & (t.c.until < before))
 
 
-def _announcement_of(row: Any) -> Message:
+def _announcement_of(row: Any) -> Announcement:
     values = {column.name: getattr(row, column.name) for column in tables.announcements.c}
-    return Message(**{**values, "whom": Whom(row.whom), "recipients": frozenset(row.recipients)})
+    return Announcement(**{**values, "whom": AnnouncementAudience(row.whom), "recipients": frozenset(row.recipients)})

@@ -6,6 +6,7 @@ Each difference is here, or in ``postgresql``, once. Queries of tables are the s
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -109,20 +110,40 @@ class Sqlite(Database):
     def __init__(self, url: str) -> None:
         """Make no file yet."""
         super().__init__(sa.create_engine(url, pool_pre_ping=True))
+        self._path = self.engine.url.database or ""
+        self._inode: tuple[int, int] | None = None
         sa.event.listen(self.engine, "connect", _set_up_sqlite)
 
     def begin_to_read(self, connection: sa.Connection) -> None:
         """Take no lock."""
+        self._check_file()
         connection.exec_driver_sql("BEGIN")
 
     def begin_to_write(self, connection: sa.Connection, patience_seconds: float) -> None:
         """Take the one lock."""
+        self._check_file()
         connection.exec_driver_sql(f"PRAGMA busy_timeout={patience_seconds * 1000:.0f}")
         connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    def _check_file(self) -> None:
+        """Fail if the file was removed or replaced: SQLite would go on with the removed one until the restart."""
+        try:
+            found = Path(self._path).stat()
+        except OSError as error:
+            raise _lost(f"its file {self._path} is gone: {error.strerror}") from error
+        inode = (found.st_dev, found.st_ino)
+        known, self._inode = self._inode, inode
+        if known not in {None, inode}:
+            self.lose()
+            raise _lost(f"its file {self._path} is another one by now")
 
     def trouble(self, error: sa.exc.DBAPIError) -> str | None:
         """Return SQLite's own words."""
         return None if is_ours(error) else str(error.orig)
+
+
+def _lost(why: str) -> sa.exc.OperationalError:
+    return sa.exc.OperationalError("BEGIN", None, sqlite3.OperationalError(why))
 
 
 def _set_up_sqlite(connection: object, _record: object) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuspawner.core.leases.lease import Owner
-from gpuspawner.core.quotas.ledger import Charge, Line
-from gpuspawner.core.rules import Account, QuotaGrant, Rate, Used, What
+from gpuspawner.core.quotas.ledger import LedgerKind, LedgerLine
+from gpuspawner.core.rules import Account, BudgetUnit, LimitedResource, QuotaGrant, Rate
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.audit_log import AuditLine, write_audit
 from gpuspawner.service.store.rows import StoredRows, owned_by
@@ -26,7 +26,7 @@ class ChargeSum:
 
     key: str
     user: str
-    what: Charge
+    what: LedgerKind
     milliseconds: int
     rate: Rate
 
@@ -35,20 +35,20 @@ class Ledger(StoredRows):
     """Reads and writes the ledger and extra quota."""
 
     @staticmethod
-    def write(connection: sa.Connection, lines: Iterable[Line]) -> None:
+    def write(connection: sa.Connection, lines: Iterable[LedgerLine]) -> None:
         """Append lines in a transaction that has begun."""
         if rows := [_row_of(line) for line in lines]:
             connection.execute(tables.ledger.insert(), rows)
 
-    def since(self, end_ms: int) -> list[Line]:
+    def since(self, end_ms: int) -> list[LedgerLine]:
         """Return the lines that end at or after a time, in the order of writing."""
         return self._lines(tables.ledger.c.end_ms >= end_ms)
 
-    def of_lease(self, lease_id: str) -> list[Line]:
+    def of_lease(self, lease_id: str) -> list[LedgerLine]:
         """Return the lines of a workspace, in the order of writing."""
         return self._lines(tables.ledger.c.lease == lease_id)
 
-    def _lines(self, where: sa.ColumnElement[bool]) -> list[Line]:
+    def _lines(self, where: sa.ColumnElement[bool]) -> list[LedgerLine]:
         query = sa.select(tables.ledger).where(where).order_by(tables.ledger.c.number)
         return [_line_of(row) for row in self._read(query)]
 
@@ -62,7 +62,7 @@ class Ledger(StoredRows):
         query = sa.select(*keys, sa.func.max(t.user), sa.func.sum(t.milliseconds)).where(where).group_by(*keys)
         with self._transaction() as connection:
             return [
-                ChargeSum(key, user, Charge(what), int(number_ms), Rate(Fraction(gpus), Fraction(price)))
+                ChargeSum(key, user, LedgerKind(what), int(number_ms), Rate(Fraction(gpus), Fraction(price)))
                 for key, what, gpus, price, user, number_ms in connection.execute(query)
             ]
 
@@ -102,12 +102,12 @@ def _row_of_grant(grant: QuotaGrant) -> dict[str, Any]:
 def _grant_of(row: sa.RowMapping) -> QuotaGrant:
     values = dict(row)
     account = Account(values.pop("team"), values.pop("user_created"))
-    budgets = {used.value: used for used in Used}
-    what = budgets.get(values["what"]) or What(values["what"])
+    budgets = {used.value: used for used in BudgetUnit}
+    what = budgets.get(values["what"]) or LimitedResource(values["what"])
     return QuotaGrant(**{**values, "account": account, "what": what, "amount": Fraction(values["amount"])})
 
 
-def _row_of(line: Line) -> dict[str, Any]:
+def _row_of(line: LedgerLine) -> dict[str, Any]:
     return {
         "at": line.at,
         "hub": line.hub,
@@ -128,15 +128,15 @@ def _row_of(line: Line) -> dict[str, Any]:
     }
 
 
-def _line_of(row: sa.RowMapping) -> Line:
-    return Line(
+def _line_of(row: sa.RowMapping) -> LedgerLine:
+    return LedgerLine(
         row["at"],
         row["lease"],
         Account(row["team"], row["user_created"]),
         row["hub"],
         row["user"],
         row["kind"],
-        Charge(row["what"]),
+        LedgerKind(row["what"]),
         row["day"],
         row["start_ms"],
         row["end_ms"],

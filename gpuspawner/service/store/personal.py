@@ -9,10 +9,10 @@ from typing import Any
 import sqlalchemy as sa
 from pydantic import TypeAdapter
 
-from gpuspawner.core.administration import KEPT_SECONDS, Marks, Step
+from gpuspawner.core.administration import NOTICE_KEPT_SECONDS, LeaseStep, ReadMarks
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.leases.stored_events import event_of
-from gpuspawner.core.schedules import Wish
+from gpuspawner.core.schedules import Schedule
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.audit_log import AuditLine, write_audit
 from gpuspawner.service.store.databases import IsJson
@@ -97,7 +97,7 @@ def _preset_of(row: Any) -> Preset:
     return Preset(row.name, row.options, row.saved_at)
 
 
-_schedule_json: TypeAdapter[Wish] = TypeAdapter(Wish)
+_schedule_json: TypeAdapter[Schedule] = TypeAdapter(Schedule)
 
 
 class Schedules(OwnedRows):
@@ -105,25 +105,25 @@ class Schedules(OwnedRows):
 
     table = tables.schedules
 
-    def of_hub(self, hub: str) -> list[tuple[Owner, Wish]]:
+    def of_hub(self, hub: str) -> list[tuple[Owner, Schedule]]:
         """Return the schedules of all of a hub's users."""
         t = tables.schedules.c
         query = sa.select(t.id, t.user_created, t.document).where(t.hub == hub).order_by(t.id)
         with self._transaction() as connection:
             rows = read_with_damaged_json(connection, query, t.document)
 
-        def parse(row: Any) -> tuple[Owner, Wish]:
+        def parse(row: Any) -> tuple[Owner, Schedule]:
             return Owner(hub, row.user_created), _schedule_json.validate_python(row.document)
 
         return self._damaged.read(tables.schedules, rows, parse)
 
-    def of(self, owner: Owner) -> list[Wish]:
+    def of(self, owner: Owner) -> list[Schedule]:
         """Return a user's schedules, oldest first."""
         with self._transaction() as connection:
             found = self._schedules_of(connection, owner)
         return sorted(found, key=lambda one: (one.made_at, one.id))
 
-    def add(self, owner: Owner, one: Wish, limit: int, line: AuditLine, *, once: bool = False) -> Wish | None:
+    def add(self, owner: Owner, one: Schedule, limit: int, line: AuditLine, *, once: bool = False) -> Schedule | None:
         """Write a schedule with its audit entry and return it. Return None if the user has ``limit`` already.
 
         With ``once``, an equal schedule is returned instead: the user clicked twice.
@@ -139,7 +139,9 @@ class Schedules(OwnedRows):
             write_audit(connection, [line])
         return one
 
-    def change(self, owner: Owner, name: str, change: Callable[[Wish], Wish], *audit: AuditLine) -> Wish | None:
+    def change(
+        self, owner: Owner, name: str, change: Callable[[Schedule], Schedule], *audit: AuditLine
+    ) -> Schedule | None:
         """Apply a change to a schedule in one transaction. Return None if its user has deleted it."""
         t = tables.schedules
         where = owned_by(t, owner) & (t.c.id == name)
@@ -160,7 +162,7 @@ class Schedules(OwnedRows):
             write_audit(connection, [line] if found else [])
         return found
 
-    def _schedules_of(self, connection: sa.Connection, owner: Owner) -> list[Wish]:
+    def _schedules_of(self, connection: sa.Connection, owner: Owner) -> list[Schedule]:
         t = tables.schedules
         rows = read_with_damaged_json(
             connection, sa.select(t.c.id, t.c.document).where(owned_by(t, owner)), t.c.document
@@ -168,7 +170,7 @@ class Schedules(OwnedRows):
         return self._damaged.read(t, rows, lambda row: _schedule_json.validate_python(row.document))
 
 
-def _document(one: Wish) -> Any:
+def _document(one: Schedule) -> Any:
     return _schedule_json.dump_python(one, mode="json")
 
 
@@ -236,9 +238,9 @@ class Tokens(StoredRows):
 class InboxMarks(StoredRows):
     """Reads a user's notices, which are the audit of their own workspaces, and notes what they have read."""
 
-    def notices(self, owner: Owner, now: float) -> tuple[list[Step], Marks]:
+    def notices(self, owner: Owner, now: float) -> tuple[list[LeaseStep], ReadMarks]:
         """Return the events of a user's workspaces, newest first, and what they have read."""
-        a, x, since = tables.audit.c, tables.leases.c, now - KEPT_SECONDS
+        a, x, since = tables.audit.c, tables.leases.c, now - NOTICE_KEPT_SECONDS
         recent = (sa.func.coalesce(x.ended_at, since) >= since) & (a.at >= since)
         seen = sa.case((IsJson(x.document), x.document["seen_by_user"].as_boolean()), else_=False).label("seen")
         query = sa.select(
@@ -250,7 +252,7 @@ class InboxMarks(StoredRows):
             rows = read_with_damaged_json(connection, query.order_by(a.number.desc()).limit(MAX_STEPS), a.fields)
             read = connection.execute(sa.select(t.c.notice, t.c.at).where(owned_by(t, owner))).all()
         all_until = max((row.at for row in read if row.notice == ALL_NOTICES), default=0.0)
-        return [_step_of(row) for row in rows], Marks(
+        return [_step_of(row) for row in rows], ReadMarks(
             all_until, frozenset(row.notice for row in read if row.notice != ALL_NOTICES)
         )
 
@@ -274,9 +276,11 @@ class InboxMarks(StoredRows):
     def delete_old(self, now: float) -> None:
         """Delete marks of notices that are no longer shown."""
         t = tables.inbox_read
-        self._delete(t, (t.c.at < now - 2 * KEPT_SECONDS) & (t.c.notice != ALL_NOTICES))
+        self._delete(t, (t.c.at < now - 2 * NOTICE_KEPT_SECONDS) & (t.c.notice != ALL_NOTICES))
 
 
-def _step_of(row: Any) -> Step:
+def _step_of(row: Any) -> LeaseStep:
     event = event_of(row.action, row.fields, row.why)
-    return Step(row.number, row.at, row.lease, row.server, row.user, row.asked_at, bool(row.seen), row.actor, event)
+    return LeaseStep(
+        row.number, row.at, row.lease, row.server, row.user, row.asked_at, bool(row.seen), row.actor, event
+    )

@@ -8,7 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gpuspawner.core.leases.output import KEPT_SECONDS as OUTPUT_SECONDS
+from gpuspawner.core.leases.reports import KEPT_SECONDS as OUTPUT_SECONDS
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.databases import WholePart
 from gpuspawner.service.store.rows import DamagedRows, StoredRows, Transactions
@@ -117,7 +117,7 @@ class Readings(StoredRows):
 
 @dataclass(frozen=True)
 class OutputRow:
-    """The last output of a lease's server, masked by ``leases.output.shown``.
+    """The last output of a lease's server, masked by ``leases.reports.shown``.
 
     ``shared`` is whether administrators may read it.
     """

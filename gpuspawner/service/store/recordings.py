@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.readings import CPU, PROBED, GpuReading, GpuState, Sample, SoftReading, Source, SourceReading
 from gpuspawner.core.leases import events
-from gpuspawner.core.leases.endings import Reason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.store import ReadingRow, tables
 from gpuspawner.service.store.databases import engine_to_read
@@ -97,7 +97,7 @@ def _recorded(lease: Lease, rows: tuple[ReadingRow, ...], since: float, over_at:
     began = rows[0].at - rows[0].seconds
     start = max(lease.running_at if lease.running_at is not None else began, since)
     end = max(rows[-1].at, lease.ended_at or 0.0)
-    nobody = lease.arrival is not None or lease.reason is Reason.NOBODY_CAME
+    nobody = lease.arrival is not None or lease.reason is ExitReason.NOBODY_CAME
     last = end if nobody else over_at  # the last time at which nobody had come
     absent_until = lease.claimed_at if lease.claimed_at is not None else None if last is None else last + 1.0
     seen = lease.running_at is not None and lease.running_at >= since  # else its beginning is not known

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 import sqlalchemy as sa
 
-from gpuspawner.core.queue.estimates import MOST_ERRORS, Outcome
+from gpuspawner.core.queue.estimates import MOST_ERRORS, EstimateOutcome
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.rows import StoredRows
 
@@ -35,7 +35,7 @@ class WaitingTimes:
 class Estimates(StoredRows):
     """Reads and writes the outcome of estimates: one row for each start that had to wait."""
 
-    def add(self, outcome: Outcome, at: float) -> None:
+    def add(self, outcome: EstimateOutcome, at: float) -> None:
         """Write an outcome, and delete those that are too old."""
         t = tables.estimates
         with self._transaction(writes=True) as connection:
@@ -56,11 +56,11 @@ class Estimates(StoredRows):
             median, ninth = (connection.scalar(ranked.offset(int(share * (count - 1)))) for share in (0.5, 0.9))
         return WaitingTimes(count, int(came), median, ninth, longest)
 
-    def latest(self) -> list[Outcome]:
+    def latest(self) -> list[EstimateOutcome]:
         """Return the latest outcomes, oldest first."""
         t = tables.estimates.c
         query = sa.select(*[column for column in t if column.name not in {"number", "at"}])
-        return [Outcome(**row) for row in self._read(query.order_by(t.number.desc()).limit(MOST_ERRORS))][::-1]
+        return [EstimateOutcome(**row) for row in self._read(query.order_by(t.number.desc()).limit(MOST_ERRORS))][::-1]
 
 
 class Counters(StoredRows):

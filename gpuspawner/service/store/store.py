@@ -19,7 +19,7 @@ from gpuspawner.backends.outages import OutageLog
 from gpuspawner.core.errors import Conflict, Superseded, Unavailable
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.outages import DATABASE, Outage
-from gpuspawner.core.quotas.ledger import Line
+from gpuspawner.core.quotas.ledger import LedgerLine
 from gpuspawner.service.store import schema, tables
 from gpuspawner.service.store.administration import Announcements, Preemptions, Restrictions
 from gpuspawner.service.store.audit_log import AuditLine, AuditLog, write_audit
@@ -310,7 +310,7 @@ class Store:
         leases: Iterable[Lease],
         audit: Iterable[AuditLine] = (),
         readings: Iterable[ReadingRow] = (),
-        charges: Iterable[Line] = (),
+        charges: Iterable[LedgerLine] = (),
         kept: Iterable[tuple[str, float]] = (),
         usage: Iterable[UsagePart] = (),
         keys: Iterable[KeyRow] = (),

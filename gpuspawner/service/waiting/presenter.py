@@ -8,10 +8,10 @@ from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.prices import prices
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.idle.policies import IdlePolicy, LifecyclePolicy, Mode
-from gpuspawner.core.idle.verdicts import Explanation, State
+from gpuspawner.core.idle.verdicts import Explanation, IdleState
 from gpuspawner.core.leases.lease import Lease, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.rules import LatestEnd
 from gpuspawner.core.units import ordinal, show_duration, show_time, show_wait
 from gpuspawner.schedulers.base import Offer
@@ -113,7 +113,7 @@ def hours_words(policy: str, instead_of: str, until: float | None, now: float) -
 
 
 def waits(
-    place: Place,
+    place: QueuePosition,
     request: Request,
     catalog: Catalog,
     offer: Offer | None,
@@ -183,7 +183,7 @@ def after_other_starts(most: int, whose: str) -> str:
     return f"{most} {whose} are starting, the most at one time. This one keeps its place and follows by itself."
 
 
-def wait_range(place: Place, told: tuple[float, float, str] | None = None) -> str:
+def wait_range(place: QueuePosition, told: tuple[float, float, str] | None = None) -> str:
     """Return how long it takes, as far as it is known, and what makes it less or more.
 
     ``told`` is the range that past errors make of it, and how often such were right.
@@ -201,7 +201,7 @@ def wait_range(place: Place, told: tuple[float, float, str] | None = None) -> st
     return f"about {show_wait(most)}, less if a workspace ends early, {longer}"
 
 
-def starts_at(place: Place, now: float) -> dict[str, float | None]:
+def starts_at(place: QueuePosition, now: float) -> dict[str, float | None]:
     """Return when who waits probably starts, and when if nothing changes until then; None where it is not known."""
     likely, most = place.likely_seconds, place.unchanged_seconds
     return {
@@ -251,17 +251,17 @@ def idle_words(seen: Explanation, stops_at: str | None = None) -> str:
 
     ``stops_at`` is when a grace that will be carried out is over, as people read it.
     """
-    if seen.state is State.UNMEASURED:
+    if seen.state is IdleState.UNMEASURED:
         return "not measured yet"
-    if seen.state is State.BUSY:
+    if seen.state is IdleState.BUSY:
         return f"in use: {seen.because}"
     so_far = f"idle {show_duration(round(seen.idle_seconds))}"
     if seen.grace_left_seconds is None:
         so_far += f" of {show_duration(seen.for_seconds)}"
     if stops_at is not None:
         so_far += f"; stops at {stops_at}"
-    if seen.state in {State.IDLE, State.GRACE}:
+    if seen.state in {IdleState.IDLE, IdleState.GRACE}:
         return f"{so_far}, because: {seen.because}"
     if seen.idle_seconds:
         return f"{so_far}, not counting now: {seen.because}"
-    return f"not judged now: {seen.because}" if seen.state is State.UNKNOWN else f"not idle: {seen.because}"
+    return f"not judged now: {seen.because}" if seen.state is IdleState.UNKNOWN else f"not idle: {seen.because}"

@@ -12,19 +12,26 @@ from math import inf
 from typing import Any, TypeVar
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.placement import beside_of
+from gpuspawner.core.gpus.placement import host_resources_of
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.backfill import Reservation
-from gpuspawner.core.queue.class_holds import Asker, HeldGpus, begun, free_of, held_now, may_use
-from gpuspawner.core.queue.decisions import Held, KeptFree, kept_free
-from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.class_holds import (
+    HeldGpus,
+    HoldUser,
+    active_holds,
+    count_free_in_hold,
+    current_hold_gpus,
+    may_use,
+)
+from gpuspawner.core.queue.decisions import BlockingRule, ReservedForOthers, reserved_for_others
+from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import LEAST_WAIT_SECONDS, Claim, Snapshot, claim_of
-from gpuspawner.core.quotas.usage import Tally
+from gpuspawner.core.quotas.usage import QuotaTally
 from gpuspawner.schedulers.base import Answer, Offer, Preview, Scheduler
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.leases.allocator import Allocator
-from gpuspawner.service.leases.book import Book
+from gpuspawner.service.engine.allocator import Allocator
+from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.outages import Outages
 from gpuspawner.service.waiting.positions import PlaceChanges
 
@@ -105,7 +112,7 @@ class _Pass(_Made):
     """The places of all who waited at a time."""
 
     as_of: float
-    places: Mapping[str, Place]
+    places: Mapping[str, QueuePosition]
     asked: Mapping[str, _Asked]
     made: dict[str, Any] = field(default_factory=dict)
     is_old: bool = False
@@ -119,11 +126,11 @@ class _Pass(_Made):
 class QueueView:
     """Answers where everybody stands and what could be had."""
 
-    def __init__(self, book: Book, scheduler: Scheduler, allocator: Allocator, clock: Clock) -> None:
+    def __init__(self, registry: LeaseRegistry, scheduler: Scheduler, allocator: Allocator, clock: Clock) -> None:
         """Compute nothing before somebody asks."""
-        self._book, self._scheduler, self._observed, self._clock = book, scheduler, allocator.observed, clock
+        self._registry, self._scheduler, self._observed, self._clock = registry, scheduler, allocator.observed, clock
         self._syncs, self._restrictions, self._estimator = allocator.syncs, allocator.restrictions, allocator.estimator
-        self.outages = Outages(book.store, scheduler, allocator.observed, allocator.syncs)
+        self.outages = Outages(registry.store, scheduler, allocator.observed, allocator.syncs)
         self._changes = PlaceChanges()
         self._computed: _Computed | None = None
         self._pass: _Pass | None = None
@@ -170,12 +177,12 @@ class QueueView:
         """What could be had of every kind, in the catalog's order."""
         return self._now().offers
 
-    def offer(self, kind: str | None, asker: Asker | None = None) -> Offer | None:
+    def offer(self, kind: str | None, asker: HoldUser | None = None) -> Offer | None:
         """Return what could be had of a kind; by somebody, where it is said by whom."""
         offers = self.offers if asker is None else self.offers_to(asker)
         return next((offer for offer in offers if offer.kind == kind), None)
 
-    def offers_to(self, asker: Asker) -> list[Offer]:
+    def offers_to(self, asker: HoldUser) -> list[Offer]:
         """Return what somebody could have of every kind: what is held for others now is not free, and noted."""
         held = self.once("held", self._held)
         numbers = [number for number, one in enumerate(held) if not may_use(asker, one.hold)]
@@ -186,7 +193,7 @@ class QueueView:
 
     def _held(self) -> tuple[HeldGpus, ...]:
         """Return what is held now; nothing where the queue is another's, who gives it to whom they like."""
-        owner_of, held = self._scheduler.capabilities_of, held_now(self._now().seen)
+        owner_of, held = self._scheduler.capabilities_of, current_hold_gpus(self._now().seen)
         return tuple(one for one in held if not owner_of(one.hold.kind).owns_queue)
 
     def _without(self, held: Sequence[HeldGpus]) -> list[Offer]:
@@ -195,26 +202,26 @@ class QueueView:
         left = self._scheduler.stock(replace(computed.seen, others=(*computed.seen.others, *taken)))
         return [_noted(was, now, held, computed.seen) for was, now in zip(computed.offers, left, strict=True)]
 
-    def place(self, lease: Lease) -> Place:
+    def place(self, lease: Lease) -> QueuePosition:
         """Return where a waiting lease stands, as its scheduler says; before it does, behind all others.
 
         Others' changes are in it as of the last pass; one's own is as soon as there is time for another.
         """
         found = self._places(lease)
         last = len(self._now().seen.claims)
-        behind = Place(last, last, None, None)
+        behind = QueuePosition(last, last, None, None)
         if self._scheduler.capabilities_of(lease.request.gpu).owns_queue:
-            behind = Place(None, None, None, None)  # the others are not known
+            behind = QueuePosition(None, None, None, None)  # the others are not known
         place = found.places.get(lease.id) if found.knows(lease) else None
         return self._told(_later(place or behind, self._clock.now() - found.as_of), lease.request.gpu)
 
-    def places(self) -> Mapping[str, Place]:
+    def places(self) -> Mapping[str, QueuePosition]:
         """Return where all stand, by lease id, as of the last pass: those who came since are not in it."""
         found, gpus = self._places(), {claim.id: claim.request.gpu for claim in self._now().seen.claims}
         passed_seconds = self._clock.now() - found.as_of
         return {name: self._told(_later(place, passed_seconds), gpus.get(name)) for name, place in found.places.items()}
 
-    def _told(self, place: Place, gpu: str | None) -> Place:
+    def _told(self, place: QueuePosition, gpu: str | None) -> QueuePosition:
         """Return a place as people are told it: during an outage nobody knows when something starts."""
         if self.outages.of_kind(gpu) is None:
             return place
@@ -250,14 +257,14 @@ class QueueView:
         places = {} if answer is None else self._estimated(answer.places(), answer.as_of)
         if answer is not None:
             numbers = {name: one.number for name, one in places.items() if one.number is not None}
-            self._changes.see(numbers, self._book, self._scheduler.kinds, answer.as_of)
+            self._changes.see(numbers, self._registry, self._scheduler.kinds, answer.as_of)
         asked = {claim.id: _asked(claim) for claim in computed.seen.claims if claim.id in places}
         as_of = computed.seen.now if answer is None else answer.as_of
         return _Pass(computed, time.thread_time() - began, time.monotonic(), as_of, places, asked)
 
-    def _estimated(self, places: Mapping[str, Place], as_of: float) -> dict[str, Place]:
+    def _estimated(self, places: Mapping[str, QueuePosition], as_of: float) -> dict[str, QueuePosition]:
         """Return places with the last estimate of the likely start, for those that have one."""
-        found: dict[str, Place] = {}
+        found: dict[str, QueuePosition] = {}
         for name, place in places.items():
             likely, latest = self._estimator.wait_seconds(name, as_of), place.unchanged_seconds
             likely = place.likely_seconds if likely is None else likely if latest is None else min(likely, latest)
@@ -269,7 +276,7 @@ class QueueView:
         self.place(lease)
         return self._changes.words(lease.id, self._clock.now())
 
-    def held_back(self, lease: Lease) -> Held | None:
+    def held_back(self, lease: Lease) -> BlockingRule | None:
         """Return which rule holds a waiting lease back: what but free GPUs it waits for. As of a moment ago."""
         held_back, _ = self.seldom("decided", self._decided)
         return held_back.get(lease.id)
@@ -280,20 +287,20 @@ class QueueView:
         owner = self._scheduler.capabilities_of(claim.request.gpu)
         if owner.owns_queue or not claim.request.substitutes or self.held_back(lease):
             return []
-        tally = Tally(seen, self._observed.holdings(seen))
+        tally = QuotaTally(seen, self._observed.holdings(seen))
         kinds = [seen.kinds[name] for name in claim.request.substitutes if name in seen.kinds]
         bars = ((kind, tally.bar(claim, kind)) for kind in kinds)
         return [f"{kind.title}, which you take instead: {bar.words}" for kind, bar in bars if bar is not None]
 
-    def kept_free(self, lease: Lease) -> KeptFree | None:
+    def kept_free(self, lease: Lease) -> ReservedForOthers | None:
         """Return what is free and kept from a waiting lease for one that goes first: once for all that ask alike."""
         computed, request, claim = self._now(), lease.request, claim_of(lease)
         _, reserved = self.seldom("decided", self._decided)
-        whose = tuple(number for number, one in enumerate(reserved) if lease.id in one.whom)
-        alike = f"kept free {request.gpu} {request.count} {beside_of(request)} {claim.tried_nodes} {whose}"
-        return self.once(alike, lambda: kept_free(claim, computed.seen, reserved))
+        whose = tuple(number for number, one in enumerate(reserved) if lease.id in one.claim_ids)
+        alike = f"kept free {request.gpu} {request.count} {host_resources_of(request)} {claim.tried_nodes} {whose}"
+        return self.once(alike, lambda: reserved_for_others(claim, computed.seen, reserved))
 
-    def _decided(self) -> tuple[Mapping[str, Held], tuple[Reservation, ...]]:
+    def _decided(self) -> tuple[Mapping[str, BlockingRule], tuple[Reservation, ...]]:
         answer = self._standing(self._now())
         return ({}, ()) if answer is None else (answer.held_back(), tuple(answer.reservations()))
 
@@ -309,7 +316,7 @@ class QueueView:
         except Unavailable:
             if self.outages.of_kind(claim.request.gpu) is None:
                 raise
-            would = Preview(Place(None, None, None, None))  # who asks is told of the outage
+            would = Preview(QueuePosition(None, None, None, None))  # who asks is told of the outage
         return replace(would, place=self._told(would.place, claim.request.gpu))
 
     def once_a_pass(self, name: str, make: Callable[[], T]) -> T:
@@ -382,13 +389,13 @@ class QueueView:
         observed, told = self._observed, self._syncs.told
         restrictions = self._restrictions.in_force()
         sources = (
-            self._book.changes,
+            self._registry.changes,
             observed.fleet,
             restrictions,
             observed.seen,
             observed.hub_answers,
             told,
-            self._book.store.outage,
+            self._registry.store.outage,
             observed.hub_outage,
             self._syncs.outage,
         )
@@ -398,7 +405,15 @@ class QueueView:
         seen = self._observed.snapshot()
         offers = [self._as_seen(offer) for offer in self._scheduler.stock(seen)]
         outages = tuple(self.outages.under_way())
-        of_queue = (self._book.changes, seen.hub_answers, seen.fleet.complete, seen.others, offers, begun(seen), told)
+        of_queue = (
+            self._registry.changes,
+            seen.hub_answers,
+            seen.fleet.complete,
+            seen.others,
+            offers,
+            active_holds(seen),
+            told,
+        )
         known = (*of_queue, outages)
         if known != self._known:
             self._known = known
@@ -419,13 +434,13 @@ def _noted(offer: Offer, left: Offer, held: Iterable[HeldGpus], seen: Snapshot) 
     kind = seen.kinds[offer.kind]
     if offer.free is None:
         return offer
-    free = [(one, free_of(one, kind, seen)) for one in held if seen.kinds[one.hold.kind].pool == kind.pool]
+    free = [(one, count_free_in_hold(one, kind, seen)) for one in held if seen.kinds[one.hold.kind].pool == kind.pool]
     notes = [one.note(count, seen.now) for one, count in free if count]
     kept = ", ".join(filter(None, [offer.held, *notes]))
     return replace(offer, free=left.free, held=kept, note="; ".join(filter(None, [offer.note, *notes])))
 
 
-def _later(place: Place, passed_seconds: float) -> Place:
+def _later(place: QueuePosition, passed_seconds: float) -> QueuePosition:
     """Return a place after some time in which nothing changed."""
     most, likely = (_less(x, passed_seconds) for x in (place.unchanged_seconds, place.likely_seconds))
     return replace(place, unchanged_seconds=most, likely_seconds=likely)

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from math import floor, inf
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.leases.coming_back import is_by_share
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.decisions import KeptFree
-from gpuspawner.core.queue.estimates import Place, Precedence
-from gpuspawner.core.queue.fair_share import OF_SHARE
+from gpuspawner.core.leases.transitions import is_by_share
+from gpuspawner.core.queue.decisions import ReservedForOthers
+from gpuspawner.core.queue.estimates import Precedence, QueuePosition
+from gpuspawner.core.queue.fair_share import SHARED_RESOURCES
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.service.parts import Parts
 
@@ -19,7 +19,7 @@ SLACK_SECONDS = 120.0
 """Between what is told and the press of Start. Arbitrary: time to change a field."""
 
 
-def kept_free_words(kept: KeptFree | None, request: Request, catalog: Catalog, now: float) -> str:
+def kept_free_words(kept: ReservedForOthers | None, request: Request, catalog: Catalog, now: float) -> str:
     """Return what is kept for whom, and how to start before, to be read after how many are free.
 
     As ``kept for the 4 GPUs that go first; a workspace that ends before 16:40 may start now: shorten yours to 1 h``;
@@ -46,7 +46,7 @@ def _shorter_seconds(seconds: float) -> float:
     return float(max(0, step * floor(seconds / step)))
 
 
-def precedence_words(place: Place, request: Request, catalog: Catalog, now: float) -> str:
+def precedence_words(place: QueuePosition, request: Request, catalog: Catalog, now: float) -> str:
     """Return in sentences who may go first that does not now; "" where the order is not ours."""
     stands = place.precedence
     if stands is None or request.gpu is None:
@@ -67,7 +67,7 @@ def _passing(stands: Precedence, catalog: Catalog) -> Iterator[str]:
     """Yield what lets a request go before one that asked earlier, within the same priority."""
     if not stands.is_guaranteed:
         limits = (limit for quota in catalog.rules.quotas for limit in quota.limits)
-        if any(limit.soft is not None and limit.what in OF_SHARE for limit in limits):
+        if any(limit.soft is not None and limit.what in SHARED_RESOURCES for limit in limits):
             yield "within their share"
         yield "of a team or user that used less lately"
     yield "of a workspace that was ended for others and returns"

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from tornado.web import HTTPError
 
 from gpuspawner.catalog import teams_of
-from gpuspawner.core.action_events import ActRefused
+from gpuspawner.core.action_events import ActionRefused
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
-from gpuspawner.core.gpus.fleet import written_name
+from gpuspawner.core.gpus.fleet import catalog_kind_name
 from gpuspawner.core.leases.events import Event
 from gpuspawner.core.leases.lease import NOBODY, Lease, Owner
-from gpuspawner.core.leases.release import storable
+from gpuspawner.core.leases.reports import storable
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.api.rest.models import Answer
 from gpuspawner.service.parts import Parts
@@ -66,7 +66,9 @@ class Actor:
     def input_context(self) -> InputContext:
         """Return the state that the meaning of this actor's input depends on."""
         state = self.state
-        kinds = tuple(dict.fromkeys(map(written_name, state.scheduler.kinds)))  # a quota counts it in every cluster
+        kinds = tuple(
+            dict.fromkeys(map(catalog_kind_name, state.scheduler.kinds))
+        )  # a quota counts it in every cluster
         return InputContext(self.now, state.accounting.zone, kinds, teams_of(state.catalog.rules, None))
 
     def audit_entry(self, event: Event, user: str = "", target: str = "") -> AuditLine:
@@ -79,7 +81,7 @@ class Actor:
 
     async def find_leases(self, ids: Sequence[str]) -> list[Lease]:
         """Return workspaces by their ids, in that order. Raises 404 if one does not exist."""
-        found = [(name, await self.state.book.find(name)) for name in ids]
+        found = [(name, await self.state.registry.find(name)) for name in ids]
         if unknown := [name[:40] for name, lease in found if lease is None]:
             words = ", ".join(unknown[:5])
             raise HTTPError(404, reason=f"There is no workspace with the id {words}. Nothing was done.")
@@ -104,6 +106,6 @@ class Actor:
         except (Conflict, RequestRefused) as error:
             if act:
                 drop_key()
-                event = ActRefused(storable(f"{act}: {error}")[:MAX_REFUSAL_LETTERS])
-                await self.state.book.save(audit=[self.audit_entry(event)])
+                event = ActionRefused(storable(f"{act}: {error}")[:MAX_REFUSAL_LETTERS])
+                await self.state.registry.save(audit=[self.audit_entry(event)])
             raise

@@ -46,9 +46,25 @@ HEADINGS = {
 }
 
 
+WEEKDAY_SECONDS = 6 * 86400.0
+"""The name of the weekday is enough for a time that is no further away."""
+
+
 def tick(at: float, step_seconds: int) -> str:
     """Return a time as an axis shows it: seconds only where its steps are some."""
     return time.strftime("%H:%M:%S" if step_seconds % 60 else "%H:%M", time.localtime(at))
+
+
+def when(at: float, now: float) -> str:
+    """Return a time without seconds: ``14:40`` today, ``Sat 02:32`` within six days, else ``27 Nov 02:32``."""
+    there, here = time.localtime(at), time.localtime(now)
+    clock = time.strftime("%H:%M", there)
+    if there[:3] == here[:3]:
+        return clock
+    if abs(at - now) < WEEKDAY_SECONDS:
+        return f"{time.strftime('%a', there)} {clock}"
+    year = "" if there.tm_year == here.tm_year else f" {there.tm_year}"
+    return f"{there.tm_mday} {time.strftime('%b', there)}{year} {clock}"
 
 
 def zone(at: float) -> str:
@@ -58,7 +74,7 @@ def zone(at: float) -> str:
 
 def _read_templates() -> dict[str, tuple[str, str, None]]:
     """Return all templates by name, as they are now: text and file; None has Jinja look no more at the file."""
-    folders = [LOOK, HERE / "templates", HERE / "console" / "templates", HERE.parent / "administration" / "templates"]
+    folders = [LOOK, HERE / "templates", HERE.parent / "administration" / "templates"]
     files = [file for folder in folders for file in folder.glob("*.*") if file.suffix in {".html", ".svg"}]
     return {file.name: (file.read_text(encoding="utf-8"), str(file), None) for file in files}
 
@@ -82,7 +98,7 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(bytes=show_bytes, cpu=show_cpu, duration=show_duration, wait=show_wait, clock=show_time)
-    environment.filters.update(tick=tick, zone=zone, beside=beside, money=show_money)
+    environment.filters.update(tick=tick, zone=zone, when=when, beside=beside, money=show_money)
     environment.filters.update(amount_text=lambda bound, name: bound.text(name))
     return environment
 
@@ -133,7 +149,7 @@ class ErrorPages(BaseHandler):
                 person=self.current_user or "",
                 admin=admin,
                 here=self.request.path[len(prefix) :],
-                icon=icon_of(x for x in self.parts.book if person.owns(x)) if person else "gpu.svg",
+                icon=icon_of(x for x in self.parts.registry if person.owns(x)) if person else "gpu.svg",
                 xsrf=self.xsrf_text() if self.person else "",
                 unread=self.inbox.unread,
                 messages=[present_shown(one, self.parts.clock.now()) for one in self.inbox.messages],

@@ -11,7 +11,7 @@ from gpuspawner.service.quotas import pages as quotas
 from gpuspawner.service.sign_in import package
 from gpuspawner.service.sign_in import pages as sign_in
 from gpuspawner.service.start import pages as start
-from gpuspawner.service.web import console
+from gpuspawner.service.usage import pages as usage
 from gpuspawner.service.web.base import SignIn
 from gpuspawner.service.workspaces.actions import ACTIONS
 from gpuspawner.service.workspaces.pages import Act, Home, WorkspacePage
@@ -23,8 +23,8 @@ ROUTES: list[Any] = [
     (r"/workspaces/([^/]+)", WorkspacePage),
     (rf"/workspaces/([^/]+)/({ACTIONS})", Act),
     *quotas.ROUTES,
-    *console.ROUTES,
     *administration.ROUTES,
+    *usage.ROUTES,
     *announcements.ROUTES,
     *sign_in.ROUTES,
     *package.ROUTES,

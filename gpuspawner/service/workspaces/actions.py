@@ -8,12 +8,12 @@ from dataclasses import replace
 from tornado.web import HTTPError
 
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.leases import disputing, endings, events
-from gpuspawner.core.leases.dispute import written
+from gpuspawner.core.leases import events, exits, transitions
+from gpuspawner.core.leases.disputes import written
 from gpuspawner.core.leases.lease import JOINABLE, UP, WAITING, Lease, Phase
-from gpuspawner.core.leases.times import deciding_since
+from gpuspawner.core.leases.lifetimes import deciding_since
 from gpuspawner.service.api.base import Person
-from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
+from gpuspawner.service.engine.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.waiting.presenter import gpus_asked
 from gpuspawner.service.workspaces.restarts import WITH, WITHOUT, next_of, way_of
@@ -42,8 +42,8 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
             workspace, which takes a reason, or an answer by someone who is no administrator.
     """
     if action in _OF_AN_END:
-        async with parts.book.of_ended:
-            await _OF_AN_END[action](parts, person, await parts.book.find(lease.id) or lease, said, where)
+        async with parts.registry.of_ended:
+            await _OF_AN_END[action](parts, person, await parts.registry.find(lease.id) or lease, said, where)
     elif _is_done(lease, action):
         return  # a second click, in another tab
     elif not lease.live:
@@ -77,7 +77,7 @@ async def _stop(parts: Parts, person: Person, lease: Lease, where: str) -> None:
 async def stop(parts: Parts, who: str, lease: Lease, where: str) -> None:
     """Stop a workspace for a person, or take its request back while it waits. What stops starts no more."""
     waits = lease.phase in WAITING
-    how = endings.withdrawn(who, where) if waits else endings.stopped_by(who, where)
+    how = exits.withdrawn(who, where) if waits else exits.stopped_by(who, where)
     if lease.phase is Phase.STOPPING:
         await parts.reclaimer.end_for_good(lease, how)
         return
@@ -88,11 +88,11 @@ async def stop(parts: Parts, who: str, lease: Lease, where: str) -> None:
 async def _consent(parts: Parts, person: Person, lease: Lease, kinds: object, where: str) -> None:
     """Say which kinds it may get in place of the one asked for: its place stays. Repeating it is harmless."""
     groups = await parts.members.now(lease.user, lease.key.owner)
-    waiting = parts.book.get(lease.id) or lease
+    waiting = parts.registry.get(lease.id) or lease
     consented, event = await parts.allocator.asking.consent(waiting, kinds, groups)
     if consented.request == waiting.request:
         return
-    await parts.book.save(consented, audit=[parts.allocator.line(waiting, person.name, event, where)])
+    await parts.registry.save(consented, audit=[parts.allocator.line(waiting, person.name, event, where)])
     await parts.allocator.give()
 
 
@@ -105,7 +105,7 @@ async def _come(parts: Parts, person: Person, lease: Lease, where: str) -> None:
 
 async def _see(parts: Parts, person: Person, lease: Lease, _sentence: object, _where: str) -> None:
     if not lease.live and person.owns(lease):
-        await parts.book.save(replace(lease, seen_by_user=True))
+        await parts.registry.save(replace(lease, seen_by_user=True))
 
 
 async def _share(parts: Parts, person: Person, lease: Lease, _sentence: object, where: str) -> None:
@@ -117,8 +117,8 @@ async def _share(parts: Parts, person: Person, lease: Lease, _sentence: object, 
         raise Conflict("There is no output of this workspace any more: it is kept for a week after a failure.")
     if not row.shared:
         await parts.store.write(parts.store.outputs.share, lease.id)
-        lease = await parts.book.find(lease.id) or lease  # it may have ended meanwhile
-        await parts.book.save(lease, audit=[parts.allocator.line(lease, person.name, events.OutputShared(), where)])
+        lease = await parts.registry.find(lease.id) or lease  # it may have ended meanwhile
+        await parts.registry.save(lease, audit=[parts.allocator.line(lease, person.name, events.OutputShared(), where)])
 
 
 async def _dispute(parts: Parts, person: Person, lease: Lease, sentence: object, where: str) -> None:
@@ -128,9 +128,9 @@ async def _dispute(parts: Parts, person: Person, lease: Lease, sentence: object,
     if lease.dispute is not None and lease.dispute.sentence == written(sentence):
         return  # a second click
     since = deciding_since(lease, EVIDENCE_SECONDS)
-    disputed = disputing.dispute(lease, written(sentence), since, parts.clock.now())
+    disputed = transitions.dispute(lease, written(sentence), since, parts.clock.now())
     line = parts.allocator.line(lease, person.name, events.Disputed(written(sentence)), where)
-    await parts.book.save(disputed, audit=[line], kept=[(lease.id, since)])
+    await parts.registry.save(disputed, audit=[line], kept=[(lease.id, since)])
 
 
 async def _answer(parts: Parts, person: Person, lease: Lease, sentence: object, where: str) -> None:
@@ -139,8 +139,8 @@ async def _answer(parts: Parts, person: Person, lease: Lease, sentence: object, 
     text = written(sentence, needed=True)
     if lease.dispute is not None and (lease.dispute.answer, lease.dispute.answered_by) == (text, person.name):
         return  # a second click
-    answered = disputing.answer(lease, text, person.name, parts.clock.now())
-    await parts.book.save(answered, audit=[parts.allocator.line(lease, person.name, events.Answered(text), where)])
+    answered = transitions.answer(lease, text, person.name, parts.clock.now())
+    await parts.registry.save(answered, audit=[parts.allocator.line(lease, person.name, events.Answered(text), where)])
 
 
 _OF_AN_END = {"seen": _see, "share": _share, "dispute": _dispute, "answer": _answer}
@@ -155,8 +155,8 @@ async def _move(parts: Parts, person: Person, lease: Lease, where: str) -> None:
         raise Conflict("None of its GPUs is reported as failed: there is nothing to move it from.")
     if why := parts.allocator.offered_no_more(lease):
         raise Conflict(f"It would not start again: {why} Stop it when you can, and ask anew on the form.")
-    moved = endings.moved(person.name, where, lease.unhealthy)
-    how = moved if lease.unhealthy else endings.moved_by(person.name, where, ". ".join(closed))
+    moved = exits.moved(person.name, where, lease.unhealthy)
+    how = moved if lease.unhealthy else exits.moved_by(person.name, where, ". ".join(closed))
     await parts.reclaimer.mark(lease.id, how, _may_move)
     await parts.reclaimer.drive(lease.id)
 
@@ -180,12 +180,12 @@ async def _go_on(parts: Parts, person: Person, lease: Lease, where: str, way: st
     if after is None:
         raise Conflict("It had no GPU before, and its template gives none by default: choose one on the form.")
     parts.allocator.check(after.request, lease.key)
-    current = parts.book.get(lease.id)
+    current = parts.registry.get(lease.id)
     if current is None or current.phase not in UP:
         raise Conflict("This workspace has ended meanwhile.")
-    how = endings.goes_on(person.name, where, gpus_asked(after.request, parts.catalog))
+    how = exits.goes_on(person.name, where, gpus_asked(after.request, parts.catalog))
     # Without an await between, so that both are stored together.
-    noted = parts.book.save(replace(current, goes_on=after))
+    noted = parts.registry.save(replace(current, goes_on=after))
     await asyncio.gather(noted, parts.reclaimer.mark(lease.id, how))
     await parts.reclaimer.drive(lease.id)
 
@@ -206,4 +206,4 @@ _OWN = {
     WITH: "Only {user} can restart this workspace with a GPU." + _REASON,
 }
 """What ends a workspace without notice, and so only for its own user; and what administrators do instead."""
-_DONE_BY = {"move": endings.Reason.MOVED, WITHOUT: endings.Reason.CHANGED, WITH: endings.Reason.CHANGED}
+_DONE_BY = {"move": exits.ExitReason.MOVED, WITHOUT: exits.ExitReason.CHANGED, WITH: exits.ExitReason.CHANGED}

@@ -10,7 +10,7 @@ from pydantic import Field
 from gpuspawner import __version__
 from gpuspawner.catalog import teams_of
 from gpuspawner.core.leases.lease import WAITING, Lease
-from gpuspawner.core.quotas.limits import Who
+from gpuspawner.core.quotas.limits import Requester
 from gpuspawner.service.announcements.presenter import present_shown
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.api.rest import Body, PageQuery, route
@@ -94,12 +94,12 @@ class Offers(ApiHandler):
         catalog, groups, asker = await self.offered(), await self.groups_shown(), await self.asker()
         offers = [offer_view(offer, parts) for offer in parts.queue.offers_to(asker) if offer.kind in catalog.gpus]
         age = parts.clock.now() - parts.scheduler.fleet.observed_at if parts.scheduler.fleet.complete else None
-        held = sum(x.request.count for x in parts.book if person.owns(x))
+        held = sum(x.request.count for x in parts.registry if person.owns(x))
         consents = await parts.allocator.asking.last_consents(person.owner)
         answer: dict[str, Any] = {"offers": offers, "age_seconds": age, "held": held, "consents": consents}
         answer["currency"] = catalog.rules.currency
         teams = teams_of(parts.catalog.rules, groups) or ("",)
-        bounds = present_bounds(parts, [Who(person.name, person.owner.user_created, team) for team in teams])
+        bounds = present_bounds(parts, [Requester(person.name, person.owner.user_created, team) for team in teams])
         quota = [one.as_json() for found in bounds for one in found]
         self.answer({**answer, "quota": quota, **await teams_view(parts, person.owner, groups)})
 
@@ -116,7 +116,7 @@ class Queue(ApiHandler):
         parts, person = self.parts, self.must()
         kinds = (await self.offered()).gpus
         line = []
-        for lease in sorted((x for x in parts.book if x.phase in WAITING), key=lambda x: (x.asked_at, x.id)):
+        for lease in sorted((x for x in parts.registry if x.phase in WAITING), key=lambda x: (x.asked_at, x.id)):
             place = parts.queue.place(lease)
             mine = person.owns(lease) and person.lease in {None, lease.id}
             shown = mine or person.admin
@@ -161,7 +161,7 @@ class Workspaces(ApiHandler):
             before = (-after[1], after[2]) if after is not None and after[0] else None
             owner = None if everybody else person.owner
             ended = await parts.store.read(parts.store.leases.ended, owner, query.ended + 1, before)
-        live = [x for x in parts.book if query.live and (everybody or person.owns(x))]
+        live = [x for x in parts.registry if query.live and (everybody or person.owns(x))]
         live = [x for x in live if person.lease in {None, x.id}]
         live = [x for x in live if x.id not in {one.id for one in ended}]  # it ended meanwhile
         more = ended[query.ended :]

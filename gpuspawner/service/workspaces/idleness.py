@@ -8,7 +8,7 @@ from typing import Any
 from gpuspawner.catalog.models import MONITOR
 from gpuspawner.core.administration import Restriction
 from gpuspawner.core.idle.policies import IdlePolicy
-from gpuspawner.core.leases.endings import FINAL_WARNINGS
+from gpuspawner.core.leases.exits import FINAL_WARNINGS
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.service.parts import Parts

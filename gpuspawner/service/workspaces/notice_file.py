@@ -95,12 +95,12 @@ class Notices:
     async def look(self) -> None:
         """Write, side by side, the notices that have changed. One that takes its time holds up no other."""
         parts, now = self._parts, self._parts.clock.now()
-        live = {lease.id: lease for lease in parts.book if _is_told(parts, lease)}
+        live = {lease.id: lease for lease in parts.registry if _is_told(parts, lease)}
         self._written = {id_: notice for id_, notice in self._written.items() if id_ in live}
         self._not_before = {id_: at for id_, at in self._not_before.items() if id_ in live and at > now}
         for lease in (one for one in live.values() if one.id not in self._writing):
-            if parts.book.failures.may_try(STEP, lease.id):
-                with parts.book.failures.isolating(STEP, lease.id):
+            if parts.registry.failures.may_try(STEP, lease.id):
+                with parts.registry.failures.isolating(STEP, lease.id):
                     self._begin(lease, notice_of(parts, lease) if _may_end(parts, lease) else None)
         if self._writing:
             await asyncio.wait(self._writing.values(), timeout=NOTICES_SECONDS)
@@ -113,7 +113,7 @@ class Notices:
             self._writing[lease.id] = asyncio.create_task(self._write(lease, notice))
 
     async def _write(self, lease: Lease, notice: dict[str, Any] | None) -> None:
-        await self._parts.book.stored(lease.id)
+        await self._parts.registry.stored(lease.id)
         script = write_script(lease.key.server, notice)
         async with self._at_once:
             result = await self._backend.run_script(lease.id, lease.attempt, script, RUN_SECONDS)

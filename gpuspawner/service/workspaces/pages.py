@@ -10,12 +10,12 @@ from markupsafe import Markup
 from gpuspawner.catalog import SSH, teams_of
 from gpuspawner.core.administration import Notice
 from gpuspawner.core.errors import Conflict, RequestRefused
-from gpuspawner.core.leases.coming_back import stops_to_start_again
-from gpuspawner.core.leases.dispute import LONGEST_CHARACTERS
+from gpuspawner.core.leases.disputes import LONGEST_CHARACTERS
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
-from gpuspawner.core.leases.times import deciding_since
+from gpuspawner.core.leases.lifetimes import deciding_since
+from gpuspawner.core.leases.transitions import stops_to_start_again
 from gpuspawner.service.announcements.presenter import present_notice
-from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
+from gpuspawner.service.engine.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.presenter import present_quota, present_usage_this_month
 from gpuspawner.service.start.schedules import present_schedules_of
@@ -46,7 +46,7 @@ class Home(PageHandler):
         ready = await present_schedules_of(parts, person.owner)
         use = await present_usage_this_month(parts, "kind", person.owner)
         # From here on nothing is awaited: all that the page says of what lives is of one moment.
-        live = sorted(parts.book, key=lambda x: (x.asked_at, x.id))
+        live = sorted(parts.registry, key=lambda x: (x.asked_at, x.id))
         mine = [x for x in live if person.owns(x)]
         quota = present_quota(parts, person.name, person.owner, teams)
         self.render_page(
@@ -66,7 +66,7 @@ class Home(PageHandler):
     def _ended(self, ended: list[Lease], live: list[Lease]) -> list[dict[str, Any]]:
         """Return what ended last, and the last of every server, with the way to start it again."""
         name = self.viewer().name
-        shown = ended_shown((x for x in ended if not self.parts.book.get(x.id)), {x.key.server for x in live})
+        shown = ended_shown((x for x in ended if not self.parts.registry.get(x.id)), {x.key.server for x in live})
         again = {x.id: story.start_again_links(self.hub_prefix, x, name)["same"] for x, newest in shown if newest}
         return [{**self.card(x), "again": again.get(x.id, "")} for x, _ in shown]
 
@@ -161,7 +161,7 @@ class WorkspacePage(PageHandler):
             open_links=story.open_links(self.hub_prefix, lease, view["opens"]),
             ssh=story.ssh_line(lease, self.address) if SSH in view["opens"] else "",
             start_link=story.server_link(self.hub_prefix, lease, "hub/spawn-pending").rstrip("/"),
-            next_one=None if lease.live else parts.book.of_key(lease.key),
+            next_one=None if lease.live else parts.registry.of_key(lease.key),
             again=story.start_again_links(self.hub_prefix, lease, person.name if mine else lease.user),
             output=output,
             going_on_now=outlook,

@@ -13,13 +13,13 @@ from gpuspawner.core.gpus.vendors import NVIDIA, vendor_of
 from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import CPU, Source
 from gpuspawner.core.idle.verdicts import explain
-from gpuspawner.core.leases.endings import ENDINGS
+from gpuspawner.core.leases.exits import EXIT_KINDS
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
-from gpuspawner.core.queue.class_holds import asker_of
+from gpuspawner.core.queue.class_holds import hold_user_of
 from gpuspawner.core.queue.decisions import starts_under_way
-from gpuspawner.core.queue.estimates import Place
+from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.units import show_duration, show_time
-from gpuspawner.service.leases.prospects import KEPT_SECONDS
+from gpuspawner.service.engine.feasibility import KEPT_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.preemption.words import notice_words, reaches_into_words
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
@@ -196,7 +196,7 @@ def outage_words(parts: Parts, gpu: str | None) -> str:
 
 def start_limit(parts: Parts, key: Key) -> str:
     """Return why a start of this key would wait though its GPUs are free; "" where it would not."""
-    starts, settings = parts.queue.once("starts", lambda: starts_under_way(parts.book)), parts.settings
+    starts, settings = parts.queue.once("starts", lambda: starts_under_way(parts.registry)), parts.settings
     if starts[key.user_created] >= settings.concurrent_starts_each:
         return after_other_starts(settings.concurrent_starts_each, "of your workspaces")
     if starts.total() >= settings.concurrent_starts:
@@ -204,7 +204,7 @@ def start_limit(parts: Parts, key: Key) -> str:
     return ""
 
 
-def _held_up_words(parts: Parts, lease: Lease, place: Place) -> str:
+def _held_up_words(parts: Parts, lease: Lease, place: QueuePosition) -> str:
     """Return what a waiting lease waits for beside its turn; "" for nothing."""
     now = parts.clock.now()
     if lease.impossible_since is not None:
@@ -220,7 +220,7 @@ def standing_view(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     if lease.phase not in WAITING:
         return None
     queue, place = parts.queue, parts.queue.place(lease)
-    offer = queue.offer(lease.request.gpu, asker_of(lease))
+    offer = queue.offer(lease.request.gpu, hold_user_of(lease))
     held = queue.held_back(lease)
     told = parts.allocator.foretold.words(place)
     shortage, reach = held.words if held else "", reach_words(parts, lease.user, lease.key)
@@ -404,7 +404,7 @@ def _warning(parts: Parts, lease: Lease) -> dict[str, Any] | None:
 def _end(lease: Lease) -> dict[str, Any] | None:
     if lease.reason is None:
         return None
-    words = ENDINGS[lease.reason].words
+    words = EXIT_KINDS[lease.reason].words
     return {
         "reason": lease.reason.value,
         "words": words,

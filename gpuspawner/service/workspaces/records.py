@@ -5,13 +5,13 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from gpuspawner.core.gpus.pools import resource_of
-from gpuspawner.core.gpus.vendors import how_measured
+from gpuspawner.core.gpus.pools import counting_resource
+from gpuspawner.core.gpus.vendors import measurement_note
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.stored_events import fields_of
-from gpuspawner.core.queue.decisions import Held
-from gpuspawner.core.quotas.ledger import BUDGET, lines_until
-from gpuspawner.core.rules import Used
+from gpuspawner.core.queue.decisions import BlockingRule
+from gpuspawner.core.quotas.ledger import BUDGET_RULE, ledger_lines_until
+from gpuspawner.core.rules import BudgetUnit
 from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.api.base import Person
@@ -59,7 +59,7 @@ def offer_view(offer: Offer, parts: Parts) -> dict[str, Any]:
         "waiting": offer.waiting,
         "simulated": offer.simulated,
         "note": offer.note,
-        "measured": how_measured(resource_of(kind, parts.scheduler.fleet)),
+        "measured": measurement_note(counting_resource(kind, parts.scheduler.fleet)),
     }
 
 
@@ -78,8 +78,8 @@ def charged_view(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     """
     if lease.rate is None or lease.running_at is None or lease.deadline_at is None or not lease.live:
         return None
-    lines = lines_until(lease, parts.clock.now(), parts.allocator.accounting.zone)
-    hours, cost = (sum((line.amount(used) for line in lines), Fraction(0)) for used in Used)
+    lines = ledger_lines_until(lease, parts.clock.now(), parts.allocator.accounting.zone)
+    hours, cost = (sum((line.amount(used) for line in lines), Fraction(0)) for used in BudgetUnit)
     return {"gpu_hours": float(hours), "cost": float(cost) if lease.rate.price_per_hour else None}
 
 
@@ -120,11 +120,11 @@ def latest_end_view(lease: Lease, now: float) -> dict[str, Any] | None:
         sentence = f"No extension goes beyond {show_time(bound.at, now)}{f', when {then}' if then else f': {why}'}."
     else:
         sentence = f"It {why}." if why.startswith("ends ") else f"{why}."
-    entry = bound.name if bound.rule == BUDGET else ""
+    entry = bound.name if bound.rule == BUDGET_RULE else ""
     return {"at": bound.at, "rule": bound.rule, "entry": entry or None, "words": bound.words, "sentence": sentence}
 
 
-def held_back_view(lease: Lease, held: Held | None, owner: str) -> dict[str, Any] | None:
+def held_back_view(lease: Lease, held: BlockingRule | None, owner: str) -> dict[str, Any] | None:
     """Return which rule holds a waiting request back, and its sentence; None where none does.
 
     ``held`` is what the scheduler says now; since when that is, the lease knows once it is stored. ``owner`` names

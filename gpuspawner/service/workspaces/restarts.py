@@ -10,10 +10,10 @@ from gpuspawner.catalog.models import NO_GPU
 from gpuspawner.core.errors import RequestRefused, Unavailable
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.leases.request import Next
-from gpuspawner.core.queue.class_holds import asker_of
+from gpuspawner.core.queue.class_holds import hold_user_of
 from gpuspawner.core.queue.snapshot import Claim
+from gpuspawner.service.engine.requests import options_of
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.rules.asking import options_of
 from gpuspawner.service.waiting.presenter import gpus_asked, waits
 
 WITHOUT, WITH = "without-gpu", "with-gpu"
@@ -104,7 +104,7 @@ async def wait_words(parts: Parts, lease: Lease, groups: Collection[str]) -> str
     held = "" if would.held_back is None else would.held_back.words
     if not held and would.place.number == 1 and would.place.likely_seconds == 0:
         return "What it asks for is free now."
-    offer = parts.queue.offer(request.gpu, asker_of(claim))
+    offer = parts.queue.offer(request.gpu, hold_user_of(claim))
     told, outage = parts.allocator.foretold.words(would.place), parts.queue.outages.of_kind(request.gpu)
     away = "" if outage is None else outage.waiting_words(now)
     waiting = waits(would.place, request, parts.catalog, offer, held, asked_for=False, told=told, outage=away)

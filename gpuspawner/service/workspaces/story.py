@@ -11,14 +11,14 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from gpuspawner.catalog import LINKED, PAGES, to_options
-from gpuspawner.core.leases.endings import ENDINGS, UNKNOWN, Reason
 from gpuspawner.core.leases.events import Stopped, WarnedIdle
+from gpuspawner.core.leases.exits import EXIT_KINDS, UNKNOWN, ExitReason
 from gpuspawner.core.leases.lease import Lease
+from gpuspawner.core.leases.lifetimes import deciding_since
 from gpuspawner.core.leases.stored_events import Other
-from gpuspawner.core.leases.times import deciding_since
-from gpuspawner.core.quotas.ledger import lines_until
-from gpuspawner.core.rules import Used
-from gpuspawner.service.leases.reclaimer import EVIDENCE_SECONDS
+from gpuspawner.core.quotas.ledger import ledger_lines_until
+from gpuspawner.core.rules import BudgetUnit
+from gpuspawner.service.engine.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine, ReadingRow
@@ -70,7 +70,7 @@ def chart_of(parts: Parts, lease: Lease, rows: Sequence[ReadingRow], lines: Sequ
     span_seconds = min(IDLE_TIMES_SHOWN * idle.for_seconds, LONGEST_SHOWN_SECONDS)
     axis = Axis(max(since, end - span_seconds), end, time.localtime(end).tm_gmtoff)
     deciding = None
-    if lease.reason is Reason.IDLE and lease.sampled_at is not None:
+    if lease.reason is ExitReason.IDLE and lease.sampled_at is not None:
         deciding = axis.band(deciding_since(lease, EVIDENCE_SECONDS), end)
     return ChartView(
         axis,
@@ -131,8 +131,8 @@ def history_words(line: AuditLine) -> str:
 async def charged_gpu_hours(parts: Parts, lease: Lease) -> float:
     """Return the GPU hours that a lease is charged: by the ledger, or so far where it runs."""
     stored = await parts.store.read(parts.store.ledger.of_lease, lease.id)
-    lines = [*stored, *lines_until(lease, parts.clock.now(), parts.allocator.accounting.zone)]
-    return float(sum(line.amount(Used.GPU_HOURS) for line in lines))
+    lines = [*stored, *ledger_lines_until(lease, parts.clock.now(), parts.allocator.accounting.zone)]
+    return float(sum(line.amount(BudgetUnit.GPU_HOURS) for line in lines))
 
 
 def ended_view(lease: Lease, *, mine: bool) -> dict[str, str]:
@@ -140,7 +140,7 @@ def ended_view(lease: Lease, *, mine: bool) -> dict[str, str]:
     named = {lease.user: "you" if mine else lease.user, "hub": "the hub", "gpuspawner": "gpuspawner"}
     by = named.get(lease.ended_by, lease.ended_by)
     if lease.ended_by == "gpuspawner" and lease.reason is not None:
-        by = ENDINGS[lease.reason].decider.format(policy=lease.request.policy)
+        by = EXIT_KINDS[lease.reason].decider.format(policy=lease.request.policy)
     if lease.message == UNKNOWN:
         by = "not known"
     if lease.running_at is None:
@@ -152,7 +152,7 @@ def ended_view(lease: Lease, *, mine: bool) -> dict[str, str]:
 
 def restarted_words(lease: Lease, *, mine: bool) -> str:
     """Return the headline of a workspace that its user restarts without a GPU, or with one; "" of any other."""
-    if lease.reason is not Reason.CHANGED:
+    if lease.reason is not ExitReason.CHANGED:
         return ""
     how = "without a GPU" if lease.request.gpu else "with a GPU"
     if lease.live:

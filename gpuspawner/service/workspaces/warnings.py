@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuspawner.core.idle.policies import Mode
 from gpuspawner.core.leases.lease import UP, Key, Lease, Owner
-from gpuspawner.core.leases.memory import is_told
+from gpuspawner.core.leases.memory_kills import is_recent
 from gpuspawner.core.units import show_bytes, show_duration, show_time
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_of
@@ -67,7 +67,7 @@ def claim_words(parts: Parts, lease: Lease) -> str:
 def elsewhere(parts: Parts, lease: Lease) -> list[dict[str, Any]]:
     """Return which other workspaces of the same user came while they were away: told in this one's JupyterLab too."""
     now, found = parts.clock.now(), []
-    for one in parts.book:
+    for one in parts.registry:
         view = arrival_view(one, now) if one.id != lease.id and one.key.owner == lease.key.owner else None
         if view is not None:
             name = one.key.server or "your default workspace"
@@ -94,7 +94,7 @@ def reach_words(parts: Parts, user: str, key: Key) -> str:
 def _labs(parts: Parts) -> dict[Owner, set[str]]:
     """Return of whose workspaces JupyterLab may tell them something: by name."""
     found: dict[Owner, set[str]] = {}
-    for lease in parts.book:
+    for lease in parts.registry:
         opens = lease.request.opens
         if lease.phase in UP and lease.request.template and (not opens or "lab" in opens):
             found.setdefault(lease.key.owner, set()).add(lease.key.server)
@@ -145,7 +145,7 @@ def of_gpus(parts: Parts, lease: Lease) -> Iterator[dict[str, Any]]:
 
 def of_memory(lease: Lease, now: float) -> Iterator[dict[str, Any]]:
     """Yield that a program was killed, for an hour after the last one was."""
-    if not is_told(lease, now) or lease.memory_killed_at is None:
+    if not is_recent(lease, now) or lease.memory_killed_at is None:
         return
     size, at = show_bytes(lease.request.memory_bytes), show_time(lease.memory_killed_at, now)
     text = (

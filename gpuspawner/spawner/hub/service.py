@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from gpuspawner.backends.data_folder import check_secret, made_identity
-from gpuspawner.core.authentication import hub_id_of, hub_token
-from gpuspawner.core.text_fields import is_service_address
+from gpuspawner.core.authentication import derive_hub_id, derive_hub_token
+from gpuspawner.core.errors import quoted
+from gpuspawner.core.text_fields import LOG_FORMATS, is_service_address
 from gpuspawner.spawner.hub.written import written_in
 
 SERVICE = "gpu"
@@ -49,7 +50,7 @@ def known(
     given = next((one.get("api_token") for one in configured(c) if one.get("name") == SERVICE), None)
     if url is None:
         text, hub_id = made_identity(data, hub_id)
-        return Known(data / "secret", hub_id, token=given or hub_token(bytes.fromhex(text)))
+        return Known(data / "secret", hub_id, token=given or derive_hub_token(bytes.fromhex(text)))
     url = _checked(url)
     if secret_file is None:
         path, shared = data / "secret", True
@@ -58,8 +59,8 @@ def known(
         path, shared = Path(secret_file).absolute(), False
         text = _read("secret_file", path)
         check_secret(path, text)
-        hub_id = hub_id or hub_id_of(bytes.fromhex(text))
-    token = _read("token_file", Path(token_file)) if token_file else given or hub_token(bytes.fromhex(text))
+        hub_id = hub_id or derive_hub_id(bytes.fromhex(text))
+    token = _read("token_file", Path(token_file)) if token_file else given or derive_hub_token(bytes.fromhex(text))
     if len(token) < SHORTEST_TOKEN:
         raise SystemExit(
             f"gpuspawner: configure(token_file=...): the token in {token_file} is too short. Write {SHORTEST_TOKEN} "
@@ -109,7 +110,12 @@ def configured(c: Any) -> list[dict[str, Any]]:
 
 
 def as_json(settings: Mapping[str, Any]) -> str:
-    """Return the settings for the service, which knows what each may be."""
+    """Return the settings for the service, which knows what each may be. Raises SystemExit."""
+    if (form := settings.get("log_format", LOG_FORMATS[0])) not in LOG_FORMATS:
+        raise SystemExit(
+            f"gpuspawner: configure(service_settings=...): log_format {quoted(form)} is not right; write "
+            f"{' or '.join(LOG_FORMATS)}."
+        )
     try:
         return json.dumps(dict(settings))
     except (ValueError, TypeError):

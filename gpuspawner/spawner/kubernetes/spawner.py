@@ -15,7 +15,7 @@ from gpuspawner.backends.kubernetes.names import ANNOTATIONS, ATTEMPT_LABEL, HUB
 from gpuspawner.catalog import PodQueues
 from gpuspawner.catalog.profile_options import choices_of
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
-from gpuspawner.core.gpus.pools import PATIENCE
+from gpuspawner.core.gpus.pools import NODE_WAIT_FACTOR
 from gpuspawner.spawner.kubernetes.pods.end import before_restart, has_ended, outcome_of, restarts, why_ended
 from gpuspawner.spawner.kubernetes.pods.models import written_back
 from gpuspawner.spawner.kubernetes.pods.pod import PodSettings, with_lease
@@ -136,7 +136,7 @@ class KubePods(PodRequests):
             return url
         begun = time.monotonic()
         waits_seconds = self._gpu_patience_seconds()
-        node_seconds = 0.0 if isinstance(self.gpu_catalog.scheduler, PodQueues) else waits_seconds / PATIENCE
+        node_seconds = 0.0 if isinstance(self.gpu_catalog.scheduler, PodQueues) else waits_seconds / NODE_WAIT_FACTOR
         limit, ready_at = self.start_timeout + waits_seconds, 0.0
         while time.monotonic() - begun < limit:
             pod = self._gpu_pod()

@@ -17,8 +17,8 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 
 from gpuspawner.backends.kubernetes.names import HUB_LABEL
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
-from gpuspawner.core.gpus.fleet import node_in
-from gpuspawner.core.leases.output import LINES
+from gpuspawner.core.gpus.fleet import qualified_node_name
+from gpuspawner.core.leases.reports import LINES
 from gpuspawner.core.units import show_duration
 from gpuspawner.spawner.kubernetes.homes import HomeWaits
 from gpuspawner.spawner.kubernetes.pods.claims import CLAIM_API, claim_of, owned
@@ -180,7 +180,7 @@ class PodStart(HomeWaits):
         while time.monotonic() < until:
             try:
                 if shortage.why:
-                    node = shortage.node and node_in(self._gpu_attempt.cluster, shortage.node)
+                    node = shortage.node and qualified_node_name(self._gpu_attempt.cluster, shortage.node)
                     await client.requeue(*self._gpu_attempt.key, shortage.why, node)
                     return
                 await client.heartbeat(*self._gpu_attempt.key)

@@ -17,8 +17,8 @@ from gpuspawner.catalog import ANY_GPU, LINKED, NO_GPU, OPTIONS, TICKED, Catalog
 from gpuspawner.catalog.prices import price_words
 from gpuspawner.catalog.profile_options import LONGEST_CHOICE
 from gpuspawner.core.errors import label_of, quoted
-from gpuspawner.core.gpus.fleet import GpuKind, memory_words
-from gpuspawner.core.gpus.vendors import how_measured
+from gpuspawner.core.gpus.fleet import GpuKind, describe_memory
+from gpuspawner.core.gpus.vendors import measurement_note
 from gpuspawner.look import LOOK
 from gpuspawner.spawner.web import form_fields
 from gpuspawner.spawner.web.form_fields import LONGEST_SHOWN
@@ -228,7 +228,7 @@ def _team(teams: Sequence[tuple[str, str]], chosen: Mapping[str, Any], live: Liv
 
 def _more(catalog: Catalog, kind: GpuKind) -> str:
     spot = "spot: the cloud may take it back at any time" if kind.spot else ""
-    return ", ".join(filter(None, [*memory_words(kind), price_words(catalog, kind.name), spot]))
+    return ", ".join(filter(None, [*describe_memory(kind), price_words(catalog, kind.name), spot]))
 
 
 def _free(kind: str, live: Live | None) -> dict[str, str]:
@@ -246,7 +246,7 @@ def _free(kind: str, live: Live | None) -> dict[str, str]:
 def _measured(kind: GpuKind, live: Live | None) -> str:
     """Return how its GPUs are measured, where that is to be known before Start; "" otherwise."""
     offer = live.offers.get(kind.name) if live else None
-    return how_measured(kind.resource) if offer is None else str(offer["measured"])
+    return measurement_note(kind.resource) if offer is None else str(offer["measured"])
 
 
 def _simulated(catalog: Catalog, live: Live | None) -> set[str]:

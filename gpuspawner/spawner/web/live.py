@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuspawner.catalog import Catalog, resolve_all, what_is_wrong
-from gpuspawner.core.authentication import NONCE, new_nonce
+from gpuspawner.core.authentication import NONCE_HEADER, new_nonce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.spawner.client import ask_service
 
@@ -90,7 +90,7 @@ class ServiceView:
         """Return the answer, a refusal (4xx) too; None where there is none."""
         nonce, url = new_nonce(), f"{self.url}/api/v1/{path}"
         method, sent = ("GET", None) if body is None else ("POST", json.dumps(body))
-        headers = {"Authorization": f"ticket {self.ticket}", NONCE: nonce}
+        headers = {"Authorization": f"ticket {self.ticket}", NONCE_HEADER: nonce}
         try:
             response = await ask_service(self.secret, method, url, nonce, headers, sent, ANSWER_SECONDS)
         except Unavailable:
@@ -112,7 +112,7 @@ def judge_offline(catalog: Catalog, chosen: Mapping[str, Any], user: str, otherw
         {},
         what_is_wrong(found.refused) if found.refused else otherwise,
         refused=bool(found.refused),
-        wrong={one.field: one.beside for one in found.refused},
+        wrong={one.field: one.details for one in found.refused},
         understood=found.understood,
     )
 

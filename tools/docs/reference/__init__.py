@@ -9,6 +9,7 @@ from tools.docs.reference.catalog import catalog
 from tools.docs.reference.chart import chart
 from tools.docs.reference.commands import commands
 from tools.docs.reference.configuration import configuration
+from tools.docs.reference.custom_resources import custom_resources
 from tools.docs.reference.events import events
 
 PAGES: dict[str, Callable[[], str]] = {
@@ -17,6 +18,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "configure": configuration,
     "chart": chart,
     "events": events,
+    "custom-resources": custom_resources,
     "api": api,
 }
 """By the page's name: what makes its Markdown."""

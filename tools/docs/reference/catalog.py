@@ -14,7 +14,7 @@ HEAD = """\
 The catalog is one YAML file. It says which workspaces users may start, and by which rules. `gpuspawner server check`
 reports everything that is wrong with it, with the line. A key may be left out unless it is required. A key without a
 value is refused. Write sizes like `64GiB` or `512MiB`, times like `90s`, `30m`, `8h`, `1h30m` or `2d`, and ranges like
-`1-4`, `8GiB-256GiB` or `30m-24h`. See [quotas](../how-to/quotas.md) and [the rules](../rules.md) for examples.
+`1-4`, `8GiB-256GiB` or `30m-24h`. See [quotas](../how-to/administrators/quotas.md) for examples.
 """
 COLUMNS = ("key", "value", "what it means", "default")
 DEEPEST_TITLE = 3

@@ -13,8 +13,8 @@ from tools.docs.reference.written import table
 HEAD = """\
 # Chart values
 
-Of `helm/gpuspawner`. `catalog` alone must be written. [Install with helm](../operating.md#install-with-helm) says how
-they are used.
+Values of `helm/gpuspawner`. `catalog` and `image.name` must be written.
+[Configure the chart](../how-to/administrators/helm.md) says how they are used.
 
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from gpuspawner.core.leases.endings import ENDINGS, Return
+from gpuspawner.core.leases.exits import EXIT_KINDS, QueueReturn
 from gpuspawner.core.leases.stored_events import EVENTS
 from tools.docs.reference.written import docstring, table
 
@@ -24,7 +24,7 @@ Each workspace ends for exactly one reason. Where gpuspawner or the cluster deci
 wrong.
 
 """
-BACK = {Return.NEVER: "no", Return.BY_POLICY: "as `preemption.back_in_queue` says", Return.ALWAYS: "yes"}
+BACK = {QueueReturn.NEVER: "no", QueueReturn.BY_POLICY: "as `preemption.back_in_queue` says", QueueReturn.ALWAYS: "yes"}
 
 
 def events() -> str:
@@ -36,6 +36,6 @@ def events() -> str:
     happened = table(("event", "begins with", "when", "fields", "message to"), rows)
     ends = [
         (f"`{reason.value}`", end.words, "others" if end.by_others else "its user, or itself", BACK[end.returns])
-        for reason, end in ENDINGS.items()
+        for reason, end in EXIT_KINDS.items()
     ]
     return HEAD + happened + ENDS + table(("reason", "what people read", "decided by", "back in the queue"), ends)

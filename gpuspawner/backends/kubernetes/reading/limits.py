@@ -12,8 +12,8 @@ from typing import Any
 from gpuspawner.backends.kubernetes.reading.quantities import amount_of
 from gpuspawner.core.gpus.vendors import is_gpu_resource
 from gpuspawner.core.quotas.namespaces import (
-    ASKED,
     CPU,
+    LIMIT_OF_REQUEST,
     LIMITS_CPU,
     LIMITS_MEMORY,
     MEMORY,
@@ -70,7 +70,7 @@ def to_limits(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> t
             lowest = amount_of(key, least.get(key, "0")) if entry["type"] == "Container" else 0
             highest = amount_of(key, most[key]) if key in most else None
             found += [NamespaceLimit(name, key, least=lowest)] if lowest else []
-            found += [NamespaceLimit(name, ASKED.get(key, key), most=highest)] if highest is not None else []
+            found += [NamespaceLimit(name, LIMIT_OF_REQUEST.get(key, key), most=highest)] if highest is not None else []
     return tuple(found) or None
 
 

@@ -18,7 +18,7 @@ from gpuspawner.backends.kubernetes.reading.holders import holder_of
 from gpuspawner.backends.kubernetes.reading.interruptions import Interruption, interruption_of
 from gpuspawner.backends.kubernetes.reading.models import Model, is_kept_label, model_of
 from gpuspawner.backends.kubernetes.reading.quantities import amount_of
-from gpuspawner.core.gpus.fleet import NOTHING, Beside
+from gpuspawner.core.gpus.fleet import NO_HOST_RESOURCES, HostResources
 from gpuspawner.core.gpus.vendors import is_gpu_resource, spot_labels
 from gpuspawner.core.quotas.namespaces import CPU, MEMORY
 from gpuspawner.core.units import MOST_GPUS
@@ -103,7 +103,7 @@ class Pod:
     server_ends_at: float | None = None
     lost_seconds: float | None = None
     unhealthy: tuple[str, ...] = ()
-    beside: Beside = NOTHING
+    host_resources: HostResources = NO_HOST_RESOURCES
     holder: str = ""
     claims: bool = False
     extended_claim: str = ""
@@ -173,7 +173,7 @@ def to_pod(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> Pod 
         unhealthy=_unhealthy(status, named),
         server_ends_at=_server_ends_at(metadata, spec),
         lost_seconds=_lost_seconds(spec),
-        beside=beside_gpus(spec),
+        host_resources=beside_gpus(spec),
         holder=holder_of(metadata),
         claims=claims,
         extended_claim=extended.get("resourceClaimName") or "",
@@ -270,10 +270,10 @@ def requested(spec: Mapping[str, Any], named: frozenset[str] = frozenset()) -> d
     return {resource: min(count, MOST_GPUS) for resource, count in found.items()}
 
 
-def beside_gpus(spec: Mapping[str, Any]) -> Beside:
+def beside_gpus(spec: Mapping[str, Any]) -> HostResources:
     """Return the CPU and memory that kube-scheduler reserves for a pod."""
     found = _reserved(spec, _beside_of_container)
-    return Beside(found.get(CPU, 0), found.get(MEMORY, 0))
+    return HostResources(found.get(CPU, 0), found.get(MEMORY, 0))
 
 
 def _reserved(spec: Mapping[str, Any], read: Callable[[Mapping[str, Any]], dict[str, int]]) -> dict[str, int]:

@@ -28,9 +28,9 @@ class Lacking(ApiHandler):
             raise HTTPError(403, reason="Only the workspace itself tells what it lacks.")
         if not isinstance(lacks, list) or not all(one in MAY_LACK for one in lacks):
             raise RequestRefused("lacks", quoted(lacks), ", ".join(MAY_LACK), "Name what does not work.")
-        newest = self.parts.book.get(lease.id)
+        newest = self.parts.registry.get(lease.id)
         if newest is not None and newest.live and newest.lacks != tuple(lacks):
-            await self.parts.book.save(replace(newest, lacks=tuple(lacks)))
+            await self.parts.registry.save(replace(newest, lacks=tuple(lacks)))
         self.answer({"lacks": lacks})
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tornado.web import HTTPError
 
-from gpuspawner.core.authentication import TICKET_SECONDS, sign_ssh_ticket, ssh_ticket_user
+from gpuspawner.core.authentication import TICKET_SECONDS, read_ssh_ticket, sign_ssh_ticket
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import UP
 from gpuspawner.service.api.base import ApiHandler
@@ -45,7 +45,7 @@ class TicketCheck(ApiHandler):
         lease, person = await self.own(workspace), self.must()
         if person.lease != lease.id:
             raise HTTPError(403, reason="Only the workspace itself has its tickets checked.")
-        user = ssh_ticket_user(self.parts.secret, lease.id, str(body.get("ticket", "")), self.parts.clock.wall())
+        user = read_ssh_ticket(self.parts.secret, lease.id, str(body.get("ticket", "")), self.parts.clock.wall())
         if user is None:
             raise HTTPError(403, reason="This ticket is over, or is none of this workspace.")
         self.answer({"user": user})

@@ -16,7 +16,7 @@ from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import WAITING, Key
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.api.rest import route
-from gpuspawner.service.leases.allocator import Ask
+from gpuspawner.service.engine.allocator import StartRequest
 from gpuspawner.service.rules.server_names import read_server
 from gpuspawner.service.start.options import StartBody
 from gpuspawner.service.store.idempotency import set_about
@@ -41,7 +41,7 @@ class Workspaces(Listed):
         parts, key = self.parts, Key(*person.owner, server)
         groups = await parts.members.now(person.name, person.owner)
         request = await parts.allocator.asking.request_of(key, person.name, options, groups)
-        lease = parts.book.of_key(key)
+        lease = parts.registry.of_key(key)
         if lease is not None and lease.phase in WAITING and lease.request == request:
             self.answer(lease_view(parts, lease), 202)
             return
@@ -51,7 +51,7 @@ class Workspaces(Listed):
                 f"You have a workspace {called} already ({lease.id[:8]}): open or stop it, or name another one."
             )
         name = uuid.uuid4().hex
-        ask = Ask(
+        ask = StartRequest(
             key, person.name, request, options, uuid.uuid4().hex, "", unattended=True, where=self.where, lease_id=name
         )
         set_about(name)

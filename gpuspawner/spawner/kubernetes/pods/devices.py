@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from gpuspawner.core.gpus.vendors import VENDORS, reaches_gpus
+from gpuspawner.core.gpus.vendors import VENDORS, exposes_gpus
 
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 """By this variable NVIDIA's container runtime decides which GPUs a container sees; the images of CUDA ask for all."""
@@ -96,7 +96,7 @@ def faults_of_resources(where: str, container: Any, named: frozenset[str]) -> It
 def faults_of_amounts(where: str, amounts: Iterable[str], named: frozenset[str]) -> Iterator[str]:
     """Yield the GPUs among resources, by name."""
     for name in amounts:
-        if reaches_gpus(name, named):
+        if exposes_gpus(name, named):
             yield f"{where} names {name}. {ALONE}"
 
 

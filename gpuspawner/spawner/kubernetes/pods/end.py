@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuspawner.backends.kubernetes.reading.objects import DISRUPTIONS, disruption_words, is_eviction
-from gpuspawner.core.leases.output import likely_cause
+from gpuspawner.core.leases.reports import likely_cause
 from gpuspawner.spawner.kubernetes.pods.output import server_of
 from gpuspawner.spawner.kubernetes.pods.start import NOTEBOOK, short
 
@@ -71,7 +71,7 @@ def before_restart(pod: Json) -> Json:
 
 
 def outcome_of(pod: Json | None, events: Sequence[Json]) -> str:
-    """How a server ended that nobody stopped: one of ``leases.release.OUTCOMES``. Takes what `why_ended` takes."""
+    """How a server ended that nobody stopped: one of ``leases.reports.OUTCOMES``. Takes what `why_ended` takes."""
     if _was_disrupted(pod, events):
         return "preempted"
     terminated = _terminated(pod or {})

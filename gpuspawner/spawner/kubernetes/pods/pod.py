@@ -16,7 +16,7 @@ from typing import Any
 from gpuspawner.backends.kubernetes.names import PRE_STOP, SERVER_SECONDS, carried
 from gpuspawner.backends.kubernetes.reading.objects import requested
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.gpus.vendors import reaches_gpus
+from gpuspawner.core.gpus.vendors import exposes_gpus
 from gpuspawner.spawner.kubernetes.pods.claims import claim_of, name_claim, without_claim
 from gpuspawner.spawner.kubernetes.pods.devices import (
     VISIBLE,
@@ -130,7 +130,7 @@ def contradiction(pod: Mapping[str, Any], patch: Mapping[str, Any], mark: str) -
     if is_privileged(server):
         return f"{hook} makes the server privileged, which sees every GPU of its node. Take that out."
     limits = server.get("resources", {}).get("limits", {})
-    changed = {**{name: "0" for name in limits if reaches_gpus(name)}, **_gpus(patch)}
+    changed = {**{name: "0" for name in limits if exposes_gpus(name)}, **_gpus(patch)}
     for name, count in changed.items():
         if str(limits.get(name, "0")) != count:
             given = limits.get(name, "none")
@@ -178,7 +178,7 @@ def _refuse_own_gpus(server: Json, gpus: Mapping[str, str]) -> None:
     resources = server.get("resources") or {}
     written = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     for name in written:
-        if reaches_gpus(name, frozenset(gpus)):
+        if exposes_gpus(name, frozenset(gpus)):
             raise Conflict(
                 f"c.KubeSpawner.extra_resource_limits (or a profile's) names {name}. GPUs come from the lease alone: "
                 "take it out, and offer the GPU in the catalog's templates."

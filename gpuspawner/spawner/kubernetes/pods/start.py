@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gpuspawner.backends.kubernetes.reading.objects import waits_for_volume, without_preemption
-from gpuspawner.core.leases.output import likely_cause
+from gpuspawner.core.leases.reports import likely_cause
 from gpuspawner.core.units import show_bytes, show_duration
-from gpuspawner.schedulers.pod_queues.systems import sentence_of
+from gpuspawner.schedulers.pod_queues import explain_reason
 
 Json = Mapping[str, Any]
 
@@ -97,7 +97,7 @@ def stage_of(
 
 def _queueing(scheduled: Json, waits_in: str) -> str:
     """Return that it waits in a queue of the cluster and, where that says so of the pod, why."""
-    why = sentence_of("", str(scheduled.get("message", "")))
+    why = explain_reason("", str(scheduled.get("message", "")))
     return f"It waits {waits_in}. {why}".rstrip() + " This start goes on; you can close this page."
 
 

@@ -1,0 +1,280 @@
+"""Why workspaces end: the table of reasons, and each end that there is, with who decided and in which words.
+
+A new reason is a line of ENDINGS, a new end a function here, called where it is decided. ``lease.finish`` carries them
+out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from gpuspawner.core.units import show_duration
+
+
+class ExitReason(str, Enum):
+    """Why a lease ended. Exactly one."""
+
+    STOPPED = "stopped"
+    IDLE = "idle"
+    EXPIRED = "expired"
+    PREEMPTED = "preempted"
+    MOVED = "moved"
+    CHANGED = "changed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    ORPHANED = "orphaned"
+    BUDGET = "budget"
+    MADE_ROOM = "made room"
+    NOT_ALLOWED = "not allowed"
+    NOBODY_CAME = "nobody came"
+
+
+FINAL_WARNINGS = frozenset({"claim", "preempted"})
+"""Kinds of warnings of an end that others decided. The workspace's user cannot move it."""
+
+
+class QueueReturn(Enum):
+    """Whether what ended goes back to its place in the queue."""
+
+    NEVER = "never"
+    BY_POLICY = "by policy"
+    ALWAYS = "always"
+
+
+@dataclass(frozen=True)
+class ExitKind:
+    """What holds for every end of one reason.
+
+    ``by_others``: gpuspawner or the cluster decided. Its user is told, and may call it wrong. ``decider`` is what
+    decided where gpuspawner did, as pages name it; it may hold ``{policy}``.
+    """
+
+    words: str
+    by_others: bool = False
+    returns: QueueReturn = QueueReturn.NEVER
+    decider: str = "gpuspawner"
+
+
+EXIT_KINDS = {
+    ExitReason.STOPPED: ExitKind("It was stopped"),
+    ExitReason.IDLE: ExitKind("It was idle", by_others=True, decider="the idle policy “{policy}”"),
+    ExitReason.EXPIRED: ExitKind("Its time was over", by_others=True, decider="the lifetime it was asked with"),
+    ExitReason.PREEMPTED: ExitKind("The cluster ended it", by_others=True, returns=QueueReturn.BY_POLICY),
+    ExitReason.MOVED: ExitKind("It was moved to other GPUs", returns=QueueReturn.ALWAYS),
+    ExitReason.CHANGED: ExitKind("It was stopped to go on otherwise", returns=QueueReturn.ALWAYS),
+    ExitReason.FAILED: ExitKind("It failed"),
+    ExitReason.CANCELLED: ExitKind("Its start was cancelled"),
+    ExitReason.ORPHANED: ExitKind("The hub had lost sight of it", by_others=True),
+    ExitReason.BUDGET: ExitKind("Its budget was used up", by_others=True, decider="a budget"),
+    ExitReason.MADE_ROOM: ExitKind(
+        "It made room for a stronger claim", by_others=True, returns=QueueReturn.BY_POLICY, decider="a stronger claim"
+    ),
+    ExitReason.NOT_ALLOWED: ExitKind("It is not allowed any more", by_others=True),
+    ExitReason.NOBODY_CAME: ExitKind("Nobody came", by_others=True, decider="the claim of the policy “{policy}”"),
+}
+
+
+@dataclass(frozen=True)
+class Exit:
+    """One end: its reason, who or what decided, and what its user reads.
+
+    ``by`` is a user's name, ``gpuspawner``, ``hub``, ``cluster`` or another part. ``unseen``: it waited, and nobody may
+    be looking, so that its user is to be told. ``where`` is from where a person did it, in words.
+    """
+
+    reason: ExitReason
+    by: str
+    message: str
+    unseen: bool = False
+    where: str = ""
+
+    def saying(self, why: str) -> Exit:
+        """Return it with a reason that its user reads; "" for none."""
+        return replace(self, message=f"{self.message.rstrip('.')}: {why.rstrip('.')}.") if why else self
+
+
+GPUSPAWNER, HUB, CLUSTER = "gpuspawner", "hub", "cluster"
+UNKNOWN = "It was stopped from the hub; by whom is not known."
+CANCELLED = "The start was cancelled."
+
+DIED = Exit(ExitReason.FAILED, HUB, "Its server ended by itself. Your files are untouched.")
+ORPHANED = Exit(ExitReason.ORPHANED, GPUSPAWNER, "The hub no longer knew its server. Your files are untouched.")
+STARTED_AGAIN = Exit(
+    ExitReason.ORPHANED,
+    GPUSPAWNER,
+    "The hub started it again and no longer knew the server that ran. Your files are untouched.",
+)
+FORGOTTEN = Exit(ExitReason.CANCELLED, HUB, "The hub deleted its server or cancelled its start, and with it its place.")
+
+
+def released(outcome: str, *, user: str, up: bool, disruption: str, stopper: str) -> Exit:
+    """Return the end that the spawner tells.
+
+    Args:
+        outcome: one of ``release.OUTCOMES``.
+        user: the workspace's user.
+        up: whether it ran.
+        disruption: why the cluster was about to end it, "" where it was not.
+        stopper: whose request stopped it, "" where that is not known.
+    """
+    if outcome == "preempted" or (outcome == "died" and disruption):  # it was seen coming
+        return preempted(disruption)
+    if outcome == "cancelled":
+        return Exit(ExitReason.CANCELLED, user, CANCELLED)
+    if outcome == "stopped" and up:
+        return stopped_from_hub(stopper)
+    return _OF_RELEASE[outcome]
+
+
+_OF_RELEASE = {
+    "failed": Exit(ExitReason.FAILED, HUB, "The server did not start. Nothing was charged; your files are safe."),
+    "stopped": Exit(
+        ExitReason.FAILED, HUB, "Its server was stopped before it answered: cancelled, or too slow to start."
+    ),
+    "quit": Exit(
+        ExitReason.STOPPED,
+        "its own server",
+        "It was shut down from inside, for example from JupyterLab's menu. Your files are untouched.",
+    ),
+    "died": DIED,
+    "shutdown": Exit(
+        ExitReason.STOPPED, "hub shutdown", "It was stopped because the hub was shut down. Your files are untouched."
+    ),
+}
+
+
+def vanished(*, disruption: str, newer_server: bool, adopted: bool) -> Exit:
+    """Return the end of a workspace that neither hub nor backend show any more, and of which nobody told."""
+    if disruption:
+        return preempted(disruption)
+    if newer_server:
+        words = "A newer server runs in its place, and how this one ended was not seen. Your files are untouched."
+        return Exit(ExitReason.ORPHANED, HUB, words)
+    return Exit(ExitReason.STOPPED, HUB, "It was stopped from the hub.") if adopted else DIED
+
+
+def preempted(why: str) -> Exit:
+    """Return the end by the backend that a workspace ran on."""
+    words = why or "The cluster ended it for something more important. Your files are untouched."
+    return Exit(ExitReason.PREEMPTED, CLUSTER, words)
+
+
+def stopped_from_hub(stopper: str) -> Exit:
+    """Return the end by a stop of the hub's; ``stopper`` is whose request that was, "" where it is not known."""
+    if not stopper:
+        return Exit(ExitReason.STOPPED, HUB, UNKNOWN)
+    return Exit(ExitReason.STOPPED, stopper, f"It was stopped by {stopper}, from the hub.")
+
+
+def named(told: Exit, user: str, stopper: str) -> Exit | None:
+    """Return an end of ``user``'s workspace by its name, once it is known whose request it was; None for no change.
+
+    An end was told without a name, or with the most likely one, its user's, and it was another's.
+    """
+    if told.reason is ExitReason.STOPPED and told.message == UNKNOWN:
+        return stopped_from_hub(stopper)
+    if told.reason is ExitReason.CANCELLED and told.message == CANCELLED and stopper != user:
+        return Exit(ExitReason.CANCELLED, stopper, f"The start was cancelled by {stopper}.")
+    return None
+
+
+def stopped_by(who: str, where: str, why: str = "") -> Exit:
+    """Return the end by a person, from a page, the API or the command line; ``why`` is what an administrator says."""
+    return Exit(ExitReason.STOPPED, who, f"It was stopped by {who}, from {where}.", where=where).saying(why)
+
+
+def withdrawn(who: str, where: str = "", why: str = "") -> Exit:
+    """Return the end of a request that a person takes back while it waits; ``why`` is what an administrator says."""
+    words = f"The request was withdrawn by {who}." if why else "The request was withdrawn."
+    return Exit(ExitReason.CANCELLED, who, words, unseen=bool(why), where=where).saying(why)
+
+
+def moved_by(who: str, where: str, why: str) -> Exit:
+    """Return the end of a workspace that an administrator moves to other GPUs."""
+    end = Exit(ExitReason.MOVED, who, f"{who} moved it, from {where}.", where=where).saying(why)
+    then = "It starts again by itself, elsewhere where there is room. Your files are untouched."
+    return replace(end, message=f"{end.message} {then}")
+
+
+def moved(who: str, where: str, unhealthy: Sequence[str]) -> Exit:
+    """Return the end of a workspace that its user moves off GPUs that failed."""
+    words = (
+        f"{who} moved it, from {where}, because {', '.join(unhealthy)} was reported unhealthy. "
+        "It starts again by itself on another GPU. Your files are untouched."
+    )
+    return Exit(ExitReason.MOVED, who, words, where=where)
+
+
+def goes_on(who: str, where: str, gpus: str) -> Exit:
+    """Return the end of a workspace that goes on with other GPUs, or none, in its user's words: ``gpus``."""
+    words = f"{who} goes on with {gpus}, from {where}. It starts again by itself. Your files are untouched."
+    return Exit(ExitReason.CHANGED, who, words, where=where)
+
+
+def idle(measured: str, grace_seconds: float) -> Exit:
+    """Return the end of an idle workspace; ``measured`` is what was, in a sentence."""
+    words = f"{measured} Nobody kept it in the {show_duration(grace_seconds)} after the warning."
+    return Exit(ExitReason.IDLE, GPUSPAWNER, words)
+
+
+def nobody_came(claim_seconds: float) -> Exit:
+    """Return the end of a workspace that came while its user was away, and to which nobody came."""
+    words = (
+        f"In the {show_duration(claim_seconds)} since it was ready nobody opened it, connected to it or used its GPU, "
+        "so it goes to who waits next. Asking again joins the end of the queue. Your files are untouched."
+    )
+    return Exit(ExitReason.NOBODY_CAME, GPUSPAWNER, words)
+
+
+def expired(lifetime_seconds: float) -> Exit:
+    """Return the end of a workspace whose time is over."""
+    return Exit(ExitReason.EXPIRED, GPUSPAWNER, f"Its lifetime was {show_duration(lifetime_seconds)}.")
+
+
+def not_started(tries: int) -> Exit:
+    """Return the end of a request whose starts the hub dropped."""
+    words = f"The hub did not start it in {tries} tries. Press Start to ask again; your files are untouched."
+    return Exit(ExitReason.FAILED, GPUSPAWNER, words)
+
+
+def not_offered(why: str) -> Exit:
+    """Return the end of a waiting request that the catalog offers no more."""
+    words = f"What it waited for is not offered any more. {why} Press Start to ask anew."
+    return Exit(ExitReason.FAILED, GPUSPAWNER, words, unseen=True)
+
+
+def refused(why: str) -> Exit:
+    """Return the end of a waiting request that its scheduler never grants; ``why`` in the scheduler's words."""
+    return Exit(
+        ExitReason.FAILED, "scheduler", f"Its scheduler refused it: {why} Press Start to ask anew.", unseen=True
+    )
+
+
+def refused_by_hub(why: str) -> Exit:
+    """Return the end of a request for a named workspace that the hub does not have; ``why`` in the hub's words."""
+    words = f"The hub does not start it: {why.rstrip('.')}. Start it without a name, or stop and delete another one."
+    return Exit(ExitReason.FAILED, HUB, words, unseen=True)
+
+
+def impossible(why: str, waited_seconds: float) -> Exit:
+    """Return the end of a waiting request that could not start, however much was free."""
+    words = f"It waited {show_duration(waited_seconds)} and could not start: {why} Press Start to ask anew."
+    return Exit(ExitReason.FAILED, GPUSPAWNER, words, unseen=True)
+
+
+def budget_used_up(words: str) -> Exit:
+    """Return the end of a workspace whose budget is used up; ``words`` name it, in a sentence."""
+    return Exit(ExitReason.BUDGET, GPUSPAWNER, words)
+
+
+def made_room(why: str, by: str) -> Exit:
+    """Return the end of a workspace whose GPUs a stronger claim needed; ``why`` is what its user was told."""
+    return Exit(ExitReason.MADE_ROOM, by, f"{why} Your files are untouched.")
+
+
+def not_allowed(group: str) -> Exit:
+    """Return the end of a waiting request whose user has left the group that it needs."""
+    words = f"You are no longer in {group}. Press Start to ask anew, for another team or template."
+    return Exit(ExitReason.NOT_ALLOWED, GPUSPAWNER, words, unseen=True)

@@ -1,0 +1,219 @@
+"""Deadlines: how they are set, told, moved by their user, and when they have passed; and how often Keep may be used.
+
+Pure: times are seconds since the epoch by the service's clock, given by the caller (design, section 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpuspawner.core.errors import Conflict
+from gpuspawner.core.idle.policies import ExtendPolicy, KeepPolicy
+from gpuspawner.core.leases.exits import ExitReason
+from gpuspawner.core.leases.lease import UP, Lease, Phase
+from gpuspawner.core.rules import LatestEnd
+from gpuspawner.core.units import show_duration
+
+LEAST_NOTICE_SECONDS = 600.0
+"""People are told at least this long before the end (design, section 7), where their policy and lifetime allow it."""
+LATE_SECONDS = 60.0
+"""A last warning later than this was held up by an outage: nobody could extend meanwhile either."""
+
+
+@dataclass(frozen=True)
+class Due:
+    """A warning to send now: one message, however many thresholds it tells.
+
+    ``deadline`` is the lease's deadline from now on; ``thresholds`` (seconds before it, falling) are told for it. Both
+    are to be stored before the message is sent.
+    """
+
+    deadline: float
+    thresholds: tuple[float, ...]
+
+
+def deadline(running_at: float, lifetime_seconds: float) -> float:
+    """Return when a workspace that has been running since ``running_at`` ends."""
+    return running_at + lifetime_seconds
+
+
+def extend(
+    deadline: float, extended_seconds: float, policy: ExtendPolicy, now: float, latest_end: LatestEnd | None = None
+) -> tuple[float, float]:
+    """Move a deadline as far as one Extend may: the policy's step, or what is left of its total, or of its budget.
+
+    Args:
+        deadline: the present one.
+        extended_seconds: by how much this lease was extended before.
+        policy: the step and the total.
+        now: the present time.
+        latest_end: a bound that it may not pass. What it leaves is given, if that is worth it.
+
+    Returns:
+        The new deadline, for which nothing has been told yet, and the new ``extended_seconds``.
+
+    Raises:
+        Conflict: the total is used up, the deadline has passed, or the bound leaves less than ten minutes.
+    """
+    if now >= deadline:
+        passed = show_duration(now - deadline)
+        raise Conflict(f"Extend: this workspace's time ended {passed} ago. Start it again; its files are kept.")
+    step_seconds = min(policy.each_seconds, policy.total_seconds - extended_seconds)
+    if step_seconds <= 0:
+        each, total = show_duration(policy.each_seconds), show_duration(policy.total_seconds)
+        used, left = show_duration(extended_seconds), show_duration(deadline - now)
+        raise Conflict(
+            f"Extend: {each} more asked; {used} of {total} are used. "
+            f"Save your work: this workspace ends in {left}. Its files are kept; start it again afterwards."
+        )
+    if latest_end is not None and latest_end.at < deadline + step_seconds:
+        left_seconds = latest_end.at - deadline
+        if left_seconds < min(LEAST_NOTICE_SECONDS, step_seconds):
+            raise Conflict(
+                f"Extend: {show_duration(step_seconds)} more asked, but this workspace {latest_end.words}. Save your "
+                f"work: it ends in {show_duration(deadline - now)}. Its files are kept; start it again afterwards."
+            )
+        step_seconds = left_seconds
+    return deadline + step_seconds, extended_seconds + step_seconds
+
+
+def due_warnings(
+    deadline: float, told: Collection[float], policy: ExtendPolicy, lifetime_seconds: float, now: float
+) -> Due | None:
+    """Return the warning that is due, if any; where the first or the last one is late, the deadline moves.
+
+    It leaves enough notice then: ten minutes, or the policy's shortest threshold, or the whole lifetime where one is
+    shorter. As all warnings are told with the move, no deadline moves twice.
+
+    Args:
+        deadline: the present one, whether or not it has passed.
+        told: the thresholds told for this very deadline; empty again after an Extend.
+        policy: the thresholds.
+        lifetime_seconds: all the time given, extensions included. Thresholds no shorter say nothing new.
+        now: the present time.
+    """
+    shortest = min(policy.warn_seconds, default=LEAST_NOTICE_SECONDS)
+    thresholds = {seconds for seconds in policy.warn_seconds if seconds < lifetime_seconds} or {shortest}
+    due = sorted((seconds for seconds in thresholds - set(told) if now >= deadline - seconds), reverse=True)
+    if not due:
+        return None
+    notice_seconds = min(LEAST_NOTICE_SECONDS, shortest, lifetime_seconds)
+    last_is_late = not thresholds - set(told) - set(due) and now - (deadline - due[-1]) > LATE_SECONDS
+    return Due(max(deadline, now + notice_seconds) if last_is_late or not told else deadline, tuple(due))
+
+
+def is_expired(deadline: float, told: Collection[float], now: float) -> bool:
+    """Whether a workspace's time is over. None ends untold: see :func:`due_warnings`."""
+    return bool(told) and now >= deadline
+
+
+def keep(keeps_used: int, policy: KeepPolicy, now: float) -> float:
+    """Return until when a workspace is kept by one more Keep.
+
+    Raises:
+        Conflict: the policy's number is used up.
+    """
+    if keeps_used >= policy.times:
+        raise Conflict(
+            f"Keep: one more asked; {keeps_used} of {policy.times} are used. "
+            "Compute on the GPU, or save your work and stop; files are kept."
+        )
+    return now + policy.each_seconds
+
+
+_PAST: tuple[str, ...] = ("asked_at", "phase_since", "heard_at", "granted_at", "first_granted_at", "running_at")
+_PAST += (
+    "sampled_at",
+    "stop_sent_at",
+    "impossible_since",
+    "waiting_since",
+    "made_room_at",
+    "claimed_at",
+    "memory_killed_at",
+)
+_AHEAD = ("deadline_at", "granted_until", "kept_until", "not_before", "disrupted_until")
+_INNER = {
+    "latest_end": ("at",),
+    "reaches_into": ("at",),
+    "fixed_end": ("at",),
+    "notice": ("at",),
+    "held_back": ("since",),
+    "estimate": ("told_at", "likely_at", "latest_at", "from_at", "to_at"),
+}
+"""The records of a lease that hold times, and which."""
+
+
+def last_moment(lease: Lease) -> float:
+    """Return the latest moment that the lease remembers: a clock that shows an earlier one went back."""
+    return max(getattr(lease, name) or 0.0 for name in _PAST)
+
+
+def move_back(lease: Lease, seconds: float) -> Lease:
+    """Return the lease with all its times so many seconds earlier: as long ago, and as far ahead, as they were."""
+    times = {name: getattr(lease, name) for name in (*_PAST, *_AHEAD)}
+    moved: dict[str, Any] = {name: at - seconds for name, at in times.items() if at}
+    for name, inner in _INNER.items():
+        if (value := getattr(lease, name)) is not None:
+            moved[name] = _earlier(value, inner, seconds)
+    lost = tuple(_earlier(one, ("since", "until"), seconds) for one in lease.lost)
+    return replace(lease, **moved, lost=lost)
+
+
+def _earlier(value: Any, names: tuple[str, ...], seconds: float) -> Any:
+    times = {name: getattr(value, name) for name in names}
+    return replace(value, **{name: at - seconds for name, at in times.items() if at is not None})
+
+
+def deciding_since(lease: Lease, evidence_seconds: float) -> float:
+    """Return from when on readings speak of why a lease ended: its idle time, or else its last ``evidence_seconds``.
+
+    Args:
+        lease: one that is stopping or has ended.
+        evidence_seconds: how much to look at where no idle time decided.
+    """
+    if lease.reason is ExitReason.IDLE and lease.sampled_at is not None:
+        return lease.sampled_at - lease.streak.observed_seconds
+    if lease.reason is ExitReason.NOBODY_CAME and lease.running_at is not None:
+        return lease.running_at
+    return (lease.ended_at if lease.ended_at is not None else lease.phase_since) - evidence_seconds
+
+
+CARRIED_OUT: Mapping[str, frozenset[ExitReason]] = {
+    "idle": frozenset({ExitReason.IDLE}),
+    "nobody came": frozenset({ExitReason.NOBODY_CAME}),
+    "claim": frozenset({ExitReason.MADE_ROOM}),
+    "administrator": frozenset({ExitReason.STOPPED, ExitReason.MOVED}),
+    "end": frozenset({ExitReason.EXPIRED, ExitReason.BUDGET}),
+}
+"""What people are warned of, and the ends that it threatens."""
+OUTCOMES = ("ended", "ended otherwise", "kept", "went on")
+
+
+def warned_of(lease: Lease) -> frozenset[str]:
+    """Return what its user was warned of, and what may still come of it."""
+    notice, arrival = lease.notice, lease.arrival
+    found = {
+        "idle": lease.phase is Phase.RECLAIMING,
+        "nobody came": arrival is not None and arrival.warned_after_seconds is not None,
+        "claim": notice is not None and bool(notice.preemption),
+        "administrator": notice is not None and not notice.preemption,
+        "end": bool(lease.warned_seconds),
+    }
+    return frozenset(reason for reason, holds in found.items() if holds and lease.phase in UP)
+
+
+def settled(before: Lease, after: Lease) -> list[tuple[str, str]]:
+    """Return what of its warnings is over by a step: reason and one of OUTCOMES.
+
+    ``kept``: its user pressed Keep, or had it extended; ``went on``: it was used, or nobody needs its GPUs any more.
+    """
+    return [(reason, _outcome(reason, before, after)) for reason in sorted(warned_of(before) - warned_of(after))]
+
+
+def _outcome(reason: str, before: Lease, after: Lease) -> str:
+    if after.phase not in UP:
+        return "ended" if after.reason in CARRIED_OUT[reason] else "ended otherwise"
+    kept = after.keeps_used > before.keeps_used or after.extended_seconds > before.extended_seconds
+    return "kept" if kept else "went on"

@@ -1,0 +1,382 @@
+"""Every step that a lease can take: a function from a lease to a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from gpuspawner.core.errors import Conflict
+from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.idle.policies import Terms
+from gpuspawner.core.idle.verdicts import Arrival, reset_idle_time
+from gpuspawner.core.leases import exits, lifetimes
+from gpuspawner.core.leases.disputes import Dispute
+from gpuspawner.core.leases.exits import EXIT_KINDS, Exit, ExitReason, QueueReturn
+from gpuspawner.core.leases.lease import JOINABLE, UP, WAITING, Lease, Phase
+from gpuspawner.core.leases.request import Request
+from gpuspawner.core.rules import LatestEnd, WaitReason
+
+
+def require_phase(lease: Lease, allowed: frozenset[Phase] | set[Phase], what: str) -> None:
+    """Raise Conflict unless a lease is in one of these phases; ``what`` it cannot be, in words."""
+    if lease.phase not in allowed:
+        raise Conflict(f"This workspace is {lease.phase.value}: it cannot be {what} now.")
+
+
+def to_phase(lease: Lease, phase: Phase, now: float, **changes: Any) -> Lease:
+    """Return a lease in a phase from now on."""
+    return replace(lease, phase=phase, phase_since=now, **changes)
+
+
+def join(
+    lease: Lease, request: Request, options: Mapping[str, Any], *, start_id: str, boot_id: str, now: float
+) -> Lease:
+    """Return the live lease for a new ``start()`` of the same key.
+
+    The same ``start_id`` is a repeated message and changes nothing but when it was heard. Otherwise a new attempt
+    begins: the same request keeps the phase's GPUs and the place; a changed one gives the GPUs back, and keeps its
+    place only if it asks for the same kind and no more of it.
+
+    Raises:
+        Conflict: the lease is past the point where it could be joined; the new attempt must wait for its end.
+    """
+    require_phase(lease, JOINABLE, "joined by a new start")
+    if lease.start_id == start_id:
+        return note_heard(lease, now)
+    same = lease.request.digest == request.digest
+    asked_at = lease.asked_at if same or request.keeps_place_of(lease.request) else now
+    joined = replace(
+        lease,
+        user=request.user,
+        request=request,
+        options=options,
+        asked_at=asked_at,
+        first_granted_at=lease.first_granted_at if asked_at == lease.asked_at else None,
+        attempt=lease.attempt + 1,
+        start_id=start_id,
+        boot_id=boot_id,
+        heard_at=now,
+        unattended=False,
+        lacks=(),
+        unwatched=lease.phase not in WAITING and (lease.unattended or lease.unwatched),
+        not_before=0.0 if lease.failed_starts else lease.not_before,  # pressing Start again makes no room
+    )
+    if same and lease.phase not in WAITING:
+        return to_phase(joined, Phase.RESERVED, now)
+    if asked_at == lease.asked_at and lease.phase in WAITING:
+        return to_phase(joined, Phase.QUEUED, now)
+    return _back(joined, Phase.QUEUED, now)
+
+
+def _back(lease: Lease, phase: Phase, now: float, **changes: Any) -> Lease:
+    """Let a lease wait, from now on: it holds nothing, and nothing of an earlier grant bounds it."""
+    return to_phase(
+        lease,
+        phase,
+        now,
+        slots=(),
+        granted_at=None,
+        given="",
+        latest_end=None,
+        waiting_since=now,
+        held_back=None,
+        held_back_seconds=0.0,
+        estimate=None,
+        **changes,
+    )
+
+
+def grant(
+    lease: Lease, slots: tuple[Slot, ...], now: float, *, given: str = "", latest_end: LatestEnd | None = None
+) -> Lease:
+    """Queued or parked → reserved, holding ``slots``: of the kind ``given`` where it is not the one asked for."""
+    require_phase(lease, WAITING, "granted")
+    return to_phase(
+        lease,
+        Phase.RESERVED,
+        now,
+        slots=slots,
+        granted_at=now,
+        first_granted_at=now if lease.first_granted_at is None else lease.first_granted_at,
+        given=given,
+        latest_end=latest_end,
+        held_back=None,
+    )
+
+
+def acknowledge(lease: Lease, token_hash: str, now: float) -> Lease:
+    """Reserved → starting: the waiter has the grant, and will create the server."""
+    require_phase(lease, {Phase.RESERVED, Phase.STARTING}, "started")
+    phase_since = now if lease.phase is Phase.RESERVED else lease.phase_since
+    return replace(lease, phase=Phase.STARTING, phase_since=phase_since, heard_at=now, token_hash=token_hash)
+
+
+def note_heard(lease: Lease, now: float) -> Lease:
+    """The waiter or the starting spawner is there. A parked lease that is heard again is queued."""
+    phase = Phase.QUEUED if lease.phase is Phase.PARKED else lease.phase
+    return replace(lease, phase=phase, heard_at=now, unattended=False)
+
+
+def park(lease: Lease, now: float) -> Lease:
+    """Nobody listens any more: queued or reserved → parked, at the same place; a reserved GPU goes back."""
+    require_phase(lease, {Phase.QUEUED, Phase.PARKED, Phase.RESERVED}, "parked")
+    waiting = lapse(lease, now) if lease.phase is Phase.RESERVED else lease
+    return to_phase(waiting, Phase.PARKED, now, unattended=True)
+
+
+def lapse(lease: Lease, now: float) -> Lease:
+    """Reserved → queued or parked, at the same place: its grant was taken back before a start took it."""
+    require_phase(lease, {Phase.RESERVED}, "made to wait again")
+    phase = Phase.PARKED if lease.unattended else Phase.QUEUED
+    return _back(lease, phase, now, not_before=now)
+
+
+MOST_TRIED = 100
+"""Nodes remembered where a start found no room. Arbitrary: as many tries take an hour and more."""
+BACK_OFF_SECONDS = (60.0, 120.0)
+"""How long a lease whose start was dropped lets others pass: after the first, and after the second."""
+START_LIMIT = 3
+"""So many dropped starts end the lease: the last is followed by no wait."""
+
+
+def drop_start(lease: Lease, now: float, back_off_seconds: tuple[float, ...] = BACK_OFF_SECONDS) -> Lease:
+    """A reservation lapsed or the hub dropped the start: park at ``asked_at``, backing off; the third one ends it.
+
+    The attempt of a dropped start is over: whatever it still says is old, and whatever it still creates is left over.
+    """
+    require_phase(lease, {Phase.RESERVED, Phase.STARTING}, "taken back")
+    failed = lease.failed_starts + 1
+    if failed >= START_LIMIT:
+        last = exits.not_started(failed)
+        return end(stop(lease, last.reason, last.by, last.message, now), now)
+    wait = back_off_seconds[min(failed, len(back_off_seconds)) - 1]
+    return _back(
+        lease,
+        Phase.PARKED,
+        now,
+        unattended=True,
+        attempt=lease.attempt + (lease.phase is Phase.STARTING),
+        failed_starts=failed,
+        not_before=now + wait,
+        token_hash="",
+    )
+
+
+def requeue(lease: Lease, message: str, wait_seconds: float, now: float, node: str = "") -> Lease:
+    """Starting → parked at ``asked_at``: what it was granted, on ``node``, could not be had. ``message`` says why.
+
+    Others pass for ``wait_seconds``. It is nobody's failure: the attempt is over, and the start may go on with another,
+    on another node where there is one.
+    Whatever was dropped before counts no more: its hub has started it.
+    """
+    require_phase(lease, {Phase.STARTING}, "moved back to the queue")
+    return _back(
+        lease,
+        Phase.PARKED,
+        now,
+        unattended=True,
+        attempt=lease.attempt + 1,
+        failed_starts=0,
+        not_before=now + wait_seconds,
+        tried_nodes=(*(x for x in lease.tried_nodes if x != node), node)[-MOST_TRIED:] if node else lease.tried_nodes,
+        message=message,
+        token_hash="",
+    )
+
+
+def run(lease: Lease, server_started: str, now: float) -> Lease:
+    """Starting → running, on the observation of the server with this lease's id and attempt.
+
+    The lifetime counts from here; that of a lease rebuilt from what runs from its grant, which is all that is known.
+    It ends at its latest end, if that is earlier.
+    """
+    require_phase(lease, {Phase.STARTING}, "running")
+    since = lease.granted_at if lease.adopted and lease.granted_at is not None else now
+    ends_at = lifetimes.deadline(since, lease.request.lifetime_seconds)
+    ends_at = ends_at if lease.latest_end is None else min(ends_at, lease.latest_end.at)
+    # Of one that is rebuilt from what runs it is not known who came meanwhile.
+    awaited = lease.unwatched and bool(lease.slots) and not lease.adopted
+    arrival = Arrival((lease.terms or Terms()).claim_seconds) if awaited else None
+    started = replace(lease, running_at=now, server_started=server_started, failed_starts=0, unwatched=False)
+    return to_phase(started, Phase.RUNNING, now, deadline_at=ends_at, arrival=arrival, claimed_at=None, unclaimed=False)
+
+
+def disrupt(lease: Lease, why: str, until: float | None) -> Lease:
+    """The backend is about to end it, ``until`` when at the latest; an empty ``why`` takes that back."""
+    require_phase(lease, UP | {Phase.STARTING}, "ended by its place")
+    return replace(lease, disruption=why, disrupted_until=until)
+
+
+def begin_grace(lease: Lease, now: float) -> Lease:
+    """Running → reclaiming: the grace period begins."""
+    require_phase(lease, {Phase.RUNNING}, "warned")
+    return to_phase(lease, Phase.RECLAIMING, now)
+
+
+def end_grace(lease: Lease, now: float) -> Lease:
+    """Reclaiming → running: it is used again, or its user keeps it."""
+    require_phase(lease, {Phase.RECLAIMING}, "returned to running")
+    return to_phase(lease, Phase.RUNNING, now)
+
+
+def keep(lease: Lease, until: float, now: float) -> Lease:
+    """The user keeps it: no idle time counts before ``until``; a grace period ends."""
+    require_phase(lease, UP, "kept")
+    claimed_at = lease.claimed_at if lease.arrival is None else now
+    kept_lease = replace(lease, keeps_used=lease.keeps_used + 1, kept_until=until, streak=reset_idle_time(lease.streak))
+    return to_phase(kept_lease, Phase.RUNNING, now, arrival=None, claimed_at=claimed_at)
+
+
+def stop(lease: Lease, reason: ExitReason, by: str, message: str, now: float) -> Lease:
+    """Any live phase → stopping. The first reason stands: a stop of what is stopping already changes nothing."""
+    if lease.phase is Phase.STOPPING:
+        return lease
+    require_phase(lease, frozenset(Phase) - {Phase.ENDED}, "stopped")
+    return to_phase(lease, Phase.STOPPING, now, reason=reason, ended_by=by, message=message)
+
+
+def end(lease: Lease, now: float) -> Lease:
+    """Stopping → ended: backend and hub both say gone. The GPUs are free from here."""
+    require_phase(lease, {Phase.STOPPING}, "ended")
+    return to_phase(lease, Phase.ENDED, now, ended_at=now, token_hash="")
+
+
+def finish(lease: Lease, how: Exit, now: float, *, gone: bool = False) -> Lease:
+    """Any live phase → stopping, or ended where nothing of it can run. Every end goes through here.
+
+    ``gone``: the hub has no server of it any more. The first end stands: another changes nothing but that.
+    """
+    stopping = stop(lease, how.reason, how.by, how.message, now)
+    if lease.phase in WAITING or (gone and lease.phase is Phase.RESERVED):
+        return end(replace(stopping, unattended=lease.unattended or how.unseen), now)
+    return replace(stopping, hub_gone=lease.hub_gone or gone)
+
+
+def recover(lease: Lease, server_started: str, attempt: int, slots: tuple[Slot, ...], now: float) -> Lease:
+    """The server of a start that was dropped, or of a lease that ended for it, runs after all: → running, as asked.
+
+    ``attempt`` and ``slots`` are those of what runs. Its lifetime counts from here: nobody saw when it came up.
+    """
+    require_phase(lease, WAITING | {Phase.RESERVED, Phase.ENDED}, "running")
+    alive = replace(lease, reason=None, ended_by="", ended_at=None, message="", hub_gone=False, seen_by_user=False)
+    up = replace(alive, attempt=attempt, slots=slots, adopted=True, granted_at=now, not_before=0.0, unattended=False)
+    up = replace(up, latest_end=None, fixed_end=None)  # those of a grant that lapsed
+    return run(to_phase(up, Phase.STARTING, now), server_started, now)
+
+
+def ended_by_dropped_starts(lease: Lease) -> bool:
+    """Whether it ended because its starts were dropped: nobody saw a server of it, which may have come up unseen."""
+    return lease.phase is Phase.ENDED and lease.ended_by == "gpuspawner" and lease.failed_starts == START_LIMIT - 1
+
+
+def stops_to_start_again(lease: Lease) -> bool:
+    """Whether it stops because its user has it start again: moved, or changed."""
+    if lease.phase is not Phase.STOPPING or lease.reason is None:
+        return False
+    return EXIT_KINDS[lease.reason].returns is QueueReturn.ALWAYS
+
+
+def end_for_good(lease: Lease, how: Exit) -> Lease:
+    """Let what stops to start again end ``how``, and start no more: it was stopped meanwhile."""
+    if not stops_to_start_again(lease):
+        return lease
+    return replace(lease, reason=how.reason, ended_by=how.by, message=how.message, goes_on=None)
+
+
+def stopped_in_hub(lease: Lease, outcome: str) -> Lease:
+    """Return a lease whose server ended by ``outcome``: a stop in the hub, before ours was sent, was somebody's."""
+    by_hub = outcome == "stopped" and lease.stop_sent_at is None
+    return end_for_good(lease, exits.stopped_from_hub("")) if by_hub else lease
+
+
+def with_next_request(lease: Lease) -> Lease:
+    """Return a lease as its user asked for what goes on in its place."""
+    after = lease.goes_on
+    return replace(lease, request=after.request, options=after.options, with_gpu=after.with_gpu) if after else lease
+
+
+def is_by_share(lease: Lease) -> bool:
+    """Return whether a lease makes, or made, room because its user has more than their share.
+
+    It comes back by its share, not before later requests: it would be granted what those within theirs wait for, and
+    would have to make room for them again.
+    """
+    if lease.reason is None:
+        return lease.notice is not None and bool(lease.notice.preemption) and lease.notice.by == exits.GPUSPAWNER
+    return lease.reason is ExitReason.MADE_ROOM and lease.ended_by == exits.GPUSPAWNER
+
+
+def successor(lease: Lease, name: str, now: float) -> Lease:
+    """Return a new lease of what others ended, or its user moved, parked at the time at which the old one was asked.
+
+    It goes before what was asked after it, within its priority; but one that is over its share by its share. What its
+    user goes on with is asked anew, and stands behind all others.
+    """
+    asked, changed = with_next_request(lease), lease.goes_on is not None
+    return Lease(
+        id=name,
+        follows=lease.id,
+        key=lease.key,
+        user=lease.user,
+        request=asked.request,
+        options=asked.options,
+        with_gpu=asked.with_gpu,
+        asked_at=now if changed else lease.asked_at,
+        phase=Phase.PARKED,
+        phase_since=now,
+        boot_id=lease.boot_id,
+        heard_at=now,
+        unattended=True,
+        waiting_since=now,
+        tried_nodes=lease.tried_nodes if lease.reason is ExitReason.MOVED else (),
+        granted_until=None if changed else lease.granted_until,
+        came_back=not changed and not is_by_share(lease),
+        made_room_at=now if lease.reason is ExitReason.MADE_ROOM else lease.made_room_at,
+    )
+
+
+def hold_back(lease: Lease, rule: str, words: str, now: float) -> Lease:
+    """Note that a rule holds a waiting request back; ``words`` is its sentence."""
+    if lease.phase not in WAITING:
+        raise Conflict(f"This workspace is {lease.phase.value}: no rule holds it back.")
+    return replace(let_go(lease, now), held_back=WaitReason(rule, words, now))
+
+
+def let_go(lease: Lease, now: float) -> Lease:
+    """Note that no rule holds it back any more."""
+    if lease.held_back is None:
+        return lease
+    held_seconds = lease.held_back_seconds + max(0.0, now - lease.held_back.since)
+    return replace(lease, held_back=None, held_back_seconds=held_seconds)
+
+
+def dispute(lease: Lease, sentence: str, since: float, now: float) -> Lease:
+    """Its user says that its end was wrong. Once for each end.
+
+    Raises:
+        Conflict: it has not ended, its end was called wrong before, or its user or its own failure ended it.
+    """
+    if lease.dispute is not None:
+        raise Conflict("You have said so already. The administrator sees it; the answer comes on this page.")
+    if not lease.disputable:
+        what = "has not ended" if lease.live else f"ended as {lease.reason.value if lease.reason else 'unknown'}"
+        raise Conflict(
+            f"This workspace {what}: only an end that gpuspawner or the cluster decided can be called wrong."
+        )
+    return replace(lease, dispute=Dispute(now, sentence, since, lease.ended_at if lease.ended_at is not None else now))
+
+
+def answer(lease: Lease, text: str, by: str, now: float) -> Lease:
+    """An administrator answers a dispute: its user reads it as something new.
+
+    Raises:
+        Conflict: nobody called the end wrong, or it was answered before.
+    """
+    if lease.dispute is None:
+        raise Conflict("Its user has not called this end wrong: there is nothing to answer.")
+    if lease.dispute.answered_at is not None:
+        raise Conflict(f"{lease.dispute.answered_by} has answered it already.")
+    return replace(
+        lease, seen_by_user=False, dispute=replace(lease.dispute, answer=text, answered_by=by, answered_at=now)
+    )

@@ -1,0 +1,320 @@
+"""The dialogs of acts: a form, a preview of its effect, and the act itself. Each works as a page without JavaScript."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from gpuspawner.catalog import teams_of
+from gpuspawner.catalog.visibility import team_title
+from gpuspawner.core.administration import LONGEST_CHARACTERS
+from gpuspawner.core.errors import Conflict, RequestRefused
+from gpuspawner.service.administration.bulk_actions import extend_workspaces, move_workspaces, stop_workspaces
+from gpuspawner.service.administration.models import MEASURES
+from gpuspawner.service.administration.restrictions import (
+    lease_title,
+    lift_restriction,
+    make_restriction,
+    title_of,
+)
+from gpuspawner.service.announcements.api import message_users, send_message
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.quotas.api import correct_usage, grant_quota, take_grant_back
+from gpuspawner.service.quotas.presenter import present_grant
+from gpuspawner.service.web.actor import Actor
+from gpuspawner.service.web.admin_page import TABS, AdminPage
+from gpuspawner.service.web.endpoint import Endpoint
+
+ORIGIN = "the console"
+BACK = re.compile(r"(?:console(?:/(?!\.|%2[eE])[\w.%@-]+)*/?|workspaces/\w+)(?:\?[\w.%=&+:~-]*)?", re.ASCII)
+"""Our pages that a dialog may lead back to. No segment begins with a dot, so that it can't leave the folder."""
+DEFAULT_BACK = "console/restrictions"
+COUNT = re.compile("[0-9]{1,9}")
+"""A text that is read as a number. Of thousands of digits Python makes an error, not a number."""
+UNITS = (
+    ("GPUs", "GPUs at once"),
+    ("workspaces", "workspaces at once"),
+    ("CPU", "CPU cores at once"),
+    ("GiB", "GiB of memory at once"),
+)
+BUDGETS = (("GPU h", "GPU hours"), ("cost", "cost"))
+FORM_FIELDS = {"for whom": "user", "what": "number", "amount": "number", "to": "name"}
+"""The form field that shows the error of an API field, if the names differ."""
+RESTRICTION_TIMES = ("begins", "until")
+
+
+class Dialog(NamedTuple):
+    """The form of an act.
+
+    Args:
+        endpoint: the endpoint that acts.
+        title: its heading. ``{}`` is the number of selected workspaces.
+        words: what the act does.
+        fields: its fields in addition to the reason.
+        button: the verb of its button.
+        reason: the field of the reason, "" without one.
+        is_danger: whether it stops workspaces.
+        previews: whether the act has a dry run.
+        needs_end: whether ``until`` must be filled in.
+        path_field: the field that is a part of the endpoint's path, "" without one.
+    """
+
+    endpoint: Endpoint
+    title: str
+    words: str
+    fields: tuple[str, ...]
+    button: str
+    reason: str = "reason"
+    is_danger: bool = False
+    previews: bool = True
+    needs_end: bool = True
+    path_field: str = ""
+
+    def title_for(self, count: int) -> str:
+        """Return the heading for a number of selected workspaces."""
+        workspaces = "a workspace" if count == 0 else "1 workspace" if count == 1 else f"{count} workspaces"
+        return self.title.replace("{}", workspaces)
+
+    def button_for(self, found: Any) -> str:
+        """Return the words of the button after a preview."""
+        count = len(found.affected) if found is not None and "ids" in self.fields else 0
+        if not count or self.reason == "":
+            return self.button
+        return f"{self.button} {'1 workspace' if count == 1 else f'{count} workspaces'}"
+
+
+DIALOGS: Mapping[str, Dialog] = {
+    "stop": Dialog(
+        stop_workspaces,
+        "Stop {}",
+        "Users lose running kernels and what these hold on the GPUs. Files stay.",
+        ("ids", "now"),
+        "Stop",
+        is_danger=True,
+    ),
+    "move": Dialog(
+        move_workspaces,
+        "Move {}",
+        "Each workspace stops, keeps its place in line and starts again, on another node if one is free.",
+        ("ids", "now"),
+        "Move",
+        is_danger=True,
+    ),
+    "extend": Dialog(
+        extend_workspaces, "Extend {}", "They run longer, beyond what their users can do.", ("ids", "until"), "Extend"
+    ),
+    "exempt": Dialog(
+        make_restriction,
+        "Exempt from idle stops",
+        "The selected workspaces, or all workspaces of a user, are not stopped as idle until then.",
+        ("ids", "user", *RESTRICTION_TIMES),
+        "Exempt",
+    ),
+    "message": Dialog(
+        message_users,
+        "Message the users of {}",
+        "They see it on every page and in JupyterLab until then. It stays in their Inbox until they read it.",
+        ("ids", "text", "until"),
+        "Send",
+        reason="",
+    ),
+    "announce": Dialog(
+        send_message,
+        "Announce",
+        "Readers see it on every page and in JupyterLab until then. It stays in their Inbox until they read it.",
+        ("whom", "text", "until"),
+        "Send",
+        reason="",
+    ),
+    "drain": Dialog(
+        make_restriction,
+        "Drain a node",
+        "No new workspace starts there. Running workspaces go on. Their users are told, and can move.",
+        ("node", *RESTRICTION_TIMES),
+        "Drain",
+        needs_end=False,
+    ),
+    "quarantine": Dialog(
+        make_restriction,
+        "Put a GPU in quarantine",
+        "No new workspace gets it. A workspace that has it goes on. Its user is told, and can move.",
+        ("gpu", *RESTRICTION_TIMES),
+        "Put in quarantine",
+        needs_end=False,
+    ),
+    "pause": Dialog(
+        make_restriction,
+        "Pause starts",
+        "No waiting request gets such a GPU. The queue keeps its order, and users read the reason.",
+        ("kind", *RESTRICTION_TIMES),
+        "Pause",
+        needs_end=False,
+    ),
+    "reserve": Dialog(
+        make_restriction,
+        "Reserve GPUs",
+        "Only this user or team gets them as they become free. GPUs that they use already count. No workspace stops.",
+        ("kind", "count", "user", "team", *RESTRICTION_TIMES),
+        "Reserve",
+    ),
+    "lift": Dialog(
+        lift_restriction,
+        "End a restriction",
+        "It ends at once. Waiting requests get the GPUs that become available.",
+        (),
+        "End it",
+        previews=False,
+        path_field="restriction",
+    ),
+    "grant": Dialog(
+        grant_quota,
+        "Give extra quota",
+        "It is added to the share and to the limit, for a user, for what they charge to a team, or for a whole team.",
+        ("user", "team", "everybody", "number", "since", "until"),
+        "Give extra quota",
+        reason="why",
+        previews=False,
+    ),
+    "take-back": Dialog(
+        take_grant_back,
+        "Take extra quota back",
+        "Running workspaces go on to their end. Nothing new starts or is extended with it.",
+        (),
+        "Take back",
+        reason="why",
+        previews=False,
+        path_field="grant",
+    ),
+    "correct": Dialog(
+        correct_usage,
+        "Correct charges",
+        "It adds an entry that counts today, this week and this month. Earlier entries stay. "
+        "A correction of hours leaves the cost as it was.",
+        ("user", "team", "number"),
+        "Correct",
+        reason="why",
+        previews=False,
+    ),
+}
+"""The dialogs by their names in addresses."""
+
+
+class DialogPage(AdminPage):
+    """GET: the form of an act. POST ``step=look``: a preview of it. POST ``step=do``: does it, and goes back."""
+
+    tab = "restrictions"
+
+    async def get(self, name: str) -> None:
+        """Answer the form, with the values of the address filled in."""
+        await self._show(name, self.get_query_arguments("ids"), self._typed(name, self.get_query_argument))
+
+    async def post(self, name: str) -> None:
+        """Do it, or show a preview. If it can't be done, the form says why and keeps its values."""
+        dialog, ids = DIALOGS[name], self.get_body_arguments("ids")
+        typed = self._typed(name, self.get_body_argument)
+        does = not dialog.previews or self.get_body_argument("step", "look") == "do"
+        values = _values_of(name, ids, typed)
+        if dialog.previews:
+            values["dry_run"] = not does
+        path = (typed[dialog.path_field],) if dialog.path_field else ()
+        try:
+            answer = await dialog.endpoint.act(Actor(self.parts, self.viewer(), ORIGIN), *path, values=values)
+        except RequestRefused as error:
+            words = f"{error.remedy} Allowed: {error.limit}."
+            errors = {FORM_FIELDS.get(error.field, error.field): words}
+            await self._show(name, ids, typed, error.status, problem=words, errors=errors)
+        except Conflict as error:
+            await self._show(name, ids, typed, 409, problem=str(error))
+        else:
+            if does:
+                self.redirect(f"{self.parts.prefix.rstrip('/')}/{self._back()}", status=303)
+            else:
+                await self._show(name, ids, typed, found=answer[0] if isinstance(answer, tuple) else answer)
+
+    def _typed(self, name: str, read: Any) -> dict[str, str]:
+        dialog = DIALOGS[name]
+        extra = [("name",) if "whom" in dialog.fields else (), ("unit",) if "number" in dialog.fields else ()]
+        fields = (*dialog.fields, *extra[0], *extra[1], dialog.reason, dialog.path_field)
+        return {one: read(one, "") for one in fields if one not in {"", "ids"}}
+
+    def _back(self) -> str:
+        """Return the page to go back to. An address that is not ours is ignored."""
+        asked = self.get_argument("back", "")
+        return asked if BACK.fullmatch(asked) else DEFAULT_BACK
+
+    async def _show(
+        self,
+        name: str,
+        ids: list[str],
+        typed: Mapping[str, str],
+        status: int = 200,
+        *,
+        problem: str = "",
+        errors: Mapping[str, str] | None = None,
+        found: Any = None,
+    ) -> None:
+        state, catalog, fleet = self.parts, self.parts.catalog, self.parts.scheduler.fleet
+        self.tab = next((tab for tab, _, path in reversed(TABS) if self._back().startswith(path)), self.tab)
+        leases = [lease for one in dict.fromkeys(ids) if (lease := await state.registry.find(one)) is not None]
+        kinds = [(kind, one.title) for kind, one in catalog.gpus.items()]
+        units = [*UNITS, *((kind, f"{title} at once") for kind, title in kinds), *BUDGETS]
+        self.show(
+            "admin_act.html",
+            status,
+            name=name,
+            dialog=DIALOGS[name],
+            chosen=[{"id": lease.id, "name": lease_title(lease)} for lease in leases],
+            subject=await _subject(state, name, typed),
+            typed=typed,
+            problem=problem,
+            errors=errors or {},
+            found=found,
+            back=self._back(),
+            nodes=[(node, node) for node in sorted({gpu.node for gpu in fleet.gpus if not gpu.is_coming})],
+            gpus=[f"{gpu.node}/{gpu.index}" for gpu in fleet.gpus if gpu.group is None],
+            kinds=kinds,
+            teams=[(team, team_title(catalog, team) or team) for team in teams_of(catalog.rules, None)],
+            units=list(BUDGETS) if name == "correct" else units,
+            number_hint="A minus credits, such as -3." if name == "correct" else "",
+            timezone=catalog.rules.timezone,
+            longest=LONGEST_CHARACTERS,
+        )
+
+
+async def _subject(state: Parts, name: str, typed: Mapping[str, str]) -> str:
+    """Return the words of the restriction or extra quota that ends, "" for another act."""
+    if name == "lift":
+        restriction = await state.restrictions.get(typed["restriction"])
+        return "" if restriction is None else f"{title_of(state, restriction)}."
+    if name == "take-back":
+        grant = next((one for one in state.accounting.all_grants() if one.id == typed["grant"]), None)
+        return "" if grant is None else f"{present_grant(state, grant).words}."
+    return ""
+
+
+def _values_of(name: str, ids: list[str], typed: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values of a form as the API takes them. Empty fields are left out."""
+    dialog = DIALOGS[name]
+    values: dict[str, Any] = {key: value for key, value in typed.items() if value and key != dialog.path_field}
+    if name in MEASURES:
+        values["what"] = name
+    if "now" in values:
+        values["now"] = values["now"] == "1"
+    if count := values.get("count"):
+        values["count"] = int(count) if COUNT.fullmatch(count) else 0  # 0 is refused, with the allowed numbers
+    if "everybody" in values:
+        values["everybody"] = True
+    if "number" in dialog.fields:
+        number, unit = values.pop("number", ""), values.pop("unit", "")
+        amount = f"{number}GiB" if unit == "GiB" else f"{number} {unit}"
+        values["amount" if name == "correct" else "what"] = amount
+    if "whom" in dialog.fields:
+        whom, target = values.pop("whom", "all"), values.pop("name", "")
+        values["to"] = whom if whom == "all" else f"{whom}:{target}"
+    if ids and not (name == "exempt" and values.get("user")):
+        values["ids"] = ids
+    return values
+
+
+ROUTES: list[Any] = [(rf"/console/act/({'|'.join(DIALOGS)})", DialogPage)]

@@ -1,0 +1,419 @@
+"""The lists of running, waiting and ended workspaces: their rows and their pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from gpuspawner.catalog import Catalog
+from gpuspawner.catalog.visibility import team_title
+from gpuspawner.core.action_events import ClaimMade, Passed
+from gpuspawner.core.idle.verdicts import SampleKind
+from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
+from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
+from gpuspawner.core.queue.estimates import accuracy_text
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.quotas.rules_page import order_rules
+from gpuspawner.service.rules.policies import idle_policy_of
+from gpuspawner.service.store.audit_log import AuditFilter, AuditLine
+from gpuspawner.service.web.admin_page import ListPage
+from gpuspawner.service.web.lists import PAGE_ROWS, Column, Filter, ListPart, Row, Table, list_part, parse_list_state
+from gpuspawner.service.workspaces.idleness import exemption_words
+from gpuspawner.service.workspaces.presenter import standing_view
+
+STATES = (
+    ("active", "Active"),
+    ("idle", "Idle"),
+    ("warned", "Stops soon"),
+    ("kept", "Kept by its user"),
+    ("exempt", "Exempt from idle stops"),
+    ("unknown", "Not measured"),
+    ("running", "Running, no idle rule"),
+    ("starting", "Starting"),
+    ("stopping", "Stopping"),
+)
+"""The states of a running workspace, and their words in filters."""
+DEFAULT_NAME = "default workspace"
+MAX_EXPORTED = 20_000
+"""The most ended workspaces in one file. Arbitrary: some megabytes. Filters take the rest in parts."""
+CHANGES_SHOWN = 5
+
+WORKSPACES = Table(
+    "workspaces",
+    (
+        Column("user", "User", "person"),
+        Column("workspace", "Workspace", "workspace"),
+        Column("state", "State", "state"),
+        Column("gpus", "GPUs", "gpus"),
+        Column("kind", "Kind", exported_only=True),
+        Column("node", "Node"),
+        Column("team", "Team"),
+        Column("idle_seconds", "Idle for", "seconds"),
+        Column("idle_gpu_hours", "Idle GPU hours", "hours"),
+        Column("running_seconds", "Runs for", "seconds", exported_only=True),
+        Column("ends_at", "Ends", "time", absent="no end"),
+        Column("template", "Template", exported_only=True),
+        Column("because", "Measured", "words", exported_only=True),
+    ),
+    (
+        Filter("find", "User, workspace or node", within=("user", "workspace", "node", "template")),
+        Filter("state", "Any state", STATES),
+        Filter("team", "Any team", within=("team",)),
+        Filter("kind", "Any GPU", within=("kind",)),
+    ),
+    sort="-idle_gpu_hours",
+)
+QUEUE = Table(
+    "queue",
+    (
+        Column("kind", "Kind"),
+        Column("position", "Position", "number"),
+        Column("user", "User", "person"),
+        Column("workspace", "Workspace", "workspace"),
+        Column("team", "Team"),
+        Column("gpus", "GPUs", "number"),
+        Column("lifetime_seconds", "Run time", "seconds"),
+        Column("waited_seconds", "Waiting for", "seconds"),
+        Column("held_back_by", "Held back by"),
+        Column("reason", "Reason for the position", "words"),
+        Column("earliest_at", "Earliest", "time"),
+        Column("likely_at", "Likely", "time"),
+        Column("latest_at", "Latest", "time"),
+    ),
+    (
+        Filter("find", "User or workspace", within=("user", "workspace")),
+        Filter("team", "Any team", within=("team",)),
+        Filter("kind", "Any GPU", within=("kind",)),
+        Filter("held", "Held back or not", (("yes", "Held back by a rule"), ("no", "In line"))),
+    ),
+)
+REASONS = tuple((reason.value, EXIT_KINDS[reason].words) for reason in ExitReason)
+ENDED = Table(
+    "ended",
+    (
+        Column("ended_at", "Ended", "time"),
+        Column("user", "User", "person"),
+        Column("workspace", "Workspace", "workspace"),
+        Column("reason", "Reason", "label"),
+        Column("message", "What happened", "words"),
+        Column("by", "By"),
+        Column("gpus", "GPUs", "gpus"),
+        Column("kind", "Kind", exported_only=True),
+        Column("team", "Team"),
+        Column("ran_seconds", "Ran for", "seconds"),
+        Column("gpu_hours", "GPU hours", "hours"),
+    ),
+    (Filter("user", "User begins with"), Filter("reason", "Any reason", REASONS)),
+    sort="-ended_at",
+    sorted_by=("ended_at", "user", "reason"),
+)
+
+
+# Rows
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceRow:
+    """A workspace that holds GPUs, or runs without one."""
+
+    id: str
+    page: str
+    user: str
+    workspace: str
+    state: str
+    gpus: int
+    kind: str
+    node: str
+    team: str
+    idle_seconds: float | None
+    idle_gpu_hours: float | None
+    running_seconds: float | None
+    ends_at: float | None
+    template: str
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """A waiting request. ``sentence`` is what its user reads. ``held`` is ``yes`` if a rule holds it back."""
+
+    id: str
+    page: str
+    kind: str
+    position: int | None
+    user: str
+    workspace: str
+    team: str
+    gpus: int
+    lifetime_seconds: float
+    waited_seconds: float
+    held: str
+    held_back_by: str
+    reason: str
+    sentence: str
+    earliest_at: float | None
+    likely_at: float | None
+    latest_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRow:
+    """A workspace that ended."""
+
+    id: str
+    page: str
+    ended_at: float | None
+    user: str
+    workspace: str
+    reason: str
+    reason_words: str
+    message: str
+    by: str
+    gpus: int
+    kind: str
+    team: str
+    ran_seconds: float | None
+    gpu_hours: float | None
+
+
+@dataclass(frozen=True)
+class QueueSection:
+    """The requests for one kind of GPU. ``free`` says how many GPUs of the kind are free."""
+
+    title: str
+    free: str
+    rows: tuple[QueueRow, ...]
+
+
+def present_workspace_rows(state: Parts, leases: Iterable[Lease]) -> list[WorkspaceRow]:
+    """Return a row for each lease that does not wait."""
+    now = state.clock.now()
+    return [_workspace_row(state, lease, now) for lease in leases if lease.phase not in WAITING]
+
+
+def _workspace_row(state: Parts, lease: Lease, now: float) -> WorkspaceRow:
+    template = state.catalog.templates.get(lease.request.template)
+    idle_seconds = lease.streak.idle_seconds if lease.phase in UP else None
+    return WorkspaceRow(
+        id=lease.id,
+        page=f"{state.prefix}workspaces/{lease.id}",
+        user=lease.user,
+        workspace=lease.key.server or DEFAULT_NAME,
+        state=_state(state, lease, now),
+        gpus=len(lease.slots),
+        kind=kind_title(state.catalog, lease.kind),
+        node=next(filter(None, (state.scheduler.fleet.node_of(slot.gpu) for slot in lease.slots)), ""),
+        team=team_title(state.catalog, lease.request.team) or "",
+        idle_seconds=idle_seconds,
+        idle_gpu_hours=idle_seconds * _shares(lease) / 3600 if idle_seconds else None,
+        running_seconds=None if lease.running_at is None else now - lease.running_at,
+        ends_at=lease.deadline_at if lease.notice is None else lease.notice.at,
+        template=template.title if template else lease.request.template or "not known",
+        because=_because(state, lease, now),
+    )
+
+
+def _shares(lease: Lease) -> float:
+    return float(sum(slot.share for slot in lease.slots))
+
+
+def kind_title(catalog: Catalog, name: str | None) -> str:
+    """Return the title of a kind of GPU, its name if the catalog no longer has it."""
+    kind = catalog.gpus.get(name or "")
+    return kind.title if kind else name or "no GPU"
+
+
+def _because(state: Parts, lease: Lease, now: float) -> str:
+    if lease.phase not in UP:
+        return lease.message
+    one = state.restrictions.exemption_of(lease)
+    return lease.streak.because if one is None else f"{exemption_words(one, now)}; {lease.streak.because}".rstrip("; ")
+
+
+def _state(state: Parts, lease: Lease, now: float) -> str:
+    """Return one of STATES."""
+    if lease.phase not in UP:
+        return "stopping" if lease.phase is Phase.STOPPING else "starting"
+    if idle_policy_of(state.catalog, lease, now) is None:
+        return "running"
+    if lease.kept_until is not None and lease.kept_until > now:
+        return "kept"
+    if state.restrictions.exemption_of(lease) is not None:
+        return "exempt"
+    return "warned" if lease.phase is Phase.RECLAIMING else _measured_state(lease)
+
+
+def _measured_state(lease: Lease) -> str:
+    kind = lease.streak.kind
+    if lease.streak.idle_seconds or kind is SampleKind.IDLE:  # before its user opens it, no idle time counts
+        return "idle"
+    return "unknown" if kind is None or kind is SampleKind.UNKNOWN else "active"
+
+
+def present_queue_rows(state: Parts, leases: Iterable[Lease]) -> list[QueueRow]:
+    """Return a row for each waiting request, by kind in the catalog's order, then by position."""
+    kinds = {name: number for number, name in enumerate(state.catalog.gpus)}
+    waiting = [lease for lease in leases if lease.phase in WAITING]
+    rows = [(kinds.get(x.request.gpu or "", len(kinds)), x.asked_at, _queue_row(state, x)) for x in waiting]
+    rows.sort(key=lambda one: (one[0], one[2].position is None, one[2].position or 0, one[1], one[2].id))
+    return [row for _, _, row in rows]
+
+
+def _queue_row(state: Parts, lease: Lease) -> QueueRow:
+    view, now = standing_view(state, lease) or {}, state.clock.now()
+    held, estimate = view["held_back"], state.allocator.foretold.words(state.queue.place(lease))
+    held_words = held["words"] if held else ""
+    return QueueRow(
+        id=lease.id,
+        page=f"{state.prefix}workspaces/{lease.id}",
+        kind=kind_title(state.catalog, lease.request.gpu),
+        position=view["place"],
+        user=lease.user,
+        workspace=lease.key.server or DEFAULT_NAME,
+        team=team_title(state.catalog, lease.request.team) or "",
+        gpus=lease.request.count if lease.request.gpu else 0,
+        lifetime_seconds=lease.request.lifetime_seconds,
+        waited_seconds=now - lease.asked_at,
+        held="yes" if held else "no",
+        held_back_by=held["rule"] if held else "",
+        reason=held_words or view["why"] or view["precedence"],
+        sentence=" ".join([view["sentence"], *([held_words] if held_words not in view["sentence"] else [])]),
+        earliest_at=None if estimate is None else now + estimate[0],
+        likely_at=view["likely_start_at"],
+        latest_at=view["unchanged_start_at"],
+    )
+
+
+def present_ended_rows(state: Parts, leases: Iterable[Lease]) -> list[EndedRow]:
+    """Return a row for each lease that ended."""
+    return [_ended_row(state, lease) for lease in leases]
+
+
+def _ended_row(state: Parts, lease: Lease) -> EndedRow:
+    reason = lease.reason
+    ran = None if lease.running_at is None or lease.ended_at is None else max(0.0, lease.ended_at - lease.running_at)
+    return EndedRow(
+        id=lease.id,
+        page=f"{state.prefix}workspaces/{lease.id}",
+        ended_at=lease.ended_at,
+        user=lease.user,
+        workspace=lease.key.server or DEFAULT_NAME,
+        reason=reason.value if reason else "",
+        reason_words=EXIT_KINDS[reason].words if reason else "",
+        message=lease.message,
+        by=lease.ended_by,
+        gpus=len(lease.slots),
+        kind=kind_title(state.catalog, lease.kind),
+        team=team_title(state.catalog, lease.request.team) or "",
+        ran_seconds=ran,
+        gpu_hours=None if ran is None else ran * _shares(lease) / 3600,
+    )
+
+
+# Pages
+
+VIEWS = (("console/workspaces", "Running"), ("console/queue", "Waiting"), ("console/ended", "Ended"))
+
+
+class WorkspacesPage(ListPage):
+    """GET: every workspace that holds GPUs, or runs without one."""
+
+    tab, table, title, views = "workspaces", WORKSPACES, "Workspaces", VIEWS
+    empty = "No workspace is running. Running workspaces are listed here, with the most idle GPU hours first."
+    acts = (
+        ("extend", "extend", "Extend"),
+        ("message", "mail", "Message"),
+        ("exempt", "exempt", "Exempt from idle stops"),
+        ("move", "move", "Move"),
+        ("stop", "stop", "Stop"),
+    )
+
+    async def rows(self) -> Sequence[Row]:
+        """Return them."""
+        return present_workspace_rows(self.parts, self.parts.registry)
+
+
+class QueuePage(ListPage):
+    """GET: the waiting requests, in a section for each kind of GPU."""
+
+    tab, table, title, template = "queue", QUEUE, "Queue", "admin_queue.html"
+
+    async def rows(self) -> Sequence[Row]:
+        """Return them."""
+        return present_queue_rows(self.parts, self.parts.registry)
+
+    async def get(self, form: str) -> None:
+        """Answer in the wanted form."""
+        if form:
+            await super().get(form)
+            return
+        state, store = self.parts, self.parts.store
+        wanted = parse_list_state(self.table, self.arguments_of_address())
+        changes = AuditFilter(actions=(Passed.name, ClaimMade.name))
+        lines = await store.read(store.audit_log.search, changes, None, CHANGES_SHOWN)
+        # From here on nothing is awaited, so the page shows one moment.
+        part = list_part(await self.rows(), wanted)
+        self.show_list(
+            part,
+            sections=list(_sections(state, part.rows)),
+            held=sum(lease.phase in WAITING and state.queue.held_back(lease) is not None for lease in state.registry),
+            hit_rate=accuracy_text(state.allocator.foretold.past),
+            changes=[_change(state, one.line) for one in lines],
+            order=order_rules(state.catalog),
+        )
+
+
+@dataclass(frozen=True)
+class OrderChange:
+    """A change of the order, with its time and the workspace that it is about."""
+
+    at: float
+    words: str
+    why: str
+    page: str
+
+
+def _change(state: Parts, line: AuditLine) -> OrderChange:
+    page = f"{state.prefix}workspaces/{line.lease}" if line.lease else ""
+    return OrderChange(
+        line.at, f"{line.user}: {line.event.words}" if line.user else line.event.words, line.event.why, page
+    )
+
+
+def _sections(state: Parts, rows: Sequence[QueueRow]) -> Iterator[QueueSection]:
+    offers = {kind_title(state.catalog, offer.kind): offer for offer in state.queue.offers}
+    for title, found in groupby(rows, key=lambda row: row.kind):
+        offer = offers.get(title)
+        free = "" if offer is None else "Not known how many are free" if offer.free is None else ""
+        if offer is not None and offer.free is not None:
+            free = ", ".join(filter(None, [f"{offer.free} of {offer.total} free", offer.held, offer.note]))
+        yield QueueSection(title, free, tuple(found))
+
+
+class EndedPage(ListPage):
+    """GET: the ended workspaces, newest first. The store sorts and pages them, since there may be a year of them."""
+
+    tab, table, title, views = "workspaces", ENDED, "Ended workspaces", VIEWS
+    empty = "No workspace has ended yet. Ended workspaces are listed here, each with its reason."
+
+    async def rows(self) -> Sequence[Row]:
+        """Return the newest that match the filters."""
+        found, _ = await self._find(0, MAX_EXPORTED)
+        return found
+
+    async def get(self, form: str) -> None:
+        """Answer in the wanted form."""
+        state = parse_list_state(self.table, self.arguments_of_address())
+        if form:
+            rows, count = await self._find(0, MAX_EXPORTED)
+            self.export(form, state, rows, count)
+            return
+        rows, count = await self._find((state.page - 1) * PAGE_ROWS, PAGE_ROWS)
+        self.show_list(ListPart(state, tuple(rows), count, count))
+
+    async def _find(self, first: int, count: int) -> tuple[list[Row], int]:
+        wanted, store = parse_list_state(self.table, self.arguments_of_address()), self.parts.store
+        user, reason = wanted.filters.get("user", ""), wanted.filters.get("reason", "")
+        leases, found = await store.read(store.leases.search_ended, user, reason, first, count, wanted.sort)
+        return list(present_ended_rows(self.parts, leases)), found

@@ -1,0 +1,122 @@
+"""Whether a request could start at all, however much were free: what it asks for must have been there within a day.
+
+A shortage is a queue: labels go for a moment, and nodes take time to join. What never could be had is refused, and who
+waits for it already is told, and keeps the place for a day.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from gpuspawner.catalog.watched_file import InForce
+from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.gpus.fleet import Fleet
+from gpuspawner.core.leases import events, exits
+from gpuspawner.core.leases.lease import WAITING, Lease
+from gpuspawner.core.leases.request import Request
+from gpuspawner.schedulers.base import Offer, Scheduler
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.failures import step_each
+from gpuspawner.service.store import AuditLine
+from gpuspawner.service.waiting.presenter import gpu_title
+
+REMEMBERED_SECONDS = 86400.0
+"""A kind that was there within this is waited for."""
+KEPT_SECONDS = 86400.0
+"""A request that cannot start as things are keeps its place for this."""
+NOTED_SECONDS = 600.0
+"""How often it is stored that a kind is there. Arbitrary: little beside a day."""
+
+
+class Feasibility:
+    """Knows the most of each kind that one workspace could have, and when that was last so, across restarts."""
+
+    def __init__(
+        self,
+        registry: LeaseRegistry,
+        scheduler: Scheduler,
+        in_force: InForce,
+        clock: Clock,
+        finish: Callable[[Lease, exits.Exit], asyncio.Future[None]],
+    ) -> None:
+        """Know nothing before :meth:`load`. ``finish`` ends a lease."""
+        self._finish = finish
+        self._registry, self._scheduler, self._in_force, self._clock = registry, scheduler, in_force, clock
+        self._seen: dict[str, tuple[int, float]] = {}
+        """By kind: how many GPUs one workspace could have, and when."""
+        self._fleet: Fleet | None = None
+
+    async def load(self) -> None:
+        """Remember what the store says."""
+        self._seen = await self._registry.store.read(self._registry.store.kinds_seen.all)
+
+    def check(self, request: Request, offers: Iterable[Offer]) -> None:
+        """Raise RequestRefused for what neither the backend's limits, nor its GPUs of today or of yesterday, allow."""
+        self._scheduler.check(request)
+        offer = next((offer for offer in offers if offer.kind == request.gpu), None)
+        if offer is None or offer.largest is None or request.count <= offer.largest:
+            return
+        if request.count <= self._most_seen(offer.kind):
+            return  # it waits
+        title = gpu_title(offer.kind, self._in_force.catalog, simulated=offer.simulated)
+        limit, remedy = f"at most {offer.largest} {title} in one workspace", "Ask for fewer, or for another GPU."
+        if not offer.largest:
+            limit = f"no {title} is there now"
+            remedy = "Ask for another GPU, or an administrator: the service's page tells them which GPUs it sees."
+        raise RequestRefused("count", str(request.count), limit, remedy, status=403)
+
+    async def look(self, offers: Iterable[Offer]) -> None:
+        """Take a new view of the GPUs in: note which kinds are there, and tell who waits for what can't be had now."""
+        if self._scheduler.fleet is self._fleet:
+            return
+        self._fleet = self._scheduler.fleet
+        offers = tuple(offers)
+        await self._note(offers)
+        waiting = [lease for lease in self._registry if lease.phase in WAITING]
+        step = "looking whether it could start"
+        away = await step_each(step, waiting, lambda lease: self._judge(lease, offers), self._registry.failures)
+        if away is not None:
+            raise away
+
+    def _most_seen(self, kind: str) -> int:
+        most, at = self._seen.get(kind, (0, 0.0))
+        return most if self._clock.now() - at <= REMEMBERED_SECONDS else 0
+
+    async def _note(self, offers: Iterable[Offer]) -> None:
+        now, seen = self._clock.now(), self._seen
+        new = {offer.kind: (offer.largest, now) for offer in offers if offer.largest}
+        due = {kind: found for kind, found in new.items() if self._is_news(found[0], seen.get(kind), now)}
+        if due:
+            await self._registry.store.write(self._registry.store.kinds_seen.save, due)
+            seen.update(due)
+
+    @staticmethod
+    def _is_news(largest: int, noted: tuple[int, float] | None, now: float) -> bool:
+        """Whether to note what is there now: more than before, as much as before for a while, or all after a day."""
+        if noted is None or largest > noted[0]:
+            return True
+        return now - noted[1] > (NOTED_SECONDS if largest == noted[0] else REMEMBERED_SECONDS)
+
+    def _judge(self, lease: Lease, offers: Iterable[Offer]) -> asyncio.Future[None] | None:
+        try:
+            self.check(lease.request, offers)
+            why = ""
+        except RequestRefused as error:
+            why = str(error)
+        now, since = self._clock.now(), lease.impossible_since
+        if why and since is not None and now - since > KEPT_SECONDS:
+            return self._finish(lease, exits.impossible(why, KEPT_SECONDS))
+        if why and since is None:
+            return self._save(replace(lease, impossible=why, impossible_since=now), events.CannotStart(why))
+        if why and why != lease.impossible:
+            return self._registry.save(replace(lease, impossible=why))
+        if not why and since is not None:
+            return self._save(replace(lease, impossible="", impossible_since=None), events.CanStart())
+        return None
+
+    def _save(self, lease: Lease, event: events.Event) -> asyncio.Future[None]:
+        line = AuditLine(self._clock.now(), lease.id, lease.user, "gpuspawner", event)
+        return self._registry.save(lease, audit=[line])

@@ -1,0 +1,114 @@
+"""What each GPU of the fleet is doing: the one count behind pages and metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind
+from gpuspawner.core.gpus.pools import counting_resource, move_marks_to_free_gpus
+from gpuspawner.core.gpus.vendors import measurement_note, vendor_of
+from gpuspawner.core.leases.lease import HOLDING, Lease
+from gpuspawner.service.parts import Parts
+
+STATES = ("free", "busy", "idle", "unmeasured", "foreign", "suspect", "drained")
+"""free; held and computing; held but idle; held and not known; used by what is no workspace; not to be given; free, and
+closed by an administrator."""
+NO_KIND = "none"
+"""The kind of a lease without a GPU, and of a GPU that matches no kind of the catalog."""
+
+
+class SeenGpu(NamedTuple):
+    """One GPU of the fleet, what it is doing, and which leases hold it or a share of it."""
+
+    gpu: Gpu
+    state: str
+    holders: tuple[Lease, ...]
+
+
+def seen_gpus(parts: Parts) -> list[SeenGpu]:
+    """Return every GPU with its state, in the fleet's order. Empty while they are unknown."""
+    fleet = parts.allocator.observed.fleet
+    if not fleet.complete:
+        return []
+    holders: dict[str, list[Lease]] = {}
+    for lease in parts.registry:
+        for slot in lease.slots if lease.phase in HOLDING else ():
+            holders.setdefault(slot.gpu, []).append(lease)
+    others = {slot.gpu for slot in parts.allocator.observed.others}
+    found = []
+    for gpu in move_marks_to_free_gpus(fleet, holders.keys() | others).gpus:
+        held_by = holders.get(gpu.id, [])
+        found.append(SeenGpu(gpu, _state(parts, gpu, held_by, left_over=gpu.id in others), tuple(held_by)))
+    return found
+
+
+def gpu_states(parts: Parts) -> Counter[tuple[str, str]]:
+    """Return how many GPUs of each kind are in each of STATES: (kind, state) → count. Empty while they are unknown."""
+    return Counter((one.gpu.pool or NO_KIND, one.state) for one in seen_gpus(parts))
+
+
+def _state(parts: Parts, gpu: Gpu, holders: list[Lease], *, left_over: bool) -> str:
+    if not gpu.healthy:
+        return "suspect"
+    if gpu.foreign:
+        return "foreign"
+    if not holders:
+        return "unmeasured" if left_over else "drained" if gpu.closed else "free"
+    readings = [parts.sampler.newest(lease.id).get(gpu.id) for lease in holders]
+    kinds = {reading.kind if reading else "unknown" for reading in readings}
+    if "busy" in kinds:
+        return "busy"
+    return "idle" if kinds == {"idle"} else "unmeasured"
+
+
+MODELS_SHOWN = 10
+"""Arbitrary: more models than a cluster has, as a rule."""
+
+
+def find_unmatched_kinds(kinds: Iterable[GpuKind], fleet: Fleet) -> tuple[str, ...]:
+    """Return, in a sentence each for administrators, which kinds no GPU of a complete view matches.
+
+    A kind whose nodes the cluster starts when they are needed may have none now; of a share, its devices' kind tells.
+    """
+    if not fleet.complete:
+        return ()
+    found = {gpu.pool for gpu in fleet.gpus}
+    missing = [k for k in kinds if k.of is None and k.autoscale is None and k.name not in found]
+    return tuple(f"No GPU matches the kind {kind.name} ({_looked_for(kind)}). {_seen(fleet)}" for kind in missing)
+
+
+def find_unmeasured_kinds(kinds: Iterable[GpuKind], fleet: Fleet) -> tuple[str, ...]:
+    """Return, in a sentence each for administrators, which kinds have GPUs of vendors that are not known here."""
+    resources = {kind.name: counting_resource(kind, fleet) for kind in kinds}
+    return tuple(
+        f"GPUs of the kind {name}: {measurement_note(resource)} Give their templates a short lifetime."
+        for name, resource in resources.items()
+        if resource and vendor_of(resource) is None
+    )
+
+
+def _looked_for(kind: GpuKind) -> str:
+    if kind.claim is not None:
+        wanted = " and ".join((f"the class {kind.claim.device_class}", *kind.claim.selectors))
+        return f"no device of a ResourceSlice meets {wanted}"
+    parts = [f"{name}: {value}" for name, value in (("match", kind.match), ("resource", kind.resource)) if value]
+    return ", ".join(parts) or "simulated alone"
+
+
+def _seen(fleet: Fleet) -> str:
+    models = Counter((gpu.model, gpu.note) for gpu in fleet.gpus if not gpu.pool)
+    if models:
+        shown = ", ".join(f"{count} {model}" for (model, _), count in models.most_common(MODELS_SHOWN))
+        first, note = models.most_common(1)[0][0]
+        told = note.startswith(("no label", "add a kind"))
+        write = note if told else f"write, for example, match: '*{first.replace(' ', '*')}*'"
+        return f"GPUs that match no kind: {shown}. To offer them, {write}."
+    if fleet.gpus:
+        others = ", ".join(sorted({gpu.model for gpu in fleet.gpus})[:MODELS_SHOWN])
+        return f"Every GPU that is seen ({others}) has another kind: correct its match, or take the kind away."
+    return (
+        "No GPU is seen at all: nvidia-smi on this machine, or kubectl describe nodes on a cluster, tells whether "
+        "there is one."
+    )

@@ -1,0 +1,244 @@
+"""What a scheduler's answer does to leases: refusals, grants, and the rules that hold requests back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from math import inf
+
+from gpuspawner.catalog import Catalog
+from gpuspawner.core.action_events import Passed
+from gpuspawner.core.gpus.placement import used_shares
+from gpuspawner.core.leases import events, exits, transitions
+from gpuspawner.core.leases.exits import Exit
+from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
+from gpuspawner.core.leases.transitions import hold_back, let_go
+from gpuspawner.core.queue.decisions import BlockingRule
+from gpuspawner.core.queue.fair_share import FairShareUsage
+from gpuspawner.core.queue.order import QueueOrder, longest_waiting, passed_requests
+from gpuspawner.core.queue.preemption import is_charged_to
+from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
+from gpuspawner.core.quotas.usage import QuotaTally
+from gpuspawner.core.rules import EndNotice
+from gpuspawner.core.units import show_time
+from gpuspawner.schedulers.base import SCHEDULER, Answer, Grant, Preempted
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.engine.estimates import EstimateRecords
+from gpuspawner.service.engine.observed_state import ObservedState
+from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
+from gpuspawner.service.failures import Failures, begin_each, end_each
+from gpuspawner.service.rules.budget_bounds import BudgetBounds
+from gpuspawner.service.rules.policies import policy_of
+from gpuspawner.service.store import AuditLine
+
+log = logging.getLogger("gpuspawner.allocator")
+
+EXPIRED = "The scheduler's grant expired before the start took it."
+GPUSPAWNER = "gpuspawner"
+HELD_BACK, PREEMPTED = "noting what holds it back", "noting that its scheduler ends it"
+
+
+class GrantWriter:
+    """Makes of an answer what still counts: its claims as they were, its GPUs free, within the quotas.
+
+    What does not count is left, and the next sync, in which the claim still waits, gives it back.
+    """
+
+    def __init__(
+        self,
+        registry: LeaseRegistry,
+        observed: ObservedState,
+        bounds: BudgetBounds,
+        foretold: EstimateRecords,
+        catalog: Callable[[], Catalog],
+        clock: Clock,
+        finish: Callable[[Lease, Exit], asyncio.Future[None]],
+    ) -> None:
+        """Grant nothing yet. ``bounds`` are those that budgets set; ``finish`` ends a lease."""
+        self._foretold = foretold
+        self._registry, self._observed, self._bounds = registry, observed, bounds
+        self._catalog, self._clock, self._finish = catalog, clock, finish
+        self._expiries: dict[str, float] = {}
+        """When the grants of what is reserved expire, by lease id."""
+        self.substitutions: Counter[tuple[str, str]] = Counter()
+        """How many times another kind was given since this service started, by the kinds asked for and given."""
+
+    async def take(self, answer: Answer) -> None:
+        """Do what an answer says: all at once, and return when it is stored."""
+        failures, begun = self._registry.failures, dict[str, dict[str, asyncio.Future[None]]]()
+        stored = [
+            self._finish(lease, exits.refused(refusal.why))
+            for refusal in answer.refused
+            if (lease := self._as_claimed(refusal.claim)) is not None
+        ]
+        granted: list[Lease] = []
+        if self._observed.processes_known:
+            if grants := answer.grants():
+                seen = self._observed.snapshot()
+                used, tally = (
+                    dict(used_shares(seen.leases, seen.others)),
+                    QuotaTally(seen, self._observed.holdings(seen)),
+                )
+                for grant in grants:
+                    before = self._registry.get(grant.claim.id)
+                    if before is None or not failures.may_try("grant", before.id):
+                        continue
+                    done = None
+                    with failures.isolating("grant", before.id):
+                        done = self._grant(grant, seen, used, tally)
+                    if done is not None:
+                        stored.append(done)
+                        granted.append(before)
+                with failures.isolating("noting who goes first"):
+                    stored += self._note_passed(granted, seen)
+            held = answer.held_back()
+            begun[HELD_BACK] = begin_each(
+                HELD_BACK, self._registry, lambda x: self._hold_back(held.get(x.id), x), failures
+            )
+        taken = {one.lease_id: one for one in answer.preempted}
+        begun[PREEMPTED] = begin_each(PREEMPTED, self._registry, lambda x: self._preempt(taken.get(x.id), x), failures)
+        stored += [asyncio.ensure_future(_all_ended(begun, failures))]
+        await all_stored(stored)
+        for lease in granted:
+            await self._foretold.came(lease)
+
+    async def lapse_expired(self) -> None:
+        """Have those wait again whose grant expired before a start took it."""
+        now, lapsing = self._clock.now(), list[tuple[Lease, float]]()
+        for lease_id, expires_at in list(self._expiries.items()):
+            lease = self._registry.get(lease_id)
+            if lease is None or lease.phase is not Phase.RESERVED:
+                del self._expiries[lease_id]
+            elif expires_at <= now:
+                lapsing.append((lease, expires_at))
+        await asyncio.gather(*(self._lapse(lease, expires_at, now) for lease, expires_at in lapsing))
+
+    async def _lapse(self, lease: Lease, expires_at: float, now: float) -> None:
+        lapsed = transitions.lapse(lease, now)
+        del self._expiries[lease.id]
+        try:
+            await self._registry.save(lapsed, audit=[self._line(lapsed, events.Requeued(EXPIRED))])
+        except BaseException:
+            self._expiries.setdefault(lease.id, expires_at)  # it is granted as before, or the next look finds it is not
+            raise
+
+    def _grant(
+        self, grant: Grant, seen: Snapshot, used: dict[str, Fraction], tally: QuotaTally
+    ) -> asyncio.Future[None] | None:
+        """Make a grant that still counts; None where it does not."""
+        now, lease = self._clock.now(), self._as_claimed(grant.claim)
+        kept = {} if lease is None else self._kept_from(lease)
+        asked = used_shares((), grant.slots)  # a GPU may be named twice
+        fits = all(used.get(gpu, 0) + kept.get(gpu, 0) + share <= 1 for gpu, share in asked.items())
+        kind = self._observed.kinds.get(grant.kind or grant.claim.request.gpu or "")
+        over = tally.bar(grant.claim, kind) is not None
+        closed = _is_closed(grant, seen) or seen.fleet.outage_of_kind(kind) is not None
+        if lease is None or not fits or over or closed or (grant.expires_at is not None and grant.expires_at <= now):
+            log.info("a grant to %s came too late", grant.claim.id)
+            return None
+        terms = policy_of(self._catalog(), replace(lease, terms=None), now).terms
+        granted = replace(transitions.grant(lease, grant.slots, now, given=grant.kind), terms=terms)
+        bound = self._bounds.granted(granted, grant.latest_end)
+        if bound is None:
+            log.debug("a budget leaves too little for %s: it goes on waiting", lease.id)
+            return None
+        for slot in grant.slots:
+            used[slot.gpu] = used.get(slot.gpu, Fraction(0)) + slot.share
+        tally.take(grant.claim, kind)
+        if grant.kind:
+            self.substitutions[lease.request.gpu or "", grant.kind] += 1
+        self._expiries[lease.id] = inf if grant.expires_at is None else grant.expires_at
+        return self._registry.save(bound, audit=[self._line(bound, event) for event in _events(grant, bound)])
+
+    def _note_passed(self, granted: Sequence[Lease], seen: Snapshot) -> list[asyncio.Future[None]]:
+        """Store of requests that were made earlier which grant went before them, and by which rule of the order."""
+        ours = [claim_of(lease) for lease in granted if self._observed.is_queue_ours(lease)]
+        if not ours:
+            return []
+        standing = QueueOrder(seen, QuotaTally(seen, self._observed.holdings(seen)), FairShareUsage(seen))
+        told: dict[str, list[str]] = {}
+        waiting = longest_waiting(seen, ours)
+        for claim in ours:
+            for name, why in passed_requests(claim, waiting, seen, standing):
+                told.setdefault(name, []).append(why)
+        newest = ((self._registry.get(name), reasons) for name, reasons in told.items())
+        return [
+            self._registry.save(lease, audit=[self._line(lease, Passed(why)) for why in reasons])
+            for lease, reasons in newest
+            if lease is not None
+        ]
+
+    def _kept_from(self, lease: Lease) -> Mapping[str, Fraction]:
+        """Return how much of each GPU is kept for stronger claims of others."""
+        theirs = (x for x in self._observed.kept() if x.account is None or not is_charged_to(lease, x.account))
+        return used_shares((), (slot for kept in theirs for slot in kept.slots))
+
+    def _as_claimed(self, claim: Claim) -> Lease | None:
+        """Return the lease that waits as this claim says; None where it changed since."""
+        lease = self._registry.get(claim.id)
+        if lease is None or lease.phase not in WAITING or claim_of(lease).revision != claim.revision:
+            return None
+        return lease
+
+    def _hold_back(self, by: BlockingRule | None, lease: Lease) -> asyncio.Future[None] | None:
+        """Store which rule holds a request back, where that has changed."""
+        now, before = self._clock.now(), lease.held_back
+        if lease.phase not in WAITING:
+            return None
+        if by is None and before is not None:
+            line = self._line(lease, events.LetGo(before.rule))
+            return self._registry.save(let_go(lease, now), audit=[line])
+        if by is not None and (before is None or before.rule != by.rule):
+            line = self._line(lease, events.HeldBackBy(by.rule, by.words))
+            return self._registry.save(hold_back(lease, by.rule, by.words, now), audit=[line])
+        return None
+
+    def _preempt(self, one: Preempted | None, lease: Lease) -> asyncio.Future[None] | None:
+        """Tell a user whose workspace a scheduler ends that owns the queue, or spares after all."""
+        now, notice = self._clock.now(), lease.notice
+        if lease.phase not in UP:
+            return None
+        by = self._observed.decides(lease)
+        if one is None and notice is not None and notice.preemption == SCHEDULER:
+            spared = replace(lease, notice=None)
+            event: events.Event = events.ClaimGone(f"{by} does not need its GPUs any more.")
+            return self._registry.save(spared, audit=[self._line(spared, event)])
+        if one is not None and (notice is None or notice.preemption != SCHEDULER or notice.at != one.at):
+            why, ends = one.why, f"It ends at {show_time(one.at, now)}."
+            if one.at <= now:
+                why, ends = f"{why} {by} told of it when its time was over: there was no notice.", "It ends now."
+            warned = replace(lease, notice=EndNotice(SCHEDULER, one.at, why, by))
+            event = events.WarnedOfClaim(f"{why} {ends}")
+            return self._registry.save(warned, audit=[self._line(warned, event)])
+        return None
+
+    def _line(self, lease: Lease, event: events.Event) -> AuditLine:
+        return AuditLine(self._clock.now(), lease.id, lease.user, GPUSPAWNER, event)
+
+
+async def _all_ended(begun: Mapping[str, Mapping[str, asyncio.Future[None]]], failures: Failures) -> None:
+    """Await what was begun of each step. Raises Unavailable where some of it could not be stored."""
+    for step, futures in begun.items():
+        if (away := await end_each(step, futures, failures)) is not None:
+            raise away
+
+
+def _is_closed(grant: Grant, seen: Snapshot) -> bool:
+    """Whether an administrator lets nobody new have what a grant gives: it may be older than that."""
+    gpus = (seen.fleet.by_id.get(slot.gpu) for slot in grant.slots)
+    paused = seen.paused_words(grant.kind or grant.claim.request.gpu)
+    return bool(paused) or any(gpu is not None and gpu.closed for gpu in gpus)
+
+
+def _events(grant: Grant, lease: Lease) -> list[events.Event]:
+    """Return what is told of a grant: the GPUs, then another kind than was asked for, then a bound on its end."""
+    found: list[events.Event] = [events.Granted(tuple(slot.gpu for slot in grant.slots))]
+    if grant.kind:
+        found.append(events.Substituted(lease.request.gpu or "", grant.kind))
+    if (bound := lease.latest_end) is not None:
+        found.append(events.Bounded(bound.rule, f"It {bound.words}."))
+    return found

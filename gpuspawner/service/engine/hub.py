@@ -1,0 +1,382 @@
+"""The hub as the service sees it: its list of servers, a start, a stop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+from urllib.parse import quote
+
+from tornado.httpclient import HTTPClientError, HTTPRequest
+from tornado.simple_httpclient import SimpleAsyncHTTPClient
+
+from gpuspawner.catalog.visibility import MAKE_IT, NOBODY_IN_IT, missing_groups, named_groups
+from gpuspawner.catalog.watched_file import InForce
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.leases.lease import NOBODY, Owner
+from gpuspawner.core.outages import HUB
+from gpuspawner.service.clock import Clock
+
+PAGE = "application/jupyterhub-pagination+json"
+STRICT_SINCE = 6
+"""The version of JupyterHub that restricts the names of servers."""
+OF_NAMES = ("named servers", "server_name")
+"""In what the hub says where the name is in the way."""
+OF_USER = re.compile(r"user|\w+_user")
+"""Where authenticators keep what they know of a user: oauth_user, github_user. Others, such as manager, are others'."""
+LONGEST_MESSAGE = 300
+"""Characters of what the hub says. Arbitrary: a sentence or two."""
+
+
+@dataclass(frozen=True)
+class HubServer:
+    """One server in the hub's list. ``user_created`` and ``name`` are the part of the key that the hub knows."""
+
+    user: str
+    user_created: str
+    name: str
+    started: str
+    ready: bool
+    pending: str | None
+    url: str
+    last_activity: float | None = None
+    """When the hub last noted activity of it, in seconds since the epoch."""
+
+
+@dataclass(frozen=True)
+class HubUser:
+    """Somebody whom the hub knows. ``created`` is as a key has it."""
+
+    name: str
+    created: str
+    groups: frozenset[str] = frozenset()
+
+
+class HubClient:
+    """JupyterHub's REST API, with the service's own token.
+
+    Raises:
+        Unavailable: the hub does not answer, or answers with an error of its own.
+    """
+
+    def __init__(self, api_url: str, token: str) -> None:
+        """Talk to ``api_url`` (JUPYTERHUB_API_URL)."""
+        self._api_url = api_url.rstrip("/")
+        self._headers = {"Authorization": f"token {token}", "Content-Type": "application/json", "Accept": PAGE}
+
+    async def servers(self) -> tuple[HubServer, ...]:
+        """Return every server that is active or pending: a complete list, or nothing."""
+        users = [user async for user in self._listed("users?state=active&")]
+        return tuple(_server(user, server) for user in users for server in _servers_of(user).values())
+
+    async def created(self, user: str) -> str | None:
+        """Return when the user of this name was created, as a key has it; None where the hub has no such user."""
+        try:
+            model = await self._fetch("GET", f"/users/{quote(user, safe='')}")
+        except _NotFoundError:
+            return None
+        return model.get("created") or None
+
+    async def groups(self, user: str, user_created: str) -> frozenset[str]:
+        """Return the groups of the user of this name who was created then; none where the hub has nobody like that."""
+        try:
+            model = await self._fetch("GET", f"/users/{quote(user, safe='')}")
+        except _NotFoundError:
+            return frozenset()
+        if not {"groups", "created"} <= model.keys():  # JupyterHub leaves out what it may not tell
+            raise Unavailable(
+                "The hub does not tell who is in which group: the role of this service lacks read:users:groups."
+            )
+        return frozenset(model["groups"]) if model["created"] == user_created else frozenset()
+
+    async def group_names(self) -> frozenset[str]:
+        """Return the names of all groups that the hub has."""
+        return frozenset([group["name"] async for group in self._listed("groups?")])
+
+    async def all_users(self) -> list[HubUser]:
+        """Return every user of the hub: a complete list, or nothing."""
+        listed = [user async for user in self._listed("users?") if user.get("created")]
+        return [HubUser(one["name"], one["created"], frozenset(one.get("groups") or ())) for one in listed]
+
+    async def email(self, user: str) -> str | None:
+        """Return a user's mail address as the authenticator stored it, or the name where it is one; None for none.
+
+        The hub tells it where it keeps authentication state, and to whoever has the scope ``admin:auth_state``.
+        """
+        try:
+            model = await self._fetch("GET", f"/users/{quote(user, safe='')}")
+        except _NotFoundError:
+            return None
+        state = model.get("auth_state") or {}
+        inner = [value for key, value in state.items() if OF_USER.fullmatch(key) and isinstance(value, Mapping)]
+        found = [one["email"] for one in (state, *inner) if isinstance(one.get("email"), str)]
+        return next((address for address in (*found, user) if "@" in address), None)
+
+    async def name_of(self, user_created: str, last_known: str) -> str | None:
+        """Return what the user is called now who was called ``last_known``; None where the hub has them no longer."""
+        if await self.created(last_known) == user_created:
+            return last_known
+        names = [user["name"] async for user in self._listed("users?") if user.get("created") == user_created]
+        return names[0] if names else None
+
+    async def _listed(self, what: str) -> AsyncIterator[Mapping[str, Any]]:
+        """Yield what every page of a list has, such as ``users?``: all of it, or an error."""
+        offset: int | None = 0
+        while offset is not None:
+            page = await self._fetch("GET", f"/{what}offset={offset}&limit=200")
+            if not isinstance(page, dict) or "items" not in page:
+                name = what.partition("?")[0]
+                raise Unavailable(f"The hub's list of {name} has no pages: it is not a JupyterHub of 5.5 or later.")
+            for item in page["items"]:
+                yield item
+            following = page["_pagination"]["next"]
+            offset = following["offset"] if following else None
+
+    async def server(self, user: str, name: str) -> HubServer | None:
+        """Return one server, None where the hub says that there is none."""
+        try:
+            model = await self._fetch("GET", f"/users/{quote(user, safe='')}")
+        except _NotFoundError:
+            return None
+        server = _servers_of(model).get(name)
+        return _server(model, server) if server else None
+
+    async def takes_name(self, user: str, name: str) -> bool:
+        """Whether the hub takes a name that JupyterHub 6 gives to no new server.
+
+        An older hub does, and a newer one for a server that its user has had since then.
+        """
+        if int(str((await self._fetch("GET", "/"))["version"]).partition(".")[0]) < STRICT_SINCE:
+            return True
+        try:
+            model = await self._fetch("GET", f"/users/{quote(user, safe='')}?include_stopped_servers")
+        except _NotFoundError:
+            return False
+        return name in _servers_of(model)
+
+    async def start(self, user: str, name: str, options: Mapping[str, Any]) -> str:
+        """Ask for a start with the bare options (5.x knows no other form). Read the server back to see what came of it.
+
+        201, 202, 400-pending and a time-out all mean "look again", so none of them is told apart here. Return why the
+        hub has no such server, whoever asks: it allows no named ones, no more of them, or not this name; else "".
+        """
+        try:
+            await self._fetch("POST", _server_path(user, name), dict(options), timeout_seconds=20.0)
+        except _BadRequestError as error:
+            return str(error) if any(words in str(error).lower() for words in OF_NAMES) else ""
+        except (_NotFoundError, Unavailable):
+            pass
+        return ""
+
+    async def stop(self, user: str, name: str) -> None:
+        """Ask for a stop. A server that is not there is stopped."""
+        try:
+            await self._fetch("DELETE", _server_path(user, name), timeout_seconds=20.0)
+        except _NotFoundError:
+            return
+
+    async def _fetch(self, method: str, path: str, body: Any = None, timeout_seconds: float = 10.0) -> Any:
+        request = HTTPRequest(
+            self._api_url + path,
+            method=method,
+            headers=self._headers,
+            body=None if method in {"GET", "DELETE"} else json.dumps(body),
+            request_timeout=timeout_seconds,
+            connect_timeout=5.0,
+            allow_nonstandard_methods=True,
+        )
+        # A client of its own for each call: slow starts would fill the ten places of the shared one.
+        client = SimpleAsyncHTTPClient(force_instance=True)
+        try:
+            response = await client.fetch(request)
+        except HTTPClientError as error:
+            if error.code == 404:  # noqa: PLR2004 - HTTP's own number
+                raise _NotFoundError from error
+            if error.code == 400 and error.response is not None:  # noqa: PLR2004
+                raise _BadRequestError(_message_of(error.response.body)) from error
+            raise Unavailable(f"The hub answered {error.code} to {method} {path.partition('?')[0]}.") from error
+        except OSError as error:
+            raise Unavailable(f"The hub does not answer ({error}).", HUB) from error
+        finally:
+            client.close()
+        try:
+            return json.loads(response.body) if response.body else None
+        except ValueError as error:
+            words = f"What answers {method} {path.partition('?')[0]} is not the hub: it sends no JSON."
+            raise Unavailable(words) from error
+
+
+class _NotFoundError(Exception):
+    pass
+
+
+class _BadRequestError(Unavailable):
+    """The hub's own words for what it takes from nobody."""
+
+
+def _message_of(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["message"])[:LONGEST_MESSAGE]
+    except (ValueError, KeyError, TypeError):
+        return "The hub answered 400."
+
+
+def _server_path(user: str, name: str) -> str:
+    # The default server has a path of its own: with an empty name, /servers/ would be another route.
+    return f"/users/{quote(user, safe='')}/" + (f"servers/{quote(name, safe='')}" if name else "server")
+
+
+def _servers_of(user: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a user's servers. JupyterHub leaves out what it may not tell, which must not read as "there is none"."""
+    if not {"servers", "created"} <= user.keys():
+        raise Unavailable(
+            f"The hub tells nothing of {user['name']}'s servers: the role of this service lacks read:servers, or "
+            "read:users."
+        )
+    return user["servers"] or {}
+
+
+def _server(user: Mapping[str, Any], server: Mapping[str, Any]) -> HubServer:
+    return HubServer(
+        user["name"],
+        user["created"] or "",
+        server["name"],
+        server.get("started") or "",
+        bool(server.get("ready")),
+        server.get("pending"),
+        server.get("url") or "",
+        seconds_of(server.get("last_activity")),
+    )
+
+
+def seconds_of(text: Any) -> float | None:
+    """Return the hub's time, as ISO 8601 in UTC, in seconds since the epoch; None where it is none."""
+    try:
+        at = datetime.fromisoformat(str(text).replace("Z", "+00:00"))  # Python 3.10 knows no Z
+        return at.replace(tzinfo=at.tzinfo or timezone.utc).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+USER_KNOWN_SECONDS = 10.0
+"""How long the hub's answer stands: several clicks ask once."""
+USER_ANSWER_SECONDS = 2.0
+
+
+class KnownUsers:
+    """Asks the hub, and remembers for a moment whom it has."""
+
+    def __init__(self, hub: HubClient, clock: Clock) -> None:
+        """Know nobody yet."""
+        self._hub, self._clock = hub, clock
+        self._until: dict[tuple[str, str], float] = {}
+
+    async def has(self, user: str, created: str) -> bool:
+        """Whether the hub has the user of this name, created then.
+
+        True while it does not answer: a ticket is good for a minute only, and people must be able to press Keep.
+        """
+        if self._is_known(user, created):
+            return True
+        try:
+            found = await asyncio.wait_for(self._hub.created(user), USER_ANSWER_SECONDS)
+        except (Unavailable, TimeoutError, asyncio.TimeoutError):
+            return True
+        if found == created:
+            self._note(user, created)
+        return found == created
+
+    async def name_of(self, user: str, created: str) -> str | None:
+        """Return what the user is called now who was created then and called ``user``; None for nobody any more.
+
+        Raises:
+            Unavailable: the hub does not answer.
+        """
+        if self._is_known(user, created):
+            return user
+        name = await self._hub.name_of(created, user)
+        if name is not None:
+            self._note(name, created)
+        return name
+
+    def _is_known(self, user: str, created: str) -> bool:
+        return self._until.get((user, created), 0.0) > self._clock.now()
+
+    def _note(self, user: str, created: str) -> None:
+        now = self._clock.now()
+        fresh = {who: until for who, until in self._until.items() if until > now}
+        self._until = {**fresh, (user, created): now + USER_KNOWN_SECONDS}
+
+
+GROUPS_KNOWN_SECONDS = 5.0
+"""How long the hub's answer stands for what only shows: as often as an open form asks."""
+GROUPS_ANSWER_SECONDS = 3.0
+"""The spawner, which waits for the answer, gives up after five."""
+
+
+class GroupMembers:
+    """Asks the hub for the groups of a user, where the catalog names any.
+
+    Raises:
+        Unavailable: the hub does not answer, or may not tell.
+    """
+
+    def __init__(self, hub: HubClient, clock: Clock, in_force: InForce) -> None:
+        """Know nobody yet."""
+        self._hub, self._clock, self._in_force = hub, clock, in_force
+        self._seen: dict[tuple[str, Owner], tuple[float, frozenset[str]]] = {}
+        self._there: frozenset[str] | None = None
+        self._trouble = ""
+
+    async def now(self, user: str, owner: Owner) -> frozenset[str]:
+        """Return the groups that a user is in at this moment; ``owner`` tells them from others who had the name."""
+        if owner == NOBODY or not named_groups(self._in_force.catalog):
+            return frozenset()
+        try:
+            groups = await asyncio.wait_for(self._hub.groups(user, owner.user_created), GROUPS_ANSWER_SECONDS)
+        except (TimeoutError, asyncio.TimeoutError) as error:
+            raise Unavailable("The hub does not answer: who is in which group can't be read now.") from error
+        now = self._clock.now()
+        fresh = {who: seen for who, seen in self._seen.items() if 0 <= now - seen[0] < GROUPS_KNOWN_SECONDS}
+        self._seen = {**fresh, (user, owner): (now, groups)}
+        return groups
+
+    async def lately(self, user: str, owner: Owner) -> frozenset[str]:
+        """Return the groups that a user was in some seconds ago: for what only shows, and is asked often."""
+        at, groups = self._seen.get((user, owner), (None, frozenset()))
+        if at is not None and 0 <= self._clock.now() - at < GROUPS_KNOWN_SECONDS:
+            return groups
+        return await self.now(user, owner)
+
+    async def look(self) -> None:
+        """Read which groups the hub has."""
+        try:
+            self._there, self._trouble = await self._hub.group_names(), ""
+        except Unavailable as error:
+            self._there, self._trouble = None, str(error)
+
+    @property
+    def there(self) -> frozenset[str]:
+        """The groups that the hub has, as last read.
+
+        Raises:
+            Unavailable: they are not known.
+        """
+        if self._there is None:
+            raise Unavailable(self._trouble or "Which groups the hub has was not read yet.")
+        return self._there
+
+    def missing(self) -> tuple[str, ...]:
+        """Return, in a sentence each for administrators, which groups of the catalog the hub does not have."""
+        if self._there is None:
+            return (f"Which groups the hub has is not known. {self._trouble}",) if self._trouble else ()
+        found = missing_groups(self._in_force.catalog, self._there)
+        make_it = f"{MAKE_IT[:1].upper()}{MAKE_IT[1:]}."
+        told = ((NOBODY_IN_IT.format(group=group), ".".join(map(str, entry))) for group, entry in found.items())
+        return tuple(
+            f"{wrong[:1].upper()}{wrong[1:]}. The catalog names it in {entry}. {make_it}" for wrong, entry in told
+        )

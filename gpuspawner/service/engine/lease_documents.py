@@ -1,0 +1,219 @@
+"""Leases made from what runs: of a server that has none, or after the store was lost."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import uuid
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from gpuspawner.backends.base import Running
+from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.leases.lease import Key, Lease, Phase
+from gpuspawner.core.leases.request import Request
+from gpuspawner.core.rules import LatestEnd, Rate
+from gpuspawner.service.engine.hub import HubServer
+
+_request: TypeAdapter[Request] = TypeAdapter(Request)
+_slots: TypeAdapter[tuple[Slot, ...]] = TypeAdapter(tuple[Slot, ...])
+_end: TypeAdapter[LatestEnd] = TypeAdapter(LatestEnd)
+
+
+LONGEST_DOCUMENT_CHARACTERS = 65536
+HUB_ID = re.compile(r"[0-9a-f]{32}")
+SHARE = re.compile(r"1|1/[1-9][0-9]{0,3}")
+"""How a share is written. Anything else is no share: a negative one would make room on a GPU that is full."""
+
+
+@dataclass(frozen=True)
+class HubIdentity:
+    """Whose service this is: the hub's id, the secret that signs what workspaces carry, and when it was made.
+
+    ``secret_made_at`` is in seconds since the epoch; 0 where that is not known.
+    """
+
+    hub_id: str
+    secret: bytes
+    secret_made_at: float = 0.0
+
+    def believes(self, running: Running) -> bool:
+        """Whether what a workspace carries is this hub's own word.
+
+        It is signed; or it is older than the secret, which then was lost and made anew, and the backend has kept it out
+        of its user's hands since.
+        """
+        text = running.environment.get("GPUSPAWNER_LEASE", "")
+        if is_signed(self.secret, self.hub_id, running.lease_id, running.environment):
+            return True
+        is_ours = running.environment.get("GPUSPAWNER_HUB_ID") == self.hub_id
+        is_older = running.kept_since is not None and running.kept_since < self.secret_made_at
+        return is_ours and is_older and len(text) <= LONGEST_DOCUMENT_CHARACTERS
+
+
+def lease_variables(lease: Lease, secret: bytes) -> dict[str, str]:
+    """Return the variables a workspace carries: the lease's id, and all that rebuilds the lease, signed.
+
+    They lie in its user's hands: unsigned, anybody could ask in another's name, or with an older place.
+    """
+    document = {
+        "user": lease.user,
+        "user_created": lease.key.user_created,
+        "server": lease.key.server,
+        "request": asdict(lease.request),
+        "options": dict(lease.options),
+        "asked_at": lease.asked_at,
+        "granted_at": lease.granted_at,
+        "given": lease.given,
+        "rate": None if lease.rate is None else [str(lease.rate.gpus), str(lease.rate.price_per_hour)],
+        "fixed_end": None if lease.fixed_end is None else asdict(lease.fixed_end),
+        "slots": [[slot.gpu, str(slot.share)] for slot in lease.slots],
+    }
+    text = json.dumps(document, separators=(",", ":"))
+    return {
+        "GPUSPAWNER_LEASE_ID": lease.id,
+        "GPUSPAWNER_ATTEMPT": str(lease.attempt),
+        "GPUSPAWNER_HUB_ID": lease.key.hub,
+        "GPUSPAWNER_LEASE": text,
+        "GPUSPAWNER_LEASE_SIGNATURE": _signature(secret, lease.key.hub, lease.id, text),
+    }
+
+
+def is_signed(secret: bytes, hub: str, lease: str, variables: Mapping[str, str]) -> bool:
+    """Whether what carries these variables of a lease, by its id, has them from this hub's service."""
+    text, given = variables.get("GPUSPAWNER_LEASE", ""), variables.get("GPUSPAWNER_LEASE_SIGNATURE", "")
+    return hmac.compare_digest(given.encode("utf-8", "replace"), _signature(secret, hub, lease, text).encode())
+
+
+def _signature(secret: bytes, hub: str, lease: str, document: str) -> str:
+    signed = f"lease:{hub}:{lease}:{document}".encode("utf-8", "replace")
+    return hmac.new(secret, signed, hashlib.sha256).hexdigest()
+
+
+def claimed_slots(running: Running) -> tuple[Slot, ...]:
+    """Return the slots that a workspace says it uses, of any hub on this machine: what is said badly is not said."""
+    text = running.environment.get("GPUSPAWNER_LEASE", "")
+    if len(text) > LONGEST_DOCUMENT_CHARACTERS:
+        return ()
+    try:
+        stored = [(str(gpu), str(share)) for gpu, share in json.loads(text)["slots"]]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return ()
+    return tuple(Slot(gpu, Fraction(share)) for gpu, share in stored if SHARE.fullmatch(share))
+
+
+def claimed_kind(running: Running, request: Request) -> str:
+    """Return the substitute that a workspace says it was given; "" for none, or one its user did not consent to."""
+    text = running.environment.get("GPUSPAWNER_LEASE", "")
+    try:
+        given = str(json.loads(text)["given"]) if len(text) <= LONGEST_DOCUMENT_CHARACTERS else ""
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return ""
+    return given if given in request.substitutes else ""
+
+
+def rebuilt_lease(running: Running, identity: HubIdentity, now: float) -> Lease | None:
+    """Return the lease that a workspace of this hub carries, as starting: hub and backend then say what it is.
+
+    None where it is another hub's, or where what it says is not to be believed.
+    """
+    text = running.environment.get("GPUSPAWNER_LEASE", "")
+    if not identity.believes(running):
+        return None
+    try:
+        document: dict[str, Any] = json.loads(text)
+        rate, fixed_end = document.get("rate"), document.get("fixed_end")  # older versions carry none
+        fixed = None if fixed_end is None else _end.validate_python(fixed_end)
+        return Lease(
+            id=running.lease_id,
+            key=Key(identity.hub_id, str(document["user_created"]), str(document["server"])),
+            user=str(document["user"]),
+            request=_request.validate_python(document["request"]),
+            options=dict(document["options"]),
+            asked_at=float(document["asked_at"]),
+            granted_at=float(document["granted_at"]),
+            phase=Phase.STARTING,
+            phase_since=now,
+            heard_at=now,
+            attempt=running.attempt,
+            given=str(document.get("given", "")),
+            slots=_slots.validate_python([{"gpu": gpu, "share": share} for gpu, share in document["slots"]]),
+            adopted=True,
+            rate=None if rate is None else Rate(*map(Fraction, rate)),
+            latest_end=fixed,
+            fixed_end=fixed,
+        )
+    except (ValueError, KeyError, TypeError, ZeroDivisionError, RecursionError, ValidationError):
+        return None
+
+
+def lost_identities(
+    running: Iterable[Running], known: Collection[str], servers: Collection[tuple[str, str]], identity: HubIdentity
+) -> tuple[str, ...]:
+    """Return, in sentences for administrators, which workspaces of this hub run under an identity that it lost.
+
+    Another hub's workspaces are told from them by their users: a user's ``created`` is one hub's alone.
+
+    Args:
+        running: what the backend sees.
+        known: the ids of all leases.
+        servers: this hub's, by their user's ``created`` and their name.
+        identity: this hub's, as ``data_dir`` has it.
+    """
+    lost = Counter(
+        (running.environment["GPUSPAWNER_HUB_ID"], running.kept_since is not None)
+        for running in running
+        if running.lease_id not in known
+        and HUB_ID.fullmatch(running.environment.get("GPUSPAWNER_HUB_ID", ""))
+        and _server_named(running.environment) in servers
+        and not identity.believes(running)
+    )
+    return tuple(_lost(count, hub, identity, kept=kept) for (hub, kept), count in sorted(lost.items()))
+
+
+def _server_named(environment: Mapping[str, str]) -> tuple[str, str] | None:
+    text = environment.get("GPUSPAWNER_LEASE", "")
+    try:
+        document = json.loads(text) if len(text) <= LONGEST_DOCUMENT_CHARACTERS else {}
+        return str(document["user_created"]), str(document["server"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _lost(count: int, hub: str, identity: HubIdentity, *, kept: bool) -> str:
+    what = "1 workspace of this hub runs" if count == 1 else f"{count} workspaces of this hub run"
+    again = "or have their users start them again."
+    if hub == identity.hub_id:
+        why, remedy = "signed by another secret than that of data_dir", f"Restore the file secret there, {again}"
+    else:
+        why = f"under the hub id {hub}, and data_dir has {identity.hub_id}: it was lost, or is another one"
+        remedy = f"Restore it from a backup, {again}"
+        if kept:
+            remedy = f'Restore it from a backup, or write configure(hub_id="{hub}") with a new, empty data_dir.'
+    return f"{what} {why}. Nothing measures their GPUs, and nothing stops them. {remedy}"
+
+
+def adopted_server(key: Key, server: HubServer, now: float) -> Lease:
+    """Return the lease of a server that ran before gpuspawner did: no GPU known, no deadline until its next start."""
+    request = Request(server.user, "", "default", None, 0, 0.0, 0, 0)
+    return Lease(
+        id=uuid.uuid4().hex,
+        key=key,
+        user=server.user,
+        request=request,
+        options={},
+        asked_at=now,
+        granted_at=now,
+        phase=Phase.RUNNING,
+        phase_since=now,
+        running_at=now,
+        server_started=server.started,
+        adopted=True,
+    )

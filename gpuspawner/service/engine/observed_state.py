@@ -1,0 +1,188 @@
+"""What the service last saw of its surroundings, and the snapshot that decisions take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from gpuspawner.backends.base import Running
+from gpuspawner.catalog import Catalog
+from gpuspawner.core.gpus.fleet import Fleet, Group, Kinds, Slot
+from gpuspawner.core.gpus.placement import unleased_slots, used_shares
+from gpuspawner.core.gpus.pools import GpuHolder, assign_counted_slots
+from gpuspawner.core.leases.lease import HOLDING, UP, Key, Lease, Phase
+from gpuspawner.core.outages import Outage
+from gpuspawner.core.queue.index import QuotaUsageCache
+from gpuspawner.core.queue.snapshot import PreemptedGpus, Snapshot
+from gpuspawner.core.quotas.usage import QuotaUsage
+from gpuspawner.schedulers.base import Scheduler
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.engine.lease_documents import claimed_slots
+from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.rules.accounting import Accounting
+from gpuspawner.service.rules.restrictions import Restrictions
+from gpuspawner.service.settings import Settings
+
+
+class ObservedState:
+    """Whether the hub answers, who runs on which GPUs, and which of our stops may still be on their way."""
+
+    def __init__(
+        self,
+        registry: LeaseRegistry,
+        scheduler: Scheduler,
+        catalog: Callable[[], Catalog],
+        accounting: Accounting,
+        clock: Clock,
+        settings: Settings,
+        restrictions: Restrictions,
+    ) -> None:
+        """Know nothing yet: nothing is granted before the reconciler has told what runs."""
+        self._registry, self._scheduler, self._clock, self._settings = registry, scheduler, clock, settings
+        self._catalog, self._accounting, self._restrictions = catalog, accounting, restrictions
+        self.kept: Callable[[], tuple[PreemptedGpus, ...]] = tuple
+        """Tells which GPUs are kept for stronger claims."""
+        self.hub_answers = False
+        self.hub_outage: Outage | None = None
+        """Why the hub does not answer now; None also before it was asked."""
+        self.boot_id = ""
+        """The hub process that asked for a lease last; "" before any did since this service started."""
+        self.processes_known = False
+        self.given_back = 0
+        """How many grants were taken back since the service started, of which something may run."""
+        self.seen: frozenset[tuple[str, Slot]] = frozenset()
+        """Who was last seen to run on which GPUs, by lease id."""
+        self._stops: dict[Key, float] = {}
+        self._holdings = QuotaUsageCache()
+
+    @property
+    def others(self) -> tuple[Slot, ...]:
+        """What runs on GPUs that its lease does not hold, or not any more: it uses them all the same."""
+        return unleased_slots(self.seen, self._registry)
+
+    def snapshot(self) -> Snapshot:
+        """Return all that a decision takes, as of now."""
+        scheduler, settings, catalog = self._scheduler, self._settings, self._catalog()
+        return Snapshot(
+            now=self._clock.now(),
+            kinds=scheduler.kinds,
+            leases=self._registry.seen(),
+            fleet=self.fleet,
+            others=self.others,
+            room=scheduler.room,
+            hub_answers=self.hub_answers,
+            processes_known=self.processes_known,
+            most_starts=settings.concurrent_starts,
+            most_starts_each=settings.concurrent_starts_each,
+            rules=self._restrictions.ruled(catalog.rules),
+            fast=catalog.fast or 1.0,
+            policies=catalog.policies,
+            accounts=self._accounting.accounts,
+            quota_grants=self._accounting.grants,
+            kept=self.kept(),
+            paused=self._restrictions.paused(),
+        )
+
+    def holdings(self, seen: Snapshot) -> QuotaUsage:
+        """Return what a snapshot's leases hold of quotas: counting all anew would be most of what asking takes."""
+        return self._holdings.of(seen)
+
+    @property
+    def fleet(self) -> Fleet:
+        """The GPUs as they were last seen, with those closed that an administrator lets nobody new have."""
+        return self._restrictions.closed(self._scheduler.fleet)
+
+    def is_queue_ours(self, lease: Lease) -> bool:
+        """Return whether gpuspawner decides the order in which a lease is granted."""
+        return not self._scheduler.capabilities_of(lease.request.gpu).owns_queue
+
+    def decides(self, lease: Lease) -> str:
+        """Return what pages call who owns the queue in which a lease stands, where that is not gpuspawner."""
+        return self._scheduler.capabilities_of(lease.request.gpu).title or "The scheduler"
+
+    @property
+    def kinds(self) -> Kinds:
+        """The GPU kinds, by name."""
+        return self._scheduler.kinds
+
+    def see(self, slots: Iterable[tuple[str, Slot]], given_back: int) -> None:
+        """Take in who was seen to run on which GPUs, by lease id. ``given_back`` is as it was before the look."""
+        self.seen = frozenset(slots)
+        self.processes_known = given_back == self.given_back
+
+    def give_back(self, lease: Lease) -> None:
+        """Note that this lease gives its GPUs back, and the backend was not asked whether anything runs on them.
+
+        Where a start was allowed to create something, nothing is granted before the next look.
+        """
+        if lease.token_hash:
+            self.given_back += 1
+            self.processes_known = False
+
+    def not_held(self, lease: Lease, slots: Iterable[Slot]) -> tuple[Slot, ...]:
+        """Return which of these no other lease holds, and nothing of another lease is seen to use."""
+        rivals = [x for x in self._registry if x.id != lease.id]
+        used = used_shares(rivals, unleased_slots((one for one in self.seen if one[0] != lease.id), rivals))
+        return tuple(slot for slot in slots if used.get(slot.gpu, 0) + slot.share <= 1)
+
+    def stop_begins(self, key: Key) -> None:
+        """Note that the hub is asked to stop a server: until it answers, that may hit a start at any moment."""
+        self._stops[key] = math.inf
+
+    def stop_answered(self, key: Key) -> None:
+        """Note that the hub has answered."""
+        now = self._clock.now()
+        self._stops[key] = now
+        oldest = now - self._settings.stop_race_seconds
+        self._stops = {one: answered_at for one, answered_at in self._stops.items() if answered_at >= oldest}
+
+    def stopped_lately(self, key: Key) -> bool:
+        """Whether a start that is cancelled now was probably hit by a stop of ours."""
+        answered_at = self._stops.get(key)
+        return answered_at is not None and self._clock.now() - answered_at <= self._settings.stop_race_seconds
+
+
+CORRECTABLE = UP | {Phase.STARTING}
+
+
+def assign_slots(running: Sequence[Running], leases: Iterable[Lease]) -> list[tuple[Running, tuple[Slot, ...]]]:
+    """Return the slots that each attempt uses. What only says what it uses is believed."""
+    holding = {lease.id: lease for lease in leases if lease.phase in HOLDING}
+    occupants, given = [], set()
+    for one in running:
+        lease = holding.get(one.lease_id)
+        is_own = lease is not None and lease.attempt == one.attempt
+        counts = None if one.given is None else dict(one.given)
+        slots = lease.slots if lease is not None and is_own and counts is not None else claimed_slots(one)
+        occupants.append(GpuHolder(slots, counts))
+        if is_own and counts is not None:
+            given.add(one.lease_id)
+    reserved = (slot for lease in holding.values() if lease.id not in given for slot in lease.slots)
+    return list(zip(running, assign_counted_slots(occupants, reserved), strict=True))
+
+
+def corrected_leases(
+    found: Iterable[tuple[Running, tuple[Slot, ...]]], leases: Iterable[Lease], pools: Mapping[Group, str]
+) -> list[Lease]:
+    """Return the leases that hold other GPUs than were given, with those that were.
+
+    ``pools`` are the kinds of the fleet's groups: a lease that was given one that its user takes instead is of it.
+    """
+    known = {lease.id: lease for lease in leases if lease.phase in CORRECTABLE}
+    return [
+        _given(replace(lease, slots=slots), pools)
+        for one, slots in found
+        if one.given is not None
+        and (lease := known.get(one.lease_id)) is not None
+        and lease.attempt == one.attempt
+        and set(slots) != set(lease.slots)
+    ]
+
+
+def _given(lease: Lease, pools: Mapping[Group, str]) -> Lease:
+    """Return a lease with the kind that its slots are of; where it had another, without a rate: that is another too."""
+    kind = next((pools.get(slot.group, "") for slot in lease.slots if slot.group), "")
+    if kind == lease.kind or kind not in {lease.request.gpu, *lease.request.substitutes}:
+        return lease
+    return replace(lease, given="" if kind == lease.request.gpu else kind, rate=None)

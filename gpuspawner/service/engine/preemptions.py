@@ -1,0 +1,359 @@
+"""Carries stronger claims out: warns, ends by the reclaimer at the time said, and keeps the GPUs for the claimant.
+
+What stands in the store is brought about again and again, so that a crash between any two steps loses nothing: a claim
+is stored first, then its victims get their notice, which says when they end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import uuid
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from gpuspawner.core.errors import Conflict, Unavailable
+from gpuspawner.core.leases import events, exits
+from gpuspawner.core.leases.lease import UP, WAITING, Lease
+from gpuspawner.core.queue.fair_share import claim_account, further_candidates, over_share, room_requests
+from gpuspawner.core.queue.preemption import (
+    Preemption,
+    PreemptionPlan,
+    PreemptionState,
+    advance_preemption,
+    is_protected,
+    notice_end,
+    plan_preemption,
+    preempted_gpus,
+)
+from gpuspawner.core.queue.snapshot import PreemptedGpus, Snapshot
+from gpuspawner.core.rules import EndNotice
+from gpuspawner.core.units import show_time
+from gpuspawner.schedulers.base import SCHEDULER
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.engine.allocator import Allocator
+from gpuspawner.service.engine.reclaimer import Reclaimer
+from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
+from gpuspawner.service.failures import step_each
+from gpuspawner.service.preemption.words import why_words
+from gpuspawner.service.rules.policies import policy_of
+from gpuspawner.service.store import AuditLine
+from gpuspawner.service.waiting.presenter import gpu_title
+
+log = logging.getLogger("gpuspawner.preemptions")
+
+ROOM_SECONDS = 10.0
+"""How often it is looked for whom room is to be made. Arbitrary: they have waited for minutes."""
+LOOK_SECONDS = 30.0
+"""How often a claim whose GPUs are to come is planned anew where nothing is known to have changed: protection ends."""
+
+
+class Preemptions:
+    """The stronger claims that live, and what follows from them."""
+
+    def __init__(self, registry: LeaseRegistry, allocator: Allocator, reclaimer: Reclaimer, clock: Clock) -> None:
+        """Know none before :meth:`load`. Their GPUs are kept in every snapshot from then on."""
+        self._registry, self._allocator, self._reclaimer, self._clock = registry, allocator, reclaimer, clock
+        self._store, self._rows = registry.store, registry.store.preemptions
+        self._turn = asyncio.Lock()
+        """Whoever changes claims does so until it is stored, one after the other."""
+        self._live: dict[str, Preemption] = {}
+        self._looked_at = -math.inf
+        self._planned: dict[str, tuple[object, float]] = {}
+        """Of what each claim was planned last, and when."""
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        """How many are over since this service started, by who made them (claim, make_room) and what became of them."""
+        self.changes = 0
+        """How many times one changed, since this service started."""
+        allocator.observed.kept = self.kept
+
+    async def load(self) -> None:
+        """Read those that live from the store."""
+        self._live = {one.id: one for one in await self._store.read(self._rows.live)}
+
+    @property
+    def known_at(self) -> float:
+        """The latest moment at which one that lives was made, or its GPUs came free; 0 for none."""
+        return max((max(one.made_at, one.free_at or 0.0) for one in self.live), default=0.0)
+
+    async def move_back(self, seconds: float) -> None:
+        """Move all that live back in time with the leases, where the clock went back."""
+        for one in self.live if seconds else ():
+            await self._save(one.earlier(seconds))
+
+    @property
+    def live(self) -> tuple[Preemption, ...]:
+        """Those that are not over, the oldest first."""
+        return tuple(self._live.values())
+
+    def kept(self) -> tuple[PreemptedGpus, ...]:
+        """Return what is granted to nobody else."""
+        return tuple(preempted_gpus(one) for one in self._live.values() if one.slots)
+
+    async def get(self, name: str) -> Preemption | None:
+        """Return a claim by its id, also one that is over."""
+        return self._live.get(name) or await self._store.read(self._rows.get, name)
+
+    async def last(self, limit: int) -> list[Preemption]:
+        """Return the last that were made, the newest first."""
+        return await self._store.read(self._rows.latest, limit)
+
+    def under_notice(self, claim: Preemption) -> list[Lease]:
+        """Return the workspaces that end for a claim, the earliest asked first."""
+        found = (x for x in self._registry if x.notice is not None and x.notice.preemption == claim.id)
+        return sorted(found, key=lambda x: (x.asked_at, x.id))
+
+    def preview(self, claim: Preemption) -> tuple[Preemption, PreemptionPlan]:
+        """Return what a claim would stand as, and whom it would end. Nothing is done.
+
+        Raises:
+            Conflict: so many GPUs can't be had, whoever ends, or not before they would go again; says what can be.
+            Unavailable: it is not known what runs where.
+        """
+        seen = self._allocator.observed.snapshot()
+        if not _are_gpus_known(seen, claim.kind):
+            raise Unavailable("The GPUs, or what runs on them, are not seen at this moment. Try again in a minute.")
+        found = self._plan(claim, seen)
+        if found is None:
+            raise Conflict(self._too_many(claim, seen))
+        at = notice_end(found.victims, seen, claim.ends_at) if found.victims else claim.ends_at
+        stands = replace(claim, slots=found.slots, ends_at=at)
+        if at is not None and stands.kept_until <= at:
+            until, ends = (show_time(when, seen.now) for when in (stands.kept_until, at))
+            raise Conflict(f"GPUs kept until {until} asked; they come free at {ends}. Ask for a later hold_until.")
+        return stands, found
+
+    async def make(self, claim: Preemption, audit: Sequence[AuditLine] = ()) -> Preemption:
+        """Make a claim, or return the one that its maker made by the same key: repeating it takes nobody else.
+
+        Raises:
+            Conflict: as :meth:`preview`; or the key was another claim's.
+            Unavailable: as :meth:`preview`.
+        """
+        async with self._turn:
+            earlier = await self._store.read(self._rows.find_by_key, claim.by, claim.key)
+            if earlier is not None:
+                if _asked(earlier) != _asked(claim):
+                    raise Conflict("This idempotency key was used for another claim. Send a new one with a new claim.")
+                return self._live.get(earlier.id, earlier)
+            stands, found = self.preview(claim)
+            await self._save(stands, audit)
+            much = claim.asked, claim.kind, whom_of(claim), len(found.victims)
+            log.info("%s claims %s %s for %s: %s end", claim.by, *much)
+            try:
+                await self._bring_about()
+            except Unavailable as error:  # it is stored: who asks again, without a key, would take others' GPUs too
+                log.warning("what follows from the claim of %s is done at the next step: %s", claim.by, error)
+            return self._live.get(claim.id, stands)
+
+    async def give_up(self, claim: Preemption, audit: Sequence[AuditLine] = ()) -> Preemption:
+        """End a claim that is not needed any more: who is under notice goes on, and what was kept is free."""
+        return await self._over(claim, PreemptionState.GIVEN_UP, audit)
+
+    async def claimed(self, claim: Preemption, audit: Sequence[AuditLine] = ()) -> Preemption:
+        """Note that the claimant has the GPUs.
+
+        Raises:
+            Conflict: they are not free yet; or the claim is over.
+            Unavailable: the GPUs are not seen now.
+        """
+        if claim.state is PreemptionState.COMING:
+            raise Conflict("Its GPUs are not free yet. Claim them when its state is “held”, or give it up.")
+        if claim.account is None and claim.live:
+            # What somebody outside began since the last look would not be seen, and its GPUs would be granted.
+            await self._allocator.scheduler.observe(self._clock.now())
+        return await self._over(claim, PreemptionState.CLAIMED, audit)
+
+    async def step(self) -> None:
+        """Bring about what stands: once a tick, and after each change."""
+        async with self._turn:
+            await self._bring_about()
+
+    async def _bring_about(self) -> None:
+        await self._make_room()
+        failures, step = self._registry.failures, "carrying out a claim"
+        for claim in self.live:
+            seen = self._allocator.observed.snapshot()
+            if seen.fleet.complete and seen.processes_known and failures.may_try(step, claim.id):
+                with failures.isolating(step, claim.id):
+                    await self._step(claim, seen)
+        away = await step_each("notice of a claim", self._registry, self._carry_out, failures)
+        if away is not None:
+            raise away
+
+    def _carry_out(self, lease: Lease) -> asyncio.Future[None] | None:
+        """Spare a workspace whose claim is over, or end it at the end of its notice."""
+        notice = lease.notice
+        if notice is None or not notice.preemption or lease.phase not in UP:
+            return None  # an administrator's is the lifecycle's to carry out
+        if notice.preemption not in self._live and notice.preemption != SCHEDULER:
+            return self._spare(lease)
+        return self._end(lease, notice) if notice.at <= self._clock.now() else None
+
+    async def _make_room(self) -> None:
+        """Claim room for who is within the soft share and has waited long enough, from who is over theirs."""
+        now = self._clock.now()
+        if self._allocator.catalog.rules.make_room is None or now - self._looked_at < ROOM_SECONDS:
+            return
+        self._looked_at = now
+        seen = self._allocator.observed.snapshot()
+        if not seen.fleet.complete or not seen.processes_known:
+            return
+        found_wishes = room_requests(seen, (claim.lease for claim in self.live))
+        wish = next((one for one in found_wishes if _are_gpus_known(seen, one.claim.request.gpu or "")), None)
+        if wish is None:
+            return
+        asked = wish.claim.request
+        kind, account = asked.gpu or "", claim_account(wish.claim)
+        claim = new_claim(
+            "gpuspawner", now, kind=kind, count=asked.count, account=account, user=wish.claim.user, lease=wish.claim.id
+        )
+        found = plan_preemption(claim, seen, over_share(seen), wish.candidates)
+        if found is not None and found.victims:  # where GPUs are free, the queue gives them
+            await self._begin(claim, seen, found)
+
+    async def _step(self, claim: Preemption, seen: Snapshot) -> None:
+        stands = advance_preemption(claim, seen)
+        if claim.lease and stands.live and not self._waits(claim.lease):
+            stands = replace(stands, state=PreemptionState.GIVEN_UP, over_at=seen.now)  # withdrawn, or served otherwise
+        may_plan = stands.state is PreemptionState.COMING and _are_gpus_known(seen, claim.kind)
+        found = self._replanned(stands, seen) if may_plan else None
+        if found is None:
+            await self._save(stands)
+            return
+        await self._begin(stands, seen, found)
+
+    async def _begin(self, claim: Preemption, seen: Snapshot, found: PreemptionPlan) -> None:
+        """Store what a claim takes, spare whom it does not need any more, and warn whom it ends."""
+        told = [x for x in found.victims if x.notice is None]
+        at = notice_end(told, seen, claim.ends_at) if told else claim.ends_at
+        await self._save(replace(claim, slots=found.slots, ends_at=at))
+        needed = {lease.id for lease in found.victims}
+        spared = [self._spare(x) for x in self.under_notice(claim) if x.id not in needed and x.phase in UP]
+        await all_stored([*spared, *(self._warn(lease, claim, at or seen.now) for lease in told)])
+
+    def _waits(self, name: str) -> bool:
+        lease = self._registry.get(name)
+        return lease is not None and lease.phase in WAITING
+
+    def _replanned(self, claim: Preemption, seen: Snapshot) -> PreemptionPlan | None:
+        """Return whom it ends now; None where nothing changed since that was asked last, or it can't be covered now."""
+        sources = (self._registry.changes, self.changes, id(seen.fleet), seen.others)
+        before, at = self._planned.get(claim.id, (None, 0.0))
+        if before == sources and seen.now - at < LOOK_SECONDS:
+            return None
+        self._planned[claim.id] = sources, seen.now
+        return self._plan(claim, seen)
+
+    def _plan(self, claim: Preemption, seen: Snapshot) -> PreemptionPlan | None:
+        if claim.kind not in seen.kinds:
+            return None
+        over = over_share(seen)
+        return plan_preemption(claim, seen, over, further_candidates(claim, seen) if claim.lease else None)
+
+    def _warn(self, lease: Lease, claim: Preemption, at: float) -> asyncio.Future[None] | None:
+        newest = self._registry.get(lease.id)
+        if newest is None or newest.phase not in UP or newest.server_started != lease.server_started:
+            return None
+        notice = EndNotice(claim.id, at, why_words(claim, self._allocator.catalog), claim.by)
+        told = events.WarnedOfClaim(f"{notice.why} It ends at {show_time(at, self._clock.now())}.")
+        warned = replace(newest, notice=notice)
+        return self._registry.save(warned, audit=[self._allocator.line(warned, claim.by, told)])
+
+    def _spare(self, lease: Lease) -> asyncio.Future[None]:
+        spared = replace(lease, notice=None)
+        gone = events.ClaimGone("Nobody with a stronger claim needs its GPUs any more.")
+        return self._registry.save(spared, audit=[self._allocator.line(spared, "gpuspawner", gone)])
+
+    def _end(self, lease: Lease, notice: EndNotice) -> asyncio.Future[None] | None:
+        """Have a workspace ended whose notice is over, if it still is the same one, and the notice stands."""
+
+        def still(newest: Lease) -> bool:
+            return newest.phase in UP and newest.notice == notice and newest.server_started == lease.server_started
+
+        if not self._allocator.observed.hub_answers:
+            return None  # it could not be stopped
+        return self._reclaimer.mark(lease.id, exits.made_room(notice.why, notice.by), still)
+
+    async def _over(self, claim: Preemption, state: PreemptionState, audit: Sequence[AuditLine]) -> Preemption:
+        async with self._turn:
+            claim = await self.get(claim.id) or claim  # as it is now
+            if claim.state is state:
+                return claim  # a repeated message
+            if not claim.live:
+                raise Conflict(f"This claim is over: it was {claim.state.value}. Make another where GPUs are needed.")
+            over = replace(claim, state=state, over_at=self._clock.now())
+            await self._save(over, audit)
+            await self._bring_about()
+        await self._allocator.give()
+        return over
+
+    async def _save(self, claim: Preemption, audit: Sequence[AuditLine] = ()) -> None:
+        """Have a claim stored, with who did it. Its GPUs are kept from now on, and no more where it can't be stored."""
+        before = self._live
+        if before.get(claim.id) == claim:
+            return
+        self._live = {name: one for name, one in {**before, claim.id: claim}.items() if one.live}
+        self.changes += 1
+        try:
+            await self._store.write(self._rows.save, [claim], audit)
+        except BaseException:
+            self._live = before
+            self.changes += 1
+            raise
+        if claim.live:
+            return
+        self.outcomes["make_room" if claim.lease else "claim", claim.state.value] += 1
+        self._planned.pop(claim.id, None)
+        log.info("the claim of %s for %s is %s", claim.by, whom_of(claim), claim.state.value)
+
+    def _too_many(self, claim: Preemption, seen: Snapshot) -> str:
+        """Return in sentences why a claim can't be covered: how many could be, and what to do."""
+        # Where some can be had, fewer can: halving finds the most of a hundred thousand in seventeen looks.
+        too_many = partial(self._is_too_many, claim, seen)
+        most = bisect_left(range(1, claim.count), True, key=too_many)  # noqa: FBT003 - the first that is
+        where = " on one node" if claim.one_node and claim.count > 1 else ""
+        title = gpu_title(claim.kind, self._allocator.catalog)
+        sentence = f"{claim.asked} {title}{where} asked; at most {most} can be freed now."
+        pool = seen.kinds[claim.kind].pool
+        here = {gpu.id for gpu in seen.fleet.gpus if gpu.pool == pool}
+        young = (x for x in seen.leases if x.phase in UP and is_protected(x, seen))
+        protected = [self._protected_until(x, seen) for x in young if any(slot.gpu in here for slot in x.slots)]
+        if protected:
+            until = show_time(min(protected), seen.now)
+            sentence += f" Others run too briefly to be ended, the first of them until {until}."
+        return f"{sentence} Ask for {f'at most {most}' if most else 'another kind'}, or again later."
+
+    def _is_too_many(self, claim: Preemption, seen: Snapshot, count: int) -> bool:
+        return self._plan(replace(claim, count=count), seen) is None
+
+    def _protected_until(self, lease: Lease, seen: Snapshot) -> float:
+        policy = policy_of(self._allocator.catalog, lease, seen.now)
+        return (lease.running_at or seen.now) + policy.preemption.protected_seconds
+
+
+def _are_gpus_known(seen: Snapshot, kind: str) -> bool:
+    """Return whether the present state of a kind's GPUs is known. No victim is chosen by an old list of GPUs."""
+    fleet = seen.fleet
+    return fleet.complete and seen.processes_known and fleet.outage_of_kind(seen.kinds.get(kind)) is None
+
+
+def new_claim(by: str, now: float, **asked: Any) -> Preemption:
+    """Return a claim as it was asked, before anything is found for it."""
+    values: Mapping[str, Any] = {"account": None, "external": "", **asked}
+    key = values.get("key") or uuid.uuid4().hex
+    return Preemption(id=uuid.uuid4().hex, by=by, made_at=now, asked=values["count"], **{**values, "key": key})
+
+
+def _asked(claim: Preemption) -> tuple[object, ...]:
+    return claim.kind, claim.asked, claim.account, claim.external, claim.one_node, claim.hold_until
+
+
+def whom_of(claim: Preemption) -> str:
+    """Return for whom a claim is, as the log and the audit name them."""
+    return claim.external or claim.user or (f"team {claim.account.team}" if claim.account else "nobody")

@@ -1,0 +1,399 @@
+"""The live leases in memory, and the one way to change them: apply, write, and only then tell anybody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from gpuspawner.core.errors import Conflict, Superseded, Unavailable
+from gpuspawner.core.leases import events
+from gpuspawner.core.leases.exits import ExitReason
+from gpuspawner.core.leases.lease import Key, Lease, Owner
+from gpuspawner.core.leases.lifetimes import settled
+from gpuspawner.core.outages import DATABASE
+from gpuspawner.core.queue.snapshot import LeaseView, LiveLeases
+from gpuspawner.core.quotas.ledger import LedgerLine
+from gpuspawner.service.failures import Failures
+from gpuspawner.service.lease_log import log_step
+from gpuspawner.service.metrics.start_times import StartTimes
+from gpuspawner.service.store import AuditLine, ReadingRow, Store
+from gpuspawner.service.store.idempotency import KeyRow, context_without_act, take_key
+from gpuspawner.service.store.outbox import OutboxRow
+from gpuspawner.service.store.usage_sums import UsagePart
+
+MISMATCHES = ("elsewhere", "unknown", "nobody's")
+"""Ran on other GPUs than the lease said; had no lease, or one that was over; belonged to no lease, and was ended."""
+BEFORE_IT = "What was to be stored before this could not be. Nothing was done; try again."
+
+
+class Charging(Protocol):
+    """Says what a step of a lease charges, and keeps tallies of it."""
+
+    def lines_of(self, before: Lease | None, after: Lease) -> Sequence[LedgerLine]:
+        """Return the lines that a step of a lease writes."""
+
+    def used_by(
+        self, steps: Sequence[tuple[Lease | None, Lease]], lines: Sequence[LedgerLine], readings: Sequence[ReadingRow]
+    ) -> Sequence[UsagePart]:
+        """Return what some steps of leases, with their lines and readings, add to the sums of use."""
+
+    def add(self, lines: Sequence[LedgerLine]) -> None:
+        """Count lines from now on: decisions count what is not stored yet."""
+
+    def keep(self, lines: Sequence[LedgerLine], parts: Sequence[UsagePart]) -> None:
+        """Note that lines, those added first, are stored, and the parts of use with them."""
+
+    def go_back(self) -> None:
+        """Count nothing any more that is not stored."""
+
+
+@dataclass(eq=False)
+class _Write:
+    """What one step changes, until it is stored. ``moves``: it may move somebody in the queue."""
+
+    leases: tuple[Lease, ...]
+    lines: tuple[AuditLine, ...]
+    tells: tuple[AuditLine, ...]
+    readings: tuple[ReadingRow, ...]
+    charges: tuple[LedgerLine, ...]
+    kept: tuple[tuple[str, float], ...]
+    used: tuple[UsagePart, ...]
+    key: KeyRow | None
+    moves: bool
+    done: asyncio.Future[None]
+    outbox: tuple[OutboxRow, ...] = ()
+
+
+class LeaseRegistry:
+    """All live leases, as the steps of the service's one event loop have left them.
+
+    A change counts for every decision from the moment of :meth:`save`. It is stored a little later, in the order of
+    saving, and what is changed meanwhile is written with it, in one transaction. Where that fails, nothing of it stays,
+    nor of what was changed after it: the leases are again as they are stored.
+
+    So whoever tells or does something must wait until what it rests on is stored: its own change, by awaiting what
+    :meth:`save` returns; what others changed, by :meth:`stored`.
+    """
+
+    def __init__(self, store: Store) -> None:
+        """Start empty; :meth:`load` reads what the store holds."""
+        self.store = store
+        self.ends: Counter[tuple[ExitReason, str]] = Counter()
+        """How many leases ended since this service started, by reason and the team that they were charged to."""
+        self.warnings: Counter[tuple[str, str]] = Counter()
+        """What came of warnings: by reason and outcome, as ``core.leases.warned`` has them."""
+        self.mismatches: Counter[str] = Counter()
+        """How often what ran was not as leases say: one of MISMATCHES."""
+        self.start_times = StartTimes()
+        self.failures = Failures()
+        """Steps of leases that fail by a fault of ours."""
+        self.failed_to_write = False
+        """Whether a write failed that nobody has made up for: see ``Lifecycle.catch_up``."""
+        self.messages_of: Callable[[Lease, AuditLine], Sequence[OutboxRow]] = lambda _lease, _line: ()
+        """Returns the messages about a step of a lease, just before both are stored in one transaction."""
+        self.told: Callable[[Lease, AuditLine], None] = lambda _lease, _line: None
+        """Hears each step of a lease, once it is stored."""
+        self.charging: Charging | None = None
+        self.changes = 0
+        """How many changes may have moved somebody in the queue, since this service started."""
+        self.saves: Counter[Owner] = Counter()
+        """How many times something of an owner's workspaces was stored, since this service started."""
+        self.of_ended = asyncio.Lock()
+        """Who changes what has ended reads it from the store first: one after the other, so that no change is lost."""
+        self._leases = LiveLeases()
+        self._id_of_key: dict[Key, str] = {}
+        self._as_stored: dict[str, Lease] = {}
+        self._waiting: list[_Write] = []
+        self._newest: dict[str | Key, _Write] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+
+    async def load(self) -> None:
+        """Read every live lease from the store."""
+        self._as_stored = {lease.id: lease for lease in await self.store.read(self.store.leases.live)}
+        self._take_stored()
+
+    def _take_stored(self) -> None:
+        """Be as the store is. Who was heard since, was heard."""
+        heard = {lease.id: lease.heard_at for lease in self._leases}
+        self._leases = LiveLeases(
+            replace(lease, heard_at=max(lease.heard_at, heard.get(name, lease.heard_at)))
+            for name, lease in self._as_stored.items()
+        )
+        self._id_of_key = {lease.key: lease.id for lease in self._leases}
+
+    def __iter__(self) -> Iterator[Lease]:
+        """Iterate over the live leases as they are now."""
+        return iter(self.seen())
+
+    def seen(self) -> LeaseView:
+        """Return the live leases as they are now."""
+        return self._leases.seen()
+
+    def get(self, lease_id: str) -> Lease | None:
+        """Return a live lease."""
+        return self._leases.get(lease_id)
+
+    def of_key(self, key: Key) -> Lease | None:
+        """Return the live lease of a key: there is at most one."""
+        return self._leases.get(self._id_of_key.get(key, ""))
+
+    async def find(self, lease_id: str) -> Lease | None:
+        """Return a lease, also one that has ended; None where there never was one."""
+        if (lease := self.get(lease_id)) is not None:
+            return lease
+        await self.stored(lease_id)  # its end may be on its way
+        return self.get(lease_id) or await self.store.read(self.store.leases.get, lease_id)
+
+    def save(
+        self,
+        *leases: Lease,
+        audit: Iterable[AuditLine] = (),
+        readings: Iterable[ReadingRow] = (),
+        charges: Iterable[LedgerLine] = (),
+        kept: Iterable[tuple[str, float]] = (),
+        tells: Iterable[AuditLine] = (),
+    ) -> asyncio.Future[None]:
+        """Change leases at once, and have it written: await what is returned before anything is told or done.
+
+        A lease that another step changed meanwhile must be read again by the caller. ``kept`` is as ``Store.save`` has
+        it. ``tells`` are lines of which people are told again, and which are not audited.
+
+        Raises:
+            Conflict: at once; another live lease has the key of one of these.
+            Unavailable: when awaited; the store does not answer, and nothing of it or of what came after has changed.
+            Superseded: when awaited; a newer service owns the store, and nothing changed.
+        """
+        done = asyncio.get_running_loop().create_future()
+        saved = {lease.id for lease in leases}
+        for lease in leases:
+            other = self.of_key(lease.key)
+            if lease.live and other is not None and other.id not in saved:
+                raise Conflict("This workspace has a live lease already.")
+        charged, rows = [*charges], tuple(readings)
+        used: Sequence[UsagePart] = ()
+        if self.charging is not None:
+            steps = [(self.get(lease.id), lease) for lease in leases]
+            for before, lease in steps:
+                charged += self.charging.lines_of(before, lease)
+            used = self.charging.used_by(steps, charged, rows)
+            self.charging.add(charged)
+        moves = any(_matters_to_others(self.get(lease.id), lease) for lease in leases)
+        self.changes += moves
+        for lease in leases:
+            self._remember(lease)
+        write = _Write(
+            leases, tuple(audit), tuple(tells), rows, tuple(charged), tuple(kept), tuple(used), take_key(), moves, done
+        )
+        self._newest.update(dict.fromkeys(_names(write), write))
+        self._waiting.append(write)
+        if self._task is None:
+            self._task = context_without_act().run(asyncio.create_task, self._write_all())
+        return asyncio.shield(done)  # whoever is cancelled meanwhile takes nothing back
+
+    def _remember(self, lease: Lease) -> None:
+        if lease.live:
+            self._leases.put(lease)
+            self._id_of_key[lease.key] = lease.id
+            return
+        if self._id_of_key.get(lease.key) == lease.id:
+            del self._id_of_key[lease.key]
+        self._leases.remove(lease.id)
+
+    async def stored(self, which: str | Key) -> None:
+        """Return once all that is known of a lease, by its id or key, is stored.
+
+        Raises:
+            Unavailable, Superseded: it could not be; it is again as it was.
+        """
+        while (write := self._newest.get(which)) is not None:
+            await asyncio.shield(write.done)
+
+    async def settled(self) -> None:
+        """Return once nothing waits to be stored."""
+        while self._task is not None:
+            await asyncio.wait({self._task})
+
+    async def _write_all(self) -> None:
+        try:
+            while self._waiting:
+                await asyncio.sleep(0)  # what follows from a change in the same turn of the loop is written with it
+                some, self._waiting = self._waiting, []
+                try:
+                    await self._write_some(some)
+                finally:
+                    self._resolve(some)
+        finally:
+            self._task = None
+
+    async def _write_some(self, some: list[_Write]) -> None:
+        for write in some:
+            write.outbox = tuple(self._messages(write))
+        try:
+            written, error = await self.store.write(self._write, some)
+        except Exception as closed:  # noqa: BLE001 - nothing is written any more
+            written, error = 0, closed
+        for write in some[:written]:
+            self._note_stored(write)
+        if error is not None:
+            self._go_back(error, [*some[written:], *self._waiting])
+        self._wake(some)
+
+    def _messages(self, write: _Write) -> Iterator[OutboxRow]:
+        """Yield the messages about a write. A fault in the words of one keeps nothing from being stored."""
+        of_id = {lease.id: lease for lease in write.leases}
+        for line in (*write.lines, *write.tells):
+            if line.lease in of_id:
+                with self.failures.isolating("telling of a step", line.lease, raises=()):
+                    yield from self.messages_of(of_id[line.lease], line)
+
+    def _resolve(self, some: Sequence[_Write]) -> None:
+        """Fail each write that is still open: a fault of ours, or the end of the service, came between."""
+        for write in some:
+            if not write.done.done():
+                self._forget(write)
+                write.done.set_exception(Unavailable(BEFORE_IT, DATABASE))
+                write.done.exception()  # those that await it are told; nobody need await it
+
+    def _write(self, some: Sequence[_Write]) -> tuple[int, BaseException | None]:
+        """Write in one transaction; return how many are stored, and why not the others.
+
+        A fault of ours in one of them must not keep those before it from being stored: then each is written by itself.
+        """
+        try:
+            self._write_together(some)
+        except (Unavailable, Superseded) as error:
+            return 0, error
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised where its change is awaited
+            if len(some) == 1 or not isinstance(error, Exception):
+                return 0, error
+        else:
+            return len(some), None
+        for number, write in enumerate(some):
+            try:
+                self._write_together([write])
+            except BaseException as error:  # noqa: BLE001 - as above
+                return number, error
+        return len(some), None
+
+    def _write_together(self, some: Sequence[_Write]) -> None:
+        newest = {lease.id: lease for write in some for lease in write.leases}
+        self.store.save(
+            newest.values(),
+            [line for write in some for line in write.lines],
+            [row for write in some for row in write.readings],
+            [line for write in some for line in write.charges],
+            [one for write in some for one in write.kept],
+            [one for write in some for one in write.used],
+            [write.key for write in some if write.key is not None],
+            [one for write in some for one in write.outbox],
+        )
+
+    def _note_stored(self, write: _Write) -> None:
+        """Take in that a write is stored, and tell those who listen, in the order of saving.
+
+        It is stored whatever they do: the fault of one of them is recorded, and holds up neither this write nor others.
+        """
+        before = {lease.id: self._as_stored.get(lease.id) for lease in write.leases}
+        for lease in write.leases:
+            if lease.live:
+                self._as_stored[lease.id] = lease
+            elif self._as_stored.pop(lease.id, None) is not None and lease.reason is not None:
+                self.ends[lease.reason, lease.request.team] += 1
+            self.saves[lease.key.owner] += 1
+        with self.failures.isolating("charging what is stored", raises=()):
+            if self.charging is not None:
+                self.charging.keep(write.charges, write.used)
+        self._forget(write)
+        if not write.done.done():
+            write.done.set_result(None)
+        with self.failures.isolating("counting what is stored", raises=()):
+            for lease in write.leases:
+                self._count(before[lease.id], lease)
+                log_step(before[lease.id], lease, self.get(lease.id))
+        of_id = {lease.id: lease for lease in write.leases}
+        for line in write.lines:
+            if (found := _mismatch(line.event)) is not None:
+                self.mismatches[found] += 1
+            if line.lease in of_id:
+                with self.failures.isolating("telling of a step", line.lease, raises=()):
+                    self.told(of_id[line.lease], line)
+
+    def _count(self, before: Lease | None, lease: Lease) -> None:
+        self.start_times.note(before, lease)
+        self.warnings.update(settled(before, lease) if before is not None else ())
+
+    def _go_back(self, error: BaseException, lost: Sequence[_Write]) -> None:
+        """Be as the store is: what could not be written is undone, and all that was changed on top of it."""
+        self._waiting = []
+        self.failed_to_write |= isinstance(error, Unavailable)
+        self._take_stored()
+        with self.failures.isolating("charging what is stored", raises=()):
+            if self.charging is not None:
+                self.charging.go_back()
+        self.changes += 1
+        concerns_all = isinstance(error, (Unavailable, Superseded)) or not isinstance(error, Exception)
+        for number, write in enumerate(lost):
+            self._forget(write)
+            if write.done.done():
+                continue
+            write.done.set_exception(error if concerns_all or number == 0 else Unavailable(BEFORE_IT, DATABASE))
+        self._wake(lost)
+
+    def _forget(self, write: _Write) -> None:
+        for name in _names(write):
+            if self._newest.get(name) is write:
+                del self._newest[name]
+
+    def _wake(self, some: Sequence[_Write]) -> None:
+        if any(write.moves for write in some):
+            self._changed.set()
+            self._changed = asyncio.Event()
+
+    def note_heard(self, lease_id: str, now: float) -> None:
+        """Remember that somebody spoke for a lease. Not written: after a restart, everybody counts as just heard."""
+        lease = self._leases.get(lease_id)
+        if lease is not None:
+            self._leases.put(replace(lease, heard_at=now))
+
+    async def wait_for_change(self, timeout_seconds: float) -> None:
+        """Return once a change is stored that may move somebody in the queue, or after the timeout."""
+        try:
+            await asyncio.wait_for(self._changed.wait(), timeout_seconds)
+        except (TimeoutError, asyncio.TimeoutError):  # two classes before Python 3.11
+            return
+
+
+async def all_stored(steps: Iterable[asyncio.Future[None] | None]) -> None:
+    """Return once all of these are stored. Where one is not, its error is raised; None changed nothing."""
+    await asyncio.gather(*filter(None, steps))
+
+
+def _mismatch(event: events.Event) -> str | None:
+    """Return which of MISMATCHES an event tells of; None where it tells of none."""
+    if isinstance(event, events.Stopped):
+        return MISMATCHES[2] if event.reason == ExitReason.ORPHANED.value else None
+    if isinstance(event, events.Placed):
+        return MISMATCHES[0]
+    return MISMATCHES[1] if isinstance(event, events.Adopted) else None
+
+
+def _names(write: _Write) -> set[str | Key]:
+    return {name for lease in write.leases for name in (lease.id, lease.key)}
+
+
+def _matters_to_others(before: Lease | None, after: Lease) -> bool:
+    """Whether a change can move a place or an estimate: samples and heartbeats cannot, and come by the thousand."""
+    if before is None:
+        return True
+    return (before.phase, before.asked_at, before.slots, before.deadline_at, before.request, before.not_before) != (
+        after.phase,
+        after.asked_at,
+        after.slots,
+        after.deadline_at,
+        after.request,
+        after.not_before,
+    )

@@ -1,0 +1,337 @@
+"""Measures every running workspace at its policy's period, and keeps its streak with what follows from it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+from gpuspawner.backends.base import Backend, ProbeResult
+from gpuspawner.backends.probe import parse_probe
+from gpuspawner.backends.probe_processes import ProcessTable
+from gpuspawner.catalog.watched_file import InForce
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.idle.evidence import Evidence, read_evidence
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
+from gpuspawner.core.idle.readings import Sample
+from gpuspawner.core.idle.verdicts import ArrivalStep, Verdict, judge, next_sample_seconds, reset_idle_time
+from gpuspawner.core.leases.lease import UP, Lease
+from gpuspawner.core.leases.memory_kills import count_kills
+from gpuspawner.schedulers.base import Scheduler
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.engine.dcgm import Dcgm
+from gpuspawner.service.engine.lifecycle import Lifecycle
+from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.engine.sample_watches import MonitorWatch, SourceDisagreements
+from gpuspawner.service.rules.policies import idle_policy_of, policy_of
+from gpuspawner.service.settings import Settings
+from gpuspawner.service.store import AuditLine, ReadingRow
+
+log = logging.getLogger("gpuspawner.sampler")
+
+BECAUSE_CHARACTERS = 255
+SOFT_CHARACTERS = 120
+"""Of what is stored of one softer evidence: the names of two notebooks."""
+DEADLINE_PERIODS = 2.5
+"""A probe's deadline where periods are shortened (FAST): a busy machine takes twice the time of a quiet one. The pauses
+between its readings follow its deadline, so a longer one would outlast the shortest periods."""
+LONG_CHARACTERS = 16_384
+"""Of what a probe told. What is longer, on purpose perhaps, is read beside the loop, which serves everybody."""
+SLEPT_SECONDS = 30.0
+"""More than this between the two clocks is a suspension: a probe that waits for its place starts up to 20 s late."""
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What one probe told."""
+
+    sample: Sample
+    evidence: Evidence
+    policy: IdlePolicy
+    mode: Mode
+    asked_at: float
+    at: float
+
+
+class Sampler:
+    """Probes each workspace whose policy judges it, and hands the verdict on each sample to ``lifecycle``."""
+
+    def __init__(
+        self,
+        registry: LeaseRegistry,
+        backend: Backend,
+        scheduler: Scheduler,
+        in_force: InForce,
+        clock: Clock,
+        settings: Settings,
+        lifecycle: Lifecycle,
+        dcgm: Dcgm,
+        last_activity: Callable[[Lease], float | None],
+    ) -> None:
+        """Probe through ``backend``, by the policies of the catalog in force.
+
+        ``dcgm`` tells what DCGM exporter saw of its GPUs, ``last_activity`` when the hub last noted activity of a
+        lease's server, None where that is unknown.
+        """
+        self._registry, self._backend, self._in_force, self._clock = registry, backend, in_force, clock
+        self._scheduler, self._settings, self._lifecycle = scheduler, settings, lifecycle
+        self.dcgm, self._last_activity = dcgm, last_activity
+        self.doubts, self.monitors = SourceDisagreements(), MonitorWatch()
+        self._tables: dict[str, _Tables] = {}
+        self._due_at: dict[str, float] = {}
+        self._slots = asyncio.Semaphore(settings.probes_at_once)
+        # A probe that failed may hang again, until its deadline: those wait for each other alone.
+        self._slow_slots = asyncio.Semaphore(settings.probes_at_once)
+        self._failed: set[str] = set()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._newest: dict[str, dict[str, ReadingRow]] = {}
+        self.counts: Counter[str] = Counter()
+
+    def start_due(self) -> None:
+        """Start a probe of every workspace that is due and not being probed. Returns at once."""
+        now = self._clock.now()
+        up = {lease.id: lease for lease in self._registry if lease.phase in UP}
+        policies: dict[str, IdlePolicy] = {}
+        for name, lease in up.items():
+            with self._registry.failures.isolating("choosing its policy", name):
+                if policy := idle_policy_of(self._in_force.catalog, lease, now):
+                    policies[name] = policy
+        for gone in set(self._due_at) - set(policies):
+            self._due_at.pop(gone)
+            self._tables.pop(gone, None)
+            self._newest.pop(gone, None)
+            self._failed.discard(gone)
+            self.doubts.forget(gone)
+            self.monitors.forget(gone)
+        new = [(name, policy.sample_seconds) for name, policy in policies.items() if name not in self._due_at]
+        self._spread(new, now)
+        for lease_id, policy in policies.items():
+            if now >= self._due_at.get(lease_id, 0.0) and lease_id not in self._tasks:
+                self._due_at[lease_id] = now + next_sample_seconds(up[lease_id].streak, policy)
+                task = asyncio.create_task(self._sample(lease_id))
+                self._tasks[lease_id] = task
+                task.add_done_callback(partial(self._forget, lease_id))
+
+    def _forget(self, lease_id: str, _task: asyncio.Task[None]) -> None:
+        self._tasks.pop(lease_id, None)
+
+    def newest(self, lease_id: str) -> dict[str, ReadingRow]:
+        """Return the newest reading of each GPU of a running workspace, by GPU id."""
+        return self._newest.get(lease_id, {})
+
+    async def close(self) -> None:
+        """Cancel the probes under way."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _sample(self, lease_id: str) -> None:
+        try:
+            async with self._slow_slots if lease_id in self._failed else self._slots:
+                told = await self._probe(lease_id)
+            if told is None:
+                return
+            end = await self._keep(lease_id, told)
+            if end is not None:
+                await end()
+        except Unavailable as error:
+            self._registry.failures.note_wait("sampling", lease_id, error)
+        except Exception as error:  # noqa: BLE001 - recorded, with its traceback
+            # One workspace's bad probe must not end the sampling of the others; nothing is judged by it.
+            self._registry.failures.note("sampling", lease_id, error)
+        else:
+            self._registry.failures.clear("sampling", lease_id)
+
+    async def _probe(self, lease_id: str) -> _Told | None:
+        lease = self._registry.get(lease_id)
+        if lease is None:
+            return None
+        now = self._clock.now()
+        policy = idle_policy_of(self._in_force.catalog, lease, now)
+        if policy is None:
+            return None
+        leased = tuple(slot.gpu for slot in lease.slots)
+        deadline = min(self._settings.probe_deadline_seconds, max(1.0, DEADLINE_PERIODS * policy.sample_seconds))
+        result = await self._backend.probe(lease_id, lease.attempt, leased, deadline)
+        tables = self._tables.get(lease_id) or _Tables()
+        (self._failed.add if result.problem else self._failed.discard)(lease_id)
+        lease = self._registry.get(lease_id)
+        if lease is None or lease.phase not in UP:
+            return None
+        at = self._clock.now()
+        since = lease.sampled_at if lease.sampled_at is not None else at - policy.sample_seconds
+        shared = frozenset(slot.gpu for slot in lease.slots if slot.share < 1)
+        before = tables.previous(now - policy.sample_seconds)
+        read = partial(
+            _parsed,
+            result,
+            leased,
+            before,
+            interval_seconds=max(0.0, at - since),
+            age_seconds=at - (lease.running_at or now),
+            shared=shared,
+            strangers=self._strangers(shared | frozenset(result.devices)),
+        )
+        sample, table = await asyncio.to_thread(read) if len(result.text) > LONG_CHARACTERS else read()
+        if table is not None and table is not before and lease_id in self._due_at:  # it may have ended meanwhile
+            self._tables[lease_id] = tables
+            if tables.add(table, now) > SLEPT_SECONDS:
+                sample = replace(sample, problem="the machine slept since the reading before")
+        noted_at = self._last_activity(lease)
+        sample = replace(
+            sample,
+            hub_idle_seconds=None if noted_at is None else self._clock.wall() - noted_at,
+            sources=(*sample.sources, *self.dcgm.readings(leased, result, shared, since)),
+        )
+        mode = policy_of(self._in_force.catalog, lease, now).mode
+        return _Told(sample, read_evidence(sample, policy), policy, mode, asked_at=now, at=at)
+
+    def _spread(self, new: Sequence[tuple[str, float]], now: float) -> None:
+        """Give each of these leases its moment within its period, where they are more than can be probed at once.
+
+        After a restart all are new: they would crowd into one moment of every minute, and keep it.
+        """
+        if len(new) > self._settings.probes_at_once:
+            for number, (lease_id, period_seconds) in enumerate(new):
+                self._due_at[lease_id] = now + period_seconds * number / len(new)
+
+    def _strangers(self, gpus: frozenset[str]) -> dict[str, str]:
+        """Return who computes on these GPUs without a lease. A whole fleet is not looked at for nothing."""
+        return (
+            {gpu.id: gpu.note for gpu in self._scheduler.fleet.gpus if gpu.foreign and gpu.id in gpus} if gpus else {}
+        )
+
+    async def _keep(self, lease_id: str, told: _Told) -> Callable[[], Awaitable[None]] | None:
+        """Store sample, streak and what follows in one step: a crash between them would warn nobody.
+
+        Return what ends the lease, as it was judged, where it is to be ended.
+        """
+        await self._lifecycle.catch_up()
+        lease = self._registry.get(lease_id)
+        if lease is None or lease.phase not in UP:
+            return None
+        at = told.at
+        lease, lines = self._lifecycle.under(lease, told.policy, told.mode, at)
+        evidence = _within(told.evidence, lease, at)
+        streak, verdict = judge(lease.streak, evidence, told.policy, told.mode)
+        if lease.arrival is not None or at < (self._lifecycle.kept_until(lease) or 0.0):
+            streak, verdict = reset_idle_time(streak), Verdict.NONE
+        lease, more_lines = self._lifecycle.apply(replace(lease, streak=streak, sampled_at=at), verdict)
+        lease, news, turn = self._lifecycle.arrivals.see(lease, evidence, told.policy, told.mode)
+        lease, killed = count_kills(lease, told.sample.memory_kills, at)
+        if killed is not None:
+            news = [*news, AuditLine(at, lease.id, lease.user, "cluster", killed)]
+        rows = reading_rows(lease, told.sample, told.evidence, told.policy, at)
+        await self._registry.save(lease, audit=[*lines, *more_lines, *news], readings=rows)
+        self._newest[lease_id] = {row.gpu: row for row in rows}
+        self.monitors.see(lease_id, told.sample)
+        self.doubts.see(lease, told.evidence, at)
+        # Counted from the probe's start, and by what it told.
+        self._due_at[lease_id] = told.asked_at + next_sample_seconds(streak, told.policy)
+        if streak.kind is not None:
+            self.counts[streak.kind.value] += 1
+        if verdict is Verdict.RECLAIM:
+            return partial(self._lifecycle.reclaim, lease)
+        return partial(self._lifecycle.arrivals.give_back, lease) if turn is ArrivalStep.NOBODY_CAME else None
+
+
+def _parsed(
+    result: ProbeResult, leased: tuple[str, ...], previous: ProcessTable | None, **seen: Any
+) -> tuple[Sample, ProcessTable | None]:
+    """Return what the probe told. It comes from the workspace: what breaks its reading is unknown, and is told so."""
+    try:
+        return parse_probe(result, leased, previous, **seen)
+    except Exception:
+        log.exception("what a probe told broke its reading")
+        problem = "what the probe told is not understood"
+        return Sample(leased, (), seen["interval_seconds"], seen["age_seconds"], problem=problem), previous
+
+
+def _within(evidence: Evidence, lease: Lease, at: float) -> Evidence:
+    """Return evidence of no more time than passed since the lease was judged last, which may be after the probe."""
+    if lease.sampled_at is None:
+        return evidence
+    return replace(evidence, interval_seconds=min(evidence.interval_seconds, max(0.0, at - lease.sampled_at)))
+
+
+class _Tables:
+    """The process tables of one workspace: those of the last period, and one from before it."""
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[ProcessTable, float]] = deque()
+
+    def previous(self, before: float) -> ProcessTable | None:
+        """Return the newest table from ``before``, else the oldest, with what the newest of all says of monitors.
+
+        CPU use is averaged over a period: over the seconds of a closer look, steady use would look like none.
+        """
+        if not self._kept:
+            return None
+        while len(self._kept) > 1 and self._kept[1][1] <= before:
+            self._kept.popleft()
+        return replace(self._kept[0][0], followed=self._kept[-1][0].followed)
+
+    def add(self, table: ProcessTable, at: float) -> float:
+        """Keep a table. Return for how long the machine was suspended since the one before.
+
+        Its own clock went on then, and ours did not. CPU use spread over both would be none.
+        """
+        before, before_at = self._kept[-1] if self._kept else (table, at)
+        self._kept.append((table, at))
+        return table.clock_seconds - before.clock_seconds - (at - before_at)
+
+
+def reading_rows(lease: Lease, sample: Sample, evidence: Evidence, policy: IdlePolicy, at: float) -> list[ReadingRow]:
+    """Return what is stored of a sample: a row for each GPU, and one for a workspace that has none."""
+    seen = {gpu.gpu: gpu for gpu in evidence.gpus}
+    read = {reading.gpu: reading for reading in sample.gpus}
+    told = [one for one in sample.soft if one.active is not False]
+    soft = {one.name: {"active": one.active, "words": one.words[:SOFT_CHARACTERS]} for one in told}
+    whole = ReadingRow(
+        lease.id,
+        at,
+        min(sample.interval_seconds, 1.5 * policy.sample_seconds),
+        gpu="",
+        utilization_percent=None,
+        memory_used_bytes=None,
+        memory_total_bytes=None,
+        kind=lease.streak.kind.value if lease.streak.kind is not None else "unknown",
+        because=lease.streak.because[:BECAUSE_CHARACTERS],
+        cpu_cores=sample.cpu_cores,
+        ended_cpu_cores=sample.ended_cpu_cores,
+        soft=soft if sample.soft else None,
+    )
+    if not sample.leased:
+        return [whole]
+    rows = []
+    for gpu in sample.leased:
+        reading = read.get(gpu)
+        sources = [one for one in sample.sources if one.gpu in {gpu, ""}]
+        rows.append(
+            replace(
+                whole,
+                gpu=gpu,
+                utilization_percent=reading.highest_percent if reading else None,
+                memory_used_bytes=reading.memory_used_bytes if reading else None,
+                memory_total_bytes=reading.memory_total_bytes if reading else None,
+                kind=seen[gpu].state.value if gpu in seen else "unknown",
+                because=(sample.problem or seen[gpu].words)[:BECAUSE_CHARACTERS],
+                shared=reading.shared if reading else False,
+                holders=reading.holders if reading else None,
+                holders_cpu_cores=reading.holders_cpu_cores if reading else None,
+                possible_holders=reading.possible_holders if reading else 0,
+                possible_cpu_cores=reading.possible_cpu_cores if reading else None,
+                buffer_percent=reading.buffer_percent if reading else None,
+                encoder_percent=reading.encoder_percent if reading else None,
+                decoder_percent=reading.decoder_percent if reading else None,
+                seen_seconds=reading.seen_seconds if reading else 0.0,
+                persistence=reading.persistence if reading else None,
+                sources=[asdict(one) for one in sources] or None,
+            )
+        )
+    return rows

@@ -1,0 +1,153 @@
+"""Asks the scheduler what stands: one question at a time, those that come meanwhile are merged into the next."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from gpuspawner.backends.outages import OutageLog
+from gpuspawner.core.errors import Superseded, Unavailable
+from gpuspawner.core.outages import Outage
+from gpuspawner.core.queue.snapshot import Snapshot
+from gpuspawner.schedulers.base import Answer, Scheduler
+from gpuspawner.service.failures import OF_ALL, Failures
+from gpuspawner.service.store import Store
+from gpuspawner.service.store.idempotency import context_without_act
+
+ERRORS = ("not seen", "no answer", "failed")
+"""The view of the GPUs was not had; it did not answer; its answer could not be taken."""
+
+STEP = "taking what the scheduler answers"
+
+T = TypeVar("T")
+
+
+def at_once(step: Coroutine[Any, Any, T]) -> T:
+    """Return what a coroutine returns that waits for nothing. Raises RuntimeError where it waits."""
+    try:
+        step.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    step.close()
+    raise RuntimeError("It declares that it answers at once, and waits.")
+
+
+class SchedulerSync:
+    """Keeps the scheduler's side equal to the leases.
+
+    A scheduler that answers at once is waited for, so that a free GPU is granted within the request for it. What
+    another answers counts when it comes, if it still fits.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        snapshot: Callable[[], Snapshot],
+        take: Callable[[Answer], Awaitable[None]],
+        store: Store,
+        failures: Failures,
+    ) -> None:
+        """Ask nothing yet. ``take`` acts by an answer, and checks each grant against the claim as it stands then.
+
+        ``store`` tells whether this service still owns it. ``failures`` records what can't be taken.
+        """
+        self._failures = failures
+        self._scheduler, self._snapshot, self._take, self._store = scheduler, snapshot, take, store
+        self._task: asyncio.Task[None] | None = None
+        self._again = False
+        self._asked: list[asyncio.Future[None]] = []
+        """Told of the end of the next question."""
+        self.answer: Answer | None = None
+        """The last answer that was given."""
+        self._outages = OutageLog()
+        self.errors: Counter[str] = Counter()
+        """How often the scheduler failed: one of ERRORS."""
+        self.told = 0
+        """How many times a scheduler that takes its time told something, or stopped answering."""
+
+    @property
+    def outage(self) -> Outage | None:
+        """Why the scheduler does not answer now."""
+        return self._outages.outage
+
+    def ask(self) -> None:
+        """Have the scheduler asked about all that is claimed now."""
+        self._again = True
+        if self._task is None:
+            self._task = context_without_act().run(asyncio.create_task, self._run())
+
+    def answered(self) -> asyncio.Future[None]:
+        """Ask, and return what may be awaited: of a scheduler that answers at once, that what it grants is stored."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._scheduler.capabilities.answers_at_once:
+            self._asked.append(done)
+        else:
+            done.set_result(None)
+        self.ask()
+        return asyncio.shield(done)
+
+    def standing(self, snapshot: Snapshot) -> Answer | None:
+        """Return what stands, making no grant: of a scheduler that takes its time, its last answer."""
+        if not self._scheduler.capabilities.answers_at_once:
+            return self.answer
+        return at_once(self._scheduler.sync(snapshot))
+
+    async def close(self) -> None:
+        """Ask no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        try:
+            while self._again:
+                self._again = False
+                asked, self._asked = self._asked, []
+                error = await self._error_of_sync()
+                for done in asked:
+                    if error is None:
+                        done.set_result(None)
+                    else:
+                        done.set_exception(error)
+                        done.exception()  # whoever awaits it is told; the others need not be
+        finally:
+            self._task = None
+
+    async def _error_of_sync(self) -> BaseException | None:
+        try:
+            await self._sync()
+        except (Unavailable, Superseded) as error:
+            self._failures.note_wait(STEP, OF_ALL, error)
+            return error
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - recorded, and raised where the answer is awaited
+            self.errors["failed"] += 1
+            self._failures.note(STEP, OF_ALL, error)
+            return error
+        self._failures.clear(STEP)
+        return None
+
+    async def _sync(self) -> None:
+        if not self._scheduler.capabilities.answers_at_once:
+            # Who does not know all that is claimed by now would withdraw what a successor claims.
+            await self._store.read(self._store.check_epoch)
+        snapshot = self._snapshot()
+        if not snapshot.processes_known:
+            return  # a process that a crash left behind may use a GPU that no lease holds
+        try:
+            answer = await self._scheduler.sync(snapshot)
+        except Unavailable as error:
+            self.errors["no answer"] += 1
+            self.told += self.outage is None
+            self._outages.begin(self._scheduler.capabilities.title or "The scheduler", str(error), snapshot.now)
+            return
+        if not self._scheduler.capabilities.answers_at_once:
+            before = self.answer
+            self.told += before is None or self.outage is not None or answer.last_changed != before.last_changed
+            self.answer = answer
+        self._outages.end(snapshot.now)
+        await self._take(answer)

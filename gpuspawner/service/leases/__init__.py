@@ -1,1 +1,0 @@
-"""What changes leases: the book of them, grants, ends and adoption."""

@@ -1,1 +1,0 @@
-"""What looks at the hub, the backends and the workspaces, and keeps leases in step with them."""

@@ -1,0 +1,325 @@
+"""What has been used: the ledger's sums in memory, and the grants on quotas and budgets that administrators give."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from zoneinfo import ZoneInfo
+
+from gpuspawner.catalog import Catalog
+from gpuspawner.core.calendar import HOUR_MS, Per, TimeSpan, date_of, milliseconds, period_of, split_by_period
+from gpuspawner.core.leases.exits import ExitReason
+from gpuspawner.core.leases.lease import UP, Lease
+from gpuspawner.core.quotas.ledger import (
+    HALF_LIFE_SECONDS,
+    LedgerKind,
+    LedgerLine,
+    decayed_gpu_seconds,
+    ledger_lines_of_end,
+    sum_charges,
+)
+from gpuspawner.core.quotas.limits import accounts_of
+from gpuspawner.core.rules import Account, Accounts, BudgetUnit, QuotaGrant
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.store import AuditLine, ReadingRow
+from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart
+
+STATES = ("active", "idle", "not_measured")
+"""What allocated time is one of, as ``use_sums.Amounts`` calls it."""
+REMEMBERED_SECONDS = 20 * HALF_LIFE_SECONDS
+"""Older use counts less than a millionth in the order."""
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Of the ledger: what is charged in the present ``periods`` of ``zone``, and faded use as of ``faded_at``.
+
+    ``ahead`` are lines of later periods, where the clock went back since they were written.
+    """
+
+    zone: ZoneInfo
+    periods: Mapping[Per, TimeSpan]
+    charged: Mapping[tuple[Account, BudgetUnit, Per], Fraction]
+    faded: Mapping[Account, float]
+    faded_at: float
+    ahead: tuple[LedgerLine, ...] = ()
+
+
+class _Faded(Mapping[Account, float]):
+    """Faded use as it counts later, without a new mapping at each look."""
+
+    def __init__(self, of: Mapping[Account, float], factor: float) -> None:
+        self._of, self._factor = of, factor
+
+    def __getitem__(self, account: Account) -> float:
+        return self._of[account] * self._factor
+
+    def __iter__(self) -> Iterator[Account]:
+        return iter(self._of)
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+
+class Accounting:
+    """Receive each end of charging from the registry, and keep the sums equal to the store.
+
+    Lines count from the step that charges them; where that can't be stored, the sums are again those of the store.
+    """
+
+    def __init__(self, registry: LeaseRegistry, clock: Clock, catalog: Callable[[], Catalog], node_of: NodeOf) -> None:
+        """Know nothing yet."""
+        self._registry, self._clock, self._catalog, self._node_of = registry, clock, catalog, node_of
+        self._sums: _Sums | None = None
+        self._as_stored: _Sums | None = None
+        self._grants: list[QuotaGrant] = []
+        self._added = 0
+        """How many times lines were counted, since this service started."""
+        self.gpu_seconds: dict[tuple[str, str, str], float] = defaultdict(float)
+        """Allocated time of GPUs in seconds, since this service started: by team, kind and state, one of STATES."""
+        self.user_gpu_seconds: dict[tuple[str, str, str], float] = defaultdict(float)
+        """The same by user, kind and state."""
+        registry.charging = self
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The catalog's time zone."""
+        return ZoneInfo(self._catalog().rules.timezone)
+
+    async def load(self) -> None:
+        """Read everything from the store."""
+        self._grants = await self._registry.store.read(self._registry.store.ledger.grants)
+        await self._load_sums()
+
+    async def follow(self) -> None:
+        """Sum up anew where another time zone is in force: its days are others."""
+        if self._sums is None or self._sums.zone.key != self._catalog().rules.timezone:
+            await self._load_sums()
+
+    async def _load_sums(self) -> None:
+        while True:
+            await self._registry.settled()
+            added = self._added
+            sums = await self._registry.store.read(self._read)
+            if added == self._added:  # nothing was charged while it was read
+                self._sums = self._as_stored = sums
+                return
+
+    def lines_of(self, before: Lease | None, after: Lease) -> Sequence[LedgerLine]:
+        """Return the lines that a step of a lease writes."""
+        return () if before is None else ledger_lines_of_end(before, after, self.zone)
+
+    def used_by(
+        self, steps: Sequence[tuple[Lease | None, Lease]], lines: Sequence[LedgerLine], readings: Sequence[ReadingRow]
+    ) -> Sequence[UsagePart]:
+        """Return what some steps of leases, with their lines and readings, add to the sums of use."""
+        zone, leases = self.zone, {lease.id: lease for _, lease in steps}
+        parts = [*parts_of_lines(lines, leases, self._node_of)]
+        for before, after in steps:
+            rows = [row for row in readings if row.lease == after.id]
+            parts += parts_of_step(before, after, rows, zone, self._node_of)
+            reclaimed = part_of_reclaim(before, after, zone, self._node_of)
+            parts += [reclaimed] if reclaimed is not None else []
+        return parts
+
+    def add(self, lines: Sequence[LedgerLine]) -> None:
+        """Count lines from now on."""
+        if lines:
+            self._added += 1
+            self._sums = self._with(self._known(), lines)
+
+    def keep(self, lines: Sequence[LedgerLine], parts: Sequence[UsagePart]) -> None:
+        """Note that lines are stored, and what they and their steps added to the sums of use."""
+        for part in parts:
+            for state in STATES:
+                if hours := getattr(part.amounts, state):
+                    self.gpu_seconds[part.team, part.kind, state] += 3600 * hours
+                    self.user_gpu_seconds[part.user, part.kind, state] += 3600 * hours
+        if lines and self._as_stored is not None:
+            self._as_stored = self._with(self._as_stored, lines)
+
+    def go_back(self) -> None:
+        """Count nothing any more that is not stored."""
+        self._sums = self._as_stored
+
+    def _with(self, sums: _Sums, lines: Sequence[LedgerLine]) -> _Sums:
+        sums, now = self._rolled(sums), self._clock.now()
+        charged = {**sums.charged}
+        for key, more in sum_charges(lines, now, sums.zone).items():
+            charged[key] = charged.get(key, Fraction(0)) + more
+        back = 1 / self._factor(sums, now)
+        faded = {**sums.faded}
+        for account, more_faded in _faded_by(lines, now).items():
+            faded[account] = faded.get(account, 0.0) + more_faded * back
+        return replace(sums, charged=charged, faded=faded)
+
+    @property
+    def accounts(self) -> Accounts:
+        """What ended workspaces have used, as of now."""
+        sums = self._rolled(self._known())
+        self._sums = sums
+        return Accounts(sums.charged, _Faded(sums.faded, self._factor(sums, self._clock.now())))
+
+    @property
+    def grants(self) -> tuple[QuotaGrant, ...]:
+        """The grants that are in force, or will be."""
+        now = self._clock.now()
+        return tuple(grant for grant in self._grants if grant.is_live(now))
+
+    def all_grants(self) -> list[QuotaGrant]:
+        """Return all grants, the oldest first."""
+        return list(self._grants)
+
+    async def give(self, grant: QuotaGrant, audit: AuditLine) -> None:
+        """Store a new grant, which counts from then on."""
+        await self._registry.store.write(self._registry.store.ledger.add_grant, grant, [audit])
+        self._grants = [*self._grants, grant]
+
+    async def take_back(self, grant: QuotaGrant, audit: AuditLine) -> None:
+        """Store that a grant is taken back. No running workspace ends earlier."""
+        await self._registry.store.write(self._registry.store.ledger.take_grant_back, grant, [audit])
+        self._grants = [grant if one.id == grant.id else one for one in self._grants]
+
+    async def correct(self, line: LedgerLine, audit: AuditLine) -> None:
+        """Store a correction of the ledger."""
+        await self._registry.save(audit=[audit], charges=[line])
+
+    def _known(self) -> _Sums:
+        return self._summed([]) if self._sums is None else self._sums
+
+    def _read(self) -> _Sums:
+        """Sum up what is stored. It blocks for the time of a read."""
+        now, zone = self._clock.now(), self.zone
+        starts_ms = (period_of(milliseconds(now), per, zone).start_ms for per in Per)
+        since_ms = min(milliseconds(now - REMEMBERED_SECONDS), *starts_ms)
+        return self._summed(self._registry.store.ledger.since(since_ms))
+
+    def _summed(self, lines: Sequence[LedgerLine]) -> _Sums:
+        now, zone = self._clock.now(), self.zone
+        periods = {per: period_of(milliseconds(now), per, zone) for per in Per}
+        ahead = tuple(line for line in lines if any(line.end_ms >= period.end_ms for period in periods.values()))
+        return _Sums(zone, periods, sum_charges(lines, now, zone), _faded_by(lines, now), now, ahead)
+
+    def _rolled(self, sums: _Sums) -> _Sums:
+        """Return the sums of the periods of now: a new one begins with what is ``ahead``, as a rule with nothing."""
+        now = self._clock.now()
+        now_ms = milliseconds(now)
+        over = {per for per, period in sums.periods.items() if now_ms >= period.end_ms}
+        if not over:
+            return sums
+        periods = {per: period_of(now_ms, per, sums.zone) if per in over else sums.periods[per] for per in Per}
+        charged = {key: value for key, value in sums.charged.items() if key[2] not in over}
+        charged |= {key: value for key, value in sum_charges(sums.ahead, now, sums.zone).items() if key[2] in over}
+        return replace(sums, periods=periods, charged=charged)
+
+    @staticmethod
+    def _factor(sums: _Sums, now: float) -> float:
+        return float(2.0 ** ((sums.faded_at - now) / HALF_LIFE_SECONDS))
+
+
+def _faded_by(lines: Iterable[LedgerLine], now: float) -> dict[Account, float]:
+    found: dict[Account, float] = defaultdict(float)
+    for line in lines:
+        for account in accounts_of(line.account.user_created, line.account.team):
+            found[account] += decayed_gpu_seconds([line], now)
+    return found
+
+
+RECLAIMS = frozenset({ExitReason.IDLE, ExitReason.NOBODY_CAME})
+"""The ends by which GPUs that did nothing return to the pool."""
+NodeOf = Callable[[str], str]
+"""Says on which node a GPU is; "" where that is not known."""
+
+
+def parts_of_lines(lines: Iterable[LedgerLine], leases: Mapping[str, Lease], node_of: NodeOf) -> Iterator[UsagePart]:
+    """Yield what lines of the ledger charge. ``leases`` are theirs, by id; a correction has none."""
+    for line in lines:
+        lease = leases.get(line.lease)
+        charged, cost = (float(line.amount(used)) for used in (BudgetUnit.GPU_HOURS, BudgetUnit.COST))
+        is_credit = line.what is LedgerKind.REFUND or (line.what is LedgerKind.CORRECTION and line.milliseconds < 0)
+        yield UsagePart(
+            line.day,
+            line.account.user_created,
+            line.user,
+            line.account.team,
+            line.kind,
+            lease.request.template if lease else "",
+            _node(lease, node_of) if lease else "",
+            UsageAmounts(charged=charged, credited=-charged if is_credit else 0.0, cost=cost),
+        )
+
+
+def counted_until(lease: Lease) -> float:
+    """Return until when the allocated time of a workspace that runs is in the sums: until its last sample."""
+    return max(lease.running_at or 0.0, lease.sampled_at or 0.0)
+
+
+def parts_of_step(
+    before: Lease | None, after: Lease, rows: Iterable[ReadingRow], zone: ZoneInfo, node_of: NodeOf
+) -> Iterator[UsagePart]:
+    """Yield what a step adds to the allocated time of a lease: until its new sample, or its end.
+
+    What no reading covers was not measured. So active, idle and not measured are always all that was allocated.
+    """
+    ran = before is not None and before.phase in UP
+    lease = before if before is not None and ran and after.phase not in UP else after
+    if lease.phase not in UP or lease.running_at is None:
+        return
+    since = counted_until(before) if before is not None and ran else lease.running_at
+    until = counted_until(after) if after.phase in UP else after.phase_since
+    yield from _parts_of_time(lease, since, until, rows, zone, node_of)
+
+
+def parts_of_rest(lease: Lease, now: float, zone: ZoneInfo, node_of: NodeOf) -> Iterator[UsagePart]:
+    """Yield the allocated time of a workspace that runs which is not in the sums yet: it is not measured so far."""
+    if lease.phase in UP and lease.running_at is not None:
+        yield from _parts_of_time(lease, counted_until(lease), now, (), zone, node_of)
+
+
+def _parts_of_time(
+    lease: Lease, since: float, until: float, rows: Iterable[ReadingRow], zone: ZoneInfo, node_of: NodeOf
+) -> Iterator[UsagePart]:
+    gpus = {slot.gpu for slot in lease.slots}
+    start_ms, end_ms, each = milliseconds(since), milliseconds(until), _each(lease)
+    if not gpus or not each or end_ms <= start_ms:
+        return
+    read = [(row.kind, milliseconds(row.at - row.seconds), milliseconds(row.at)) for row in rows if row.gpu in gpus]
+    for span, _ in split_by_period(start_ms, end_ms, Per.DAY, zone):
+        active, idle = (_hours(span, read, kind) * each for kind in ("busy", "idle"))
+        whole = len(lease.slots) * each * (span.end_ms - span.start_ms) / HOUR_MS
+        amounts = UsageAmounts(active=active, idle=idle, not_measured=max(0.0, whole - active - idle))
+        yield _of_lease(lease, date_of(span.start_ms, zone), amounts, node_of)
+
+
+def _hours(span: TimeSpan, read: Iterable[tuple[str, int, int]], kind: str) -> float:
+    return sum(span.overlap(start_ms, end_ms) for what, start_ms, end_ms in read if what == kind) / HOUR_MS
+
+
+def _each(lease: Lease) -> float:
+    """Return how much each GPU of a lease counts in quotas and hours; its share where no rate was granted."""
+    if lease.rate is None:
+        return float(sum(slot.share for slot in lease.slots)) / max(1, len(lease.slots))
+    return float(lease.rate.gpus) / max(1, len(lease.slots))
+
+
+def part_of_reclaim(before: Lease | None, after: Lease, zone: ZoneInfo, node_of: NodeOf) -> UsagePart | None:
+    """Return what a reclaim saves: from then to the end that was asked for; None of any other step."""
+    if before is None or before.phase not in UP or after.phase in UP or after.reason not in RECLAIMS:
+        return None
+    left = max(0.0, (after.deadline_at or 0.0) - after.phase_since)
+    hours = len(before.slots) * _each(before) * left * 1000 / HOUR_MS
+    reclaimed = UsageAmounts(reclaimed=hours, reclaims=1.0)
+    return _of_lease(before, date_of(milliseconds(after.phase_since), zone), reclaimed, node_of)
+
+
+def _of_lease(lease: Lease, day: str, amounts: UsageAmounts, node_of: NodeOf) -> UsagePart:
+    request = lease.request
+    whose = (lease.key.user_created, lease.user, request.team)
+    return UsagePart(day, *whose, lease.kind or "", request.template, _node(lease, node_of), amounts)
+
+
+def _node(lease: Lease, node_of: NodeOf) -> str:
+    return next(filter(None, (node_of(slot.gpu) for slot in lease.slots)), "")

@@ -1,0 +1,217 @@
+"""What budgets mean for leases: at a request, a grant, a start, an extension, and when a grant to a budget comes."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from gpuspawner.catalog import Catalog
+from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.gpus.placement import is_wanted_by_others
+from gpuspawner.core.leases import events
+from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease
+from gpuspawner.core.leases.request import Request
+from gpuspawner.core.queue.index import BudgetBalancesCache
+from gpuspawner.core.quotas.budgets import (
+    BudgetBalances,
+    BudgetVerdict,
+    budget_refusal,
+    budget_text,
+    min_start_seconds,
+    with_latest_end,
+)
+from gpuspawner.core.quotas.ledger import BUDGET_RULE, rate_of
+from gpuspawner.core.quotas.limits import Requester
+from gpuspawner.core.rules import LatestEnd, Rate
+from gpuspawner.core.units import show_duration
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.failures import step_each
+from gpuspawner.service.rules.accounting import Accounting
+from gpuspawner.service.rules.policies import policy_of
+from gpuspawner.service.store import AuditLine
+
+_AS_THEY_ARE: Mapping[str, Lease] = MappingProxyType({})
+
+
+def asker_of(lease: Lease) -> Requester:
+    """Return who a lease's use is charged to."""
+    return Requester(lease.user, lease.key.user_created, lease.request.team)
+
+
+class BudgetBounds:
+    """Judges by the budgets as they stand when it is asked."""
+
+    def __init__(
+        self, registry: LeaseRegistry, clock: Clock, catalog: Callable[[], Catalog], accounting: Accounting
+    ) -> None:
+        """Judge the leases of ``registry`` by what ``accounting`` knows to be used."""
+        self._registry, self._clock, self._catalog, self._accounting = registry, clock, catalog, accounting
+        self._kept = BudgetBalancesCache()
+        self._owes = False
+        """Whether a grant came, and what it gives back could not be stored."""
+
+    def balances(self, without: str = "", instead: Mapping[str, Lease] = _AS_THEY_ARE) -> BudgetBalances:
+        """Return how budgets stand now, as if the lease with an id were not there, and those of ``instead`` so."""
+        now, rules, accounts, grants = (
+            self._clock.now(), self._catalog().rules, self._accounting.accounts, self._accounting.grants
+        )  # fmt: skip
+        left_out = self._registry.get(without)
+        if not instead and (left_out is None or left_out.phase in WAITING):  # who waits sets nothing aside
+            return self._kept.of(now, self._registry.seen(), rules, accounts, grants)
+        leases = (instead.get(lease.id, lease) for lease in self._registry if lease.id != without)
+        return BudgetBalances(now, leases, rules, accounts, grants)
+
+    def rate(self, kind: str | None, count: int) -> Rate:
+        """Return what so many GPUs of a kind take of budgets now."""
+        return rate_of(self._catalog().gpus.get(kind or ""), count)
+
+    def rated(self, lease: Lease) -> Lease:
+        """Return a lease with the rate that it was granted or, where an older version or a hub did that, today's."""
+        return lease if lease.rate is not None else replace(lease, rate=self.rate(lease.kind, lease.request.count))
+
+    def check(self, request: Request, key: Key, kind: str = "") -> LatestEnd | None:
+        """Return the bound that a budget would set on a start's end; None for none.
+
+        It is that with ``kind``, where it is known which is given, else with the first of those that its user takes
+        for which enough is left: others may cost less.
+
+        Raises:
+            RequestRefused: with each it would leave less than a start must have.
+        """
+        mine = self._registry.of_key(key)
+        balances = self.balances("" if mine is None else mine.id)
+        kinds = (kind,) if kind else (request.gpu, *request.substitutes)
+        verdicts = [self._verdict(balances, request, key, one) for one in kinds]
+        enough = (one for one in verdicts if one.balance is None or one.seconds >= self._least(request))
+        found = next(enough, None)
+        if found is None:
+            raise self._refusal(request, verdicts[0])
+        return found.latest_end
+
+    def _verdict(self, balances: BudgetBalances, request: Request, key: Key, kind: str | None) -> BudgetVerdict:
+        asker = Requester(request.user, key.user_created, request.team)
+        return balances.verdict(asker, self.rate(kind, request.count), balances.now, request.lifetime_seconds)
+
+    def _refusal(self, request: Request, verdict: BudgetVerdict) -> RequestRefused:
+        asked = f"{request.count or 'no'} GPU{'' if request.count == 1 else 's'}"
+        fewer = math.floor(request.count * verdict.seconds / self._least(request))
+        template = self._catalog().templates.get(request.template)
+        offered = template is not None and template.gpus.get(request.gpu or "", (1, 1))[0] <= fewer
+        limit, remedy = budget_refusal(
+            verdict, fewer if offered else 0, self._catalog().rules.contact, self._clock.now()
+        )
+        return RequestRefused(
+            verdict.balance.budget.what.value if verdict.balance else "",
+            f"{asked} for {show_duration(request.lifetime_seconds)}",
+            limit,
+            remedy,
+            status=403,
+        )
+
+    def _least(self, request: Request) -> float:
+        catalog = self._catalog()
+        template = catalog.templates.get(request.template)
+        least = 0.0 if template is None else float(template.bounds.lifetime_seconds[0])
+        return min_start_seconds(least, request.lifetime_seconds, catalog.fast or 1.0)
+
+    def granted(self, lease: Lease, fixed: LatestEnd | None) -> Lease | None:
+        """Return a granted lease with its rate and the bounds on its end; None where a budget leaves it too little.
+
+        ``fixed`` is the bound of another rule.
+        """
+        request = lease.request
+        rate = self.rate(lease.kind, request.count)
+        verdict = self.balances(lease.id).verdict(asker_of(lease), rate, self._clock.now(), request.lifetime_seconds)
+        least = min_start_seconds(0, request.lifetime_seconds, self._catalog().fast or 1.0)  # as the order has it
+        if verdict.balance is not None and verdict.seconds < least:
+            return None
+        return with_latest_end(replace(lease, rate=rate, fixed_end=fixed), verdict.latest_end)
+
+    def running(self, lease: Lease) -> Lease:
+        """Return a lease whose server answers now, with its bound as of now: starting took nothing of its budget.
+
+        It ends no earlier than its user was told. What was adopted is charged, and no budget ends it.
+        """
+        lease = self.rated(lease)
+        if lease.adopted or lease.rate is None or lease.granted_at is None:
+            return with_latest_end(lease, None)
+        now, seconds = self._clock.now(), float(lease.request.lifetime_seconds)
+        verdict = self.balances(lease.id).verdict(asker_of(lease), lease.rate, now, seconds)
+        before, found = lease.latest_end, verdict.latest_end
+        if found is None:
+            return with_latest_end(lease, None)
+        if before is not None and before.rule == BUDGET_RULE:
+            return with_latest_end(lease, max(found, before, key=lambda one: one.at))
+        told = lease.granted_at + seconds
+        return with_latest_end(lease, found if found.at >= told else replace(found, at=told))
+
+    def of_extension(
+        self, lease: Lease, seconds: float, others: Mapping[str, Lease] = _AS_THEY_ARE
+    ) -> LatestEnd | None:
+        """Return the bound on the end of a lease if it is to run so much longer; None for none.
+
+        ``others`` are leases by their id as they will be by then.
+        """
+        verdict = self._longer(lease, seconds, others)
+        return with_latest_end(lease, verdict.latest_end).latest_end
+
+    def _longer(self, lease: Lease, seconds: float, others: Mapping[str, Lease] = _AS_THEY_ARE) -> BudgetVerdict:
+        if lease.adopted or lease.rate is None or lease.deadline_at is None:
+            return BudgetVerdict(seconds)
+        balances = self.balances(instead=others)
+        return balances.verdict(asker_of(lease), lease.rate, lease.deadline_at, seconds)
+
+    def left_to_others(self, lease: Lease) -> str:
+        """Return why a lease may not be extended while others wait, in a sentence; "" where it may."""
+        catalog = self._catalog()
+        policy = policy_of(catalog, lease, self._clock.now())
+        if policy.extend.others_wait or not is_wanted_by_others(lease, self._registry, catalog.gpus):
+            return ""
+        return (
+            f"Extend: others wait for these GPUs, and the policy {policy.name} leaves them to who waits. "
+            "Save your work before the end; its files are kept, and you may ask again."
+        )
+
+    async def lengthen(self) -> None:
+        """Give those back what a budget cut off, as far as budgets now leave it: a grant has come."""
+        self._owes = True
+        away = await step_each(
+            "giving back what a budget cut", self._registry, self._lengthened, self._registry.failures
+        )
+        if away is not None:
+            raise away
+        self._owes = False
+
+    def _lengthened(self, lease: Lease) -> asyncio.Future[None] | None:
+        bound, deadline_at = lease.latest_end, lease.deadline_at
+        if lease.phase not in UP or bound is None or bound.rule != BUDGET_RULE:
+            return None
+        if deadline_at is None or lease.running_at is None:
+            return None
+        asked_end = lease.running_at + lease.request.lifetime_seconds + lease.extended_seconds
+        latest = self.of_extension(lease, asked_end - deadline_at) if asked_end > deadline_at else bound
+        end = asked_end if latest is None else min(asked_end, latest.at)
+        if end <= deadline_at:
+            return None
+        longer = replace(lease, deadline_at=end, latest_end=latest, warned_seconds=())
+        line = AuditLine(self._clock.now(), lease.id, lease.user, "gpuspawner", events.Extended(end - deadline_at))
+        return self._registry.save(longer, audit=[line])
+
+    async def catch_up(self) -> None:
+        """Give back what could not be stored when a grant came."""
+        if self._owes:
+            await self.lengthen()
+
+    def used_up(self, lease: Lease) -> str:
+        """Return in a sentence which budget ends a lease, and when it renews."""
+        name, now = "" if lease.latest_end is None else lease.latest_end.name, self._clock.now()
+        found = [one for one in self.balances().of(asker_of(lease)) if one.entry.name == name and one.hard is not None]
+        if not found:
+            return f"The budget {name} was used up."
+        balance = min(found, key=lambda one: one.hard - one.used if one.hard is not None else 0)
+        words = budget_text(balance, now)
+        return f"{words[0].upper()}{words[1:]} are used up. They renew {balance.renews(now)}."

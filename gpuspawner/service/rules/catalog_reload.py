@@ -1,0 +1,104 @@
+"""What follows when another catalog is in force: for who waits, and for what runs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from gpuspawner.backends.resources import Resources
+from gpuspawner.catalog.watched_file import CatalogFile, InForce, changes_words
+from gpuspawner.core.action_events import CatalogChanged
+from gpuspawner.schedulers.base import Scheduler
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.engine.allocator import Allocator
+from gpuspawner.service.engine.lifecycle import Lifecycle
+from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.operator.entries import Entries
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.store import AuditLine
+from gpuspawner.service.store.audit_log import AuditFilter
+
+
+class CatalogReload:
+    """Looks at the catalog's file and at what resources add to it, and has everything follow what was written."""
+
+    def __init__(
+        self,
+        in_force: InForce,
+        scheduler: Scheduler,
+        allocator: Allocator,
+        lifecycle: Lifecycle,
+        registry: LeaseRegistry,
+        clock: Clock,
+        entries: Entries | None = None,
+    ) -> None:
+        """Look at nothing yet: what is in force is what all else was made by. Changes are audited in ``registry``."""
+        self._registry, self._clock, self._is_start_noted = registry, clock, False
+        self._entries = entries
+        self._in_force, self._scheduler = in_force, scheduler
+        self._allocator, self._lifecycle = allocator, lifecycle
+        self._followed = in_force.catalog
+        """What everything follows: where a step fails, all are tried again at the next look."""
+
+    async def first(self) -> None:
+        """Take in what resources add before anything is judged by the catalog."""
+        if self._entries is not None:
+            await self._entries.first()
+            await self._take()
+
+    async def look(self) -> bool:
+        """Take in what was written since. Return whether everything follows another catalog now."""
+        await self.audit_start()
+        await self._take()
+        changed = await self._follow()
+        if self._entries is not None:
+            await self._entries.tell()
+        return changed
+
+    async def _take(self) -> None:
+        if self._entries is not None:
+            await self._entries.look()
+        if isinstance(self._in_force, CatalogFile):
+            # Beside the loop, which answers meanwhile: a long catalog is read in seconds.
+            found = await asyncio.to_thread(self._in_force.look_for_new, time.time())
+            if found is not None:
+                self._in_force.take(found)
+
+    async def _follow(self) -> bool:
+        before, catalog = self._followed, self._in_force.catalog
+        if catalog is before:
+            return False
+        if catalog.gpus != before.gpus:
+            self._scheduler.use_kinds(catalog.gpus)
+        await self._allocator.accounting.follow()
+        await self._allocator.end_what_is_not_offered()
+        await self._lifecycle.follow()
+        await self._audit(changes_words(before, catalog))
+        self._followed = catalog
+        return True
+
+    async def _audit(self, words: str) -> None:
+        """Store that another catalog is in force. Who wrote the file is not known here."""
+        version = self._in_force.version
+        line = AuditLine(self._clock.now(), "", "", "gpuspawner", CatalogChanged(words), "the catalog's file", version)
+        await self._registry.save(audit=[line])
+
+    async def audit_start(self) -> None:
+        """Store that this service started with another catalog than the last one that the audit tells of."""
+        version, store = self._in_force.version, self._registry.store
+        if not version or self._is_start_noted:
+            return
+        last = await store.read(store.audit_log.search, AuditFilter(actions=(CatalogChanged.name,)), None, 1)
+        if not last:
+            await self._audit("the first that the audit tells of")
+        elif last[0].line.target != version:
+            await self._audit("it differs from the one before the service started")
+        self._is_start_noted = True
+
+
+def reload_of(parts: Parts, resources: Resources | None = None) -> CatalogReload:
+    """Return what reloads the catalog of a service; ``resources`` are its second source, where there is one."""
+    file, entries = parts.in_force, None
+    if resources is not None and isinstance(file, CatalogFile):
+        entries = Entries(file, resources, parts.clock)
+    return CatalogReload(file, parts.scheduler, parts.allocator, parts.lifecycle, parts.registry, parts.clock, entries)

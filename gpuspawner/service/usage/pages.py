@@ -1,0 +1,170 @@
+"""The page Usage with its CSV and JSON."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from gpuspawner.core.calendar import parse_day
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.store.statistics import WaitingTimes
+from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart, UsageSum
+from gpuspawner.service.usage.chart import columns_of
+from gpuspawner.service.usage.report import (
+    BY,
+    BY_TIME,
+    MAX_CHART_DAYS,
+    Period,
+    cost_of_idle,
+    daily_series,
+    parse_by,
+    parse_period,
+    period_choices,
+    present_amounts,
+    present_usage_rows,
+    running_parts,
+    sum_usage,
+    total_of,
+    usage_table,
+)
+from gpuspawner.service.web.admin_page import FORMS, AdminPage
+from gpuspawner.service.web.lists import EXPORTED_DECIMALS, json_rows, list_part, parse_list_state, select_rows
+from gpuspawner.service.web.parsing import refused_as
+
+DAY_HOURS, WEEK_DAYS = 24.0, 7
+
+
+@dataclass(frozen=True)
+class _StoredUsage:
+    """What was read from the store, and what runs."""
+
+    grouped: list[UsageSum]
+    daily: list[UsageSum]
+    by_kind: list[UsageSum]
+    waits: WaitingTimes
+    disputes: int
+    running: list[UsagePart]
+
+
+class UsagePage(AdminPage):
+    """GET [?by=&since=&until=]: usage of a period by user, team, kind, node, template, day or week."""
+
+    tab = "usage"
+
+    async def get(self, form: str) -> None:
+        """Answer in the wanted form."""
+        state, currency = self.parts, self.parts.catalog.rules.currency
+        priced = any(kind.price_per_hour is not None for kind in state.catalog.gpus.values())
+        by = parse_by(self.get_query_argument("by", ""))
+        wanted = parse_list_state(usage_table(by, priced=priced), self.arguments_of_address())
+        period = self._period(wanted.kept)
+        read = await self._read(by, period)
+        sums = sum_usage(by, read.grouped, read.running, period)
+        rows = present_usage_rows(by, sums, state.catalog, priced=priced)
+        if form == ".csv":
+            self.send_csv(
+                f"usage-by-{by}-{period.first}-{period.last}", wanted.table.columns, select_rows(rows, wanted)
+            )
+            return
+        total = total_of(sums)
+        if form == ".json":
+            found = select_rows(rows, wanted)
+            documents = zip(found, json_rows(wanted.table.columns, found), strict=True)
+            self.answer(
+                {
+                    "by": by,
+                    "since": period.first,
+                    "until": period.last,
+                    "now": state.clock.now(),
+                    "timezone": state.catalog.rules.timezone,
+                    "currency": currency,
+                    "total": _total_document(total, priced=priced),
+                    "waits": asdict(read.waits),
+                    "called_wrong": read.disputes,
+                    "rows": [{"key": row.id, **document} for row, document in documents],
+                }
+            )
+            return
+        series = daily_series(sum_usage("day", read.daily, read.running, period), period)
+        weekly = period.days > MAX_CHART_DAYS
+        capacity = _capacity(state)
+        self.show(
+            "admin_usage.html",
+            by=by,
+            groupings=BY,
+            period=period,
+            choices=period_choices(period, self.today()),
+            list=list_part(rows, wanted),
+            path="console/usage",
+            chart=columns_of(series, weekly=weekly, capacity_hours=capacity * (WEEK_DAYS if weekly else 1)),
+            capacity=capacity,
+            allocated_percent=self._allocated_percent(total, period, capacity),
+            total=present_amounts(total, priced=priced),
+            reclaims=round(total.reclaims),
+            disputes=read.disputes,
+            waits=read.waits,
+            idle_cost=cost_of_idle(sum_usage("kind", read.by_kind, read.running, period)) if priced else None,
+            currency=currency,
+        )
+
+    def _period(self, arguments: Mapping[str, str]) -> Period:
+        now, zone = self.parts.clock.now(), self.parts.accounting.zone
+
+        def parse(name: str, text: str) -> str:
+            day: str = refused_as(name, parse_day, text, now, zone)
+            return day
+
+        return parse_period(arguments.get("since", ""), arguments.get("until", ""), self.today(), parse)
+
+    def _times(self, period: Period) -> tuple[float, float]:
+        """Return the beginning of the first day and the end of the last one, in seconds since the epoch."""
+        first, last = (
+            datetime.fromisoformat(day).replace(tzinfo=self.parts.accounting.zone)
+            for day in (period.first, period.last)
+        )
+        return first.timestamp(), (last + timedelta(days=1)).timestamp()
+
+    def _allocated_percent(self, total: UsageAmounts, period: Period, capacity: float) -> float | None:
+        """Return the allocated part of the hours of all GPUs that there are now, in the past part of the period."""
+        since, until = self._times(period)
+        days = (min(until, self.parts.clock.now()) - since) / 86400
+        return min(100.0, 100 * total.allocated / (capacity * days)) if capacity and days > 0 else None
+
+    async def _read(self, by: str, period: Period) -> _StoredUsage:
+        store = self.parts.store
+        since, until = self._times(period)
+        of_days = store.usage_sums.of_days
+        by_day, by_kind, waits, disputes = await asyncio.gather(
+            store.read(of_days, "all", period.first, period.last, daily=True),
+            store.read(of_days, "kind", period.first, period.last),
+            store.read(store.estimates.waiting_times, since, until),
+            store.read(store.audit_log.count_disputes, since, until),
+        )
+        known = {"kind": by_kind} | dict.fromkeys(BY_TIME, by_day)
+        stored = known[by] if by in known else await store.read(of_days, by, period.first, period.last)
+        # Read after the store, so that a workspace that ended meanwhile counts once or not yet, never twice.
+        return _StoredUsage(stored, by_day, by_kind, waits, disputes, await running_parts(self.parts))
+
+
+def _capacity(state: Parts) -> float:
+    """Return the GPU hours a day of all GPUs that there are now, as quotas count them."""
+    kinds, fleet = state.catalog.gpus, state.scheduler.fleet
+    counts = (kinds[gpu.pool].counts if gpu.pool in kinds else None for gpu in fleet.gpus if not gpu.is_coming)
+    return DAY_HOURS * sum(1.0 if count is None else float(count) for count in counts) if fleet.complete else 0.0
+
+
+def _total_document(total: UsageAmounts, *, priced: bool) -> dict[str, Any]:
+    """Return the total as JSON, with how much was measured, and how many workspaces were reclaimed."""
+    shown = asdict(present_amounts(total, priced=priced))
+    if not priced:
+        del shown["cost"]
+    known = total.active + total.idle
+    shown["measured_percent"] = 100 * known / total.allocated if total.allocated > 0 else None
+    rounded = {name: None if value is None else round(value, EXPORTED_DECIMALS) for name, value in shown.items()}
+    return {**rounded, "reclaims": round(total.reclaims)}
+
+
+ROUTES: list[Any] = [(rf"/console/usage{FORMS}", UsagePage)]

@@ -1,0 +1,140 @@
+"""The base of the admin pages: for administrators only, and each list in three forms (page, CSV, JSON)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tornado.web import HTTPError
+
+from gpuspawner.catalog import teams_of
+from gpuspawner.catalog.visibility import team_title
+from gpuspawner.core.calendar import date_of, milliseconds
+from gpuspawner.service.api.base import ApiHandler
+from gpuspawner.service.web.base import PageHandler
+from gpuspawner.service.web.lists import (
+    Column,
+    ListPart,
+    ListState,
+    Row,
+    Table,
+    csv_text,
+    json_rows,
+    list_part,
+    parse_list_state,
+    select_rows,
+)
+
+TABS = (
+    ("overview", "Overview", "console/"),
+    ("usage", "Usage", "console/usage"),
+    ("workspaces", "Workspaces", "console/workspaces"),
+    ("queue", "Queue", "console/queue"),
+    ("gpus", "GPUs", "console/gpus"),
+    ("people", "People", "console/people"),
+    ("quotas", "Quotas", "console/quotas"),
+    ("restrictions", "Restrictions", "console/restrictions"),
+    ("audit", "Audit log", "console/audit"),
+)
+"""Name, words and address of each tab."""
+FORMS = r"(\.csv|\.json|)"
+"""The end of the address of a page that can be exported."""
+NOT_ALLOWED = "These pages are for administrators (scope custom:gpu:admin)."
+
+
+class AdminPage(PageHandler):
+    """A page for administrators. ``tab`` is its entry of TABS."""
+
+    tab = ""
+
+    async def prepare(self) -> None:
+        """Authenticate the reader. Raises 403 unless they are an administrator.
+
+        A program that sends a token is not redirected to the login page.
+        """
+        if self.request.headers.get("Authorization"):
+            self.person = await self.find_person()
+            self.must()
+        else:
+            await super().prepare()
+        if not self._finished and not self.must().admin:
+            raise HTTPError(403, reason=NOT_ALLOWED)
+
+    def show(self, template: str, status: int = 200, **values: Any) -> None:
+        """Answer with a page. Its live parts ask for the same address again."""
+        self.render_page(template, status, tabs=TABS, tab=self.tab, address=self.request.uri, **values)
+
+    def arguments_of_address(self) -> dict[str, list[str]]:
+        """Return the arguments of the address. Raises 400 for bytes that are no text."""
+        return {name: self.get_query_arguments(name) for name in self.request.query_arguments}
+
+    def today(self) -> str:
+        """Return the date in the catalog's time zone."""
+        return date_of(milliseconds(self.parts.clock.now()), self.parts.accounting.zone)
+
+    def send_csv(self, name: str, columns: Sequence[Column], rows: Sequence[Row]) -> None:
+        """Answer with rows as a file."""
+        self.send_csv_text(name, csv_text(columns, rows))
+
+    def send_csv_text(self, name: str, text: str) -> None:
+        """Answer with a CSV file."""
+        self.set_header("Content-Type", "text/csv; charset=UTF-8")
+        self.set_header("Content-Disposition", f'attachment; filename="{name}.csv"')
+        self.finish(text)
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Answer an error in JSON if JSON was asked for, else as a page."""
+        if self.request.path.endswith(".json"):
+            ApiHandler.write_error(self, status_code, **kwargs)  # it uses only what BaseHandler has
+        else:
+            super().write_error(status_code, **kwargs)
+
+
+class ListPage(AdminPage, ABC):
+    """A list: its page, or all rows that match its filters as CSV or JSON."""
+
+    table: Table
+    template = "admin_list.html"
+    title = ""
+    empty = ""
+    """What an empty page says."""
+    views: tuple[tuple[str, str], ...] = ()
+    """Pages that belong together: address and words of each."""
+    acts: tuple[tuple[str, str, str], ...] = ()
+    """The acts on selected rows: names of ``administration.dialogs``, icons and the words of their buttons."""
+
+    def filter_options(self) -> Mapping[str, Sequence[str]]:
+        """Return the titles to choose from, for filters that match a part of a text."""
+        catalog = self.parts.catalog
+        teams = [team_title(catalog, team) or team for team in teams_of(catalog.rules, None)]
+        return {"kind": [kind.title for kind in catalog.gpus.values()], "team": teams}
+
+    @abstractmethod
+    async def rows(self) -> Sequence[Row]:
+        """Return every row, before any filter."""
+
+    async def get(self, form: str) -> None:
+        """Answer in the wanted form."""
+        state = parse_list_state(self.table, self.arguments_of_address())
+        rows = await self.rows()
+        if form:
+            self.export(form, state, select_rows(rows, state), len(rows))
+        else:
+            self.show_list(list_part(rows, state))
+
+    def show_list(self, part: ListPart, status: int = 200, **values: Any) -> None:
+        """Answer with the page of a list."""
+        named: dict[str, Any] = {"title": self.title, "empty": self.empty, "views": self.views, "acts": self.acts}
+        named["options"] = self.filter_options()
+        self.show(self.template, status, list=part, path=f"console/{self.table.name}", **named, **values)
+
+    def export(self, form: str, state: ListState, rows: Sequence[Row], total: int) -> None:
+        """Answer with rows as CSV or JSON."""
+        columns = self.table.columns
+        if form == ".csv":
+            self.send_csv(self.table.name, columns, rows)
+            return
+        asked = {**state.filters, **state.kept, "sort": state.sort}
+        document = {"asked": asked, "now": self.parts.clock.now(), "found": len(rows), "total": total}
+        self.answer({**document, "rows": json_rows(columns, rows)})

@@ -1,0 +1,182 @@
+"""The pages: their commands and catalogs are valid, their numbers are those of the code, and their form is right."""
+
+import copy
+import re
+import shlex
+import subprocess
+
+import pytest
+import yaml
+from facts import FACTS
+from harness import command_lines, pages
+from harness.command_lines import read_command
+from pydantic import TypeAdapter
+
+from gpuspawner import __version__
+from gpuspawner.catalog import load_catalog
+from gpuspawner.catalog.keys import keys_of
+from gpuspawner.catalog.models import WrittenCatalog
+from gpuspawner.catalog.resources.definitions import KINDS
+
+REPO = pages.REPO
+WRITTEN = [
+    *sorted((REPO / "docs").rglob("*.md")),
+    *(REPO / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "AGENTS.md", "tests/README.md")),
+]
+HOW_TO = [path for path in WRITTEN if "how-to" in path.parts]
+MEASURED = [path for path in WRITTEN if "measurements" in path.parts and path.stem != "index"]
+MOST_WORDS = 1500
+"""Of an explanation."""
+README_LINES = 120
+each = pytest.mark.parametrize("page", [pytest.param(one, id=str(one.relative_to(REPO))) for one in WRITTEN])
+
+
+def lines_of(page):
+    """Return the commands of a page in its blocks, and in lines that are indented by four, as the README has them."""
+    text = page.read_text()
+    return pages.commands(text) + re.findall(r"^    ((?:\.venv/bin/)?(?:gpuspawner|make|pip) .+)$", text, re.MULTILINE)
+
+
+def own_words(line):
+    """Return the words after `gpuspawner` in a command, or None if it runs another program."""
+    if not re.search(r"(^|[/ ])gpuspawner [a-z]", line) or re.match(r"helm |kubectl (?!exec)", line):
+        return None
+    words = shlex.split(re.split(r" (?:>>?|\|) ", line)[0], comments=True)
+    if "--" in words:  # of kubectl exec
+        words = words[words.index("--") + 1 :]
+    if words[:1] == ["sudo"]:
+        words = words[1:]
+    return words[1:] if words and words[0].rpartition("/")[2] == "gpuspawner" else None
+
+
+@each
+def test_each_command_of_gpuspawner_is_valid(page):
+    for line in lines_of(page):
+        if (words := own_words(line)) is not None:
+            read_command(words)
+    for inline in re.findall(r"`(gpuspawner [^`]+)`", page.read_text()):
+        words = shlex.split(inline.partition(" > ")[0])[1:]
+        command = command_named(words)
+        options = {option for one in command.params for option in (*one.opts, "--help", "--version")}
+        assert {word for word in words if word.startswith("--")} <= options, inline
+
+
+def command_named(words):
+    """Return the command that the first words after `gpuspawner` name."""
+    found = dict(command_lines.commands())
+    names = next(tuple(words[:count]) for count in (3, 2, 1, 0) if ("gpuspawner", *words[:count]) in found or not count)
+    return found[("gpuspawner", *names)] if names else command_lines.gpuspawner
+
+
+@each
+def test_each_block_of_commands_is_shell_and_names_files_and_targets_that_are_there(page):
+    targets = set(re.findall(r"^([a-z-]+):", (REPO / "Makefile").read_text(), re.MULTILINE))
+    if shell := "".join(pages.blocks(page.read_text(), "bash")):
+        told = subprocess.run(["bash", "-n"], input=shell, capture_output=True, text=True, timeout=10, check=False)
+        assert (told.returncode, told.stderr) == (0, "")
+    for line in lines_of(page):
+        words = re.sub(r'"[^"]*"', '""', line.partition(" #")[0]).split()
+        if words[0] == "make":
+            assert {word for word in words[1:] if "=" not in word} <= targets, line
+        for word in words:
+            path = (word.partition("=")[2] or word).strip("'\"")
+            if re.match(r"(helm|hub_config|images|tests|demo)/", path):
+                assert (REPO / path.partition("::")[0]).exists(), line
+            if module := re.match(r"tools(\.\w+)+$", word):
+                name = module[0].replace(".", "/")
+                assert (REPO / f"{name}.py").exists() or (REPO / name / "__main__.py").exists(), line
+
+
+@each
+def test_each_number_that_is_marked_is_the_one_of_the_code(page):
+    text = page.read_text()
+    for mark in re.finditer(r"<!-- fact ([a-z_.]+) -->", text):
+        expected = FACTS[mark[1]]
+        assert text[: mark.start()].endswith(expected), f"{mark[1]} is {expected!r}"
+
+
+def test_each_fact_is_on_a_page():
+    assert {name for page in WRITTEN for name in re.findall(r"<!-- fact ([a-z_.]+) -->", page.read_text())} == set(
+        FACTS
+    )
+
+
+@pytest.mark.parametrize("page", [pytest.param(one, id=one.stem) for one in HOW_TO])
+def test_each_how_to_says_what_one_gets_then_the_steps_then_what_to_do_if_it_does_not_work(page):
+    text = page.read_text()
+    title, _, rest = text.partition("\n\n")
+    assert title.startswith("# ")
+    assert re.match(r"[A-Z]", rest), "a sentence that says what you get"
+    assert "\n## If it does not work\n" in text
+
+
+def test_explanations_and_the_readme_are_short():
+    for page in (REPO / "docs" / "explanation").glob("*.md"):
+        assert len(page.read_text().split()) <= MOST_WORDS, page.name
+    readme = (REPO / "README.md").read_text()
+    assert len(readme.splitlines()) <= README_LINES
+    assert {"make run", "make test"} <= set(lines_of(REPO / "README.md"))
+
+
+@pytest.mark.parametrize("page", [pytest.param(one, id=one.stem) for one in MEASURED])
+def test_each_page_of_measurements_has_one_table_with_its_command_and_commit(page):
+    text = page.read_text()
+    assert re.search(r"commits? [0-9a-f]{8}", text)
+    command = re.search(r"Command \| `([^`]+)`", text) or re.search(r"\(`([^`]+)`", text)
+    assert all((REPO / word).exists() for word in command[1].split() if word.startswith("bench/"))
+
+
+# --- YAML
+
+
+def combined(into, more):
+    """Return one mapping of both, also of the mappings within them."""
+    for key, value in more.items():
+        into[key] = combined(into[key], value) if isinstance(value, dict) and key in into else value
+    return into
+
+
+def documents(page):
+    """Return what a page shows as YAML: catalogs, parts of one, and objects of Kubernetes."""
+    return [one for block in pages.blocks(page.read_text(), "yaml") for one in yaml.safe_load_all(block)]
+
+
+OF_HUB = {"hub", "imagePullSecrets", "prePuller", "proxy", "scheduling", "singleuser"}
+"""Values of Zero to JupyterHub's release that pages show: tests/spawner and tests/chart try them."""
+OF_SERVICE = set(yaml.safe_load((REPO / "helm" / "gpuspawner" / "values.yaml").read_text())) - {"catalog"}
+
+
+@each
+def test_each_yaml_is_a_catalog_an_object_or_values_of_a_chart(page):
+    for shown in documents(page):
+        keys = set(shown)
+        assert "kind" in keys or keys <= set(keys_of(WrittenCatalog)) or keys <= OF_HUB or keys <= OF_SERVICE, keys
+
+
+@each
+def test_each_catalog_can_be_used_and_each_part_fits_the_one_to_copy(page):
+    to_copy = yaml.safe_load((REPO / "hub_config/catalog.yaml").read_text()) | {"teams": {"vision": {}}}
+    whole = None
+    for shown in (one for one in documents(page) if set(one) <= set(keys_of(WrittenCatalog))):
+        whole = shown if "version" in shown else whole
+        load_catalog(combined(copy.deepcopy(to_copy) if whole is None else whole, shown))
+
+
+@each
+def test_each_pod_runs_a_valid_command_and_is_restricted(page):
+    for pod in (shown for shown in documents(page) if shown.get("kind") == "Pod"):
+        (container,) = pod["spec"]["containers"]
+        read_command(container["command"][1:])
+        assert container["image"] == f"registry.example.org/ml/service:{__version__}"
+        assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pod["spec"]["volumes"]}
+        assert (pod["spec"]["securityContext"]["runAsNonRoot"], container["securityContext"]["capabilities"]) == (
+            True,
+            {"drop": ["ALL"]},
+        )
+
+
+@each
+def test_each_custom_resource_has_the_keys_of_its_kind(page):
+    models = {kind.name: kind.model for kind in KINDS}
+    for shown in (one for one in documents(page) if one.get("kind") in models):
+        TypeAdapter(models[shown["kind"]]).validate_python(shown["spec"])

@@ -1,0 +1,178 @@
+"""The lists for administrators: rights, filters, order, pages, and the same rows as page, CSV and JSON."""
+
+import csv
+import io
+import re
+from dataclasses import replace
+from types import SimpleNamespace
+
+import page_world
+import pytest
+import requests
+from hypothesis import given
+from hypothesis import strategies as st
+from page_world import Browser
+
+from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.idle.verdicts import SampleKind, Streak
+from gpuspawner.core.rules import EndNotice
+from gpuspawner.core.units import show_iso
+from gpuspawner.service.administration.pages import ROUTES as ADMINISTRATION
+from gpuspawner.service.quotas.pages import ROUTES as QUOTAS
+from gpuspawner.service.usage.pages import ROUTES as USAGE
+from gpuspawner.service.web.lists import Column, Filter, Table, csv_text, list_part, parse_list_state, select_rows
+
+TABLE = Table(
+    "things",
+    (Column("name", "Name"), Column("size", "Size", "number"), Column("why", "Why", "words")),
+    (Filter("find", "Find", within=("name", "why")), Filter("size", "Size", (("1", "one"), ("2", "two")))),
+    sort="-size",
+)
+ROWS = [
+    SimpleNamespace(id=str(i), name=f"n{i}", size=None if i % 7 == 0 else i % 3, why="b" * (i % 4)) for i in range(120)
+]
+
+
+@pytest.fixture
+def world(make_web_world):
+    made = make_web_world()
+    made.observe()
+    made.save(page_world.running("busy", user="alice", gpus=(0, 1)))
+    lease = page_world.running("idles", user="bob", gpus=(2,), streak=page_world.idle_streak(30))
+    made.save(lease, readings=page_world.readings(lease, [1] * 12))
+    made.save(page_world.waiting("carols", user="carol", count=4))
+    made.save(page_world.reclaimed("gone", user="erin"))
+    return made
+
+
+def asked(world, path, who="admin", **options):
+    headers = {"Authorization": f"token {world.token(who)}"}
+    return requests.get(world.home + path, headers=headers, timeout=20, **options)
+
+
+def addresses():
+    """Every address of the admin pages, in each of its forms."""
+    listed = [path for path, *_ in (*ADMINISTRATION, *USAGE, *QUOTAS) if path.startswith("/console")]
+    for path in listed:
+        if "/act/" in path or "/claims/" in path:  # dialogs and forms have tests of their own
+            continue
+        bare, _, forms = path.replace("([^/]+)", "alice").replace("/?", "/").lstrip("/").partition("(")
+        yield from (f"{bare}{form.replace(chr(92), '')}" for form in (forms.rstrip(")").split("|") if forms else [""]))
+
+
+def test_only_administrators_see_the_console(world):
+    for path in addresses():
+        answer = asked(world, path, "alice")
+        assert (path, answer.status_code) == (path, 403)
+        assert "for administrators (scope custom:gpu:admin)" in answer.text
+        assert asked(world, path, "nobody").status_code == 403
+        assert (path, asked(world, path).status_code) == (path, 200)
+
+
+def test_what_can_t_be_asked_is_told_and_never_a_500(world):
+    for path in addresses():
+        for query in ("nonsense=1", "sort=nonsense", "page=0", "page=%FF", "find=" + "x" * 200):
+            answer = asked(world, f"{path}?{query}")
+            assert (path, query, answer.status_code) == (path, query, 400)
+            if path.endswith(".json"):
+                assert answer.json()["error"]["message"]
+
+
+def test_page_json_and_csv_of_a_list_say_the_same(world):
+    for name, view in (("workspaces", ""), ("queue", ""), ("ended", ""), ("people", ""), ("gpus", "view=list")):
+        page, document = asked(world, f"console/{name}?{view}").text, asked(world, f"console/{name}.json").json()
+        lines = list(csv.DictReader(io.StringIO(asked(world, f"console/{name}.csv").text)))
+        assert len(lines) == document["found"] == page.count("data-key=")
+        for line, row in zip(lines, document["rows"], strict=True):
+            assert line == {key: as_cell(key, value) for key, value in row.items()}
+            assert row["user"] in page
+
+
+def as_cell(key, value):
+    return "" if value is None else show_iso(value) if key.endswith("_at") or key == "since" else str(value)
+
+
+def test_what_nobody_came_to_is_no_work_and_what_is_claimed_ends_by_its_notice(world):
+    low = Streak(kind=SampleKind.IDLE, because="GPU 3 at 0 %")
+    soon = EndNotice("claim-1", world.clock.now() + 60, "train-77 needs it", "admin")
+    world.save(page_world.running("new", user="dora", gpus=(3,), streak=low, notice=soon))
+    row = next(x for x in asked(world, "console/workspaces.json").json()["rows"] if x["user"] == "dora")
+    assert (row["state"], row["ends_at"]) == ("idle", soon.at)
+
+
+def test_a_list_is_filtered_sorted_and_linked_by_its_address(world):
+    text = asked(world, "console/workspaces?state=idle").text
+    assert ">bob</a>" in text
+    assert ">alice</a>" not in text
+    assert '<option value="idle" selected>' in text
+    assert "1 to 1 of 1, 2 in all" in text
+    assert re.search(r'aria-sort="descending">\s*<a href="[^"]*\?state=idle&amp;sort=idle_gpu_hours">', text)
+    assert 'href="/services/gpu/console/workspaces.csv?state=idle"' in text
+    users = re.findall(r'console/people/\w+">(\w+)</a>', asked(world, "console/workspaces?sort=user").text)
+    assert users == ["alice", "bob"]
+
+
+@pytest.mark.postgresql
+def test_ended_ones_are_found_by_their_user_and_reason(world):
+    assert asked(world, "console/ended.json?user=er&reason=idle").json()["found"] == 1
+    assert asked(world, "console/ended.json?user=r").json()["found"] == 0
+    assert asked(world, "console/ended.json?reason=failed").json()["rows"] == []
+
+
+def test_ended_ones_are_sorted_by_what_the_store_has_in_order(world):
+    text = asked(world, "console/ended?sort=user").text
+    assert re.search(r'aria-sort="ascending">\s*<a href="[^"]*\?sort=-user">User', text)
+    assert "sort=reason" in text
+    assert "sort=-gpus" not in text
+    refused = asked(world, "console/ended.json?sort=gpus")
+    assert (refused.status_code, refused.json()["error"]["limit"]) == (400, "ended_at, user, reason")
+    assert asked(world, "console/audit.json?sort=at").json()["error"]["limit"] == "no other order"
+
+
+def test_an_empty_console_says_what_will_stand_there(make_web_world):
+    admin = Browser(make_web_world(), "admin")
+    assert "No workspace is running." in admin.look("console/workspaces").text
+    assert "The queue is empty." in admin.look("console/queue").text
+    assert "No workspace has ended yet." in admin.look("console/ended").text
+
+
+@given(st.lists(st.one_of(st.text(), st.integers(), st.none()), min_size=1, max_size=4))
+def test_no_text_is_calculated_by_a_spreadsheet_and_numbers_stay(values):
+    columns = [Column(f"c{i}", "") for i in range(len(values))]
+    row = SimpleNamespace(**{column.name: value for column, value in zip(columns, values, strict=True)})
+    cells = list(csv.reader(io.StringIO(csv_text(columns, [row]), newline="")))[1] if any(values) else []
+    for cell, value in zip(cells, values, strict=False):
+        assert not isinstance(value, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
+        assert not isinstance(value, int) or cell == str(value)
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "find": st.sampled_from(["n1", "B", "zzz"]),
+            "size": st.sampled_from(["1", "2"]),
+            "sort": st.sampled_from(["name", "-name", "size", "-size"]),
+        },
+    )
+)
+def test_the_pages_of_a_list_together_are_what_its_filters_let_through_in_order(asked_for):
+    first = parse_list_state(TABLE, {name: [value] for name, value in asked_for.items()})
+    whole = select_rows(ROWS, first)
+    pages = list_part(ROWS, first).pages
+    found = [row for n in range(1, pages + 1) for row in list_part(ROWS, replace(first, page=n)).rows]
+    assert found == whole
+    order = first.sort.removeprefix("-")
+    known = [getattr(row, order) for row in whole if getattr(row, order) is not None]
+    assert known == sorted(known, reverse=first.sort.startswith("-"))
+    text = asked_for.get("find", "").casefold()
+    expected = {row.id for row in ROWS if text in row.name or text in row.why}
+    assert {row.id for row in whole} == {
+        name for name in expected if "size" not in asked_for or str(ROWS[int(name)].size) == asked_for["size"]
+    }
+    assert parse_list_state(TABLE, {k: [v] for k, v in re.findall(r"(\w+)=([^&]*)", first.query())}) == first
+
+
+def test_an_argument_that_does_not_exist_names_those_that_do():
+    with pytest.raises(RequestRefused, match="find, size, sort, page"):
+        parse_list_state(TABLE, {"fnid": ["x"]})

@@ -33,7 +33,7 @@ def test_from_a_kind_that_matches_nothing_to_a_drained_node_a_message_and_who_wa
     page.goto(f"{hub.url}/hub/home?hub")
 
     admin.goto(f"{hub.url}/hub/home?hub")
-    admin.get_by_role("link", name="GPU workspaces").first.click()
+    admin.get_by_role("link", name="Workspaces", exact=True).click()
     admin.get_by_role("link", name="Admin", exact=True).click()
     expect(admin.get_by_role("region", name="Problems")).to_contain_text("No GPU matches the kind t4")
 

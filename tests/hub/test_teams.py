@@ -54,7 +54,7 @@ def stop(hub, user):
 def by_form(hub, user, session, **options):
     """What the form tells of a refusal."""
     page = unescape(hub.submit(session, user, **options).text)
-    return re.search(r'class="spawn-error-msg[^>]*>(.*?)</p>', page, re.DOTALL)[1].strip()
+    return re.search(r'spawn-error-msg"[^>]*>(.*?)</p>', page, re.DOTALL)[1].strip()
 
 
 @pytest.mark.parametrize(("option", "name"), HIDDEN)

@@ -197,10 +197,10 @@
   };
   const tell = (sentence, { fields = [], understood = {} }, state) => {
     const wrong = Object.fromEntries(fields.map(({ field, words }) => [field, words]));
-    if (!refusal?.textContent.includes(sentence)) { // it is no longer what is asked for
-      refusal?.remove();
-      input("problems")?.remove();
-    }
+    // The note above says what was wrong when the form was sent: it goes once that is no longer what is wrong.
+    const problems = input("problems");
+    if (problems && problems.querySelectorAll("a").length !== fields.length) problems.remove();
+    if (!input("problems") && !refusal?.textContent.includes(sentence)) refusal?.remove();
     summarize(refusal?.isConnected ? "Change what is named above." : sentence, state);
     showBeside("wrong", wrong);
     showUnderstood(understood);

@@ -1,11 +1,84 @@
-"""The seam to custom resources: what the operator needs of the cluster that has them."""
+"""Custom resources of a cluster: DevGPUVMRequest, and what the service needs of the cluster that has them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from gpuspawner.core.resources.resource import Resource
+ENDED, REFUSED = "Ended", "Refused"
+WAITS = "Pending"
+"""The phase before a workspace is requested."""
+SCHEDULED = "Scheduled"
+"""The phase of a scheduled request whose workspace is not requested yet."""
+READY_AT = "ready_at"
+LIFETIME = "LifetimeExtended"
+"""The condition with the result of an edited lifetime."""
+
+
+@dataclass(frozen=True)
+class Resource:
+    """One custom resource. ``held``: it is kept until its workspace has ended. ``of_lease`` is the lease on its label.
+
+    ``section`` is the catalog section of an entry, or "" for a request.
+    """
+
+    name: str
+    uid: str
+    version: str
+    created: str
+    generation: int = 1
+    deleting: bool = False
+    held: bool = False
+    of_lease: str = ""
+    section: str = ""
+    finalizers: tuple[str, ...] = ()
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    status: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The user of the workspace and its name."""
+        return str(self.spec.get("user", "")), str(self.spec.get("server", ""))
+
+    @property
+    def own_lease(self) -> str:
+        """The id of the lease that it requests: its own uid, so that a repeated request changes nothing."""
+        return self.uid.replace("-", "")
+
+    @property
+    def told_lease(self) -> str:
+        """The id of the lease in its status."""
+        return str(self.status.get("lease", ""))
+
+    @property
+    def phase(self) -> str:
+        """The phase in its status."""
+        return str(self.status.get("phase", ""))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the requested start."""
+        return {key: value for key, value in self.spec.items() if key not in {"user", "server", READY_AT}}
+
+    @property
+    def ready_at(self) -> Mapping[str, Any]:
+        """The days and the time of a scheduled request, or {}."""
+        return self.spec.get(READY_AT) or {}
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no workspace was requested for it yet, by its status."""
+        return self.phase in {"", WAITS, REFUSED}
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether its status is about its present content."""
+        return self.status.get("observedGeneration") == self.generation
+
+    def condition(self, name: str) -> Mapping[str, Any]:
+        """Return a condition of its status, or {}."""
+        return next((one for one in self.status.get("conditions") or () if one.get("type") == name), {})
 
 
 class Resources(Protocol):
@@ -21,7 +94,7 @@ class Resources(Protocol):
         """Return all templates, policies and quotas, as they were last seen."""
 
     async def refuses(self) -> str:
-        """Return why no new request may be accepted, such as a policy that is not there; "" where they may."""
+        """Return why no new request may be accepted, for example without an admission policy, or ""."""
 
     async def going(self, *, entries: bool = False) -> bool:
         """Return whether their definition or their namespace is being deleted, as it is now.

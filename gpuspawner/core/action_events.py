@@ -1,4 +1,4 @@
-"""Audit events of what administrators and users do."""
+"""Audit events of actions by administrators and users."""
 
 from __future__ import annotations
 
@@ -8,79 +8,79 @@ from gpuspawner.core.leases.events import Audience, TextEvent
 
 
 class EndAnnounced(TextEvent):
-    """An administrator ends it, or moves it, a little later; ``text`` is when and why."""
+    """An administrator announced the end or the move of a workspace. ``text`` has the time and the reason."""
 
     name, words, told, marked = "end announced", "Told that it ends", Audience.USER, True
 
 
 class GpuClosed(TextEvent):
-    """A GPU of it, or its node, is given to nobody new; ``text`` is which and why."""
+    """A GPU of the workspace, or its node, takes no new workspaces. ``text`` says which and why."""
 
     name, words, told = "gpu closed", "Its GPU is taken out of service", Audience.USER
 
 
 class Drained(TextEvent):
-    """An administrator lets nobody new have a node."""
+    """An administrator drained a node."""
 
     name, words = "drained", "Drained a node"
 
 
 class Quarantined(TextEvent):
-    """An administrator lets nobody new have a GPU."""
+    """An administrator put a GPU in quarantine."""
 
     name, words = "quarantined", "Put a GPU in quarantine"
 
 
 class GrantsPaused(TextEvent):
-    """An administrator lets nobody have a kind of GPU, or anything."""
+    """An administrator paused a GPU kind or all grants."""
 
     name, words = "grants paused", "Paused grants"
 
 
 class GpusReserved(TextEvent):
-    """An administrator keeps GPUs free for somebody."""
+    """An administrator reserved GPUs for a user or a team."""
 
     name, words = "gpus reserved", "Reserved GPUs"
 
 
 class Exempted(TextEvent):
-    """An administrator has a workspace, or those of a user, not judged as idle."""
+    """An administrator exempted a workspace or a user from idle stops."""
 
     name, words = "exempted", "Exempted from idleness"
 
 
 class Lifted(TextEvent):
-    """An administrator lifts a restriction."""
+    """An administrator lifted a restriction."""
 
     name, words = "lifted", "Lifted a restriction"
 
 
 class CatalogChanged(TextEvent):
-    """Another catalog is in force; ``text`` is which entries differ."""
+    """A changed catalog is in force. ``text`` lists the changed entries."""
 
     name, words = "catalog changed", "Changed the catalog"
 
 
 class ActionRefused(TextEvent):
-    """An administrator asked for what was refused; ``text`` is what and why."""
+    """An action of an administrator was refused. ``text`` says which and why."""
 
     name, words = "refused", "Refused"
 
 
 class ClaimMade(TextEvent):
-    """An administrator claims GPUs that others use; ``text`` is how many, of what and for whom."""
+    """An administrator claimed GPUs in use. ``text`` has their number, their kind and the claimant."""
 
     name, words = "claim made", "Claimed GPUs"
 
 
 class ClaimGivenUp(TextEvent):
-    """An administrator gives such a claim up."""
+    """An administrator gave up a claim."""
 
     name, words = "claim given up", "Gave a claim up"
 
 
 class ClaimServed(TextEvent):
-    """Whom it is for has the GPUs that were claimed."""
+    """The claimed GPUs are in use by the claimant."""
 
     name, words = "claim served", "Took GPUs that were claimed"
 
@@ -89,13 +89,13 @@ class ClaimServed(TextEvent):
 
 
 class AnnouncementSent(TextEvent):
-    """An administrator sends people a message; ``text`` says to whom, until when, and what."""
+    """An administrator sent an announcement. ``text`` has its readers, its end and its text."""
 
     name, words = "message sent", "Sent a message"
 
 
 class AnnouncementWithdrawn(TextEvent):
-    """An administrator takes it from the pages."""
+    """An administrator withdrew an announcement."""
 
     name, words = "message withdrawn", "Withdrew a message"
 
@@ -104,31 +104,31 @@ class AnnouncementWithdrawn(TextEvent):
 
 
 class ScheduleAdded(TextEvent):
-    """A user wishes a workspace to be ready at a time of some days; ``text`` says when."""
+    """A user added a schedule. ``text`` has its times."""
 
     name, words = "ready wished", "Wished a workspace ready"
 
 
 class ScheduleResumed(TextEvent):
-    """A user has a paused one asked for again."""
+    """A user resumed a paused schedule."""
 
     name, words = "ready resumed", "Resumed a workspace ready at a time"
 
 
 class SchedulePaused(TextEvent):
-    """A user has one asked for no more until they resume it."""
+    """A user paused a schedule."""
 
     name, words = "ready halted", "Paused a workspace ready at a time"
 
 
 class ScheduleRemoved(TextEvent):
-    """A user wishes it no more."""
+    """A user removed a schedule."""
 
     name, words = "ready removed", "Removed a workspace ready at a time"
 
 
 class ScheduleSuspended(TextEvent):
-    """Nobody came on several days in a row: it is asked for no more; ``text`` says which, and on how many."""
+    """The service paused a schedule because the user missed several days. ``text`` says which and how many."""
 
     name, words, told = "ready paused", "Paused: nobody came", Audience.USER
 
@@ -137,6 +137,6 @@ class ScheduleSuspended(TextEvent):
 
 
 class Passed(TextEvent):
-    """A later request was granted GPUs before this one. ``text`` is the rule of the order."""
+    """A later request was granted GPUs first. ``text`` is the rule of the order."""
 
     name, words = "passed", "A later request went first"

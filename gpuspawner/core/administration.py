@@ -1,4 +1,4 @@
-"""What administrators set for everybody: restrictions and announcements, and the notices of an inbox."""
+"""Restrictions by administrators, announcements, and the notices in a user's inbox."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EVERYBODY = Account()
 
 
 class RestrictionKind(str, Enum):
-    """What a restriction does."""
+    """The effect of a restriction."""
 
     DRAIN = "drain"
     QUARANTINE = "quarantine"
@@ -36,19 +36,18 @@ class Restriction:
     """One restriction. Times are seconds since the epoch.
 
     Args:
-        id: its own.
-        measure: what it does.
-        target: a node to drain; a GPU, by id, to quarantine; a kind to reserve, or to pause (``snapshot.ALL_KINDS``:
-            everything); a workspace, by id, that is exempt, "" where a user is.
-        reason: why, as people read it.
-        by: who made it.
+        id: identifies the restriction.
+        measure: the effect.
+        target: the node to drain, the id of the GPU to quarantine, the kind to reserve or to pause
+            (``snapshot.ALL_KINDS`` for all), or the id of the exempt workspace ("" for a user).
+        reason: the administrator's reason, for display.
+        by: the administrator.
         since: when it was made.
-        until: when it is over by itself; None until it is lifted.
-        begins_at: from when on it holds; 0 for as soon as it is made.
-        count: how many GPUs are reserved.
-        account: for whom they are reserved, or whose workspaces are exempt.
-        whom: how people call the account.
-        lifted_at: when it was lifted, by ``lifted_by``, for ``lifted_why``; None where it was not.
+        until: when it ends by itself, or None.
+        begins_at: when it begins, or 0 for at once.
+        count: the number of reserved GPUs.
+        account: the account that gets reserved GPUs, or whose workspaces are exempt.
+        lifted_at: when an administrator lifted it, or None.
     """
 
     id: str
@@ -67,27 +66,27 @@ class Restriction:
     lifted_why: str = ""
 
     def is_over(self, now: float) -> bool:
-        """Whether it holds no more: somebody has lifted it, or its time is over."""
+        """Return whether it was lifted or has ended."""
         return self.lifted_at is not None or (self.until is not None and now >= self.until)
 
     def is_in_force(self, now: float) -> bool:
-        """Whether it holds: it has begun, and is not over."""
+        """Return whether it has begun and is not over."""
         return self.begins_at <= now and not self.is_over(now)
 
     def closes(self, gpu: Gpu) -> bool:
-        """Whether a GPU is given to nobody new by it."""
+        """Return whether it closes a GPU to new workspaces."""
         name = {RestrictionKind.DRAIN: gpu.node, RestrictionKind.QUARANTINE: gpu.id}.get(self.measure)
         return name is not None and name == self.target
 
     def spares(self, lease: Lease) -> bool:
-        """Whether a workspace is not judged as idle by it."""
+        """Return whether it exempts a workspace from idle stops."""
         if self.measure is not RestrictionKind.EXEMPT:
             return False
         return lease.id == self.target if self.target else lease.key.user_created == self.account.user_created
 
 
 def close_gpus(fleet: Fleet, restrictions: Iterable[Restriction]) -> Fleet:
-    """Return the fleet with the GPUs closed that restrictions close; the same object where there are none."""
+    """Return the fleet with the GPUs closed that restrictions close, or the same object without such restrictions."""
     closing = {
         one.target: one for one in restrictions if one.measure in {RestrictionKind.DRAIN, RestrictionKind.QUARANTINE}
     }
@@ -106,17 +105,17 @@ def _closed(gpu: Gpu, closing: Mapping[str, Restriction]) -> Gpu:
 
 
 def reservation_holds(restrictions: Iterable[Restriction]) -> tuple[ClassHold, ...]:
-    """Return the GPUs that administrators reserve for somebody, as the catalog's holds for classes."""
+    """Return the administrators' reservations as class holds."""
     return tuple(reservation_hold(one) for one in restrictions if one.measure is RestrictionKind.RESERVE)
 
 
 def reservation_hold(one: Restriction) -> ClassHold:
-    """Return a reservation as a hold, also one that has not begun: what would run into it is known before."""
+    """Return a reservation as a class hold. It bounds workspaces before it begins."""
     return ClassHold(one.whom, one.target, one.count, None, one.until, max(one.since, one.begins_at), one.account)
 
 
 def exemption_of(lease: Lease, restrictions: Iterable[Restriction]) -> Restriction | None:
-    """Return the restriction by which a workspace is not judged as idle for longest; None where nothing spares it."""
+    """Return the longest exemption of a workspace from idle stops, or None."""
     found = (one for one in restrictions if one.spares(lease) and one.until is not None)
     return max(found, key=lambda one: one.until or 0.0, default=None)
 
@@ -125,14 +124,14 @@ def exemption_of(lease: Lease, restrictions: Iterable[Restriction]) -> Restricti
 
 
 NOTICE_KEPT_SECONDS = 30 * 86400.0
-"""How long a notice can be read. Arbitrary: somebody who was on holiday finds it."""
+"""How long a notice is kept. Arbitrary: longer than a holiday."""
 UNWATCHED_SECONDS = 60.0
-"""Who waited for longer did not watch, as a rule: that it came is a notice. Arbitrary."""
+"""A grant after a longer wait is a notice, because the user rarely watches that long. Arbitrary."""
 
 
 @dataclass(frozen=True)
 class LeaseStep:
-    """A step of a lease as stored. ``user`` is its user, ``seen``: who has read of its end."""
+    """A stored step of a lease. ``seen``: its user has read the reason of its end."""
 
     number: int
     at: float
@@ -147,19 +146,19 @@ class LeaseStep:
 
 @dataclass(frozen=True)
 class ReadMarks:
-    """What a person has read: all until ``until``, and besides ``ids``."""
+    """The notices that a person has read: all until ``until``, and those with ``ids``."""
 
     until: float = 0.0
     ids: frozenset[str] = frozenset()
 
     def has(self, name: str, at: float) -> bool:
-        """Whether they have read it."""
+        """Return whether a notice is read."""
         return at <= self.until or name in self.ids
 
 
 @dataclass(frozen=True)
 class Notice:
-    """Something a person is told. ``lease`` is "" where it is of no workspace, ``by`` where no person did it.
+    """A notice for a person. ``lease`` is "" if it concerns no workspace, ``by`` if no person caused it.
 
     ``kind`` is the event's name, or ``message``, ``quota granted``, ``quota taken back``.
     """
@@ -174,7 +173,7 @@ class Notice:
     server: str = ""
     by: str = ""
     ends: bool = field(default=False)
-    """It tells of an end, which other pages tell of too until it is read."""
+    """Whether it is about the end of a workspace. Other pages show that too until it is read."""
 
 
 NOTICE_TITLES: Mapping[type[Event], str] = {
@@ -186,16 +185,16 @@ NOTICE_TITLES: Mapping[type[Event], str] = {
     events.Answered: "An answer to what you called wrong",
     events.Substituted: "You got another GPU",
 }
-"""Of events whose own words are too short to stand alone."""
+"""Titles of events whose own words are too short for an inbox."""
 END_EVENTS = (events.Stopped, events.StopperNamed, events.Answered)
 SYSTEM_ACTORS = frozenset({"gpuspawner", "hub", "cluster"})
 
 
 def notices_of(steps: Iterable[LeaseStep], marks: ReadMarks) -> tuple[Notice, ...]:
-    """Return what the user of workspaces is told, the newest first.
+    """Return the notices for the user of workspaces, the newest first.
 
-    What they did themselves is none. What came before an act of theirs on the same workspace is read, as they were
-    there; and who has read why it ended has read what led to it.
+    A user's own actions are no notices. Notices from before an action on the same workspace count as read. So do those
+    from before an end whose reason the user has read.
     """
     acted: set[str] = set()
     found = []
@@ -236,7 +235,7 @@ def _of_end(event: events.Stopped) -> str:
 
 
 def merge_notices(*kinds: Collection[Notice]) -> tuple[Notice, ...]:
-    """Return notices of several kinds, the newest first."""
+    """Return notices from several sources, the newest first."""
     return tuple(sorted((one for kind in kinds for one in kind), key=lambda x: (-x.at, x.id)))
 
 
@@ -244,29 +243,29 @@ def merge_notices(*kinds: Collection[Notice]) -> tuple[Notice, ...]:
 
 
 LONGEST_CHARACTERS = 500
-"""A message is read at a glance, above whatever its reader came for."""
+"""The most characters of an announcement. It must be read at a glance."""
 LONGEST_NAME = 255
 MOST_NAMED = 3
-"""Of several whom a message is to, so many are named, and the others are counted. Arbitrary: what a line holds."""
+"""The most recipients that are named. The others are counted. Arbitrary: what fits on a line."""
 AUDIENCE_HELP = "write all, user:NAME or group:NAME"
 
 
 class AnnouncementAudience(str, Enum):
-    """To whom a message is."""
+    """The recipients of an announcement."""
 
     ALL = "all"
     USER = "user"
     USERS = "users"
-    """Several, chosen one by one: in the console alone."""
+    """Several users, chosen one by one in the console."""
     GROUP = "group"
 
 
 @dataclass(frozen=True)
 class Announcement:
-    """A message. Times in seconds since the epoch.
+    """An announcement by an administrator. Times are seconds since the epoch.
 
-    ``recipients`` are when they were created whom it reaches, those who were in the group when it was sent; it is empty
-    where it is to all. ``name`` is the user's or the group's; of several users, how people read who they are.
+    ``recipients`` are the users by their ``created``: those in the group when it was sent, or none if it is for all.
+    ``name`` is the user's or the group's name. For several users it is a summary.
     """
 
     id: str
@@ -282,21 +281,21 @@ class Announcement:
 
     @property
     def to(self) -> str:
-        """To whom, as it is written."""
+        """The audience as an administrator writes it."""
         return self.whom.value if self.whom is AnnouncementAudience.ALL else f"{self.whom.value}:{self.name}"
 
     @property
     def to_words(self) -> str:
-        """To whom, as people read it."""
+        """The audience for display."""
         named = {AnnouncementAudience.ALL: "everybody", AnnouncementAudience.GROUP: f"the group {self.name}"}
         return named.get(self.whom, self.name)
 
     def is_for(self, user_created: str) -> bool:
-        """Whether it is to a user."""
+        """Return whether a user is a recipient."""
         return self.whom is AnnouncementAudience.ALL or user_created in self.recipients
 
     def is_shown(self, now: float) -> bool:
-        """Whether pages show it."""
+        """Return whether pages show it."""
         return self.withdrawn_at is None and now < self.until
 
     def state(self, now: float) -> str:
@@ -304,23 +303,23 @@ class Announcement:
         return "withdrawn" if self.withdrawn_at is not None else "shown" if now < self.until else "over"
 
     def notice(self, marks: ReadMarks) -> Notice:
-        """Return it as its reader's inbox has it."""
+        """Return the announcement as a notice."""
         name = f"m{self.id}"
         read = marks.has(name, self.made_at)
         return Notice(name, self.made_at, "message", f"Announcement from {self.by}", self.text, not read, by=self.by)
 
 
 def summarize_names(names: Sequence[str]) -> str:
-    """Return how people read who several users are: ``alice, bob, carol and 4 more``."""
+    """Return several names for display: ``alice, bob, carol and 4 more``."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return f"{', '.join(name[: LONGEST_NAME // (MOST_NAMED + 1)] for name in names[:MOST_NAMED])}{more}"
 
 
 def parse_audience(value: object) -> tuple[AnnouncementAudience, str]:
-    """Read to whom a message is.
+    """Read the audience of an announcement.
 
     Raises:
-        BadValue: it is nobody, or not written so.
+        BadValue: it names no audience.
     """
     if isinstance(value, str) and value == AnnouncementAudience.ALL.value:
         return AnnouncementAudience.ALL, ""
@@ -333,10 +332,10 @@ def parse_audience(value: object) -> tuple[AnnouncementAudience, str]:
 
 
 def parse_announcement(value: object) -> str:
-    """Read a message's text: plain, on one or several lines.
+    """Read the text of an announcement: plain text on one or more lines.
 
     Raises:
-        BadValue: it is empty, too long, or holds what moves a terminal's cursor or turns its direction.
+        BadValue: it is empty, too long, or has control characters.
     """
     right = f"write 1 to {LONGEST_CHARACTERS} characters of plain text"
     if not isinstance(value, str) or not value.strip():

@@ -22,8 +22,8 @@ from gpuspawner.schedulers.clusters import BoundedScheduler, ClusterScheduler, C
 from gpuspawner.schedulers.http.client import SchedulerClient
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.schedulers.own_queue import InMemoryScheduler
+from gpuspawner.service.custom_resources.relay import Relay
 from gpuspawner.service.engine.lease_documents import is_signed
-from gpuspawner.service.operator.relay import Relay
 
 if TYPE_CHECKING:
     from gpuspawner.backends.kubernetes.backend import KubernetesBackend

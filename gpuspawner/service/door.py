@@ -23,8 +23,8 @@ from gpuspawner.core.errors import LARGEST_REQUEST_BYTES, TooLarge, Unavailable
 from gpuspawner.service.api import callback
 from gpuspawner.service.api.base import ApiHandler, BaseHandler, is_spawner
 from gpuspawner.service.connections import LARGEST_DISCARDED_BYTES
+from gpuspawner.service.custom_resources import route
 from gpuspawner.service.health import ALIVE, READY
-from gpuspawner.service.operator import route
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.web.base import STALE, NotFound, PageHandler
 

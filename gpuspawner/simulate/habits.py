@@ -1,7 +1,7 @@
-"""What people do on GPUs, and how often: what generated sessions are drawn from.
+"""The habits of users on GPUs, from which sessions are generated.
 
-Published figures are named beside what is drawn from them. All other parameters are our own choices, called arbitrary
-here, and varied in the sensitivity table of ``bench/idleness``.
+Published figures are named where they are used. All other parameters are our own choices, called arbitrary here. The
+sensitivity table of ``bench/idleness`` varies them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class Work(str, Enum):
     PHASES = "phases"
     """Training whose data loading or evaluation leaves the GPU at 0 for seconds to many minutes, on the CPU."""
     COMPUTING = "computing"
-    """Bursts of seconds between computing on the CPU, such as simulation."""
+    """Bursts of seconds between work on the CPU, for example a simulation."""
     WAITING = "waiting"
-    """Bursts of seconds between waiting for something far away: neither GPU nor CPU shows the wait."""
+    """Bursts of seconds between waits for a remote system. Neither GPU nor CPU shows the wait."""
     ENDING = "ending"
-    """Such bursts, each in a process that ends with it: a loop in a shell, a queue of small jobs."""
+    """The same bursts, each in a process that ends with it: a loop in a shell, a queue of small jobs."""
     ENDPOINT = "endpoint"
-    """A server that somebody tests: requests of a fraction of a second, minutes apart."""
+    """A server under test: requests of a fraction of a second, minutes apart."""
     SPACED = "spaced"
     """Kernels of some seconds, minutes apart, that are waited for without CPU."""
     LOW = "low"
@@ -36,7 +36,7 @@ class Work(str, Enum):
 
 
 class Sharing(str, Enum):
-    """What kind of GPU a session holds."""
+    """The kind of GPU that a session holds."""
 
     EXCLUSIVE = "exclusive"
     SHARED = "shared"
@@ -46,7 +46,7 @@ class Sharing(str, Enum):
 
 
 class Door(str, Enum):
-    """How its user works in it: what an activity culler sees."""
+    """The interface that a user works in, which decides what an activity culler sees."""
 
     NOTEBOOK = "notebook"
     """Cells: the kernel says that it is busy."""
@@ -60,7 +60,7 @@ class Door(str, Enum):
 
 @dataclass(frozen=True)
 class Habits:
-    """What sessions are drawn from. Shares are 0 to 1; medians are of log-normal distributions."""
+    """The parameters of sessions. Shares are 0 to 1. Medians are of log-normal distributions."""
 
     never_share: float = 0.70
     """Of sessions, never use their GPU. NotebookOS (ASPLOS'26): about 70 %."""
@@ -72,7 +72,7 @@ class Habits:
     """GPU use of a task in bursts: the cases of the notes that one reading a minute misses 40, 21 and 4 % of the
     time."""
     burst_seconds: tuple[float, float] = (1.0, 5.0)
-    """Of one burst, from and to. Arbitrary: "bursts of seconds"."""
+    """The shortest and the longest burst. Arbitrary."""
     works: tuple[tuple[Work, float], ...] = (
         (Work.STEADY, 0.4),
         (Work.PHASES, 0.4),
@@ -93,11 +93,11 @@ class Habits:
     pause_share: float = 0.1
     """Of gaps between tasks, a pause: lunch, a breakpoint, a paper. Arbitrary."""
     pause_seconds: float = 45 * MINUTE
-    """Median of such a pause. Arbitrary: longer than any sensible idle time."""
+    """Median of a pause. Arbitrary: longer than any sensible idle time."""
     job_share: float = 0.7
     """Of departures from a session that uses its GPU, with a job left running. Arbitrary."""
     job_seconds: float = 8 * HOUR
-    """Median of such a job. Arbitrary."""
+    """Median of a job that is left running. Arbitrary."""
     loading_seconds: tuple[float, float] = (20.0, 8 * MINUTE)
     """Medians of a short and of a long CPU phase. Arbitrary."""
     long_loading_share: float = 0.1
@@ -124,13 +124,13 @@ class Habits:
     """Of machines, whose GPUs have persistence mode on: four of the five captures of GPUs for servers have
     (``data/nvidia-smi``). Without it, reading a GPU that no process holds wakes it."""
     neighbour_share: float = 0.4
-    """Of the time, a neighbour on a shared GPU computes. Arbitrary."""
+    """Share of the time in which a neighbour on a shared GPU computes. Arbitrary."""
     loss_hours: float = 200.0
     """Session hours between losses of NVML: nvidia-smi fails, jobs go on (nvidia-container-toolkit#48). Arbitrary."""
     fault_hours: float = 50.0
-    """Session hours between stretches in which nothing in the workspace can be asked. Arbitrary."""
+    """Session hours between times in which nothing in the workspace answers. Arbitrary."""
     fault_seconds: float = 8 * MINUTE
-    """Median of such a stretch. Arbitrary."""
+    """Median of a fault. Arbitrary."""
     restart_hours: float = 100.0
     """Session hours between restarts of hub and service. Arbitrary: about twice a week."""
     away_seconds: float = 60.0

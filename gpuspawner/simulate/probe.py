@@ -1,4 +1,4 @@
-"""What the probe would have told of a generated session: samples as the live service takes them."""
+"""The samples of a generated session, as the probe would take them in the live service."""
 
 from __future__ import annotations
 
@@ -17,35 +17,36 @@ from gpuspawner.simulate.timeline import Timeline
 
 GIB = 2**30
 IDLE_CORES = 0.01
-"""What an idle notebook server and kernel use. Measured on JupyterLab 4: 0.002 to 0.01."""
+"""CPU use of an idle notebook server and kernel. Measured on JupyterLab 4: 0.002 to 0.01."""
 TWITCH_SECONDS, TWITCH_EVERY_SECONDS = 0.5, 600.0
 
 
 @dataclass(frozen=True)
 class Probe:
-    """How the probe looks. Its defaults are the local backend's."""
+    """The settings of the probe. The defaults are the local backend's."""
 
     readings: int = 3
-    """Of nvidia-smi in one sample; the highest counts."""
+    """Readings of nvidia-smi in one sample. The highest counts."""
     pause_seconds: float = 1.0
-    """Between them."""
+    """The pause between two readings."""
     window_seconds: float = 1.0
-    """What one reading of utilization.gpu covers: at most the last second, by NVIDIA's manual."""
+    """The time that one reading of utilization.gpu covers: at most the last second, by NVIDIA's manual."""
     buffer_seconds: float = 0.0
-    """How far the driver's sample buffer reaches back; 0: it tells none, as those of whom we have captures."""
+    """How far the driver's sample buffer reaches back. 0: there is no buffer, as in our captures."""
     buffer_survives: bool = False
-    """A GPU without persistence mode keeps its buffer while nobody holds it. We expect that it does not; not measured:
-    then what woke it a minute ago stands in it."""
+    """A GPU without persistence mode keeps its buffer while no process holds it. We expect that it does not. This was
+    not measured. If it does, the buffer shows the wake-up of the last sample.
+    """
     monitor: bool = False
-    """The workspace has a monitor of its own."""
+    """The workspace has a monitor."""
     exporter: Exporter | None = None
-    """What a DCGM exporter tells that a Prometheus scrapes; None without one."""
+    """The metric of a DCGM exporter that Prometheus scrapes, or None."""
     failing_share: float = 0.01
-    """Of probes, fail by themselves: a time-out, a busy node. Arbitrary."""
+    """Share of probes that fail without a reason, for example by a time-out. Arbitrary."""
 
 
 def period_before(looked_at: deque[float], at: float, period_seconds: float) -> float | None:
-    """Return the newest look that is a period old, else the oldest; None for none. Older ones are dropped."""
+    """Return the newest sample time that is a period old, or else the oldest, or None. Drop older ones."""
     while len(looked_at) > 1 and looked_at[1] <= at - period_seconds:
         looked_at.popleft()
     return looked_at[0] if looked_at else None
@@ -139,7 +140,7 @@ class Looking:
         elif session.sharing is Sharing.MIG:
             problem = "utilization: [N/A]"
         else:
-            # What a GPU reads that was just woken: an idle L40S, in data/nvidia-smi.
+            # An idle L40S that was just woken reads this (data/nvidia-smi).
             percent = 100.0 if woken else self._looked(at, session.work[number], session.neighbours)
             buffered = None if shared else self._buffered(number, at, woken=woken)
         buffered_seconds = 0.0 if buffered is None else self.probe.buffer_seconds

@@ -1,8 +1,4 @@
-"""What a draft policy would have done: the live service's own judgement, replayed over samples and compared with truth.
-
-Pure. The samples come from the recorded history (``gpuspawner.service.store.history``) or from generated sessions
-(:mod:`gpuspawner.simulate.sessions`); who stops and who is warned is decided by :func:`core.idle.verdicts.judge` alone.
-"""
+"""Replay of a draft policy: the live service's own verdicts over recorded samples, compared with the truth."""
 
 from __future__ import annotations
 
@@ -57,7 +53,10 @@ class Look(Protocol):
 
 @dataclass(frozen=True)
 class Grace:
-    """A warning, and what ended its grace: ``over_by`` at ``over_at``, None where a stop or its own end did."""
+    """A warning, and the sample that ended its grace: ``over_by`` at ``over_at``.
+
+    Both are None if a stop or the end of the session ended it.
+    """
 
     began_at: float
     over_at: float | None = None
@@ -66,18 +65,18 @@ class Grace:
 
 @dataclass(frozen=True)
 class Replay:
-    """What the judgement said of one start of a workspace. Times in seconds since it first ran."""
+    """The verdicts on one start of a workspace. Times are seconds since it first ran."""
 
     graces: tuple[Grace, ...]
     stopped_at: float | None
-    """None: it would have been left alone."""
+    """None: it would not have been stopped."""
     seconds: tuple[tuple[SampleKind, float], ...]
-    """How long it was known to be what, up to the stop."""
+    """The time in each state, up to the stop."""
     stretches: tuple[tuple[float, SampleKind], ...] = ()
-    """Until when it was what, in order: what a chart draws."""
+    """The end and the state of each stretch of time, for a chart."""
     began_at: float = 0.0
     nobody_came: bool = False
-    """It was stopped because nobody came to it."""
+    """The stop was made because the user never came."""
 
     @property
     def warned_at(self) -> tuple[float, ...]:
@@ -95,9 +94,9 @@ def replay(
     began_at: float = 0.0,
     claim_seconds: float | None = None,
 ) -> Replay:
-    """Judge one sample after the other as the live service in this mode, until the stop or the end.
+    """Judge all samples as the live service does in this mode, until the stop or the end.
 
-    ``claim_seconds`` is how long its user, who was away as it came, has to come to it; None: they were there.
+    ``claim_seconds`` is the time that a user who was away has to come, or None if the user was there.
     """
     streak = Streak(mode=mode)
     arrival = None if claim_seconds is None else Arrival(claim_seconds)
@@ -138,12 +137,12 @@ def replay(
 
 @dataclass(frozen=True)
 class Stop:
-    """A stop, and how it looks against the truth. Times in seconds since the workspace first ran."""
+    """A stop, compared with the truth. Times are seconds since the workspace first ran."""
 
     at: float
     warned_at: float | None
     wrong: bool
-    """It was in use: GPU work in the idle minutes before the stop, or in the grace."""
+    """The workspace was in use: GPU work in the idle minutes before the stop, or in the grace."""
     won_hours: float
     """GPU hours between a rightful stop and the next GPU work of its user, or the end."""
     freed_after_seconds: float | None
@@ -158,9 +157,9 @@ class Judged:
 
     stops: tuple[Stop, ...]
     gpu_hours: float
-    """Held by it, had nobody stopped it."""
+    """GPU hours of the workspace without any stop."""
     winnable_hours: float
-    """What stops at the first rightful moments would have given back: nobody can win more under this policy."""
+    """GPU hours after the first rightful moments for a stop. A policy cannot save more."""
 
 
 def simulate(
@@ -174,16 +173,16 @@ def simulate(
 ) -> tuple[Judged, list[Replay]]:
     """Judge a workspace by a policy from its start to its end, with one replay for each start.
 
-    After a rightful stop its user starts it again for the next GPU work; with a wrong one what it did is lost.
+    After a rightful stop its user starts it again for the next GPU work. After a wrong stop the work is lost.
 
     Args:
         look: samples the workspace.
         work: GPU work of any of its GPUs: the truth.
-        gpus: how many it holds.
+        gpus: the number of its GPUs.
         end: when it ended by itself.
         policy: the draft.
-        mode: enforce, or warn: then nobody is stopped.
-        claim_seconds: how long its user has to come to its first start; None where they were there.
+        mode: enforce, or warn, which stops nothing.
+        claim_seconds: the time that its user has to come to its first start, or None if the user was there.
     """
     replays = []
 
@@ -238,7 +237,7 @@ def _stop(
 
 
 class Then(str, Enum):
-    """What followed a warning."""
+    """The event after a warning."""
 
     STOPPED = "stopped"
     USED = "used again"
@@ -249,11 +248,11 @@ class Then(str, Enum):
 
 @dataclass(frozen=True)
 class Warned:
-    """A warning, and how it looks against the truth. Times in seconds since the workspace first ran."""
+    """A warning, compared with the truth. Times are seconds since the workspace first ran."""
 
     at: float
     wrong: bool
-    """It was in use: GPU work in the idle minutes before the warning."""
+    """The workspace was in use: GPU work in the idle minutes before the warning."""
     then: Then
     then_at: float | None
     """None for its own end."""
@@ -288,7 +287,7 @@ class Totals:
     won_hours: float
     winnable_hours: float
     freed_after_seconds: tuple[float, ...]
-    """Of each rightful stop, in rising order."""
+    """The delay of each rightful stop, in rising order."""
 
     @property
     def wrong_per_100k_hours(self) -> float:

@@ -1,6 +1,6 @@
-"""Sessions of people on GPUs, drawn from a seed: what they really did, and every trace of it that a culler may see.
+"""Sessions of users on GPUs, generated from a seed: the truth, and all traces of it that a culler may see.
 
-What they are drawn from is in :mod:`gpuspawner.simulate.habits`. Times are in seconds since the workspace ran.
+Their parameters are in :mod:`gpuspawner.simulate.habits`. Times are in seconds since the workspace ran.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from gpuspawner.simulate.timeline import Span, Timeline, merged
 _T = TypeVar("_T")
 
 ENDING_START_SECONDS, ENDING_HELD_SECONDS = 1.0, 0.5
-"""What a process for one burst takes to start, and how long before the burst it opens the GPU. Arbitrary, and short:
-importing a framework takes seconds of CPU."""
+"""How long a process for one burst takes to start, and how long before the burst it opens the GPU. Arbitrary and short:
+importing a framework takes seconds of CPU.
+"""
 
 
 @dataclass(frozen=True)
 class Sparse:
-    """Rare bursts: their length and the mean time between two, each from and to, and the CPU that one takes."""
+    """Rare bursts: their length, the mean time between two, each from and to, and the CPU time of one."""
 
     burst_seconds: tuple[float, float]
     apart_seconds: tuple[float, float]
@@ -65,17 +66,17 @@ class Session:
     media: Timeline = field(default_factory=Timeline)
     """Percent of the encoder or decoder of its GPUs that this workspace uses. The truth, too."""
     has_unreadable: bool = False
-    """One of its processes hides its open files, such as ``ssh-agent``."""
+    """One of its processes hides its open files, as ``ssh-agent`` does."""
     has_process_utilization: bool = False
     """NVML tells the utilization of each process of a shared GPU."""
     has_short_processes: bool = False
     """Each piece of its work has a process of its own, which ends with it."""
     is_hidden: bool = False
-    """What uses the GPU runs in another container of its pod: the probe sees none of its processes."""
+    """The process that uses the GPU is in another container of its pod. The probe does not see it."""
     twitches: bool = False
     """Half a second of CPU every ten minutes in the process that holds the GPU."""
     persistence: bool = True
-    """Its GPUs have persistence mode: reading one that nobody holds does not wake it."""
+    """Its GPUs have persistence mode, so reading an unused GPU does not wake it."""
     neighbours: Timeline = field(default_factory=Timeline)
     """Percent of a shared GPU that others use."""
     browser: Timeline = field(default_factory=Timeline)
@@ -89,7 +90,7 @@ class Session:
     lost: Timeline = field(default_factory=Timeline)
     """nvidia-smi fails."""
     faults: Timeline = field(default_factory=Timeline)
-    """Nothing inside can be asked: neither the probe nor Jupyter's own API answers."""
+    """Neither the probe nor Jupyter's own API answers."""
     restarts: tuple[Restart, ...] = ()
     steps: tuple[tuple[float, float], ...] = ()
     """When the hub's wall clock was set, and by how many seconds."""
@@ -197,7 +198,7 @@ class _Drawn:
     def step(self) -> float:
         return self.chance.choice((-HOUR, HOUR))
 
-    # What its user does
+    # The user
 
     def attended(self) -> None:
         """Work at the keyboard: tasks, gaps and pauses."""
@@ -213,7 +214,7 @@ class _Drawn:
         self.trace(begin, self.now)
 
     def trace(self, begin: float, end: float) -> None:
-        """Leave what a present user leaves: traffic, or a connection."""
+        """Add the traffic or the connection of a present user."""
         (self.connected if self.door is Door.SSH else self.browser).append((begin, end, 1.0))
 
     def task_seconds(self) -> float:
@@ -230,7 +231,7 @@ class _Drawn:
         self.now += seconds
 
     def pause(self, seconds: float) -> None:
-        """Hold still: half of the notebooks stand at a breakpoint, whose kernel is busy."""
+        """Do nothing. Half of the notebooks are at a breakpoint, and their kernel is busy."""
         if self.door is Door.NOTEBOOK and self.chance.random() < 0.5:  # noqa: PLR2004
             self.kernel.append((self.now, self.now + seconds, 1.0))
         self.now += seconds
@@ -302,7 +303,7 @@ class _Drawn:
                 self.cpu.append((at, until, min(1.0, how.cpu_seconds / (until - at))))
             at = until
 
-    # What happens to it
+    # Events
 
     def neighbours(self) -> Timeline:
         spans, at = [], 0.0

@@ -1,4 +1,4 @@
-"""What sources beside the probe would have told of a generated session: a monitor in the workspace, DCGM exporter."""
+"""Readings of other sources for a generated session: a monitor in the workspace, and DCGM exporter."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from gpuspawner.simulate.sessions import Session
 from gpuspawner.simulate.timeline import Timeline
 
 DRIVER_SECONDS = 1 / 6
-"""What one of the driver's samples covers, at the least."""
+"""The least time that a sample of the driver covers."""
 MONITOR_LATE_SECONDS = 5.0
-"""How often the monitor writes what it saw."""
+"""How often the monitor writes its readings."""
 EXPORTER_SECONDS, EXPORTER_LATE_SECONDS = 30.0, 45.0
-"""How often DCGM exporter looks by itself, and how late its values come through Prometheus, in the middle."""
+"""How often DCGM exporter reads, and the mean delay of its values through Prometheus."""
 
 
 class Exporter(Enum):
-    """What DCGM exporter is set up to tell."""
+    """The metric that DCGM exporter is configured for."""
 
     ENGINE = "engine"
     """Engine activity, averaged over the time between two looks, also of each MIG instance."""
@@ -28,9 +28,9 @@ class Exporter(Enum):
 
 
 def by_monitor(session: Session, number: int, gpu: str, since: float, until: float) -> list[SourceReading]:
-    """Return what a monitor saw of a GPU; nothing where NVML tells it nothing, as of MIG devices, or fails.
+    """Return the readings of a monitor for a GPU, if NVML gives them. MIG devices have no readings.
 
-    On a shared GPU it tells the utilization of the workspace's own processes, where the session's driver does.
+    On a shared GPU they are the utilization of the workspace's own processes, if the session's driver has it.
     """
     begin, end = max(0.0, since - MONITOR_LATE_SECONDS), until - MONITOR_LATE_SECONDS
     if session.sharing is Sharing.MIG or session.lost.touches(until - 1.0, until) or end <= begin:
@@ -59,7 +59,7 @@ def _sampled(work: Timeline, since: float, until: float) -> Iterator[float]:
 def by_exporter(
     session: Session, number: int, gpu: str, since: float, until: float, tells: Exporter
 ) -> list[SourceReading]:
-    """Return what DCGM exporter saw of a GPU in its looks of this time, as they come through Prometheus."""
+    """Return the readings of DCGM exporter for a GPU, as they come through Prometheus."""
     last = int(max(0.0, until - EXPORTER_LATE_SECONDS) // EXPORTER_SECONDS)
     first = min(last, int(max(0.0, since - EXPORTER_LATE_SECONDS) // EXPORTER_SECONDS) + 1)
     looks = [EXPORTER_SECONDS * look for look in range(max(1, first), last + 1)]  # the newest is told again

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness.programs import require
+from harness.programs import require, require_namespaces
 
 from demo.ports import pick_free
 from gpuspawner.backends.local.backend import LocalBackend
@@ -111,6 +111,7 @@ async def test_a_terminal_is_in_use_while_its_user_types_and_no_longer(probe: Pr
 
 async def test_a_busy_kernel_in_a_pid_namespace_of_its_own_is_busy(probe: Probe, start: Start) -> None:
     """As a sandbox makes one: there its server has another pid, and one that rests may stand beside it."""
+    require_namespaces()
     within = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", sys.executable, "-c", KERNELS]
     start(
         "import subprocess, sys, time\n"

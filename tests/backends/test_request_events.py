@@ -4,7 +4,7 @@ import pytest
 
 from gpuspawner.backends.kubernetes.api import ApiRefused
 from gpuspawner.backends.kubernetes.events import Change, Events, changes
-from gpuspawner.core.resources.resource import LIFETIME, Resource
+from gpuspawner.backends.resources import LIFETIME, Resource
 
 PATH = "/api/v1/namespaces/jhub/events"
 

@@ -12,7 +12,7 @@ from nodes import wait_for
 from test_requests import WAIT_SECONDS, ask, gone, gpus, hub, names, seen, until  # noqa: F401 - some are fixtures
 
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.operator.telling import PHASES, written_at
+from gpuspawner.service.custom_resources.status import PHASES, written_at
 
 SPEC = {"template": "lab", "gpu": "a100", "count": 1, "lifetime": "8h"}
 

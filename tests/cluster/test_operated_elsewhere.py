@@ -113,7 +113,7 @@ def test_killed_at_each_step_it_converges_and_without_it_nothing_is_asked_for(hu
     operators.start()
     until(kubectl, "later", "Running")
     second = operators.start()
-    eventually(lambda: "leads: this one stands by" in second.log.read_text(), WAIT_SECONDS, "one of two leads")
+    eventually(lambda: "leads. This one waits" in second.log.read_text(), WAIT_SECONDS, "one of two leads")
     operators.kill()
     kubectl("delete", "gvm", "--all", "--wait=false")
     wait_for(lambda: not names(kubectl), "the other one has taken over", WAIT_SECONDS)

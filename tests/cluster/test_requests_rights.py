@@ -11,7 +11,7 @@ from gpuspawner.backends.kubernetes.resources import CustomResources
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.catalog.resources.definitions import API_GROUP, KINDS, POLICY, REQUESTS
 from gpuspawner.catalog.resources.merging import MergeResult
-from gpuspawner.service.operator.entries import status_of
+from gpuspawner.service.custom_resources.entries import status_of
 
 pytestmark = pytest.mark.slow
 

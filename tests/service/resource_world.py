@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from service_world import Killed
 
-from gpuspawner.core.resources.resource import Resource
-from gpuspawner.service.operator.operator import Operator
+from gpuspawner.backends.resources import Resource
+from gpuspawner.service.custom_resources.controller import Operator
 
 SPEC = {"user": "ada", "server": "", "template": "pytorch", "lifetime": "8h"}
 

@@ -9,10 +9,10 @@ import pytest
 import yaml
 from service_world import POLICY
 
+from gpuspawner.backends.resources import Resource
 from gpuspawner.catalog.watched_file import CatalogFile
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.resources.resource import Resource
 from gpuspawner.service.rules.catalog_reload import reload_of
 
 FILE = {
@@ -172,7 +172,7 @@ async def test_a_service_that_starts_waits_for_what_was_promised_by_them(service
     async def later(seconds):
         service.cluster.trouble = ""
 
-    monkeypatch.setattr("gpuspawner.service.operator.entries.asyncio.sleep", later)
+    monkeypatch.setattr("gpuspawner.service.custom_resources.entries.asyncio.sleep", later)
     await service.restart()
     assert service.templates == ["pytorch", "big"]
     assert service.world.phase(waits) is not Phase.ENDED

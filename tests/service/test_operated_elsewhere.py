@@ -8,16 +8,16 @@ from resource_world import Cluster
 from service_world import PREFIX, SECRET
 from tornado.netutil import bind_sockets
 
+from gpuspawner.backends.resources import Resource
 from gpuspawner.cli.kube.operate import Rounds
 from gpuspawner.core.errors import Conflict, Unavailable
-from gpuspawner.core.resources.resource import Resource
 from gpuspawner.service.api.base import is_spawner
 from gpuspawner.service.app import application
 from gpuspawner.service.connections import LARGEST_DISCARDED_BYTES, PublicServer
+from gpuspawner.service.custom_resources.controller import Operator
+from gpuspawner.service.custom_resources.relay import LEADS_SECONDS, Relay, Seen
+from gpuspawner.service.custom_resources.route import add_operating
 from gpuspawner.service.door import Door
-from gpuspawner.service.operator.operator import Operator
-from gpuspawner.service.operator.relay import LEADS_SECONDS, Relay, Seen
-from gpuspawner.service.operator.route import add_operating
 from gpuspawner.spawner.client import NOT_OURS, LeaseClient
 
 
@@ -145,9 +145,9 @@ async def test_of_two_processes_one_leads_and_the_other_takes_over_once_it_is_si
     apart.cluster.apply("second", server="second")
     await second.round()
     await second.round()
-    assert [one.getMessage() for one in caplog.records if "leads: this one stands by" in one.getMessage()], "said"
+    assert [one.getMessage() for one in caplog.records if "leads. This one waits" in one.getMessage()], "said"
     assert len(apart.cluster.told) == told
-    with pytest.raises(Conflict, match="leads: this one stands by"):
+    with pytest.raises(Conflict, match=r"leads\. This one waits"):
         await apart.operate({"who": "third", "requests": [], "refuses": "", "going": False})
     apart.world.clock.advance(LEADS_SECONDS)
     apart.process = second

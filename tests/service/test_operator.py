@@ -9,14 +9,14 @@ import pytest
 from resource_world import SPEC, Cluster, Door
 from service_world import Killed, Life
 
+from gpuspawner.backends.resources import LIFETIME, Resource
 from gpuspawner.catalog.resources.status import OF_REQUEST
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.resources.resource import LIFETIME, Resource
 from gpuspawner.service.api.base import Person
-from gpuspawner.service.operator.telling import LONGEST_MESSAGE_BYTES, headline, short, status_of
+from gpuspawner.service.custom_resources.status import LONGEST_MESSAGE_BYTES, headline, short, status_of
 from gpuspawner.service.workspaces.actions import act
 
 

@@ -15,7 +15,7 @@ from gpuspawner.core.idle.verdicts import SampleKind, Streak
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.outages import DATABASE, GPU_SOURCE, HUB, Outage
-from gpuspawner.service.operator.relay import Relay
+from gpuspawner.service.custom_resources.relay import Relay
 
 IMAGE = "The server did not start: registry.example.org/ml/pytorch:2.9 cannot be pulled."
 

@@ -10,8 +10,8 @@ from datetime import datetime, timezone
 from typing import Any
 
 from gpuspawner.backends.kubernetes.api import MERGE, Api, ApiRefused
+from gpuspawner.backends.resources import LIFETIME, REFUSED, Resource
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.resources.resource import LIFETIME, REFUSED, Resource
 
 log = logging.getLogger("gpuspawner.events")
 

@@ -14,6 +14,7 @@ from gpuspawner.backends.kubernetes.events import Events
 from gpuspawner.backends.kubernetes.names import LEASE_LABEL
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.watches import Watch
+from gpuspawner.backends.resources import Resource
 from gpuspawner.catalog.resources.definitions import (
     API_GROUP,
     API_VERSION,
@@ -25,7 +26,6 @@ from gpuspawner.catalog.resources.definitions import (
     definition,
 )
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.resources.resource import Resource
 
 FINALIZER = f"{API_GROUP}/workspace"
 MANAGER = "gpuspawner"

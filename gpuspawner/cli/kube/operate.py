@@ -17,16 +17,15 @@ from tornado.web import Application
 
 from gpuspawner.backends.kubernetes.resources import CustomResources
 from gpuspawner.backends.kubernetes.settings import ClusterSettings, cluster_settings
-from gpuspawner.backends.resources import Resources
+from gpuspawner.backends.resources import Resource, Resources
 from gpuspawner.cli import base
 from gpuspawner.cli.errors import InvalidError
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
-from gpuspawner.core.resources.resource import Resource
-from gpuspawner.core.resources.showing import shown
 from gpuspawner.core.text_fields import LOG_FORMATS
+from gpuspawner.service.custom_resources.controller import AT_ONCE, ROUND_SECONDS
+from gpuspawner.service.custom_resources.visible import visible_requests
 from gpuspawner.service.health import ROUTES, Health
 from gpuspawner.service.log import TEXT, begin_log
-from gpuspawner.service.operator.operator import AT_ONCE, ROUND_SECONDS
 from gpuspawner.service.serve_options import SERVICE, StartError, check_address, read_listen, read_mapping, secret_in
 from gpuspawner.spawner.client import LeaseClient
 
@@ -146,7 +145,11 @@ class Rounds:
         seen = {one.uid: one for one in await self._resources.requests()}
         refuses = await self._resources.refuses()
         going = await self._resources.going()
-        told = {"who": self._identity, "requests": [asdict(one) for one in shown(seen.values())], "refuses": refuses}
+        told = {
+            "who": self._identity,
+            "requests": [asdict(one) for one in visible_requests(seen.values())],
+            "refuses": refuses,
+        }
         answer = await self._client.operate({**told, "going": going})
         of_each: dict[str, list[Write]] = {}
         for write in answer["writes"]:

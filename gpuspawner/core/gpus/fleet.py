@@ -1,4 +1,9 @@
-"""GPU kinds, devices, and the shares of them that leases hold."""
+"""GPU kinds, devices, their names, and the shares of them that leases hold.
+
+Some devices have a name of their own, for example a UUID. Other devices are only counted: a node advertises their
+number as one resource. They form a group and are called ``NODE/RESOURCE/INDEX``, or ``CLUSTER:NODE/RESOURCE/INDEX`` in
+a cluster that is not the hub's own. Stored leases, pods and readings hold such names. Decisions use the fields.
+"""
 
 from __future__ import annotations
 
@@ -31,62 +36,63 @@ from gpuspawner.core.units import show_bytes
 
 _MIG_PROFILE = re.compile(r"\bmig[- ]([1-7])g\.[0-9]+gb", re.IGNORECASE)
 _MIG_SLICES = 7
-"""Compute slices of a GPU in MIG mode (NVIDIA's MIG user guide): a profile begins with how many it has, as 3g.40gb."""
+"""Compute slices of a GPU in MIG mode (NVIDIA's MIG user guide). A profile begins with its number of slices: 3g.40gb.
+"""
 _COMING = "~"
-"""Begins the name of a node that is coming, which is made up: no real one can have it."""
+"""The first character of the invented name of a node that an autoscaler may start."""
 
 
 class Group(NamedTuple):
-    """The GPUs that a node advertises as one resource: they are only counted. ``cluster`` "" is the hub's own."""
+    """The GPUs that a node advertises as one resource. ``cluster`` is "" for the hub's own."""
 
     node: str
     resource: str
     cluster: str = ""
 
     def gpu(self, index: int) -> str:
-        """Return the name of one of them."""
+        """Return the name of the GPU with this index."""
         return f"{qualified_node_name(self.cluster, self.node)}/{self.resource}/{index}"
 
     @property
     def is_coming(self) -> bool:
-        """Whether the node is one that is coming: see ``gpus.autoscale``."""
+        """Whether the node is not started yet: see ``gpus.pools.coming_gpus``."""
         return self.node.startswith(_COMING)
 
     @property
     def coming_kind(self) -> str:
-        """The kind for which the node is started, "" where it is there."""
+        """The kind for which the node is started, or "" for an existing node."""
         return self.node.removeprefix(_COMING).rpartition("-")[0] if self.is_coming else ""
 
 
 def qualified_node_name(cluster: str, node: str) -> str:
-    """Return what a node is called among those of several clusters; ``cluster`` "" is the hub's own."""
+    """Return the name of a node among several clusters. ``cluster`` is "" for the hub's own."""
     return f"{cluster}:{node}" if cluster else node
 
 
 def nodes_of_cluster(cluster: str, nodes: Iterable[str]) -> set[str]:
-    """Return those of these nodes that are a cluster's, as it calls them itself."""
+    """Return the nodes of one cluster, as the cluster calls them."""
     parts = (node.rpartition(":") for node in nodes)
     return {name for where, _, name in parts if where == cluster}
 
 
 def kind_in_cluster(cluster: str, kind: str) -> str:
-    """Return what the kind that the catalog calls so is called in a cluster that is not the first to have it."""
+    """Return the name of a kind in a cluster that is not the first with this kind."""
     return f"{kind}@{cluster}"
 
 
 def catalog_kind_name(kind: str) -> str:
-    """Return what the catalog calls a kind, whichever cluster has it."""
+    """Return the catalog's name of a kind in any cluster."""
     return kind.partition("@")[0]
 
 
 def coming_node_group(kind: str, number: int, resource: str) -> Group:
-    """Return the group of a node that is coming, the ``number``-th that is started for a kind."""
+    """Return the group of a coming node, the ``number``-th for a kind."""
     return Group(f"{_COMING}{kind}-{number}", resource)
 
 
 @lru_cache(maxsize=65536)
 def group_of_gpu(gpu: str) -> Group | None:
-    """Return the group of a GPU, None where it has a name of its own."""
+    """Return the group of a GPU, or None if it has a name of its own."""
     where, _, rest = gpu.partition("/")
     resource, slash, _index = rest.rpartition("/")
     cluster, _, node = where.rpartition(":")
@@ -94,7 +100,7 @@ def group_of_gpu(gpu: str) -> Group | None:
 
 
 def mig_fraction(*names: str) -> Fraction:
-    """Return how much of a GPU a MIG device is by its compute slices, as its profile in a name says; 1 for others.
+    """Return the fraction of a GPU that a MIG device is, by the profile in one of the names, or 1 without a profile.
 
     Names are a resource (``nvidia.com/mig-1g.10gb``), or a product (``NVIDIA H100 80GB HBM3 MIG 3g.40gb``).
     """
@@ -134,7 +140,7 @@ class DeviceClaim:
     """Settings of drivers, for example how GPUs are shared. Default: no settings."""
 
     def counted_as(self, kind: str) -> str:
-        """Return the name by which such devices of a node are counted. No pod ever requests a resource of this name."""
+        """Return the resource name by which these devices are counted. No pod requests it."""
         return f"{self.device_class}/{kind}"
 
 
@@ -188,7 +194,7 @@ class GpuKind:
     For a kind with a ``claim`` its devices are counted by this name, and no pod requests it.
     """
     replicas: Annotated[int, Internal] = 1
-    """Into how many parts the cluster divides each device of this kind, by time-slicing or MPS."""
+    """The number of parts of each device by time-slicing or MPS."""
     autoscale: Autoscale | None = None
     """The nodes that the cluster's autoscaler starts for this kind."""
     groups: GroupNames = frozenset()
@@ -209,7 +215,7 @@ class GpuKind:
 
     @property
     def pool(self) -> str:
-        """The kind whose devices serve this one: all kinds of a pool compete for the same GPUs."""
+        """The kind whose devices serve this one. All kinds of a pool compete for the same GPUs."""
         return self.of or self.name
 
     @property
@@ -219,17 +225,17 @@ class GpuKind:
 
     @property
     def share(self) -> Fraction:
-        """How much of one device one unit of this kind takes, 0 < share <= 1."""
+        """The share of one device that one unit takes, 0 < share <= 1."""
         return Fraction(1, self.shares)
 
     @property
     def is_shared(self) -> bool:
-        """Whether several workspaces use one device at a time, each a part of its own choosing unless it is bounded."""
+        """Whether several workspaces may use one device at a time."""
         return self.shares > 1 or self.replicas > 1 or bool(self.claim and self.claim.capacity)
 
     @property
     def own_memory_bytes(self) -> int:
-        """The memory that each workspace has for itself: 0 where others on the same device may take all of it."""
+        """The memory that each workspace has for itself. It is 0 if others on the same device may take all of it."""
         return self.memory_bytes if self.memory_enforced or not self.is_shared else 0
 
 
@@ -239,10 +245,9 @@ Kinds = Mapping[str, GpuKind]
 
 @dataclass(frozen=True)
 class Gpu:
-    """One device of the fleet. ``pool`` is the catalog kind it matches, ``""`` where it matches none.
+    """One device of the fleet. ``pool`` is the catalog kind that it matches, or "".
 
-    Devices of a ``group`` cannot be told apart from outside, only counted: its foreign and unhealthy ones are any of
-    them. A device with a name of its own has no group.
+    Devices of a ``group`` are only counted. So any of them may be the foreign or unhealthy one.
     """
 
     id: str
@@ -269,22 +274,22 @@ class Gpu:
 
     @property
     def is_coming(self) -> bool:
-        """Whether it is of a node that is not there yet."""
+        """Whether its node is not started yet."""
         return self.group is not None and self.group.is_coming
 
     @property
     def node_in_cluster(self) -> str:
-        """The node that it is on, as its own cluster calls that."""
+        """The name of its node in the node's own cluster."""
         return self.group.node if self.group else self.node
 
     @property
     def on(self) -> NodeName:
-        """The node that it is on."""
+        """Its node, with the cluster."""
         return NodeName(self.cluster, self.node)
 
 
 class NodeName(NamedTuple):
-    """A node of the fleet: two clusters may have nodes of one name."""
+    """A node of the fleet. Two clusters may have nodes with the same name."""
 
     cluster: str
     node: str
@@ -314,22 +319,22 @@ class PoolCount(NamedTuple):
 
 @dataclass(frozen=True)
 class Fleet:
-    """All GPUs at one instant. Nothing is granted on a fleet that was never completely observed.
+    """All GPUs at one instant. Nothing is granted before a fleet was observed completely.
 
-    ``beside`` has the host resources of each node that the backend knows, for leases that hold GPUs there. It does not
-    count resources of foreign pods, and counts those of the leases.
+    ``host_resources`` are those of each node that the backend knows, for the leases that hold GPUs there. Pods of
+    others are subtracted, leases are not.
     """
 
     gpus: tuple[Gpu, ...] = ()
     complete: bool = False
     observed_at: float = 0.0
     age_seconds: float = 0.0
-    """How long before it was read the backend's own source had answered."""
+    """The age of the backend's own data when it was read."""
     host_resources: Mapping[NodeName, HostResources] = field(default_factory=dict)
     outage: Outage | None = None
-    """Why none of this is renewed now."""
+    """The outage that prevents a new look at the fleet."""
     outages: Mapping[str, Outage] = field(default_factory=dict)
-    """Why the GPUs of a cluster are not renewed now, by its name; "" is the hub's own."""
+    """The outage of each cluster by its name. "" is the hub's own."""
 
     def outage_of(self, cluster: str) -> Outage | None:
         """Return the outage that hides the present state of a cluster's GPUs, or None."""
@@ -338,18 +343,18 @@ class Fleet:
     def outage_of_kind(self, kind: GpuKind | None) -> Outage | None:
         """Return the outage during which nothing of a kind is granted, or None. ``kind`` is None without a GPU.
 
-        A workspace without a GPU needs no list of GPUs.
+        A workspace without a GPU does not need the list of GPUs.
         """
         outage = self.outage_of(kind.cluster if kind else "")
         return None if kind is None and outage is not None and outage.part == GPU_SOURCE else outage
 
     @cached_property
     def by_id(self) -> Mapping[str, Gpu]:
-        """The GPUs by id: made once, where many workspaces are shown of tens of thousands of GPUs."""
+        """The GPUs by id."""
         return {gpu.id: gpu for gpu in self.gpus}
 
     def node_of(self, gpu_id: str) -> str:
-        """Return the node that a GPU is on; "" where that is not known."""
+        """Return the node of a GPU, or "" if it is not known."""
         gpu = self.by_id.get(gpu_id)
         return gpu.node if gpu else ""
 
@@ -363,7 +368,7 @@ class Fleet:
 
     @cached_property
     def counts(self) -> Mapping[str, PoolCount]:
-        """How many GPUs each pool has: counted once, as a busy service tells it many times between two looks."""
+        """The number of GPUs of each pool. It is computed once, because the service needs it often."""
         return {pool: _counted(gpus) for pool, gpus in self.gpus_by_pool.items()}
 
     @cached_property
@@ -380,19 +385,19 @@ def _counted(gpus: Sequence[Gpu]) -> PoolCount:
 
 @dataclass(frozen=True)
 class Slot:
-    """A right to a share of one device. An exclusive right has share 1."""
+    """The right to a share of one device. An exclusive right has share 1."""
 
     gpu: str
     share: Fraction = Fraction(1)
 
     @property
     def group(self) -> Group | None:
-        """The group of its GPU, None where that has a name of its own."""
+        """The group of its GPU, or None if the GPU has a name of its own."""
         return group_of_gpu(self.gpu)
 
     @property
     def is_coming(self) -> bool:
-        """Whether its GPU is of a node that is not there yet."""
+        """Whether the node of its GPU is not started yet."""
         return self.group is not None and self.group.is_coming
 
 
@@ -400,7 +405,7 @@ SHARED_MEMORY_NOTE = "others on the same GPU may use up its memory"
 
 
 def describe_memory(kind: GpuKind) -> Iterator[str]:
-    """Yield how much memory a GPU of a kind has, and whether that is its own."""
+    """Yield the memory of a GPU of a kind, and whether others may use it up."""
     if kind.own_memory_bytes or not kind.is_shared:
         yield f"{show_bytes(kind.memory_bytes)} each"
     else:

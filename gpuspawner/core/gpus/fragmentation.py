@@ -1,15 +1,15 @@
-"""What of a node's GPUs nobody could use: how much a placement would add to it.
+"""Fragmentation: how much free GPU a placement makes useless for later requests.
 
-Three things are counted, each as an amount of GPU, over the demand: what is asked for, each ask by how often it comes.
+Three amounts of GPU are added up over the demand, which weights each request by how often it comes.
 
-1. *Fragments*: of what is free on a node, the part that the next ask could not use: too small a rest of a shared GPU,
-   too few GPUs on the node, too little CPU or memory beside them. (Fragmentation gradient descent, "Beware of
-   Fragmentation", USENIX ATC'23.)
-2. *Stranded*: what would stay free once asks like these have taken all CPU, or all memory, of the node. It tells long
-   before the last core is gone, when the first does not yet: CPU is kept where GPUs are free.
-3. *Wanted by name*: of pools that asks name which take no other, whoever takes others as well takes the less.
+1. *Fragments*: the free part of a node that the next request could not use. The rest of a shared GPU is too small, the
+   node has too few free GPUs, or too little CPU or memory. (Fragmentation gradient descent, "Beware of Fragmentation",
+   USENIX ATC'23.)
+2. *Stranded*: the GPUs that would stay free once such requests have taken all CPU or all memory of the node. This shows
+   long before the last core is taken, so CPU is kept where GPUs are free.
+3. *Wanted by name*: GPUs of pools that other requests need. A request that accepts several pools takes another one.
 
-CPU and memory count only where they are known.
+CPU and memory count only if they are known.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from math import inf
 from typing import NamedTuple, TypeVar
 
 STRANDED_WEIGHT = 0.35
-"""Weight of stranded GPUs beside fragments. 0.25 to 1 were alike on a public trace (docs/explanation/placement.md)."""
+"""The weight of stranded GPUs. Values from 0.25 to 1 were alike on a public trace (docs/explanation/placement.md)."""
 WANTED_WEIGHT = 0.17
-"""How much it costs to take what others ask for by name; half of the weight above did best there."""
+"""The weight of GPUs that are wanted by name. Half of the weight above did best on that trace."""
 
 
 REMEMBERED = 100_000
-"""So many looks are remembered at most: about 50 MiB."""
+"""The most remembered node states, about 50 MiB."""
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
 
 class ResourceRequest(NamedTuple):
-    """Something asked for: a share of each of so many GPUs of one node, of one of these pools, and CPU and memory.
+    """A share of each of some GPUs of one node, with CPU and memory. ``pools`` are the accepted pools.
 
-    Shares are floats: they are compared and added up for scores, never given. Without ``gpus`` it takes none.
+    Shares are floats, because they are only used for scores. ``gpus`` may be 0.
     """
 
     pools: frozenset[str]
@@ -46,9 +46,9 @@ class ResourceRequest(NamedTuple):
 
 
 class NodeState(NamedTuple):
-    """What a placement sees of a node: what is free of each GPU of a pool, sorted, and the CPU and memory free.
+    """The free share of each GPU of a pool on a node, sorted, and the free CPU and memory.
 
-    ``cpu`` (in thousandths of a core) and ``memory`` (in bytes) are None where nobody knows.
+    ``cpu`` (in thousandths of a core) and ``memory`` (in bytes) are None if they are not known.
     """
 
     pool: str
@@ -57,21 +57,21 @@ class NodeState(NamedTuple):
     memory: int | None = None
 
     def holds(self, ask: ResourceRequest) -> bool:
-        """Whether CPU and memory are enough, as far as is known."""
+        """Return whether CPU and memory are sufficient, as far as they are known."""
         return (self.cpu is None or self.cpu >= ask.cpu) and (self.memory is None or self.memory >= ask.memory)
 
     def fits(self, ask: ResourceRequest) -> bool:
-        """Whether all of it is there; CPU and memory as far as is known."""
+        """Return whether GPUs, CPU and memory are sufficient, as far as they are known."""
         if not self.holds(ask):
             return False
         return ask.gpus == 0 or (self.pool in ask.pools and self.room(ask.share) >= ask.gpus)
 
     def room(self, share: float) -> int:
-        """Return how many GPUs have so much free."""
+        """Return the number of GPUs with at least this share free."""
         return sum(one >= share for one in self.free)
 
     def without(self, ask: ResourceRequest, taken: Sequence[float]) -> NodeState:
-        """Return what is left once ``ask`` is placed on GPUs of which so much was free."""
+        """Return the state after a request is placed on GPUs with these free shares."""
         free = list(self.free)
         for one in taken:
             free.remove(one)
@@ -82,14 +82,14 @@ class NodeState(NamedTuple):
 
 
 class PlacementCost(NamedTuple):
-    """What a placement on a node would cost, as an amount of GPU, and what is free of the GPUs that it would take."""
+    """The cost of a placement as an amount of GPU, and the free shares of the GPUs that it takes."""
 
     cost: float
     taken: tuple[float, ...]
 
 
 class Demand:
-    """What is asked for, by how often. It remembers what it has worked out: looks come again and again."""
+    """The expected requests with their frequency. Results are remembered, because states repeat."""
 
     def __init__(
         self,
@@ -99,6 +99,7 @@ class Demand:
         stranded: float = STRANDED_WEIGHT,
         wanted: float = WANTED_WEIGHT,
     ) -> None:
+        """``asks`` has the frequency of each request, ``gpus`` the number of GPUs of each pool."""
         of_gpus = {ask: often for ask, often in asks.items() if ask.gpus and often > 0}
         self._all, self._gpus, self._stranded = sum(of_gpus.values()), gpus, stranded
         self._by_pool = {
@@ -109,9 +110,9 @@ class Demand:
         self._growth: dict[tuple[NodeState, ResourceRequest], PlacementCost] = {}
 
     def growth(self, look: NodeState, ask: ResourceRequest) -> PlacementCost:
-        """Return what it costs to place an ask on a node that fits, on those GPUs that cost the least.
+        """Return the cost of the cheapest placement of a request on a node that fits.
 
-        Of GPUs that cost the same, those of which the most is in use are taken: shares stay together.
+        Of GPUs with the same cost, those with the largest share in use are taken, so that shares stay together.
         """
         found = self._growth.get((look, ask))
         if found is None:
@@ -120,7 +121,7 @@ class Demand:
         return found
 
     def waste(self, look: NodeState) -> float:
-        """Return how much of what is free of a node's GPUs is fragments or stranded, by weight."""
+        """Return the weighted amount of free GPU on a node that is fragmented or stranded."""
         found = self._waste.get(look)
         if found is None:
             of_pool = self._by_pool.get(look.pool)
@@ -188,10 +189,6 @@ class _OfPool:
         return found
 
     def _often_at(self, free: float, look: NodeState) -> float:
-        """Return how often one share is asked for that a GPU with so much free could serve beside this CPU and memory.
-
-        All values between two that are asked for are alike.
-        """
         at = (
             bisect_right(self._shares, free),
             -1 if look.cpu is None else bisect_right(self._cpus, look.cpu),

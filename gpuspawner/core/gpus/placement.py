@@ -1,4 +1,8 @@
-"""Which kinds and which GPUs a request gets."""
+"""Which kinds of GPU a request accepts, and which GPUs it gets.
+
+It gets GPUs that no lease and no process uses, and of those the GPUs that are least useful to others. A substitute
+always has what the template needs.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,7 @@ if TYPE_CHECKING:  # it imports this module
 
 
 class NodeRank(NamedTuple):
-    """The rank of a node that fits, by the rules of :func:`place`: the least is taken."""
+    """The rank of a node that fits, by the rules of :func:`place`. The least is taken."""
 
     tried_at: int
     lacks: bool
@@ -47,13 +51,13 @@ class NodeRank(NamedTuple):
 NO_GPUS = PoolCount(0, 0, 0)
 
 UNKNOWN_DEMAND = Demand({}, {})
-"""Nothing is known of what others will ask for."""
+"""The demand if no later request is known."""
 
 
 def used_shares(leases: Iterable[Lease], others: Iterable[Slot] = ()) -> dict[str, Fraction]:
-    """Return the share in use of each GPU id: leases that hold GPUs, and ``others`` seen running without a lease.
+    """Return the used share of each GPU by id: by leases, and by ``others`` without a lease.
 
-    What runs for a lease that holds its GPUs must not be in ``others``: it would count twice.
+    ``others`` must not contain GPUs that a lease holds for the same workspace, or they count twice.
     """
     used: dict[str, Fraction] = {}
     for slot in [*(slot for lease in leases if lease.phase in HOLDING for slot in lease.slots), *others]:
@@ -62,9 +66,9 @@ def used_shares(leases: Iterable[Lease], others: Iterable[Slot] = ()) -> dict[st
 
 
 def unleased_slots(seen: Iterable[tuple[str, Slot]], leases: Iterable[Lease]) -> tuple[Slot, ...]:
-    """Return what runs on GPUs that its lease does not hold, or not any more: it uses them all the same.
+    """Return the slots in use that the workspace's lease does not hold. They are not free.
 
-    ``seen`` is what runs: lease id and slot. Leases and processes are joined by both, so that nothing counts twice.
+    ``seen`` has the lease id and the slot of each workspace that runs.
     """
     seen = tuple(seen)
     held = {lease.id: lease.slots for lease in leases if lease.phase in HOLDING} if seen else {}
@@ -73,17 +77,17 @@ def unleased_slots(seen: Iterable[tuple[str, Slot]], leases: Iterable[Lease]) ->
 
 
 def is_grantable(gpu: Gpu) -> bool:
-    """Whether a device may be given at all."""
+    """Return whether a device may be granted."""
     return gpu.healthy and not gpu.foreign and not gpu.closed
 
 
 def host_resources_of(request: Request) -> HostResources:
-    """Return the CPU and memory that a request is guaranteed, by which nodes are filled."""
+    """Return the guaranteed CPU and memory of a request."""
     return HostResources(math.ceil(round(1000 * request.guaranteed_cpu_cores, 3)), request.guaranteed_memory_bytes)
 
 
 def host_resources_left(fleet: Fleet, leases: Iterable[Lease]) -> dict[NodeName, HostResources]:
-    """Return the CPU and memory that leases leave of the nodes on which they hold GPUs, where they are known."""
+    """Return the free CPU and memory of each node whose capacity is known."""
     left = dict(fleet.host_resources)
     if not left:
         return left
@@ -96,12 +100,12 @@ def host_resources_left(fleet: Fleet, leases: Iterable[Lease]) -> dict[NodeName,
 
 
 def resource_request(kind: GpuKind, count: int, host_resources: HostResources = NO_HOST_RESOURCES) -> ResourceRequest:
-    """Return what so many of a kind are, for scores."""
+    """Return the request for this number of GPUs of a kind, for scores."""
     return ResourceRequest(frozenset({kind.pool}), float(kind.share), count, *host_resources)
 
 
 def sample_demand(requests: Iterable[Request], kinds: Mapping[str, GpuKind], fleet: Fleet) -> Demand:
-    """Return the demand that these requests are a sample of."""
+    """Return the demand of which these requests are a sample."""
     asks: Counter[ResourceRequest] = Counter()
     for request in requests:
         if (kind := kinds.get(request.gpu or "")) is not None:
@@ -122,20 +126,20 @@ def place(
     left: Mapping[NodeName, HostResources] = MappingProxyType({}),
     demand: Demand = UNKNOWN_DEMAND,
 ) -> tuple[Slot, ...] | None:
-    """Return ``count`` slots of ``kind`` on distinct devices of one node, or None where they do not fit.
+    """Return ``count`` slots of ``kind`` on distinct devices of one node, or None if they do not fit.
 
-    ``needs`` is taken beside them, of what is ``left`` of it; a node that is not in ``left`` may have enough. What
-    others will ask for is ``demand``. Nodes are taken in this order:
+    ``needs`` are the host resources of the request and ``left`` those of the nodes. A node that is not in ``left`` may
+    have enough. ``demand`` is what others will request. Nodes are preferred in this order:
 
-    1. one that was not ``tried``, then the one that was tried longest ago: it lacked something else than GPUs;
-    2. one that is not known to lack CPU or memory;
-    3. one that is there before one that is coming;
-    4. the one on which the least GPU becomes of no use to others (:mod:`fragmentation`), if the demand is known;
-    5. the one whose devices, once taken, have the least left: shares stay together, and whole GPUs whole;
-    6. the one with the fewest free GPUs of the pool;
-    7. cluster, name.
+    1. nodes that were not ``tried``, then those tried longest ago, because they lacked something else than GPUs;
+    2. nodes that are not known to lack CPU or memory;
+    3. nodes that exist, before nodes that an autoscaler would start;
+    4. the node on which the least GPU becomes useless to others (:mod:`fragmentation`), if the demand is known;
+    5. the node whose taken devices have the least share left, so that shares stay together;
+    6. the node with the fewest free GPUs of the pool;
+    7. by cluster and name.
 
-    Of a node's devices those are taken that rule 4 chose; of equal ones the first by index and id.
+    On the node, the devices by rule 4 are taken. Of equal devices, the first by index and id is taken.
     """
     if not fleet.complete:
         return None
@@ -159,7 +163,7 @@ def place(
 
 
 def rank_node(look: NodeState, ask: ResourceRequest, demand: Demand, tried_at: int, comes: bool) -> NodeRank | None:
-    """Return the rank of a node that looks so, None where too few of its GPUs have room."""
+    """Return the rank of a node in this state, or None if too few of its GPUs have room."""
     if (room := look.room(ask.share)) < ask.gpus:
         return None
     growth = demand.growth(look, ask)
@@ -167,22 +171,22 @@ def rank_node(look: NodeState, ask: ResourceRequest, demand: Demand, tried_at: i
 
 
 def node_state(pool: str, gpus: Iterable[Gpu], used: Mapping[str, Fraction], left: HostResources | None) -> NodeState:
-    """Return what a placement sees of the GPUs of one pool on a node."""
+    """Return the state of a node's GPUs of one pool, for scores."""
     free = sorted(free_share(gpu, used) for gpu in gpus)
     return NodeState(pool, tuple(free)) if left is None else NodeState(pool, tuple(free), left.cpu, left.memory)
 
 
 def free_share(gpu: Gpu, used: Mapping[str, Fraction]) -> float:
-    """Return the free share of a device, from 0 to 1. Equal fractions give equal floats, smaller ones never larger.
+    """Return the free share of a device from 0 to 1. Equal fractions give equal floats.
 
-    More than a whole device may be in use: what is reserved on one counts beside what is used now.
+    The used share may exceed 1, because reserved shares are added to it.
     """
     share = used.get(gpu.id)
     return 1.0 if share is None else max(0, share.denominator - share.numerator) / share.denominator
 
 
 def choose_devices(gpus: Iterable[Gpu], used: Mapping[str, Fraction], taken: Sequence[float]) -> list[Gpu]:
-    """Return the devices of a node of which so much is free: of equal ones the first."""
+    """Return the devices of a node with these free shares. Of equal devices, the first are taken."""
     wanted, found = Counter(taken), []
     for gpu in sorted(gpus, key=lambda gpu: (free_share(gpu, used), gpu.index, gpu.id)):
         if wanted[free := free_share(gpu, used)] > 0:
@@ -192,15 +196,15 @@ def choose_devices(gpus: Iterable[Gpu], used: Mapping[str, Fraction], taken: Seq
 
 
 def largest_fit(kind: GpuKind, fleet: Fleet) -> int:
-    """Return how many units of ``kind`` an empty fleet could give one lease (GPUs of a lease share a node).
+    """Return the most units of ``kind`` that an empty fleet could give one lease. They share a node.
 
-    GPUs that strangers use count: they come back, though nobody knows when.
+    GPUs in use by others outside gpuspawner count, because they come back.
     """
     return fleet.counts.get(kind.pool, NO_GPUS).on_one_node
 
 
 def count_free(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> int:
-    """Return how many units of ``kind`` are free now: slices of a shared device count each, what is coming does not."""
+    """Return the number of free units of ``kind``, without coming nodes."""
     free, share = 0, kind.share
     for gpu in fleet.gpus_by_pool.get(kind.pool, ()):
         taken = used.get(gpu.id)
@@ -211,12 +215,12 @@ def count_free(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> int
 
 
 def count_all(kind: GpuKind, fleet: Fleet) -> int:
-    """Return how many units of ``kind`` the fleet has, without what is coming."""
+    """Return the number of units of ``kind`` in the fleet, without coming nodes."""
     return kind.shares * fleet.counts.get(kind.pool, NO_GPUS).present
 
 
 def count_unavailable(kind: GpuKind, fleet: Fleet) -> int:
-    """Return how many units of ``kind`` may not be given, whoever holds them: unhealthy, or closed."""
+    """Return the number of units of ``kind`` that are unhealthy or closed."""
     return kind.shares * fleet.counts.get(kind.pool, NO_GPUS).unavailable
 
 
@@ -224,7 +228,7 @@ def count_unavailable(kind: GpuKind, fleet: Fleet) -> int:
 
 
 def accepted_kinds(request: Request, kinds: Kinds) -> tuple[GpuKind, ...]:
-    """Return the kinds that a request takes, in the order of its wishes; those that left the catalog are left out."""
+    """Return the kinds that a request accepts in its order, without those that left the catalog."""
     if request.gpu is None:
         return ()
     if not request.substitutes:
@@ -235,17 +239,17 @@ def accepted_kinds(request: Request, kinds: Kinds) -> tuple[GpuKind, ...]:
 
 
 def meets_needs(kind: GpuKind, request: Request) -> bool:
-    """Whether GPUs of a kind have the memory, for themselves, and the compute capability that a request needs."""
+    """Return whether a kind has the memory and the compute capability that a request needs."""
     return kind.own_memory_bytes >= request.needs_memory_bytes and (
         not request.needs_compute or _version(kind.compute) >= _version(request.needs_compute)
     )
 
 
 def interchangeable_kinds(lease: Lease, kinds: Kinds, quotas: Iterable[Quota]) -> tuple[GpuKind, ...]:
-    """Return the kinds that the cluster may give a granted lease, where its own was taken a moment before.
+    """Return the kinds that the cluster may give a granted lease in place of its own.
 
-    They are claimed as the granted one is, in the same cluster, and its user takes them. They count and cost no more,
-    and no quota names them: what the grant was bound by has room for them.
+    They are in the same cluster, are claimed in the same way, and the request accepts them. They neither count nor cost
+    more, and no quota names them. So they fit into the limits of the grant.
     """
     own = kinds.get(lease.kind or "")
     if own is None or own.claim is None:
@@ -267,13 +271,13 @@ def _version(compute: str) -> tuple[int, ...]:
 
 
 def pool_of(claim: Claim | Lease, kinds: Kinds) -> str | None:
-    """Return the pool of the kind asked for, None without a GPU; a kind that left the catalog is its own pool."""
+    """Return the pool of the requested kind, or None without a GPU. A kind that left the catalog is its own pool."""
     name = claim.request.gpu
     return None if name is None else kinds[name].pool if name in kinds else name
 
 
 def pools_of(claim: Claim | Lease, kinds: Kinds) -> tuple[str | None, ...]:
-    """Return the pools that a claim draws on: it stands in a line for each. (None,) without a GPU."""
+    """Return the pools of the kinds that a request accepts, or (None,) without a GPU."""
     own = pool_of(claim, kinds)
     if not claim.request.substitutes:
         return (own,)
@@ -281,7 +285,7 @@ def pools_of(claim: Claim | Lease, kinds: Kinds) -> tuple[str | None, ...]:
 
 
 def is_wanted_by_others(lease: Lease, leases: Iterable[Lease], kinds: Kinds) -> bool:
-    """Whether somebody else waits for GPUs of the pool that a lease holds."""
+    """Return whether another user waits for GPUs of the pool that a lease holds."""
     kind = kinds.get(lease.kind or "")
     if kind is None:
         return False
@@ -290,7 +294,7 @@ def is_wanted_by_others(lease: Lease, leases: Iterable[Lease], kinds: Kinds) -> 
 
 
 def quota_weight(kind: GpuKind | None) -> Fraction:
-    """Return how much one GPU of a kind counts in quotas and GPU hours; 1 where the kind left the catalog."""
+    """Return how much one GPU of a kind counts in quotas and GPU hours, 1 if the kind left the catalog."""
     if kind is None:
         return Fraction(1)
     return kind.share if kind.counts is None else kind.counts

@@ -1,6 +1,7 @@
-"""The GPUs of a fleet by pool and node, with what is used of each: found quickly, changed as a pass grants.
+"""The free and used GPUs of a fleet by pool and node, kept up to date while a pass grants.
 
-Nodes that look the same are alike: a placement chooses among looks, however many nodes there are.
+Nodes in the same state are kept together, so a placement compares states instead of nodes. Also here: which GPU of a
+counted group a workspace holds, and the nodes that an autoscaler may start.
 """
 
 from __future__ import annotations
@@ -40,21 +41,21 @@ from gpuspawner.core.leases.lease import HOLDING, Lease
 
 
 _Alike = tuple[bool, NodeState]
-"""Whether a node is coming, and how it looks."""
+"""Whether a node is coming, and its state."""
 
 
 @dataclass
 class _Pool:
-    """The GPUs of one pool that may be given, by node, and the nodes that have some free by their looks, sorted."""
+    """The grantable GPUs of one pool by node, and the nodes with free GPUs by their state, sorted."""
 
     gpus: dict[NodeName, list[Gpu]] = field(default_factory=dict)
     look: dict[NodeName, _Alike] = field(default_factory=dict)
     alike: dict[_Alike, list[NodeName]] = field(default_factory=dict)
     sizes: Counter[int] = field(default_factory=Counter)
-    """How many nodes have so many GPUs."""
+    """The number of nodes by their number of GPUs."""
 
     def show(self, node: NodeName, look: _Alike | None) -> None:
-        """Note how a node looks from now on; None where it is gone."""
+        """Set the state of a node. None removes it."""
         before = self.look.pop(node, None)
         if before is not None and (nodes := self.alike.get(before)) is not None:
             del nodes[bisect_left(nodes, node)]
@@ -67,7 +68,7 @@ class _Pool:
 
 
 class Pools:
-    """What may be given of every pool. ``used`` is the share in use of each GPU, by id."""
+    """The grantable GPUs of all pools. ``used`` is the used share of each GPU by id."""
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class Pools:
             self.put_node(node, gpus)
 
     def put_node(self, node: NodeName, gpus: Iterable[Gpu]) -> None:
-        """Take these for the GPUs of a node from now on; none where it is gone."""
+        """Set the GPUs of a node. Without GPUs the node is removed."""
         for name in self._pools_on.pop(node, ()):
             pool = self._pools[name]
             gone = pool.gpus.pop(node)
@@ -112,7 +113,7 @@ class Pools:
         self._look_at(node)
 
     def put_left(self, node: NodeName, left: HostResources | None) -> None:
-        """Take this for the CPU and memory left of a node from now on, None where nobody knows."""
+        """Set the free CPU and memory of a node, or None if they are not known."""
         if left is None:
             self._left.pop(node, None)
         else:
@@ -120,43 +121,43 @@ class Pools:
         self._look_at(node)
 
     def largest(self, pool: str) -> int:
-        """Return how many GPUs the largest node of a pool has."""
+        """Return the number of GPUs of the largest node of a pool."""
         return max(+self._pools[pool].sizes, default=0) if pool in self else 0
 
     def __contains__(self, pool: str) -> bool:
         return pool in self._pools
 
     def nodes(self, pool: str) -> Collection[NodeName]:
-        """Return the nodes of a pool that have GPUs which may be given."""
+        """Return the nodes of a pool with grantable GPUs."""
         return self._pools[pool].gpus.keys() if pool in self else ()
 
     def looks(self, pool: str) -> Iterable[tuple[NodeState, Sequence[NodeName]]]:
-        """Yield how nodes of a pool look that have some free, and which look so."""
+        """Yield each state of nodes with free GPUs in a pool, with its nodes."""
         if pool in self:
             yield from ((look, nodes) for (_, look), nodes in self._pools[pool].alike.items())
 
     def has_free(self, pool: str) -> bool:
-        """Whether any GPU of a pool has some left."""
+        """Return whether a GPU of a pool has a free share."""
         return pool in self and bool(self._pools[pool].alike)
 
     def gpus(self, pool: str, node: NodeName) -> Sequence[Gpu]:
-        """Return the GPUs of a pool on a node that may be given."""
+        """Return the grantable GPUs of a pool on a node."""
         return self._pools[pool].gpus.get(node, ()) if pool in self else ()
 
     def where(self, gpu: str) -> tuple[str, NodeName] | None:
-        """Return the pool and the node of a GPU; None where it may not be given."""
+        """Return the pool and the node of a GPU, or None if it is not grantable."""
         return self._where.get(gpu)
 
     def left(self, node: NodeName) -> HostResources | None:
-        """Return the CPU and memory left of a node, None where nobody knows."""
+        """Return the free CPU and memory of a node, or None if they are not known."""
         return self._left.get(node)
 
     def take(self, slots: Iterable[Slot], needs: HostResources = NO_HOST_RESOURCES) -> None:
-        """Note that these are in use, and what is needed beside them."""
+        """Mark slots and host resources as used."""
         self._change(slots, 1, needs)
 
     def give(self, slots: Iterable[Slot], needs: HostResources = NO_HOST_RESOURCES) -> None:
-        """Note that these are not in use any more, nor what was needed beside them."""
+        """Mark slots and host resources as free."""
         self._change(slots, -1, needs)
 
     def _change(self, slots: Iterable[Slot], sign: int, needs: HostResources) -> None:
@@ -192,7 +193,7 @@ class Pools:
         kept: Mapping[str, Fraction] | None = None,
         needs: HostResources = NO_HOST_RESOURCES,
     ) -> tuple[Slot, ...] | None:
-        """Return where so many would be placed, as ``placement.place``; ``kept`` is in use beside what is."""
+        """Return a placement as ``placement.place`` does. ``kept`` has further used shares."""
         pool, kept = self._pools.get(kind.pool), kept or {}
         if pool is None or not self.complete:
             return None
@@ -242,9 +243,9 @@ def _least(best: NodeRank | None, rank: NodeRank | None, node: NodeName) -> Node
 
 @dataclass(frozen=True)
 class GpuHolder:
-    """What was seen to hold GPUs: ``given`` counts them by group, None where it holds exactly its ``slots``.
+    """A workspace that holds GPUs. ``given`` counts them by group. None: it holds exactly its ``slots``.
 
-    ``slots`` are those it is known by: what its lease holds or, without one, what it says.
+    ``slots`` are those of its lease or, without a lease, those that it reports.
     """
 
     slots: tuple[Slot, ...]
@@ -252,12 +253,11 @@ class GpuHolder:
 
 
 def assign_counted_slots(occupants: Iterable[GpuHolder], reserved: Iterable[Slot] = ()) -> list[tuple[Slot, ...]]:
-    """Return the slots of each occupant, as many of each group as it was given.
+    """Return the slots of each workspace, with as many GPUs of each group as it holds.
 
-    1. It keeps those of its own slots that are of these groups, as many as it was given.
-    2. For the rest it takes the first of the group that neither another occupant keeps nor is ``reserved`` for a lease
-       that was given nothing yet. Where the group has no more, there are more given than the group has: the next
-       numbers stand for them.
+    1. A workspace keeps its own slots of these groups, as far as it holds that many.
+    2. For the rest it takes the first GPUs of the group that no other workspace keeps and that are not ``reserved`` for
+       a lease without GPUs. If the group is too small, the next numbers are used.
     """
     occupants = list(occupants)
     kept = [_kept_slots(occupant) for occupant in occupants]
@@ -288,15 +288,15 @@ def _kept_slots(occupant: GpuHolder) -> list[Slot]:
 
 
 def counting_resource(kind: GpuKind, fleet: Fleet) -> str:
-    """Return the resource that counts a kind's GPUs; "" where none does, as on one machine."""
+    """Return the resource that counts a kind's GPUs, or "" on a single machine."""
     groups = (gpu.group for gpu in fleet.gpus_by_pool.get(kind.pool, ()))
     return kind.resource or next((group.resource for group in groups if group is not None), "")
 
 
 def move_marks_to_free_gpus(fleet: Fleet, held: Collection[str]) -> Fleet:
-    """Return the fleet with the marks of each group (foreign, unhealthy) on GPUs that nobody holds, where there are.
+    """Return the fleet with the foreign and unhealthy GPUs of each group among those not in use.
 
-    Somebody else's GPU is any of its group: were it one that a lease holds, the group would look to have one more free.
+    Any GPU of a group may be the foreign one. If a GPU in use were marked, the group would seem to have one more free.
     """
     members_of: dict[Group | None, list[Gpu]] = {
         g.group: [] for g in fleet.gpus if g.id in held and g.group and is_marked(g)
@@ -317,7 +317,7 @@ def move_marks_to_free_gpus(fleet: Fleet, held: Collection[str]) -> Fleet:
 
 
 def is_marked(gpu: Gpu) -> bool:
-    """Whether it may not be given: somebody else's, or unhealthy."""
+    """Return whether a GPU is foreign or unhealthy."""
     return gpu.foreign or not gpu.healthy
 
 
@@ -330,15 +330,15 @@ def _with_mark_of(marked: Gpu, gpu: Gpu) -> Gpu:
 
 WHOLE_GPU = "nvidia.com/gpu"
 NODE_WAIT_FACTOR = 2.0
-"""A node that takes this many times as long as the catalog says is not coming now. Arbitrary: as clouds vary."""
+"""A node that takes longer than this multiple of the catalog's time is not coming now. Arbitrary."""
 
 
 def coming_gpus(kinds: Iterable[GpuKind], there: Sequence[Gpu], leases: Iterable[Lease]) -> tuple[Gpu, ...]:
-    """Return the GPUs of the nodes that may still be started.
+    """Return the GPUs of nodes that an autoscaler may still start.
 
-    1. Of each kind as many nodes as are left of the most it may have beside those that are there. A lease may hold
-       GPUs of a node that is not seen yet: its pod runs, so the node is there.
-    2. Nodes of which a lease holds GPUs are among them; then others, numbered from 0.
+    1. Each kind may have as many nodes as its maximum allows, less those that exist. A lease may hold GPUs of a node
+       that is not seen yet. Its pod runs, so the node exists.
+    2. Nodes of which a lease holds GPUs come first. The others are numbered from 0.
     """
     scaled = [kind for kind in kinds if kind.autoscale is not None]
     if not scaled:
@@ -356,7 +356,7 @@ def coming_gpus(kinds: Iterable[GpuKind], there: Sequence[Gpu], leases: Iterable
 
 
 def node_wait_seconds(kind: GpuKind | None) -> float:
-    """Return how long a pod of this kind is left waiting for a node, 0 where none is ever started for it."""
+    """Return how long a pod of this kind may wait for a node, or 0 if no node is started for it."""
     return 0.0 if kind is None or kind.autoscale is None else NODE_WAIT_FACTOR * kind.autoscale.start_seconds
 
 

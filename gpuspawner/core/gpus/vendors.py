@@ -1,7 +1,7 @@
-"""The vendors of GPUs: what their resources, labels and device files are called, and what measures their GPUs.
+"""GPU vendors: the names of their resources, labels and device files, and the tools that measure their GPUs.
 
-The one place that knows it: the service counts GPUs by it, the hub refuses by it whatever else reaches them. Names are
-those of the vendors' device plugins and labellers, and of GKE, EKS and Karpenter.
+The service counts GPUs by this table. The hub refuses other resources that expose GPUs. Names are those of the vendors'
+device plugins and labellers, and of GKE, EKS and Karpenter.
 """
 
 from __future__ import annotations
@@ -19,14 +19,20 @@ GKE_SHARED = "cloud.google.com/gke-max-shared-clients-per-gpu"
 class Vendor:
     """One vendor.
 
-    ``domain`` begins its resources. ``gpus`` are those of which each unit is a GPU or a replica of one, ``taints``
-    those of them by which nodes keep pods without GPUs off; those that begin with ``slices`` count parts of GPUs (MIG),
-    and what matches ``reaching`` reaches GPUs, whether it counts them or not.
-    ``products`` are the labels with the model, the most exact first; ``memories_mib``, ``memories_gib`` those with the
-    memory of one GPU, ``replicas`` those with how many pods share one.
-    ``device_files`` are paths of a node, each with all that begins so if it ends in ``*``.
-    ``tools`` are the programs that measure a workspace's GPUs, the first that its image has; ``tried`` is false where
-    none of them was tried on hardware. ``open_files`` are the device files that whoever computes on a GPU has open.
+    Attributes:
+        domain: the domain of its resources.
+        gpus: resources that count GPUs or replicas of them.
+        taints: those of ``gpus`` whose taint keeps pods without GPUs off a node.
+        slices: the beginning of resources that count parts of GPUs (MIG).
+        reaching: a pattern for all resources that expose GPUs.
+        products: labels with the model, the most exact first.
+        memories_mib: labels with the memory of one GPU in MiB.
+        memories_gib: labels with the memory of one GPU in GiB.
+        replicas: labels with the number of pods that share a GPU.
+        device_files: paths on a node. A final ``*`` matches the rest of a name.
+        tools: programs that measure a workspace's GPUs. The first in its image is used.
+        tried: whether one of them was tried on hardware.
+        open_files: device files that a process that uses a GPU has open.
     """
 
     name: str
@@ -97,7 +103,9 @@ VENDORS = (
     ),
 )
 _DIVIDERS = r"[^/]+/v-?gpu.*"
-"""Resources of those that divide GPUs of others (Volcano, HAMi): the hub refuses them, the service counts none."""
+"""Resources of Volcano and HAMi, which divide GPUs of others. The hub refuses them, and the service does not count
+them.
+"""
 _REACHING = re.compile("|".join([*(vendor.reaching for vendor in VENDORS), _DIVIDERS]))
 _GPUS = frozenset[str]().union(*(vendor.gpus for vendor in VENDORS))
 _SLICES = tuple(vendor.slices for vendor in VENDORS if vendor.slices)
@@ -107,26 +115,26 @@ TAINTS = tuple(sorted(frozenset[str]().union(*(vendor.taints for vendor in VENDO
 
 
 def is_gpu_resource(name: str, named: frozenset[str] = frozenset()) -> bool:
-    """Whether a resource counts GPUs, slices or replicas of them; ``named`` are those that the catalog names."""
+    """Return whether a resource counts GPUs, slices or replicas. ``named`` are the catalog's resources."""
     return name in _GPUS or name.startswith(_SLICES) or name in named
 
 
 def exposes_gpus(name: str, named: frozenset[str] = frozenset()) -> bool:
-    """Whether whoever is given a resource reaches GPUs: all that count GPUs, and others of the vendors besides."""
+    """Return whether this resource exposes a GPU, also if it does not count GPUs."""
     return name in named or _REACHING.fullmatch(name) is not None
 
 
 def vendor_of(resource: str) -> Vendor | None:
-    """Return whose GPUs a resource counts, by its domain; None of a vendor that is not known here.
+    """Return the vendor of a resource by its domain, or None if it is not known.
 
-    Classes of devices that are claimed have a name before that: ``mig.nvidia.com``.
+    The names of device classes begin before the domain: ``mig.nvidia.com``.
     """
     domain = resource.partition("/")[0]
     return next((vendor for name, vendor in _BY_DOMAIN.items() if domain == name or domain.endswith(f".{name}")), None)
 
 
 def measurement_note(resource: str) -> str:
-    """Return how the GPUs that a resource counts are measured, in a sentence; "" where there is nothing to say."""
+    """Return a sentence how the GPUs of a resource are measured, or "" if that is the usual way."""
     vendor = vendor_of(resource)
     if not resource or (vendor and vendor.tried):
         return ""
@@ -147,10 +155,11 @@ SPOT = {
     "cloud.google.com/gke-preemptible": "true",
     "kubernetes.azure.com/scalesetpriority": "spot",
 }
-"""By label, the value that says spot: those of Karpenter, EKS, GKE and AKS. GKE's and AKS's may be taints too."""
+"""The labels of spot nodes with their values, by Karpenter, EKS, GKE and AKS. GKE and AKS may use them as taints too.
+"""
 NOTICE_SECONDS = {KARPENTER: 120.0, "eks.amazonaws.com/capacityType": 120.0}
 LEAST_NOTICE_SECONDS = 30.0
-"""How long before the end the cloud tells, by label, and of all others. Karpenter's is AWS's.
+"""The notice before a spot node ends, by label, and for all other labels. Karpenter's is AWS's.
 
 Sources: docs.aws.amazon.com, Spot Instance interruption notices; docs.cloud.google.com, Spot VMs in GKE;
 learn.microsoft.com, Azure Spot Virtual Machines.
@@ -158,10 +167,10 @@ learn.microsoft.com, Azure Spot Virtual Machines.
 
 
 def spot_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels that say that a node is spot; none where it is not."""
+    """Return the labels that mark a node as spot."""
     return {key: value for key, value in SPOT.items() if labels.get(key) == value}
 
 
 def notice_seconds(labels: Mapping[str, str]) -> float | None:
-    """Return how long before its end the cloud tells of a spot node; None of another."""
+    """Return the notice before a spot node ends, or None for another node."""
     return min((NOTICE_SECONDS.get(key, LEAST_NOTICE_SECONDS) for key in spot_labels(labels)), default=None)

@@ -1,7 +1,7 @@
-"""What one sample says of a workspace: intervals from every source, joined for each GPU. No history enters.
+"""The evidence of one sample: intervals from all sources, joined for each GPU. No history is used.
 
-An interval is busy, idle or unknown for the time that its source saw. Busy counts from any source. Idle is known only
-where a source covered the time: one that integrates over it, or the CPU time of the processes that may use the GPU.
+A GPU is busy if any source saw work. It is idle if no source saw work and the time is covered. Soft evidence shows that
+a person works, but not on a GPU.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from gpuspawner.core.units import show_duration
 INTEGRATING = frozenset({Source.EXPORTER, Source.MONITOR})
 """Sources that see all of the time that they cover."""
 UTILIZATION_PERCENT = 1.0
-"""From this utilization on a GPU is in use where a source tells the highest of all samples."""
+"""A GPU is in use from this utilization on, if the source reports the highest of all samples."""
 LATEST_SECONDS = 180.0
-"""A source whose newest value is older than this does not cover the sample. Prometheus is a minute or two late."""
+"""A source does not cover the sample if its newest value is older. Prometheus is a minute or two late."""
 
 
 @dataclass(frozen=True)
 class GpuEvidence:
-    """What a sample says of one GPU.
+    """The evidence about one GPU.
 
     Attributes:
         state: busy, idle or unknown.
-        words: why, in words for people.
-        may_work: the workspace may have used it all the same. Work may have fallen between two readings of an idle GPU,
-            and what was seen of a shared one may have been its own.
-        closer_seconds: for how long before a stop a closer look tells more. 0: never. None: for as long as the pauses
-            of this workspace are.
-        intervals: what each source says.
+        words: the reason, for display.
+        may_work: the workspace may have used it all the same. Work may have been missed between two readings of an idle
+            GPU, and work on a shared GPU may have been its own.
+        closer_seconds: how long before a stop a closer look helps. 0: never. None: as long as the pauses of this
+            workspace.
+        intervals: the judgement of each source.
     """
 
     gpu: str
@@ -56,16 +56,16 @@ class GpuEvidence:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a sample says of a workspace.
+    """The evidence about one workspace.
 
     Attributes:
-        interval_seconds: the time since the sample before.
-        gpus: an entry for every leased GPU, and one for each that was seen without being leased.
-        soft: the soft evidence that the policy counts, and all of it for a workspace without a GPU.
-        probed: all soft evidence that the probe read, whether it counts or not.
-        hub_idle_seconds: how long ago the hub last noted activity; None where that is unknown or does not count.
-        unknown: why nothing is known of the workspace as a whole, in words.
-        peak_percent: the highest utilization that was read of the exclusive GPUs; None where nothing says any.
+        interval_seconds: the time since the last sample.
+        gpus: one entry for each leased GPU, and for each GPU that was seen without being leased.
+        soft: the soft evidence that the policy counts, or all of it for a workspace without a GPU.
+        probed: all soft evidence of the probe.
+        hub_idle_seconds: the time since the hub's last recorded activity, or None if it is unknown or does not count.
+        unknown: why nothing is known about the workspace as a whole.
+        peak_percent: the highest utilization of the exclusive GPUs, or None if it is unknown.
         problem: why the probe failed.
         opened: whether a page of it was loaded.
     """
@@ -86,12 +86,12 @@ class Evidence:
         return tuple(gpu for gpu in self.gpus if gpu.state is GpuState.BUSY)
 
     def may_work(self, state: GpuState) -> bool:
-        """Return whether the workspace may have used a GPU that is in this state."""
+        """Return whether the workspace may have used a GPU in this state."""
         return any(gpu.may_work and gpu.state is state for gpu in self.gpus)
 
 
 def read_evidence(sample: Sample, policy: IdlePolicy) -> Evidence:
-    """Return what a sample says, by a policy's thresholds. It is read once and shared by all who need it."""
+    """Return the evidence of a sample by a policy's thresholds."""
     readings = () if sample.problem else sample.gpus
     percents = [one.highest_percent for one in readings if not one.shared and one.highest_percent is not None]
     return Evidence(
@@ -126,7 +126,7 @@ def _gpus(sample: Sample, readings: Sequence[GpuReading], policy: IdlePolicy) ->
     for number, gpu in enumerate(leased):
         own = [one for one in readings if one.gpu == gpu]
         reading = own[0] if len(own) == 1 else GpuReading(gpu, problem=sample.problem or _not_once(own))
-        # Work of a workspace with several GPUs may be that of any of them. That there was none holds for all.
+        # Work that is known only for the whole workspace may be on any of its GPUs. No work is no work on all of them.
         told = [one for one in sample.sources if one.gpu == gpu or not (one.gpu or is_any(one))]
         yield _joined(reading, _intervals(reading, told, f"GPU {number}", sample, policy), policy)
     for one in sample.sources:
@@ -180,8 +180,8 @@ def _by_probe(reading: GpuReading, name: str, sample: Sample, policy: IdlePolicy
         return Interval(reading.gpu, sample.interval_seconds, 0.0, state, Source.PROBE, coverage, words, saw_work)
 
     percent = reading.highest_percent
-    if percent is None or not 0 <= percent <= 100:  # noqa: PLR2004 - a percentage; NaN is none
-        # Of a part of a device nothing is read: its processes judge it.
+    if percent is None or not 0 <= percent <= 100:  # noqa: PLR2004 - a percentage, not NaN
+        # A part of a device has no reading. Its processes decide.
         problem = reading.problem or "no utilization"
         return found(GpuState.IDLE if reading.shared else GpuState.UNKNOWN, f"{name} can't be read ({problem})")
     coverage = min(1.0, reading.seen_seconds / max(sample.interval_seconds, 1e-9))
@@ -261,7 +261,7 @@ def _joined(reading: GpuReading, intervals: tuple[Interval, ...], policy: IdlePo
 
 
 HUB_EVIDENCE = "hub"
-"""The evidence that is the hub's own: traffic through its proxy, and what the server reports to it."""
+"""The hub's record of activity: traffic through its proxy, and the reports of the server."""
 SOFT_EVIDENCE_TITLES = {
     CPU: "the workspace's CPU use",
     "kernel": "the state of its kernels",
@@ -270,7 +270,7 @@ SOFT_EVIDENCE_TITLES = {
     "editor": "its VS Code windows",
     HUB_EVIDENCE: "the hub's record of its activity",
 }
-"""How each is called where it can't be read."""
+"""Names of soft evidence for display."""
 
 
 def soft_readings(sample: Sample, policy: IdlePolicy) -> tuple[SoftReading, ...]:
@@ -281,7 +281,7 @@ def soft_readings(sample: Sample, policy: IdlePolicy) -> tuple[SoftReading, ...]
 
 
 def judge_hub_activity(hub_idle_seconds: float | None, since_busy_seconds: float) -> SoftReading:
-    """Judge the hub's record. It comes minutes late: it counts if it is newer than the last use that is known."""
+    """Judge the hub's record. It is minutes late, so it counts only if it is newer than the last known use."""
     if hub_idle_seconds is None:
         return SoftReading(HUB_EVIDENCE, None)
     active = hub_idle_seconds < since_busy_seconds
@@ -290,12 +290,12 @@ def judge_hub_activity(hub_idle_seconds: float | None, since_busy_seconds: float
 
 
 def show_cores(cores: float) -> str:
-    """Return a CPU use in words."""
+    """Return a CPU use for display."""
     return f"{round(cores, 2):g} cores"
 
 
 def describe_unreadable(reading: SoftReading) -> str:
-    """Return in words that this evidence can't be read, and why."""
+    """Return a sentence part that this evidence cannot be read, and why."""
     why = f" ({reading.words})" if reading.words else ""
     return f"{SOFT_EVIDENCE_TITLES[reading.name]} can't be read{why}"
 

@@ -1,4 +1,4 @@
-"""Lifecycle policies, as administrators write them and as the decisions read them. Times are in seconds."""
+"""Lifecycle policies of the catalog, and which one applies at this hour. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # it imports this module
 
 
 class Mode(str, Enum):
-    """How far an idle verdict goes: recorded, told, or carried out. Expiry always acts."""
+    """The consequence of an idle verdict: a record, a warning, or a stop. Workspaces expire in each mode."""
 
     OBSERVE = "observe"
     WARN = "warn"
@@ -71,7 +71,7 @@ class IdlePolicy:
     soft_seconds: Duration = 3600.0
     """How long after the last GPU work soft evidence, and work that may have been missed, count as use."""
     soft_names: Annotated[tuple[str, ...], Internal] = (CPU,)
-    """The policy's ``also_counts``, as the decisions read it."""
+    """The policy's ``also_counts`` for the decisions."""
     coverage: Annotated[float, Internal] = 0.8
     """The part of the time since the idle time began that must be known idle."""
     cpu_bound_cores: Annotated[float, Internal] = 0.1
@@ -80,7 +80,7 @@ class IdlePolicy:
     """CPU use above this by processes that may use a GPU, averaged over a period, may be GPU work. An idle kernel uses
     less than 0.01 cores. A second of GPU work costs about one second of CPU."""
     by_activity: Annotated[bool, Internal] = False
-    """It has no GPU: any activity at all is its use, without a budget (:meth:`LifecyclePolicy.idle_of`)."""
+    """The workspace has no GPU. Any activity counts as use (:meth:`LifecyclePolicy.idle_of`)."""
 
 
 @dataclass(frozen=True)
@@ -236,9 +236,9 @@ Policies = Mapping[str, LifecyclePolicy]
 
 
 class EffectivePolicy(NamedTuple):
-    """The policy that judges now ``instead_of`` the one that was asked for, "" for itself.
+    """The policy that applies now ``instead_of`` the requested one ("" if it is the requested one).
 
-    ``until`` is when hours change that next, in seconds since the epoch; None where none do.
+    ``until`` is the next change by hours in seconds since the epoch, or None.
     """
 
     policy: LifecyclePolicy
@@ -247,9 +247,10 @@ class EffectivePolicy(NamedTuple):
 
 
 def effective_policy(name: str, policies: Policies, rules: Rules, now: float) -> EffectivePolicy:
-    """Return the policy that judges now what was asked for by the one called ``name``.
+    """Return the policy that applies now to workspaces with the policy ``name``.
 
-    The default one stands for one that left the catalog. Of several hours that are open, the first written counts.
+    The default policy replaces one that left the catalog. If several ``hours`` are open, the first in the catalog
+    applies.
     """
     own = policies.get(name) or policies["default"]
     changes: list[float] = []
@@ -270,7 +271,7 @@ def effective_policy(name: str, policies: Policies, rules: Rules, now: float) ->
 
 
 def policy_of_lease(lease: Lease, policies: Policies, rules: Rules, now: float) -> LifecyclePolicy:
-    """Return the policy of a lease: as it is now, but for what stays as it was granted."""
+    """Return the present policy of a lease with the promises of its grant."""
     return effective_policy(lease.request.policy, policies, rules, now).policy.with_terms(lease.terms)
 
 

@@ -1,4 +1,14 @@
-"""What was measured of one workspace at one sample. None always means unknown, never zero."""
+"""The measurements of one workspace at one sample. None always means unknown, not zero.
+
+There are three kinds of source, strongest first:
+
+1. Sources that integrate over time: the engine activity of DCGM exporter and the GPU monitor in the workspace. The time
+   that they cover is known to be busy or idle.
+2. The cumulative CPU time of the processes that hold a GPU, from the probe. It has no gaps, but it does not show
+   kernels that run without CPU.
+3. Momentary values: the probe's readings of ``nvidia-smi`` and an exporter's utilization. They prove work. A low value
+   proves nothing about the time between two readings.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +19,7 @@ from enum import Enum
 
 
 class Source(str, Enum):
-    """Where a reading comes from, in words for people."""
+    """The source of a reading, with its name for display."""
 
     EXPORTER = "DCGM exporter"
     MONITOR = "the workspace's monitor"
@@ -18,34 +28,35 @@ class Source(str, Enum):
 
 
 class Measure(str, Enum):
-    """What a reading of a source measures."""
+    """The quantity that a reading measures."""
 
     ENGINE = "engine"
-    """Part of the time in which the graphics and compute engine was active, averaged. It is what
-    ``DCGM_FI_PROF_GR_ENGINE_ACTIVE`` tells, or energy above that of an idle GPU. Any value above 0 is work."""
+    """The average share of time in which the graphics and compute engine was active. It is
+    ``DCGM_FI_PROF_GR_ENGINE_ACTIVE``, or energy above that of an idle GPU. Any value above 0 is work.
+    """
     UTILIZATION = "utilization"
-    """NVML's utilization of a GPU, its encoder or its decoder: the highest of the samples. Work from 1 % on."""
+    """The highest sample of NVML's utilization of a GPU, its encoder or its decoder. 1 % and more is work."""
 
 
 @dataclass(frozen=True)
 class SourceReading:
-    """What one source beside the probe's own readings saw of a GPU since the sample before.
+    """The reading of a GPU by another source than the probe since the last sample.
 
-    A source gives one reading for each GPU, measure and sample. It also gives readings of 0 %: they say that a GPU was
-    idle. A source that could not look gives no reading. One whose values come more rarely than samples gives the newest
-    again: ``end_seconds`` tells how old it is.
+    A source gives one reading for each GPU, measure and sample, also if the GPU was idle. A source that could not look
+    gives no reading. If its values are rarer than samples, it gives the newest value again, and ``end_seconds`` tells
+    its age.
 
     Attributes:
-        gpu: the GPU's name as the lease has it; "" where only the workspace is known (a pod's label).
-        source: who saw it.
-        measure: what ``percent`` is.
+        gpu: the GPU's name as the lease has it, or "" if only the workspace is known (a pod's label).
+        source: the source.
+        measure: the quantity of ``percent``.
         percent: the highest value of this time, 0 to 100.
-        begin_seconds: the time begins so many seconds before the sample.
-        end_seconds: the time ends so many seconds before the sample: how late the source is.
-        coverage: the part of this time that the source saw, 0 to 1. An average over all of it has 1, a value of an
-            instant every 30 s has about 0.03. A gap that a source knows of lowers it.
-        is_own: the value is of this workspace's work alone. False for the value of a device that others compute on too.
-        engine: "" for the whole GPU, else the part that was measured: ``encoder``, ``decoder``.
+        begin_seconds: the beginning of this time, in seconds before the sample.
+        end_seconds: the end of this time, in seconds before the sample: the delay of the source.
+        coverage: the part of this time that the source saw, 0 to 1. An average over all of it has 1, a momentary value
+            every 30 s about 0.03. A known gap lowers it.
+        is_own: the value is of this workspace's work alone. False for a device that others use too.
+        engine: "" for the whole GPU, or ``encoder`` or ``decoder``.
     """
 
     gpu: str
@@ -60,7 +71,7 @@ class SourceReading:
 
 
 class GpuState(str, Enum):
-    """What is known of one GPU in one interval."""
+    """The state of one GPU in one interval."""
 
     BUSY = "busy"
     IDLE = "idle"
@@ -69,13 +80,13 @@ class GpuState(str, Enum):
 
 @dataclass(frozen=True)
 class Interval:
-    """What one source says of one GPU, from ``begin_seconds`` to ``end_seconds`` before the sample.
+    """The judgement of one source about one GPU, from ``begin_seconds`` to ``end_seconds`` before the sample.
 
     Attributes:
-        coverage: the part of the interval that the source saw, 0 to 1. A busy interval counts whatever it is. An idle
-            one says nothing of the time that was not seen.
-        words: why, in words for people: ``GPU 0 at 12 % by DCGM exporter``.
-        saw_work: the source saw work, whether it was this workspace's or that of others.
+        coverage: the part of the interval that the source saw, 0 to 1. A busy interval counts with any coverage. An
+            idle one says nothing about the time that was not seen.
+        words: the reason for display: ``GPU 0 at 12 % by DCGM exporter``.
+        saw_work: the source saw work, of this workspace or of others.
     """
 
     gpu: str
@@ -92,18 +103,18 @@ class Interval:
 
 
 PROBED = ("kernel", "terminal", "ssh", "editor")
-"""Soft evidence that the probe reads beside GPUs and CPU use, by the names that a policy has for it."""
+"""Soft evidence that the probe reads, by its names in a policy."""
 CPU = "cpu"
-"""The soft evidence that is measured by ``Sample.cpu_cores``."""
+"""The soft evidence that is ``Sample.cpu_cores``."""
 SOFT_EVIDENCE = (CPU, *PROBED)
 """All soft evidence that a policy may count."""
 CONTEXT_BYTES = 100 * 1024**2
-"""A process that computes on a GPU takes more memory than this for its CUDA context alone."""
+"""The CUDA context of a process that computes on a GPU takes more memory than this."""
 
 
 @dataclass(frozen=True)
 class SoftReading:
-    """One kind of soft evidence. ``words`` say what was seen, or why it is unknown where ``active`` is None."""
+    """One kind of soft evidence. ``active`` None means unknown. ``words`` say what was seen, or why it is unknown."""
 
     name: str
     active: bool | None
@@ -112,22 +123,22 @@ class SoftReading:
 
 @dataclass(frozen=True)
 class GpuReading:
-    """One GPU as one run of the probe saw it.
+    """One GPU as seen by one run of the probe.
 
     Attributes:
-        utilization_percent: the highest reading of the probe's own seconds, 0 to 100.
-        encoder_percent: the same for the video encoder, None where the driver does not tell.
+        utilization_percent: the highest reading of the probe's run, 0 to 100.
+        encoder_percent: the same for the video encoder, None if the driver does not report it.
         decoder_percent: the same for the video decoder.
-        buffer_percent: the highest of the driver's sample buffer where it tells of time before the probe; else None.
-        seen_seconds: how much of the time since the sample before the readings and the buffer cover.
-        holders: how many of the workspace's processes have the device open, without those that only measure.
-        holders_cpu_cores: their CPU use, averaged over the policy's period or a longer time since the sample before.
-        possible_holders: how many processes have open files that can't be read. Each may hold the GPU.
+        buffer_percent: the highest value of the driver's sample buffer, if it covers time before the probe.
+        seen_seconds: how much of the time since the last sample the readings and the buffer cover.
+        holders: the number of the workspace's processes that have the device open, without those that only measure.
+        holders_cpu_cores: their CPU use, averaged over the policy's period or a longer time since the last sample.
+        possible_holders: the number of processes whose open files cannot be read. Each may hold the GPU.
         possible_cpu_cores: their CPU use, averaged in the same way.
-        shared: others use the device too (time-slicing, MPS), or this is a part of it (MIG). The values are of the
+        shared: others use the device too (time-slicing, MPS), or it is a part of a device (MIG). The values are of the
             whole device, or missing.
-        persistence: the GPU's persistence mode. Without it, reading a GPU that no process holds wakes it.
-        problem: why something of it is unknown, in words.
+        persistence: the GPU's persistence mode. Without it, reading a GPU without a process wakes it.
+        problem: why a value is unknown, for display.
     """
 
     gpu: str
@@ -148,7 +159,7 @@ class GpuReading:
 
     @property
     def highest_percent(self) -> float | None:
-        """The highest value that was read of it; None where the utilization is unknown."""
+        """The highest value, or None if the utilization is unknown."""
         if self.utilization_percent is None:
             return None
         read = (self.utilization_percent, self.buffer_percent, self.encoder_percent, self.decoder_percent)
@@ -156,9 +167,9 @@ class GpuReading:
 
     @property
     def is_unheld(self) -> bool:
-        """Whether it is known that no process computes on it: none has it open, and no memory is in use.
+        """Whether it is certain that no process computes on it: no process has it open, and no memory is in use.
 
-        The memory tells of processes that can't be read, and of those of another container. Of a shared GPU it is the
+        Memory in use shows processes that cannot be read, and those of other containers. On a shared GPU it is the
         memory of all users.
         """
         if self.holders != 0:
@@ -169,20 +180,20 @@ class GpuReading:
 
     @property
     def has_unknown_holders(self) -> bool:
-        """Whether a process that nobody saw may compute on it: its holders are unknown, and memory may be in use."""
+        """Whether an unseen process may compute on it: its holders are unknown, and memory may be in use."""
         return self.holders is None and (self.memory_used_bytes is None or self.memory_used_bytes > CONTEXT_BYTES)
 
     @property
     def may_be_woken(self) -> bool:
-        """Whether the reading itself may be what it shows: ``nvidia-smi`` wakes a GPU without persistence mode.
+        """Whether the reading may show only itself: ``nvidia-smi`` wakes a GPU without persistence mode.
 
-        An idle L40S reads 100 %. Memory that is in use at any of the readings belongs to a process.
+        An idle L40S then reads 100 %. Memory in use at any of the readings belongs to a process.
         """
         return self.holders == 0 and self.memory_used_bytes == 0 and self.persistence is False
 
     @property
     def cpu_cores(self) -> float | None:
-        """The CPU use of all processes that hold it or may hold it; None where that is unknown."""
+        """The CPU use of all processes that hold it or may hold it, or None if it is unknown."""
         possible_cores = self.possible_cpu_cores if self.possible_holders else 0.0
         if self.holders_cpu_cores is None or possible_cores is None:
             return None
@@ -191,20 +202,20 @@ class GpuReading:
 
 @dataclass(frozen=True)
 class Sample:
-    """All that was measured of one workspace at one time.
+    """All measurements of one workspace at one time.
 
     Attributes:
-        leased: the GPUs that the lease holds. A sample that sees more or fewer of them is unknown.
-        interval_seconds: the time since the sample before (monotonic; the period for the first one).
-        age_seconds: the time since the workspace runs.
-        cpu_cores: the CPU use of all processes of the workspace, averaged in the same way as that of holders.
-        ended_cpu_cores: the part of it that processes used which have ended since; None where that is unknown.
-        soft: the soft evidence. What it says nothing of is unknown.
-        hub_idle_seconds: how long ago the hub last noted activity of the server, below 0 where the clocks differ.
-        problem: why the probe as a whole failed. Then nothing that it told is believed.
-        opened: whether a page of it was loaded since its server started; None where nothing tells.
-        sources: what sources beside the probe's own readings saw of its GPUs.
-        memory_kills: how many processes of its container were killed for want of memory; None where nothing tells.
+        leased: the GPUs of the lease. A sample that sees more or fewer of them is unknown.
+        interval_seconds: the time since the last sample (monotonic; the period for the first one).
+        age_seconds: how long the workspace has been running.
+        cpu_cores: the CPU use of all processes of the workspace, averaged as that of holders.
+        ended_cpu_cores: the part of it by processes that have ended since, or None if it is unknown.
+        soft: the soft evidence. A kind without a reading is unknown.
+        hub_idle_seconds: the time since the hub's last recorded activity, below 0 if the clocks differ.
+        problem: why the probe failed. Then none of its values count.
+        opened: whether a page of it was loaded since its server started, or None if unknown.
+        sources: the readings of other sources.
+        memory_kills: the number of processes killed because the container was out of memory, or None if unknown.
     """
 
     leased: tuple[str, ...]

@@ -1,11 +1,13 @@
-"""When a workspace has been idle for long enough: the timeline of its evidence, and the verdict on each sample.
+"""Idle verdicts: the timeline of a workspace's evidence, and the verdict on each sample.
 
-Pure, and the same for the live service and for the replay of histories. Three limits decide:
+The live service and the replay of histories use the same functions. Three limits decide:
 
-- **Idle time** (30 min): the GPUs must be known idle for so long before the warning.
-- **Grace** (10 min): the workspace goes on for so long after the warning, and any use ends it.
-- **Soft budget** (1 h): soft evidence, and work that may have been missed, count as use for so long after the last GPU
-  work. Then they no longer count.
+- **Idle time** (30 min): how long the GPUs must be known to be idle before the warning.
+- **Grace** (10 min): the time between the warning and the stop. Any use ends it.
+- **Soft budget** (1 h): how long after the last GPU work soft evidence, and work that may have been missed, count as
+  use.
+
+The user of a workspace that came while they were away must come within a time. Arrival is judged by the same samples.
 """
 
 from __future__ import annotations
@@ -21,19 +23,21 @@ from gpuspawner.core.idle.readings import PROBED, GpuState, SoftReading
 
 
 LONGEST_CREDIT = 1.5
-"""A sample stands for at most this many periods: what lies further back was not seen."""
+"""A sample counts for at most this many periods, because older time was not seen."""
 LONGEST_UNKNOWN = 5
-"""After more than this many periods of unknown time the idle time begins anew."""
+"""After more than this many periods of unknown time, the idle time starts from 0."""
 LEAST_GRACE_SAMPLES, LEAST_GRACE_SECONDS = 2, 60.0
-"""After a restart at least this many samples and seconds of the grace remain: nobody could object meanwhile."""
+"""After a restart at least this many samples and seconds of the grace remain. No user could object while the service
+was away.
+"""
 CLOSER, CLOSEST_SECONDS = 12, 5.0
-"""A closer look takes this many samples a period, not closer than this: a probe itself takes 2 to 3 s."""
+"""A closer look takes this many samples in a period, but none sooner than this. One probe takes 2 to 3 s."""
 UNREADABLE_TOLD_SECONDS = 7200.0
-"""A GPU that is unknown for this long is told to its user and the administrator."""
+"""A GPU that is unknown for this long is reported to its user and the administrators."""
 
 
 class SampleKind(str, Enum):
-    """What a sample proves of a workspace, strongest first."""
+    """The proof of a sample about a workspace, strongest first."""
 
     BUSY = "busy"
     """A GPU is in use."""
@@ -46,40 +50,40 @@ class SampleKind(str, Enum):
 
 
 class Verdict(str, Enum):
-    """What follows from a sample."""
+    """The consequence of a sample."""
 
     NONE = "none"
     BEGIN_GRACE = "begin_grace"
-    """Idle for long enough: warn, and let the grace period run."""
+    """The workspace was idle for long enough: warn its user and begin the grace period."""
     GRACE = "grace"
-    """The grace period goes on, or pauses."""
+    """The grace period continues or pauses."""
     END_GRACE = "end_grace"
-    """Used again, unknown for too long, or under another mode: the workspace is running as before."""
+    """The workspace was used again, unknown for too long, or the mode changed."""
     RECLAIM = "reclaim"
-    """The grace has passed, idle: stop it. Only in mode enforce; given with each further idle sample."""
+    """The grace period has passed: stop the workspace. Only in mode enforce, with each further idle sample."""
     WOULD_BEGIN_GRACE = "would_begin_grace"
-    """Mode observe, once a streak: the moment to record that people would have been warned."""
+    """Mode observe, once for each streak: record that the user would have been warned."""
     WOULD_RECLAIM = "would_reclaim"
-    """Modes observe and warn, once a streak: the moment to record that it would have been stopped."""
+    """Modes observe and warn, once for each streak: record that the workspace would have been stopped."""
 
 
 @dataclass(frozen=True)
 class Streak:
-    """The timeline of one workspace, folded: its time is added up sample by sample, so that it survives a restart.
+    """The timeline of one workspace as sums over its samples, so that it survives a restart.
 
     Attributes:
-        idle_seconds: known idle time since it began with its first idle sample; 0 when there is none.
-        observed_seconds: all time since then, idle or unknown: ``idle_seconds`` must cover it.
-        unknown_seconds: how long it has been unknown without a break.
-        since_busy_seconds: since the last GPU work, or the start. The soft budget counts from it.
-        longest_gap_seconds: the longest time so far from GPU work, or the start, to the next work.
-        closer_seconds: for how long before a stop a closer look tells more, by the newest sample that tells.
-        peak_percent: the highest utilization of an exclusive GPU within the idle time; None where none was measured.
-        countdown_seconds: what is left of the grace, in mode observe of an imagined one; None outside.
-        mode: that of the last verdict. A grace that began under one mode is not carried out under another.
-        unknown_since: each GPU that is unknown at present, and for how many seconds so far.
-        kind: what the last sample proved; None before the first.
-        because: why, in words for people.
+        idle_seconds: known idle time since the first idle sample, or 0.
+        observed_seconds: all time since then, idle or unknown. ``idle_seconds`` must cover it.
+        unknown_seconds: how long the workspace has been unknown without a break.
+        since_busy_seconds: the time since the last GPU work or the start. The soft budget counts from it.
+        longest_gap_seconds: the longest time so far from GPU work or the start to the next work.
+        closer_seconds: how long before a stop a closer look helps, by the newest sample.
+        peak_percent: the highest utilization of an exclusive GPU in the idle time, or None if it was not measured.
+        countdown_seconds: the rest of the grace. In mode observe it is not real. None outside of a grace.
+        mode: the mode of the last verdict. A grace that began in one mode does not end in another.
+        unknown_since: each GPU that is unknown at present, and for how many seconds.
+        kind: what the last sample proved, or None before the first.
+        because: the reason, for display.
     """
 
     idle_seconds: float = 0.0
@@ -97,22 +101,22 @@ class Streak:
 
     @property
     def grace_left_seconds(self) -> float | None:
-        """What is left of the grace that people were told of; None when there is none, as always in mode observe."""
+        """The rest of the grace that the user was warned of, or None. Mode observe never has a grace."""
         return None if self.mode is Mode.OBSERVE else self.countdown_seconds
 
 
 def judge(streak: Streak, evidence: Evidence, policy: IdlePolicy, mode: Mode) -> tuple[Streak, Verdict]:
-    """Add the evidence of one sample to the timeline, and say what follows.
+    """Add the evidence of one sample to the timeline and return the verdict.
 
     - Busy and soft set the idle time to 0 and end the grace. Only busy renews the soft budget.
-    - Idle adds its interval, at most 1.5 periods. In grace it lets as much of the grace pass.
+    - Idle adds its interval, at most 1.5 periods. In a grace it reduces the rest of the grace by as much.
     - Unknown adds nothing and pauses the grace. More than five periods of it set the idle time to 0.
-    - The grace begins with an idle sample, once the policy's idle time is known and covers 80 % of the time since it
+    - The grace begins with an idle sample, once the policy's idle time is reached and covers 80 % of the time since it
       began.
 
-    The machine is the same in every mode; ``mode`` chooses the verdicts. Observe imagines the grace and tells nobody.
-    Warn lets it pass and stops nothing. A change of mode ends the grace, so that people get what they were told: the
-    next idle sample begins a new one.
+    Each mode has its verdicts. Observe computes a grace without a warning. Warn lets it pass and stops nothing. A
+    change of mode ends the grace, and the next idle sample begins a new one. So users get the grace that they were
+    warned of.
     """
     kind, because = classify(streak, evidence, policy)
     after = _added(streak, evidence, kind, because, policy)
@@ -126,11 +130,11 @@ def judge(streak: Streak, evidence: Evidence, policy: IdlePolicy, mode: Mode) ->
 
 
 def classify(streak: Streak, evidence: Evidence, policy: IdlePolicy) -> tuple[SampleKind, str]:
-    """Return what a sample proves of the workspace, by the first rule that fits, and why, in words.
+    """Classify a sample by the first rule that fits, and return the reason for display.
 
-    1. Busy: a GPU is in use. For a workspace without a GPU, any activity is its use.
-    2. Unknown: a GPU can't be judged, or the workspace as a whole.
-    3. Soft, within the soft budget: soft evidence is active, or work may have fallen between two readings.
+    1. Busy: a GPU is in use. Without a GPU, any activity is use.
+    2. Unknown: a GPU, or the workspace as a whole, cannot be judged.
+    3. Soft, within the soft budget: soft evidence is active, or work may have been missed between two readings.
     4. Unknown, within the soft budget: soft evidence could not be read.
     5. Idle.
     """
@@ -163,7 +167,7 @@ def _told(soft: tuple[SoftReading, ...], *, by_activity: bool, counts: bool) -> 
 
 
 def is_grace_valid(streak: Streak, policy: IdlePolicy, mode: Mode) -> bool:
-    """Return whether a grace that began would begin under this policy too: a catalog may have changed since."""
+    """Return whether a grace would begin under this policy too. The catalog may have changed since."""
     return mode is streak.mode and streak.idle_seconds >= policy.for_seconds
 
 
@@ -187,7 +191,7 @@ def _in_grace(streak: Streak) -> Verdict:
 
 
 def credited_seconds(evidence: Evidence, policy: IdlePolicy) -> float:
-    """Return the time that a sample stands for: what lies further back was not seen."""
+    """Return the time that a sample counts for. Older time was not seen."""
     return min(evidence.interval_seconds, LONGEST_CREDIT * policy.sample_seconds)
 
 
@@ -243,11 +247,6 @@ def _with_idle(streak: Streak, evidence: Evidence, policy: IdlePolicy) -> Streak
 
 
 def _closer_seconds(streak: Streak, evidence: Evidence, policy: IdlePolicy) -> float:
-    """Return for how long before a stop a closer look tells more.
-
-    Where no source sees all of the time it is the grace and the longest pause of this workspace so far: at least half
-    of the idle time, at most all of it.
-    """
     seconds = [one.closer_seconds for one in evidence.gpus]
     if None not in seconds:
         longest = max((one for one in seconds if one is not None), default=0.0)
@@ -257,20 +256,20 @@ def _closer_seconds(streak: Streak, evidence: Evidence, policy: IdlePolicy) -> f
 
 
 def reset_idle_time(streak: Streak) -> Streak:
-    """Return the timeline after Keep: no idle time, and out of grace.
+    """Return the timeline without idle time and grace, as after Keep.
 
-    While the Keep lasts, each sample is judged as ever (busy ones renew the budget, unknown ones are told), its
-    verdict is left alone, and the timeline it gives is kept again.
+    While a Keep lasts, samples are judged as always: busy ones renew the soft budget, unknown ones are reported. The
+    verdict is ignored, and the resulting timeline is reset again.
     """
     return replace(streak, idle_seconds=0.0, observed_seconds=0.0, peak_percent=None, countdown_seconds=None)
 
 
 def resume_streak(streak: Streak, policy: IdlePolicy) -> Streak:
-    """Return a stored timeline as a restarted service goes on with it.
+    """Return a stored timeline for a restarted service.
 
-    Of a grace that will be carried out, at least two samples and a minute remain, at most the whole grace. A service
-    that restarts more often than that reclaims nothing: while it was away nobody could press Keep. The interval of the
-    first sample afterwards may be all the time since the last one: it counts against coverage, hardly as idle.
+    At least two samples and a minute of a grace in mode enforce remain, but no more than the whole grace. While the
+    service was away no user could press Keep. The first interval afterwards may be long. It counts for coverage, and
+    hardly as idle.
     """
     left_seconds = streak.countdown_seconds
     if left_seconds is None or streak.mode is not Mode.ENFORCE:
@@ -280,11 +279,11 @@ def resume_streak(streak: Streak, policy: IdlePolicy) -> Streak:
 
 
 def next_sample_seconds(streak: Streak, policy: IdlePolicy) -> float:
-    """Return in how many seconds to look again: the policy's period, or a twelfth of it, not under 5 s.
+    """Return the time until the next sample: the policy's period, or a twelfth of it, at least 5 s.
 
-    One run of the probe sees some seconds of a minute. Bursts between waiting fall through it for half an hour. So
-    before a stop it looks closely, for as long as that tells more. One failed probe is repeated as soon: it would hide
-    a minute of work.
+    One probe sees some seconds of a minute, so short bursts may be missed for half an hour. Before a stop samples are
+    therefore more frequent, as long as that helps. A failed probe is repeated soon, because it would hide a minute of
+    work.
     """
     left_seconds = streak.countdown_seconds
     if left_seconds is None:
@@ -296,7 +295,7 @@ def next_sample_seconds(streak: Streak, policy: IdlePolicy) -> float:
 
 
 class IdleState(str, Enum):
-    """How idle a workspace is, as pages and the command line show it."""
+    """How idle a workspace is, for pages and the command line."""
 
     UNMEASURED = "unmeasured"
     BUSY = "busy"
@@ -312,9 +311,9 @@ class Explanation:
     """The numbers of the sentence "idle 12 of 30 min, because: GPU 0 at 1 %".
 
     Attributes:
-        known_share: the part of the time that is known idle, 0 to 1. Below the policy's coverage no grace begins.
-        unreadable: GPUs that have been unknown for two hours or more, and for how many seconds: to be told.
-        soft_left_seconds: what is left of the soft budget.
+        known_share: the part of the time that is known to be idle, 0 to 1. Below the policy's coverage no grace begins.
+        unreadable: GPUs that have been unknown for two hours or more, with the seconds, to be reported.
+        soft_left_seconds: the rest of the soft budget.
     """
 
     state: IdleState
@@ -329,7 +328,7 @@ class Explanation:
 
 
 def explain(streak: Streak, policy: IdlePolicy) -> Explanation:
-    """Say where a workspace stands."""
+    """Return how idle a workspace is."""
     state = IdleState.UNMEASURED if streak.kind is None else IdleState(streak.kind.value)
     if streak.grace_left_seconds is not None:
         state = IdleState.GRACE if streak.kind is SampleKind.IDLE else IdleState.GRACE_PAUSED
@@ -354,7 +353,7 @@ OPENED = "opened in a browser"
 
 @dataclass(frozen=True)
 class ArrivalSign:
-    """What one sample says of whether somebody has come; ``came`` None: it is not known. ``words`` say why."""
+    """Whether a sample shows the user's arrival. ``came`` is None if it is not known. ``words`` have the reason."""
 
     came: bool | None
     words: str = ""
@@ -362,11 +361,11 @@ class ArrivalSign:
 
 @dataclass(frozen=True)
 class Arrival:
-    """How long a workspace has been there for a user who was away. It is no more once somebody came.
+    """The time that a workspace has waited for a user who was away, until the arrival.
 
-    ``claim_seconds`` is the time to come in, as it was at the grant. Of the sampled time in which people could come,
-    ``passed_seconds``, ``absent_seconds`` are known to have been without anybody. ``warned_after_seconds`` of the first
-    had passed when its user was warned; None before.
+    ``claim_seconds`` is the user's time to come, as it was at the grant. ``passed_seconds`` of it have passed while the
+    user could come. In ``absent_seconds`` of these the user was certainly absent. ``warned_after_seconds`` had passed
+    at the warning, or None.
     """
 
     claim_seconds: float
@@ -376,16 +375,16 @@ class Arrival:
 
     @property
     def notice_seconds(self) -> float:
-        """The least between the warning and the end."""
+        """The least time between the warning and the release."""
         return self.claim_seconds / 2
 
     def is_known(self, policy: IdlePolicy) -> bool:
-        """Whether enough is known of the time that has passed to say that nobody was there in it."""
+        """Return whether the user was certainly absent for enough of the time."""
         return self.absent_seconds >= policy.coverage * self.passed_seconds
 
     @property
     def left_seconds(self) -> float:
-        """What is left of the time to come in, were nothing unknown from now on."""
+        """The rest of the user's time to come, if every later sample is known."""
         left = self.claim_seconds - self.passed_seconds
         if self.warned_after_seconds is not None:
             left = max(left, self.notice_seconds - (self.passed_seconds - self.warned_after_seconds))
@@ -393,24 +392,24 @@ class Arrival:
 
 
 class ArrivalStep(str, Enum):
-    """What follows from a sample."""
+    """The consequence of a sample."""
 
     WAITS = "waits"
     CAME = "came"
-    """Somebody came: from here on it is judged as every workspace."""
+    """The user came. The workspace is judged like any other."""
     WARN = "warn"
-    """Half of the time has passed: tell its user."""
+    """Half of the time has passed: warn the user."""
     NOBODY_CAME = "nobody came"
-    """Give it back. Only in mode enforce, and after a warning."""
+    """Release the GPUs. Only in mode enforce, and after a warning."""
     OVER = "over"
-    """The time has passed and nothing is given back for it: idle time counts from here on."""
+    """The time has passed and the GPUs are not released: idle time counts from now on."""
 
 
 def arrival_sign(evidence: Evidence) -> ArrivalSign:
-    """Return what a sample says of whether somebody has come.
+    """Return whether a sample shows the user's arrival.
 
-    A page that was loaded, an SSH session, a kernel or a terminal in use, a VS Code window, or a GPU in use is
-    somebody. Nobody is there only where all of these are known.
+    A loaded page, an SSH session, a kernel or terminal in use, a VS Code window, or a GPU in use is an arrival. The
+    user is absent only if all of these are known.
     """
     if evidence.problem:
         return ArrivalSign(None, evidence.problem)
@@ -428,14 +427,14 @@ def arrival_sign(evidence: Evidence) -> ArrivalSign:
 def advance_arrival(
     arrival: Arrival, sign: ArrivalSign, credit_seconds: float, policy: IdlePolicy, mode: Mode
 ) -> tuple[Arrival, ArrivalStep]:
-    """Add one sample, and say what follows.
+    """Add one sample and return the consequence.
 
     Args:
-        arrival: where it stood.
-        sign: what the sample says.
-        credit_seconds: the time that it stands for; 0 where nobody could have come, as the hub did not answer.
-        policy: by which share of the time must be known.
-        mode: whether anything is told and given back.
+        arrival: the time before the sample.
+        sign: the result of the sample.
+        credit_seconds: the time that it counts for, 0 if the hub did not answer and the user could not come.
+        policy: its ``coverage`` is the part of the time that must be known.
+        mode: only enforce releases GPUs, and observe does not warn.
     """
     if sign.came:
         return arrival, ArrivalStep.CAME
@@ -457,9 +456,9 @@ def advance_arrival(
 
 
 def resume_arrival(arrival: Arrival, policy: IdlePolicy) -> Arrival:
-    """Return where a workspace stands with a service that was away: enough is left for its user to object.
+    """Return the arrival for a restarted service, with enough time left for the user to come.
 
-    At least two samples and a minute, as of a grace, but no more than the notice that was given.
+    At least two samples and a minute remain, but no more than the notice.
     """
     least = min(LEAST_GRACE_SAMPLES * policy.sample_seconds + LEAST_GRACE_SECONDS, arrival.notice_seconds)
     back = max(0.0, least - arrival.left_seconds)

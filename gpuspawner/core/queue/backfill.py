@@ -25,7 +25,7 @@ BACKFILL, PREEMPTION, HOLD = "backfill", "stronger claim", "hold"
 
 @dataclass(frozen=True)
 class Reservation:
-    """GPUs that are reserved for requests (``whom``, lease ids) from a time on. ``at`` is None if that is not known.
+    """GPUs that are reserved for requests (``claim_ids``) from a time on. ``at`` is None if the time is not known.
 
     Others may use them before that time if they end by themselves. For a hold their end may also be bounded, because it
     is known long before. ``words`` tell others why they do not get free GPUs. ``end`` is the bound on their end.

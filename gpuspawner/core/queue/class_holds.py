@@ -42,7 +42,7 @@ class HeldGpus(NamedTuple):
 
     @property
     def are_held(self) -> str:
-        """Text with the number of GPUs and the class that they are reserved for."""
+        """The number of GPUs and the class that they are reserved for."""
         one = self.hold.count == 1
         return f"{self.hold.count} {self.title} {'is' if one else 'are'} {self._for}"
 

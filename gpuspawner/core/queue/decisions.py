@@ -1,16 +1,4 @@
-"""The grant decision: one pass over the waiting requests in their order.
-
-A request takes the first kind that it accepts, that is free, and that quotas and budgets allow. If no kind is free, it
-reserves the GPUs of one kind with which it starts first. Only the first request of each pool reserves GPUs. Others may
-pass it with GPUs that are not reserved, or if they end before the reserved GPUs are needed. A request that a quota
-holds back reserves no GPUs. Another request under the same limit passes it only if it ends before the limit is needed.
-A request that a budget holds back reserves nothing either.
-
-These requests are passed over and reserve nothing: requests for a paused kind, requests for a kind whose cluster or
-list of GPUs does not answer, parked leases while their hub does not answer, requests in back-off, and requests that are
-too large for the whole fleet. If a user has the maximum number of starts under way, their next request reserves its
-GPUs and gets them a moment later.
-"""
+"""Grant decisions: which waiting requests get GPUs now, and which rules hold the others back."""
 
 from __future__ import annotations
 
@@ -83,7 +71,7 @@ class Decision:
 
 
 class ClusterLimits(Protocol):
-    """Limits of the cluster besides GPUs, for example of a namespace. They hold back whole pools."""
+    """Limits of the cluster on other resources than GPUs, for example of a namespace. They hold back whole pools."""
 
     def held_back(self, claim: Claim, slots: Sequence[Slot]) -> BlockingRule | None:
         """Return the limit that leaves too little for a request on these GPUs, or None."""
@@ -116,7 +104,7 @@ def decide(
 
     Args:
         seen: the queue and the cluster now.
-        limits: the limits of the cluster besides GPUs.
+        limits: the cluster's limits on other resources.
         also: one more request. It replaces the request with its id.
         index: the index of ``seen``, if one is kept.
         balances: the budget balances, if a forecast keeps them.
@@ -154,7 +142,7 @@ class _Pass:
         self._held: dict[str, BlockingRule] = {}
         self._reservations = [*preemption_reservations(seen, claims), *class_hold_reservations(seen, claims, held)]
         self._keeps = bool(self._reservations)
-        """Whether the rules reserve GPUs for somebody."""
+        """Whether the rules reserve GPUs."""
         self._reserved: set[str] = set()
         """Pools in which a request has reserved GPUs."""
         self._closed: dict[str, BlockingRule] = {}
@@ -186,7 +174,7 @@ class _Pass:
         fitting: list[GpuKind] = []
         for kind in accepted_kinds(claim.request, self._seen.kinds):
             if self._is_away(kind):
-                continue  # somebody else may use by now what was free; pages tell of the outage
+                continue  # free GPUs may be in use by now; pages show the outage
             if (paused := self._paused(kind)) or claim.request.count > self._largest(kind.pool):
                 held = held or paused
                 continue  # nothing that ends could serve it: it keeps nothing from others

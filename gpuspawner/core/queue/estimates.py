@@ -1,4 +1,7 @@
-"""Estimate when waiting requests start: forecasts with drawn ends, and with the requests of an earlier day."""
+"""Estimated starts and queue positions of waiting requests.
+
+They repeat the grant decision with drawn ends of workspaces, and with the requests of an earlier day.
+"""
 
 from __future__ import annotations
 
@@ -98,9 +101,9 @@ MOST_DAYS = 7
 EACH_SIDE = 0.1
 """The share of starts on each side of a range: four of five fall into it."""
 LEAST_POINTS = 20
-"""With fewer past estimates no threshold can be told."""
+"""With fewer past estimates no threshold is computed."""
 RIGHT_SHARE = 0.8
-"""The share of the times shown that are to be right."""
+"""The share of shown times that must be right."""
 
 LaterRequests = Callable[[int], Sequence[Claim]]
 """Returns the requests that are expected to come in the forecast with this number."""
@@ -143,7 +146,7 @@ def estimate_starts(
 
 
 def estimate_of(starts: Sequence[float]) -> StartEstimate:
-    """Return the estimate by the starts of all draws, in seconds from now; infinite for no start."""
+    """Return the estimate from the starts of all draws, in seconds from now. No start is infinite."""
     ordered = sorted(starts)
     known = [seconds for seconds in ordered if seconds < inf]
     side = int(EACH_SIDE * len(ordered))
@@ -164,7 +167,7 @@ def later_requests(past: Sequence[Claim], now: float, draw: int) -> list[Claim]:
     Args:
         past: the requests of the last days, the oldest first.
         now: seconds since the epoch.
-        draw: the number of the forecast. Each takes another day, of the last :data:`MOST_DAYS`.
+        draw: the number of the forecast. Each takes another of the last :data:`MOST_DAYS` days.
     """
     days = min(MOST_DAYS, int((now - past[0].asked_at) // DAY_SECONDS)) if past else 0
     if not days:
@@ -201,7 +204,7 @@ def chance_to_show(past: Sequence[PastPoint]) -> float:
     """Return the least chance at which a time is shown, so that four in five shown times are right.
 
     It is the lowest chance at which four in five of the past estimates of at least that chance were right. It is
-    infinite if there is none, or if fewer than :data:`LEAST_POINTS` estimates had at least that chance.
+    infinite without one, or if fewer than :data:`LEAST_POINTS` estimates had at least that chance.
     """
     found, right = inf, 0
     ordered = sorted(past, key=lambda point: -point.chance)

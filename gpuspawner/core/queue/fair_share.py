@@ -1,10 +1,14 @@
-"""Fair share: how much each team and user has used lately. It orders the requests that are beyond their share.
+"""Fair share: how much each team and user has used lately, and preemption between users by their soft quotas.
 
-Use is in GPU seconds, counted as quotas count GPUs. It loses half of its weight each week. A workspace is charged at
-its grant with all that it may use until its end. The unused part is given back when it ends. A user who is granted a
-workspace therefore goes behind others at once. Many small requests give no advantage.
+Usage orders the requests that are beyond their share. It is in GPU seconds, counted as quotas count GPUs. It loses half
+of its weight each week. A workspace is charged at its grant with all that it may use until its end, and the unused part
+is given back when it ends. A user with a new workspace therefore goes behind others at once, and many small requests
+give no advantage. A team's usage is divided by its weight. A user without a team counts as a team of weight 1.
 
-A team's use is divided by its weight. A user without a team counts as a team of weight 1.
+Preemption uses the present number of GPUs. The soft quotas of user and team on GPUs and on the kind are the share. The
+limit with the highest quotient of use and share counts. A request may claim GPUs if it stays within its share with
+them. A workspace may be ended while its user or team is over the share, and uses more of its share than the claimant
+will. So two users cannot take GPUs from each other in turn.
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ _BITS = 40
 _ONE = 1 << _BITS
 _SQUARE = _ONE * _ONE
 _LASTS_SECONDS = HALF_LIFE_SECONDS / math.log(2)
-"""The decayed use of one GPU that runs for ever, in seconds."""
+"""The decayed usage of one GPU that runs for ever, in seconds."""
 
 
 def charge_of(lease: Lease, kinds: Kinds, now: float) -> float:
@@ -236,7 +240,7 @@ def lease_charges(seen: Snapshot) -> LeaseCharges:
 
 NO_USAGE = Fraction(0)
 BEYOND_ALL = Fraction(10**9)
-"""Use divided by share, for a user who uses something and has a share of 0."""
+"""The quotient of use and share for a user with a share of 0."""
 SHARED_RESOURCES = frozenset({LimitedResource.GPUS, LimitedResource.KIND})
 
 
@@ -299,11 +303,11 @@ def over_share(seen: Snapshot) -> frozenset[str]:
 
 
 def room_requests(seen: Snapshot, waited_for: Iterable[str]) -> Iterable[RoomRequest]:
-    """Yield the requests that may claim GPUs now, by the time at which they were made.
+    """Yield the requests that may claim GPUs now, the oldest first, if the rules have ``make_room``.
 
     Args:
-        seen: everything at one instant. Nothing is yielded where its rules have no ``make_room``.
-        waited_for: the leases, by id, that room is made for already.
+        seen: everything at one instant.
+        waited_for: the ids of leases that a claim was made for already.
     """
     rule, asked_for = seen.rules.make_room, frozenset(waited_for)
     if rule is None:

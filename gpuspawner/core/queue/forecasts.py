@@ -33,15 +33,15 @@ from gpuspawner.core.rules import Accounts
 
 
 LEAST_RUNS = 20
-"""With fewer past workspaces nothing is drawn: each workspace is expected to run until its deadline."""
+"""With fewer past workspaces, each workspace is expected to run until its deadline."""
 MOST_RUNS = 2000
-"""Number of past workspaces that count. Habits change."""
+"""The most past workspaces that count, because habits change."""
 HALF_WEIGHT = 15
 """With this many runs of a user, half of the draws come from them: a weight of n / (n + 15)."""
 
 
 class PastRun(NamedTuple):
-    """A workspace that has ended: whose it was, how long it ran and how long it was allowed to."""
+    """The user, the duration and the allowed duration of an ended workspace."""
 
     user_created: str
     seconds: float
@@ -49,7 +49,7 @@ class PastRun(NamedTuple):
 
 
 def past_run(lease: Lease, ended_at: float) -> PastRun | None:
-    """Return how long a workspace ran that has ended; None if it never ran."""
+    """Return the run of an ended workspace, or None if it never ran."""
     if lease.running_at is None:
         return None
     seconds = max(0.0, ended_at - lease.running_at)
@@ -72,7 +72,7 @@ class RunTimes:
         return len(self._runs) >= LEAST_RUNS
 
     def add(self, run: PastRun | None) -> None:
-        """Learn from one more run, and forget the oldest if there are too many. None is a workspace that never ran."""
+        """Add one more run, and remove the oldest if there are too many. None is a workspace that never ran."""
         if run is None:
             return
         self._runs.append(run)
@@ -87,8 +87,8 @@ class RunTimes:
     def end_at(self, lease: Lease, now: float, draw: int) -> float:
         """Return a drawn end of a workspace that holds something, in seconds since the epoch.
 
-        The draw is the same whenever it is asked for. It is a run that lasted longer than the workspace has run by
-        now. The workspace ends no later than by its deadline, or by its idle clock if it is idle.
+        The same draw always gives the same end. It is a past run that lasted longer than the workspace has run by now.
+        The workspace ends no later than its deadline, or its idle clock if it is idle.
         """
         latest = end_at(lease, now, use_grace=True)
         if lease.phase is Phase.STOPPING or not self.is_known:

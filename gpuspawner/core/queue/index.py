@@ -1,8 +1,7 @@
 """Data that decisions derive from a snapshot, kept from one snapshot to the next. Only changes are processed.
 
-Of tens of thousands of leases and GPUs few change between two decisions. They are frozen, so that what is the same
-object is the same; what is another object is compared. An index that has seen any number of snapshots equals one that
-has seen the last alone.
+Of tens of thousands of leases and GPUs few change between two decisions. They are frozen, so an identical object is
+unchanged, and other objects are compared. An index that has seen many snapshots equals one that has seen only the last.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ NO_POOL = ""
 """The pool of leases without a GPU in the fleet."""
 _AT_ONCE = 512
 KEPT_SECONDS = 1.0
-"""Budget balances are kept this long. The use in this time is small beside the reserved amounts."""
+"""How long budget balances are kept. The use in this time is small compared with the reserved amounts."""
 _T = TypeVar("_T", Lease, Gpu)
 _matters = attrgetter(
     "phase", "slots", "deadline_at", "request", "given", "rate", "running_at", "latest_end", "lost", "key", "user",
@@ -206,10 +205,10 @@ def index_basis(seen: Snapshot) -> tuple[Kinds, Rules, tuple[QuotaGrant, ...]]:
 
 
 def changed_items(before: Sequence[_T], after: Sequence[_T]) -> tuple[list[_T], list[_T]]:
-    """Return the items that are gone and the items that have come. A changed item is in both lists.
+    """Return the removed items and the new items. A changed item is in both lists.
 
-    Tuples are compared by identity first, and some hundreds at a time. Where one of another name stands in the place of
-    one, one is gone or new, and the rest is compared from there on; where more than one is, the rest by name.
+    Slices of some hundreds of items are compared first. If one item was removed or added, the comparison goes on behind
+    it. If more have moved, the rest is compared by id.
     """
     gone: list[_T] = []
     come: list[_T] = []

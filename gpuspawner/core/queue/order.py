@@ -113,14 +113,14 @@ class QueueLine:
 
 
 MOST_PASSED = 5
-"""Number of passed requests that are told of a grant, the longest waiting. Each is a line in the store."""
+"""The most passed requests that are reported for a grant, those with the longest wait. Each is a line in the store."""
 
 
 def longest_waiting(seen: Snapshot, granted: Collection[Claim]) -> Mapping[str | None, Sequence[Claim]]:
     """Return the requests that have waited longest for each pool and could be granted, the earliest first.
 
     Args:
-        seen: everything as it was before the grants of a pass.
+        seen: everything before the grants of a pass.
         granted: the requests that this pass grants. Requests made after all of them are left out.
     """
     names, before = {claim.id for claim in granted}, max((claim.asked_at for claim in granted), default=0.0)
@@ -165,7 +165,7 @@ def _shown_request(one: Claim | Lease) -> tuple[float, str]:
 
 
 def explain_order(claim: Claim, ahead: Claim, standing: QueueOrder, seen: Snapshot) -> str:
-    """Return why a request stands behind another. The text names teams, but no users."""
+    """Return why a request goes after another. The text names teams, but no users."""
     mine, other = standing.rank(claim), standing.rank(ahead)
     theirs = f"team {ahead.request.team}'s requests" if ahead.request.team else "a request"
     if mine.negated_priority != other.negated_priority:

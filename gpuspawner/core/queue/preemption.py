@@ -1,9 +1,9 @@
-"""Preemption: which workspaces end for a stronger claim, and which GPUs are kept for it.
+"""Preemption: which workspaces end for a request with precedence, and which GPUs are kept for it.
 
-The functions are pure. A workspace under notice for a claim counts as its own, so that a second plan ends no other one.
-Whole workspaces end, and no more than the claim needs. GPUs that are free, or come free by themselves, are taken first.
+A workspace under notice for a claim counts as its own, so a second plan ends no other workspace. Whole workspaces end,
+and no more than the claim needs. GPUs that are free, or come free without a stop, are taken first.
 
-Of the workspaces that may be ended, these go first:
+Workspaces end in this order:
 
 1. workspaces under notice for this claim already;
 2. workspaces of users who were not preempted within a day;
@@ -41,7 +41,7 @@ ALL_NODES = NodeName("", "")
 
 
 class PreemptionState(str, Enum):
-    """The state of a stronger claim. The first two are live."""
+    """The state of a claim. The first two are live."""
 
     COMING = "coming"
     HELD = "held"
@@ -52,25 +52,25 @@ class PreemptionState(str, Enum):
 
 @dataclass(frozen=True)
 class Preemption:
-    """One stronger claim. Times are seconds since the epoch.
+    """One claim with precedence. Times are seconds since the epoch.
 
     Args:
-        id: its own.
-        key: by which repeated messages of one claim are known.
+        id: identifies the claim.
+        key: identifies repeated messages of one claim.
         kind: the kind of GPU.
-        count: how many are still to be had: what its account was granted of them counts no more.
-        account: the account that gets the GPUs; None for a user outside gpuspawner.
-        external: who is outside, in the claimant's words.
-        by: who asked.
-        made_at: when.
-        one_node: whether all are to be on one node, as those of one workspace are.
-        ends_at: when the workspaces under notice end; None before any is.
-        hold_until: until when the GPUs are kept; None for HOLD_SECONDS after they are free.
-        slots: the GPUs that are set aside for it, free by now or not.
-        free_at: since when all of them are free.
+        count: the number of GPUs that its account was not granted yet.
+        account: the account that gets the GPUs, or None for a user outside gpuspawner.
+        external: the user outside, in the claimant's words.
+        by: the claimant.
+        made_at: when it was made.
+        one_node: whether all GPUs must be on one node, as those of one workspace.
+        ends_at: when the workspaces under notice end, or None before the notice.
+        hold_until: when the claim ends, or None for HOLD_SECONDS after the GPUs are free.
+        slots: its GPUs, free or not.
+        free_at: when all of them came free.
         over_at: when it was claimed, given up or lapsed.
-        lease: the waiting request that ``make_room`` made it for; "" for a claim of a person.
-        asked: how many were asked for.
+        lease: the waiting request of a claim by ``make_room``, or "" for the claim of a person.
+        asked: the number of claimed GPUs.
         user: the name of the user who gets the GPUs, if it is one user.
     """
 
@@ -100,7 +100,7 @@ class Preemption:
 
     @property
     def kept_until(self) -> float:
-        """When it lapses if it is not claimed. This applies also if its GPUs never come free."""
+        """The end of the claim if it is not used. This applies also if its GPUs never come free."""
         if self.hold_until is not None:
             return self.hold_until
         since = self.free_at if self.free_at is not None else max(self.made_at, self.ends_at or 0.0)
@@ -117,7 +117,7 @@ class Preemption:
 
 
 def is_charged_to(lease: Lease, account: Account) -> bool:
-    """Whether a lease is charged to an account: a user's, a team's, or a user's within a team."""
+    """Return whether a lease is charged to an account of a user, a team, or a user in a team."""
     of_user = account.user_created in {"", lease.key.user_created}
     return of_user and account.team in {"", lease.request.team} and account != Account()
 
@@ -140,10 +140,10 @@ def plan_preemption(
     """Return the cheapest plan that covers a preemption, or None if no plan does.
 
     Args:
-        claim: what is claimed, and what is set aside for it by now.
-        seen: everything at one instant, with what is kept for other claims.
-        over: the leases, by id, whose user or team is over the soft share.
-        only: the leases, by id, that may be ended; None for all that run and are not protected.
+        claim: the claim, with the GPUs that it has already.
+        seen: everything at one instant, with the GPUs of other claims.
+        over: the ids of leases whose user or team is over the soft share.
+        only: the ids of leases that may be ended, or None for all that run and are not protected.
     """
     kind, own = seen.kinds[claim.kind], {slot.gpu for slot in claim.slots}
     gpus = [x for x in seen.placement_fleet.gpus if x.pool == kind.pool and _may_be_had(x, own)]
@@ -195,7 +195,7 @@ def victims(
 
 
 def is_protected(lease: Lease, seen: Snapshot) -> bool:
-    """Whether a workspace runs for less than its policy protects it."""
+    """Return whether a workspace has run for less time than its policy protects it."""
     policy = policy_of_lease(lease, seen.policies, seen.rules, seen.now)
     return lease.running_at is None or seen.now - lease.running_at < policy.preemption.protected_seconds
 
@@ -207,15 +207,15 @@ def priority_of(lease: Lease, rules: Rules) -> int:
 
 
 def notice_end(told: Iterable[Lease], seen: Snapshot, needed_at: float | None) -> float:
-    """Return when workspaces end that are told now: all at once, none before its notice is over."""
+    """Return when the warned workspaces end: all at the same time, none before its notice is over."""
     notices = (policy_of_lease(lease, seen.policies, seen.rules, seen.now).preemption.notice_seconds for lease in told)
     return max(seen.now + max(notices, default=0.0), needed_at or 0.0)
 
 
 def advance_preemption(claim: Preemption, seen: Snapshot) -> Preemption:
-    """Return a live claim as it stands: what its account was granted, whether its GPUs are free, whether it lapsed.
+    """Return a live claim after the events since: grants to its account, freed GPUs, and its end.
 
-    Free GPUs belong to the claim, even if somebody outside begins to use them before the claim says so.
+    Free GPUs belong to the claim, even if a user outside begins to use them before the claim says so.
     """
     its = (x for x in seen.leases if x.phase in HOLDING and claim.is_for(x) and (x.granted_at or 0) >= claim.made_at)
     granted = {slot.gpu for lease in its for slot in lease.slots}
@@ -279,7 +279,7 @@ def _left(claim: Preemption, seen: Snapshot, gpus: Iterable[Gpu], own: Container
 
 
 def _cheapest(count: int, share: Fraction, left: Mapping[str, Fraction], ranked: Sequence[Lease]) -> _Cover | None:
-    """Return the cheapest set of victims that leaves ``count`` GPUs with ``share`` free; None where all do not.
+    """Return the cheapest set of victims that leaves ``count`` GPUs with ``share`` free, or None.
 
     The last in the order is left out first, if the others still cover the claim.
     """

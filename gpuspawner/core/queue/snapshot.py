@@ -1,6 +1,6 @@
 """The input of every decision about the queue: leases, GPUs and rules at one instant, and the waiting requests.
 
-Decisions are functions of a Snapshot. The service makes snapshots in ``service.leases.observed``.
+Decisions are functions of a Snapshot. The service makes snapshots in ``service.engine``.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _by(one: tuple[float, str, Lease] | tuple[float, str]) -> tuple[float, str]:
 
 
 CHUNK_LEASES = 256
-"""Maximum number of leases in a chunk: about the number of chunks in a large cluster."""
+"""The most leases in a chunk: about the number of chunks in a large cluster."""
 
 
 class LeaseView(Collection[Lease]):
@@ -194,9 +194,9 @@ ALL_KINDS = ""
 
 @dataclass(frozen=True)
 class PreemptedGpus:
-    """GPUs that were freed for a preemption. Nobody else is granted them before ``until``.
+    """GPUs that were freed for a preemption. No other request is granted them before ``until``.
 
-    ``account`` is the account that they are kept for. It is None for a claim by the API from outside.
+    ``account`` gets the GPUs. It is None for a claim by the API from outside.
     """
 
     preemption: str
@@ -228,7 +228,7 @@ class Claim(NamedTuple):
 
     @property
     def revision(self) -> str:
-        """A text that changes with the request, the attempt and each lapse (which sets ``not_before``).
+        """A text that changes with the request, the attempt and each lost grant (which sets ``not_before``).
 
         An answer of a scheduler counts only for its own revision.
         """
@@ -265,28 +265,27 @@ def claim_of(lease: Lease) -> Claim:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Leases, GPUs and what others use at one instant.
+    """Leases, GPUs and other usage at one instant.
 
     Args:
         now: seconds of the service's clock.
-        kinds: the catalog's GPU kinds, by name.
-        leases: all that live, in an order that says nothing.
-        fleet: the GPUs, as they were last seen.
-        others: what runs on GPUs that its lease does not hold; and what may not be given for another reason.
-        room: what the cluster's namespace allows, and has left.
+        kinds: the catalog's GPU kinds by name.
+        leases: all live leases, in no order.
+        fleet: the GPUs at the last look.
+        others: slots that may not be granted, for example GPUs in use that the workspace's lease does not hold.
+        room: the quotas and limits of the cluster's namespace.
         hub_answers: whether a server could be started now.
-        processes_known: whether it is known what runs. Else nothing is granted: a process that a crash left behind may
-            use a GPU that no lease holds.
-        most_starts: number of workspaces that may start at the same time, ``most_starts_each`` of one user.
+        processes_known: whether it is known which workspaces run. If not, nothing is granted: a process that a crash
+            left behind may use a GPU that no lease holds.
+        most_starts: the most workspaces that may start at the same time, ``most_starts_each`` of one user.
         rules: the catalog's teams, quotas, budgets, class holds and hours.
-        policies: the catalog's, by name.
-        accounts: what workspaces that ended have used.
-        quota_grants: what administrators added to limits and budgets for a time.
+        policies: the catalog's policies by name.
+        accounts: the usage of ended workspaces.
+        quota_grants: amounts that administrators added to limits and budgets.
         fast: the factor by which the catalog's times were shortened.
-        kept: GPUs that were freed for a stronger claim, and are kept for it.
-        paused: the sentence why an administrator paused a kind, by its name. ALL_KINDS pauses all kinds and requests
-            without a GPU.
-        demand: what others will ask for, as far as it is known.
+        kept: GPUs that were freed for a preemption.
+        paused: the sentence of each paused kind by its name. ALL_KINDS pauses all kinds and requests without a GPU.
+        demand: the expected later requests.
     """
 
     now: float
@@ -326,7 +325,7 @@ class Snapshot:
 
     @cached_property
     def host_resources_left(self) -> Mapping[NodeName, HostResources]:
-        """The CPU and memory that leases leave of nodes, where they are known."""
+        """The free CPU and memory of nodes whose capacity is known."""
         return host_resources_left(self.fleet, self.leases)
 
     @cached_property

@@ -1,4 +1,1 @@
-"""How much somebody may have: quotas at one time, budgets of a period, what is charged, what a namespace leaves.
-
-Never who goes first, which is the queue's.
-"""
+"""Quotas at one time, budgets of a period, the ledger of charges, and the quotas of a cluster's namespace."""

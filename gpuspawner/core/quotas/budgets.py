@@ -1,7 +1,7 @@
-"""Budgets: what of them is used, set aside and left, and until when a workspace may run by them.
+"""Budgets: their use, the reserved amounts, the rest, and how long a workspace may run within them.
 
-What has ended is in the ledger; what runs is counted from its lease, never stored: what it used so far, and what it may
-still use until its end, which is set aside for it. So nothing leaks, and what was not used returns by itself.
+The ledger has the use of ended workspaces. The use of running ones is computed from their leases and never stored: the
+use so far, and the amount that is reserved until their end. So nothing leaks, and an unused amount returns by itself.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from gpuspawner.core.rules import (
 from gpuspawner.core.units import show_money, show_time
 
 LEAST_SECONDS = 600.0
-"""Less than this is given to no workspace: it is started or extended for some use, or not at all."""
+"""The least time that a start or an extension gets, because less is of no use."""
 
 
 _NONE = Fraction(0)
@@ -51,9 +51,9 @@ _NONE = Fraction(0)
 
 @dataclass(frozen=True)
 class BudgetBalance:
-    """Where one budget stands in one period, for those whose use ``account`` counts. In GPU hours or money.
+    """The balance of one budget in one period for the usage of ``account``, in GPU hours or money.
 
-    ``used`` is what ended workspaces used and those that run so far, ``added`` what grants add to soft and hard.
+    ``used`` is the use of ended and running workspaces. ``added`` is what grants add to soft and hard.
     """
 
     entry: Quota
@@ -66,29 +66,29 @@ class BudgetBalance:
     zone: ZoneInfo
     currency: str = ""
     rate: Fraction = Fraction(0)
-    """What runs and starts now takes an hour, where that was asked for."""
+    """The use per hour of workspaces that run or start now, if it was asked for."""
 
     @property
     def hard(self) -> Fraction | None:
-        """The most, with what grants add; None for no bound."""
+        """The maximum with the amounts that grants add, or None."""
         return None if self.budget.hard is None else self.budget.hard + self.added
 
     @property
     def soft(self) -> Fraction | None:
-        """The share, with what grants add; None for no bound."""
+        """The share with the amounts that grants add, or None."""
         return None if self.budget.soft is None else self.budget.soft + self.added
 
     @cached_property
     def left(self) -> Fraction | None:
-        """What may still be set aside; None for no bound."""
+        """The amount that may still be reserved, or None without a maximum."""
         return None if self.hard is None else max(Fraction(0), self.hard - self.used - self.reserved)
 
     def renews(self, now: float) -> str:
-        """Return when the next period begins, as people read it."""
+        """Return the beginning of the next period for display."""
         return show_moment(self.period.end, now, self.zone)
 
     def lasts_until(self, now: float) -> float | None:
-        """Return when it is used up at the present use; None where it renews before that."""
+        """Return when it is used up at the present rate. None: the next period begins before."""
         if self.hard is None or not self.rate:
             return None
         at = now + float(max(Fraction(0), self.hard - self.used) / self.rate) * 3600
@@ -97,11 +97,11 @@ class BudgetBalance:
 
 @dataclass(frozen=True)
 class BudgetVerdict:
-    """What budgets allow a start, or an extension.
+    """The time that budgets allow a start or an extension.
 
     Args:
-        seconds: for how long it may run of what was asked.
-        latest_end: the bound on its end; None where it may run as long as it asked.
+        seconds: the allowed part of the requested time.
+        latest_end: the bound on the end, or None if the whole time is allowed.
         balance: the budget that bounds it, in the period in which it does.
     """
 
@@ -114,14 +114,14 @@ class BudgetVerdict:
 class _Live:
     rate: Rate
     start_ms: int
-    """Its use from then on is set aside."""
+    """The use from this time on is reserved."""
     end_ms: int
     lease: Lease | None = None
-    """None for a claim that a pass grants."""
+    """None for a request that a pass grants."""
 
 
 class BudgetBalances:
-    """Every budget at one instant. What a pass grants is added to it: the next one sees it set aside."""
+    """All budgets at one instant. A pass adds the amounts that its grants reserve."""
 
     def __init__(
         self,
@@ -137,15 +137,15 @@ class BudgetBalances:
         self._live: dict[Account, dict[str, _Live]] = defaultdict(dict)
         self._sums: dict[Account, dict[tuple[BudgetUnit, TimeSpan], tuple[Fraction, Fraction]]] = defaultdict(dict)
         self._stands: dict[tuple[int, int, Account, int], BudgetBalance] = {}
-        """What was worked out since the last change, by what an entry and its budget are: all ask for everybody's."""
+        """Results since the last change. Many requests ask for the same budget."""
         self._whoms = {entry.whom for entry in rules.quotas if entry.budgets}
         self.bind = bool(self._whoms)
-        """Whether there is any."""
+        """Whether there are budgets."""
         for lease in leases if self.bind else ():
             self.add(lease)
 
     def add(self, lease: Lease) -> None:
-        """Count one more lease, which holds what it was granted."""
+        """Add a lease that holds something."""
         end = expected_end(lease, self.now)
         if lease.rate is None or end is None:
             return
@@ -154,14 +154,14 @@ class BudgetBalances:
         self._count(lease.id, live, lease.key.user_created, lease.request.team)
 
     def remove(self, lease: Lease) -> None:
-        """Count a lease no more."""
+        """Remove a lease."""
         for account in accounts_of(lease.key.user_created, lease.request.team):
             live = self._live[account].pop(lease.id, None) if account in self._live else None
             if live is not None:
                 self._change_sums(account, live, -1)
 
     def take(self, name: str, asker: Requester, rate: Rate, start: float, seconds: float) -> None:
-        """Count what a pass grants to the lease of this id: it is set aside, as far as the budgets leave it."""
+        """Reserve the amount of a grant under a lease id, as far as the budgets allow."""
         seconds = self.verdict(asker, rate, start, seconds).seconds
         live = _Live(rate, milliseconds(start), milliseconds(start + seconds))
         self._count(name, live, asker.user_created, asker.team)
@@ -180,7 +180,7 @@ class BudgetBalances:
             sums[used, period] = so_far + sign * more_so_far, aside + sign * more_aside
 
     def of(self, asker: Requester, at: float | None = None) -> list[BudgetBalance]:
-        """Return where the budgets that bind somebody stand, in the periods of a time (None: of now)."""
+        """Return the balances of all budgets that bind a user, in the periods of a time (default: now)."""
         at_ms = self._now_ms if at is None else milliseconds(at)
         return [
             replace(balance, rate=self._rate(balance))
@@ -200,9 +200,9 @@ class BudgetBalances:
         return sum(takes, _NONE)
 
     def verdict(self, asker: Requester, rate: Rate, start: float, seconds: float) -> BudgetVerdict:
-        """Return for how long what takes ``rate`` may run from a start (now or later), of the ``seconds`` asked.
+        """Return how long a workspace with this rate may run from ``start``, at most ``seconds``.
 
-        Past the end of a period it goes on with the next one's budget, less what is set aside there.
+        After the end of a period the next one's budget applies, less the amount that is reserved there.
         """
         found = BudgetVerdict(seconds)
         for entry in entries_in_force(self._rules.quotas, asker.user, asker.team):
@@ -276,7 +276,7 @@ _COUNTED_BY = {
     (False, True): {QuotaScope.USER, QuotaScope.EACH_USER},
     (True, True): {QuotaScope.EACH_OF_TEAM},
 }
-"""Which entries count the use of an account, by whether it is a team's, and a user's."""
+"""The scopes of entries that count an account, by whether it has a team and a user."""
 
 
 def _hours(number_ms: Mapping[tuple[int, int], Fraction | int]) -> Fraction:
@@ -284,10 +284,9 @@ def _hours(number_ms: Mapping[tuple[int, int], Fraction | int]) -> Fraction:
 
 
 def expected_end(lease: Lease, now: float) -> float | None:
-    """Return when a lease that holds something stops being charged, as things are; None where it holds nothing.
+    """Return when the charges of a lease end, or None if it holds nothing.
 
-    One that starts runs its whole time from when it does, at the earliest now. One without a deadline has no end, and
-    nothing is set aside for it.
+    A workspace that starts is expected to run its whole time from now on. Without a deadline nothing is reserved.
     """
     if lease.phase in UP:
         return now if lease.deadline_at is None else lease.deadline_at
@@ -301,13 +300,13 @@ def expected_end(lease: Lease, now: float) -> float | None:
 
 
 def with_latest_end(lease: Lease, by_budget: LatestEnd | None) -> Lease:
-    """Return a lease with the earlier of a budget's bound and the one that another rule fixed at its grant."""
+    """Return a lease bound by its budget or by the rule of its grant, whichever is earlier."""
     bounds = [one for one in (lease.fixed_end, by_budget) if one is not None]
     return replace(lease, latest_end=min(bounds, key=lambda one: one.at, default=None))
 
 
 def min_start_seconds(template_least: float, asked: float, fast: float = 1.0) -> float:
-    """Return how long a start must be able to run: the template's least lifetime, and ten minutes unless it asks less.
+    """Return the least run time of a start: the template's, and ten minutes unless it asks for less.
 
     ``fast`` is the factor by which all times were shortened.
     """
@@ -315,7 +314,7 @@ def min_start_seconds(template_least: float, asked: float, fast: float = 1.0) ->
 
 
 def budget_text(balance: BudgetBalance, now: float, share: Fraction | None = None) -> str:
-    """Return a budget, or a share of it, as people read it: ``your 40 GPU h of this week``."""
+    """Return a budget, or a share of it, for display: ``your 40 GPU h of this week``."""
     whose = {QuotaScope.TEAM: f"{balance.entry.subject}'s", QuotaScope.EVERYBODY: "everybody's"}.get(
         balance.entry.whom, "your"
     )
@@ -323,7 +322,7 @@ def budget_text(balance: BudgetBalance, now: float, share: Fraction | None = Non
 
 
 def period_text(balance: BudgetBalance, now: float) -> str:
-    """Return which period a balance is of: ``this week``, or ``the week from Mon 30 Nov 00:00``."""
+    """Return the period of a balance for display: ``this week``, or ``the week from Mon 30 Nov 00:00``."""
     per, period = balance.budget.per.value, balance.period
     if period.start <= now < period.end:
         return "today" if per == "day" else f"this {per}"
@@ -331,28 +330,28 @@ def period_text(balance: BudgetBalance, now: float) -> str:
 
 
 def budget_amount_text(value: Fraction, balance: BudgetBalance) -> str:
-    """Return an amount of a budget as people read it: ``39.9 GPU h``, ``CHF 120.00``."""
+    """Return an amount of a budget for display: ``39.9 GPU h``, ``CHF 120.00``."""
     if balance.budget.what is BudgetUnit.GPU_HOURS:
         return gpu_hours_text(value)
     return show_money(float(value), balance.currency)
 
 
 def gpu_hours_text(value: Fraction) -> str:
-    """Return GPU hours as people read them: ``39.9 GPU h``."""
+    """Return GPU hours for display: ``39.9 GPU h``."""
     return f"{decimal_text(value)} GPU h"
 
 
 def decimal_text(value: Fraction) -> str:
-    """Return a number with one decimal at most; a little is never shown as none."""
+    """Return a number with one decimal. A small number is not shown as 0."""
     if 0 < value < Fraction(1, 20):
         return "less than 0.1"
     return f"{float(value):.1f}".removesuffix(".0")
 
 
 def budget_refusal(verdict: BudgetVerdict, fewer: int, contact: str, now: float) -> tuple[str, str]:
-    """Return the limit and the remedy of a start that a budget leaves too little for.
+    """Return the limit and the remedy for a start that a budget does not allow.
 
-    ``fewer`` is for how many GPUs it would be enough, 0 where for none; ``contact`` whom to ask for more.
+    ``fewer`` is the number of GPUs that it would allow, or 0. ``contact`` is for users who need more.
     """
     balance = verdict.balance
     if balance is None:
@@ -370,14 +369,14 @@ def budget_refusal(verdict: BudgetVerdict, fewer: int, contact: str, now: float)
 
 
 class ClaimBudgets:
-    """What budgets leave claims. What a pass grants is taken from it."""
+    """The budgets of waiting requests. A pass takes the amounts of its grants from them."""
 
     def __init__(self, seen: Snapshot, balances: BudgetBalances | None = None) -> None:
         self._seen = seen
         self._balances = balances or BudgetBalances(seen.now, seen.leases, seen.rules, seen.accounts, seen.quota_grants)
 
     def held_back(self, claim: Claim, kind: GpuKind | None) -> tuple[str, str] | None:
-        """Return the budget that leaves a claim too little now, as a rule and its sentence; None where none does."""
+        """Return the rule and the sentence of the budget that does not allow a request now, or None."""
         verdict = self._short(claim, kind)
         if verdict is None or verdict.balance is None:
             return None
@@ -385,7 +384,7 @@ class ClaimBudgets:
         return f"budget {verdict.balance.entry.name}", f"{limit}. {remedy}"
 
     def opens_at(self, claim: Claim, kinds: Iterable[GpuKind | None]) -> float:
-        """Return when a claim may start by its budgets with one of these kinds: now, or once the period renews."""
+        """Return when budgets allow a request with one of these kinds: now, or in the next period."""
         found = [self._short(claim, kind) for kind in kinds]
         return min(
             (self._seen.now if one is None or one.balance is None else one.balance.period.end for one in found),
@@ -393,7 +392,7 @@ class ClaimBudgets:
         )
 
     def take(self, claim: Claim, kind: GpuKind | None) -> None:
-        """Set aside what a claim takes that is granted in this pass."""
+        """Reserve the amount of a grant of this pass."""
         if self._balances.bind:
             rate, seconds = rate_of(kind, claim.request.count), float(claim.request.lifetime_seconds)
             self._balances.take(claim.id, requester_of(claim), rate, self._seen.now, seconds)

@@ -1,7 +1,7 @@
-"""What a workspace uses of budgets, while it runs and after: rates, lines of the ledger, lost time, decayed use.
+"""Charges to budgets: rates, ledger lines, uncharged time, decayed usage, and amounts as people write them.
 
-Amounts are exact: whole milliseconds times GPUs, or money an hour, as fractions. What runs is charged from the moment
-at which its server answers until its end is decided: starting is not charged, nor is a stop that takes its time.
+Amounts are exact fractions: whole milliseconds times GPUs, or times money for an hour. A workspace is charged from the
+first answer of its server until its end is decided. The start and the time of a stop are not charged.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ from gpuspawner.core.rules import Account, BudgetUnit, LimitedResource, QuotaGra
 from gpuspawner.core.units import LONGEST, BadValue, OutOfRange, parse_bytes, show_bytes
 
 HALF_LIFE_SECONDS = 7 * 86400.0
-"""Use counts half as much in the order after a week."""
+"""Usage counts half as much in the queue order after a week."""
 
 
 class LedgerKind(Enum):
-    """What a line of the ledger is for."""
+    """The kind of a ledger line."""
 
     USE = "use"
     OVERRUN = "overrun"
-    """Use after a budget was used up: the warning of its end came late, and was waited for."""
+    """Use after a budget was used up, because the warning before the end was late."""
     REFUND = "refund"
     CORRECTION = "correction"
 
 
 @dataclass(frozen=True)
 class LedgerLine:
-    """One line of the ledger. What is given back has negative ``milliseconds``.
+    """One line of the ledger. A credit has negative ``milliseconds``.
 
     Args:
         at: when it was written, in seconds since the epoch.
-        lease: for which workspace; "" for a correction of none.
-        account: the team that is charged, "" for none, and the user, by their ``created``.
-        hub: the hub whose user that is.
-        user: their name then.
-        kind: the kind of GPU; "" for none.
-        what: what it is for.
-        day: the date in the zone, as ISO 8601 has it: no line lies in two days.
-        start_ms: from when, in milliseconds since the epoch.
-        end_ms: until when; a correction has the one moment at which it counts.
-        milliseconds: how long it charges.
-        rate: what each hour of that takes.
-        by: who or what wrote it.
-        why: in words; "" where ``what`` says all.
+        lease: the workspace, or "" for a correction without one.
+        account: the team ("" for none) and the user by ``created``.
+        hub: the hub of that user.
+        user: the user's name at that time.
+        kind: the kind of GPU, or "".
+        what: the kind of line.
+        day: the date in the catalog's zone in ISO 8601. A line is within one day.
+        start_ms: its beginning, in milliseconds since the epoch.
+        end_ms: its end. It equals the beginning for a correction.
+        milliseconds: the charged time.
+        rate: the charge for each hour of that time.
+        by: the person or the part that wrote it.
+        why: the reason, or "" if ``what`` is sufficient.
     """
 
     at: float
@@ -76,11 +76,11 @@ class LedgerLine:
     why: str = ""
 
     def amount(self, used: BudgetUnit) -> Fraction:
-        """Return what it charges, in GPU hours or money."""
+        """Return the charge in GPU hours or money."""
         return charged_amount(self.milliseconds, self.rate, used)
 
     def within(self, period: TimeSpan) -> int:
-        """Return how many of its milliseconds count in a period."""
+        """Return its milliseconds in a period."""
         if self.end_ms == self.start_ms:
             return self.milliseconds if period.start_ms <= self.start_ms < period.end_ms else 0
         sign = -1 if self.milliseconds < 0 else 1
@@ -88,17 +88,17 @@ class LedgerLine:
 
 
 def charged_amount(number_ms: int, rate: Rate, used: BudgetUnit) -> Fraction:
-    """Return what so many milliseconds take, in GPU hours or money."""
+    """Return the charge for some milliseconds, in GPU hours or money."""
     return amount_per_hour(rate, used) * number_ms / HOUR_MS
 
 
 def amount_per_hour(rate: Rate, used: BudgetUnit) -> Fraction:
-    """Return what an hour takes, in GPU hours or money."""
+    """Return the charge for an hour, in GPU hours or money."""
     return rate.gpus if used is BudgetUnit.GPU_HOURS else rate.price_per_hour
 
 
 def rate_of(kind: GpuKind | None, count: int) -> Rate:
-    """Return what so many GPUs of a kind take of budgets in an hour."""
+    """Return the rate of this number of GPUs of a kind."""
     if kind is None:
         return Rate()
     each = kind.share if kind.counts is None else kind.counts
@@ -107,7 +107,7 @@ def rate_of(kind: GpuKind | None, count: int) -> Rate:
 
 
 class UnchargedTime(NamedTuple):
-    """Time of a workspace that is not charged, or only in part: ``share`` of its rate is given back."""
+    """Time of a workspace that is not charged, or only in part: ``share`` of its rate is credited."""
 
     start_ms: int
     end_ms: int
@@ -116,9 +116,9 @@ class UnchargedTime(NamedTuple):
 
 
 def uncharged_times(lease: Lease, until_ms: int) -> list[UnchargedTime]:
-    """Return the time that the platform lost of what a lease has run until a moment: apart, in order.
+    """Return the uncharged times of a lease before a moment, in order and without overlap.
 
-    Where two reasons overlap, the one of which more is given back counts.
+    If two reasons overlap, the larger share counts.
     """
     if lease.running_at is None:
         return []
@@ -147,7 +147,7 @@ def uncharged_times(lease: Lease, until_ms: int) -> list[UnchargedTime]:
 
 
 def charged_ms(lease: Lease, until_ms: int, within: TimeSpan | None = None) -> Fraction | int:
-    """Return for how long a lease is charged that ran until a moment, less what was lost; ``within`` a period."""
+    """Return the charged milliseconds of a lease until a moment, optionally ``within`` a period."""
     if lease.running_at is None:
         return 0
     since_ms = milliseconds(lease.running_at)
@@ -161,17 +161,17 @@ def charged_ms(lease: Lease, until_ms: int, within: TimeSpan | None = None) -> F
 
 
 def ledger_lines_of_end(before: Lease, after: Lease, zone: ZoneInfo) -> list[LedgerLine]:
-    """Return the lines of a workspace that stops running by a step; none of any other step.
+    """Return the ledger lines of a step that ends a running workspace. Another step has no lines.
 
-    They belong in the transaction that stores the step: so each is written once, whenever the service is killed.
+    They are stored in the same transaction as the step, so each line is written once.
     """
     return ledger_lines_until(before, after.phase_since, zone) if after.phase not in UP else []
 
 
 def ledger_lines_until(lease: Lease, now: float, zone: ZoneInfo) -> list[LedgerLine]:
-    """Return the lines of a workspace that runs, if it ended now: of each day of the zone, its use, and what was lost.
+    """Return the ledger lines of a running workspace as if it ended now: use and credits of each day.
 
-    None where it takes nothing of budgets.
+    A workspace with a rate of 0 has no lines.
     """
     if lease.phase not in UP or lease.running_at is None or lease.rate is None or lease.rate == Rate():
         return []
@@ -217,7 +217,7 @@ def _overrun_since_ms(lease: Lease, start_ms: int, end_ms: int) -> int:
 def sum_charges(
     lines: Iterable[LedgerLine], now: float, zone: ZoneInfo
 ) -> dict[tuple[Account, BudgetUnit, Per], Fraction]:
-    """Return what lines charge each account in the present day, week and month, in GPU hours and money."""
+    """Return the charges of lines to each account in the present day, week and month."""
     periods = {per: period_of(milliseconds(now), per, zone) for per in Per}
     sums: dict[tuple[Account, BudgetUnit, Per], Fraction] = defaultdict(Fraction)
     for line in lines:
@@ -232,14 +232,14 @@ def sum_charges(
 
 
 LEDGER_AUTHOR = "gpuspawner"
-"""Who writes the lines of an end."""
+"""The author of the lines of an end."""
 BUDGET_RULE = "budget"
-"""The rule of a :class:`LatestEnd` that a budget sets."""
+"""The rule of a :class:`LatestEnd` by a budget."""
 OVERRUN_REASON = "The warning of its end was waited for."
 
 
 def decayed_seconds(start: float, end: float, now: float) -> float:
-    """Return how long an interval of the past counts now: each moment of it half as much after each half-life."""
+    """Return the weight of a past interval now. Each moment loses half of its weight in each half-life."""
     return HALF_LIFE_SECONDS / math.log(2) * (_faded(now - min(end, now)) - _faded(now - min(start, now)))
 
 
@@ -248,7 +248,7 @@ def _faded(ago_seconds: float) -> float:
 
 
 def decayed_gpu_seconds(lines: Iterable[LedgerLine], now: float) -> float:
-    """Return the use that lines charge, as it counts in the order now."""
+    """Return the usage of lines as the queue order counts it now."""
     return sum(map(float, _decayed(lines, now)))
 
 
@@ -263,7 +263,7 @@ def _decayed(lines: Iterable[LedgerLine], now: float) -> Iterator[float]:
 
 
 def decayed_gpu_seconds_of(lease: Lease, now: float) -> float:
-    """Return the use of a lease that runs, as it counts in the order now; what is set aside comes on top."""
+    """Return the usage of a running lease as the queue order counts it now, without reserved amounts."""
     if lease.phase not in UP or lease.running_at is None or lease.rate is None:
         return 0.0
     now_ms = milliseconds(now)
@@ -291,7 +291,7 @@ AMOUNT_HELP = (
 
 
 class QuotaAmount(NamedTuple):
-    """So much of something. ``kind`` names the kind of GPU where ``what`` is KIND."""
+    """An amount of a resource. ``kind`` is set if ``what`` is KIND."""
 
     what: LimitedResource | BudgetUnit
     kind: str
@@ -299,10 +299,10 @@ class QuotaAmount(NamedTuple):
 
 
 def parse_grant_amount(value: object, kinds: Collection[str]) -> QuotaAmount:
-    """Read what a grant adds.
+    """Read the amount of a grant: ``4 GPUs``, ``+20 h``, ``64GiB``.
 
     Raises:
-        BadValue: anything else, or nothing more than 0.
+        BadValue: it is not an amount above 0.
     """
     text = _text(value).removeprefix("+").strip()
     try:
@@ -318,10 +318,10 @@ def parse_grant_amount(value: object, kinds: Collection[str]) -> QuotaAmount:
 
 
 def parse_correction(value: object) -> QuotaAmount:
-    """Read what a correction charges, in GPU hours or money; with a minus, gives back.
+    """Read a correction in GPU hours or money. A minus is a credit.
 
     Raises:
-        BadValue: anything else, or nothing.
+        BadValue: it is not an amount, or 0.
     """
     found = _read(value, ())
     if not isinstance(found.what, BudgetUnit) or not found.number:
@@ -352,7 +352,7 @@ def _text(value: object) -> str:
 
 
 def show_grant_amount(amount: QuotaAmount) -> str:
-    """Return an amount as people read it: ``4 GPUs``, ``2 h100``, ``20 GPU h``."""
+    """Return an amount for display: ``4 GPUs``, ``2 h100``, ``20 GPU h``."""
     what, kind, number = amount
     if what is LimitedResource.MEMORY:
         return show_bytes(int(number))
@@ -370,5 +370,5 @@ def show_grant_amount(amount: QuotaAmount) -> str:
 
 
 def show_grant(grant: QuotaGrant) -> str:
-    """Return the amount of a grant as people read it."""
+    """Return the amount of a grant for display."""
     return show_grant_amount(QuotaAmount(grant.what, grant.kind, grant.amount))

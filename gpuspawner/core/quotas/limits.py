@@ -1,4 +1,8 @@
-"""Which quotas bind whom, how much of each a request takes, and the sentences about it."""
+"""The quotas that bind a user, the amount of each that a request takes, and the sentences about it.
+
+A limit bounds the usage of its entry's account, without the usage that a more specific entry binds. Grants raise soft
+and hard limits.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +24,13 @@ from gpuspawner.core.units import ordinal, show_bytes, show_cpu, show_time
 
 
 _OF_USERS = (QuotaScope.USER, QuotaScope.EACH_OF_TEAM, QuotaScope.EACH_USER)
-"""The most specific first."""
+"""The scopes of user quotas, the most specific first."""
 
 
 def entries_in_force(quotas: Iterable[Quota], user: str, team: str) -> tuple[Quota, ...]:
-    """Return the entries that bind what a user has charged to a team ("" for none), in the catalog's order.
+    """Return the entries that bind a user in a team ("" for none), in the catalog's order.
 
-    Of those for users the most specific kind: for this one, else for each of the team, else for each. And all of the
-    team, and all of everybody.
+    One user quota applies: the most specific one. The quotas of the team and of everybody also apply.
     """
     binding = [one for one in quotas if _binds(one, user, team)]
     of_users = next((whom for whom in _OF_USERS if any(one.whom is whom for one in binding)), None)
@@ -41,10 +44,10 @@ def _binds(entry: Quota, user: str, team: str) -> bool:
 
 
 def counted_account(entry: Quota, user_created: str, team: str) -> Account:
-    """Return whose use an entry counts, for one whom it binds.
+    """Return the account whose usage an entry counts for a user that it binds.
 
-    An entry for each user of a team counts what they have charged to that team; others for users count all of theirs
-    that no other entry binds (:func:`bound_elsewhere`).
+    An entry for each user of a team counts the user's usage in that team. Other entries for users count all of their
+    usage that no other entry binds (:func:`accounts_bound_elsewhere`).
     """
     if entry.whom is QuotaScope.EVERYBODY:
         return Account()
@@ -54,9 +57,9 @@ def counted_account(entry: Quota, user_created: str, team: str) -> Account:
 
 
 def accounts_bound_elsewhere(quotas: Iterable[Quota], entry: Quota, user_created: str) -> tuple[Account, ...]:
-    """Return whose use the account of an entry holds, and the entry does not count: another is in force for it.
+    """Return the parts of an entry's account that other entries bind instead.
 
-    What somebody charges to a team that has an entry for each of its users does not count in that for each user.
+    The usage in a team with an entry for each of its users does not count in the entry for each user.
     """
     if entry.whom is not QuotaScope.EACH_USER:
         return ()
@@ -65,17 +68,17 @@ def accounts_bound_elsewhere(quotas: Iterable[Quota], entry: Quota, user_created
 
 
 def accounts_of(user_created: str, team: str) -> tuple[Account, ...]:
-    """Return every account that a user's use counts in, once each."""
+    """Return all accounts that count a user's usage."""
     return tuple({Account(which, who): None for which in (team, "") for who in (user_created, "")})
 
 
 def granted_amount(
     grants: Sequence[QuotaGrant], account: Account, what: LimitedResource | BudgetUnit, at: float, kind: str = ""
 ) -> Fraction:
-    """Return how much grants add, at a time, to the limits or budgets of an account.
+    """Return the sum of grants to the limits or budgets of an account at a time.
 
-    A grant to a user raises the entries for users that bind them, whichever team they charge; one to a user in a team
-    those alone that count what is charged to that team; one to a team those of the team.
+    A grant to a user raises the user quotas in every team. A grant to a user in a team raises only those that count the
+    usage in that team. A grant to a team raises the quotas of the team.
     """
     return sum(
         (
@@ -98,11 +101,11 @@ def _raises(grant: Account, account: Account) -> bool:
 
 SHARED_SUBJECTS = frozenset({QuotaScope.TEAM, QuotaScope.EVERYBODY})
 Amount = Fraction | int
-"""How much of a limit. Whole numbers are ints: fractions are slow where thousands are added."""
+"""An amount of a resource. Whole numbers are ints, because fractions are slow."""
 
 
 class Requester(NamedTuple):
-    """Whose a lease or a claim is: the user's name, their ``created``, and the team that it is charged to."""
+    """The user of a request or a lease, with the team that is charged."""
 
     user: str
     user_created: str
@@ -110,7 +113,7 @@ class Requester(NamedTuple):
 
 
 class LimitKey(NamedTuple):
-    """One limit of an entry, and whose use it counts."""
+    """One limit of an entry, and the account that it counts."""
 
     entry: str
     account: Account
@@ -119,7 +122,7 @@ class LimitKey(NamedTuple):
 
 
 class EffectiveLimit(NamedTuple):
-    """One limit of an entry that is in force for somebody; ``soft`` and ``hard`` with what was granted on top."""
+    """One limit of an entry in force. ``soft`` and ``hard`` contain the amounts of grants."""
 
     entry: Quota
     limit: Limit
@@ -129,12 +132,12 @@ class EffectiveLimit(NamedTuple):
 
     @property
     def of_all(self) -> bool:
-        """Whether others count too: a team's entry, or everybody's."""
+        """Whether several users share it: a limit of a team or of everybody."""
         return self.entry.whom in SHARED_SUBJECTS
 
 
 def requester_of(one: Claim | Lease) -> Requester:
-    """Return whose a lease or a claim is."""
+    """Return the user of a request or a lease."""
     created = one.user_created if isinstance(one, Claim) else one.key.user_created
     return Requester(one.user or one.request.user, created, one.request.team)
 
@@ -142,7 +145,7 @@ def requester_of(one: Claim | Lease) -> Requester:
 def effective_limits(
     who: Requester, rules: Rules, grants: Sequence[QuotaGrant], now: float
 ) -> tuple[EffectiveLimit, ...]:
-    """Return the limits in force for somebody."""
+    """Return the limits in force for a requester."""
     found = []
     for entry in entries_in_force(rules.quotas, who.user, who.team):
         account = counted_account(entry, who.user_created, who.team)
@@ -160,7 +163,7 @@ def _short(amount: Fraction) -> Amount:
 
 
 def requested_amount(limit: Limit, request: Request, kind: GpuKind | None) -> Amount:
-    """Return how much of a limit a request takes with GPUs of this kind; None where its kind left the catalog."""
+    """Return the amount of a limit that a request takes with this kind, None if it left the catalog."""
     if limit.what is LimitedResource.WORKSPACES:
         return 1
     if limit.what is LimitedResource.CPU:
@@ -191,9 +194,9 @@ SHARED_PREFIXES = {QuotaScope.TEAM: "team {}: ", QuotaScope.EVERYBODY: "all toge
 
 
 class LimitUsage(NamedTuple):
-    """How a limit is used at an instant.
+    """The usage of a limit at an instant.
 
-    ``own`` is what the asker has of it, ``others`` what others hold, ``next_end`` when the first of these ends.
+    ``own`` is the requester's usage, ``others`` that of others, ``next_end`` the first end of a workspace of others.
     """
 
     asked: Amount
@@ -209,7 +212,7 @@ def format_number(amount: Amount) -> str:
 
 
 def show_amount(limit: Limit, amount: Amount, kinds: Kinds) -> str:
-    """Return ``4 GPUs``, ``2 A100 80 GB``, ``1 workspace``, ``8 CPU`` or ``64 GiB memory``."""
+    """Return an amount for display: ``4 GPUs``, ``2 A100 80 GB``, ``1 workspace``, ``8 CPU`` or ``64 GiB memory``."""
     if limit.what is LimitedResource.CPU:
         return f"{_plain(limit, amount)} CPU"
     if limit.what is LimitedResource.MEMORY:
@@ -222,7 +225,7 @@ def show_amount(limit: Limit, amount: Amount, kinds: Kinds) -> str:
 
 
 def quota_refusal(bound: EffectiveLimit, use: LimitUsage, count: int, kinds: Kinds, contact: str) -> RequestRefused:
-    """Return the refusal of what is beyond a hard limit; ``count`` GPUs were asked for, which count ``use.asked``."""
+    """Return the refusal by a hard limit. ``count`` GPUs were requested, which count as ``use.asked``."""
     limit, hard = bound.limit, bound.hard or 0
     whose, has = LIMIT_SCOPES[bound.entry.whom].format(bound.entry.subject), use.own + use.others
     if bound.entry.whom in SHARED_HOLDERS:
@@ -247,7 +250,7 @@ def quota_refusal(bound: EffectiveLimit, use: LimitUsage, count: int, kinds: Kin
 
 
 def quota_wait_sentence(bound: EffectiveLimit, use: LimitUsage, count: int, kinds: Kinds, contact: str) -> str:
-    """Return the sentence of a request that others of a limit, or its user's own workspaces, leave no room for."""
+    """Return the sentence for a request that waits for a hard limit."""
     limit, hard, held = bound.limit, bound.hard or 0, use.own + use.others
     holder = SHARED_HOLDERS.get(bound.entry.whom, "you have").format(bound.entry.subject)
     less = _less(limit, max(0, hard - held), use.asked, count, kinds)
@@ -263,12 +266,12 @@ def quota_wait_sentence(bound: EffectiveLimit, use: LimitUsage, count: int, kind
 
 
 def behind_other_sentence(rule: str) -> str:
-    """Return the sentence of a request that lets another of the same rule go first."""
+    """Return the sentence for a request that waits for another one under the same rule."""
     return f"Another request, which goes first, waits for what the {rule} leaves."
 
 
 def share_sentence(bound: EffectiveLimit, use: LimitUsage, kinds: Kinds) -> str:
-    """Return the sentence of what goes beyond a soft limit: ``This is your 3rd GPU; your share is 2.``."""
+    """Return the sentence for a request beyond a soft limit: ``This is your 3rd GPU. Your share is 2.``."""
     limit, soft, held = bound.limit, bound.soft or 0, use.own + use.others
     if bound.entry.whom in SHARED_HOLDERS:
         holder = f"team {bound.entry.subject}" if bound.entry.whom is QuotaScope.TEAM else "all together"
@@ -282,10 +285,7 @@ def share_sentence(bound: EffectiveLimit, use: LimitUsage, kinds: Kinds) -> str:
 
 
 def limit_line(bound: EffectiveLimit, held: Amount, waiting: Amount, kinds: Kinds) -> str:
-    """Return what is held of a limit, as a form shows it: ``1 of 2 GPUs (up to 4 while free), 3 waited for``.
-
-    A limit for users is told to its user, who knows whose it is.
-    """
+    """Return the usage of a limit for a form: ``1 of 2 GPUs (up to 4 while free), 3 waited for``."""
     limit, soft, hard = bound.limit, bound.soft, bound.hard
     most = hard if soft is None else soft
     if most is None:

@@ -1,8 +1,8 @@
-"""What a cluster's namespace leaves: its quotas bound all that is in it together, its limits each workspace.
+"""Quotas and limits of a cluster's namespace. Quotas bind all its pods together, limits bind each workspace.
 
-Amounts are whole numbers by resource: ``cpu`` in thousandths of a core, ``memory`` in bytes, ``pods`` and GPUs counted.
-``cpu`` and ``memory`` are what is guaranteed, by which nodes are filled; ``limits.cpu`` and ``limits.memory`` the most
-that may be used.
+Amounts are whole numbers by resource: ``cpu`` in thousandths of a core, ``memory`` in bytes, and numbers of ``pods``
+and GPUs. ``cpu`` and ``memory`` are the guaranteed amounts, which fill nodes. ``limits.cpu`` and ``limits.memory`` are
+the upper limits.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from gpuspawner.core.units import show_bytes, show_cpu
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
 LIMITS_CPU, LIMITS_MEMORY = "limits.cpu", "limits.memory"
 LIMIT_OF_REQUEST = {CPU: LIMITS_CPU, MEMORY: LIMITS_MEMORY}
-"""Of what is guaranteed, the resource that counts all that was asked."""
+"""The resource that counts the whole request, for each guaranteed resource."""
 COMMON_RESOURCES = frozenset({CPU, MEMORY, LIMITS_CPU, LIMITS_MEMORY, PODS})
-"""What every workspace takes."""
+"""The resources that each workspace takes."""
 
 Amounts = Mapping[str, int]
 
 
 @dataclass(frozen=True)
 class NamespaceLimit:
-    """How much of a resource one workspace may have: a cluster's LimitRange. ``most`` None is no bound.
+    """The range of a resource for one workspace: a cluster's LimitRange. ``most`` None is no limit.
 
-    ``cluster`` is whose namespace has it; "" is the hub's own.
+    ``cluster`` has the namespace; "" is the hub's own.
     """
 
     name: str
@@ -41,9 +41,9 @@ class NamespaceLimit:
 
 @dataclass(frozen=True)
 class NamespaceQuota:
-    """How much of a resource all of the namespace may have, and what it has by now: a cluster's ResourceQuota.
+    """The maximum of a resource in the namespace and its present use: a cluster's ResourceQuota.
 
-    ``cluster`` is whose namespace has it; "" is the hub's own.
+    ``cluster`` has the namespace; "" is the hub's own.
     """
 
     name: str
@@ -55,7 +55,7 @@ class NamespaceQuota:
 
 @dataclass(frozen=True)
 class NodeSize:
-    """What nodes with GPUs of these pools have for pods, as amounts."""
+    """The allocatable amounts of nodes with GPUs of these pools."""
 
     pools: frozenset[str]
     cpu: int
@@ -64,7 +64,7 @@ class NodeSize:
 
 @dataclass(frozen=True)
 class NamespaceBounds:
-    """Limits, quotas and the sizes of nodes at one instant.
+    """Limits, quotas and node sizes at one instant.
 
     ``counted`` are the ids of leases whose pods the quotas count already.
     """
@@ -75,21 +75,21 @@ class NamespaceBounds:
     nodes: frozenset[NodeSize] = frozenset()
 
     def of(self, cluster: str) -> NamespaceBounds:
-        """Return what binds in one cluster; "" is the hub's own."""
+        """Return the bounds of one cluster; "" is the hub's own."""
         limits = tuple(one for one in self.limits if one.cluster == cluster)
         return replace(self, limits=limits, quotas=tuple(one for one in self.quotas if one.cluster == cluster))
 
 
 @dataclass(frozen=True)
 class QuotaRemainder:
-    """What a quota leaves."""
+    """The rest of a quota."""
 
     quota: NamespaceQuota
     left: int
 
 
 def pod_amounts(request: Request, gpus: Amounts) -> dict[str, int]:
-    """Return what the pod of a request takes, its GPUs counted by the resource that the cluster counts them by."""
+    """Return the amounts of a request's pod. ``gpus`` are by the resource that counts them."""
     return {
         CPU: math.ceil(round(1000 * request.guaranteed_cpu_cores, 3)),
         MEMORY: request.guaranteed_memory_bytes,
@@ -101,9 +101,9 @@ def pod_amounts(request: Request, gpus: Amounts) -> dict[str, int]:
 
 
 def check_namespace(asked: Amounts, room: NamespaceBounds) -> None:
-    """Raise RequestRefused for what can never be had, however empty the namespace is.
+    """Raise RequestRefused if a request exceeds the namespace even when it is empty.
 
-    What others use of a quota comes back: that is waited for, and not refused.
+    A request that only lacks what other pods use now waits instead.
     """
     for limit in room.limits:
         amount = asked.get(limit.resource)
@@ -121,7 +121,7 @@ def check_namespace(asked: Amounts, room: NamespaceBounds) -> None:
 
 
 def check_nodes(asked: Amounts, pool: str, nodes: Iterable[NodeSize]) -> None:
-    """Raise RequestRefused for more CPU or memory than any node with GPUs of a pool has, however empty it is."""
+    """Raise RequestRefused if no node with GPUs of a pool has enough CPU or memory, even when it is empty."""
     fitting = [node for node in nodes if pool in node.pools]
     if not fitting:
         return
@@ -134,10 +134,10 @@ def check_nodes(asked: Amounts, pool: str, nodes: Iterable[NodeSize]) -> None:
 
 
 def remaining_quotas(room: NamespaceBounds, held: Mapping[str, Amounts]) -> tuple[QuotaRemainder, ...]:
-    """Return what each quota leaves, beside what leases hold: ``held`` is by lease id.
+    """Return the rest of each quota. ``held`` has the amounts of leases by id.
 
-    A lease whose pod is not there yet comes on top of what the quota counts. What leases hold is never counted for
-    less than it is: a quota is seen a moment later than the pods that it counts.
+    A lease whose pod does not exist yet is added to the use of the quota. The amounts of leases count in full, because
+    the use of a quota is updated a moment after its pods.
     """
     found = []
     for quota in room.quotas:
@@ -148,30 +148,30 @@ def remaining_quotas(room: NamespaceBounds, held: Mapping[str, Amounts]) -> tupl
 
 
 def find_lacking_quota(asked: Amounts, left: Iterable[QuotaRemainder]) -> QuotaRemainder | None:
-    """Return the first quota that leaves less than is asked, None where all leave enough."""
+    """Return the first quota with too little left, or None."""
     return next((one for one in left if asked.get(one.quota.resource, 0) > one.left), None)
 
 
 def quotas_after_grant(left: Iterable[QuotaRemainder], asked: Amounts) -> tuple[QuotaRemainder, ...]:
-    """Return what is left once this, which fits, is granted too."""
+    """Return the rest of each quota after a grant."""
     return tuple(QuotaRemainder(one.quota, one.left - asked.get(one.quota.resource, 0)) for one in left)
 
 
 def lacking_quota_sentence(one: QuotaRemainder, asked: Amounts) -> str:
-    """Return in a sentence which quota leaves too little, with both quantities."""
+    """Return a sentence with the lacking quota and both amounts."""
     resource = one.quota.resource
     left, hard, wanted = (show_resource(resource, x) for x in (one.left, one.quota.hard, asked[resource]))
     return f"The cluster's quota {one.quota.name} leaves {left} of {hard}, and this needs {wanted}."
 
 
 def full_quota_text(left: Iterable[QuotaRemainder]) -> str:
-    """Return in a few words which quota leaves nothing at all, "" where none is so full."""
+    """Return a short text with a quota that is used up, or ""."""
     full = next((one.quota for one in left if one.left == 0), None)
     return "" if full is None else f"the cluster's quota {full.name} is full: {show_resource(full.resource, full.hard)}"
 
 
 def show_resource(resource: str, amount: int) -> str:
-    """Return an amount as people read it: ``8 GiB memory``, ``2 CPU``, ``1 workspace``, ``4 nvidia.com/gpu``."""
+    """Return an amount for display: ``8 GiB memory``, ``2 CPU``, ``1 workspace``, ``4 nvidia.com/gpu``."""
     if resource in {MEMORY, LIMITS_MEMORY}:
         return f"{show_bytes(amount)} memory"
     if resource in {CPU, LIMITS_CPU}:

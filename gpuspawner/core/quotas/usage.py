@@ -1,7 +1,8 @@
-"""Quotas: how much may be held at once, who is refused, who waits, and who is beyond a soft share.
+"""The usage of quotas: which requests are refused, wait, or are beyond a soft share.
 
-A request is refused where it and what its user has by themselves are beyond a hard limit: of a limit for users counts
-also what waits, of a team's or everybody's only what is held. Where others have filled a limit, it waits.
+A request is refused if it exceeds a hard limit together with its user's own usage. Limits of users count the user's
+waiting requests too. Limits of a team or of everybody count only GPUs in use. If others have used up a limit, the
+request waits.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from gpuspawner.core.rules import QuotaGrant, Rules
 
 
 class LimitTotals(NamedTuple):
-    """What is taken of a limit: ``held``, and what its user waits for, which counts for limits of users alone."""
+    """The held and the waiting amount of a limit. Waiting requests count only for limits of users."""
 
     bound: EffectiveLimit
     held: Amount
@@ -42,9 +43,9 @@ class LimitTotals(NamedTuple):
 
 
 class QuotaBlock(NamedTuple):
-    """What holds a request back: ``rule`` names it, ``words`` is the sentence for its user.
+    """A quota that holds a request back. ``rule`` names it, ``words`` is the sentence for the user.
 
-    Nobody else who takes of ``bucket`` passes, unless it is given back by ``frees_at``, when enough is free.
+    No other request passes it under the same limit, unless it ends before ``clears_at``, when enough comes free.
     """
 
     rule: str
@@ -55,7 +56,7 @@ class QuotaBlock(NamedTuple):
 
 @dataclass
 class _Taken:
-    """What leases take of one bucket, by lease id; and each user's, by their ``created``."""
+    """The amounts of a limit by lease id and by user."""
 
     total: Amount = 0
     of: dict[str, tuple[Amount, Lease]] = field(default_factory=dict)
@@ -76,11 +77,10 @@ class _Taken:
             del self.of_user[user]
 
     def own(self, claim: Claim) -> Amount:
-        """Return what the user of a claim has beside it."""
+        """Return the user's amount without the claim."""
         return self.of_user.get(claim.user_created, 0) - self._of(claim)
 
     def others(self, claim: Claim) -> Amount:
-        """Return what others have."""
         return self.total - self.of_user.get(claim.user_created, 0)
 
     def _of(self, claim: Claim) -> Amount:
@@ -89,25 +89,25 @@ class _Taken:
 
 _NONE = _Taken()
 Takes = Sequence[tuple[EffectiveLimit, Amount]]
-"""Limits, and how much is taken of each."""
+"""Limits with the amount that a request takes of each."""
 
 
 class QuotaUsage:
-    """What leases hold of each limit, and what waits for those of users."""
+    """The amounts of each limit that leases hold and that requests wait for."""
 
     def __init__(self, kinds: Kinds, rules: Rules, grants: Sequence[QuotaGrant], now: float) -> None:
         self.held: dict[LimitKey, _Taken] = {}
         self.waiting: dict[LimitKey, _Taken] = {}
         self.counts = any(quota.limits for quota in rules.quotas)
-        """Whether there is anything to count."""
+        """Whether there are limits."""
         self._kinds, self._rules, self._grants, self._now = kinds, rules, grants, now
         self._bounds: dict[Requester, tuple[EffectiveLimit, ...]] = {}
         self._taken_of: dict[str, list[_Taken]] = {}
         self._takes: dict[str, tuple[Request, dict[str, Takes]]] = {}
-        """What each lease takes as it asks, by kind."""
+        """The amounts of each lease's request, by kind."""
 
     def add(self, lease: Lease) -> None:
-        """Count one more lease."""
+        """Add a lease."""
         if not self.counts:
             return
         kind, holds = self._kinds.get(lease.kind or ""), lease.phase in HOLDING
@@ -121,13 +121,13 @@ class QuotaUsage:
                 taken_of.append(taken)
 
     def remove(self, lease: Lease) -> None:
-        """Count a lease no more."""
+        """Remove a lease."""
         self._takes.pop(lease.id, None)
         for taken in self._taken_of.pop(lease.id, ()):
             taken.remove(lease)
 
     def takes(self, claim: Claim, kind: GpuKind | None) -> Takes:
-        """Return of which limits a claim takes, and how much: worked out once for each that asks as its lease does."""
+        """Return the limits and amounts of a request. They are computed once for each request."""
         if not self.counts:
             return ()
         request, known = self._takes.get(claim.id, (None, {}))
@@ -143,7 +143,7 @@ class QuotaUsage:
         return known[name]
 
     def bounds(self, who: Requester) -> tuple[EffectiveLimit, ...]:
-        """Return the limits in force for somebody."""
+        """Return the limits in force for a requester."""
         if not self.counts:
             return ()
         if who not in self._bounds:
@@ -152,7 +152,7 @@ class QuotaUsage:
 
 
 def quota_usage_of(seen: Snapshot) -> QuotaUsage:
-    """Return what the leases of a snapshot hold and wait for."""
+    """Return the usage by the leases of a snapshot."""
     holdings = QuotaUsage(seen.kinds, seen.rules, seen.quota_grants, seen.now)
     for lease in seen.leases if holdings.counts else ():
         holdings.add(lease)
@@ -160,29 +160,29 @@ def quota_usage_of(seen: Snapshot) -> QuotaUsage:
 
 
 class QuotaTally:
-    """What is taken of each limit: by leases, and by what a pass grants, which it adds."""
+    """The usage of quotas by leases and by the grants of a pass."""
 
     def __init__(self, seen: Snapshot, holdings: QuotaUsage | None = None) -> None:
         self._seen = seen
         self._all = quota_usage_of(seen) if holdings is None else holdings
         self._held, self._waiting = self._all.held, self._all.waiting
         self.counts = self._all.counts
-        """Whether there is anything to count."""
+        """Whether there are limits."""
         self._more: dict[LimitKey, Amount] = {}
-        """What a pass granted, less what it gave back."""
+        """The amounts of the pass's grants."""
         self._ends: dict[LimitKey, list[tuple[float, Amount]]] = {}
 
     def bounds(self, who: Requester) -> tuple[EffectiveLimit, ...]:
-        """Return the limits in force for somebody."""
+        """Return the limits in force for a requester."""
         return self._all.bounds(who)
 
     def total(self, limit_key: LimitKey) -> Amount:
-        """Return what is held of a limit, with what a pass granted."""
+        """Return the held amount of a limit with the grants of the pass."""
         more = self._more.get(limit_key, 0) if self._more else 0
         return self._held.get(limit_key, _NONE).total + more
 
     def uses(self, who: Requester) -> list[LimitTotals]:
-        """Return the limits in force for somebody, and what is taken of each."""
+        """Return the totals of each limit in force for a requester."""
         waiting = self._waiting
         return [
             LimitTotals(bound, self.total(bound.limit_key), waiting.get(bound.limit_key, _NONE).total)
@@ -190,11 +190,11 @@ class QuotaTally:
         ]
 
     def takes(self, claim: Claim, kind: GpuKind | None) -> Takes:
-        """Return of which limits a claim takes, and how much."""
+        """Return the limits and amounts of a request."""
         return self._all.takes(claim, kind)
 
     def bar(self, claim: Claim, kind: GpuKind | None) -> QuotaBlock | None:
-        """Return the hard limit that leaves too little for a claim now; None where all leave enough."""
+        """Return the hard limit that holds a request back now, or None."""
         for bound, asked in self.takes(claim, kind):
             held = self.total(bound.limit_key)
             if bound.hard is not None and not self.leaves(bound, asked):
@@ -208,17 +208,17 @@ class QuotaTally:
         return None
 
     def leaves(self, bound: EffectiveLimit, much: Amount) -> bool:
-        """Whether a hard limit leaves so much."""
+        """Return whether a hard limit has this amount left."""
         return bound.hard is None or self.total(bound.limit_key) + much <= bound.hard
 
     def is_guaranteed(self, claim: Claim, kind: GpuKind | None) -> bool:
-        """Whether a claim stays within the soft limits that bind it. Where there are none, nothing is guaranteed."""
+        """Return whether a request stays within its soft limits. Without soft limits nothing is guaranteed."""
         if any(self._is_beyond(bound, asked) for bound, asked in self.takes(claim, kind)):
             return False
         return any(bound.soft is not None for bound in self.bounds(requester_of(claim)))
 
     def share_words(self, claim: Claim, kind: GpuKind | None) -> str:
-        """Return in a sentence which soft limit a claim goes beyond; "" for none."""
+        """Return the sentence for the soft limit that a request exceeds, or ""."""
         for bound, asked in self.takes(claim, kind):
             if self._is_beyond(bound, asked):
                 held = self.total(bound.limit_key)
@@ -229,7 +229,7 @@ class QuotaTally:
         return bound.soft is not None and asked > 0 and self.total(bound.limit_key) + asked > bound.soft
 
     def refuse(self, claim: Claim, kind: GpuKind | None) -> RequestRefused | None:
-        """Return the refusal of a request that its user's own workspaces leave no room for, or that may not wait."""
+        """Return the refusal of a request that exceeds a limit by its user's own usage, or that may not wait."""
         for bound, asked in self.takes(claim, kind):
             if bound.hard is None:
                 continue
@@ -246,7 +246,7 @@ class QuotaTally:
         return None
 
     def take(self, claim: Claim, kind: GpuKind | None) -> None:
-        """Count what is granted in this pass, in place of what the lease with its id holds."""
+        """Add a grant of this pass. It replaces the amount that the same lease holds."""
         for bound, asked in self.takes(claim, kind):
             had = self._held.get(bound.limit_key, _NONE).of.get(claim.id)
             much = asked if had is None else asked - had[0]
@@ -265,10 +265,7 @@ class QuotaTally:
 
 
 def check_quotas(claim: Claim, seen: Snapshot, holdings: QuotaUsage | None = None) -> None:
-    """Raise RequestRefused where a request can't be had for its user's quotas, with any kind of GPU that it takes.
-
-    ``holdings`` are those of the snapshot, where they are kept.
-    """
+    """Raise RequestRefused if quotas refuse a request with each kind that it accepts."""
     tally = QuotaTally(seen, holdings)
     refused = [tally.refuse(claim, kind) for kind in accepted_kinds(claim.request, seen.kinds) or (None,)]
     if all(refused) and refused[0] is not None:

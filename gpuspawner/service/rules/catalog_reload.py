@@ -10,10 +10,10 @@ from gpuspawner.catalog.watched_file import CatalogFile, InForce, changes_words
 from gpuspawner.core.action_events import CatalogChanged
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.custom_resources.entries import Entries
 from gpuspawner.service.engine.allocator import Allocator
 from gpuspawner.service.engine.lifecycle import Lifecycle
 from gpuspawner.service.engine.registry import LeaseRegistry
-from gpuspawner.service.operator.entries import Entries
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.audit_log import AuditFilter

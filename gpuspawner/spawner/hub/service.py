@@ -111,18 +111,20 @@ def configured(c: Any) -> list[dict[str, Any]]:
 
 def as_json(settings: Mapping[str, Any]) -> str:
     """Return the settings for the service, which knows what each may be. Raises SystemExit."""
-    if (form := settings.get("log_format", LOG_FORMATS[0])) not in LOG_FORMATS:
-        raise SystemExit(
-            f"gpuspawner: configure(service_settings=...): log_format {quoted(form)} is not right; write "
-            f"{' or '.join(LOG_FORMATS)}."
-        )
     try:
-        return json.dumps(dict(settings))
+        values = dict(settings)
+        text = json.dumps(values)
     except (ValueError, TypeError):
         raise SystemExit(
             "gpuspawner: configure(service_settings=...) takes a dict of numbers and texts, by the names of "
             "service.settings.Settings."
         ) from None
+    if (form := values.get("log_format", LOG_FORMATS[0])) not in LOG_FORMATS:
+        raise SystemExit(
+            f"gpuspawner: configure(service_settings=...): log_format {quoted(form)} is not right; write "
+            f"{' or '.join(LOG_FORMATS)}."
+        )
+    return text
 
 
 def _checked(url: str) -> str:

@@ -1,4 +1,4 @@
-"""Templates, policies and quotas as custom resources: the catalog's second source, and what is told in their status."""
+"""Catalog entries by custom resources: templates, policies and quotas, and their status."""
 
 from __future__ import annotations
 
@@ -7,44 +7,42 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from gpuspawner.backends.resources import Resources
+from gpuspawner.backends.resources import REFUSED, Resource, Resources
 from gpuspawner.catalog.resources.merging import Added, MergeResult
 from gpuspawner.catalog.watched_file import CatalogFile
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.resources.resource import REFUSED, Resource
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.operator.telling import condition, explained
+from gpuspawner.service.custom_resources.status import condition, explained
 
 log = logging.getLogger("gpuspawner.operator")
 
 FIRST_LOOKS, FIRST_SECONDS = 20, 3.0
-"""How often at most, and how far apart, the service looks before it goes on by the file alone: a minute in all."""
+"""How often and at what interval the service looks before it starts with the file alone: one minute."""
 IN_FORCE = "InForce"
-"""The phase of an entry that can be used, and the condition that tells whether anything of it is in force."""
+"""The phase of a usable entry, and the condition whether a version of it is in force."""
 THE_ONE_BEFORE = "The one before stays in force. "
 
 
 class Entries:
-    """Hands the catalog what the resources add, and tells each what came of it."""
+    """Passes the resources to the catalog, and writes the result into their status."""
 
     def __init__(self, file: CatalogFile, resources: Resources, clock: Clock) -> None:
-        """Look at nothing yet."""
         self._file, self._resources, self._clock = file, resources, clock
         self._seen: tuple[Resource, ...] = ()
         self._said = ""
 
     async def first(self) -> None:
-        """Look until they are seen, for a while: what was promised by them is not to be judged without them."""
+        """Look for some time until the resources are seen, because existing workspaces depend on them."""
         for _ in range(FIRST_LOOKS):
             if await self.look():
                 return
             await asyncio.sleep(FIRST_SECONDS)
 
     async def look(self) -> bool:
-        """Have the catalog take in the resources as they are, at its next look. Return whether they are seen.
+        """Pass the present resources to the catalog, and return whether they are seen.
 
-        Where they are not, all stays; also where their definitions or their namespace are being deleted, for nobody
-        took back what they say.
+        If they are not seen, the catalog stays as it is. It also stays if their definitions or their namespace are
+        being deleted, because no administrator removed the entries.
         """
         self._seen = ()
         try:
@@ -64,7 +62,7 @@ class Entries:
         return Added(one.uid, one.section, one.name, one.spec, one.created, good if isinstance(good, Mapping) else None)
 
     async def tell(self) -> None:
-        """Write the status of those of which something else is so than it tells."""
+        """Write each status that has changed."""
         try:
             await self._tell()
         except Unavailable as error:
@@ -83,14 +81,13 @@ class Entries:
                 await self._resources.tell(resource, told)
 
     def _say(self, trouble: str) -> None:
-        """Tell administrators what keeps it from its work, once."""
         if trouble and trouble != self._said:
             log.error(trouble)
         self._said = trouble
 
 
 def status_of(resource: Resource, judged: MergeResult, now: float) -> dict[str, Any]:
-    """Return the whole status of an entry."""
+    """Return the status of an entry."""
     wrong, used = judged.refused.get(resource.uid, ""), judged.in_force.get(resource.uid)
     before = THE_ONE_BEFORE if wrong and used is not None else ""
     why = f"{before}{wrong}" or "It is part of the catalog."

@@ -1,7 +1,7 @@
-"""Custom resources that `gpuspawner kube operate`, a process of its own, reads and writes for the service.
+"""Custom resources that a separate process (`gpuspawner kube operate`) reads and writes for the service.
 
-What is to be done is decided here all the same: each of its calls is one round, answered by what it is to write. So
-there is one truth, and a process that ends at any step loses nothing.
+The service still decides. Each call of the process is one round, and the answer says what to write. So there is one
+truth, and a process that ends at any moment loses nothing.
 """
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gpuspawner.backends.resources import Resources
+from gpuspawner.backends.resources import Resource, Resources
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.resources.resource import Resource
 from gpuspawner.core.units import show_duration
-from gpuspawner.service.operator.operator import Operator
+from gpuspawner.service.custom_resources.controller import Operator
 
 LEADS_SECONDS = 10.0
-"""Who was silent for so long leads no more: five rounds."""
+"""A process that was silent for this long, five rounds, loses the lead."""
 SILENT_SECONDS = 30.0
-"""After so long without a round of any operator, administrators are told. Arbitrary: longer than one takes to start."""
+"""Administrators are warned after this time without a round. Arbitrary: longer than a start takes."""
 
 
 class Seen(BaseModel):
-    """What a process sees of its cluster. ``who`` is a name that no other process has."""
+    """The resources that a process sees. ``who`` is its unique name."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -37,10 +36,9 @@ class Seen(BaseModel):
 
 
 class Relay:
-    """Requests as they were last shown; what is to be written is kept for the answer. Entries are the service's own."""
+    """The requests of the last call. Writes are collected for the answer. The service reads catalog entries itself."""
 
     def __init__(self, own: Resources, now: Callable[[], float] = time.monotonic) -> None:
-        """Nothing is seen yet; ``own`` has the catalog's entries. ``now`` tells the time in seconds."""
         self._own, self._now = own, now
         self._seen = Seen(who="nobody", requests=(), refuses="", going=False)
         self._led_at, self._heard_at = float("-inf"), now()
@@ -49,7 +47,7 @@ class Relay:
         self.entries, self.close = own.entries, own.close
 
     async def round(self, seen: Seen, operator: Operator) -> list[dict[str, Any]]:
-        """Go round over what is seen, to its end; return what is to be written, in order.
+        """Run one round over the resources, and return what to write, in order.
 
         Raises:
             Conflict: another process leads.
@@ -57,7 +55,7 @@ class Relay:
         """
         self._heard_at = self._now()
         if self._seen.who != seen.who and self._now() - self._led_at < LEADS_SECONDS:
-            raise Conflict(f"The operator {self._seen.who} leads: this one stands by.")
+            raise Conflict(f"The operator {self._seen.who} leads. This one waits.")
         self._led_at, who = self._now(), seen.who
         async with self._alone:
             self._seen, self._writes = seen, []
@@ -68,7 +66,7 @@ class Relay:
             return self._writes
 
     def lacking(self) -> str:
-        """Return in a sentence that no operator is heard; "" where one is."""
+        """Return a sentence if no process called for some time, or ""."""
         silent_seconds = self._now() - self._heard_at
         if silent_seconds < SILENT_SECONDS:
             return ""
@@ -78,36 +76,36 @@ class Relay:
         )
 
     async def requests(self) -> tuple[Resource, ...]:
-        """Return all of them, as they were shown."""
+        """Return the requests of the last call."""
         return self._seen.requests
 
     async def refuses(self) -> str:
-        """Return why no new request may be accepted; "" where they may."""
+        """Return why no new request is accepted now, or ""."""
         return self._seen.refuses
 
     async def going(self, *, entries: bool = False) -> bool:
-        """Return whether all of them are being deleted together."""
+        """Return whether all resources are being deleted together."""
         return await self._own.going(entries=True) if entries else self._seen.going
 
     async def make(self, name: str, lease_id: str, spec: Mapping[str, Any]) -> None:
-        """Have the request of a workspace made."""
+        """Add the creation of a workspace's resource."""
         self._writes.append({"do": "make", "name": name, "lease_id": lease_id, "spec": dict(spec)})
 
     async def tell(self, resource: Resource, status: Mapping[str, Any]) -> None:
-        """Have the whole status written. Of an entry it is written at once."""
+        """Add the write of a status. The status of an entry is written at once."""
         if resource.section:
             await self._own.tell(resource, status)
         else:
             self._writes.append({"do": "tell", "uid": resource.uid, "status": dict(status)})
 
     async def hold(self, resource: Resource) -> None:
-        """Have it kept."""
+        """Add a finalizer."""
         self._writes.append({"do": "hold", "uid": resource.uid})
 
     async def release(self, resource: Resource) -> None:
-        """Have it kept no longer."""
+        """Remove the finalizer."""
         self._writes.append({"do": "release", "uid": resource.uid})
 
     async def delete(self, resource: Resource) -> None:
-        """Have it deleted."""
+        """Add a deletion."""
         self._writes.append({"do": "delete", "uid": resource.uid})

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpuspawner.core.resources.resource import ENDED, REFUSED, Resource
-from gpuspawner.core.resources.showing import LONGEST, LONGEST_OPTION, NEW_BYTES, shown
+from gpuspawner.backends.resources import ENDED, REFUSED, Resource
+from gpuspawner.service.custom_resources.visible import LONGEST, LONGEST_OPTION, NEW_BYTES, visible_requests
 
 SPEC = {"user": "alice", "server": "one", "template": "lab", "lifetime": "8h"}
 
@@ -26,16 +26,16 @@ def test_of_a_flood_the_oldest_are_shown_and_all_that_is_held_or_was_asked_for()
     flood = [a_resource(number, spec=large) for number in range(1, 8)]
     runs = a_resource(20, status={"phase": "Running", "lease": "u20"})
     held = a_resource(30, held=True, spec={**SPEC, "user": "bob"})
-    assert names(shown([held, runs, *reversed(flood)])) == ["r1", "r2", "r3", "r20", "r30"]
+    assert names(visible_requests([held, runs, *reversed(flood)])) == ["r1", "r2", "r3", "r20", "r30"]
     many_held = [replace(one, held=True) for one in flood]
-    assert names(shown([*many_held, a_resource(9)])) == names(flood), "these are judged first"
+    assert names(visible_requests([*many_held, a_resource(9)])) == names(flood), "these are judged first"
 
 
 def test_who_edits_what_was_refused_again_and_again_keeps_nobody_s_first_one_waiting():
     large = {**SPEC, "repository": "x" * (NEW_BYTES // 3)}
     refused = {"generation": 2, "status": {"phase": REFUSED, "observedGeneration": 1}}
     edited = [a_resource(number, spec=large, **refused) for number in range(1, 8)]
-    assert names(shown([*edited, a_resource(9)])) == ["r1", "r2", "r3", "r9"]
+    assert names(visible_requests([*edited, a_resource(9)])) == ["r1", "r2", "r3", "r9"]
 
 
 @pytest.mark.parametrize("changes", [{"held": True}, {"deleting": True}], ids=["held", "deleting"])
@@ -43,7 +43,7 @@ def test_what_is_shown_whatever_there_is_has_no_text_that_is_longer_than_to_be_r
     """Who makes requests may write finalizers: the service's own, or one that nobody takes away."""
     large = {**SPEC, "cpu": "1" * 2**20}
     flood = [a_resource(number, spec=large, **changes) for number in range(1, 60)]
-    told = shown(flood)
+    told = visible_requests(flood)
     assert names(told) == names(flood)
     assert {one.spec["cpu"] for one in told} == {"1" * LONGEST_OPTION}
     assert sum(len(json.dumps(dict(one.spec))) for one in told) < NEW_BYTES
@@ -53,18 +53,18 @@ def test_what_is_shown_whatever_there_is_has_no_text_that_is_longer_than_to_be_r
 def test_what_is_over_is_shown_by_what_is_told_of_it_alone(phase):
     status = {"phase": phase, "lease": "u1", "observedGeneration": 1, "conditions": [{"type": "Ready"}]}
     long = {**SPEC, "user": "a" * 1000}
-    (over,) = shown([a_resource(1, spec=long, status=status, finalizers=("gpuspawner.io/workspace",))])
+    (over,) = visible_requests([a_resource(1, spec=long, status=status, finalizers=("gpuspawner.io/workspace",))])
     assert over.status == {"phase": phase, "lease": "u1", "observedGeneration": 1}
     assert over.spec == {"user": "a" * LONGEST, "server": "one", "lifetime": "8h"}
     assert over.finalizers == ()
-    (edited,) = shown([a_resource(1, generation=2, status={**status, "lease": ""})])
+    (edited,) = visible_requests([a_resource(1, generation=2, status={**status, "lease": ""})])
     assert edited.spec == SPEC, "it is judged anew"
 
 
 def test_what_runs_keeps_its_status_and_what_is_to_be_ready_at_a_time_all_of_it():
     status = {"phase": "Running", "lease": "u1", "reason": "Running on 2 A100"}
-    (runs,) = shown([a_resource(1, status=status)])
+    (runs,) = visible_requests([a_resource(1, status=status)])
     assert (runs.status, "template" in runs.spec) == (status, False)
     wish = {**SPEC, "ready_at": {"time": "8:00"}}
-    (stands,) = shown([a_resource(1, spec=wish, status=status)])
+    (stands,) = visible_requests([a_resource(1, spec=wish, status=status)])
     assert stands.spec == wish

@@ -1,4 +1,4 @@
-"""The status of a request: what pages and API say of its workspace, in the resource's shape."""
+"""The status of a custom resource: the state of its workspace as pages and API show it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
+from gpuspawner.backends.resources import ENDED, LIFETIME, REFUSED, SCHEDULED, Resource
 from gpuspawner.core.leases.lease import UP, Lease, Phase
-from gpuspawner.core.resources.resource import ENDED, LIFETIME, REFUSED, SCHEDULED, Resource
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.start.schedules import Ready
 from gpuspawner.service.workspaces.presenter import lease_view
@@ -24,9 +24,9 @@ PHASES = {
     Phase.ENDED: ENDED,
 }
 MOVING_SECONDS = 60.0
-"""What only moves is written at most so often."""
+"""The least time between two writes of values that change all the time."""
 LONGEST_MESSAGE_BYTES = 1000
-"""A status repeats it three times, and has 8 KiB at most."""
+"""A status repeats the message three times, and has 8 KiB at most."""
 LONGEST_REASON = 60
 """Letters in the column REASON of `kubectl get`."""
 MOST_GPUS = 32
@@ -36,12 +36,12 @@ _FORM = "%Y-%m-%dT%H:%M:%SZ"
 
 
 def short(text: str) -> str:
-    """Return what a status has room for."""
+    """Return a text shortened for a status."""
     return text.encode(errors="replace")[:LONGEST_MESSAGE_BYTES].decode(errors="ignore")
 
 
 def headline(text: str) -> str:
-    """Return the first sentence of a message, or as many of its words as the column REASON has room for."""
+    """Return the first sentence of a message, shortened for the column REASON."""
     first = re.split(r"(?<=[.!?])\s", short(text), maxsplit=1)[0]
     if len(first) <= LONGEST_REASON:
         return first
@@ -50,17 +50,17 @@ def headline(text: str) -> str:
 
 
 def explained(why: str) -> dict[str, str]:
-    """Return the keys of a status that say why: ``reason`` for lists, ``message`` in full."""
+    """Return the keys of a status with the reason: ``reason`` for lists, ``message`` in full."""
     return {"reason": headline(why), "message": short(why)}
 
 
 def written_at(at: float) -> str:
-    """Return a moment as Kubernetes writes it."""
+    """Return a time as Kubernetes writes it."""
     return datetime.fromtimestamp(at, timezone.utc).strftime(_FORM)
 
 
 def is_due(parts: Parts, resource: Resource, lease: Lease) -> bool:
-    """Whether a status is to be written: something steady changed, or what moves was written long enough ago."""
+    """Return whether a status must be written: a steady value changed, or the others are old."""
     told = resource.status
     if any(told.get(key) != value for key, value in steady(parts, resource, lease).items()):
         return True
@@ -68,7 +68,7 @@ def is_due(parts: Parts, resource: Resource, lease: Lease) -> bool:
 
 
 def is_old(parts: Parts, resource: Resource) -> bool:
-    """Whether what moves was written long enough ago."""
+    """Return whether the values that change all the time are old."""
     told = resource.status
     try:
         since = datetime.strptime(str(told.get("measuredAt")), _FORM).replace(tzinfo=timezone.utc).timestamp()
@@ -78,7 +78,7 @@ def is_old(parts: Parts, resource: Resource) -> bool:
 
 
 def steady(parts: Parts, resource: Resource, lease: Lease) -> dict[str, Any]:
-    """Return what is written as soon as it changes."""
+    """Return the values that are written as soon as they change."""
     found = {
         "observedGeneration": resource.generation,
         "phase": PHASES[lease.phase],

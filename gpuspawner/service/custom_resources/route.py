@@ -1,4 +1,4 @@
-"""What an operator that is a process of its own asks. It proves itself as the spawner does."""
+"""The endpoint for a separate operator process. It proves itself as the spawner does."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from pydantic import ValidationError
 from tornado.web import Application, HTTPError
 
 from gpuspawner.service.api.internal import SpawnerHandler
-from gpuspawner.service.operator.operator import Operator
-from gpuspawner.service.operator.relay import Relay, Seen
+from gpuspawner.service.custom_resources.controller import Operator
+from gpuspawner.service.custom_resources.relay import Relay, Seen
 from gpuspawner.service.parts import Parts
 
 PATH = "/internal/operator"
 
 
 def add_operating(pages: Application, parts: Parts, relay: Relay, operator: Operator) -> None:
-    """Have a service's application answer it."""
+    """Add the endpoint to the service's application."""
     asked = {"parts": parts, "relay": relay, "operator": operator}
     pages.add_handlers(".*", [(parts.prefix.rstrip("/") + PATH, Operate, asked)])
 
 
 class Operate(SpawnerHandler):
-    """POST: what it sees of its cluster."""
+    """POST: the resources that the process sees."""
 
     def initialize(self, parts: Parts, relay: Relay, operator: Operator) -> None:  # type: ignore[override]
-        """Keep who decides."""
+        """Keep the relay and the operator."""
         super().initialize(parts)
         self._relay, self._operator = relay, operator
 
     async def post(self) -> None:
-        """Answer what it is to write there. 409 where another one leads."""
+        """Answer what to write. 409 if another process leads."""
         try:
             seen = Seen.model_validate_json(self.request.body)
         except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Carries out what is decided about each request, and gives each workspace one."""
+"""Carries out the decisions about custom resources, and creates a resource for each other workspace."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gpuspawner.backends.resources import Resources
+from gpuspawner.backends.resources import ENDED, LIFETIME, REFUSED, SCHEDULED, WAITS, Resource, Resources
 from gpuspawner.catalog import AllRefused, all_words, to_options
 from gpuspawner.core.errors import Conflict, RequestRefused, Superseded, Unavailable
 from gpuspawner.core.leases.lease import UP, Key, Lease
-from gpuspawner.core.resources.deciding import Do, Step, decide, has_seconds, wanted_seconds
-from gpuspawner.core.resources.resource import ENDED, LIFETIME, REFUSED, SCHEDULED, WAITS, Resource
 from gpuspawner.core.units import show_duration
+from gpuspawner.service.custom_resources import schedules, status
+from gpuspawner.service.custom_resources.decisions import (
+    Action,
+    ResourceStep,
+    decide,
+    has_seconds,
+    wanted_seconds,
+)
 from gpuspawner.service.engine.allocator import StartRequest
 from gpuspawner.service.engine.executor import KeyedExecutor
-from gpuspawner.service.operator import telling, wishing
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.server_names import read_server
 from gpuspawner.service.workspaces.actions import stop
@@ -26,23 +31,23 @@ log = logging.getLogger("gpuspawner.operator")
 
 ROUND_SECONDS = 2.0
 AT_ONCE = 64
-"""Steps under way: each is some calls of the API server. Those that ask together are given their places together:
-1,000 at once took half the CPU of 16 at once."""
+"""The most actions at the same time. Each makes some calls of the API server. Requests that are made together get their
+positions together: 1,000 at once took half the CPU of 16 at once.
+"""
 ACCEPTS_SECONDS = 2.0
-"""How old it may be that the admission policy was seen to be there: as each round looks, and a flood of starts does."""
+"""How long the presence of the admission policy is remembered."""
 WHERE = "a custom resource"
 ELSEWHERE = "Its workspace goes on and has another request: its user has another name now, or a label was changed."
 MADE = "ws-"
-"""How the names of requests begin that the service made, for workspaces that were asked for elsewhere."""
+"""The beginning of the names of resources that the service creates."""
 MOST_EXTENSIONS = 50
-"""Of one edit. Arbitrary: a month in steps of half a day and more."""
+"""The most extensions for one edit. Arbitrary: a month in steps of half a day and more."""
 
 
 class Operator:
-    """Level-triggered: each round decides from all requests and leases as they are."""
+    """Decides in each round from all requests and leases as they are."""
 
     def __init__(self, parts: Parts, resources: Resources) -> None:
-        """Act on ``resources``. Nothing is looked at yet."""
         self._parts, self._resources = parts, resources
         self._acts = KeyedExecutor(AT_ONCE, parts.clock.now)
         self._refuses, self._looked_at = "", float("-inf")
@@ -50,24 +55,24 @@ class Operator:
         self._failing_since: float | None = None
 
     def stuck_seconds(self) -> float:
-        """Return for how long it has not converged for a reason of its own: a step hangs, or each round breaks.
+        """Return how long it has not converged by its own fault: an action hangs, or each round fails.
 
-        Where cluster or store do not answer, it waits, and a new process would, too. 0 where it converges.
+        If the cluster or the store does not answer, it waits, as a new process would. 0 if it converges.
         """
         now = self._parts.clock.now()
         failing_since = now if self._failing_since is None else self._failing_since
         return max(now - failing_since, self._acts.longest_seconds())
 
     async def close(self) -> None:
-        """Cancel what is under way: every step can be taken again."""
+        """Cancel the running actions. Each of them can be repeated."""
         await self._acts.close()
 
     async def idle(self) -> None:
-        """Return once all that the rounds so far had to be done is done, or has failed."""
+        """Return when all actions of the rounds so far have finished."""
         await self._acts.idle()
 
     async def round(self) -> None:
-        """Decide, and have the steps taken. Where the resources are not seen, nothing is done, and once it is said.
+        """Decide and start the actions. If the resources cannot be read, do nothing and log it once.
 
         Raises:
             Unavailable: the cluster or the store does not answer.
@@ -110,50 +115,47 @@ class Operator:
             self._looked_at = self._parts.clock.now()
 
     async def _must_accept(self) -> None:
-        """Raise Unavailable where no new request may be accepted, as it is now."""
         await self._look_for_policy()
         if self._refuses:
             raise Unavailable(self._refuses)
 
     def lacking(self) -> str:
-        """Return in a sentence what keeps it from its work; "" for nothing."""
+        """Return a sentence with the present trouble, or ""."""
         return self._said
 
     def _say(self, trouble: str) -> None:
-        """Log what keeps it from its work, once."""
         if trouble and trouble != self._said:
             log.error(trouble)
         self._said = trouble
 
-    def _has_work(self, step: Step) -> bool:
-        """Whether a step changes anything: most of them tell what was told."""
+    def _has_work(self, step: ResourceStep) -> bool:
         resource = step.resource
-        if step.do is Do.TELL and step.lease is not None:
-            return telling.is_due(self._parts, resource, step.lease)
-        if step.do is Do.WISH:
-            return resource.phase != SCHEDULED or not resource.is_judged or telling.is_old(self._parts, resource)
-        if step.do is Do.TELL_END:
+        if step.do is Action.TELL and step.lease is not None:
+            return status.is_due(self._parts, resource, step.lease)
+        if step.do is Action.SCHEDULE:
+            return resource.phase != SCHEDULED or not resource.is_judged or status.is_old(self._parts, resource)
+        if step.do is Action.TELL_END:
             return resource.phase not in {ENDED, REFUSED}
-        if step.do is Do.WAIT:
-            return (resource.phase, resource.status.get("message")) != (WAITS, telling.short(step.why))
-        return step.do not in {Do.RELEASE, Do.FORGET} or resource.held
+        if step.do is Action.WAIT:
+            return (resource.phase, resource.status.get("message")) != (WAITS, status.short(step.why))
+        return step.do not in {Action.RELEASE, Action.FORGET} or resource.held
 
-    async def _take(self, step: Step) -> None:
+    async def _take(self, step: ResourceStep) -> None:
         resource, now = step.resource, self._parts.clock.now()
-        if step.do is Do.HOLD:
+        if step.do is Action.HOLD:
             await self._resources.hold(resource)
-        elif step.do is Do.START:
+        elif step.do is Action.START:
             await self._start(resource)
-        elif step.do in {Do.REFUSE, Do.WAIT}:
-            phase = REFUSED if step.do is Do.REFUSE else WAITS
-            await self._resources.tell(resource, telling.refused(resource, step.why, now, phase))
-        elif step.do is Do.TELL_END:
+        elif step.do in {Action.REFUSE, Action.WAIT}:
+            phase = REFUSED if step.do is Action.REFUSE else WAITS
+            await self._resources.tell(resource, status.refused(resource, step.why, now, phase))
+        elif step.do is Action.TELL_END:
             await self._tell_end(resource, now)
-        elif step.do is Do.WISH:
+        elif step.do is Action.SCHEDULE:
             if resource.is_new:
                 await self._must_accept()
-            await self._resources.tell(resource, await wishing.kept(self._parts, resource, WHERE))
-        elif step.do in {Do.RELEASE, Do.FORGET, Do.DELETE}:
+            await self._resources.tell(resource, await schedules.kept(self._parts, resource, WHERE))
+        elif step.do in {Action.RELEASE, Action.FORGET, Action.DELETE}:
             await self._let_go(step.do, resource)
         elif step.lease is not None and (lease := self._parts.registry.get(step.lease.id)) is not None:
             await self._act(step.do, resource, lease)
@@ -161,29 +163,28 @@ class Operator:
     async def _tell_end(self, resource: Resource, now: float) -> None:
         found = await self._parts.registry.find(resource.told_lease)
         if found is None:
-            told = telling.forgotten(resource, now)
+            told = status.forgotten(resource, now)
         elif found.live:
-            told = telling.forgotten(resource, now, ELSEWHERE)
+            told = status.forgotten(resource, now, ELSEWHERE)
         else:
-            told = telling.status_of(self._parts, resource, found)
+            told = status.status_of(self._parts, resource, found)
         await self._resources.tell(resource, told)
 
-    async def _let_go(self, do: Do, resource: Resource) -> None:
-        if do is Do.FORGET:
-            await wishing.forget(self._parts, resource, WHERE)
+    async def _let_go(self, do: Action, resource: Resource) -> None:
+        if do is Action.FORGET:
+            await schedules.forget(self._parts, resource, WHERE)
         await self._resources.release(resource)
-        if do is Do.DELETE:  # only now: one that is held and goes stops a workspace that is seen again
+        if do is Action.DELETE:  # only now: one that is held and goes stops a workspace that is seen again
             await self._resources.delete(resource)
 
-    async def _act(self, do: Do, resource: Resource, lease: Lease) -> None:
-        """Take a step about a workspace that lives, once that is stored: as it is after each ``await``."""
+    async def _act(self, do: Action, resource: Resource, lease: Lease) -> None:
         registry = self._parts.registry
         await registry.stored(lease.id)
-        if do is Do.EXTEND:
+        if do is Action.EXTEND:
             await self._extend(resource, registry.get(lease.id) or lease)
-        elif do is not Do.STOP:
+        elif do is not Action.STOP:
             await self._resources.tell(
-                resource, telling.status_of(self._parts, resource, registry.get(lease.id) or lease)
+                resource, status.status_of(self._parts, resource, registry.get(lease.id) or lease)
             )
         elif await self._resources.going():  # as it is now: nothing stops for it
             await self._resources.release(resource)
@@ -191,27 +192,25 @@ class Operator:
             await stop(self._parts, newest.user, newest, WHERE)
 
     async def _start(self, resource: Resource) -> None:
-        """Ask for its workspace, as a program does by the API. What cannot be is told, and not tried again."""
         parts, (user, server) = self._parts, resource.place
         await self._must_accept()
         ended = await parts.registry.find(resource.own_lease)
         if ended is not None:  # it was asked for, and nothing of that was told
-            await self._resources.tell(resource, telling.status_of(parts, resource, ended))
+            await self._resources.tell(resource, status.status_of(parts, resource, ended))
             return
         created = await parts.hub.created(user)
         if created is None:
             why = f"The hub has no user {user}. Have them log in once, and apply a new request."
-            await self._resources.tell(resource, telling.refused(resource, why, parts.clock.now()))
+            await self._resources.tell(resource, status.refused(resource, why, parts.clock.now()))
             return
         try:
             lease = await self._asked(resource, Key(parts.hub_id, created, await read_server(parts, user, server)))
         except (Conflict, RequestRefused) as error:
-            await self._resources.tell(resource, telling.refused(resource, all_words(error), parts.clock.now()))
+            await self._resources.tell(resource, status.refused(resource, all_words(error), parts.clock.now()))
         else:
-            await self._resources.tell(resource, telling.status_of(parts, resource, lease))
+            await self._resources.tell(resource, status.status_of(parts, resource, lease))
 
     async def _asked(self, resource: Resource, key: Key) -> Lease:
-        """Return the lease of what it asks for. Raises RequestRefused and Conflict."""
         parts, user, options = self._parts, resource.place[0], resource.options
         groups = await parts.members.now(user, key.owner)
         request = await parts.allocator.asking.request_of(key, user, options, groups)
@@ -222,7 +221,6 @@ class Operator:
         return await parts.allocator.acquire(ask)
 
     async def _extend(self, resource: Resource, lease: Lease) -> None:
-        """Extend by the policy's steps until it has the lifetime that is written, or no more is given."""
         wanted, why, has = wanted_seconds(resource.spec.get("lifetime")), "", has_seconds(lease)
         if wanted is None:
             why = await self._why_no_lifetime(resource, lease)
@@ -238,14 +236,13 @@ class Operator:
             why = str(error)
         said = why or f"It has {show_duration(has_seconds(lease))} now: extensions are whole steps of its policy."
         now, done = self._parts.clock.now(), "Refused" if why else "Extended"
-        new = telling.condition(resource, LIFETIME, now, so=not why, reason=done, message=said)
+        new = status.condition(resource, LIFETIME, now, so=not why, reason=done, message=said)
         others = [one for one in resource.status.get("conditions") or () if one.get("type") != LIFETIME]
         told = replace(resource, status={**resource.status, "conditions": [*others, new]})
         newest = self._parts.registry.get(lease.id) or lease
-        await self._resources.tell(resource, telling.status_of(self._parts, told, newest))
+        await self._resources.tell(resource, status.status_of(self._parts, told, newest))
 
     async def _why_no_lifetime(self, resource: Resource, lease: Lease) -> str:
-        """Return why a lifetime that cannot be read is refused: in the words of every other way to ask for it."""
         groups = await self._parts.members.now(lease.user, lease.key.owner)
         refused: tuple[RequestRefused, ...] = ()
         try:
@@ -256,7 +253,6 @@ class Operator:
         return f"{words} The workspace keeps the lifetime that it has."
 
     async def _make(self, lease: Lease) -> None:
-        """Give a workspace that was asked for elsewhere its request."""
         if self._parts.registry.get(lease.id) is None or await self._resources.going():
             return
         await self._parts.registry.stored(lease.id)
@@ -264,7 +260,7 @@ class Operator:
 
 
 def spec_of(lease: Lease) -> dict[str, Any]:
-    """Return the request of a workspace, as its resource says it."""
+    """Return the spec of the resource for a workspace."""
     asked = to_options(lease.request) if lease.request.template else {}
     listed: dict[str, Any] = {key: asked[key].split(",") for key in ("substitutes", "tools") if key in asked}
     return {"user": lease.user, "server": lease.key.server, **asked, **listed}

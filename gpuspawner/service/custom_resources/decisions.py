@@ -1,4 +1,4 @@
-"""What is to be done about each request, level-triggered: by resources and leases as they are, whatever was before."""
+"""The next action for each custom resource, from all resources and leases as they are now."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from gpuspawner.backends.resources import ENDED, LIFETIME, REFUSED, Resource
 from gpuspawner.core.leases.lease import UP, Lease, Phase
-from gpuspawner.core.resources.resource import ENDED, LIFETIME, REFUSED, Resource
 from gpuspawner.core.schedules import lease_id_of_schedule
 from gpuspawner.core.units import BadValue, parse_form_duration
 
 
-class Do(Enum):
-    """One step."""
+class Action(Enum):
+    """The next action for a resource."""
 
     HOLD = "keep it until its workspace has ended"
     START = "ask for its workspace"
     WAIT = "tell why nothing is asked for yet"
-    WISH = "have it asked for in time, and tell when it is ready next"
+    SCHEDULE = "have it asked for in time, and tell when it is ready next"
     FORGET = "have it asked for no more, and let it go"
     REFUSE = "tell that it is refused"
     EXTEND = "extend its workspace"
@@ -30,49 +30,49 @@ class Do(Enum):
 
 
 @dataclass(frozen=True)
-class Step:
-    """What to do about one resource, with the lease of its workspace where it has one; ``why`` is told."""
+class ResourceStep:
+    """The next action for one resource, with the lease of its workspace. ``why`` is the reason for its status."""
 
     resource: Resource
-    do: Do
+    do: Action
     lease: Lease | None = None
     why: str = ""
 
 
 @dataclass(frozen=True)
-class Decided:
-    """The next step of each resource, and the leases that have none yet."""
+class ResourceDecision:
+    """The next action for each resource, and the leases without a resource."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ResourceStep, ...]
     without: tuple[Lease, ...]
 
 
-def decide(resources: Collection[Resource], leases: Iterable[Lease], *, accepts: str, going: bool) -> Decided:
-    """Return what is to be done.
+def decide(resources: Collection[Resource], leases: Iterable[Lease], *, accepts: str, going: bool) -> ResourceDecision:
+    """Return the next actions.
 
     Args:
-        resources: all that the cluster has.
-        leases: those that live.
-        accepts: why no new request is accepted now; "" where they are.
-        going: whether all of them are being deleted together, for which nothing stops.
+        resources: all resources of the cluster.
+        leases: the live leases.
+        accepts: why no new request is accepted now, or "".
+        going: whether all resources are being deleted together. Then no workspace stops.
     """
     live = {lease.id: lease for lease in leases}
     places = {(lease.user, lease.key.server): lease for lease in live.values()}
     bound = _bound(resources, live)
     steps = [
-        Step(resource, do, bound.get(resource.uid), why)
+        ResourceStep(resource, do, bound.get(resource.uid), why)
         for resource in resources
         for do, why in [_next(resource, bound.get(resource.uid), places, accepts, going=going)]
     ]
     taken = {lease.id for lease in bound.values()}
-    return Decided(tuple(steps), tuple(lease for lease in live.values() if lease.id not in taken))
+    return ResourceDecision(tuple(steps), tuple(lease for lease in live.values() if lease.id not in taken))
 
 
 def _bound(resources: Collection[Resource], live: Mapping[str, Lease]) -> dict[str, Lease]:
-    """Return the live lease of each resource, by uid: each lease is of one, the oldest that has it.
+    """Return the live lease of each resource by uid. If several resources have the same lease, the oldest gets it.
 
-    A label or a status that names another's workspace is not believed. What came back to the queue, or goes on with or
-    without a GPU, has a new lease: it stays its resource's.
+    A label or status that names the workspace of another user is ignored. A workspace that came back to the queue, or
+    restarted with or without a GPU, has a new lease and keeps its resource.
     """
     bound: dict[str, Lease] = {}
     after, taken = {lease.follows: lease for lease in live.values() if lease.follows}, set()
@@ -94,35 +94,34 @@ def _wished(resource: Resource, live: Mapping[str, Lease]) -> tuple[str, ...]:
 
 def _next(
     resource: Resource, lease: Lease | None, places: Mapping[tuple[str, str], Lease], accepts: str, *, going: bool
-) -> tuple[Do, str]:
+) -> tuple[Action, str]:
     if resource.deleting and (lease is None or going):
-        return (Do.FORGET if resource.ready_at and not going else Do.RELEASE), ""
+        return (Action.FORGET if resource.ready_at and not going else Action.RELEASE), ""
     if lease is None:
         return _without(resource, places, accepts)
     if resource.deleting:
-        return (Do.TELL if lease.phase is Phase.STOPPING else Do.STOP), ""
+        return (Action.TELL if lease.phase is Phase.STOPPING else Action.STOP), ""
     if not resource.held:
-        return Do.HOLD, ""
-    return (Do.EXTEND if _is_to_extend(resource, lease) else Do.TELL), ""
+        return Action.HOLD, ""
+    return (Action.EXTEND if _is_to_extend(resource, lease) else Action.TELL), ""
 
 
-def _without(resource: Resource, places: Mapping[tuple[str, str], Lease], accepts: str) -> tuple[Do, str]:
-    """Return what to do about a resource that has no live workspace."""
+def _without(resource: Resource, places: Mapping[tuple[str, str], Lease], accepts: str) -> tuple[Action, str]:
     if resource.of_lease:
-        return Do.DELETE, ""
+        return Action.DELETE, ""
     if _is_over(resource):
-        return Do.TELL_END, ""
+        return Action.TELL_END, ""
     other = None if resource.ready_at else places.get(resource.place)
     if other is not None:
         user, server = resource.place
         called = f"called {server}" if server else "without a name"
         has = f"{user} has a workspace {called} already ({other.id[:8]})"
-        return Do.REFUSE, f"{has}: stop it, or name another server, and apply a new request."
+        return Action.REFUSE, f"{has}: stop it, or name another server, and apply a new request."
     if accepts and (not resource.ready_at or resource.is_new):
-        return Do.WAIT, accepts
+        return Action.WAIT, accepts
     if not resource.held:
-        return Do.HOLD, ""
-    return (Do.WISH if resource.ready_at else Do.START), ""
+        return Action.HOLD, ""
+    return (Action.SCHEDULE if resource.ready_at else Action.START), ""
 
 
 def _is_over(resource: Resource) -> bool:
@@ -142,12 +141,12 @@ def _is_to_extend(resource: Resource, lease: Lease) -> bool:
 
 
 def has_seconds(lease: Lease) -> float:
-    """Return the lifetime that a workspace has by now."""
+    """Return the present lifetime of a workspace."""
     return lease.request.lifetime_seconds + lease.extended_seconds
 
 
 def wanted_seconds(written: object) -> float | None:
-    """Return the lifetime that is written; None where it is none."""
+    """Return the lifetime that a resource asks for, or None if it cannot be read."""
     try:
         return parse_form_duration(written)
     except BadValue:

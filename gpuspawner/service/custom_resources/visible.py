@@ -1,4 +1,4 @@
-"""What of all requests is shown to a service by a process of its own: as much as it decides by. Pure."""
+"""The parts of custom resources that a separate process sends to the service: those that decisions use."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ import json
 from collections.abc import Collection
 from dataclasses import replace
 
-from gpuspawner.core.resources.resource import ENDED, READY_AT, REFUSED, Resource
+from gpuspawner.backends.resources import ENDED, READY_AT, REFUSED, Resource
 
 NEW_BYTES = 2**20
-"""Of requests for which nothing was asked yet, the oldest first; the others wait until these are judged. Who may make
-requests may make thousands of them, and keeps nobody else's from being seen."""
+"""The most bytes of new requests, the oldest first. The others wait. So a flood of requests hides no other request."""
 DECIDES = frozenset({"user", "server", "lifetime", READY_AT})
-"""What of a request's spec is looked at once its workspace was asked for, or refused."""
+"""The keys of a spec that matter after its workspace was requested or refused."""
 LONGEST = 300
 LONGEST_OPTION = 1000
-"""Of a text in the spec of one that is shown whatever there is: longer ones are refused, however long. Arbitrary."""
+"""The most characters of an option. Longer options are refused anyway. Arbitrary."""
 TELLS = frozenset({"phase", "lease", "observedGeneration"})
-"""What of the status of one that is over."""
+"""The keys of the status of a request that is over."""
 
 
-def shown(requests: Collection[Resource]) -> list[Resource]:
-    """Return them without what nothing is decided by, the oldest first."""
+def visible_requests(requests: Collection[Resource]) -> list[Resource]:
+    """Return the requests with the parts that decisions use, the oldest first."""
     in_order = sorted(requests, key=lambda one: (one.created, one.uid))
     waiting = [one for one in in_order if _is_waiting(one)]
     left = NEW_BYTES - sum(_bytes_of(one) for one in waiting if one.held)  # they may have their workspaces already
@@ -43,7 +42,7 @@ def _is_waiting(one: Resource) -> bool:
 
 
 def _is_edited(one: Resource) -> bool:
-    """Whether it was refused before: who edits theirs again and again keeps nobody's first one waiting."""
+    """Return whether it was refused before. Edited requests come after new ones."""
     return one.phase == REFUSED
 
 
@@ -60,5 +59,4 @@ def _trimmed(one: Resource) -> Resource:
 
 
 def _short(value: object, longest: int) -> object:
-    """Return a text that is too long for what it stands for no longer than that it is seen to be so."""
     return value[:longest] if isinstance(value, str) else value

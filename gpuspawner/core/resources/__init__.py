@@ -1,1 +1,0 @@
-"""Workspaces as custom resources: what is to be done about each, decided from resources and leases."""

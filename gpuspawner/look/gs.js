@@ -1,4 +1,4 @@
-// What pages do beside HTML: the theme, menus, dialogs, copying, and fields that belong together. Pages work without it.
+// The script of all pages: theme, menus, dialogs, copying, and fields that belong together. Pages work without it.
 (() => {
   'use strict';
   const KEY = 'jupyterhub-bs-theme'; // JupyterHub's own pages keep the choice under this name

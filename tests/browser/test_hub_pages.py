@@ -77,6 +77,19 @@ def test_messages_inbox_and_state_are_told_on_the_hubs_own_pages(hub, page, user
     expect(page.get_by_role("heading", name="GPU workspaces")).to_be_visible()
 
 
+def test_people_land_on_their_workspaces_and_administrators_still_find_the_hubs_home(hub, page, admin):
+    for path in ("/", "/hub/home"):
+        page.goto(f"{hub.url}{path}")
+        expect(page).to_have_url(f"{hub.url}/services/gpu/")
+    page.locator(".gs-who").click()
+    expect(page.get_by_role("link", name="Log out")).to_be_visible()
+    expect(page.get_by_role("link", name="JupyterHub home")).to_have_count(0)
+    admin.goto(f"{hub.url}/hub/spawn")
+    admin.locator(".gs-who").click()
+    admin.get_by_role("link", name="JupyterHub home").click()
+    expect(admin.get_by_role("heading", name="Named Servers")).to_be_visible()
+
+
 def test_why_it_ended_stands_there_without_javascript(hub, plain_page, user):
     hub.begin(user, template="lab", lifetime="2s")
     hub.until_ended(user, "expired")

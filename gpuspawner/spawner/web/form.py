@@ -1,4 +1,4 @@
-"""The options form: what a user may choose, with what Start will do. It works without JavaScript, and without style.
+"""The options form: a user's choices and the outcome of Start. It works without JavaScript and without style.
 
 The hub puts it inside its own ``<form>`` as it is, so every value in it is escaped here. It brings its own style and
 script: a hub whose administrator wrote another spawn page shows it whole, and it works while the service is away.
@@ -66,15 +66,15 @@ def render(
 
     Args:
         catalog: what the user may choose.
-        user: for whom a server starts.
+        user: the user whose server starts.
         server: its name, ``""`` for the default one.
         ticket: a form's, for what the page asks of the service.
         service_prefix: where browsers find the service, ending in ``/``.
         chosen: options to fill in, of any kind: from a link, from what was posted or last used.
         notes: what else to tell of them, in sentences.
         live: what the service says now, None where it does not answer.
-        own: whether ``user`` is who looks.
-        own_ticket: the user's own, for what is theirs alone; "" where somebody else may look.
+        own: whether ``user`` looks at the form.
+        own_ticket: a ticket for the user's presets and schedules; "" if another person looks at the form.
         teams: those that the user may have charged, by name and title.
         posted: whether the choices were submitted and refused.
         names: whether the hub lets people name servers.
@@ -115,7 +115,7 @@ def render(
 
 
 def _present_outlook(now: Live, *, away: bool) -> dict[str, Any]:
-    """Return what Start would do, as the summary shows it."""
+    """Return the outcome of Start, as the summary shows it."""
     icon, kind = ("bolt", "gs-good") if now.starts_now else ("alert", "gs-warn") if away else ("hourglass", "")
     return {
         "sentences": split_sentences(now.sentence),
@@ -128,7 +128,7 @@ def _present_outlook(now: Live, *, away: bool) -> dict[str, Any]:
 
 
 def _refused_fields(now: Live) -> list[dict[str, str]]:
-    """Return what is wrong with each field, with the id of the field."""
+    """Return each refused field: its label, its id, and the reason."""
     return [
         {"label": label_of(field), "words": words, "id": ANCHORS.get(field, f"gs-{field}")}
         for field, words in now.wrong.items()
@@ -136,7 +136,7 @@ def _refused_fields(now: Live) -> list[dict[str, str]]:
 
 
 def _of_catalog(catalog: Catalog, live: Live | None) -> dict[str, Any]:
-    """Return what the page shows of the catalog, whoever looks."""
+    """Return the parts of the catalog that every visitor sees."""
     templates, gpus, simulated = catalog.templates.values(), _kinds(catalog, live), _simulated(catalog, live)
     return {
         "templates": templates,
@@ -152,7 +152,7 @@ def _of_catalog(catalog: Catalog, live: Live | None) -> dict[str, Any]:
 
 
 def _without(sentence: str, whose: str | None) -> str:
-    """Return the page of who is offered nothing."""
+    """Return the page of a user to whom nothing is offered."""
     return _environment.get_template("gpuspawner/form_without.html").render(sentence=sentence, whose=whose)
 
 
@@ -175,7 +175,7 @@ def prefill_from_query(arguments: Mapping[str, Sequence[str | bytes]]) -> dict[s
     """Return the options that a link fills in, from the arguments of ``/hub/spawn`` as the browser sent them.
 
     As JupyterHub 6 has it: if any argument begins with ``opt-``, those without it are ignored (5.x passes them all on).
-    What is no option is left out; the first of several values counts.
+    Unknown options are left out. The first of several values counts.
     """
     texts = {
         key: value.decode("utf-8", "replace") if isinstance(value, bytes) else value
@@ -208,7 +208,7 @@ def _replaced(asked: str, wrong: str, instead: str) -> str:
 
 
 def prefill_from_post(catalog: Catalog, formdata: Mapping[str, Sequence[Any]]) -> dict[str, str]:
-    """Return what to fill in again after a submitted form was refused."""
+    """Return the values of a refused form, to fill them in again."""
     keys = keys_of_form(catalog, formdata)
     texts = {field: values for field, values in formdata.items() if all(isinstance(one, str) for one in values)}
     ticked = {field: [",".join(values)] for field, values in texts.items() if field in TICKED}

@@ -31,7 +31,7 @@ def present_sizes(catalog: Catalog, template: Template, live: Live) -> dict[str,
 
 
 def describe_template(catalog: Catalog, template: Template) -> dict[str, Any]:
-    """Return what the page needs to know of a template, as JSON."""
+    """Return the fields of a template as JSON, for the page's script."""
     menu = catalog.menus.get(template.name)
     bounds, default, guarantee = template.bounds, template.default, template.guarantee or Guarantee()
     counts = {kind: {"least": least, "most": most} for kind, (least, most) in template.gpus.items()}
@@ -92,7 +92,7 @@ def _bounded(
 
 
 def _few(bounds: tuple[int, int]) -> list[str]:
-    """Return the lifetimes that stand beside the field as buttons, within the bounds."""
+    """Return the usual run times within the bounds: the form shows them as chips."""
     within = [seconds for seconds in LIFETIME_CHOICES if bounds[0] <= seconds <= bounds[1]]
     usual = [seconds for seconds in within if seconds in LIFETIME_BUTTONS]
     return [_written_lifetime(seconds) for seconds in (usual if len(usual) > 1 else within[-5:])]

@@ -24,7 +24,7 @@ LONGEST_CODE = 20
 
 
 def extra_handlers(secret_file: Path, service_prefix: str) -> list[Any]:
-    """Return what to add to ``c.JupyterHub.extra_handlers``.
+    """Return the handlers for ``c.JupyterHub.extra_handlers``.
 
     Args:
         secret_file: with the secret shared with the service.
@@ -42,7 +42,7 @@ def extra_handlers(secret_file: Path, service_prefix: str) -> list[Any]:
 def route_first(secret_file: Path, service_url: str, service_prefix: str, *, replace_home: bool) -> None:
     """Have the hub serve :class:`Start` and :class:`Home` before its own pages.
 
-    What is added to the hub's routes by its configuration comes behind all of them.
+    Routes that the hub's configuration adds come after all of the hub's own.
     """
     of_service = {"secret_file": secret_file, "service_url": service_url, "service_prefix": service_prefix}
     ours: list[Any] = [(r"/spawn", Start), (r"/spawn/([^/]+)", Start)]
@@ -93,7 +93,7 @@ class Start(SpawnHandler):
     @needs_scope("servers")
     async def _get(self, user_name: str, server_name: str, **more: Any) -> None:  # 6.x also gives a display name
         user = self.current_user
-        asked = self.get_argument("next", "")  # somebody goes to a page of the server that runs
+        asked = self.get_argument("next", "")  # the visitor wants a page of the running server
         if user.name != user_name or not self.allow_named_servers or asked or not user.spawner.ready:
             await super()._get(user_name=user_name, server_name=server_name, **more)
             return
@@ -123,7 +123,7 @@ class Ticket(BaseHandler):
         self._secret_file = secret_file
 
     def get(self) -> None:
-        """Answer the ticket, or 403 if nobody is signed in."""
+        """Answer the ticket, or 403 without a signed-in user."""
         if self.current_user is None:
             raise HTTPError(403, "Sign in to the hub.")
         self.answer(self.current_user, form=False)
@@ -141,7 +141,7 @@ class Ticket(BaseHandler):
 
 
 class FormTicket(Ticket):
-    """GET: the ticket of a server's form, for the people to whom the hub shows that form."""
+    """GET: the ticket of a server's form, for the people who may see that form."""
 
     @needs_scope("servers")
     def get(self, user_name: str, server_name: str) -> None:  # noqa: ARG002 - needs_scope looks at both

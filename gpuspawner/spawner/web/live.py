@@ -1,4 +1,4 @@
-"""What the service says at the moment a hub page is rendered: its numbers stand there without JavaScript too."""
+"""The service's answers at the moment when a hub page is rendered: pages show them without JavaScript, too."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENDED_SHOWN = 5
 
 @dataclass(frozen=True)
 class Live:
-    """What a form shows of the service: its own documents (see ``service.workspaces.presenter``), read once.
+    """The service's answers that a form shows, read once (see ``service.workspaces.presenter``).
 
     ``offers`` is by kind. ``sentence`` says what Start would do, or, where ``refused``, why it would not. ``quota`` is
     a line for each limit that binds the user. ``team`` is charged if they name none; it is "" if they must name one.
@@ -47,7 +47,7 @@ class Live:
 class ServiceView:
     """The service at ``url`` (with its prefix), asked for one user, by ticket. None always means: no answer.
 
-    What does not prove by ``secret`` to come from this hub's service is none.
+    An answer that does not prove by ``secret`` to come from this hub's service counts as no answer.
     """
 
     url: str
@@ -82,12 +82,12 @@ class ServiceView:
         return None if answer is None or "error" in answer else tuple(answer["workspaces"])
 
     async def output(self, lease: str) -> str:
-        """Return what the server of a workspace that failed wrote last; "" where none is kept or nobody answers."""
+        """Return the last output of a failed workspace's server; "" if there is none or the service does not answer."""
         answer = await self._ask(f"workspaces/{lease}/output") or {}
         return str(answer.get("text") or "")
 
     async def _ask(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-        """Return the answer, a refusal (4xx) too; None where there is none."""
+        """Return the answer, a refusal (4xx) too. Return None without an answer."""
         nonce, url = new_nonce(), f"{self.url}/api/v1/{path}"
         method, sent = ("GET", None) if body is None else ("POST", json.dumps(body))
         headers = {"Authorization": f"ticket {self.ticket}", NONCE_HEADER: nonce}
@@ -99,12 +99,12 @@ class ServiceView:
 
 
 def judge_offline(catalog: Catalog, chosen: Mapping[str, Any], user: str, otherwise: str) -> Live:
-    """Return what the catalog alone says of choices, while the service does not answer.
+    """Judge choices by the catalog alone, while the service does not answer.
 
     Args:
         catalog: what the user may choose.
         chosen: the choices.
-        user: for whom a server starts.
+        user: the user whose server starts.
         otherwise: the sentence, if nothing is wrong with the choices.
     """
     found = resolve_all(catalog, chosen, user)

@@ -23,15 +23,15 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def template_paths() -> list[str]:
-    """Return what to append to ``c.JupyterHub.template_paths``: the administrator's own templates come first."""
+    """Return the folders for ``c.JupyterHub.template_paths``. The administrator's own templates come first."""
     return [str(TEMPLATES), str(LOOK)]
 
 
 def page_variables(catalog: Catalog, service_prefix: str, service_url: str, secret_file: Path) -> dict[str, Any]:
-    """Return what to merge into ``c.JupyterHub.template_vars``.
+    """Return the variables for ``c.JupyterHub.template_vars``.
 
-    ``gpuspawner`` is a PageView of who looks: the hub calls it at each rendering, so that every page has a fresh
-    ticket. ``gpuspawner_prefix`` is where browsers find the service, for pages that nobody is known to look at;
+    ``gpuspawner`` is the visitor's PageView: the hub calls it at each rendering, so that every page has a fresh
+    ticket. ``gpuspawner_prefix`` is where browsers find the service, for pages without a signed-in user;
     ``gpuspawner_service`` is what the hub calls it. ``gpuspawner_zone`` is the zone in which pages show times.
     """
     return {
@@ -46,7 +46,7 @@ def page_variables(catalog: Catalog, service_prefix: str, service_url: str, secr
 def viewer(
     catalog: Catalog, service_prefix: str, service_url: str, secret_file: Path
 ) -> Callable[[Any], PageView | None]:
-    """Return the function from the hub's user (None: nobody is signed in) to what pages may use."""
+    """Return the function that makes the PageView of a hub's user. It returns None without a user."""
     zone = ZoneInfo(catalog.rules.timezone)
 
     def view(user: Any) -> PageView | None:
@@ -61,7 +61,7 @@ def viewer(
 
 @dataclass(frozen=True)
 class PageView:
-    """What the templates use. Methods ask the service; Jinja awaits them, in the hub's asynchronous rendering only."""
+    """The data of the templates. Methods ask the service. Jinja awaits them in the hub's asynchronous rendering."""
 
     user: str
     prefix: str
@@ -73,7 +73,7 @@ class PageView:
 
     @property
     def ticket(self) -> str:
-        """Return by what the page's own JavaScript asks the service."""
+        """The ticket by which the page's JavaScript asks the service."""
         return self.service.ticket
 
     async def workspaces(self) -> tuple[Mapping[str, Any], ...] | None:
@@ -83,17 +83,17 @@ class PageView:
         return self._answers[0]
 
     async def output(self, own: Mapping[str, Any]) -> str:
-        """Return what the server of one's own workspace that failed wrote last; "" where there is none."""
+        """Return the last output of the user's own failed workspace; "" without output."""
         failed = own["end"] is not None and own["end"]["reason"] == "failed"
         return await self.service.output(own["id"]) if failed else ""
 
     @staticmethod
     def of_server(workspaces: tuple[Mapping[str, Any], ...] | None, server: str) -> Mapping[str, Any] | None:
-        """Return the workspace of one's own server, live or ended last, None where there is none or no answer."""
+        """Return the workspace of a server, live or ended last. Return None without one or without an answer."""
         return of_server(workspaces, server)
 
     def unread(self, workspaces: tuple[Mapping[str, Any], ...] | None) -> Mapping[str, Any] | None:
-        """Return the workspace that ended last, where its user has not read why, and did not end it."""
+        """Return the last ended workspace, if its user did not end it and has not read the reason."""
         last = next((w for w in workspaces or () if w["end"] is not None), None)
         if last is None or last["end"]["seen"] or last["end"]["by"] == self.user or last["end"]["dispute"]:
             return None  # of one that they called wrong they know: the banner tells its answer

@@ -5,7 +5,7 @@
   const root = document.getElementById("gs-banner");
   const list = document.getElementById("gs-warnings");
   const api = service(root);
-  const notes = new Map(); // by what they tell: built once, then changed in place, so that nobody loses the focus
+  const notes = new Map(); // by key: built once, then changed in place, so that the focus stays
 
   const newest = (workspaces, server) => workspaces.find((one) => one.server === server); // the live one comes first
   const name = (one) => (one.server ? `Workspace ${one.server}: ` : "");
@@ -106,7 +106,7 @@
     if (latest) came?.see(latest); // who leaves the page before the next look has waited all the same
     came?.watch(async () => (await api.call("workspaces")).workspaces);
   });
-  // The tab's icon, by shape: what needs its user most. It lies at the service; away, the icon stays as it is.
+  // The tab's icon shows by its shape the state that needs the user most. The service has its file.
   const showIcon = (workspaces) => {
     const phases = new Set(workspaces.map((one) => one.phase));
     const state = phases.has("reclaiming") ? "-warned" : phases.has("queued") || phases.has("parked") ? "-waiting"

@@ -32,7 +32,7 @@
   const preset = {}; // what we filled in ourselves: replaced with the template, while the user has not changed it
   const fill = (name, value) => {
     const field = input(name);
-    const left = field.value === "" && field !== document.activeElement; // while somebody empties it, it stays empty
+    const left = field.value === "" && field !== document.activeElement; // a field with the focus may stay empty
     if (left || field.value === preset[name]) field.value = value;
     preset[name] = value;
     field.placeholder = value;
@@ -82,7 +82,7 @@
     for (const radio of all.querySelectorAll("[type=radio]")) radio.checked = radio.value === usual;
   };
 
-  // A slider steps through the usual sizes. It stands at the one nearest to what the field says.
+  // A slider steps through the usual sizes. It shows the size nearest to the value of the field.
   const GIB = 2 ** 30;
   const UNITS = { K: 2 ** 10, M: 2 ** 20, G: GIB, T: 2 ** 40 };
   const amount = (text) => parseFloat(text) * (UNITS[text.match(/[KMGT]/i)?.[0].toUpperCase()] ?? 1);
@@ -185,7 +185,7 @@
   let summary = "";
   const summarize = (sentence, state) => {
     const box = root.querySelector("#gs-sentence");
-    if (summary === `${state} ${sentence}`) return; // screen readers hear changes alone
+    if (summary === `${state} ${sentence}`) return; // screen readers read only changes
     summary = `${state} ${sentence}`;
     const [first, ...rest] = sentence.split(/(?<=[.!?]) (?=[A-Z“'"])/);
     const refused = state === "refused";
@@ -281,7 +281,7 @@
   };
 
   const link = () => {
-    const url = new URL(`${window.jhdata?.base_url ?? "/hub/"}spawn`, window.location.href); // whoever opens it
+    const url = new URL(`${window.jhdata?.base_url ?? "/hub/"}spawn`, window.location.href); // the link is for any user
     for (const [name, value] of Object.entries(sizes())) url.searchParams.set(`opt-${name}`, value);
     return url.href;
   };
@@ -355,7 +355,7 @@
       other = target.dataset.other !== undefined;
       if (!other) input("lifetime").value = target.value;
       else input("lifetime").focus();
-    } else if (target === input("lifetime")) other = true; // the field stays while somebody types
+    } else if (target === input("lifetime")) other = true; // the field stays while it is edited
     const { slider } = target.dataset;
     if (slider) {
       input(slider).value = template()[slider].suggestions[target.value];

@@ -1,4 +1,4 @@
-// One's own presets: names that fill in the form. What the workspace allows is judged when they are used, as typed.
+// Presets of the user: names that fill in the form. Values are checked when a preset is used.
 (() => {
   "use strict";
   const { element, form, service, setText } = window.gpuspawner;

@@ -6,7 +6,7 @@
   const root = document.getElementById("gs-banner");
   const list = document.getElementById("gs-messages");
   const api = service(root);
-  const shown = new Map(); // by id: built once, so that nobody loses the focus
+  const shown = new Map(); // by id: built once, so that the focus stays
 
   const build = (one) => {
     const button = element("button", { type: "button", className: "gs-button gs-small gs-push", textContent: "Got it" });

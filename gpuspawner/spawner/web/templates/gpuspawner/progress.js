@@ -71,7 +71,7 @@
     setText(withdraw.lastElementChild, waits ? "Withdraw" : "Cancel start");
   };
 
-  // While it waits, one click for each other GPU: taken too, or no more. Built anew only where that changes.
+  // While the request waits, one button accepts each other GPU, or no longer does. Rebuilt only when it changes.
   const consent = part("consent");
   let shown = "";
   let asking = false;
@@ -256,8 +256,8 @@
       offerStop(event);
       if (event.ready || event.failed) {
         events.close();
-        // The hub then shows the server, or why there is none: to somebody who looks. A hidden tab that opens it would
-        // claim it for nobody; once it is seen, `follow` goes on.
+        // The hub then shows the server, or the reason why there is none. A hidden tab must not open the workspace:
+        // its user has not come. `follow` goes on once the tab is seen.
         if (!document.hidden) window.location.reload();
       }
     });

@@ -16,7 +16,7 @@ from typing import Any
 from tornado.web import Application
 
 from gpuspawner.backends.base import Backend
-from gpuspawner.backends.resources import Resources
+from gpuspawner.backends.custom_resources.base import Resources
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.visibility import named_groups
 from gpuspawner.catalog.watched_file import LOOK_SECONDS, InForce

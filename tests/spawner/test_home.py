@@ -15,5 +15,5 @@ def test_home_is_replaced_unless_it_is_kept_also_after_the_configuration_is_read
     monkeypatch.setattr(hub_handlers, "default_handlers", routes)
     for _ in range(2):
         handlers.route_first(Path("secret"), "http://127.0.0.1:1", "/services/gpu/", replace_home=replace)
-    assert [route[1] for route in routes if route[0] == "/home"][0] is first
+    assert next(route[1] for route in routes if route[0] == "/home") is first
     assert [route[1] for route in routes if route[0] == "/spawn"] == [handlers.Start, object]

@@ -259,23 +259,29 @@ def test_who_waits_reads_why_another_goes_first():
 
     first = {"asked_at": NOW - 60}
     assert why(of("w")) == "", "nobody stands before it"
-    assert why(of("w"), of("v", team="vision")) == "Goes after team vision's requests: priority 1 goes before 0."
+    assert (
+        why(of("w"), of("v", team="vision"))
+        == "A request of team vision goes first, because it has priority 1 and yours has 0."
+    )
     waited = why(of("w"), of("v", "b", asked_at=NOW - 501))
-    assert waited == f"Goes after a request that has waited longer than {show_duration(500.0)}."
+    assert waited == f"A request that has waited longer than {show_duration(500.0)} goes first."
     beyond = of("w", count=3)
-    assert why(beyond, of("v", "b")) == "Goes after a request within its guaranteed share: this one is beyond yours."
+    assert why(beyond, of("v", "b")) == "A request within its guaranteed share goes first. Yours is beyond its share."
     used = Accounts(decayed_gpu_seconds={Account("", "alice born"): 131.0, Account("", "b born"): 100.0})
-    assert why(beyond, of("v", "b", count=3), accounts=used) == "Goes after a request: you used 31 % more lately."
+    assert (
+        why(beyond, of("v", "b", count=3), accounts=used)
+        == "Another request goes first, because you used 31 % more lately."
+    )
     teams = {Account("speech", ""): 262.0, Account("", "b born"): 200.0}
     mine = of("w", team="speech", count=3)
     assert why(mine, of("v", "b", count=3), accounts=Accounts(decayed_gpu_seconds=teams)) == (
-        "Goes after a request: your team used 31 % more for its weight lately."
+        "Another request goes first, because your team used 31 % more for its weight lately."
     )
     members = Accounts(decayed_gpu_seconds={Account("speech", "alice born"): 9.0})
     assert why(mine, of("v", "b", "speech", count=3), accounts=members) == (
-        "Goes after a colleague's request: you used much more of the team's lately."
+        "A colleague's request goes first, because you used much more of the team's GPU hours lately."
     )
-    assert why(of("w"), of("v", "b", **first)) == "Goes after a request that was made 1 min earlier."
+    assert why(of("w"), of("v", "b", **first)) == "A request that was made 1 min earlier goes first."
 
 
 @given(st.data())

@@ -31,7 +31,7 @@ def passed(granted, *others, **more):
 
 def test_who_was_made_earlier_and_stands_behind_is_passed_and_reads_why():
     (told,) = passed(waits("late", NOW + 10, 1), waits("early", NOW), waits("later", NOW + 20))
-    assert told == ("early", "Goes after a request: priority 1 goes before 0.")
+    assert told == ("early", "Another request goes first, because it has priority 1 and yours has 0.")
     assert passed(waits("late", NOW + 10), waits("early", NOW)) == [], "it was granted beside it, not before it"
     assert passed(waits("first", NOW), waits("late", NOW + 1)) == []
 

@@ -123,7 +123,7 @@ def test_what_is_closed_is_out_of_service_and_still_waited_for():
     assert (count_free(kind, world.fleet, {}), count_unavailable(kind, world.fleet)) == (3, 3)
     assert largest_fit(kind, world.fleet) == 2
     assert world.fleet.by_id["a100-0"].closed == "node-0 is drained: a new driver"
-    assert world.fleet.by_id["a100-2"].closed == "It is in quarantine: a new driver"
+    assert world.fleet.by_id["a100-2"].closed == "The GPU is in quarantine: a new driver"
     assert close_gpus(world.fleet, []) is world.fleet
 
 

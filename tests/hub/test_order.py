@@ -80,7 +80,7 @@ def test_a_smaller_request_passes_only_if_it_ends_before_and_its_end_is_fixed(hu
     assert "You would be 2nd in line" in check(hub, "finn", lifetime="2h")
     told = check(hub, "finn", lifetime="30m")
     assert told.startswith("Starts now on 1 simulated A100 (1 free).")
-    assert ", when another request, which goes first, gets its place." in told
+    assert ", because a request ahead of it needs its GPUs then." in told
     assert hub.begin("finn", lifetime="30m").status_code in {201, 202}
     lease = hub.until("finn", "running")
     assert lease["latest_end"]["at"] <= hub.lease("dirk")["ends_at"] + 1

@@ -1,9 +1,10 @@
 """Two scripted colleagues, so that the fleet is not empty: carol-demo works on two GPUs, dave-demo leaves his idle.
 
-Carol asks for her next workspace before she stops the present one, so that two of the four A100 are never free unless
-somebody waits for them. A request for all four always meets a queue, and starts when she stops.
+Carol asks for her next workspace before she stops the present one, unless somebody waits. So a request for all four
+A100 always meets a queue, and starts when she stops.
 
-Their workspaces are real, started through the hub's REST API with a token that reaches only these two users' servers.
+Their workspaces are real, started through the hub's REST API with a token that reaches only these two users' servers,
+and what is free.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ WORK_SECONDS = 120
 WORK_PERCENT = 30
 """Of two simulated GPUs: it burns as much of one processor core, and a laptop shall stay quiet."""
 PAUSE_SECONDS = 45
-"""Between two rounds of dave, and after a refusal."""
+"""In it, whoever waits gets carol's GPUs. Also between two rounds of dave, and after a refusal."""
 CAROLS_SERVERS = ("train", "evaluate")
 POLL_SECONDS = 1
 READY_WITHIN_SECONDS = 600
 """A start may wait in the queue; past this it is left to it."""
 CODE = f"from gpuspawner.backends.local import busy\nbusy({WORK_SECONDS}, percent={WORK_PERCENT})"
-CAROL = {"template": "pytorch", "gpu": "a100", "count": 2}
+CAROL: dict[str, Any] = {"template": "pytorch", "gpu": "a100", "count": 2}
 CAROL_LIFETIME_FAST = "3m"
 """A round, and the time to start and stop: whoever waits for her GPUs is told so, and not the template's 8 hours."""
 DAVE = {"template": "pytorch", "gpu": "h100", "count": 1}
@@ -69,6 +70,11 @@ class Hub:
         if await self.server(user, name) is None:
             await self.ask("POST", _path(f"/hub/api/users/{user}/server", name), options)
 
+    async def is_awaited(self, kind: str) -> bool:
+        """Return whether somebody waits for this kind of GPU."""
+        offers = (await self.ask("GET", "/services/gpu/api/v1/offers"))["offers"]
+        return any(offer["kind"] == kind and offer["waiting"] for offer in offers)
+
     async def stop(self, user: str, name: str = "") -> None:
         """Stop a user's workspace."""
         await self.ask("DELETE", _path(f"/hub/api/users/{user}/server", name))
@@ -102,13 +108,16 @@ def _path(path: str, name: str) -> str:
 
 
 async def carol(hub: Hub, *, fast: bool) -> None:
-    """One round: start, work, ask for the next workspace, stop. The next one waits behind those who wait already."""
+    """One round: start, work, ask for the next workspace if nobody waits, stop."""
     options = CAROL | ({"lifetime": CAROL_LIFETIME_FAST} if fast else {})
     for present, following in zip(CAROLS_SERVERS, reversed(CAROLS_SERVERS), strict=True):
         if await hub.start("carol-demo", options, present):
             print(f"demo colleague carol: worked, {await hub.run('carol-demo', CODE, present)}", flush=True)
-            await hub.request_start("carol-demo", options, following)
+            awaited = await hub.is_awaited(CAROL["gpu"])
+            if not awaited:
+                await hub.request_start("carol-demo", options, following)
             await hub.stop("carol-demo", present)
+            await asyncio.sleep(PAUSE_SECONDS if awaited else 0)
 
 
 async def dave(hub: Hub, *, fast: bool) -> None:  # noqa: ARG001 - played like carol

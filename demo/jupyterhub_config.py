@@ -34,7 +34,7 @@ c.Spawner.args = [f"--ServerApp.terminado_settings=shell_command={shell}"]
 if os.geteuid() == 0:
     c.Spawner.args += ["--allow-root"]
 
-# The scripted colleagues (demo/colleagues.py) may start and use those two's servers, and nothing else.
+# The scripted colleagues (demo/colleagues.py) may start and use those two's servers, and see what is free.
 token = json.loads(Path(demo["secrets"]).read_text())["colleagues_token"]
 c.JupyterHub.services = [{"name": "demo-colleagues", "api_token": token}]
 c.JupyterHub.load_roles = [
@@ -42,7 +42,13 @@ c.JupyterHub.load_roles = [
         "name": "demo-colleagues",
         "services": ["demo-colleagues"],
         "scopes": [
-            f"{scope}!user={user}" for user in ("carol-demo", "dave-demo") for scope in ("servers", "access:servers")
+            "custom:gpu:use",
+            "access:services!service=gpu",
+            *(
+                f"{scope}!user={user}"
+                for user in ("carol-demo", "dave-demo")
+                for scope in ("servers", "access:servers")
+            ),
         ],
     }
 ]

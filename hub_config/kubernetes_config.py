@@ -23,9 +23,9 @@ c.KubeSpawner.namespace = "gpu-workspaces"  # of kubernetes-hub.yaml: not the hu
 c.KubeSpawner.image = "quay.io/jupyter/base-notebook:latest"  # of templates that name none
 c.KubeSpawner.start_timeout = 900  # a large image comes once to each node
 c.KubeSpawner.http_timeout = 60  # from a ready pod to the server's first answer; its GPU is then released
-c.KubeSpawner.priority_class_name = "gpu-workspace"  # of kubernetes-hub.yaml: below training, and preempts nobody
-# Volumes are KubeSpawner's own: these apply to every template, a profile's (`profile:` of a template) to that template
-# alone. The catalog has none: `volumes` in a template is refused by name.
+c.KubeSpawner.priority_class_name = "gpu-workspace"  # of kubernetes-hub.yaml: below training, and never preempts
+# Volumes are settings of KubeSpawner. These apply to every template. Volumes of a profile (`profile:` of a template)
+# apply to that template only. The catalog refuses `volumes` in a template.
 c.KubeSpawner.storage_pvc_ensure = True
 c.KubeSpawner.storage_capacity = "20Gi"
 c.KubeSpawner.pvc_name_template = "home-{user_server}"
@@ -33,13 +33,13 @@ c.KubeSpawner.fs_gid = 100
 c.KubeSpawner.volumes = {"home": {"name": "home", "persistentVolumeClaim": {"claimName": "{pvc_name}"}}}
 c.KubeSpawner.volume_mounts = {"home": {"name": "home", "mountPath": "/home/jovyan"}}
 
-# What gpuspawner adds to a pod, with its defaults: time to save when it ends, the part of its memory that /dev/shm may
-# take, the restricted Pod Security Standard, and whether a pod must run on the node of its grant or only should.
+# Settings of gpuspawner for pods, with their defaults: the time to save before the end, the part of the memory for
+# /dev/shm, the restricted Pod Security Standard, and whether a pod must run on the granted node ("required") or should.
 c.GPUSpawner.gpu_grace_seconds = 30
 c.GPUSpawner.gpu_shared_memory_share = 0.5
 c.GPUSpawner.gpu_restricted = True
 c.GPUSpawner.gpu_placement = "preferred"
 c.GPUSpawner.gpu_runtime_class = ""  # "nvidia" where the cluster's default runtime cannot use GPUs
 
-# Last: it wraps the spawner class that is set above, and starts the GPU service beside the hub.
+# Last: it wraps the spawner class that is set above, and starts the GPU service with the hub.
 configure(c, catalog=here / "kubernetes-catalog.yaml", data_dir=here / "gpuspawner-data")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import sys
 from pathlib import Path
 
+import aiohttp
+import aiohttp.connector
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -22,6 +25,14 @@ from tools.suite import DURATIONS
 
 # A shell that runs the tests in the background makes them ignore Ctrl-C, and what they start ignores it too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Each test has an event loop of its own. With aiodns, aiohttp opens a resolver for each, and JupyterHub's client closes
+# none: four files each, of the 1,024 that an ordinary user may open.
+aiohttp.connector.DefaultResolver = aiohttp.ThreadedResolver
+
+# Tests with many connections need more files than the 1,024 with which a login begins.
+now_files, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (max(now_files, min(most_files, 65536)), most_files))
 
 # No test is about time: this machine is noisy. `make test-all` asks for more by --hypothesis-profile=thorough.
 for name, examples in (("quick", 25), ("thorough", 100)):

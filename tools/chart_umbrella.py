@@ -17,7 +17,7 @@ HEADER = """\
 # Made by tools/chart_umbrella.py. Write gpuspawner.catalog, or add --set-file gpuspawner.catalog=catalog.yaml. The
 # other values of gpuspawner are told in ../gpuspawner/values.yaml, those of jupyterhub by its own chart.
 #
-# helm replaces lists whole: where you have entries of your own in one of these, keep ours beside them.
+# helm replaces whole lists. If you have entries of your own in one of these lists, keep ours too.
 # jupyterhub.enabled: false installs no hub, for one that is there.
 """
 

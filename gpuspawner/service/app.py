@@ -16,7 +16,7 @@ from typing import Any
 from tornado.web import Application
 
 from gpuspawner.backends.base import Backend
-from gpuspawner.backends.resources import Resources
+from gpuspawner.backends.custom_resources.base import Resources
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.visibility import named_groups
 from gpuspawner.catalog.watched_file import LOOK_SECONDS, InForce
@@ -55,8 +55,8 @@ from gpuspawner.service.health import Health
 from gpuspawner.service.hub_sign_in import HubOAuth
 from gpuspawner.service.listening import listen
 from gpuspawner.service.loops import Loops
-from gpuspawner.service.metrics import api as scraped
-from gpuspawner.service.metrics.counters import Counted
+from gpuspawner.service.metrics import api as metrics
+from gpuspawner.service.metrics.counters import StoredCounters
 from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.notifications.sender import Notifier
 from gpuspawner.service.parts import Parts
@@ -158,7 +158,7 @@ def wire(
         lifecycle, reclaimer, reconciler, sampler, Notifier(hub, settings, store, clock),
         clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"),
         options.public_url.rstrip("/"), KnownUsers(hub, clock), members, preemptions, announcements,
-        Inboxes(store, registry, announcements, allocator.accounting, members, clock), Counted(store, clock),
+        Inboxes(store, registry, announcements, allocator.accounting, members, clock), StoredCounters(store, clock),
         options.metrics_token,
     )  # fmt: skip
     registry.messages_of = partial(_messages, parts)
@@ -172,7 +172,7 @@ async def load(parts: Parts) -> None:
     await parts.registry.load()
     await parts.preemptions.load()
     await parts.announcements.load()
-    await parts.counted.load()
+    await parts.counters.load()
     back_seconds = await parts.allocator.resume(parts.preemptions.known_at)
     await parts.preemptions.move_back(back_seconds)
     await parts.lifecycle.resume()
@@ -189,7 +189,7 @@ def application(parts: Parts, hub_auth: Mapping[str, Any] | None = None, health:
     prefix = parts.prefix.rstrip("/")
     routes: list[Any] = [
         (prefix + path, handler, {"parts": parts})
-        for path, handler in [*internal.ROUTES, *callback.ROUTES, *API_ROUTES, *scraped.ROUTES, *WEB_ROUTES]
+        for path, handler in [*internal.ROUTES, *callback.ROUTES, *API_ROUTES, *metrics.ROUTES, *WEB_ROUTES]
     ]
     routes += [(path, handler, {"health": health}) for path, handler in HEALTH_ROUTES if health]
     return Application(
@@ -278,7 +278,7 @@ class Service:
             await self.parts.allocator.estimator.close()
             await self.parts.registry.settled()
             with suppress(Unavailable, Superseded):
-                await scraped.keep(self.parts)
+                await metrics.keep(self.parts)
             server.stop()
             if self._heart is not None and self._opened_at is not None:
                 await self._heart.stop()
@@ -299,7 +299,7 @@ class Service:
             every(DCGM_SECONDS, self.parts.sampler.dcgm.look),
             every(THIN_SECONDS, partial(forget, self.parts)),
             every(READY_SECONDS, partial(ready_round, self.parts)),
-            every(COUNTED_SECONDS, partial(scraped.keep, self.parts)),
+            every(COUNTED_SECONDS, partial(metrics.keep, self.parts)),
             every(LOOK_SECONDS, self._look_at_catalog),
             self.parts.notifier.run(),
         ]

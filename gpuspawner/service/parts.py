@@ -22,7 +22,7 @@ from gpuspawner.service.engine.reclaimer import Reclaimer
 from gpuspawner.service.engine.reconciler import Reconciler
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.engine.sampler import Sampler
-from gpuspawner.service.metrics.counters import Counted
+from gpuspawner.service.metrics.counters import StoredCounters
 from gpuspawner.service.notifications.sender import Notifier
 from gpuspawner.service.rules.accounting import Accounting
 from gpuspawner.service.rules.restrictions import Restrictions
@@ -62,7 +62,7 @@ class Parts:
     preemptions: Preemptions
     announcements: Announcements
     inboxes: Inboxes
-    counted: Counted
+    counters: StoredCounters
     metrics_token: str = field(default="", repr=False)
     """By which Prometheus may read metrics; "" where only tokens of the hub may."""
     streams: Counter[tuple[str, Owner]] = field(default_factory=Counter)

@@ -16,6 +16,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # tests are no package: they share modules of this folder
 
 from cluster_objects import a_node
+from harness.programs import SHARED_DATA, require_shared_data
 from kube_api import KubeApi
 from kube_backends import make_backend
 from kube_views import make_view
@@ -23,7 +24,8 @@ from kube_views import make_view
 from gpuspawner.backends.kubernetes import watches
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 
-CAPTURES = Path(__file__).parents[2].parent / "shared" / "data" / "nvidia-smi" / "captures"
+CAPTURES = "nvidia-smi/captures"
+CAPTURE_FILES = sorted(SHARED_DATA.glob(f"{CAPTURES}/*.txt"))
 
 
 @pytest.fixture
@@ -52,7 +54,7 @@ def start(lease_id: str) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
         process.stdout.close()
 
 
-@pytest.fixture(params=sorted(CAPTURES.glob("*.txt")), ids=lambda path: path.stem.removeprefix("linux-x86_64__"))
+@pytest.fixture(params=CAPTURE_FILES, ids=lambda path: path.stem.removeprefix("linux-x86_64__"))
 def capture(request: pytest.FixtureRequest) -> dict[str, list[str]]:
     """One machine's real outputs: the lines below each heading."""
     return sections(request.param)
@@ -61,13 +63,13 @@ def capture(request: pytest.FixtureRequest) -> dict[str, list[str]]:
 @pytest.fixture
 def h200() -> dict[str, list[str]]:
     """The capture whose forms the stand-in follows."""
-    return sections(next(CAPTURES.glob("*h200__590*")))
+    return sections(require_shared_data(f"{CAPTURES}/*h200__590*")[0])
 
 
 @pytest.fixture
 def rtx4080() -> dict[str, list[str]]:
     """The capture of a GPU whose video encoder works."""
-    return sections(next(CAPTURES.glob("*4080*")))
+    return sections(require_shared_data(f"{CAPTURES}/*4080*")[0])
 
 
 def sections(path: Path) -> dict[str, list[str]]:
@@ -116,7 +118,7 @@ async def a_view(
 ) -> AsyncIterator[Callable[..., KubernetesBackend]]:
     """Make a backend that has seen nothing yet, and whose watches lose no time."""
     monkeypatch.setattr(watches, "BACK_OFF_SECONDS", (0.05,))
-    monkeypatch.setattr(watches, "SHORTEST_WATCH_SECONDS", 0.0)
+    monkeypatch.setattr(watches, "MIN_WATCH_SECONDS", 0.0)
     monkeypatch.setattr(watches, "REFUSED_SECONDS", 0.2)
     made = []
 

@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness.programs import require
+from harness.programs import require, require_namespaces
 
 from demo.ports import pick_free
 from gpuspawner.backends.local.backend import LocalBackend
-from gpuspawner.backends.probe import parse_probe
+from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.idle.readings import SoftReading
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
@@ -111,6 +111,7 @@ async def test_a_terminal_is_in_use_while_its_user_types_and_no_longer(probe: Pr
 
 async def test_a_busy_kernel_in_a_pid_namespace_of_its_own_is_busy(probe: Probe, start: Start) -> None:
     """As a sandbox makes one: there its server has another pid, and one that rests may stand beside it."""
+    require_namespaces()
     within = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", sys.executable, "-c", KERNELS]
     start(
         "import subprocess, sys, time\n"
@@ -136,7 +137,7 @@ async def test_where_nothing_tells_when_a_terminal_was_used_it_is_unknown(
         (tmp_path / "bin" / name).symlink_to(shutil.which(name) or name)
     start(TERMINAL.format(typed="true", told="/dev/null"), PATH=str(tmp_path / "bin"))
     seen = await probe.now("terminal")
-    assert (seen.active, seen.words) == (None, "the image has no tool that tells when one was last used")
+    assert (seen.active, seen.words) == (None, "the image has no tool that reports a terminal's last use")
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from harness.programs import require_shared_data
 
 from gpuspawner.backends.local import nvidia, records, simulated
 
-XML = Path(__file__).parents[2].parent / "shared" / "data" / "nvidia-smi" / "xml"
+XML = "nvidia-smi/xml/*.xml"
 UUIDS = tuple(f"GPU-51a00000-0000-0000-0000-{index:012x}" for index in range(3))
 NAME = "A100 80 GB (simulated)"
 Smi = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -161,7 +162,7 @@ def test_xml_paths_are_real(smi: Smi, busy_gpu_1: int) -> None:
 
     ours = ET.fromstring(smi("-q", "-x").stdout)
     real: set[str] = set()
-    for file in XML.glob("*.xml"):
+    for file in require_shared_data(XML):
         real |= paths(ET.fromstring(file.read_text(encoding="utf-8")))
     assert paths(ours) <= real
     assert [gpu.findtext("uuid") for gpu in ours.iter("gpu")] == list(UUIDS[:2])

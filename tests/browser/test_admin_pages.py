@@ -60,7 +60,7 @@ def test_a_node_is_drained_listed_ended_and_all_of_it_is_in_the_audit_log(browse
     dialog.get_by_label("Node").select_option(NODE)
     dialog.get_by_role("button", name="Preview").click()
     expect(dialog.get_by_role("status")).to_contain_text("alice / default workspace")
-    expect(dialog.get_by_role("status")).to_contain_text("It goes on.")
+    expect(dialog.get_by_role("status")).to_contain_text("The workspace goes on.")
     dialog.get_by_role("button", name="Drain", exact=True).click()
     row = page.get_by_role("row", name=re.compile(f"{NODE} .* No new workspace starts there"))
     expect(row).to_be_visible()

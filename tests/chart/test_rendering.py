@@ -254,7 +254,7 @@ def test_the_services_rights_on_kueue_are_those_that_hub_config_explains_and_are
 @pytest.mark.parametrize("prefix", ["h", "hub-", "pro"])
 def test_a_beginning_of_names_that_hub_or_proxy_have_too_is_refused(chart, prefix):
     values = {"workspaces.podNamePrefix": prefix}
-    with pytest.raises(StepError, match=f"podNamePrefix: {prefix} also begins names of pods such as"):
+    with pytest.raises(StepError, match=f"podNamePrefix: {prefix} is also the beginning of"):
         chart.text(values)
     assert chart.text({**values, "workspaces.namespace": "gpu-workspaces"}), "no such pod is there"
     assert chart.text({"workspaces.podNamePrefix": f"{prefix}workspace-"})

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from databases import Database
+from harness.programs import require
 from pydantic import ValidationError
 
 from demo.ports import pick_free
@@ -44,7 +45,10 @@ def pytest_generate_tests(metafunc):
 @pytest.fixture(autouse=True)
 def kept_in(request, monkeypatch):
     """What a test's service keeps what it stores in."""
-    monkeypatch.setattr(Database, "of_worlds", getattr(request, "param", KEPT_IN))
+    kept_in = getattr(request, "param", KEPT_IN)
+    if kept_in == "postgresql":
+        require("pg_ctlcluster")  # before anything of the test is open
+    monkeypatch.setattr(Database, "of_worlds", kept_in)
     yield
     while Database.made_for_worlds:
         Database.made_for_worlds.pop().close()

@@ -94,7 +94,7 @@ def test_what_is_about_to_start_again_is_stopped_for_good(world):
     post(world, "workspaces/move", ids=["runs"], now=True)
     assert world.lease("runs").reason is ExitReason.MOVED
     (stopped,) = post(world, "workspaces/stop", ids=["runs"])["affected"]
-    assert stopped["words"] == "It stops, and does not start again."
+    assert stopped["words"] == "The workspace does not start again."
     assert (world.lease("runs").reason, WHY in world.lease("runs").message) == (ExitReason.STOPPED, True)
 
 
@@ -281,8 +281,8 @@ def test_a_drained_node_is_given_to_nobody_its_users_are_told_and_lifting_restor
     made = restrict(world, "drain", node=NODE, until="2h")
     assert made["affected"] == dry["affected"]
     assert [(x["id"], x["words"]) for x in made["affected"]] == [
-        ("runs", "It goes on. Its user is told, and offered a move."),
-        ("other", "It goes on. Its user is told, and offered a move."),
+        ("runs", "The workspace goes on. Its user is told, and can move."),
+        ("other", "The workspace goes on. Its user is told, and can move."),
     ]
     give(world)
     assert world.lease("waits").phase is Phase.PARKED
@@ -291,7 +291,7 @@ def test_a_drained_node_is_given_to_nobody_its_users_are_told_and_lifting_restor
     assert (warning["kind"], warning["actions"]) == ("closed", ["move"])
     offer = api(world, "alice", "offers").json()["offers"][0]
     assert (offer["free"], offer["total"]) == (0, 4)
-    assert "Lift that first" in restrict(world, "drain", 409, node=NODE)["error"]["message"]
+    assert "End that first" in restrict(world, "drain", 409, node=NODE)["error"]["message"]
     lifted = lift(world, made)
     assert (lifted["state"], lifted["lifted"]["by"], lift(world, made)["state"]) == ("lifted", "admin", "lifted")
     give(world)
@@ -410,11 +410,11 @@ def test_a_reservation_says_first_that_what_its_team_uses_counts(world):
     dry = restrict(world, "reserve", 200, kind="a100", count=2, user="alice", until="2h", dry_run=True)["words"]
     assert dry.startswith("2 A100 80 GB are reserved for alice until ")
     assert "Alice has 2 " in dry
-    assert "So no other is kept free. To keep 2 more free, reserve 4." in dry
+    assert "So no other GPU is reserved. To reserve 2 more, enter 4." in dry
     assert dry.endswith("Nothing was done yet.")
     assert world.call(world.parts.restrictions.live) == ()
     more = restrict(world, "reserve", kind="a100", count=4, user="alice", until="2h")["words"]
-    assert "1 is free and kept free from then on. 1 is in use by others, and kept once free." in more
+    assert "1 is free and reserved from then on. 1 is in use by others, and reserved once free." in more
 
 
 def test_a_restriction_holds_from_its_beginning_on(world):

@@ -40,7 +40,7 @@ def until(one):
 
 def test_a_node_is_drained_after_a_dry_run_listed_and_lifted(world, run):
     code, out, _ = run("admin", "drain", NODE, "--until", "2h", "--reason", "dust", "--dry-run")
-    assert (code, out.splitlines()[0].endswith("Nothing was done yet."), "offered a move" in out) == (0, True, True)
+    assert (code, out.splitlines()[0].endswith("Nothing was done yet."), "can move" in out) == (0, True, True)
     assert world.call(world.parts.restrictions.in_force) == ()
     assert run("admin", "drain", NODE, "--until", "2h", "--reason", "dust")[0] == 0
     (one,) = world.call(world.parts.restrictions.in_force)
@@ -113,7 +113,7 @@ def test_a_reservation_is_told_at_a_terminal_before_it_is_made(world, run, monke
     asked = ["admin", "reserve", "a100", "1", "--user", "alice", "--from", "1h", "--until", "2h", "--reason", "demo"]
     monkeypatch.setattr("sys.stdin", Typed("n\n"))
     code, _, err = run(*asked)
-    assert (code, "Alice has 1 A100 80 GB in use, which count. So no other is kept free." in err) == (2, True)
+    assert (code, "Alice has 1 A100 80 GB in use. They count. So no other GPU is reserved." in err) == (2, True)
     assert world.call(world.parts.restrictions.live) == ()
     monkeypatch.setattr("sys.stdin", Typed("y\n"))
     assert run(*asked)[0] == 0

@@ -185,6 +185,22 @@ def test_filters(world, query, targets):
     assert [x["target"] for x in found(world, query)["audit"]] == targets
 
 
+@pytest.mark.postgresql
+def test_a_stop_whose_actor_is_known_later_is_one_entry_with_that_actor(world):
+    unnamed = events.Stopped("stopped", "It was stopped from the hub; by whom is not known.")
+    named = events.StopperNamed("It was stopped by bob, from the hub.")
+    stop = AuditLine(NOW - 10, "runs", "alice", "hub", unnamed)
+    world.call(world.parts.registry.save, audit=[stop])
+    assert [(x["actor"], x["what"]) for x in found(world, "what=stop")["audit"]] == [("hub", "Stop")]
+    world.call(world.parts.registry.save, audit=[AuditLine(NOW - 5, "runs", "alice", "bob", named)])
+    for query in ("what=stop", "target=runs"):
+        (entry,) = found(world, query)["audit"]
+        assert (entry["actor"], entry["what"], entry["why"]) == ("bob", "Stop", "It was stopped by bob, from the hub.")
+    again = AuditLine(NOW, "runs", "alice", "carol", events.Stopped("stopped", "It was stopped by carol."))
+    world.call(world.parts.registry.save, audit=[again])
+    assert [x["actor"] for x in found(world, "what=stop")["audit"]] == ["carol", "bob"], "a later stop is another one"
+
+
 def test_who_is_called_as_a_part_of_the_service_hides_nothing(world):
     done = AuditLine(NOW, "runs", "hub", "hub", events.Extended(3600.0), "the API")
     by_itself = AuditLine(NOW, "other", "bob", "hub", events.Started())
@@ -199,7 +215,7 @@ def test_who_is_called_as_a_part_of_the_service_hides_nothing(world):
         ("limit=0", "greater than or equal to 1"),
         ("before=x", "answered as next"),
         ("what=nothing", "Choose one of them"),
-        ("since=2027-01-13&until=2027-01-12", "Begin before you end"),
+        ("since=2027-01-13&until=2027-01-12", "Enter the earlier day as since"),
         ("since=someday", "2026-12-24"),
         ("until=9999-12-31", "2026-12-24"),
         ("color=red", "does not exist"),

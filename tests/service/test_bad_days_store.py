@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from bad_store import locked, nothing_is_lost
+from harness.programs import require_namespaces
 
 SMALL_DISK = 'mount -t tmpfs -o size=2m none "$1" && exec "$2" "$3" "$1"'
 
@@ -18,6 +19,7 @@ async def test_a_locked_database_costs_nothing(machine):
 
 def test_a_full_disk_costs_nothing(tmp_path):
     """On a disk of 2 MB, in a name space of its own: anybody may mount there."""
+    require_namespaces()
     script = Path(__file__).with_name("bad_store.py")
     own = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", SMALL_DISK, "sh"]
     played = subprocess.run(

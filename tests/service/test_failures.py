@@ -109,7 +109,9 @@ async def test_a_failing_step_is_shown_to_administrators_and_counted(world, monk
     bad, _ = await two_at_their_end(world, monkeypatch)
     await world.sample()
     found = [one for one in find_problems(world.parts, [], []) if "deadline" in one.what]
-    assert [(one.grave, one.pages[0][0].partition(":")[0]) for one in found] == [(False, bad.user)]
+    assert [(one.grave, one.pages[0][0].partition(":")[0]) for one in found] == [
+        (False, f"{bad.user} / default workspace")
+    ]
     metrics = {metric.name: metric for metric in ServiceCollector(world.parts).collect()}
     (sample,) = metrics["gpuspawner_step_failures"].samples
     assert (sample.labels, sample.value) == ({"step": "deadline"}, 1)

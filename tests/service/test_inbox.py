@@ -167,7 +167,7 @@ def test_a_withdrawn_message_is_in_no_inbox_and_both_are_audited(world):
     [
         ({"to": "everyone"}, "allowed: all, user:NAME or group:NAME"),
         ({"to": "user:nobody"}, "users of the hub"),
-        ({"to": "group:none"}, "groups of the hub with somebody in them"),
+        ({"to": "group:none"}, "groups of the hub with members"),
         ({"text": " "}, "The announcement has no text"),
         ({"text": "x" * 501}, "A text of 501 characters is too long"),
         ({"text": "a\u202eb"}, "characters that cannot be shown"),

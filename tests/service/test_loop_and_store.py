@@ -61,7 +61,7 @@ def test_what_a_part_of_the_service_asks_of_the_store_in_the_loop_is_seen(store,
 
     asyncio.run(run())
     assert len(transactions_in_the_loop) == 1
-    assert "leases/registry.py" in transactions_in_the_loop.pop()
+    assert "engine/registry.py" in transactions_in_the_loop.pop()
 
 
 @pytest.mark.parametrize("seconds", SLOW_SECONDS)

@@ -51,7 +51,7 @@ async def test_it_says_when_and_why_a_workspace_ends_and_goes_with_the_warning(w
     assert len(ran) == 3
 
 
-@pytest.mark.parametrize("why", ["", "Its node is being emptied, for example for maintenance."])
+@pytest.mark.parametrize("why", ["", "Its node is being drained, for example for maintenance."])
 async def test_a_pod_that_is_being_deleted_says_whether_the_cluster_ends_it(world, monkeypatch, tmp_path, why):
     """Its preStop hook waits for this: a server that somebody stops is not kept, one that is evicted is."""
     workspace(world, monkeypatch, tmp_path)

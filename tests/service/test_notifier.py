@@ -269,7 +269,7 @@ async def test_a_message_that_cannot_be_sent_for_a_day_is_given_up_and_counted(w
     world.clock.advance(GIVEN_UP_SECONDS)
     world.parts.notifier.wake()
     await until(lambda: counts(world) == {"failed": 2, "dropped": 1})
-    assert waiting(world) == 0
+    await until(lambda: waiting(world) == 0)
 
 
 async def test_mail_goes_where_the_hub_says_and_without_an_address_nowhere(make_world, mailbox, sending):

@@ -9,7 +9,7 @@ import pytest
 from resource_world import SPEC, Cluster, Door
 from service_world import Killed, Life
 
-from gpuspawner.backends.resources import LIFETIME, Resource
+from gpuspawner.backends.custom_resources.base import LIFETIME, Resource
 from gpuspawner.catalog.resources.status import OF_REQUEST
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.gpus.fleet import Slot

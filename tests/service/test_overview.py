@@ -75,7 +75,7 @@ def test_what_can_fail_around_the_service_is_told_with_its_remedy(world):
 def test_a_view_that_is_not_had_or_old_is_told(world):
     world.clock.at += 600
     assert "The list of GPUs is 10 min old." in section(overview(world), "problems")
-    world.backend.unreachable = "The cluster does not let the service see it: nodes is forbidden."
+    world.backend.unreachable = "The cluster does not let the service observe it: nodes is forbidden."
     with pytest.raises(Unavailable):
         world.observe()
     told = section(overview(world), "problems")

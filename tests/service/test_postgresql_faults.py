@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 from cable import Cable
 from databases import Database
+from harness.programs import require
 from harness.waiting import eventually
 from lease_builders import a_lease
 from service_process import call
@@ -107,6 +108,7 @@ def crash(server, _cable):
 @pytest.fixture(scope="module")
 def server():
     """A server of these tests alone, which they end."""
+    require("pg_ctlcluster")
     found = Server("fsync=off", "max_connections=8", "superuser_reserved_connections=0")
     yield found
     found.close()
@@ -205,6 +207,7 @@ def test_a_commit_whose_answer_is_lost_is_known_where_the_server_can_be_asked(da
 
 
 def test_after_a_failover_it_waits_for_who_takes_writes_and_refuses_what_is_older(tmp_path):
+    require("pg_ctlcluster")
     settings = (*FAST, "max_connections=20")
     first = Server(*settings)
     first.sql("CREATE DATABASE gpu")

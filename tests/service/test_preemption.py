@@ -13,7 +13,7 @@ from gpuspawner.service.api.base import Person
 from gpuspawner.service.workspaces.actions import act
 from gpuspawner.service.workspaces.presenter import lease_view
 
-WHY = "The cluster needs its GPU for more important work."
+WHY = "The cluster needed its GPU for work with a higher priority."
 
 
 async def disrupted(world, lease, **changes):

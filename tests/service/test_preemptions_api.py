@@ -63,7 +63,7 @@ def test_a_claim_is_made_listed_given_up(world):
     early = api(world, "admin", f"preemptions/{made['id']}/claimed", "POST")
     assert (early.status_code, "not free yet" in early.json()["error"]["message"]) == (409, True)
     over = api(world, "admin", f"preemptions/{made['id']}", "DELETE").json()
-    assert (over["state"], over["words"], over["victims"]) == ("given up", "It was given up.", [])
+    assert (over["state"], over["words"], over["victims"]) == ("given up", "Its administrator gave it up.", [])
     assert world.lease("runs").notice is None
     assert api(world, "admin", "preemptions/none-such").status_code == 404
 

@@ -56,7 +56,7 @@ def test_a_claim_is_taken_listed_shown_and_given_up(world, preempt):
     code, _, err = preempt("claimed", made["id"][:8])
     assert (code, "not free yet" in err) == (2, True)
     code, out, _ = preempt("cancel", made["id"][:8])
-    assert (code, "It was given up." in out) == (0, True)
+    assert (code, "Its administrator gave it up." in out) == (0, True)
     assert json.loads(preempt("cancel", made["id"][:8], "--json")[1])["state"] == "given up"
     assert world.lease("runs").notice is None
 

@@ -39,7 +39,7 @@ async def test_promise_4_a_gpu_that_can_t_be_read_is_not_idle(world, percent):
         pytest.param("the probe did not end within 20 s", 1.0, id="timed out"),
         pytest.param("", 0.6, id="half read"),
         pytest.param("", 0.0, id="nothing read"),
-        pytest.param("no process of the workspace was found", 1.0, id="no process"),
+        pytest.param("the workspace has no process", 1.0, id="no process"),
     ],
 )
 async def test_promise_4_a_probe_that_failed_is_not_idle(world, problem, cut):
@@ -57,7 +57,7 @@ async def test_promise_4_a_missing_nvidia_smi_is_not_idle(world):
     world.shows(lease, 0, text=text)
     await world.go_on(LONG)
     assert world.registry.get(lease.id).phase is Phase.RUNNING
-    assert "nvidia-smi is not there" in world.registry.get(lease.id).streak.because
+    assert "nvidia-smi does not exist" in world.registry.get(lease.id).streak.because
 
 
 async def test_promise_4_only_known_minutes_count_and_a_gap_does_not(world):

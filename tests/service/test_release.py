@@ -15,7 +15,7 @@ from gpuspawner.service.engine.recovery import read_release_spool
 from gpuspawner.service.engine.stop_actors import AHEAD_SECONDS, LATE_SECONDS
 from gpuspawner.service.workspaces.presenter import lease_view
 from gpuspawner.service.workspaces.story import ended_view
-from gpuspawner.spawner.unheard import leave
+from gpuspawner.spawner.release_spool import leave
 
 OUTCOMES = {
     "cancelled": (ExitReason.CANCELLED, "alice"),

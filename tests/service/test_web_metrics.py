@@ -19,7 +19,7 @@ from gpuspawner.core.leases import events
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import EndNotice, Rate
-from gpuspawner.service.metrics import per_user as people
+from gpuspawner.service.metrics import per_user
 from gpuspawner.service.metrics.api import keep
 from gpuspawner.service.metrics.collector import ServiceCollector
 from gpuspawner.service.rules.accounting import STATES
@@ -170,7 +170,7 @@ def test_the_document_tells_every_metric_with_its_labels_and_no_other(world):
         for name, labels in re.findall(r"`(\w+)(?:\{(.*?)\})?`", row)
     }
     world.parts.allocator.accounting.user_gpu_seconds["alice", "a100", "active"] += 60
-    world.parts.counted.dropped["workspace_gpus"] += 1
+    world.parts.counters.dropped["workspace_gpus"] += 1
     world.save(lease, readings=page_world.readings(lease, [1] * 3))
     world.call(keep, world.parts)
     headers = {"Authorization": f"token {world.token('prometheus')}"}
@@ -197,7 +197,7 @@ def test_counters_go_on_after_a_restart_and_never_fall_also_after_a_crash(make_w
     first.parts.sampler.counts["idle"] += 100  # counted, and nobody was told yet: the crash loses it
     next_one = page_world.World(tmp_path, monkeypatch)
     try:
-        next_one.call(next_one.parts.counted.load)
+        next_one.call(next_one.parts.counters.load)
         assert metrics(next_one, "admin")["gpuspawner_samples_total", "idle"] == 5
         next_one.parts.sampler.counts["idle"] += 2
         after = metrics(next_one, "admin")
@@ -255,7 +255,7 @@ async def test_what_ran_otherwise_and_what_the_scheduler_did_not_do_is_counted(m
 
 
 def test_people_stand_on_a_page_of_their_own_with_the_most_that_is_told_of_each(world, monkeypatch):
-    monkeypatch.setattr(people, "MOST_SERIES", 2)
+    monkeypatch.setattr(per_user, "MAX_SERIES", 2)
     world.observe()
     for number in range(3):
         lease = page_world.running(f"w{number}", f"user-{number}", gpus=(number,))

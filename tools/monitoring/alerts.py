@@ -64,7 +64,7 @@ ALERTS = (
         10,
         CRITICAL,
         "The service does not reach the hub.",
-        "Who waits goes on waiting. Is the hub up, does its network policy let the service in, and is the service's "
+        "Requests keep waiting. Is the hub up, does its network policy let the service in, and is the service's "
         "token one of the hub's?",
         {"gpuspawner_hub_reachable": "0"},
         {"gpuspawner_hub_reachable": "1"},
@@ -97,7 +97,7 @@ ALERTS = (
         10,
         WARNING,
         "A workspace was last sampled {{ $value | humanizeDuration }} ago.",
-        "It is never taken back as idle while nobody knows what it does. Run `gpuspawner list` to find it, and "
+        "It is not stopped as idle while it is not measured. Run `gpuspawner list` to find it, and "
         "`gpuspawner explain` on it.",
         {"gpuspawner_sample_age_seconds": "1800"},
         {"gpuspawner_sample_age_seconds": "30"},
@@ -129,8 +129,8 @@ ALERTS = (
         'sum by (kind) (gpuspawner_gpus{state="free"}) >= 8 and sum by (kind) (gpuspawner_queue_length) > 0',
         60,
         WARNING,
-        "{{ $value }} GPUs of kind {{ $labels.kind }} were free for an hour while somebody waited for one.",
-        "The queue's page says for each who waits why: a quota, a hold, or nodes with too few GPUs free together.",
+        "{{ $value }} GPUs of kind {{ $labels.kind }} were free for an hour while requests waited for one.",
+        "The page of the queue says why each request waits: a quota, a reservation, or too few free GPUs on one node.",
         {'gpuspawner_gpus{kind="a100", state="free"}': "9", 'gpuspawner_queue_length{kind="a100"}': "2"},
         {'gpuspawner_gpus{kind="a100", state="free"}': "9", 'gpuspawner_queue_length{kind="a100"}': "0"},
     ),
@@ -170,9 +170,9 @@ ALERTS = (
         "sum by (found) (increase(gpuspawner_lease_mismatches_total[1h])) > 0",
         1,
         WARNING,
-        "What ran was not as the leases say ({{ $labels.found }}), {{ $value | humanize }} times in the last hour.",
-        "The audit names each workspace. After an adoption, and after the loss of the store, servers without a lease "
-        "are expected; else somebody starts servers past the service, or moves them to other GPUs.",
+        "Workspaces did not run as their leases say ({{ $labels.found }}): {{ $value | humanize }} times in an hour.",
+        "The audit log names each workspace. Servers without a lease are expected after an adoption or the loss of the "
+        "store. Otherwise, servers are started without the service, or moved to other GPUs.",
         {'gpuspawner_lease_mismatches_total{found="elsewhere"}': "+1"},
         {'gpuspawner_lease_mismatches_total{found="elsewhere"}': "+0"},
     ),

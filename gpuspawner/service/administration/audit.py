@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from gpuspawner.core.action_events import ActionRefused
 from gpuspawner.core.calendar import day_end, day_start, parse_day
 from gpuspawner.core.errors import RequestRefused, quoted
+from gpuspawner.core.leases.events import Stopped, StopperNamed
 from gpuspawner.core.leases.stored_events import EVENTS, fields_of
 from gpuspawner.service.administration.models import AuditEntry, AuditPage, AuditQuery
 from gpuspawner.service.parts import Parts
@@ -20,7 +21,7 @@ from gpuspawner.service.web.permissions import Permission
 
 router = Router()
 
-WHAT = tuple(sorted((name, f"{kind.words} ({name})") for name, kind in EVENTS.items()))
+WHAT = tuple(sorted((name, f"{kind.words} ({name})") for name, kind in EVENTS.items() if kind is not StopperNamed))
 BY = (("people", "People"), ("parts", "gpuspawner, hub and cluster"))
 CURSOR = "before"
 AUDIT = Table(
@@ -97,11 +98,14 @@ def parse_filters(state: Parts, filters: Mapping[str, str]) -> AuditFilter:
         name: refused_as(name, parse_day, filters[name], now, zone) for name in ("since", "until") if filters.get(name)
     }
     if len(days) > 1 and days["since"] > days["until"]:
-        raise RequestRefused("since", quoted(days["since"]), f"up to {days['until']}", "Begin before you end.")
+        raise RequestRefused(
+            "since", quoted(days["since"]), f"up to {days['until']}", "Enter the earlier day as since."
+        )
     by, what = filters.get("by"), filters.get("what")
+    actions = (what, StopperNamed.name) if what == Stopped.name else (what,) if what else ()
     return AuditFilter(
         filters.get("who", ""),
-        (what,) if what else (),
+        actions,
         filters.get("user", ""),
         filters.get("target", ""),
         day_start(days["since"], zone) if "since" in days else None,
@@ -115,7 +119,9 @@ def parse_cursor(text: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(2**31))):
-        raise RequestRefused(CURSOR, quoted(text), "what was answered as next", "Leave it out to begin anew.")
+        raise RequestRefused(
+            CURSOR, quoted(text), "what was answered as next", "Leave it out to start with the newest entry."
+        )
     return int(text)
 
 
@@ -137,7 +143,7 @@ def present_entry(prefix: str, one: NumberedLine) -> AuditEntry:
         at=line.at,
         actor=line.actor,
         where=line.where,
-        what=line.event.words,
+        what=Stopped.words if isinstance(line.event, StopperNamed) else line.event.words,
         action=line.event.action,
         user=line.user,
         target=line.target or line.lease,

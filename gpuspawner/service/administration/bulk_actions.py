@@ -97,7 +97,7 @@ def _plan_stop(actor: Actor, lease: Lease, reason: str, *, now: bool) -> Plan:
         raise Conflict("It has ended already.")
     if lease.phase is Phase.STOPPING:
         how = exits.stopped_by(by, where, reason)
-        words = "It stops, and does not start again." if stops_to_start_again(lease) else "It stops already."
+        words = "The workspace does not start again." if stops_to_start_again(lease) else "The workspace stops already."
         return Plan(lease, words, None, lambda: actor.state.reclaimer.end_for_good(lease, how))
     if lease.phase in WAITING:
         withdrawn = exits.withdrawn(by, where, reason)
@@ -212,7 +212,10 @@ def _plan_extension(actor: Actor, lease: Lease, until: float, reason: str, exten
         )
         await actor.state.registry.save(longer, audit=[actor.audit_entry_of(longer, events.Extended(more, reason))])
 
-    return Plan(lease, f"It runs until {show_time(until, now)}, {show_duration(seconds)} longer.", until, extend)
+    words = f"{show_time(deadline_at, now)} → {show_time(until, now)}, {show_duration(seconds)} more."
+    if lease.phase is Phase.RECLAIMING:
+        words += " It still stops before if its user does not use or keep it."
+    return Plan(lease, words, until, extend)
 
 
 async def _end(state: Parts, lease: Lease, how: exits.Exit) -> None:

@@ -146,7 +146,7 @@ DIALOGS: Mapping[str, Dialog] = {
     "pause": Dialog(
         make_restriction,
         "Pause starts",
-        "No waiting request gets such a GPU. The queue keeps its order, and users read the reason.",
+        "No waiting request gets a GPU of this kind. The queue keeps its order, and users read the reason.",
         ("kind", *RESTRICTION_TIMES),
         "Pause",
         needs_end=False,
@@ -161,7 +161,7 @@ DIALOGS: Mapping[str, Dialog] = {
     "lift": Dialog(
         lift_restriction,
         "End a restriction",
-        "It ends at once. Waiting requests get the GPUs that become available.",
+        "The restriction ends at once. Waiting requests get the GPUs that become available.",
         (),
         "End it",
         previews=False,
@@ -276,7 +276,7 @@ class DialogPage(AdminPage):
             kinds=kinds,
             teams=[(team, team_title(catalog, team) or team) for team in teams_of(catalog.rules, None)],
             units=list(BUDGETS) if name == "correct" else units,
-            number_hint="A minus credits, such as -3." if name == "correct" else "",
+            number_hint="A minus credits, for example -3." if name == "correct" else "",
             timezone=catalog.rules.timezone,
             longest=LONGEST_CHARACTERS,
         )

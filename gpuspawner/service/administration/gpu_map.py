@@ -138,7 +138,7 @@ class Node:
 
 @dataclass(frozen=True)
 class KindCount:
-    """The GPUs of a kind by state. ``note`` is what the scheduler adds, for example for whom some are reserved."""
+    """The GPUs of a kind by state. ``note`` is what the scheduler adds, for example a pause."""
 
     kind: str
     title: str

@@ -96,7 +96,7 @@ ENDED = Table(
         Column("user", "User", "person"),
         Column("workspace", "Workspace", "workspace"),
         Column("reason", "Reason", "label"),
-        Column("message", "What happened", "words"),
+        Column("message", "Details", "words"),
         Column("by", "By"),
         Column("gpus", "GPUs", "gpus"),
         Column("kind", "Kind", exported_only=True),

@@ -163,7 +163,7 @@ class Restriction(Answer):
 
     @property
     def ended_by(self) -> str:
-        """The administrator who ended it, "" if nobody did."""
+        """The administrator who ended it, or ""."""
         return self.lifted.by if self.lifted else ""
 
     @property

@@ -81,7 +81,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class StoredFigures:
-    """What the page reads from the database. It is empty while the database does not answer."""
+    """The values that the page reads from the database. They are empty while the database does not answer."""
 
     ended: tuple[Lease, ...] = ()
     disputed: tuple[Lease, ...] = ()
@@ -90,7 +90,7 @@ class StoredFigures:
 
 
 async def read_stored(state: Parts, today: str) -> StoredFigures:
-    """Return what the database has. While it does not answer, the page shows the rest and says so."""
+    """Return the values of the database. While it does not answer, the page shows the rest and says so."""
     store, zone = state.store, state.accounting.zone
     begin = datetime.fromisoformat(today).replace(tzinfo=zone)
     try:

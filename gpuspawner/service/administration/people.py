@@ -232,7 +232,7 @@ class PersonPage(AdminPage):
     tab = "people"
 
     async def get(self, name: str) -> None:
-        """Answer the page. Raises 404 if nobody of that name has or had anything."""
+        """Answer the page. Raises 404 for an unknown name."""
         parse_list_state(NO_LIST, self.arguments_of_address())
         state, store, period = self.parts, self.parts.store, this_month(self.today())
         keys, ended, lines = await asyncio.gather(
@@ -244,7 +244,7 @@ class PersonPage(AdminPage):
         mine = [lease for lease in state.registry if lease.user == name]
         created = mine[0].key.user_created if mine else await self._created(name)
         if not (mine or ended or keys or lines or created):
-            raise HTTPError(404, reason=f"The hub has no user {name[:40]}, and nobody of that name had a workspace.")
+            raise HTTPError(404, reason=f"The hub has no user {name[:40]}, and no workspace had a user of that name.")
         teams = await self._teams_of(name, Owner(state.hub_id, created)) if created else ()
         running = [one for one in await running_parts(state) if one.user == name]
         # From here on nothing is awaited, so the page shows one moment.
@@ -275,7 +275,7 @@ class PersonPage(AdminPage):
         )
 
     async def _created(self, name: str) -> str:
-        """Return when the hub created a user, "" if it has none, or does not answer."""
+        """Return when the hub created a user, "" for an unknown user, or while the hub does not answer."""
         try:
             return await self.parts.hub.created(name) or "" if name.isprintable() else ""
         except Unavailable:

@@ -18,9 +18,9 @@ from gpuspawner.service.rules.policies import idle_policy_of
 from gpuspawner.service.workspaces.presenter import has_monitor
 
 MIN_FAILED, LAST_STARTS = 2, 5
-"""A template is a problem if so many of its last starts failed. Arbitrary: one failure is an accident."""
+"""A template is a problem if this many of its last starts failed. Arbitrary: one failure is an accident."""
 LATE_PERIODS = 5
-"""A workspace is not measured after so many sampling periods without a reading. Arbitrary."""
+"""A workspace is not measured after this number of sampling periods without a reading. Arbitrary."""
 NAMES_SHOWN = 5
 OLD_SECONDS = 60.0
 """The list of GPUs is read every 5 s. An older one is a problem."""

@@ -67,13 +67,13 @@ def title_of(state: Parts, one: Restriction) -> str:
     now = state.clock.now()
     begins = f" from {show_time(one.begins_at, now)}" if one.begins_at > now else ""
     until = "" if one.until is None else f" until {show_time(one.until, now)}"
-    kind, are = gpu_title(one.target, state.catalog), "is" if one.count == 1 else "are"
-    exempt = f"{one.whom} is" if one.target else f"Workspaces of {one.whom} are"
+    name, kind, are = one.whom, gpu_title(one.target, state.catalog), "is" if one.count == 1 else "are"
+    exempt = f"{name} is" if one.target else f"Workspaces of {name} are"
     effect = {
         RestrictionKind.DRAIN: f"No new workspace starts on {one.target}",
-        RestrictionKind.QUARANTINE: f"No new workspace gets the GPU {one.whom or one.target}",
+        RestrictionKind.QUARANTINE: f"No new workspace gets the GPU {name or one.target}",
         RestrictionKind.PAUSE: f"No workspace gets {kind}" if one.target else "No new workspace starts",
-        RestrictionKind.RESERVE: f"{one.count} {kind} {are} reserved for {one.account.called(one.whom)}",
+        RestrictionKind.RESERVE: f"{one.count} {kind} {are} reserved for {one.account.called(name)}",
         RestrictionKind.EXEMPT: f"{exempt} not stopped as idle",
     }
     return f"{effect[one.measure]}{begins}{until}"
@@ -81,13 +81,13 @@ def title_of(state: Parts, one: Restriction) -> str:
 
 def target_of(state: Parts, one: Restriction) -> str:
     """Return the target of a restriction, as people read it."""
-    kind = gpu_title(one.target, state.catalog)
+    name, kind = one.whom, gpu_title(one.target, state.catalog)
     targets = {
         RestrictionKind.DRAIN: one.target,
-        RestrictionKind.QUARANTINE: one.whom or one.target,
+        RestrictionKind.QUARANTINE: name or one.target,
         RestrictionKind.PAUSE: kind if one.target else "All GPUs",
-        RestrictionKind.RESERVE: f"{one.count} {kind} for {one.account.called(one.whom)}",
-        RestrictionKind.EXEMPT: one.whom if one.target else f"All workspaces of {one.whom}",
+        RestrictionKind.RESERVE: f"{one.count} {kind} for {one.account.called(name)}",
+        RestrictionKind.EXEMPT: name if one.target else f"All workspaces of {name}",
     }
     return targets[one.measure]
 
@@ -135,7 +135,7 @@ def present_affected(state: Parts, lease: Lease, words: str, ends_at: float | No
 
 
 def _reserved_words(state: Parts, one: Restriction) -> str:
-    """Return in sentences which GPUs a reservation would keep free; "" for every other restriction."""
+    """Return the GPUs that a reservation would keep free, in sentences, "" for another restriction."""
     if one.measure is not RestrictionKind.RESERVE:
         return ""
     seen, hold = state.allocator.observed.snapshot(), reservation_hold(one)
@@ -144,16 +144,18 @@ def _reserved_words(state: Parts, one: Restriction) -> str:
     theirs, used = gpus_of_members(hold, seen), {*seen.used, *(slot.gpu for slot in seen.others)}
     counted = sum(slot.gpu in theirs for slot in slots)
     free = sum(slot.gpu not in used for slot in slots)
-    whom, kind = one.account.called(one.whom), gpu_title(one.target, state.catalog)
+    name, kind = one.account.called(one.whom), gpu_title(one.target, state.catalog)
     words = ""
     if counted:
-        words = f" {whom[0].upper()}{whom[1:]} has {counted} {kind} in use, which count."
+        words = f" {name[0].upper()}{name[1:]} has {counted} {kind} in use. They count."
     if counted and counted == len(slots):
         more = len(theirs) + one.count
-        return f"{words} So no other is kept free. To keep {one.count} more free, reserve {more}."
+        return f"{words} So no other GPU is reserved. To reserve {one.count} more, enter {more}."
     later = len(slots) - counted - free
-    words += f" {free} {'is' if free == 1 else 'are'} free and kept free from then on." if free else ""
-    return words + (f" {later} {'is' if later == 1 else 'are'} in use by others, and kept once free." if later else "")
+    words += f" {free} {'is' if free == 1 else 'are'} free and reserved from then on." if free else ""
+    return words + (
+        f" {later} {'is' if later == 1 else 'are'} in use by others, and reserved once free." if later else ""
+    )
 
 
 # Endpoints
@@ -169,7 +171,7 @@ async def list_restrictions(actor: Actor, *, query: PastQuery) -> models.Restric
 
 @router.post("/api/v1/admin/restrictions", Permission.ADMINISTER, status=201, other_status=200, audit_field="what")
 async def make_restriction(actor: Actor, *, body: RestrictionInput) -> tuple[RestrictionResult, int]:
-    """Drain, quarantine, pause, reserve or exempt, and answer whom it concerns; ``dry_run`` does nothing."""
+    """Drain, quarantine, pause, reserve or exempt, and answer the effects. ``dry_run`` does nothing."""
     state, measure = actor.state, RestrictionKind(body.what)
     targets, ended = await _targets(actor, measure, body)
     made = [
@@ -299,7 +301,7 @@ def _known(field: str, value: str | None, known: Sequence[str]) -> str:
         return str(value)
     more = f" and {len(known) - NAMES_SHOWN} more" if len(known) > NAMES_SHOWN else ""
     shown = ", ".join(known[:NAMES_SHOWN]) + more
-    raise RequestRefused(field, quoted(value), shown or "none is there now", "Name one of these.")
+    raise RequestRefused(field, quoted(value), shown or "no name is known now", "Name one of these.")
 
 
 def _require_new(state: Parts, one: Restriction) -> None:
@@ -307,7 +309,7 @@ def _require_new(state: Parts, one: Restriction) -> None:
         return  # a second one only adds to the first
     for other in state.restrictions.live():
         if (other.measure, other.target) == (one.measure, one.target):
-            raise Conflict(f"{title_of(state, other)} already, by {other.by}. Lift that first.")
+            raise Conflict(f"{title_of(state, other)} already, by {other.by}. End that first.")
 
 
 # The effect on workspaces
@@ -324,12 +326,12 @@ def _effect_words(state: Parts, one: Restriction, lease: Lease) -> str:
     """Return the effect on a workspace in a sentence, "" for none."""
     if one.measure in CLOSES and _is_on(state, one, lease):
         if lease.phase in UP:
-            return "It goes on. Its user is told, and offered a move."
+            return "The workspace goes on. Its user is told, and can move."
         waits = lease.phase is Phase.RESERVED and one.is_in_force(state.clock.now())
-        return "It waits again, at its old place." if waits else "It goes on."
+        return "Its request waits again, at its old place." if waits else "The workspace goes on."
     if one.measure is RestrictionKind.PAUSE and lease.phase in WAITING:
-        return "It waits until grants go on." if one.target in {"", lease.request.gpu} else ""
-    return "It is not judged as idle meanwhile." if one.spares(lease) and lease.phase in UP else ""
+        return "The request waits until the pause ends." if one.target in {"", lease.request.gpu} else ""
+    return "The workspace is not stopped as idle meanwhile." if one.spares(lease) and lease.phase in UP else ""
 
 
 def _is_on(state: Parts, one: Restriction, lease: Lease) -> bool:

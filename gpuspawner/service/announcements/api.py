@@ -121,7 +121,7 @@ async def _find_recipients(state: Parts, whom: AnnouncementAudience, names: Sequ
     elif whom is AnnouncementAudience.GROUP:
         users = [one for one in users if names[0] in one.groups]
     if not users:
-        limit = "groups of the hub with somebody in them" if whom is AnnouncementAudience.GROUP else "users of the hub"
+        limit = "groups of the hub with members" if whom is AnnouncementAudience.GROUP else "users of the hub"
         raise RequestRefused("to", quoted(f"{whom.value}:{', '.join(names)}"), limit, "Name one as the hub does.")
     return users
 

@@ -64,7 +64,7 @@ class Inboxes:
         self._read: dict[Owner, tuple[tuple[int, int], list[LeaseStep], ReadMarks]] = {}
 
     async def of(self, owner: Owner, user: str = "") -> Inbox:
-        """Return a person's; that of nobody is empty. ``user`` is their name, for what is granted to their teams."""
+        """Return the inbox of a person. ``user`` is their name, which finds the extra quota of their teams."""
         if owner == NOBODY:
             return Inbox()
         now = self._clock.now()
@@ -83,7 +83,7 @@ class Inboxes:
         shown = self._announcements.shown_to(owner.user_created)
         if owner == NOBODY or not shown:
             return ()
-        _, marks = await self._stored(owner, self._clock.now())  # in which groups somebody is says nothing of messages
+        _, marks = await self._stored(owner, self._clock.now())  # groups do not matter for announcements
         return tuple(one for one in shown if one.notice(marks).unread)
 
     async def mark(self, owner: Owner, names: Collection[str]) -> None:

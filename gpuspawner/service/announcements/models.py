@@ -131,7 +131,7 @@ class Sent(Message):
     def words(self) -> str:
         """The preview in sentences."""
         people = "1 person" if self.reaches == 1 else f"{self.reaches} people"
-        mail = "Each gets it by email, too." if self.mailed else "No email is sent, because none is set up."
+        mail = "Each gets it by email, too." if self.mailed else "No email is sent, because email is not set up."
         return f"{people} will read it until {self.until_words}: {self.to_words}. {mail}"
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gpuspawner.backends.resources import ENDED, LIFETIME, REFUSED, SCHEDULED, WAITS, Resource, Resources
+from gpuspawner.backends.custom_resources.base import ENDED, LIFETIME, REFUSED, SCHEDULED, WAITS, Resource, Resources
 from gpuspawner.catalog import AllRefused, all_words, to_options
 from gpuspawner.core.errors import Conflict, RequestRefused, Superseded, Unavailable
 from gpuspawner.core.leases.lease import UP, Key, Lease

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Hashable
 from functools import partial
 from typing import Any
 
-from gpuspawner.backends.outages import OutageLog
+from gpuspawner.backends.base import OutageLog
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.lease import Lease

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
-from gpuspawner.backends.base import Backend
-from gpuspawner.backends.on_stop import (
+from gpuspawner.backends.base import (
     ON_STOP_MARGIN_SECONDS,
     TERMINATED,
+    Backend,
     OnStopResult,
     on_stop_script,
     read_on_stop,

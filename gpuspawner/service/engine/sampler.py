@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from gpuspawner.backends.base import Backend, ProbeResult
-from gpuspawner.backends.probe import parse_probe
-from gpuspawner.backends.probe_processes import ProcessTable
+from gpuspawner.backends.probes.activity import ProcessTable
+from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.evidence import Evidence, read_evidence

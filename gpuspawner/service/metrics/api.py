@@ -1,4 +1,4 @@
-"""Where Prometheus reads metrics, and how counters are kept for it."""
+"""The addresses that Prometheus scrapes, and the step that stores the counters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tornado.web import HTTPError
 from gpuspawner.core.authentication import proofs_match
 from gpuspawner.service.api.base import ADMIN, ApiHandler
 from gpuspawner.service.metrics.collector import ServiceCollector
-from gpuspawner.service.metrics.per_user import PeopleCollector, capped
+from gpuspawner.service.metrics.per_user import PerUserCollector, capped
 from gpuspawner.service.parts import Parts
 
 READ_METRICS = "read:metrics"
@@ -21,16 +21,16 @@ READ_METRICS = "read:metrics"
 
 
 async def keep(parts: Parts) -> None:
-    """Store what all metrics have counted so far.
+    """Store the counters of all metrics.
 
     Raises:
-        Unavailable: the store does not answer; they stand still until it does.
+        Unavailable: the store does not answer. The counters do not change until it does.
     """
-    await parts.counted.keep([*ServiceCollector(parts).collect(), *PeopleCollector(parts).collect()])
+    await parts.counters.keep([*ServiceCollector(parts).collect(), *PerUserCollector(parts).collect()])
 
 
-class _Told(Collector):
-    """What was collected already."""
+class _Collected(Collector):
+    """Metrics that were collected before."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = list(families)
@@ -43,7 +43,7 @@ class Metrics(ApiHandler):
     """GET: the metrics, for a hub token with the scope read:metrics or custom:gpu:admin, or for the chart's token."""
 
     async def prepare(self) -> None:
-        """Refuse whoever has neither scope nor the token that was made for Prometheus."""
+        """Raise 403 without one of the scopes or the token for Prometheus."""
         scheme, credential = self._authorization()
         own = self.parts.metrics_token
         if own and scheme == "bearer" and proofs_match(credential, own):
@@ -53,25 +53,27 @@ class Metrics(ApiHandler):
             raise HTTPError(403, reason=f"Send a hub token with the scope {READ_METRICS} or {ADMIN}.")
 
     def get(self) -> None:
-        """Answer in Prometheus' text format."""
+        """Answer in the text format of Prometheus."""
         registry = CollectorRegistry()
         self.collect(registry)
         self.set_header("Content-Type", CONTENT_TYPE_LATEST)
         self.finish(generate_latest(registry))
 
     def collect(self, registry: CollectorRegistry) -> None:
-        """Register what is told here."""
-        registry.register(_Told(self.parts.counted.told(ServiceCollector(self.parts).collect())))
+        """Register the metrics of this address."""
+        registry.register(_Collected(self.parts.counters.as_stored(ServiceCollector(self.parts).collect())))
         ProcessCollector(registry=registry)
 
 
-class MetricsOfPeople(Metrics):
-    """GET: the metrics by user and workspace, for the same."""
+class PerUserMetrics(Metrics):
+    """GET: the metrics by user and workspace, with the same rights."""
 
     def collect(self, registry: CollectorRegistry) -> None:
-        """Register what is told here."""
-        counted = self.parts.counted
-        registry.register(_Told(capped(counted.told(PeopleCollector(self.parts).collect()), counted.dropped)))
+        """Register the metrics of this address."""
+        counters = self.parts.counters
+        registry.register(
+            _Collected(capped(counters.as_stored(PerUserCollector(self.parts).collect()), counters.dropped))
+        )
 
 
-ROUTES: list[Any] = [(r"/metrics", Metrics), (r"/metrics/people", MetricsOfPeople)]
+ROUTES: list[Any] = [(r"/metrics", Metrics), (r"/metrics/people", PerUserMetrics)]

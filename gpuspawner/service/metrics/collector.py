@@ -1,4 +1,4 @@
-"""The metrics of the whole service, counted at each scrape from the same state that pages and API show."""
+"""The metrics of the whole service, from the same state that pages and API show."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ NO_TEAM = "none"
 
 
 class ServiceCollector(Collector):
-    """Reads the parts anew each time. What is unknown has no series: never a 0 for it."""
+    """Collects from the present state at each scrape. An unknown value has no series, never 0."""
 
     def __init__(self, parts: Parts) -> None:
         """Collect from ``parts``."""
         self._parts = parts
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every metric, from memory: also while the store does not answer."""
+        """Yield every metric from memory, also while the store does not answer."""
         yield from self._gpus()
         yield from self._leases()
         yield from self._rules()
         over = CounterMetricFamily(
             "gpuspawner_preemptions",
-            "Stronger claims that are over, by source and outcome.",
+            "Finished claims on GPUs in use, by source and outcome.",
             labels=["source", "outcome"],
         )
         for source in SOURCES:
@@ -50,59 +50,59 @@ class ServiceCollector(Collector):
         yield over
         yield from self._parts.registry.start_times.collect()
         yield from self._parts.allocator.foretold.collect()
-        samples = CounterMetricFamily("gpuspawner_samples", "Samples, by what they proved.", labels=["result"])
+        samples = CounterMetricFamily("gpuspawner_samples", "Samples, by their result.", labels=["result"])
         for kind in SampleKind:
             samples.add_metric([kind.value], self._parts.sampler.counts[kind.value])
         yield samples
-        told = CounterMetricFamily("gpuspawner_notifications", "Messages, by what came of them.", labels=["result"])
+        told = CounterMetricFamily("gpuspawner_notifications", "Messages, by their result.", labels=["result"])
         for result in RESULTS:
             told.add_metric([result], self._parts.notifier.counts[result])
         yield told
         yield GaugeMetricFamily(
             "gpuspawner_notifications_waiting",
-            "Messages that wait in the store to be sent, as of the last look.",
+            "Messages that wait in the store.",
             value=self._parts.notifier.waiting,
         )
         yield GaugeMetricFamily(
             "gpuspawner_catalog_reload_success",
-            "1 while the catalog in force is as its file says, 0 while what was written there cannot be used.",
+            "1 if the catalog in force is the one in its file, else 0.",
             value=0 if self._parts.in_force.problem else 1,
         )
         yield GaugeMetricFamily(
             "gpuspawner_hub_reachable",
-            "1 while the hub answers, 0 while it does not: who waits then goes on waiting.",
+            "1 if the hub answers, else 0.",
             value=1 if self._parts.allocator.observed.hub_answers else 0,
         )
         yield GaugeMetricFamily(
             "gpuspawner_store_writable",
-            "1 while the database takes what is written, 0 while it does not: nothing is granted then.",
+            "1 if the database takes writes, else 0.",
             value=0 if self._parts.store.trouble else 1,
         )
         yield from self._ages()
-        yield from self._troubles()
+        yield from self._failures()
 
-    def _troubles(self) -> Iterator[Metric]:
+    def _failures(self) -> Iterator[Metric]:
         registry, syncs = self._parts.registry, self._parts.allocator.syncs
         came = CounterMetricFamily(
-            "gpuspawner_warnings", "Warnings that are over, by reason and outcome.", labels=["reason", "outcome"]
+            "gpuspawner_warnings", "Finished warnings, by reason and outcome.", labels=["reason", "outcome"]
         )
         for reason, outcome in product(CARRIED_OUT, OUTCOMES_OF_WARNINGS):
             came.add_metric([reason, outcome], registry.warnings[reason, outcome])
         yield came
         wrong = CounterMetricFamily(
-            "gpuspawner_lease_mismatches", "What ran, and was not as the leases said.", labels=["found"]
+            "gpuspawner_lease_mismatches", "Differences between leases and what runs.", labels=["found"]
         )
         for found in MISMATCHES:
             wrong.add_metric([found], registry.mismatches[found])
         yield wrong
         failed = CounterMetricFamily(
-            "gpuspawner_step_failures", "Steps that failed by a fault of the service, by step.", labels=["step"]
+            "gpuspawner_step_failures", "Steps of the service that failed by a defect of its own.", labels=["step"]
         )
         for step, count in sorted(registry.failures.counts.items()):
             failed.add_metric([step], count)
         yield failed
         errors = CounterMetricFamily(
-            "gpuspawner_scheduler_errors", "What the scheduler did not do.", labels=["adapter", "reason"]
+            "gpuspawner_scheduler_errors", "Failures of the scheduler.", labels=["adapter", "reason"]
         )
         for why in ERRORS:
             errors.add_metric([self._parts.scheduler.capabilities.name, why], syncs.errors[why])
@@ -129,7 +129,7 @@ class ServiceCollector(Collector):
         yield seconds
         given = CounterMetricFamily(
             "gpuspawner_substitutions",
-            "Other kinds of GPU given, by consent.",
+            "GPUs of another kind, given with consent.",
             labels=["asked", "given"],
         )
         for names, count in sorted(parts.allocator.granting.substitutions.items()):
@@ -137,7 +137,7 @@ class ServiceCollector(Collector):
         yield given
         ratios = GaugeMetricFamily(
             "gpuspawner_quota_used_ratio",
-            "How much of a quota's limit is held, of 1, without what waits; of each user's, the fullest.",
+            "The used part of a quota, from 0 to 1. For a quota of each user, of the user with most.",
             labels=["quota", "limit"],
         )
         for key, ratio in sorted(used_ratios(parts).items()):
@@ -158,9 +158,11 @@ class ServiceCollector(Collector):
         kinds = sorted({*self._parts.catalog.gpus, NO_KIND, *(kind for _, kind, _ in counted)})
         teams = sorted({"", *self._parts.catalog.rules.teams, *(team for _, _, team in counted)})
         leases = GaugeMetricFamily(
-            "gpuspawner_leases", "Live leases by phase, kind and team.", labels=["phase", "kind", "team"]
+            "gpuspawner_leases",
+            "Workspaces and waiting requests by phase, kind and team.",
+            labels=["phase", "kind", "team"],
         )
-        queue = GaugeMetricFamily("gpuspawner_queue_length", "Workspaces that wait, by kind.", labels=["kind"])
+        queue = GaugeMetricFamily("gpuspawner_queue_length", "Waiting requests, by kind.", labels=["kind"])
         for kind in kinds:
             for phase, team in product(Phase, teams):
                 if phase is not Phase.ENDED:
@@ -177,10 +179,10 @@ class ServiceCollector(Collector):
         if sampled:
             yield GaugeMetricFamily(
                 "gpuspawner_sample_age_seconds",
-                "Age of the newest sample of the workspace that was sampled longest ago.",
+                "Time since the last sample of the workspace that was sampled longest ago.",
                 value=now - min(sampled),
             )
         if self._parts.scheduler.fleet.complete:
-            age = GaugeMetricFamily("gpuspawner_fleet_age_seconds", "Age of the view of the GPUs.", labels=["cluster"])
+            age = GaugeMetricFamily("gpuspawner_fleet_age_seconds", "Age of the list of GPUs.", labels=["cluster"])
             age.add_metric([self._parts.settings.cluster], now - self._parts.scheduler.fleet.observed_at)
             yield age

@@ -1,7 +1,8 @@
-"""Counters and histograms that go on where the service before ended.
+"""Counters and histograms that continue after a restart of the service.
 
-What is told is what is stored: a service that ends without a word takes nothing back that was told, which a reader of
-counters would take for a beginning at 0. So they are some seconds old, and stand still while the store takes nothing.
+The answer has the stored values. A service that ends suddenly would otherwise answer with lower values after its
+restart, and Prometheus would take that for a reset. So values are some seconds old, and do not change while the store
+does not answer.
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ COUNTED = ("counter", "histogram")
 SUFFIXES = ("_total", "_bucket", "_sum", "_count")
 
 
-class Counted:
-    """What this service counts, added to what those before it had counted."""
+class StoredCounters:
+    """The counters of this service, added to the stored values of earlier ones."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
-        """Know of no service before."""
+        """Start at 0. :meth:`load` reads the stored values."""
         self._store, self._clock = store, clock
         self._before: dict[Series, float] = {}
-        self._told: dict[Series, float] = {}
+        self._stored: dict[Series, float] = {}
         self.dropped: Counter[str] = Counter()
-        """How many series were left out of answers, by metric, since this service started."""
+        """The number of series that were left out of answers, by metric, since this service started."""
 
     async def load(self) -> None:
-        """Read what services before had counted."""
+        """Read the stored values of earlier services."""
         self._before = await self._store.read(self._store.counters.all)
-        self._told = dict(self._before)
+        self._stored = dict(self._before)
 
     async def keep(self, families: Iterable[Metric]) -> None:
-        """Store what has been counted so far, and tell it from then on.
+        """Store the present values. Answers have them from then on.
 
         Raises:
-            Unavailable: what was told before is told on.
+            Unavailable: the store does not answer. Answers keep the values from before.
         """
         counted = (sample for one in families if one.type in COUNTED for sample in one.samples)
         now = {
@@ -47,22 +48,22 @@ class Counted:
             for sample in counted
             if (series := (sample.name, tuple(sorted(sample.labels.items())))) and sample.name.endswith(SUFFIXES)
         }
-        new = {series: value for series, value in now.items() if self._told.get(series) != value}
+        new = {series: value for series, value in now.items() if self._stored.get(series) != value}
         if new:
             await self._store.write(self._store.counters.save, new, self._clock.now())
-            self._told |= new
+            self._stored |= new
 
-    def told(self, families: Iterable[Metric]) -> Iterator[Metric]:
-        """Yield metrics, of those that count what is stored."""
+    def as_stored(self, families: Iterable[Metric]) -> Iterator[Metric]:
+        """Yield metrics. Counters and histograms have their stored values."""
         for one in families:
             yield self._as_stored(one) if one.type in COUNTED else one
 
     def _as_stored(self, live: Metric) -> Metric:
         names = {f"{live.name}{suffix}" for suffix in SUFFIXES}
         series = {(sample.name, tuple(sorted(sample.labels.items()))): 0.0 for sample in live.samples}
-        series |= {key: value for key, value in self._told.items() if key[0] in names}
-        told = Metric(live.name, live.documentation, live.type)
+        series |= {key: value for key, value in self._stored.items() if key[0] in names}
+        stored = Metric(live.name, live.documentation, live.type)
         for (name, labels), value in series.items():
             if name in names:
-                told.add_sample(name, dict(labels), value)
-        return told
+                stored.add_sample(name, dict(labels), value)
+        return stored

@@ -1,4 +1,4 @@
-"""Metrics by user and workspace: on a path of their own, as they name people, and are many."""
+"""Metrics by user and workspace. They have an address of their own because they name people, and are many."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from gpuspawner.service.engine.gpu_states import NO_KIND
 from gpuspawner.service.metrics.collector import NO_TEAM
 from gpuspawner.service.parts import Parts
 
-MOST_SERIES = 2000
-"""Of each metric so many are told, the highest first. Arbitrary: 1,000 workspaces with two GPUs each fit."""
+MAX_SERIES = 2000
+"""The most series of one metric, the highest values first. Arbitrary: 1,000 workspaces with two GPUs each fit."""
 DROPPED = "gpuspawner_series_dropped"
 DEFAULT = "default"
-"""What a workspace without a name is called here: Prometheus takes an empty label for none."""
+"""The label of a workspace without a name. To Prometheus, an empty label is a missing one."""
 
 
-class PeopleCollector(Collector):
-    """Reads the parts anew each time."""
+class PerUserCollector(Collector):
+    """Collects from the present state at each scrape."""
 
     def __init__(self, parts: Parts) -> None:
         """Collect from ``parts``."""
@@ -33,20 +33,20 @@ class PeopleCollector(Collector):
         up = [lease for lease in held if lease.phase in UP]
         yield _gauge(
             "workspace_gpus",
-            "GPUs that a workspace holds, in their shares.",
+            "GPUs of a workspace, as shares of whole GPUs.",
             ("user", "workspace", "team", "kind"),
             [((*_name(x), x.request.team or NO_TEAM, x.kind or NO_KIND), _shares(x)) for x in held],
         )
         yield _gauge(
             "workspace_idle_seconds",
-            "For how long a workspace has been idle.",
+            "The idle time of a workspace.",
             ("user", "workspace"),
             [(_name(x), x.streak.idle_seconds) for x in up],
         )
         read = [(x, row) for x in up for row in self._parts.sampler.newest(x.id).values()]
         yield _gauge(
             "workspace_gpu_utilization_percent",
-            "What the newest sample read of a GPU.",
+            "The utilization of a GPU in its newest sample.",
             ("user", "workspace", "gpu"),
             [((*_name(x), row.gpu), row.utilization_percent) for x, row in read if row.utilization_percent is not None],
         )
@@ -57,15 +57,17 @@ class PeopleCollector(Collector):
             [((*_name(x), row.gpu), row.memory_used_bytes) for x, row in read if row.memory_used_bytes is not None],
         )
         yield self._seconds()
-        dropped = CounterMetricFamily(DROPPED, "Series that were left out, as there were too many.", labels=["metric"])
-        for metric, count in sorted(self._parts.counted.dropped.items()):
+        dropped = CounterMetricFamily(
+            DROPPED, "Series that were left out, since there were too many.", labels=["metric"]
+        )
+        for metric, count in sorted(self._parts.counters.dropped.items()):
             dropped.add_metric([metric], count)
         yield dropped
 
     def _seconds(self) -> Metric:
         told = CounterMetricFamily(
             "gpuspawner_user_gpu_seconds",
-            "Time of GPUs that a user was allocated, by kind and state: active, idle or not measured.",
+            "Time of GPUs that were allocated to a user, by kind and state: active, idle or not measured.",
             labels=["user", "kind", "state"],
         )
         for (user, kind, state), seconds in sorted(self._parts.allocator.accounting.user_gpu_seconds.items()):
@@ -74,11 +76,11 @@ class PeopleCollector(Collector):
 
 
 def capped(families: Iterable[Metric], dropped: Counter[str]) -> Iterator[Metric]:
-    """Yield metrics with MOST_SERIES each, and count by metric in ``dropped`` what is left out."""
+    """Yield metrics with at most MAX_SERIES series each. Count in ``dropped`` the series that are left out."""
     for one in families:
-        if len(one.samples) > MOST_SERIES and one.name != DROPPED:
-            dropped[one.name] += len(one.samples) - MOST_SERIES
-            one.samples = sorted(one.samples, key=lambda sample: -sample.value)[:MOST_SERIES]
+        if len(one.samples) > MAX_SERIES and one.name != DROPPED:
+            dropped[one.name] += len(one.samples) - MAX_SERIES
+            one.samples = sorted(one.samples, key=lambda sample: -sample.value)[:MAX_SERIES]
         yield one
 
 

@@ -33,7 +33,7 @@ class StartTimes:
         )
 
     def note(self, before: Lease | None, after: Lease) -> None:
-        """Count a start that came to its end. What was adopted, nobody waited for here."""
+        """Count a finished start. Adopted workspaces did not wait here."""
         started = before is not None and before.phase is Phase.STARTING and after.phase is Phase.RUNNING
         if not started or after.adopted or after.granted_at is None or after.running_at is None:
             return

@@ -58,6 +58,6 @@ def state_words(claim: Preemption, coming: int, now: float) -> str:
         return f"Its GPUs are free and kept for it until {show_time(claim.kept_until, now)}."
     return {
         PreemptionState.CLAIMED: "Its GPUs were claimed.",
-        PreemptionState.GIVEN_UP: "It was given up.",
+        PreemptionState.GIVEN_UP: "Its administrator gave it up.",
         PreemptionState.LAPSED: "Nobody claimed its GPUs in time: they went to the queue.",
     }[claim.state]

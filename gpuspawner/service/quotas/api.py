@@ -106,7 +106,7 @@ async def take_grant_back(actor: Actor, grant: str, *, body: ReasonInput) -> Gra
     if found.taken_back_at is not None:
         raise Conflict(f"{found.taken_back_by} has taken it back already.")
     if actor.now >= found.until:
-        raise Conflict("It is over: there is nothing to take back.")
+        raise Conflict("This extra quota has ended already.")
     taken = replace(found, taken_back_at=actor.now, taken_back_by=actor.person.name, taken_back_why=body.why)
     shown = present_grant(actor.state, taken)
     actor.store_answer(shown)

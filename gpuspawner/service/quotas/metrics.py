@@ -1,4 +1,4 @@
-"""The used ratio of each entry of ``quotas``, for Prometheus. An entry for each user has the ratio of the fullest."""
+"""The used part of each entry of ``quotas`` for Prometheus. An entry for each user has that of the user with most."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gpuspawner.service.parts import Parts
 
 
 def used_ratios(parts: Parts) -> dict[tuple[str, str], float]:
-    """Return how much of each limit and budget is used, of 1, by entry and limit: of its ``hard``, else its ``soft``.
+    """Return the used part of each limit and budget by entry and limit: of its ``hard``, else of its ``soft``.
 
-    A limit is ``gpus``, ``workspaces``, ``cpu``, ``memory`` or a kind's name, of which is used what is held: what waits
-    is not. A budget is ``gpu_hours/week``, of which is used what was used and is set aside. What bounds
-    nothing has none.
+    A limit is ``gpus``, ``workspaces``, ``cpu``, ``memory`` or the name of a kind. Waiting requests do not use it. A
+    budget is for example ``gpu_hours/week``. Its used part includes the reserved one. An entry without a bound has no
+    part.
     """
     if not parts.catalog.rules.quotas:
         return {}
@@ -38,7 +38,7 @@ def used_ratios(parts: Parts) -> dict[tuple[str, str], float]:
 
 
 def _whos(parts: Parts) -> Iterator[Requester]:
-    """Yield all whose use may be in an entry: each has at least one to be counted by."""
+    """Yield every user and team whose usage an entry may count."""
     yield from map(requester_of, parts.registry)
     yield Requester("", "", "")
     for entry in parts.catalog.rules.quotas:

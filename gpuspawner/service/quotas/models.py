@@ -102,7 +102,7 @@ class Bound(Answer):
 
     @property
     def title(self) -> str:
-        """What it limits, as somebody else than its user reads it: ``Team Vision, GPU h a month``."""
+        """Its user or team and its unit, as an administrator reads them: ``Team Vision: GPU h a month``."""
         whose = self.whose.removeprefix("you").strip()
         whose = whose[:1].upper() + whose[1:]
         return f"{whose}: {self.what}" if whose else self.what[:1].upper() + self.what[1:]

@@ -189,7 +189,7 @@ class QuotasPage(ListPage):
     """GET: the limits and budgets of everybody, the extra quota, and the rules."""
 
     tab, table, title, template = "quotas", QUOTAS, "Quotas", "admin_quotas.html"
-    empty = "The catalog has no quotas, or nobody has used any of them."
+    empty = "The catalog has no quotas, or no usage of them yet."
 
     async def rows(self) -> Sequence[Row]:
         """Return them. With thousands of rows they are some seconds old."""

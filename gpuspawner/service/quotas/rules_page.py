@@ -1,4 +1,4 @@
-"""Each rule of the catalog in sentences, as the people read it whom it binds."""
+"""The rules of the catalog in sentences, for the users that they apply to."""
 
 from __future__ import annotations
 
@@ -21,32 +21,31 @@ from gpuspawner.service.waiting.presenter import gpu_title
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 HOUR_MINUTES = 60
-NOT_READY = "no workspace is made ready at a time."
+NOT_READY = "Schedules start no workspace then."
 ORDER = (
-    "A higher priority goes first.",
-    "Then who has waited longer than {wait}: beyond that nobody waits because others have used less.",
-    "A workspace that ends for others, or moves, returns with them: before what was asked after it.",
-    "Then what is within the share: what the soft quotas of the user and of the team leave.",
+    "A request with a higher priority goes first.",
+    "Then requests that have waited longer than {wait}.",
+    "A workspace that made room for another one, or moved, keeps its old place.",
+    "Then requests within the share of their user and team.",
     (
-        "Beyond the share, the team that has used less goes first, then in it the user who has. A team's use is "
-        "divided by its weight, and use counts half as much after a week."
+        "Above the share, teams that used less go first. Within a team, users who used less go first. A team's usage "
+        "is divided by its weight. Usage counts half as much after a week."
     ),
-    "Then who asked first.",
+    "Then the request that came first.",
 )
 BACKFILL = (
-    "A smaller request passes a larger one only if it ends before the larger one starts. Its end is then fixed: it "
-    "can't be extended."
+    "A smaller request passes a larger one only if it ends before the larger one starts. It can't be extended then."
 )
-SUBSTITUTES = "Another kind of GPU is given to those alone who ticked it, and never one with less than is needed."
+SUBSTITUTES = "You get another kind of GPU only if you ticked it. It always has the memory that you need."
 CLAIMS = (
-    "An administrator may claim GPUs for more important work. Whoever is ended for it is told before, and returns to "
-    "the queue before later requests where the policy says so."
+    "An administrator may claim GPUs for more important work. You are told before your workspace stops for it. It "
+    "returns to the queue before later requests if its policy says so."
 )
 
 
 @dataclass(frozen=True)
 class RuleWords:
-    """One rule: by what a page links to it, what it is called, and its sentences."""
+    """One rule: its anchor on the page, its title and its sentences."""
 
     id: str
     title: str
@@ -58,7 +57,7 @@ def entry_words(entry: Quota, catalog: Catalog) -> str:
     found = [*(_of_limit(one, catalog) for one in entry.limits), *(_of_budget(one, catalog) for one in entry.budgets)]
     words = f"{_whom(entry, catalog)} may have {', '.join(found)}."
     if entry.whom in {QuotaScope.TEAM, QuotaScope.EVERYBODY} and entry.limits:
-        words += " Who finds it full waits." if entry.full_waits else " Who finds it full is turned away."
+        words += " Requests wait while it is full." if entry.full_waits else " Requests are refused while it is full."
     return words
 
 
@@ -66,7 +65,7 @@ def _whom(entry: Quota, catalog: Catalog) -> str:
     team = team_title(catalog, entry.subject)
     return {
         QuotaScope.EACH_USER: "Each user",
-        QuotaScope.EACH_OF_TEAM: f"Each user of {team}, of what is charged to {team},",
+        QuotaScope.EACH_OF_TEAM: f"Each user of {team}, for usage that is charged to {team},",
         QuotaScope.USER: entry.subject,
         QuotaScope.TEAM: f"Team {team} together",
         QuotaScope.EVERYBODY: "Everybody together",
@@ -98,7 +97,7 @@ def _of_budget(budget: Budget, catalog: Catalog) -> str:
 
 
 def window_words(window: Window) -> str:
-    """Return a part of the week: ``Mon to Fri 20:00-07:00``; or days."""
+    """Return a window of the week or its days: ``Mon to Fri 20:00-07:00``."""
     if window.dates:
         return days_words(window.dates)
     days = sorted(window.days)
@@ -121,45 +120,45 @@ def _clock(minute: int) -> str:
 
 
 def team_words(team: Team) -> str:
-    """Return what a team has of its own, in sentences."""
-    words = f"Team {team.title or team.name} is charged for what its members use."
+    """Return the sentences about a team."""
+    words = f"Team {team.title or team.name} is charged for the usage of its members."
     if team.weight != 1:
-        words += f" In the queue its use is divided by {float(team.weight):g}."
+        words += f" In the queue its usage is divided by {float(team.weight):g}."
     if team.priority:
-        words += f" Its requests have priority {team.priority}; a team without has 0."
+        words += f" Its requests have priority {team.priority}. Other teams have 0."
     return words
 
 
 def hours_words(hours: Hours, catalog: Catalog) -> str:
-    """Return when another policy judges, in a sentence."""
+    """Return when another policy applies, in sentences."""
     when, zone = window_words(hours.window), catalog.rules.timezone
-    words = f"{when} ({zone}) the policy {hours.policy} holds instead of {hours.instead_of}"
-    return f"{words}." if catalog.policies[hours.policy].ready_at else f"{words}: {NOT_READY}"
+    words = f"{when} ({zone}) the policy {hours.policy} applies instead of {hours.instead_of}."
+    return words if catalog.policies[hours.policy].ready_at else f"{words} {NOT_READY}"
 
 
 def hold_words(hold: ClassHold, catalog: Catalog, now: float) -> str:
-    """Return what is kept free for a class, in a sentence."""
+    """Return the GPUs that are reserved for a class, in sentences."""
     until = "" if hold.until is None else f", until {show_moment(hold.until, now, ZoneInfo(catalog.rules.timezone))}"
     are, when = "is" if hold.count == 1 else "are", window_words(hold.window) if hold.window else "always"
     return (
-        f"{hold.count} {gpu_title(hold.kind, catalog)} {are} kept free for the group {hold.group}, "
-        f"{when} ({catalog.rules.timezone}){until}. What others start before ends in time for it."
+        f"{hold.count} {gpu_title(hold.kind, catalog)} {are} reserved for the group {hold.group}, "
+        f"{when} ({catalog.rules.timezone}){until}. Other workspaces on these GPUs end before."
     )
 
 
 def make_room_words(catalog: Catalog) -> str:
-    """Return when who is over the share gives room, in a sentence; "" where nobody has to."""
+    """Return the rule of preemption by fair share in sentences, "" without one."""
     room = catalog.rules.make_room
     if room is None:
         return ""
     return (
-        "Who is over the soft share may have to make room for who is under it and has waited "
-        f"{show_duration(room.after_seconds)}: told before, and back in the queue by their share."
+        "Users above their soft share may have to make room for users below theirs who have waited "
+        f"{show_duration(room.after_seconds)}. They are told before, and return to the queue by their share."
     )
 
 
 def policy_words(policies: Iterable[LifecyclePolicy]) -> Iterator[str]:
-    """Yield what policies say of stronger claims and of those who wait, those together that say the same."""
+    """Yield the sentences of policies about requests with priority. Policies with equal rules share a sentence."""
     alike: dict[PreemptionPolicy, list[str]] = {}
     strict = []
     for policy in policies:
@@ -169,12 +168,12 @@ def policy_words(policies: Iterable[LifecyclePolicy]) -> Iterator[str]:
     for preemption, names in alike.items():
         then = "It then returns to the queue." if preemption.back_in_queue else "It does not start again by itself."
         yield (
-            f"Under {_named(names)} a workspace is safe from stronger claims in its first "
-            f"{show_duration(preemption.protected_seconds)}, and its user is told "
-            f"{show_duration(preemption.notice_seconds)} before it ends. {then}"
+            f"Under {_named(names)}, requests with priority stop no workspace in its first "
+            f"{show_duration(preemption.protected_seconds)}. You are told {show_duration(preemption.notice_seconds)} "
+            f"before your workspace ends. {then}"
         )
     if strict:
-        yield f"Under {_named(strict)} nobody extends while others wait for the same kind."
+        yield f"Under {_named(strict)}, you can't extend while others wait for the same kind of GPU."
 
 
 def _named(names: list[str]) -> str:
@@ -182,7 +181,7 @@ def _named(names: list[str]) -> str:
 
 
 def wait_words(catalog: Catalog) -> str:
-    """Return how long one waits for those who have used less: ``12 h``; by policy where they differ."""
+    """Return the wait after which usage no longer counts: ``12 h``, or the wait of each policy."""
     waits = {name: show_duration(policy.queue.longest_wait_seconds) for name, policy in catalog.policies.items()}
     if len(set(waits.values())) == 1:
         return next(iter(waits.values()))
@@ -190,26 +189,26 @@ def wait_words(catalog: Catalog) -> str:
 
 
 def rules_of(catalog: Catalog, quotas: tuple[Quota, ...], now: float) -> Iterator[RuleWords]:
-    """Yield the rules that bind whom these quotas bind; the catalog as it is shown to them."""
+    """Yield the rules of a catalog, with these entries of quotas."""
     rules = catalog.rules
     for entry in quotas:
         yield RuleWords(rule_id(entry.name), f"Quota {entry.name}", (entry_words(entry, catalog),))
     if rules.teams:
         yield RuleWords("teams", "Teams", tuple(team_words(one) for one in rules.teams.values()))
     policies = list(catalog.policies.values())
-    yield RuleWords("order", "Who goes first", tuple(order_rules(catalog)))
-    yield RuleWords("backfill", "Who may pass", (BACKFILL,))
+    yield RuleWords("order", "Order of the queue", tuple(order_rules(catalog)))
+    yield RuleWords("backfill", "Smaller requests", (BACKFILL,))
     yield RuleWords("substitutes", "Another GPU instead", (SUBSTITUTES,))
     claims = [CLAIMS, make_room_words(catalog), *policy_words(policies)]
-    yield RuleWords("claims", "Stronger claims", tuple(filter(None, claims)))
+    yield RuleWords("claims", "Requests with priority", tuple(filter(None, claims)))
     today = datetime.fromtimestamp(now, ZoneInfo(rules.timezone)).date()
     if hours := [one for one in rules.hours if not one.window.dates or max(one.window.dates) >= today]:
-        yield RuleWords("hours", "Hours", tuple(hours_words(one, catalog) for one in hours))
+        yield RuleWords("hours", "Policies by time", tuple(hours_words(one, catalog) for one in hours))
     if coming := [day for day in rules.closed if day >= today]:
-        yield RuleWords("closed", "Closed days", (f"{days_words(coming)}: {NOT_READY}",))
+        yield RuleWords("closed", "Closed days", (f"{days_words(coming)}. {NOT_READY}",))
     holds = [one for one in rules.holds if one.kind in catalog.gpus and (one.until is None or one.until > now)]
     if holds:
-        yield RuleWords("holds", "Classes", tuple(hold_words(one, catalog, now) for one in holds))
+        yield RuleWords("holds", "Reservations", tuple(hold_words(one, catalog, now) for one in holds))
 
 
 def order_rules(catalog: Catalog) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from gpuspawner.backends.resources import Resources
+from gpuspawner.backends.custom_resources.base import Resources
 from gpuspawner.catalog.watched_file import CatalogFile, InForce, changes_words
 from gpuspawner.core.action_events import CatalogChanged
 from gpuspawner.schedulers.base import Scheduler

@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from gpuspawner.core.leases.events import Disputed, Event
+from gpuspawner.core.leases.events import Disputed, Event, Stopped, StopperNamed
 from gpuspawner.core.leases.stored_events import event_of, fields_of
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.rows import StoredRows, read_with_damaged_json
 
+NAMED_SECONDS = 600.0
+"""The hub may tell this long after a stop who asked for it."""
 PARTS = ("gpuspawner", "hub", "cluster", "scheduler", "hub shutdown", "its own server")
 """Actors that are not people."""
 
@@ -106,8 +108,18 @@ class AuditLog(StoredRows):
         return self._lines(sa.select(tables.audit).where(t.user == user, t.action.in_(actions)), limit)
 
     def search(self, wanted: AuditFilter, before: int | None, limit: int) -> list[NumberedLine]:
-        """Return the entries that match, of those with a number below ``before`` if it is given."""
-        query = sa.select(tables.audit).where(*wanted.conditions)
+        """Return the entries that match, of those with a number below ``before`` if it is given.
+
+        Of a stop whose actor became known later, only the later entry is returned: it has the actor.
+        """
+        t, later = tables.audit.c, tables.audit.alias()
+        named = sa.exists().where(
+            later.c.lease == t.lease,
+            later.c.action == StopperNamed.name,
+            later.c.number > t.number,
+            later.c.at <= t.at + NAMED_SECONDS,
+        )
+        query = sa.select(tables.audit).where(*wanted.conditions, (t.action != Stopped.name) | (t.lease == "") | ~named)
         if before is not None:
             query = query.where(tables.audit.c.number < before)
         return self._numbered(query, limit)

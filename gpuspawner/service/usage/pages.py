@@ -39,7 +39,7 @@ DAY_HOURS, WEEK_DAYS = 24.0, 7
 
 @dataclass(frozen=True)
 class _StoredUsage:
-    """What was read from the store, and what runs."""
+    """The stored usage of a period, and that of running workspaces."""
 
     grouped: list[UsageSum]
     daily: list[UsageSum]

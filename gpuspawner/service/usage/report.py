@@ -150,7 +150,7 @@ class PeriodChoices:
 
 
 def period_choices(shown: Period, today: str) -> PeriodChoices:
-    """Return the choices beside a period."""
+    """Return the other periods to choose from."""
     first, now = date.fromisoformat(shown.first), date.fromisoformat(today)
 
     def until_today(one: Period) -> Period:
@@ -280,7 +280,7 @@ def total_of(sums: Mapping[str, tuple[str, UsageAmounts]]) -> UsageAmounts:
 
 
 def cost_of_idle(by_kind: Mapping[str, tuple[str, UsageAmounts]]) -> float:
-    """Return what the idle hours cost, by the average price that was charged for each kind."""
+    """Return the cost of the idle hours, by the average price that was charged for each kind."""
     return sum(one.idle * one.cost / one.charged for _, one in by_kind.values() if one.charged > 0)
 
 
@@ -309,7 +309,7 @@ async def running_parts(state: Parts) -> list[UsagePart]:
         one = counted.get(lease.id)
         if one is None:
             continue
-        # What a sample added to the sums meanwhile counts once.
+        # A sample may have added to the sums meanwhile. That time counts once.
         same = one.counted_until == counted_until(lease)
         found += [*one.charged, *(one.rest if same else parts_of_rest(lease, now, zone, node_of))]
     return found

@@ -98,7 +98,7 @@ class ListPage(AdminPage, ABC):
     template = "admin_list.html"
     title = ""
     empty = ""
-    """What an empty page says."""
+    """The sentence of an empty page."""
     views: tuple[tuple[str, str], ...] = ()
     """Pages that belong together: address and words of each."""
     acts: tuple[tuple[str, str, str], ...] = ()

@@ -14,12 +14,12 @@ from gpuspawner.core.units import show_iso
 
 PAGE_ROWS = 50
 MAX_PAGES = 1000
-"""Arbitrary: nobody turns so many pages. A filter finds the rows behind them."""
+"""Arbitrary: more pages than anyone turns. A filter finds the rows behind them."""
 MAX_FILTER_LETTERS = 100
 EXPORTED_DECIMALS = 9
 """More would show the rounding errors of sums: 99.99999999999999."""
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""A spreadsheet calculates a text that begins so, and may send the cells beside it elsewhere."""
+"""A spreadsheet calculates a text with one of these beginnings, and may send other cells elsewhere."""
 
 Row = Any
 """A frozen value with an attribute for each column and each filter, and ``id``."""

@@ -1,4 +1,4 @@
-"""What people are told: which steps are notices, whether they are read, and messages of administrators."""
+"""Notices: which steps are notices, whether they are read, and announcements."""
 
 from dataclasses import replace
 

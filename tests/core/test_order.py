@@ -1,4 +1,4 @@
-"""The order of the queue: total, transitive, judged anew after each grant, and nobody waits for ever."""
+"""The queue order is total and transitive, applied again after each grant, and serves each request in the end."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -156,7 +156,7 @@ def ends_as_declared(leases, at):
 
 
 def run(seen, leases, until, step):
-    """Let time pass: who is granted runs its whole lifetime. Return who was granted when, in order."""
+    """Let time pass, with full lifetimes. Return the grants in order with their times."""
     now, told, used = NOW, [], {}
     while now <= until:
         for lease in (x for x in leases if x not in ends_as_declared(leases, now)):
@@ -206,7 +206,7 @@ def test_nobody_starves(data):
 
 @given(st.data())
 def test_backfill_delays_nobody_beyond_the_reserved_time(data):
-    """Whoever passes leaves the GPUs by the time for which they are kept; nobody extends beyond that."""
+    """A request that passes another leaves its GPUs in time, and cannot be extended."""
     nodes = fleet(*(gpu(i, node=f"node-{i // 2}") for i in range(4)))
     held = [
         of(
@@ -258,7 +258,7 @@ def test_who_waits_reads_why_another_goes_first():
         return queue_positions(seen)["w"].why
 
     first = {"asked_at": NOW - 60}
-    assert why(of("w")) == "", "nobody stands before it"
+    assert why(of("w")) == "", "no request is before it"
     assert (
         why(of("w"), of("v", team="vision"))
         == "A request of team vision goes first, because it has priority 1 and yours has 0."

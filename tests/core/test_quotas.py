@@ -1,4 +1,4 @@
-"""Quotas: what counts for whom, who is refused and in which words, who waits, and what a soft share says."""
+"""Quotas: their usage, refusals, waiting requests and soft shares, with their sentences."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -164,7 +164,7 @@ def test_what_others_of_a_team_have_filled_is_waited_for_or_refused_where_it_say
         f"(next end {show_time(NOW + 3600, NOW)}). Raising it: gpu-team@example.org."
     )
     alone = refused(asks("bob", "vision", number=2), held, TEAM4)
-    assert "Ask for 1" in alone, "nobody else could make room"
+    assert "Ask for 1" in alone, "no other user could release GPUs"
 
 
 def test_who_waits_for_a_quota_reads_both_quantities_and_the_next_step():
@@ -283,7 +283,7 @@ TEAM_LIMITS = st.builds(
 
 
 def counted(holdings):
-    """All that is taken, by bucket: in all, by lease and by user."""
+    """The usage of each limit: the total, by lease and by user."""
     both = [(which, *one) for which in ("held", "waiting") for one in getattr(holdings, which).items()]
     return {(which, limit_key): (x.total, {**x.of}, {**x.of_user}) for which, limit_key, x in both if x.of}
 
@@ -304,7 +304,7 @@ def test_no_request_is_granted_over_a_hard_limit_under_any_interleaving(data):
             leases.append(replace(has(who, team, kind, number, Phase.QUEUED), asked_at=now))
         seen = Snapshot(now, KINDS, tuple(leases), gpus, rules=Rules(quotas=quotas))
         before = QuotaTally(seen)
-        assert counted(kept.of(seen)) == counted(quota_usage_of(seen)), "what is kept is what counting anew finds"
+        assert counted(kept.of(seen)) == counted(quota_usage_of(seen)), "the kept usage equals a new count"
         granted = {one.claim.id: one for one in decide(seen).grants}
         leases = [
             replace(x, phase=Phase.RUNNING, slots=granted[x.id].slots, running_at=now, deadline_at=now + 3600)

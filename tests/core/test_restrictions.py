@@ -1,4 +1,4 @@
-"""What an administrator closes is given to nobody, whatever happens; lifted, it is given again; nothing ends for it."""
+"""GPUs that an administrator closes are not granted until the restriction is lifted. No workspace ends for it."""
 
 from dataclasses import replace
 
@@ -111,7 +111,7 @@ def test_nothing_closed_or_paused_is_given_under_any_interleaving_and_lifting_re
             assert not closed & {slot.gpu for slot in one.slots}
     world.closed.clear()
     world.paused.clear()
-    for _ in range(60):  # whoever still waits has their turn: what was closed is given as before
+    for _ in range(60):  # waiting requests get the closed GPUs as before
         world.leases = {name: x for name, x in world.leases.items() if x.phase not in HOLDING}
         world.grant(decide(world.seen()))
     assert not [x for x in world.leases.values() if x.phase in WAITING]
@@ -147,7 +147,7 @@ def test_in_an_outage_nothing_is_granted_but_what_does_not_need_the_part_that_is
     wants = {"a100": ("a100", ()), "t4": ("t4", ()), "either": ("a100", ("t4",)), "none": (None, ())}
 
     def granted(**away):
-        """Return who would be granted something if nobody else waited, and what."""
+        """Return the grant of each request if it were the only one."""
         found = {}
         for name, (kind, substitutes) in wants.items():
             lease = a_lease(name, request=a_request("alice", kind, substitutes=substitutes))

@@ -131,7 +131,7 @@ def test_gpus_are_kept_for_a_class_and_others_are_told_before_start_and_end_in_t
     assert hub.lease("karl")["phase"] in {"queued", "parked"}, "who waited before keeps nothing from the class"
 
 
-@pytest.mark.slow  # core/test_hours.py has the rule
+@pytest.mark.slow  # core/test_policy_hours.py has the rule
 def test_another_policy_judges_at_night_and_says_so_before_start(hub):
     zurich = ZoneInfo("Europe/Zurich")
     evening = datetime.fromtimestamp(hub.clock.now(), zurich).replace(hour=21) + timedelta(days=1)

@@ -1,4 +1,4 @@
-"""Whom budgets hold back: it keeps no GPU from others, is told why, and goes on when the period renews."""
+"""A request without budget reserves no GPUs, shows the reason, and starts in the next period."""
 
 from datetime import datetime
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""What grants add and corrections charge, as people write it."""
+"""Amounts of grants and corrections as people write them."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""What quotas and limits of a namespace leave."""
+"""Quotas and limits of a namespace."""
 
 import pytest
 from hypothesis import given

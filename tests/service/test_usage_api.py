@@ -182,7 +182,7 @@ def test_a_grant_counts_at_once_is_audited_and_lapses(world):
     world.clock.at = made["until"]
     assert ask(world, "quota")["budgets"][0]["hard"] == 40
     assert ask(world, "quota-grants", "admin")["grants"][0]["state"] == "over"
-    assert "nothing to take back" in refused(world, f"quota-grants/{made['id']}", status=409, method="DELETE", why="x")
+    assert "has ended already" in refused(world, f"quota-grants/{made['id']}", status=409, method="DELETE", why="x")
 
 
 @pytest.mark.postgresql

@@ -16,23 +16,25 @@ from gpuspawner.core.queue.class_holds import HeldGpus
 
 @dataclass(frozen=True)
 class Running:
-    """One attempt of one lease, as the backend sees it now.
+    """A running start attempt of a lease.
 
-    Attributes:
+    Args:
+        lease_id: id of the lease.
+        attempt: number of the start attempt.
         pids: its processes, oldest first.
-        age_seconds: the time since the oldest process started.
-        environment: the ``GPUSPAWNER_*`` variables of the oldest process. They can rebuild the lease.
-        given: (group, number of GPUs) pairs that the backend gave, if the backend only counts GPUs. None if it has not
-            given any yet, or gives exactly the requested ones.
-        waiting_seconds: for how long the backend has found no room for it.
-        waiting: why it has found no room.
-        ending: whether it is being ended.
-        ends_in_seconds: within how many seconds it ends, if that is known.
-        disruption: why the backend ends it or is about to, in a sentence.
-        unhealthy: its unhealthy GPUs, by the backend's own names.
-        uuids: its GPUs, if ``given`` only counts them and the backend knows which they are.
-        kept_since: when the backend took ``environment`` into its own keeping, in seconds since the epoch. No user can
-            write it after that. None if its user may have written it.
+        age_seconds: time since the oldest process started.
+        environment: the ``GPUSPAWNER_*`` variables of the oldest process, which rebuild the lease.
+        given: (group, number of GPUs) pairs that a counting backend allocated. None if nothing is allocated yet, or if
+            the backend allocates exactly the requested GPUs.
+        waiting_seconds: how long the backend has found no free resources for it.
+        waiting: why it waits.
+        ending: it is being ended.
+        disruption: a sentence if the backend itself ends it or is about to.
+        ends_in_seconds: time until its end, if known.
+        unhealthy: its unhealthy GPUs, by the backend's names.
+        uuids: its GPUs, if ``given`` only counts them and the backend knows them.
+        kept_since: time, in seconds since the epoch, since when no user can change ``environment``. None if its user
+            may have written it.
     """
 
     lease_id: str

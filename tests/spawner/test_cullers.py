@@ -23,7 +23,7 @@ def machine(monkeypatch, tmp_path):
 
 @pytest.fixture
 def named(tmp_path, capsys):
-    """What is said when this configuration is configured."""
+    """The messages about a configuration."""
 
     def say(c, spawner_class=LocalProcessSpawner):
         c.JupyterHub.spawner_class = spawner_class

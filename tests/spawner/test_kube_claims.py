@@ -21,7 +21,7 @@ def refused(status, message=""):
 
 
 class Start:
-    """What of a start the making of its claim meets. ``answers`` are those of the API server, one after the other."""
+    """The part of a start that makes its claim. ``answers`` are the API server's answers in order."""
 
     namespace = "hub"
     _gpu_claim, _gpu_asked = PodStart._gpu_claim, PodStart._gpu_asked

@@ -99,9 +99,9 @@ WAYS = {
     ),
 }  # fmt: skip
 NOT_OF_A_POD = {"a container of a dict", "the client's own model", "a variable of another key"}
-"""What KubeSpawner itself turns into what others of these are."""
+"""Settings that KubeSpawner itself turns into other settings of this list."""
 COUNTED = {"a container beside", "a container before", "the server's resources", "the pod's containers before"}
-"""What the finished pod is judged by as a whole, in test_pod.py: a lease of as many GPUs may have them."""
+"""Parts that the finished pod is checked for as a whole, in test_pod.py: they count toward the lease's GPUs."""
 
 CARRIERS = {
     "the hub's": lambda settings: settings,
@@ -188,7 +188,7 @@ def test_what_could_reach_gpus_is_named_and_the_hub_starts(tmp_path, capsys):
 
 @pytest.fixture
 async def made():
-    """Return what KubeSpawner makes of its settings, as JSON."""
+    """Return KubeSpawner's manifest of its settings as JSON."""
     async with ApiClient(Configuration()) as client:
 
         def make(settings):

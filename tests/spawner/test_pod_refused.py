@@ -1,4 +1,4 @@
-"""What the API server 1.36 says where it takes no pod at all, in words for people: a quota, a standard, a namespace."""
+"""Refusals of pods by the API server 1.36 as sentences: a quota, a standard, a namespace."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What comes back of the last session: a real Jupyter server twice on one home, a real venv and pip as its image."""
+"""The restored last session: a real Jupyter server twice on one home, with a real venv and pip as its image."""
 
 import errno
 import json
@@ -146,7 +146,7 @@ def test_terminals_are_open_again_in_their_folders_and_what_is_gone_is_told(tmp_
             "Terminals are open again: my work in ~/work.",
             "Terminals are open again in your home, as their folders are gone: my other.",
         ]
-        assert told["ask"]["packages"] == ["not-to-be-had 1"], "nothing is installed before somebody says so"
+        assert told["ask"]["packages"] == ["not-to-be-had 1"], "nothing is installed before the user decides"
         with pytest.raises(urllib.error.HTTPError, match="400"):
             send(second, "gpuspawner/home", {"install": "rm -rf"})
         assert send(second, "gpuspawner/home", {"install": "never"})["ask"] is None

@@ -1,12 +1,12 @@
-/* Why the workspace was stopped: said above JupyterLab's own "Server unavailable", which knows no reason.
- * A modal dialog lies in the browser's top layer, over whatever JupyterLab opens before or after it. */
+/* Why the workspace was stopped, shown above JupyterLab's own "Server unavailable", which has no reason.
+ * A modal dialog is in the browser's top layer, above each dialog of JupyterLab. */
 import { append, say } from './words.js';
 
 const ANSWER_MILLISECONDS = 8000;
 
 /**
- * Ask the service why a workspace ended. Its server is gone: what is left is that its user is signed in to the hub, whose
- * home page holds a ticket for the service. Resolves to the reason in words, "" where there is none to be had.
+ * Ask the service why a workspace ended. Its server is gone, but its user is still signed in to the hub, and the hub's
+ * home page contains a ticket for the service. Resolves to the reason as a sentence, or "".
  *
  * `page` is the workspace's page at the service, `hub` the hub's prefix, both whole addresses on this page's origin.
  */
@@ -19,12 +19,12 @@ export async function whyEnded(page, hub) {
     const answer = await fetch(address, { ...options, headers: { Authorization: `ticket ${ticket}` } });
     return (answer.ok && (await answer.json()).end?.why) || '';
   } catch {
-    return ''; // the hub or the service is away too, or on another host
+    return ''; // the hub or the service is unreachable too, or on another host
   }
 }
 
 export class Ended {
-  /** `closed()` is called when its reader has closed it. */
+  /** `closed()` is called when the user has closed it. */
   constructor(closed) {
     this.node = document.createElement('dialog');
     this.node.addEventListener('close', closed);
@@ -42,7 +42,7 @@ export class Ended {
     document.body.append(this.node);
   }
 
-  /** Open it, with the reason and where it is told in full. */
+  /** Open it, with the reason and a link to the details. */
   show(why, page) {
     say(this.why, why);
     this.page.href = page;

@@ -2,7 +2,7 @@
 import { append, duration, gibibytes, say } from './words.js';
 
 export class Meter {
-  /** Put the item into the top bar of JupyterLab (#jp-top-panel) or of Notebook 7 (#top-panel). */
+  /** Add the item to the top bar of JupyterLab (#jp-top-panel) or of Notebook 7 (#top-panel). */
   constructor(shellNode) {
     this.node = document.createElement('a');
     this.node.className = 'gpuspawner-meter';
@@ -36,9 +36,9 @@ export class Meter {
     this._showGoingOn(workspace.going_on, page);
   }
 
-  /** Link to where to go on without a GPU, or with one again: what is lost is said there before. */
+  /** Link to the page to continue without or with a GPU. The page says first what is lost. */
   _showGoingOn(goingOn, page) {
-    this.goOn.hidden = !goingOn || Boolean(goingOn.why) || !page; // a service of before has none
+    this.goOn.hidden = !goingOn || Boolean(goingOn.why) || !page; // an older service sends none
     if (!this.goOn.hidden) {
       say(this.goOn, goingOn.action === 'with-gpu' ? 'With a GPU…' : 'Without a GPU…');
       this.goOn.title = goingOn.words;
@@ -58,7 +58,7 @@ export class Meter {
     this._link(page);
   }
 
-  /** Show how many seconds are left, null where no end is known. */
+  /** Show the seconds left, null for no known end. */
   showLeft(seconds, warned) {
     say(this.left, seconds === null ? '' : seconds > 0 ? `ends in ${duration(seconds)}` : 'ending now');
     this.left.classList.toggle('gpuspawner-warned', warned);
@@ -100,7 +100,7 @@ export class Meter {
   }
 }
 
-/** The model's name; that it is simulated is said once, beside the numbers. */
+/** The model's name. The numbers have the word "simulated" once. */
 function model(gpu) {
   return gpu.name.replace(/ \(simulated\)$/, '');
 }

@@ -1,7 +1,7 @@
-/* The warning before a workspace ends: what was measured, a countdown, and what can be done about it. */
+/* The warning before a workspace ends: the measurements, a countdown and the possible actions. */
 import { append, duration, say } from './words.js';
 
-const RESULT_SECONDS = 8; // how long the result of Keep stays once the warning is over; arbitrary: time to read it
+const RESULT_SECONDS = 8; // time for which the result of Keep is shown after the warning; arbitrary: time to read it
 
 export class Warning {
   /** `act(action)` is called with "keep" or "extend" when the user asks for it. */
@@ -9,7 +9,7 @@ export class Warning {
     this.closed = null;
     this.warning = null;
     this.resultUntil = 0;
-    // First in the document: Tab from the top of the page comes here before it wanders through JupyterLab.
+    // First in the document: Tab from the top of the page reaches it before the rest of JupyterLab.
     this.node = document.createElement('section');
     this.node.className = 'gpuspawner-warning';
     this.node.setAttribute('aria-label', 'GPU workspace');
@@ -18,7 +18,7 @@ export class Warning {
     this.text = append(this.node, 'p', 'gpuspawner-text');
     this.text.setAttribute('role', 'alert');
     this.countdown = append(this.node, 'p', 'gpuspawner-countdown');
-    this.countdown.setAttribute('role', 'timer'); // not read out every second, unlike the alert
+    this.countdown.setAttribute('role', 'timer'); // screen readers do not read it every second, unlike the alert
     this.result = append(this.node, 'p', 'gpuspawner-result');
     this.result.setAttribute('role', 'status');
     this.actions = append(this.node, 'div', 'gpuspawner-actions');
@@ -31,14 +31,14 @@ export class Warning {
     });
   }
 
-  /** Show `warning` of the workspace document, or end it where that is null. */
+  /** Show `warning` of the workspace document, or remove it if that is null. */
   show(warning, workspace, page) {
     if (this.warning && !warning) {
-      this._giveFocusBack(); // its buttons go
+      this._giveFocusBack(); // its buttons are removed
     }
     this.warning = warning;
     if (this.closed?.kind !== warning?.kind) {
-      this.closed = null; // that one is over: the next of its kind is news
+      this.closed = null; // that warning is over: the next of its kind is shown again
     }
     if (!warning) {
       say(this.text, '');
@@ -60,10 +60,10 @@ export class Warning {
     this.without.href = page ? `${page}#go-on` : '';
   }
 
-  /** Show the time left, called every second: `seconds` is null where it is not known, `why` says then why. */
+  /** Show the time left, called each second. If `seconds` is null, `why` is the reason. */
   tick(seconds, why = '') {
     if (this.warning) {
-      // One that was closed comes back when half of the time that was left has passed: nobody is surprised.
+      // A closed warning appears again after half of the remaining time, so that no end is a surprise.
       const reminded = this.closed && seconds !== null && seconds < this.closed.left / 2;
       say(this.countdown, seconds === null ? why : seconds > 0 ? `Ends in ${duration(seconds)}` : 'Ending now');
       this._setHidden(this.closed !== null && !reminded);
@@ -77,19 +77,19 @@ export class Warning {
     }
   }
 
-  /** Move the focus to what can be done first. */
+  /** Move the focus to the first action. */
   focus() {
     const first = [...this.actions.children].find(element => !element.hidden);
     first.focus();
   }
 
-  /** Say what came of a click. */
+  /** Show the result of a click. */
   showResult(words) {
     this.resultUntil = Date.now() + RESULT_SECONDS * 1000;
     say(this.result, words);
   }
 
-  /** While a click is on its way, no second one. Not `disabled`, which would take the focus away. */
+  /** Prevent a second click before the first has an answer. Not by `disabled`, which would remove the focus. */
   set pending(value) {
     for (const button of [this.keep, this.extend]) {
       button.setAttribute('aria-disabled', String(value));
@@ -106,7 +106,7 @@ export class Warning {
       });
     }
     this.keep.classList.add('gpuspawner-primary');
-    // What is lost is said there before: so it is asked for there.
+    // The page says first what is lost, so the action is there.
     this.without = append(parent, 'a', 'gpuspawner-button', 'Go on without a GPU…');
     this.without.target = '_blank';
     this.without.rel = 'noopener';

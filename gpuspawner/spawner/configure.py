@@ -66,18 +66,15 @@ def configure(
         c: the configuration that JupyterHub gives its file.
         catalog: a YAML file, or the same as a mapping. Changes of the file take effect within seconds.
         data_dir: where the service keeps its database, its secret and this hub's id.
-        address: where the service listens. None means 127.0.0.1; where workspaces are pods, as they reach the hub.
-        port: where the service listens.
-        service_url: where the hub reaches a service that ``gpuspawner server serve`` started on its own. The
-            hub starts none then. None: the hub starts it.
-        secret_file: with ``service_url``, the secret that hub and service share, where they share no folder: 64
-            hexadecimal digits.
+        address: Where the service listens. None: 127.0.0.1, or with pods the address by which they reach the hub.
+        port: The port on which the service listens.
+        service_url: The address of a service that ``gpuspawner server serve`` started. None: the hub starts it.
+        secret_file: With ``service_url`` and no shared folder, the file of the secret: 64 hexadecimal digits.
         token_file: with ``service_url``, that service's token of the hub. None: made of the secret.
         fast: divide every time of the catalog by this, to watch an hour in two minutes.
         service_settings: the service's times in seconds, and where it sends messages, by the names of
             ``service.settings.Settings``.
-        hub_id: for a new ``data_dir``, after the one before was lost: the id by which this hub's pods are known. The
-            log and the administrator's page tell it. None keeps the folder's own, or makes one.
+        hub_id: The old id of this hub for a new ``data_dir``, from the log or the administrator's page. None: a new id.
         store: the service's database, if not a file in ``data_dir``: ``postgresql://USER@HOST/DATABASE``.
         store_password_file: the password for it, which only the hub's user may read.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import ClientError
 from jupyterhub.utils import url_path_join
-from kubernetes_asyncio.client import ApiException
+from kubernetes_asyncio.client import ApiException, CustomObjectsApi
 from kubespawner import KubeSpawner
 from traitlets import Bool, Dict, Enum, Float, Integer, Unicode, default
 
@@ -18,12 +18,40 @@ from gpuspawner.catalog import PodQueues
 from gpuspawner.catalog.profile_options import choices_of
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.gpus.pools import NODE_WAIT_FACTOR
-from gpuspawner.spawner.kubernetes.manifests import PodSettings, contradiction, with_lease, written_back
-from gpuspawner.spawner.kubernetes.pod_ends import before_restart, has_ended, outcome_of, refusal, restarts, why_ended
-from gpuspawner.spawner.kubernetes.starting import ASK_SECONDS, EVENTS_SECONDS, POLL_SECONDS, PodStart, message_of
+from gpuspawner.spawner.kubernetes.manifests import (
+    CLAIM_API,
+    START_MARK,
+    PodSettings,
+    claim_of,
+    contradiction,
+    owned,
+    with_lease,
+    written_back,
+)
+from gpuspawner.spawner.kubernetes.pod_ends import (
+    before_restart,
+    has_ended,
+    outcome_of,
+    refusal,
+    restarts,
+    shortage,
+    why_ended,
+)
+from gpuspawner.spawner.kubernetes.pod_states import short
+from gpuspawner.spawner.kubernetes.starting import (
+    ASK_SECONDS,
+    EVENTS_SECONDS,
+    FORBIDDEN,
+    POLL_SECONDS,
+    NoRoom,
+    PodStart,
+    message_of,
+)
 from gpuspawner.spawner.kubernetes.watches import WATCHES
-from gpuspawner.spawner.mixin import GPUSpawnerMixin
+from gpuspawner.spawner.mixin import FENCE_SECONDS, GPUSpawnerMixin
 from gpuspawner.spawner.progress import ended_start
+
+NOT_FOUND, CONFLICT = 404, 409
 
 
 class PodRequests(PodStart):
@@ -73,6 +101,77 @@ class PodRequests(PodStart):
             await asyncio.sleep(ASK_SECONDS)
         self._gpu_attempt = self._gpu_attempt.with_pod(made_at=time.monotonic())
         return True
+
+    async def _gpu_is_made(self, pod: Any, request_timeout: float) -> bool:
+        if self._gpu_attempt.lease and time.monotonic() - self._gpu_attempt.heard_at > FENCE_SECONDS:
+            self._gpu_step(52, "The GPU service is away; the pod is made once it answers.")
+            return False
+        try:
+            made = await asyncio.wait_for(self.api.create_namespaced_pod(self.namespace, pod), request_timeout)
+        except (ClientError, OSError, asyncio.TimeoutError) as error:
+            self._gpu_step(52, f"The cluster does not answer ({str(error) or 'time-out'}); asking it again.")
+            return False
+        except ApiException as error:
+            if error.status == CONFLICT:
+                return await self._gpu_is_mine_or_ends()
+            said = message_of(error)
+            if self._gpu_attempt.lease and (short_of := shortage(error.status, said)):
+                raise NoRoom(short_of) from error
+            if refusal(error.status, said):
+                raise
+            self._gpu_step(
+                52, f"The cluster does not take the pod now ({error.status} {error.reason}); asking it again."
+            )
+            return False
+        await self._gpu_claim(self._gpu_as_json(made))
+        return True
+
+    async def _gpu_claim(self, pod: Mapping[str, Any]) -> None:
+        """Make the claim that a pod waits for. The pod owns it: the cluster deletes it with the pod."""
+        claim = claim_of(self._gpu_attempt.patch, self._gpu_attempt.pod.mark)
+        if not claim:
+            return
+        group, _, version = CLAIM_API.partition("/")
+        objects = CustomObjectsApi(self.api.api_client)
+        make = objects.create_namespaced_custom_object
+        try:
+            await self._gpu_asked(make, group, version, self.namespace, "resourceclaims", owned(claim, pod))
+        except ApiException as error:
+            if error.status == CONFLICT:  # the same claim: the first answer was lost
+                return
+            said = short(message_of(error))
+            raise ended_start(
+                f"Its GPU cannot be claimed: {said} Your administrator must give the hub the rights of "
+                "hub_config/kubernetes-claims-rbac.yaml; nothing was charged."
+                if error.status == FORBIDDEN
+                else f"Its GPU cannot be claimed: {said} Tell your administrator; nothing was charged.",
+                reason="cannot-start",
+                status=409,
+            ) from error
+
+    async def _gpu_is_mine_or_ends(self) -> bool:
+        """A pod of this name exists: from our own request without an answer, or from an earlier start."""
+        try:
+            pod = self._gpu_as_json(await self._gpu_asked(self.api.read_namespaced_pod, self.pod_name, self.namespace))
+        except ApiException as error:
+            if error.status == NOT_FOUND:
+                return False
+            raise
+        if pod["metadata"].get("annotations", {}).get(START_MARK) == self._gpu_attempt.pod.mark:
+            await self._gpu_claim(pod)
+            return True
+        hub = pod["metadata"].get("labels", {}).get(HUB_LABEL, self.gpu_hub_id)
+        if hub != self.gpu_hub_id:
+            where = f"{self.pod_name} in the namespace {self.namespace}"
+            raise ended_start(
+                f"Another hub has a pod {where}, and this one takes it for its user's. Your administrator must write a "
+                "c.KubeSpawner.pod_name_template that no other hub has, or delete that pod if its hub is no more.",
+                reason="conflict",
+                status=409,
+            )
+        self._gpu_step(52, "Your previous workspace's pod is still ending; this start waits for it.")
+        await self._gpu_delete_pod()
+        return False
 
     async def _make_delete_pod_request(self, *arguments: Any) -> bool:
         """Delete the pod. Return False, for another attempt, if the API server does not answer or is busy."""

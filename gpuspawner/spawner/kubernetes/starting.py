@@ -12,15 +12,14 @@ from urllib.parse import urlsplit
 
 from aiohttp import ClientError
 from jupyterhub.utils import url_path_join
-from kubernetes_asyncio.client import ApiException, CustomObjectsApi
+from kubernetes_asyncio.client import ApiException
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 
-from gpuspawner.backends.kubernetes.pods import HUB_LABEL
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.gpus.fleet import qualified_node_name
 from gpuspawner.core.leases.reports import LINES
 from gpuspawner.core.units import show_duration
-from gpuspawner.spawner.kubernetes.manifests import CLAIM_API, START_MARK, claim_of, owned
+from gpuspawner.spawner.kubernetes.manifests import START_MARK
 from gpuspawner.spawner.kubernetes.pod_ends import (
     NO_RIGHT,
     environment_of,
@@ -30,12 +29,10 @@ from gpuspawner.spawner.kubernetes.pod_ends import (
     refusal,
     restarts,
     said,
-    shortage,
     why_ended,
 )
 from gpuspawner.spawner.kubernetes.pod_states import NOTEBOOK, Stage, short, stage_of
 from gpuspawner.spawner.kubernetes.volumes import HomeWaits
-from gpuspawner.spawner.mixin import FENCE_SECONDS
 from gpuspawner.spawner.progress import ended_start, linked
 from gpuspawner.spawner.servers import is_known, listens
 
@@ -51,7 +48,7 @@ ANSWER_SECONDS = 1.0
 LOG_SECONDS = 2.0
 """Maximum wait for a failed server's output. The end is reported without it rather than late."""
 LOG_BYTES = 65536
-FORBIDDEN, CONFLICT = 403, 409
+FORBIDDEN = 403
 SERVER_ERROR = 500
 
 
@@ -234,77 +231,6 @@ class PodStart(HomeWaits):
             self._gpu_step(51, f"The cluster does not answer ({said}); asking it again.")
             await asyncio.sleep(ASK_SECONDS)
 
-    async def _gpu_is_made(self, pod: Any, request_timeout: float) -> bool:
-        if self._gpu_attempt.lease and time.monotonic() - self._gpu_attempt.heard_at > FENCE_SECONDS:
-            self._gpu_step(52, "The GPU service is away; the pod is made once it answers.")
-            return False
-        try:
-            made = await asyncio.wait_for(self.api.create_namespaced_pod(self.namespace, pod), request_timeout)
-        except (ClientError, OSError, asyncio.TimeoutError) as error:
-            self._gpu_step(52, f"The cluster does not answer ({str(error) or 'time-out'}); asking it again.")
-            return False
-        except ApiException as error:
-            if error.status == 409:  # noqa: PLR2004 - HTTP's own number
-                return await self._gpu_is_mine_or_ends()
-            said = message_of(error)
-            if self._gpu_attempt.lease and (short_of := shortage(error.status, said)):
-                raise NoRoom(short_of) from error
-            if refusal(error.status, said):
-                raise
-            self._gpu_step(
-                52, f"The cluster does not take the pod now ({error.status} {error.reason}); asking it again."
-            )
-            return False
-        await self._gpu_claim(self._gpu_as_json(made))
-        return True
-
-    async def _gpu_claim(self, pod: Mapping[str, Any]) -> None:
-        """Make the claim that a pod waits for. The pod owns it: the cluster deletes it with the pod."""
-        claim = claim_of(self._gpu_attempt.patch, self._gpu_attempt.pod.mark)
-        if not claim:
-            return
-        group, _, version = CLAIM_API.partition("/")
-        objects = CustomObjectsApi(self.api.api_client)
-        make = objects.create_namespaced_custom_object
-        try:
-            await self._gpu_asked(make, group, version, self.namespace, "resourceclaims", owned(claim, pod))
-        except ApiException as error:
-            if error.status == CONFLICT:  # the same claim: the first answer was lost
-                return
-            said = short(message_of(error))
-            raise ended_start(
-                f"Its GPU cannot be claimed: {said} Your administrator must give the hub the rights of "
-                "hub_config/kubernetes-claims-rbac.yaml; nothing was charged."
-                if error.status == FORBIDDEN
-                else f"Its GPU cannot be claimed: {said} Tell your administrator; nothing was charged.",
-                reason="cannot-start",
-                status=409,
-            ) from error
-
-    async def _gpu_is_mine_or_ends(self) -> bool:
-        """A pod of this name exists: from our own request without an answer, or from an earlier start."""
-        try:
-            pod = self._gpu_as_json(await self._gpu_asked(self.api.read_namespaced_pod, self.pod_name, self.namespace))
-        except ApiException as error:
-            if error.status == 404:  # noqa: PLR2004 - HTTP's own number
-                return False
-            raise
-        if pod["metadata"].get("annotations", {}).get(START_MARK) == self._gpu_attempt.pod.mark:
-            await self._gpu_claim(pod)
-            return True
-        hub = pod["metadata"].get("labels", {}).get(HUB_LABEL, self.gpu_hub_id)
-        if hub != self.gpu_hub_id:
-            where = f"{self.pod_name} in the namespace {self.namespace}"
-            raise ended_start(
-                f"Another hub has a pod {where}, and this one takes it for its user's. Your administrator must write a "
-                "c.KubeSpawner.pod_name_template that no other hub has, or delete that pod if its hub is no more.",
-                reason="conflict",
-                status=409,
-            )
-        self._gpu_step(52, "Your previous workspace's pod is still ending; this start waits for it.")
-        await self._gpu_delete_pod()
-        return False
-
     def is_pod_running(self, pod: Any) -> bool:
         """Note that the start has made everything. It only waits for its pod, and the watch is faster."""
         self._gpu_attempt = self._gpu_attempt.with_pod(is_awaited=True)
@@ -349,11 +275,6 @@ class PodStart(HomeWaits):
         pod = self._gpu_pod()
         mine = pod is not None and pod["metadata"].get("annotations", {}).get(START_MARK) == self._gpu_attempt.pod.mark
         return pod if mine else None
-
-    def _gpu_why_ended(self) -> str:
-        """Return why the pod of this workspace ended by its last state, or ""."""
-        last = self._gpu_last_look()
-        return why_ended(last, self._gpu_events_of(last))
 
     def _gpu_last_look(self) -> Mapping[str, Any] | None:
         """Return the last observed state of this workspace's pod."""

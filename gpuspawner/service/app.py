@@ -175,7 +175,7 @@ async def load(parts: Parts) -> None:
     await parts.counters.load()
     back_seconds = await parts.allocator.resume(parts.preemptions.known_at)
     await parts.preemptions.move_back(back_seconds)
-    await parts.lifecycle.resume()
+    await parts.engine.resume()
 
 
 def _messages(parts: Parts, lease: Lease, line: AuditLine) -> list[OutboxRow]:
@@ -270,7 +270,7 @@ class Service:
         finally:
             await cancelled(tasks)
             await self.parts.sampler.close()
-            await self.parts.reconciler.close()
+            await self.parts.engine.close()
             await self._notices.close()
             if self._operator is not None:
                 await self._operator.close()
@@ -290,9 +290,9 @@ class Service:
         return [
             *operating,
             every(self._settings.fleet_seconds, self._observe_fleet),
-            every(period, self.parts.reconciler.round),
+            every(period, self.parts.engine.round),
             every(min(period, 0.5), self._sample),
-            every(min(period, 0.5), self.parts.lifecycle.deadlines),
+            every(min(period, 0.5), self.parts.engine.tick),
             every(min(period, 0.5), self.parts.preemptions.step),
             every(min(period, NOTICES_SECONDS), self._notices.look),
             every(GROUPS_SECONDS, self._look_for_groups),
@@ -337,7 +337,7 @@ class Service:
         """Say what a grant waits for, in words that anybody may read."""
         if self._door.waits_for or self.parts.store.trouble:
             return "its store"
-        if self.parts.scheduler.fleet.observed_at == 0 or not self.parts.reconciler.has_looked:
+        if self.parts.scheduler.fleet.observed_at == 0 or not self.parts.engine.observer.has_looked:
             return "its first look at GPUs and workspaces"
         return ""
 

@@ -171,7 +171,7 @@ class World:
         """Look at the fleet, reconcile once, and let what runs beside the rounds end."""
         with contextlib.suppress(Killed):
             await self.parts.scheduler.observe(self.clock.now())
-            await self.parts.reconciler.round()
+            await self.parts.engine.round()
         await self.settle()
 
     async def hide_gpus(self, *also):
@@ -219,7 +219,7 @@ class World:
             self.parts.sampler.start_due()
         await self.settle()
         with contextlib.suppress(Killed):
-            await self.parts.lifecycle.deadlines()
+            await self.parts.engine.tick()
             await self.parts.preemptions.step()
 
     async def go_on(self, seconds, step=60.0):
@@ -251,7 +251,7 @@ class World:
     async def acknowledge(self, lease):
         """Take the grant, as the API does for the waiter."""
         heard = await self.allocator.hear(lease.id, lease.attempt)
-        if not await self.parts.reclaimer.end_attempts(heard):
+        if not await self.parts.engine.effects.end_older_attempts(heard):
             return None
         return (await self.allocator.acknowledge(lease.id, lease.attempt))[0]
 

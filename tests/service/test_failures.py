@@ -55,7 +55,7 @@ async def test_a_fault_of_a_listener_of_a_commit_fails_no_write(world, listener,
     owner, name = (registry, listener) if "." not in listener else (getattr(registry, listener.split(".")[0]), "note")
     name = listener.rpartition(".")[2] or name
     setattr(owner, name, failing_once(getattr(owner, name), error))
-    line = world.allocator.line(FULL_LEASE, "root", lifecycle.events.Answered("Yes."))
+    line = world.allocator.commits.line(FULL_LEASE, "root", lifecycle.events.Answered("Yes."))
     saves = [registry.save(FULL_LEASE, audit=[line]), registry.save(a_lease())]
     await asyncio.wait_for(asyncio.gather(*saves), BUDGET)
     await asyncio.wait_for(registry.stored(FULL_LEASE.id), BUDGET)

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from fractions import Fraction
 
+from gpuspawner.core.leases.observations import Running
 from service_world import SECRET, World
 
-from gpuspawner.backends.base import Running
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases import transitions
 from gpuspawner.core.rules import Rate

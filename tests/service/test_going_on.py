@@ -163,7 +163,7 @@ async def test_a_stop_while_it_is_under_way_ends_it_for_good(world, monkeypatch)
     for _ in range(2):
         await act(world.parts, person, world.now_of(lease), "stop", "its page")
     saved.set()
-    await asyncio.gather(*world.parts.reclaimer._before_stops.values())
+    await asyncio.gather(*world.parts.engine.effects._on_stop.values())
     await world.go_on(5, step=1)
     ended = world.now_of(lease)
     assert (ended.phase, ended.reason, ended.message) == (

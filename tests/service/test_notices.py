@@ -45,7 +45,7 @@ async def test_it_says_when_and_why_a_workspace_ends_and_goes_with_the_warning(w
     assert file.stat().st_mode & 0o777 == 0o600
     await notices.look()
     assert len(ran) == 2, "what has not changed is not written again"
-    await world.parts.lifecycle.keep(warned, "alice")
+    await world.parts.actions.keep(warned, "alice")
     await notices.look()
     assert not file.exists()
     assert len(ran) == 3

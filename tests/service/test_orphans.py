@@ -120,7 +120,7 @@ async def test_many_orphans_at_once_are_an_alert_and_nothing_is_ended(make_world
     caplog.set_level(logging.CRITICAL)
     await world.go_on(400, step=20)
     assert sum(world.now_of(lease).reason is ExitReason.ORPHANED for lease in leases) == ended
-    assert bool(world.parts.reconciler.orphans.alert) == (ended == 0)
+    assert bool(world.parts.engine.observer.orphans.alert) == (ended == 0)
 
 
 async def test_what_is_left_of_an_ended_lease_is_ended_and_recorded(world):

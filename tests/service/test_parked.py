@@ -115,12 +115,12 @@ async def test_a_grant_s_start_does_not_wait_for_the_start_before_it(world):
     for _ in range(100):
         world.clock.advance(1)
         await world.parts.scheduler.observe(world.clock.now())
-        await world.parts.reconciler.round()
+        await world.parts.engine.round()
         for _ in range(5):
             await world.registry.settled()
             await asyncio.sleep(0)
     assert len(started) == 2  # the second after the lapse and its back-off
-    await world.parts.reconciler.close()
+    await world.parts.engine.close()
 
 
 def waits(world):

@@ -258,7 +258,7 @@ async def test_shares_are_judged_by_their_own_processes_not_by_the_gpu(make_worl
 
 async def test_a_kept_workspace_is_measured_but_not_judged(world):
     lease = await world.up("alice")
-    await world.parts.lifecycle.keep(lease, "alice")
+    await world.parts.actions.keep(lease, "alice")
     await world.go_on(3000)
     assert len(world.parts.store.readings.of_lease(lease.id)) == 50
     assert (world.registry.get(lease.id).streak.idle_seconds, world.did(lease)[-1]) == (0.0, "kept")

@@ -4,9 +4,9 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from gpuspawner.core.leases.observations import Running
 from lease_builders import A100, GIB, T4, a_lease, a_request, slots
 
-from gpuspawner.backends.base import Running
 from gpuspawner.core.gpus.fleet import DeviceClaim, Group, Slot
 from gpuspawner.core.gpus.placement import interchangeable_kinds
 from gpuspawner.core.leases.lease import Phase

@@ -5,6 +5,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from gpuspawner.core.leases.running_steps import measured
 from lease_builders import KINDS, NOW, a_lease, a_request, slots
 from service_world import a_catalog
 
@@ -25,7 +26,6 @@ from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.waiting.presenter import (
     gpus_asked,
     idle_words,
-    measured,
     ordinal,
     phase_words,
     starts_now,

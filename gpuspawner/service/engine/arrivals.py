@@ -83,7 +83,7 @@ class Arrivals:
     async def come(self, lease: Lease, by: str, words: str, where: str) -> None:
         """Take a workspace for claimed; ``words`` say how. Repeating it is harmless."""
         if lease.arrival is not None and lease.phase in UP:
-            line = self._allocator.line(lease, by, events.Came(words), where)
+            line = self._allocator.commits.line(lease, by, events.Came(words), where)
             came = self._anew(replace(lease, claimed_at=self._clock.now()))
             await self._allocator.registry.save(came, audit=[line])
 
@@ -112,4 +112,4 @@ class Arrivals:
         return replace(lease, arrival=None, streak=replace(reset_idle_time(lease.streak), since_busy_seconds=0.0))
 
     def _line(self, lease: Lease, event: events.Event) -> AuditLine:
-        return self._allocator.line(lease, "gpuspawner", event)
+        return self._allocator.commits.line(lease, "gpuspawner", event)

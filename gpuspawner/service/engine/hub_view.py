@@ -11,11 +11,12 @@ from gpuspawner.backends.base import OutageLog
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.lease import Lease
+from gpuspawner.core.leases.observations import HubServer
 from gpuspawner.core.outages import HUB
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocator import Allocator
 from gpuspawner.service.engine.executor import KeyedExecutor
-from gpuspawner.service.engine.hub import HubClient, HubServer, seconds_of
+from gpuspawner.service.engine.hub import HubClient, seconds_of
 from gpuspawner.service.settings import Settings
 
 QUESTIONS_AT_ONCE = 8

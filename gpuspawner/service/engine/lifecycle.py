@@ -11,6 +11,7 @@ from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.verdicts import LEAST_GRACE_SECONDS, Verdict, is_grace_valid, reset_idle_time, resume_streak
 from gpuspawner.core.leases import events, exits, lifetimes, transitions
 from gpuspawner.core.leases.lease import UP, Lease, Phase
+from gpuspawner.core.leases.running_steps import fingerprint, measured
 from gpuspawner.core.quotas.ledger import BUDGET_RULE
 from gpuspawner.core.rules import EndNotice
 from gpuspawner.schedulers.base import SCHEDULER
@@ -21,9 +22,8 @@ from gpuspawner.service.engine.reclaimer import Reclaimer
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.failures import OF_ALL, step_each
 from gpuspawner.service.rules.holds import Holds
-from gpuspawner.service.rules.policies import fingerprint, idle_policy_of, policy_of
+from gpuspawner.service.rules.policies import idle_policy_of, policy_of
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.waiting.presenter import measured
 
 log = logging.getLogger("gpuspawner.lifecycle")
 
@@ -78,11 +78,11 @@ class Lifecycle:
         mode = policy_of(self._allocator.catalog, lease, now).mode
         if not is_grace_valid(lease.streak, policy, mode):
             streak = replace(lease.streak, mode=mode, countdown_seconds=None)
-            line = self._allocator.line(lease, "gpuspawner", events.GraceEnded(CHANGED))
+            line = self._allocator.commits.line(lease, "gpuspawner", events.GraceEnded(CHANGED))
             return self._registry.save(transitions.end_grace(replace(lease, streak=streak), now), audit=[line])
         resumed = replace(lease, streak=resume_streak(lease.streak, policy), sampled_at=now)
         told = events.WarnedIdle(measured(resumed, policy))
-        return self._registry.save(resumed, tells=[self._allocator.line(resumed, "gpuspawner", told)])
+        return self._registry.save(resumed, tells=[self._allocator.commits.line(resumed, "gpuspawner", told)])
 
     async def follow(self) -> None:
         """Judge by the catalog in force what another one judged: after a full idle period from now on."""
@@ -115,7 +115,7 @@ class Lifecycle:
             return replace(lease, judged=judged), []
         anew = replace(lease, judged=judged, streak=replace(reset_idle_time(lease.streak), mode=mode), sampled_at=at)
         told = lease.streak.grace_left_seconds is not None
-        lines = [self._allocator.line(lease, "gpuspawner", events.GraceEnded(CHANGED))] if told else []
+        lines = [self._allocator.commits.line(lease, "gpuspawner", events.GraceEnded(CHANGED))] if told else []
         return (transitions.end_grace(anew, self._clock.now()) if lease.phase is Phase.RECLAIMING else anew), lines
 
     def apply(self, lease: Lease, verdict: Verdict) -> tuple[Lease, list[AuditLine]]:
@@ -127,13 +127,13 @@ class Lifecycle:
         if verdict is Verdict.BEGIN_GRACE:
             # In mode warn the workspace goes on running: nothing will be reclaimed.
             warned = transitions.begin_grace(lease, now) if in_force else lease
-            return warned, [self._allocator.line(lease, "gpuspawner", events.WarnedIdle(self._measured(lease)))]
+            return warned, [self._allocator.commits.line(lease, "gpuspawner", events.WarnedIdle(self._measured(lease)))]
         if verdict is Verdict.END_GRACE and lease.phase is Phase.RECLAIMING:
-            line = self._allocator.line(lease, "gpuspawner", events.GraceEnded(lease.streak.because))
+            line = self._allocator.commits.line(lease, "gpuspawner", events.GraceEnded(lease.streak.because))
             return transitions.end_grace(lease, now), [line]
         if verdict in {Verdict.WOULD_BEGIN_GRACE, Verdict.WOULD_RECLAIM}:
             would = events.WouldWarn if verdict is Verdict.WOULD_BEGIN_GRACE else events.WouldStop
-            return lease, [self._allocator.line(lease, "gpuspawner", would(self._measured(lease)))]
+            return lease, [self._allocator.commits.line(lease, "gpuspawner", would(self._measured(lease)))]
         return lease, []
 
     def _measured(self, lease: Lease) -> str:
@@ -202,7 +202,7 @@ class Lifecycle:
         due = lifetimes.due_warnings(deadline_at, lease.warned_seconds, extend, lifetime_seconds, now)
         if due is not None:
             told = (*lease.warned_seconds, *due.thresholds)
-            line = self._allocator.line(lease, "gpuspawner", events.WarnedOfEnd(max(0.0, due.deadline - now)))
+            line = self._allocator.commits.line(lease, "gpuspawner", events.WarnedOfEnd(max(0.0, due.deadline - now)))
             return self._registry.save(replace(lease, deadline_at=due.deadline, warned_seconds=told), audit=[line])
         if lifetimes.is_expired(deadline_at, lease.warned_seconds, now):
             bounds, how = self._allocator.bounds, exits.expired(lifetime_seconds)
@@ -225,7 +225,7 @@ class Lifecycle:
             extended = newest.extended_seconds + end - deadline_at
             longer = replace(newest, deadline_at=end, extended_seconds=extended, warned_seconds=(), latest_end=latest)
             event = events.Extended(end - deadline_at, "as an administrator had extended it before")
-            await self._registry.save(longer, audit=[self._allocator.line(longer, "gpuspawner", event)])
+            await self._registry.save(longer, audit=[self._allocator.commits.line(longer, "gpuspawner", event)])
         except (Conflict, Unavailable) as error:
             self._registry.failures.note_wait("extending again", lease.id, error)
 
@@ -257,7 +257,7 @@ class Lifecycle:
             return lease
         until = lifetimes.keep(lease.keeps_used, policy.keep, now)
         reset_idle_time = transitions.keep(lease, until, now)
-        line = self._allocator.line(reset_idle_time, by, events.Kept(policy.keep.each_seconds), where)
+        line = self._allocator.commits.line(reset_idle_time, by, events.Kept(policy.keep.each_seconds), where)
         await self._registry.save(reset_idle_time, audit=[line])
         return reset_idle_time
 
@@ -276,7 +276,7 @@ class Lifecycle:
             if newest is None or (newest.deadline_at, newest.phase) != (lease.deadline_at, lease.phase):
                 raise Conflict("This workspace changed while its scheduler was asked. Press Extend again.")
             longer, seconds = self._longer(newest)
-        line = self._allocator.line(longer, by, events.Extended(seconds), where)
+        line = self._allocator.commits.line(longer, by, events.Extended(seconds), where)
         await self._registry.save(longer, audit=[line])
         return longer
 

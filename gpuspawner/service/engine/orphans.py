@@ -6,12 +6,12 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
-from gpuspawner.backends.base import Running
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.leases.exits import ORPHANED
 from gpuspawner.core.leases.lease import UP, Key, Lease, Phase
+from gpuspawner.core.leases.observations import HubServer, Running
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.engine.hub import HubClient, HubServer
+from gpuspawner.service.engine.hub import HubClient
 from gpuspawner.service.engine.lease_documents import HubIdentity, rebuilt_lease
 from gpuspawner.service.engine.reclaimer import Reclaimer
 from gpuspawner.service.engine.registry import LeaseRegistry

@@ -263,12 +263,12 @@ class Preemptions:
         notice = EndNotice(claim.id, at, why_words(claim, self._allocator.catalog), claim.by)
         told = events.WarnedOfClaim(f"{notice.why} It ends at {show_time(at, self._clock.now())}.")
         warned = replace(newest, notice=notice)
-        return self._registry.save(warned, audit=[self._allocator.line(warned, claim.by, told)])
+        return self._registry.save(warned, audit=[self._allocator.commits.line(warned, claim.by, told)])
 
     def _spare(self, lease: Lease) -> asyncio.Future[None]:
         spared = replace(lease, notice=None)
         gone = events.ClaimGone("Nobody with a stronger claim needs its GPUs any more.")
-        return self._registry.save(spared, audit=[self._allocator.line(spared, "gpuspawner", gone)])
+        return self._registry.save(spared, audit=[self._allocator.commits.line(spared, "gpuspawner", gone)])
 
     def _end(self, lease: Lease, notice: EndNotice) -> asyncio.Future[None] | None:
         """Have a workspace ended whose notice is over, if it still is the same one, and the notice stands."""

@@ -23,11 +23,12 @@ from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.events import Returned, Stopped
 from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import Lease, Owner, Phase
+from gpuspawner.core.leases.observations import HubServer
 from gpuspawner.core.leases.reports import mask_output
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocator import Allocator
-from gpuspawner.service.engine.hub import HubClient, HubServer
+from gpuspawner.service.engine.hub import HubClient
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine
@@ -79,13 +80,15 @@ class Reclaimer:
         if lease is None or lease.phase is Phase.STOPPING or not still(lease):
             raise Conflict("This workspace is not to be stopped any more.")
         since = self._clock.now() - max(EVIDENCE_SECONDS, 2 * lease.streak.observed_seconds)
-        return self._allocator.finish(lease, how, kept_since=None if how.reason is ExitReason.STOPPED else since)
+        return self._allocator.commits.finish(
+            lease, how, kept_since=None if how.reason is ExitReason.STOPPED else since
+        )
 
     async def end_for_good(self, lease: Lease, how: Exit) -> None:
         """Let what stops, to start again as its user asked, start no more: they stopped it meanwhile. Or do nothing."""
         current = self._registry.get(lease.id)
         if current is not None and (after := transitions.end_for_good(current, how)) is not current:
-            line = self._allocator.line(current, how.by, Stopped(how.reason.value, how.message), how.where)
+            line = self._allocator.commits.line(current, how.by, Stopped(how.reason.value, how.message), how.where)
             await self._registry.save(after, audit=[line])
 
     async def drive(self, lease_id: str) -> None:
@@ -131,7 +134,7 @@ class Reclaimer:
         if lease.reason is None or not self._allocator.returns(lease):
             return self._registry.save(ended)
         parked = transitions.successor(lease, uuid.uuid4().hex, now)
-        line = self._allocator.line(parked, "gpuspawner", Returned(lease.id, lease.reason.value))
+        line = self._allocator.commits.line(parked, "gpuspawner", Returned(lease.id, lease.reason.value))
         return self._registry.save(ended, parked, audit=[line])
 
     async def _stop_in_hub(self, lease: Lease) -> bool:

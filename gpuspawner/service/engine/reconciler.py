@@ -9,17 +9,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpuspawner.backends.base import Backend, Running
+from gpuspawner.backends.base import Backend
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.pools import NODE_WAIT_FACTOR
 from gpuspawner.core.leases import events, exits, transitions
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
+from gpuspawner.core.leases.observations import Running
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocator import Allocator
 from gpuspawner.service.engine.executor import KeyedExecutor
 from gpuspawner.service.engine.hub import GroupMembers, HubClient
-from gpuspawner.service.engine.hub_view import HubView, answers, as_it_stands, is_its
+from gpuspawner.service.engine.hub_servers import HubView, answers, as_it_stands, is_its
 from gpuspawner.service.engine.lease_documents import HubIdentity, lost_identities
 from gpuspawner.service.engine.observed_state import assign_slots, corrected_leases
 from gpuspawner.service.engine.orphans import Orphans
@@ -188,7 +189,7 @@ class Reconciler:
         lines = []
         for lease in given:
             placed = events.Placed(tuple(slot.gpu for slot in lease.slots))
-            lines.append(self._allocator.line(lease, "gpuspawner", placed))
+            lines.append(self._allocator.commits.line(lease, "gpuspawner", placed))
             log.info("%s of %s was given %s", lease.id, lease.user, placed.why)
         if given:
             await self._registry.save(*given, audit=lines)
@@ -355,7 +356,9 @@ class Reconciler:
                 # The hub has it, so it uses its GPUs, seen or not. Unseen, it is unknown: never idle.
                 log.error("no process of %s's workspace is seen: may the service read its environment?", lease.user)
             running = transitions.run(self._allocator.bounds.running(current), server.started, self._clock.now())
-            await self._registry.save(running, audit=[self._allocator.line(lease, "gpuspawner", events.Started())])
+            await self._registry.save(
+                running, audit=[self._allocator.commits.line(lease, "gpuspawner", events.Started())]
+            )
 
     async def _drop(self, seen: Lease, now: float) -> None:
         await all_stored([self._dropped(seen, now)])
@@ -370,7 +373,7 @@ class Reconciler:
         if dropped.reason is not None:
             event = events.Stopped(dropped.reason.value, dropped.message)
         self._allocator.observed.give_back(lease)
-        return self._registry.save(dropped, audit=[self._allocator.line(lease, "gpuspawner", event)])
+        return self._registry.save(dropped, audit=[self._allocator.commits.line(lease, "gpuspawner", event)])
 
     def _up(self, lease: Lease, now: float) -> asyncio.Future[None] | None:
         """A workspace that neither hub nor backend shows has ended without a word.
@@ -397,4 +400,4 @@ class Reconciler:
             return
         newer = server is not None and server.user_created == lease.key.user_created
         how = exits.vanished(disruption=current.disruption, newer_server=newer, adopted=current.adopted)
-        await self._allocator.finish(current, how, gone=True)
+        await self._allocator.commits.finish(current, how, gone=True)

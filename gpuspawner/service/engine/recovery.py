@@ -9,14 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gpuspawner.backends.base import Running
 from gpuspawner.core.leases import events, transitions
 from gpuspawner.core.leases.lease import Key, Lease
+from gpuspawner.core.leases.observations import HubServer, Running
 from gpuspawner.core.leases.reports import RELEASE_SPOOL, ReleaseReport
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocator import Allocator
-from gpuspawner.service.engine.hub import HubServer
-from gpuspawner.service.engine.hub_view import ended_wrongly
+from gpuspawner.service.engine.hub_servers import ended_wrongly
 from gpuspawner.service.engine.lease_documents import (
     HubIdentity,
     adopted_server,
@@ -67,7 +66,7 @@ class LeaseRecovery:
                 return
             lease = self._allocator.bounds.rated(adopted_server(key, server, self._clock.now()))
             await self._registry.save(
-                lease, audit=[self._allocator.line(lease, "gpuspawner", events.Adopted("no lease"))]
+                lease, audit=[self._allocator.commits.line(lease, "gpuspawner", events.Adopted("no lease"))]
             )
 
     async def rebuild(self, seen: Sequence[Running]) -> None:
@@ -82,7 +81,7 @@ class LeaseRecovery:
                 if lease is None or await self._registry.find(lease.id) or self._registry.of_key(lease.key):
                     continue
                 lease = self._allocator.bounds.rated(lease)
-                line = self._allocator.line(lease, "gpuspawner", events.Adopted("rebuilt from what runs"))
+                line = self._allocator.commits.line(lease, "gpuspawner", events.Adopted("rebuilt from what runs"))
                 stored.append(self._registry.save(lease, audit=[line]))
         await all_stored(stored)
 
@@ -98,7 +97,9 @@ class LeaseRecovery:
         rated = self._allocator.bounds.rated(replace(lease, given=given, rate=rate))
         found = transitions.recover(rated, server.started, attempt, free, self._clock.now())
         why = "its server runs: that its start was given up was wrong"
-        return self._registry.save(found, audit=[self._allocator.line(found, "gpuspawner", events.Adopted(why))])
+        return self._registry.save(
+            found, audit=[self._allocator.commits.line(found, "gpuspawner", events.Adopted(why))]
+        )
 
 
 log = logging.getLogger("gpuspawner")

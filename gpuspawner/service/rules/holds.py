@@ -72,5 +72,5 @@ class Holds:
         hold = replace(held.bound(self._clock.now()), words=held.words(self._clock.now()))
         told = replace(lease, reaches_into=hold)
         return self._registry.save(
-            told, audit=[self._allocator.line(told, "gpuspawner", events.ReachesInto(hold.words))]
+            told, audit=[self._allocator.commits.line(told, "gpuspawner", events.ReachesInto(hold.words))]
         )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from gpuspawner.backends.base import Running
 from gpuspawner.core.leases.events import Allocated, Disrupted, Event, Health, Spared
 from gpuspawner.core.leases.lease import Lease
+from gpuspawner.core.leases.observations import Running
 from gpuspawner.core.leases.transitions import disrupt
 from gpuspawner.service.store import AuditLine
 

@@ -17,12 +17,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gpuspawner.core.leases.observations import HubServer
-
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.catalog import load_catalog, resolve
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Key, Lease, Phase
+from gpuspawner.core.leases.observations import HubServer
 from gpuspawner.service.app import Options, wire
 from gpuspawner.service.clock import SteadyClock
 from gpuspawner.service.engine.allocator import StartRequest

@@ -2,8 +2,8 @@
 
     .venv/bin/python -m docs.screenshots [FOLDER]
 
-It needs what `make test` installs. Into another FOLDER go all pages and widths, to be looked at beside each other. Look
-at every picture before committing it.
+It needs what `make test` installs. With another FOLDER it makes all pages in all widths. Look at every picture
+before you commit it.
 """
 
 from __future__ import annotations
@@ -25,26 +25,24 @@ from demo.ports import pick_free
 ROOT = Path(__file__).parents[1]
 OUT = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "screenshots"
 KEPT = {path.name for path in (ROOT / "docs" / "screenshots").glob("*.png")}
-"""Those that are committed: into their folder no others go."""
+"""The pictures that are committed. Only these are written into their folder."""
 CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 CHROMIUM += ["--disable-component-update", "--disable-sync"]
 CONSOLE = {
     "now": "",
-    "use": "use",
+    "use": "usage",
     "workspaces": "workspaces",
     "queue": "queue",
     "people": "people",
     "person": "people/alice",
-    "ended": "ended",
     "gpus": "gpus",
-    "limits": "limits",
-    "grants": "grants",
+    "quotas": "quotas",
     "restrictions": "restrictions",
     "drain": "act/drain",
     "audit": "audit",
 }
 OWN = ("tokens", "reference", "login-code")
-"""Pages of ours for everybody, beside those of the walk."""
+"""More pages of the service for all users."""
 LOOKS = {
     "1280-light": (1280, "light"),
     "1280-dark": (1280, "dark"),
@@ -96,7 +94,7 @@ def picture(context: BrowserContext, url: str, name: str) -> None:
         page.goto(url)
         page.wait_for_load_state()
         time.sleep(1.5)
-        page.evaluate("scrollTo(0, document.body.scrollHeight)")  # what sticks to the window lies in its place
+        page.evaluate("scrollTo(0, document.body.scrollHeight)")  # sticky elements are then in their place
         page.screenshot(path=OUT / f"{name}-{look}.png", full_page=True)
     page.close()
 

@@ -13,7 +13,7 @@ from gpuspawner.core.schedules import MOST_MISSED
 from gpuspawner.schedulers.http.client import MIN_HOLD_SECONDS
 from gpuspawner.schedulers.http.sync import FULL_SECONDS
 from gpuspawner.service import connections
-from gpuspawner.service.metrics.per_user import MOST_SERIES
+from gpuspawner.service.metrics.per_user import MAX_SERIES
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.sign_in import tokens
 from gpuspawner.service.start.schedules import MAX_SCHEDULES
@@ -57,7 +57,7 @@ FACTS = {
     "http.hold": seconds(MIN_HOLD_SECONDS),
     "login.admin": hours(tokens.ADMIN_SECONDS).replace(" h", " hours"),
     "login.days": days(tokens.TOKEN_SECONDS),
-    "metrics.series": f"at most {MOST_SERIES:,}",
+    "metrics.series": f"at most {MAX_SERIES:,}",
     "on_stop.most": minutes(LONGEST_ON_STOP_SECONDS),
     "on_stop.timeout": seconds(ON_STOP.timeout_seconds),
     "output.days": days(reports.KEPT_SECONDS),

@@ -193,9 +193,9 @@ class World:
 
     async def settle(self):
         """Let what runs beside the rounds end, and all be stored."""
-        reconciler, sampler = self.parts.reconciler, self.parts.sampler
+        engine, sampler = self.parts.engine, self.parts.sampler
         while tasks := [
-            *(x for one in (reconciler._view._questions, reconciler._acts, sampler) for x in one._tasks.values()),
+            *(x for one in (engine._questions, engine._acts, sampler) for x in one._tasks.values()),
             *(x for x in self.life.begun if not x.done()),
             *self.asked(),
             *self.estimating(),

@@ -5,10 +5,10 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from gpuspawner.core.leases.observations import Running
 from service_world import SECRET
 
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.leases.observations import Running
 from gpuspawner.core.rules import LatestEnd, Rate
 from gpuspawner.service.engine.lease_documents import lease_variables
 

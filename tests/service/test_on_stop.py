@@ -9,7 +9,7 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.api.base import Person
-from gpuspawner.service.engine import reclaimer
+from gpuspawner.service.engine import effects
 from gpuspawner.service.workspaces.records import output_view
 
 
@@ -121,7 +121,7 @@ def slow(world, monkeypatch):
         return ProbeResult("on-stop 0\nsaved\n")
 
     monkeypatch.setattr(world.backend, "run_script", run)
-    monkeypatch.setattr(reclaimer, "AT_ONCE_SECONDS", 0.01)
+    monkeypatch.setattr(effects, "AT_ONCE_SECONDS", 0.01)
     return began, over
 
 
@@ -170,8 +170,8 @@ async def test_a_user_s_many_hold_up_nobody_else_s(world, monkeypatch):
         await saved.wait()
         return ProbeResult("on-stop 0\nsaved\n")
 
-    monkeypatch.setattr(reclaimer, "ON_STOP_OF_A_USER", 2)
-    monkeypatch.setattr(reclaimer, "AT_ONCE_SECONDS", 0.01)
+    monkeypatch.setattr(effects, "ON_STOP_OF_A_USER", 2)
+    monkeypatch.setattr(effects, "AT_ONCE_SECONDS", 0.01)
     monkeypatch.setattr(world.backend, "run_script", run_script)
     alices = [await world.up("alice", name, gpu="none") for name in ("one", "two", "three")]
     bobs = await world.up("bob", gpu="none")

@@ -110,6 +110,19 @@ async def test_promise_1_a_gpu_given_back_unseen_is_granted_only_after_the_next_
     assert world.registry.get(bob.id).phase is Phase.QUEUED
 
 
+async def test_promise_1_a_gpu_of_a_start_without_room_is_granted_only_after_the_next_look(make_world):
+    world = make_world(gpus=1)
+    await world.round()
+    lease = await world.create(await world.start("alice"))
+    bob = await world.start("bob")
+    await world.allocator.requeue(lease.id, lease.attempt, "no room")  # its process was never seen
+    await world.allocator.give()
+    assert world.registry.get(bob.id).phase is Phase.QUEUED
+    world.backend.vanish(lease.id)
+    await world.round()
+    assert world.registry.get(bob.id).phase is Phase.RESERVED
+
+
 # 2. Nothing is lost.
 
 

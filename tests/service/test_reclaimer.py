@@ -8,7 +8,7 @@ from service_world import GRACE, IDLE_FOR, Killed, Life
 from gpuspawner.core.errors import Conflict, Superseded
 from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.engine.lifecycle import Lifecycle
+from gpuspawner.service.engine.engine import LeaseEngine
 
 
 async def in_grace(world, left_seconds=0.0):
@@ -45,19 +45,19 @@ async def test_promise_3_a_new_busy_sample_saves_it(world):
 @pytest.mark.parametrize("what", ["keep", "newer sample", "another server"])
 async def test_promise_3_what_changes_between_verdict_and_stop_saves_it(world, monkeypatch, what):
     lease = await in_grace(world)
-    reclaim_now = Lifecycle.reclaim
+    judge_now = LeaseEngine.judge_sample
 
-    async def meanwhile(lifecycle, judged):
+    async def meanwhile(engine, *sampled):
         current = world.registry.get(lease.id)
         if what == "keep":
-            await lifecycle.keep(current, "alice")
+            await world.parts.actions.keep(current, "alice")
         elif what == "newer sample":
             await world.registry.save(type(current)(**{**vars(current), "sampled_at": world.clock.now() + 1}))
         else:
             await world.registry.save(type(current)(**{**vars(current), "server_started": "later"}))
-        await reclaim_now(lifecycle, judged)
+        return await judge_now(engine, *sampled)
 
-    monkeypatch.setattr(Lifecycle, "reclaim", meanwhile)
+    monkeypatch.setattr(LeaseEngine, "judge_sample", meanwhile)
     await reclaim(world)
     assert world.now_of(lease).phase in {Phase.RUNNING, Phase.RECLAIMING}
     assert world.hub.calls == []
@@ -185,7 +185,7 @@ async def test_two_steps_of_one_stop_never_run_at_once(world):
 
 # Sample, mark with its evidence, note of the stop, the stop, note that it is gone, the end of processes, the end.
 @pytest.mark.parametrize("half", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("effects", range(7))
+@pytest.mark.parametrize("effects", range(6))
 async def test_promise_3_a_service_killed_at_any_step_of_a_reclaim_has_it_carried_on(world, effects, half):
     lease = await in_grace(world)
     evidence = len(world.parts.store.readings.of_lease(lease.id))

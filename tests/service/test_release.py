@@ -251,7 +251,7 @@ async def test_what_says_nothing_is_removed(world, tmp_path, text, caplog):
     (tmp_path / RELEASE_SPOOL).mkdir()
     (tmp_path / RELEASE_SPOOL / "some.json").write_text(text, encoding="utf-8", errors="surrogateescape")
     await read_release_spool(tmp_path, world.allocator)
-    assert "says nothing of a workspace's end" in caplog.text
+    assert "is no report of a workspace's end" in caplog.text
     assert list((tmp_path / RELEASE_SPOOL).iterdir()) == []
 
 

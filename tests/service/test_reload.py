@@ -52,7 +52,7 @@ def world(make_world, path):
 
 def reload_of(world):
     parts = world.parts
-    return CatalogReload(parts.in_force, parts.scheduler, parts.allocator, parts.lifecycle, parts.registry, parts.clock)
+    return CatalogReload(parts.in_force, parts.scheduler, parts.allocator, parts.engine, parts.registry, parts.clock)
 
 
 def audited(world):

@@ -11,6 +11,7 @@ import pytest
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.leases import running_steps
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.units import show_bytes
 from gpuspawner.service.engine import sampler
@@ -310,14 +311,14 @@ async def test_what_is_told_at_the_same_time_is_written_in_one_transaction(make_
 
 async def test_one_that_cannot_be_kept_keeps_no_other_from_it(world, monkeypatch, caplog):
     bad, fine = await world.up("alice"), await world.up("bob")
-    apply = world.parts.lifecycle.apply
+    judge = running_steps.judge
 
-    def applied(lease, verdict):
-        if lease.id == bad.id:
+    def judged(streak, evidence, *more):
+        if evidence.gpus[0].gpu == bad.slots[0].gpu:
             raise RuntimeError("broken")
-        return apply(lease, verdict)
+        return judge(streak, evidence, *more)
 
-    monkeypatch.setattr(world.parts.lifecycle, "apply", applied)
+    monkeypatch.setattr(running_steps, "judge", judged)
     await world.sample()
     assert [len(world.parts.store.readings.of_lease(lease.id)) for lease in (bad, fine)] == [0, 1]
     assert [

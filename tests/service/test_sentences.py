@@ -5,7 +5,6 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from gpuspawner.core.leases.running_steps import measured
 from lease_builders import KINDS, NOW, a_lease, a_request, slots
 from service_world import a_catalog
 
@@ -15,6 +14,7 @@ from gpuspawner.core.idle.policies import ActivityPolicy, IdlePolicy, KeepPolicy
 from gpuspawner.core.idle.verdicts import SampleKind, Streak, explain
 from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.leases.running_steps import measured
 from gpuspawner.core.outages import HUB, Outage
 from gpuspawner.core.queue.decisions import ReservedForOthers
 from gpuspawner.core.queue.estimates import QueuePosition

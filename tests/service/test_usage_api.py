@@ -37,7 +37,7 @@ def runs(world, lease_id="runs", user="alice", minutes=60, **changes):
 
 def ended(world, lease_id="ended", user="alice", minutes=120, **changes):
     lease = runs(world, lease_id, user, minutes, **changes)
-    world.call(world.parts.allocator.finish, lease, exits.stopped_by(user, "a test"))
+    world.call(world.parts.allocator.commits.finish, lease, exits.stopped_by(user, "a test"))
     world.save(end(world.lease(lease_id), NOW))
 
 

@@ -38,7 +38,7 @@ class ObservedState:
         settings: Settings,
         restrictions: Restrictions,
     ) -> None:
-        """Know nothing yet: nothing is granted before the reconciler has told what runs."""
+        """Know nothing yet: nothing is granted before the engine has looked at what runs."""
         self._registry, self._scheduler, self._clock, self._settings = registry, scheduler, clock, settings
         self._catalog, self._accounting, self._restrictions = catalog, accounting, restrictions
         self.kept: Callable[[], tuple[PreemptedGpus, ...]] = tuple

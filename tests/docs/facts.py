@@ -18,9 +18,9 @@ from gpuspawner.service.settings import Settings
 from gpuspawner.service.sign_in import tokens
 from gpuspawner.service.start.schedules import MAX_SCHEDULES
 from gpuspawner.service.store import readings
-from gpuspawner.service.waiting.queue_snapshot import LONGEST_SECONDS
 from gpuspawner.spawner.configure import PORT
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
+from gpuspawner.workspace.home.own_files import LONGEST_SECONDS
 
 POLICY, SETTINGS, ON_STOP = LifecyclePolicy(), Settings(), OnStop()
 IDLE, KEEP, EXTEND, PREEMPTION = POLICY.idle, POLICY.keep, POLICY.extend, POLICY.preemption

@@ -66,9 +66,13 @@ async def test_a_victim_is_warned_ended_at_the_time_said_and_waits_again(world):
     held = await world.parts.preemptions.get(made.id)
     assert held.state is PreemptionState.HELD
     offer = world.parts.queue.offer("a100")
-    assert (offer.free, offer.note, offer.held) == (0, "2 kept for a stronger claim", "2 kept for a stronger claim")
+    assert (offer.free, offer.note, offer.held) == (
+        0,
+        "2 reserved for a request ahead",
+        "2 reserved for a request ahead",
+    )
     told = present_workspace(world.parts, world.now_of(back)).queue
-    assert told.sentence.startswith("What is free is kept for a stronger claim. You are ")
+    assert told.sentence.startswith("The free GPUs are reserved for a request with priority. You are ")
     assert world.phase(bob) in WAITING, "what was freed for another is not theirs"
     assert [x for x in world.did(alice) if x == "warned of claim"] == ["warned of claim"]
 

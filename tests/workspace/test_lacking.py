@@ -1,4 +1,4 @@
-"""What an image lacks of what a template may open: found by its programs, and told to the service."""
+"""Programs that an image lacks for the tools of a template: found on the PATH and reported to the service."""
 
 import importlib.util
 

@@ -276,7 +276,8 @@ def test_the_workspaces_end_is_said(page):
     page.unroute("**/gpuspawner/state")
 
 
-WHY = "It was idle. GPU 0 has done nothing for 30 min (highest 1 %). Nobody kept it in the 15 min after the warning."
+HOME = '<div id="gs-banner" data-ticket="alices-ticket"></div>'
+WHY = "It was idle. The GPU has been idle for 30 min (highest 1 %). Nobody kept it in the 15 min after the warning."
 
 
 @pytest.fixture

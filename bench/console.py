@@ -1,4 +1,4 @@
-"""What each page of the console takes: 5,000 GPUs, 1,000 workspaces, a year of 400,000 that ended.
+"""Cost of each admin page: 5,000 GPUs, 1,000 workspaces, a year of 400,000 that ended.
 
 The store is a file of SQLite, or with STORE=postgresql on a server of this machine, which writes as by default. The
 real service on fake GPUs is a process of its own; the hub, which only says who asks, is in this one. 800 workspaces
@@ -49,7 +49,7 @@ from gpuspawner.service.garbage import look_seldom
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import Store
 from gpuspawner.service.store.backup import DATABASE
-from gpuspawner.service.store.copying import copy
+from gpuspawner.service.store.copying import copy_store
 from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart, rows_of
 from tools.postgres import Server
 
@@ -58,12 +58,14 @@ GPUS, RUNNING, WAITING, PEOPLE, TEAMS = 5000, 800, 200, 1000, 20
 ENDED = int(os.environ.get("ENDED", "400000"))
 ASKED = int(os.environ.get("ASKED", "100"))
 PAGES = {
-    "Now": "",
-    "Now, filtered": "?state=idle&node=12",
-    "Use, a month by user": "use",
-    "Use, a month by node": "use?by=node",
-    "Use, a year by user": "use?by=user&since={year}",
-    "Use, a year by week": "use?by=week&since={year}",
+    "Overview": "",
+    "GPUs": "gpus",
+    "GPUs, filtered": "gpus?state=idle&node=12",
+    "GPUs as a list": "gpus?view=list",
+    "Usage, a month by user": "usage",
+    "Usage, a month by node": "usage?by=node",
+    "Usage, a year by user": "usage?by=user&since={year}",
+    "Usage, a year by week": "usage?by=week&since={year}",
     "Workspaces": "workspaces",
     "Workspaces, filtered": "workspaces?find=user12&sort=user",
     "Ended": "ended",
@@ -71,6 +73,10 @@ PAGES = {
     "Queue": "queue",
     "People": "people",
     "A person": "people/user12",
+    "Quotas": "quotas",
+    "Quotas of people": "quotas?of=people&sort=whose",
+    "Audit log": "audit",
+    "Restrictions": "restrictions",
 }
 KINDS = ("a100", "h100")
 CATALOG: dict[str, Any] = {
@@ -114,6 +120,19 @@ class HubUser(RequestHandler):
     def get(self) -> None:
         scopes = ["custom:gpu:use", "custom:gpu:admin"]
         self.finish({"name": "admin", "kind": "user", "scopes": scopes, "created": "admin born"})
+
+
+class HubUsers(RequestHandler):
+    """The users of the hub, each in a group."""
+
+    def get(self) -> None:
+        offset = int(self.get_argument("offset"))
+        users = [
+            {"name": f"user{n}", "created": f"user{n} born", "groups": [f"team{n % TEAMS}"]}
+            for n in range(offset, min(PEOPLE, offset + 200))
+        ]
+        following = {"offset": offset + 200} if offset + 200 < PEOPLE else None
+        self.finish({"items": users, "_pagination": {"next": following}})
 
 
 def a_lease(number: int, now: float, slots: tuple[Slot, ...], kind: str) -> Lease:
@@ -190,7 +209,7 @@ def fill(path: Path, now: float) -> float:
         insert(connection, "ledger", columns, ledger)
         insert(connection, "audit", "at lease user actor action why", audit)
         rows = rows_of(sums)
-        insert(connection, "use_sums", " ".join(rows[0]), [tuple(row.values()) for row in rows])
+        insert(connection, "usage_sums", " ".join(rows[0]), [tuple(row.values()) for row in rows])
     return path.stat().st_size / 2**30
 
 
@@ -225,7 +244,7 @@ def serve(pipe: Connection, folder: str, hub: str, elsewhere: tuple[str, Path] |
         now = SteadyClock().now()
         gib = filled(path, now)
         if elsewhere:
-            copy(path.parent, store, password_file, str, lambda *_: None)
+            copy_store(path.parent, store, password_file, str, lambda *_: None)
         options = Options(
             store, b"s" * 32, "hub", f"{hub}/hub/api", "t", hub, f"{PREFIX}/", None, store_password_file=password_file
         )
@@ -261,7 +280,7 @@ def serve(pipe: Connection, folder: str, hub: str, elsewhere: tuple[str, Path] |
 
 async def main() -> None:
     socket, port = bind_unused_port()
-    HTTPServer(Application([("/hub/api/user", HubUser)])).add_socket(socket)
+    HTTPServer(Application([("/hub/api/user", HubUser), ("/hub/api/users", HubUsers)])).add_socket(socket)
     with tempfile.TemporaryDirectory() as folder:
         ours, theirs = multiprocessing.Pipe()
         elsewhere = None

@@ -11,7 +11,8 @@ from importlib import resources
 from typing import Any, NamedTuple, Protocol
 
 from gpuspawner.core.errors import quoted
-from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Group, Slot
+from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Slot
+from gpuspawner.core.leases.observations import Running
 from gpuspawner.core.outages import Outage
 from gpuspawner.core.units import show_duration
 
@@ -23,45 +24,6 @@ PROBE = "GPUSPAWNER_PROBE"
 """The variable of processes that a probe started. They end with the lease but are not part of the workspace."""
 VARIABLE_PREFIX = "GPUSPAWNER_"
 """Variables with this prefix rebuild a lease when the database is lost."""
-
-
-@dataclass(frozen=True)
-class Running:
-    """A running start attempt of a lease.
-
-    Args:
-        lease_id: id of the lease.
-        attempt: number of the start attempt.
-        pids: its processes, oldest first.
-        age_seconds: time since the oldest process started.
-        environment: the ``GPUSPAWNER_*`` variables of the oldest process, which rebuild the lease.
-        given: (group, number of GPUs) pairs that a counting backend allocated. None if nothing is allocated yet, or if
-            the backend allocates exactly the requested GPUs.
-        waiting_seconds: how long the backend has found no free resources for it.
-        waiting: why it waits.
-        ending: it is being ended.
-        disruption: a sentence if the backend itself ends it or is about to.
-        ends_in_seconds: time until its end, if known.
-        unhealthy: its unhealthy GPUs, by the backend's names.
-        uuids: its GPUs, if ``given`` only counts them and the backend knows them.
-        kept_since: time, in seconds since the epoch, since when no user can change ``environment``. None if its user
-            may have written it.
-    """
-
-    lease_id: str
-    attempt: int
-    pids: tuple[int, ...] = ()
-    age_seconds: float = 0.0
-    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    given: tuple[tuple[Group, int], ...] | None = None
-    waiting_seconds: float = 0.0
-    waiting: str = ""
-    ending: bool = False
-    disruption: str = ""
-    ends_in_seconds: float | None = None
-    unhealthy: tuple[str, ...] = ()
-    uuids: tuple[str, ...] = ()
-    kept_since: float | None = None
 
 
 class PodName(NamedTuple):

@@ -14,9 +14,10 @@ from functools import partial
 from itertools import chain
 from typing import Any, Protocol, TypeVar
 
-from gpuspawner.backends.base import Backend, OutageLog, ProbeResult, Running
+from gpuspawner.backends.base import Backend, OutageLog, ProbeResult
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Group, NodeName, Slot, group_of_gpu, qualified_node_name
+from gpuspawner.core.leases.observations import Running
 from gpuspawner.core.outages import Outage
 from gpuspawner.core.quotas.namespaces import NamespaceBounds
 

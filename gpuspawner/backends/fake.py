@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpuspawner.backends.base import ProbeResult, Running
+from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.probes.nvidia_smi import MIB
 from gpuspawner.backends.probes.script import BEGIN, END
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
+from gpuspawner.core.leases.observations import Running
 
 
 def fake_gpus(pool: str, count: int, memory_bytes: int = 80 * 1024 * MIB) -> tuple[Gpu, ...]:

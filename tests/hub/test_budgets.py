@@ -78,7 +78,7 @@ def refusals(hub, user, token, server="more"):
             page = unescape(hub.submit(session, user, server, template="lab").text)
         except AssertionError:  # the form is not there while the start before it is pending
             return None
-        return re.search(r'class="spawn-error-msg[^>]*>(.*?)</p>', page, re.DOTALL)
+        return re.search(r'spawn-error-msg"[^>]*>(.*?)</p>', page, re.DOTALL)
 
     by_form = eventually(refused, what="the form says why")[1].strip().removeprefix("Error: ")
     by_rest = hub.begin(user, server, template="lab")

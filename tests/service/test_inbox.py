@@ -140,7 +140,7 @@ def test_a_message_reaches_those_it_is_for_until_its_end_or_until_they_have_read
     reader = min(readers)
     document = read(world, reader, ids=[f"m{made['id']}"])
     assert (document["unread"], document["messages"]) == (0, [])
-    assert inbox(world, reader)["notices"][0]["title"] == "Announcement from admin"
+    assert inbox(world, reader)["notices"][0]["title"] == "Message from admin"
     world.clock.at += 3 * 3600
     assert all(inbox(world, name)["messages"] == [] for name in readers)
 
@@ -192,7 +192,7 @@ def test_a_message_is_mailed_to_each_whom_it_reaches(world, monkeypatch):
     send(world, text="Cooling is <b>off</b>.")
     mailed = [row.document for row in world.parts.store.outbox.due(NOW, 99)]
     told = sorted((mail["user"], mail["title"], mail["text"].splitlines()[0]) for mail in mailed)
-    assert told == [(n, "Announcement from admin", "Cooling is <b>off</b>.") for n in sorted(PEOPLE)]
+    assert told == [(n, "Message from admin", "Cooling is <b>off</b>.") for n in sorted(PEOPLE)]
 
 
 def test_lines_of_a_message_stay_and_other_whitespace_goes():

@@ -222,7 +222,7 @@ async def test_of_two_operators_the_newer_leads_and_the_older_touches_nothing(do
     await door.rounds()
     there, told = dict(door.cluster.there), len(door.cluster.told)
     assert set(there) == {"train", "second", f"ws-{lease.id[:12]}"}
-    left.reconciler.has_looked = True
+    left.engine.observer.has_looked = True
     with pytest.raises(Superseded):
         await older.round()
     await asyncio.gather(*older._acts._tasks.values(), return_exceptions=True)

@@ -107,7 +107,7 @@ async def look(world):
     """Look at the fleet, whether it answers or not, and reconcile once."""
     with contextlib.suppress(Unavailable):
         await world.parts.scheduler.observe(world.clock.now())
-    await world.parts.reconciler.round()
+    await world.parts.engine.round()
     await world.settle()
 
 

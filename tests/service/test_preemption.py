@@ -158,7 +158,7 @@ async def test_no_crash_loses_it_between_its_end_and_its_place(world):
 @pytest.mark.parametrize("reason", [ExitReason.STOPPED, ExitReason.FAILED, ExitReason.IDLE, ExitReason.EXPIRED])
 async def test_no_other_end_comes_back(world, reason):
     alice = await world.up("alice")
-    await world.parts.reclaimer.mark(alice.id, Exit(reason, "somebody", "Because."))
+    await world.parts.engine.begin_stop(alice.id, Exit(reason, "somebody", "Because."))
     world.hub.forget("alice")
     world.backend.vanish(alice.id)
     await world.round()

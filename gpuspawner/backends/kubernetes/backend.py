@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
 
-from gpuspawner.backends.base import PodName, ProbeResult, Running
+from gpuspawner.backends.base import PodName, ProbeResult
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
 from gpuspawner.backends.kubernetes.connection import ClusterSettings
 from gpuspawner.backends.kubernetes.nodes import Interruption
@@ -23,6 +23,7 @@ from gpuspawner.backends.probes.script import script
 from gpuspawner.core.errors import Unavailable, quoted
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Group, Slot
 from gpuspawner.core.gpus.vendors import NVIDIA, Vendor, vendor_of
+from gpuspawner.core.leases.observations import Running
 from gpuspawner.core.quotas.namespaces import NamespaceBounds
 from gpuspawner.core.units import show_duration
 

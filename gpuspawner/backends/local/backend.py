@@ -12,13 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpuspawner.backends.base import ProbeResult, Running
+from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.local import nvidia, processes, records, simulated
 from gpuspawner.backends.local.nvidia import GpuUsers
 from gpuspawner.backends.local.processes import run_probe, run_script
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.gpus.vendors import NVIDIA, Vendor, vendor_of
+from gpuspawner.core.leases.observations import Running
 
 DEVICES = "/dev/nvidia[0-9]*"
 """Device files of real GPUs, without nvidiactl and nvidia-uvm, which all GPUs share."""

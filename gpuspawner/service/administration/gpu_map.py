@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gpuspawner.core.administration import RestrictionKind
 from gpuspawner.core.gpus.fleet import GpuKind, NodeName
@@ -106,21 +107,46 @@ class GpuSquare:
     needs_attention: bool
 
     @property
+    def state_words(self) -> str:
+        """Its state in words."""
+        return WORDS[self.state]
+
+    @property
     def css_class(self) -> str:
         """The name of its state in the style sheet."""
         return CLASSES.get(self.state, self.state)
 
 
 @dataclass(frozen=True)
+class NodeGpus:
+    """One node and its GPUs. ``kinds`` are their numbers and kinds in words."""
+
+    name: str
+    kinds: str
+    gpus: tuple[SeenGpu, ...]
+
+    def matches(self, filters: Mapping[str, str]) -> bool:
+        """Return whether the map shows it: by its name or a user there, by a state of a GPU, and by kind."""
+        text, state = filters.get("node", "").casefold(), filters.get("state", "")
+        names = (self.name, *(name for one in self.gpus for name in (one.gpu.holder, *(x.user for x in one.holders))))
+        if not any(text in name.casefold() for name in names):
+            return False
+        return (not state or any(one.state == state for one in self.gpus)) and filters.get("kind", "") in self.kinds
+
+    def sort_key(self) -> Any:
+        """Return what nodes are sorted by."""
+        states = {one.state for one in self.gpus}
+        return len(self.gpus) < SMALL_NODE_GPUS, [noted not in states for noted in NOTED], _natural_key(self.name)
+
+
+@dataclass(frozen=True)
 class Node:
-    """One node and its GPUs. ``drain`` is the restriction that drains it."""
+    """One node as the map shows it. ``drain`` is the restriction that drains it."""
 
     name: str
     kinds: str
     squares: tuple[GpuSquare, ...]
-    counts: Mapping[str, int]
     drain: models.Restriction | None
-    simulated: bool
 
     @property
     def is_small(self) -> bool:
@@ -274,34 +300,35 @@ def _note(state: Parts, one: SeenGpu, closed: Mapping[str, models.Restriction]) 
     return ". ".join(note.rstrip(".") for note in notes if note)
 
 
-def present_nodes(state: Parts, seen: Iterable[SeenGpu]) -> list[Node]:
-    """Return the nodes: large ones first, of these first those with a GPU in a state of NOTED, then by name."""
+def find_nodes(seen: Iterable[SeenGpu], kinds: Mapping[str, GpuKind], filters: Mapping[str, str]) -> list[NodeGpus]:
+    """Return the nodes that match the filters: large ones first, then those with a GPU in a state of NOTED, by name."""
     by_node: dict[NodeName, list[SeenGpu]] = defaultdict(list)
     for one in seen:
         by_node[one.gpu.on].append(one)
-    closed = _closing(state)
-    found = [_node(state, name.node, gpus, closed) for name, gpus in by_node.items()]
-    return sorted(
-        found, key=lambda one: (one.is_small, [not one.counts.get(noted) for noted in NOTED], _natural_key(one.name))
-    )
+    found = [NodeGpus(name.node, _kinds_of(gpus, kinds), tuple(gpus)) for name, gpus in by_node.items()]
+    matching = [one for one in found if one.matches(filters)]
+    return sorted(matching, key=NodeGpus.sort_key)
 
 
-def _node(state: Parts, name: str, gpus: Sequence[SeenGpu], closed: Mapping[str, models.Restriction]) -> Node:
-    kinds, pools = state.catalog.gpus, Counter(one.gpu.pool for one in gpus)
+def _kinds_of(gpus: Sequence[SeenGpu], kinds: Mapping[str, GpuKind]) -> str:
+    pools = Counter(one.gpu.pool for one in gpus)
     titles = ", ".join(
         f"{count} × {kinds[pool].title if pool in kinds else 'GPU of no kind'}" for pool, count in pools.items()
     )
     zone, cluster = gpus[0].gpu.zone, gpus[0].gpu.cluster
     more = [f"zone {zone}" if zone else "", f"cluster {cluster}" if cluster else "", "spot" if gpus[0].gpu.spot else ""]
-    in_order = sorted(gpus, key=lambda one: one.gpu.index)
-    drain = closed.get(name)
+    return ", ".join(filter(None, [titles, *more]))
+
+
+def present_node(state: Parts, node: NodeGpus, closed: Mapping[str, models.Restriction]) -> Node:
+    """Return a node for the map. ``closed`` are the drains and quarantines in force, by node or GPU."""
+    in_order = sorted(node.gpus, key=lambda one: one.gpu.index)
+    drain = closed.get(node.name)
     return Node(
-        name,
-        ", ".join(filter(None, [titles, *more])),
+        node.name,
+        node.kinds,
         tuple(_square(state, one, closed) for one in in_order),
-        Counter(one.state for one in gpus),
         drain if drain is not None and drain.what == "drain" else None,
-        any(one.gpu.simulated for one in gpus),
     )
 
 
@@ -348,30 +375,24 @@ class GpusPage(ListPage):
             await super().get(form)
             return
         state, wanted = self.parts, parse_list_state(self.table, self.arguments_of_address())
-        seen = seen_gpus(state)
-        rows, nodes = present_gpu_rows(state, seen), present_nodes(state, seen)
-        found = [node for node in nodes if _matches(node, wanted.filters)]
+        seen, as_list = seen_gpus(state), wanted.kept.get("view") == "list"
+        rows = present_gpu_rows(state, seen) if as_list else []
+        found = find_nodes(seen, state.catalog.gpus, wanted.filters)
         begin = (wanted.page - 1) * MAX_NODES
         counts = Counter(one.state for one in seen)
-        attention = [row for row, one in zip(rows, seen, strict=True) if _needs_attention(state, one)]
+        attention = [one for one in seen if _needs_attention(state, one)]
+        closed = _closing(state)
         self.show_list(
             list_part(rows, wanted),
             counts=[(x, CLASSES.get(x, x), WORDS[x].capitalize(), counts[x]) for x in ORDER if counts[x]],
             simulated=any(one.gpu.simulated for one in seen),
-            attention=attention[:MAX_ATTENTION],
+            attention=present_gpu_rows(state, attention[:MAX_ATTENTION]),
             attention_total=len(attention),
-            as_list=wanted.kept.get("view") == "list",
+            as_list=as_list,
             icons=ICONS,
-            nodes=found[begin : begin + MAX_NODES],
+            nodes=[present_node(state, node, closed) for node in found[begin : begin + MAX_NODES]],
             nodes_begin=begin,
             nodes_found=len(found),
-            nodes_total=len(nodes),
+            nodes_total=len({one.gpu.on for one in seen}),
             nodes_pages=max(1, -(-len(found) // MAX_NODES)),
         )
-
-
-def _matches(node: Node, filters: Mapping[str, str]) -> bool:
-    """Return whether the map shows a node: by its name or a user there, by a state of a GPU, and by kind."""
-    text, state = filters.get("node", "").casefold(), filters.get("state", "")
-    named = text in node.name.casefold() or any(text in square.label.casefold() for square in node.squares)
-    return named and (not state or bool(node.counts.get(state))) and filters.get("kind", "") in node.kinds

@@ -1,4 +1,4 @@
-"""Promise 3: only the engine stops workspaces, by what is true at that moment, and a killed service carries a stop on."""
+"""Promise 3: only the engine stops workspaces, by what is true then, and a killed service carries a stop on."""
 
 import asyncio
 

@@ -20,7 +20,7 @@ def test_it_is_made_on_the_form_by_keyboard_and_changed_paused_and_removed_on_th
     expect(told).to_have_role("status")
     assert page.url.endswith("/hub/spawn#gs-ready"), "Enter starts nothing"
     assert_accessible(page, "#gs-ready")
-    page.get_by_role("link", name="What is to be ready").click()
+    page.get_by_role("link", name="Your schedules").click()
     card = page.locator("#mine li").filter(has_text="Scheduled")
     expect(card).to_contain_text("lab · a100")
     expect(card).to_contain_text("Next ready")
@@ -32,7 +32,7 @@ def test_it_is_made_on_the_form_by_keyboard_and_changed_paused_and_removed_on_th
     page.get_by_role("button", name="Save schedule").press("Enter")
     expect(page.get_by_text("Fri, Sat 9:15").first).to_be_visible()
     page.get_by_role("button", name="Pause Fri, Sat 9:15").press("Enter")
-    expect(page.get_by_text("Paused. Resume it to have it again.")).to_be_visible()
+    expect(page.get_by_text("Paused. Resume it to use it again.")).to_be_visible()
     page.get_by_role("button", name="Resume Fri, Sat 9:15").press("Enter")
     expect(page.get_by_text("Next ready")).to_be_visible()
     page.get_by_role("button", name="Delete", exact=True).press("Enter")

@@ -227,7 +227,7 @@ async def test_promise_3_its_user_moves_it_and_it_starts_again_at_its_old_place(
     person = Person("alice", admin=False, owner=alice.key.owner)
     await act(world.parts, person, world.now_of(alice), "move", "its page")
     assert world.now_of(alice).phase is Phase.STOPPING
-    assert world.hub.calls[-1][:2] == ("stop", "alice"), "by the reclaimer, through the hub"
+    assert world.hub.calls[-1][:2] == ("stop", "alice"), "by the engine, through the hub"
     await world.hub_stops(alice, "stopped")
     await world.round()
     await world.round()

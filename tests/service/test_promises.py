@@ -268,7 +268,7 @@ async def test_promise_2_a_lease_without_a_server_is_released(world):
     assert "Your files are untouched" in ended.message
 
 
-# 3. Only the reclaimer stops, and validates again immediately before. See also test_reclaimer.py.
+# 3. Only the engine stops workspaces, by what is true at that moment. See also test_stopping.py.
 
 
 async def test_promise_3_a_stop_records_who_why_and_the_readings_behind_it(world):

@@ -36,7 +36,7 @@ async def test_it_runs_before_an_idle_workspace_is_stopped_and_its_user_alone_re
     assert world.hub.calls == [("stop", "alice", lease.server_started)]
     told = await present_output(world.parts, lease, Person("alice", lease.key.owner))
     assert told.text == "What was to run before the end ended with exit code 0.\nstep 1200 saved\npassword=***"
-    assert (await present_output(world.parts, lease, Person("root", admin=True)))["text"] is None
+    assert (await present_output(world.parts, lease, Person("root", admin=True))).text is None
 
 
 async def test_a_template_says_what_runs_and_for_how_long(make_world, monkeypatch):
@@ -74,7 +74,7 @@ async def test_it_runs_once_however_long_the_store_takes_nothing(world, monkeypa
     await world.go_on(5, step=1)
     assert len(calls) == 1
     assert world.now_of(lease).phase is Phase.ENDED
-    assert "saved" in (await present_output(world.parts, lease, Person("alice", lease.key.owner)))["text"]
+    assert "saved" in (await present_output(world.parts, lease, Person("alice", lease.key.owner))).text
     assert world.parts.engine.effects._wrote == {}
 
 

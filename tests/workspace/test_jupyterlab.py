@@ -66,6 +66,8 @@ def test_the_meter_shows_use_and_the_time_left_and_says_simulated(page):
     expect(meter).to_have_text(re.compile(r"^A100 80 GB78 %simulated3 of 80 GiB(4 h|3 h 59 min) left$"))
     look_again_and_show(page)
     expect(page.locator(".gpuspawner-spark path")).to_have_count(2)
+    look_again_and_show(page)
+    expect(page.locator(".gpuspawner-gpus")).to_have_text("78 %")
     assert "3.0 of 80.0 GiB used" in meter.get_attribute("title")
     assert meter.get_attribute("href").endswith("/services/gpu/workspaces/lease-7")
     expect(page.locator(".gpuspawner-warning")).to_be_hidden()
@@ -276,7 +278,8 @@ def test_the_workspaces_end_is_said(page):
     page.unroute("**/gpuspawner/state")
 
 
-WHY = "It was idle. GPU 0 has done nothing for 30 min (highest 1 %). Nobody kept it in the 15 min after the warning."
+HOME = '<div id="gs-banner" data-ticket="alices-ticket"></div>'
+WHY = "It was idle. The GPU has been idle for 30 min (highest 1 %). Nobody kept it in the 15 min after the warning."
 
 
 @pytest.fixture

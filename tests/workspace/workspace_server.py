@@ -58,7 +58,7 @@ def workspace_document(**changes):
     }
 
 
-def warning_of_idleness(seconds=120, actions=("keep",), text="GPU 0 has done nothing for 30 minutes. Files stay."):
+def warning_of_idleness(seconds=120, actions=("keep",), text="The GPU has been idle for 30 minutes. Files stay."):
     return {"kind": "idle", "text": text, "ends_at": time.time() + seconds, "actions": list(actions)}
 
 

@@ -198,6 +198,17 @@ class Consented(Event):
         return ", ".join(self.kinds) or "none but the one asked for"
 
 
+@dataclass(frozen=True)
+class RequestReduced(Event):
+    """Its user asked for fewer GPUs while it waited."""
+
+    count: int = 0
+    name, words = "reduced", "Fewer GPUs requested"
+
+    def _why(self) -> str:
+        return str(self.count)
+
+
 class WarnedOfClaim(TextEvent):
     """A stronger claim needs its GPUs; ``text`` names the claimant and the time of the end."""
 

@@ -190,13 +190,13 @@ def measured(lease: Lease, policy: IdlePolicy | None) -> str:
     """Describe the measured idleness of a workspace in a sentence. ``policy`` is the one that judges it, if any."""
     streak = lease.streak
     if not lease.slots:
-        return f"Nothing was done in it for {show_duration(round(streak.idle_seconds))} ({streak.because})."
+        return f"Nothing has run in it for {show_duration(round(streak.idle_seconds))} ({streak.because})."
     count = len(lease.slots)
-    gpus = {1: "GPU 0 has", 2: "Both GPUs have"}.get(count, f"All {count} GPUs have")
+    gpus = {1: "The GPU has", 2: "Both GPUs have"}.get(count, f"All {count} GPUs have")
     peak = "" if streak.peak_percent is None else f" (highest {streak.peak_percent:g} %)"
     if streak.peak_percent is not None and policy is not None and streak.peak_percent >= policy.below_percent:
         peak = f" (highest {streak.peak_percent:g} %, held by no process: reading a GPU may wake it)"
-    return f"{gpus} done nothing for {show_duration(round(streak.idle_seconds))}{peak}."
+    return f"{gpus} been idle for {show_duration(round(streak.idle_seconds))}{peak}."
 
 
 def _arrival(

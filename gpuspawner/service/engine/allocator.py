@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuspawner.catalog import Catalog, completed, resolve, without_lost_consent
+from gpuspawner.catalog.titles import gpus_asked
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused
 from gpuspawner.core.leases import events, exits, steps, transitions
@@ -44,7 +45,6 @@ from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.rules.restrictions import Restrictions
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import OutputRow
-from gpuspawner.service.waiting.presenter import gpus_asked
 
 log = logging.getLogger("gpuspawner.allocator")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+from gpuspawner.catalog.titles import gpu_title
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import Fleet
@@ -20,7 +21,6 @@ from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.commits import LeaseCommits
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.failures import step_each
-from gpuspawner.service.waiting.presenter import gpu_title
 
 REMEMBERED_SECONDS = 86400.0
 """A kind that was there within this is waited for."""

@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from gpuspawner.catalog.titles import gpu_title
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.leases.running_steps import CLAIM_IS_OVER, spare, warn_of_claim
@@ -42,7 +43,6 @@ from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
 from gpuspawner.service.preemption.words import why_words
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.waiting.presenter import gpu_title
 
 log = logging.getLogger("gpuspawner.preemptions")
 

@@ -157,3 +157,23 @@ class RequestResolver:
         asked = replace(lease.request, substitutes=request.substitutes)  # all else stays as it was asked
         kept = {**lease.options, "substitutes": list(request.substitutes)}
         return replace(lease, request=asked, options=kept), events.Consented(tuple(request.substitutes))
+
+    async def reduce(self, lease: Lease, count: int, groups: Groups) -> tuple[Lease, events.Event]:
+        """Return a waiting lease that asks for fewer GPUs, at its place, and the event.
+
+        Raises:
+            RequestRefused: its template does not allow that number.
+            Conflict: it does not wait any more, or the number is not smaller.
+        """
+        if lease.phase not in WAITING:
+            raise Conflict("It has its GPUs already. You can change the number while it waits.")
+        if count >= lease.request.count:
+            raise Conflict(f"It asks for {lease.request.count}. Choose fewer.")
+        await self.must_be_allowed(lease, groups)
+        request = await self.resolve({**options_of(lease), "count": count}, lease.user, lease.key.owner, groups)
+        if self._registry.get(lease.id) is not lease:
+            raise Conflict("It changed just now. Look at it again, and choose then.")
+        asked = replace(
+            lease.request, count=request.count, cpu_cores=request.cpu_cores, memory_bytes=request.memory_bytes
+        )
+        return replace(lease, request=asked, options={**lease.options, "count": count}), events.RequestReduced(count)

@@ -93,7 +93,7 @@ export class Meter {
       append(entry, 'span', 'gpuspawner-value');
     }
     gpus.forEach((gpu, position) => {
-      const [label, value] = this.gpus.children[position].children;
+      const [label, value] = this.gpus.children[position].querySelectorAll('span');
       const named = position > 0 && model(gpu) !== model(gpus[position - 1]) ? `${model(gpu)} ` : '';
       const known = typeof gpu.utilization_percent === 'number';
       say(label, gpus.length > 1 ? `${named}${gpu.index}:` : '');

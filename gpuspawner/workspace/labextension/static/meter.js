@@ -4,7 +4,7 @@ import { append, duration, gibibytes, labelled, say } from './words.js';
 const READINGS = 40; // of the small chart, arbitrary: as many as there are pixels to tell apart
 
 export class Meter {
-  /** Put the item into the top bar of JupyterLab (#jp-top-panel) or of Notebook 7 (#top-panel). */
+  /** Add the item to the top bar of JupyterLab (#jp-top-panel) or of Notebook 7 (#top-panel). */
   constructor(shellNode) {
     this.node = document.createElement('a');
     this.node.className = 'gpuspawner-meter';

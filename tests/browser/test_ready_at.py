@@ -16,7 +16,7 @@ def test_it_is_made_on_the_form_by_keyboard_and_changed_paused_and_removed_on_th
     time.press("Enter")
     told = page.locator("#gs-ready-told")
     expect(told).to_contain_text("Mon, Tue, Wed, Thu, Fri, Sat 6:30: Next ready")
-    expect(told).to_contain_text("It is asked for about")
+    expect(told).to_contain_text("Your request joins the queue about")
     expect(told).to_have_role("status")
     assert page.url.endswith("/hub/spawn#gs-ready"), "Enter starts nothing"
     assert_accessible(page, "#gs-ready")
@@ -31,7 +31,7 @@ def test_it_is_made_on_the_form_by_keyboard_and_changed_paused_and_removed_on_th
     listed.get_by_role("button", name="Save").press("Enter")
     expect(listed.get_by_role("listitem")).to_contain_text("Fri, Sat 9:15")
     listed.get_by_role("button", name="Pause Fri, Sat 9:15").press("Enter")
-    expect(listed.get_by_role("listitem")).to_contain_text("Paused. Resume it to have it again.")
+    expect(listed.get_by_role("listitem")).to_contain_text("Paused. Resume it to use it again.")
     assert_accessible(page, ".gs-ready")
     listed.get_by_role("button", name="Resume Fri, Sat 9:15").press("Enter")
     expect(listed.get_by_role("listitem")).to_contain_text("Next ready")

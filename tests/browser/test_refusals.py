@@ -104,7 +104,7 @@ def test_a_team_that_is_full_is_waited_for_and_it_starts_when_a_colleague_stops(
     join(hub, user, "vision")
     hub.begin("colleague", template="lab", gpu="a100", count=2)
     hub.until("colleague", "running")
-    full = "1 GPU asked; team vision has 2 of 2 in use. Wait until a colleague stops"
+    full = "You asked for 1 GPU. Team vision has 2 of 2 in use. Wait until a colleague stops"
     expect(show_form(page, hub)).to_contain_text(full)
     page.click(START)
     expect(page.locator("#gs-sentence")).to_contain_text(full)

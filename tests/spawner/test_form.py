@@ -188,7 +188,7 @@ def test_what_was_chosen_is_sent_again(chosen):
 def test_who_asks_for_gpus_that_no_nvidia_smi_reads_knows_before_start_how_they_are_measured():
     kinds = {"mi300": {"title": "MI300", "resource": "amd.com/gpu", "memory": "192GiB"}}
     catalog = load_catalog({"version": 1, "gpus": kinds, "templates": {"lab": {"title": "Lab", "gpus": {"mi300": 1}}}})
-    words = "Measured by amd-smi or rocm-smi where the image has it; otherwise never stopped as idle."
+    words = "Measured by amd-smi or rocm-smi if the image has it, otherwise never stopped as idle."
     assert words in rendered(catalog=catalog), "by the catalog while the service is away"
     assert words in rendered(catalog=CATALOG, live=live({**offer("a100", 1), "measured": words}))
     assert "Measured by" not in rendered(catalog=CATALOG)
